@@ -11,11 +11,9 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from specx.bench.report.figures import draw, to_svg
+from specx.bench.report.figures import draw, styles_of, to_svg
 from specx.bench.report.files import load_bench
-from specx.bench.report.findings import Figure, Findings
-from specx.bench.report.numbers import show
-from specx.bench.report.styles import styles_of
+from specx.bench.report.report import Figure, Findings, show
 
 FIGURE = Path(__file__).parent / "figures" / "expectation.svg"
 NAME = "expectation"

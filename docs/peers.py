@@ -31,7 +31,7 @@ def write_gguf(path: Path) -> None:
     """Write the embedded target in float32, without a vocabulary: it is given token ids."""
     import gguf
 
-    from specx.bench.methods.stock_model import stock_model
+    from specx.bench.methods.stock import stock_model
     from specx.models.load import ModelSpec, load_model
 
     spec = ModelSpec("embedded:target", None, "float32")
@@ -150,7 +150,7 @@ def ours(ids: list[int], count: int, threads: int) -> Iterator[dict]:
     import torch
 
     from specx.decoding.decode import decode
-    from specx.profile import load_profile
+    from specx.profile import load_profile, resolve
     from specx.records import Finished, Step
     from specx.runs.pair import load_pair
 
@@ -161,9 +161,10 @@ def ours(ids: list[int], count: int, threads: int) -> Iterator[dict]:
     pair = load_pair(profile, METHODS[-1], torch.device("cpu"))
     for method in METHODS:
         tokens: list[int] = []
-        for _ in decode(pair, profile, method, ids[:WARM]):
+        settings = resolve(profile, method, pair.facts)
+        for _ in decode(pair, settings, ids[:WARM]):
             pass
-        for event in decode(pair, profile, method, ids):
+        for event in decode(pair, settings, ids):
             if isinstance(event, Step):
                 tokens += event.tokens
             if isinstance(event, Finished):
@@ -184,7 +185,7 @@ def figures(side: str, method: str, prefill: float, speed: float, tokens: list[i
 def prompts(document: Path, lengths: Sequence[str]) -> dict[str, list[int]]:
     """Return the ids of a digest's prompt at each length, from the beginning of a document."""
     from specx.bench.cases import make_cases
-    from specx.bench.lengths import parse_lengths
+    from specx.bench.request import parse_lengths
     from specx.documents.read import read_documents
     from specx.models.load import ModelSpec, load_model
     from specx.prompts.digest import Digest

@@ -112,6 +112,7 @@ def ours(path: str, ids: list[int], cache_dtype: str, threads: int) -> Iterator[
 
     from specx.bench.floors import read_bytes, reader
     from specx.decoding.decode import decode
+    from specx.profile import resolve
     from specx.records import Finished, Step
     from specx.runs.pair import load_pair
 
@@ -121,10 +122,11 @@ def ours(path: str, ids: list[int], cache_dtype: str, threads: int) -> Iterator[
     load = time.perf_counter() - began
     rows: list[dict] = []
     for method in ("plain", "lookup"):
-        for _ in decode(pair, profile, method, ids[: peers.WARM]):
+        settings = resolve(profile, method, pair.facts)
+        for _ in decode(pair, settings, ids[: peers.WARM]):
             pass
         tokens: list[int] = []
-        for event in decode(pair, profile, method, ids):
+        for event in decode(pair, settings, ids):
             if isinstance(event, Step):
                 tokens += event.tokens
             if isinstance(event, Finished):
@@ -239,7 +241,7 @@ def lossless(args: argparse.Namespace) -> dict:
     from specx.decoding.decode import decode
     from specx.decoding.methods import Pair
     from specx.models.compat import check_pair
-    from specx.profile import DraftSettings
+    from specx.profile import DraftSettings, resolve
     from specx.records import Step
     from specx.runs.pair import load_pair
 
@@ -257,7 +259,7 @@ def lossless(args: argparse.Namespace) -> dict:
         plain: list[int] = []
         for method in ("plain", "lookup", "specextend"):
             pair = drafting if method == "specextend" else alone
-            events = decode(pair, profile, method, ids)
+            events = decode(pair, resolve(profile, method, pair.facts), ids)
             written = [event.tokens for event in events if isinstance(event, Step)]
             tokens, steps = [token for each in written for token in each], len(written)
             plain = plain or tokens
@@ -274,7 +276,7 @@ def _tiny_draft(target: Any) -> Any:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from specx.models.modules import in_memory
+    from specx.models.seam import in_memory
 
     torch.manual_seed(0)
     config = LlamaConfig(

@@ -1,6 +1,6 @@
 """Print what ``specx bench`` found, as Markdown, from the raw files of ``measurements/bench``.
 
-``python docs/tables.py docs/measurements/bench/cpu-govreport-layers.json …``. Unlike ``specx bench
+``python docs/tables.py docs/measurements/bench/h200-ablation.json …``. Unlike ``specx bench
 --from``, which concludes everything again from the outputs, it prints the tables as they were
 saved, so it also serves the files of GovReport, which have hashes in the place of their outputs.
 """

@@ -1,4 +1,5 @@
-"""The cores and the memory that this process may use, and what else runs. Never imports torch.
+"""The cores and the memory that this process may use, what else runs, and Python's search for
+garbage, which takes a tenth of the time of imports and of loading. Never imports torch.
 
 A thread that waits for the others of its process spins at first, which is the fastest way while
 every thread has a core of its own. Beside another busy process it takes the core from the thread
@@ -6,10 +7,12 @@ that everybody waits for. How threads wait is fixed when torch is imported, so `
 has to be asked before.
 """
 
+import contextlib
+import gc
 import math
 import os
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +46,9 @@ class Threads:
             environment["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
-def choose_threads(asked: int | None, environment: Mapping[str, str], others: "Others") -> Threads:
+def choose_threads(
+    asked: int | None, environment: Mapping[str, str], others: "LoadMonitor"
+) -> Threads:
     """Choose for this process. ``asked``: the user's own number of threads.
 
     ``others``: watched since the start of the process, before it has had children.
@@ -90,8 +95,8 @@ def cgroup_quota(root: Path = ROOT) -> float | None:
     return min(quotas, default=None)
 
 
-class Others:
-    """Tells how many of the usable cores other processes keep busy."""
+class LoadMonitor:
+    """Measures how many of the usable cores other processes keep busy."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self._root = root
@@ -184,7 +189,7 @@ class _Sample(NamedTuple):
 
 
 def _cgroups(root: Path) -> list[Path]:
-    """List the folders of this process's CPU cgroups and of those around them."""
+    """List the folders of this process's cgroups and of those around them: all limits hold."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -220,7 +225,7 @@ def _quota(group: Path) -> float | None:
 
 def free_memory() -> int | None:
     """Return the bytes of main memory that can still be used; None when unknown."""
-    known = [_meminfo_available(), *(cgroup_free(group) for group in _memory_cgroups())]
+    known = [_meminfo_available(), *(cgroup_free(group) for group in _cgroups(ROOT))]
     return min((n for n in known if n is not None), default=None)
 
 
@@ -232,20 +237,6 @@ def cgroup_free(group: Path) -> int | None:
     # Cached file pages count as used, but the kernel gives them up when a process needs memory.
     cached = _field(group / "memory.stat", "inactive_file") or 0
     return max(0, limit - used + cached)
-
-
-def _memory_cgroups() -> list[Path]:
-    """List this process's cgroup and those around it: the tightest limit counts."""
-    try:
-        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
-    group = (ROOT / "sys/fs/cgroup") / own
-    return [
-        group,
-        *(parent for parent in group.parents if parent.is_relative_to(ROOT / "sys/fs/cgroup")),
-    ]
 
 
 def _meminfo_available() -> int | None:
@@ -269,3 +260,23 @@ def _field(file: Path, key: str) -> int | None:
         return None
     words = (line.split() for line in lines)
     return next((int(line[1]) for line in words if len(line) > 1 and line[0] == key), None)
+
+
+# ---------------------------------------------------------------- garbage
+
+
+@contextlib.contextmanager
+def without_collecting(*, kept: bool = False) -> Iterator[None]:
+    """Look for no garbage inside the block: modules and models stay.
+
+    Afterwards they count as old, and are searched seldom. ``kept``: never; a search of them takes a
+    fifth of a second.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if not kept:
+            gc.unfreeze()
+        gc.enable()

@@ -65,6 +65,21 @@ def in_one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. ")
 
 
+_LONGEST_REASON = 200  # characters; a clause, not a paragraph
+
+
+def reason(error: BaseException) -> str:
+    """Return the first sentence of a foreign exception, to stand inside one of ours.
+
+    It is one line without a full stop. An exception without a message is named by its class.
+    """
+    text = " ".join(str(error).split())
+    first = re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0].rstrip(".!: ")
+    if len(first) > _LONGEST_REASON:
+        first = first[:_LONGEST_REASON].rsplit(" ", 1)[0] + "…"
+    return first or type(error).__name__
+
+
 # Whole sequences, so that nothing like "[31m" stays. A letter behind ESC alone stays: fonts without
 # a map of their characters have a ligature in the place of ESC.
 _ESCAPE_SEQUENCE = re.compile(

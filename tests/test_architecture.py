@@ -19,7 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "records": set(),
     "cache_folder": set(),
     "cores": set(),
-    "profile": {"errors"},
+    "profile": {"errors", "records"},
     "documents": LEAVES,
     "prompts": LEAVES | {"documents"},
     "ops": {"cache_folder"},
@@ -28,7 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "reports": {"errors", "records"},
     "runs": PRODUCT - {"runs"},
     "bench": PRODUCT,
-    "training": PRODUCT - {"runs"},
+    "training": PRODUCT - {"runs"} | {"bench"},
     "cli": PRODUCT | {"bench"},
 }
 
@@ -39,9 +39,9 @@ LATE_IMPORTS = {
     "bench/experiments/quality.py": {"rouge_score.rouge_scorer"},
     "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
     "documents/child_worker.py": {"specx.documents.confinement"},
-    "documents/html.py": {"selectolax.lexbor"},
+    "documents/formats_worker.py": {"selectolax.lexbor"},
     "documents/markdown.py": {"markdown_it"},
-    "documents/ocr_worker.py": {"pypdfium2", "tesserocr"},
+    "documents/ocr.py": {"pypdfium2", "tesserocr"},
     "documents/pdf_by_pypdf.py": {"pypdf", "pypdf.generic"},
     # A process of its own; the run that starts it does without torch.
     "runs/local_workers.py": {"specx.runs.worker"},
@@ -49,19 +49,19 @@ LATE_IMPORTS = {
     "ops/contract.py": {"specx.ops.triton.backend", "specx.ops.native.unpacking"},
     "ops/torch/backend.py": {"specx.ops.native.native_pass"},
     "ops/native/code.py": {"llvmlite.binding"},  # which is not needed where code is on disk
-    "ops/torch/block_product.py": {"specx.ops.native.unpacking"},
+    "ops/torch/cpu_layer.py": {"specx.ops.native.unpacking"},
     "models/tokenizer.py": {"specx.models.template"},  # brings jinja2
     "models/tokenizer_files.py": {  # for what only that can read
         "transformers",
-        "specx.models.quiet",
+        "specx.models.seam_config",
     },
     "runs/lossless.py": {"specx.models.reference"},  # brings transformers
     "models/load.py": {
         "specx.models.decoder_files",  # which needs what is defined there
-        "specx.models.modules",
+        "specx.models.seam",
     },
     "models/source.py": {"specx.models"},  # brings huggingface_hub
-    "models/weights.py": {"specx.models"},
+    "models/checkpoint.py": {"specx.models"},
     "models/gguf/places.py": {"specx.models"},
     "models/generation_file.py": {  # `profiles show` of a folder needs no hub, and no torch
         "huggingface_hub",
@@ -93,8 +93,8 @@ OWN = {
     "specx.models.gguf.checkpoint",
     "specx.models.gguf.places",
     "specx.ops.native.unpacking",
-    "specx.models.modules",
-    "specx.models.quiet",
+    "specx.models.seam",
+    "specx.models.seam_config",
     "specx.models.reference",
     "specx.models.template",
     "specx.ops.triton.backend",
@@ -165,8 +165,8 @@ def test_the_page_has_the_same_table() -> None:
     assert documented_rooms() == ROOMS
 
 
-def test_nothing_but_the_command_imports_the_laboratory() -> None:
-    assert {name for name, allowed in ROOMS.items() if "bench" in allowed} == {"cli"}
+def test_nothing_in_the_product_but_the_command_imports_the_laboratory() -> None:
+    assert {name for name, allowed in ROOMS.items() if "bench" in allowed} == {"cli", "training"}
     assert {name for name, allowed in ROOMS.items() if "training" in allowed} == set()
 
 
@@ -192,6 +192,23 @@ def test_reading_and_reporting_do_without_torch() -> None:
     code = f"import sys, {', '.join(names)}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+BEHIND = ("decoding/", "models/", "prompts/", "runs/lossless", "runs/parts", "runs/summarizer")
+
+
+def test_behind_resolve_nobody_reads_a_profile() -> None:
+    """Where texts are decoded a profile is ``Settings`` already."""
+    reading = {
+        place(file)
+        for file in FILES
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.ImportFrom)
+        and node.module
+        and node.module.startswith("specx.profile")
+        if {"Profile", "load_profile", "resolve"} & {name.name for name in node.names}
+    }
+    assert [name for name in sorted(reading) if name.startswith(BEHIND)] == []
 
 
 # ---------------------------------------------------------------- imports inside functions

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specx import cores
-from specx.cores import Others, cgroup_quota, choose_threads, usable_cores
+from specx.cores import LoadMonitor, cgroup_quota, choose_threads, usable_cores
 
 
 def tree(root: Path, own: str, **files: str) -> Path:
@@ -105,7 +105,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_busy_is_what_is_neither_idle_nor_our_own(tmp_path: Path, clock: list[float]) -> None:
     count = len(os.sched_getaffinity(0))
     stat(tmp_path, 0)
-    others = Others(tmp_path)
+    others = LoadMonitor(tmp_path)
     clock[:] = [10.0, 4.0]
     stat(tmp_path, 10 * count - 3, idle=3)
     assert others.busy() == pytest.approx(count - 0.3 - 0.4)
@@ -114,7 +114,7 @@ def test_busy_is_what_is_neither_idle_nor_our_own(tmp_path: Path, clock: list[fl
 def test_work_of_lower_priority_counts(tmp_path: Path, clock: list[float]) -> None:
     count = len(os.sched_getaffinity(0))
     stat(tmp_path, 0)
-    others = Others(tmp_path)
+    others = LoadMonitor(tmp_path)
     clock[:] = [10.0, 10.0 * count - 10]
     stat(tmp_path, 10 * count - 10, nice=10)
     assert others.busy() == pytest.approx(1.0)
@@ -128,7 +128,7 @@ def test_waiting_for_a_core_counts(tmp_path: Path, clock: list[float]) -> None:
         task = tmp_path / f"proc/self/task/{number}"
         task.mkdir(parents=True)
         (task / "schedstat").write_text("5000 0 7\n")
-    others = Others(tmp_path)
+    others = LoadMonitor(tmp_path)
     clock[:] = [10.0, 10.0 * count]
     stat(tmp_path, 10 * count)
     for number in range(2):
@@ -137,15 +137,15 @@ def test_waiting_for_a_core_counts(tmp_path: Path, clock: list[float]) -> None:
 
 
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
-    assert Others(tmp_path).busy() is None
-    assert Others(tmp_path).taken(2) is None
+    assert LoadMonitor(tmp_path).busy() is None
+    assert LoadMonitor(tmp_path).taken(2) is None
 
 
 def test_a_sandbox_whose_counters_stand_still_tells_nothing(
     tmp_path: Path, clock: list[float]
 ) -> None:
     stat(tmp_path, 0)
-    watched = Others(tmp_path)
+    watched = LoadMonitor(tmp_path)
     clock[:] = [10.0, 4.0]
     assert watched.taken(2) is None
     clock[:] = [20.0, 8.0]
@@ -176,7 +176,7 @@ def test_others_take_the_cores_that_both_want(
 ) -> None:
     own = min(threads, 8 - others)
     stat(tmp_path, 0)
-    watched = Others(tmp_path)
+    watched = LoadMonitor(tmp_path)
     clock[:] = [10.0, 10 * own]
     stat(tmp_path, 10 * (own + others), idle=10 * (8 - own - others))
     assert watched.taken(threads) == pytest.approx(share)
@@ -192,7 +192,7 @@ def test_others_take_the_time_in_which_a_thread_waits(
     task = tmp_path / "proc/self/task/1"
     task.mkdir(parents=True)
     (task / "schedstat").write_text("5000 0 7\n")
-    watched = Others(tmp_path)
+    watched = LoadMonitor(tmp_path)
     clock[:] = [10.0, 40.0]
     stat(tmp_path, 40, idle=40)
     (task / "schedstat").write_text("9000 3000000000 9\n")
@@ -210,7 +210,7 @@ def test_under_a_quota_others_take_what_it_grants(
     task = tmp_path / "proc/self/task/1"
     task.mkdir(parents=True)
     (task / "schedstat").write_text("5000 0 7\n")
-    watched = Others(tmp_path)
+    watched = LoadMonitor(tmp_path)
     own = min(1.5, 8 - others)
     clock[:] = [10.0, 10 * own]
     (task / "schedstat").write_text("9000 5000000000 9\n")
@@ -221,7 +221,7 @@ def test_under_a_quota_others_take_what_it_grants(
 # ---------------------------------------------------------------- the choice
 
 
-class Busy(Others):
+class Busy(LoadMonitor):
     def __init__(self, cores: float | None) -> None:
         self.cores = cores
 
@@ -293,7 +293,7 @@ def test_a_busy_neighbour_is_seen() -> None:
     workers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(count)]
     try:
         time.sleep(0.2)
-        others = Others()
+        others = LoadMonitor()
         time.sleep(0.3)
         busy = others.busy()
     finally:

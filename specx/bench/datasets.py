@@ -13,7 +13,7 @@ from typing import Any
 from specx.documents.document import Document
 from specx.documents.plain import document_from_text
 from specx.errors import DocumentError, UsageError
-from specx.profile.wording import did_you_mean
+from specx.profile.section import did_you_mean
 
 Row = dict[str, Any]
 PARQUET = "refs/convert/parquet"  # the hub's own copy of every data set, CONFIG/SPLIT/0000.parquet

@@ -2,7 +2,7 @@
 
 For each position of the output a rank is drawn. The first choice of the base draft moves to that
 rank, or is left out, which is a miss. The probabilities of the ranks are known, so a tree sees what
-is true on average. ``baselines/dialled.py`` is the draft at work.
+is true on average. ``methods/dialled_draft.py`` is the draft at work.
 """
 
 import heapq

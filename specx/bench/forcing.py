@@ -1,4 +1,4 @@
-"""A known text through target and draft, token by token, and the expectations of both."""
+"""A known text through target and draft, token by token, and what the draft expects of it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from specx.bench.prefill import read_together
-from specx.bench.runs import Setting
+from specx.bench.runs import Setting, read_together
 from specx.decoding.head_drafter import HeadDrafter, HeadGrower
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import ModelDrafter
@@ -23,15 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Expectation:
-    """The expectations of target and draft in the place of ``token``, after all the text before it.
+    """The expectation of a draft in the place of ``token``, after all the text before it.
 
-    ``target``, ``draft``: log probabilities, float32 [V], of the ids that both may write and −inf
+    ``draft``: log probabilities, float32 [V], of the ids that both models may write and −inf
     elsewhere; ids and V are the target's. ``ahead``: for tokens behind, True where a head that
     reads on by itself, as in a tree, would propose the next one first.
     """
 
     token: int
-    target: Tensor
     draft: Tensor
     ahead: tuple[bool, ...] = ()
 
@@ -39,10 +37,6 @@ class Expectation:
     def draft_is_right(self) -> bool:
         """True if the draft would have proposed the token first."""
         return int(self.draft.argmax()) == self.token
-
-    @property
-    def target_is_right(self) -> bool:
-        return int(self.target.argmax()) == self.token
 
 
 @torch.inference_mode()
@@ -53,7 +47,7 @@ def force(
     output: Sequence[int],
     levels: int = 1,
 ) -> Iterator[Expectation]:
-    """Feed ``output`` behind ``prompt`` and tell what target and draft expected in its place.
+    """Feed ``output`` behind ``prompt`` and tell what the draft expected in its place.
 
     It is decoding with a step for every token: the draft reads what was emitted, retrieves when
     its policy is due, and the target reads one token behind it. Yields from the second token on:
@@ -72,15 +66,15 @@ def force(
     reader = _HeadAhead(drafter, levels) if isinstance(drafter, HeadDrafter) else None
     forbidden = torch.ones_like(pair.target_allowed).index_fill(0, ids, False)
     for place in range(1, len(output)):
-        if drafter.retrieval_due(place - 1):
+        every = drafter.retrieve_every
+        if every is not None and place > 1 and (place - 1) % every == 0:
             drafter.retrieve(target)
         drafted = drafter.read_pending()[0].to(device)
         ahead = reader.right(tokens[place : place + levels]) if reader else ()
         drafted = drafted.new_zeros(len(forbidden)).index_copy(0, ids, drafted[own])
-        verified = target.verify(root_only(tokens[place - 1 : place]))[0]
-        yield Expectation(
-            output[place], _logprobs(verified, forbidden), _logprobs(drafted, forbidden), ahead
-        )
+        target.verify(root_only(tokens[place - 1 : place]))
+        expected = drafted.float().masked_fill(forbidden, -torch.inf).log_softmax(-1)
+        yield Expectation(output[place], expected, ahead)
         path = Path.of(tokens[place : place + 1])
         target.keep(path)
         drafter.commit(path)
@@ -118,7 +112,3 @@ def shared_ids(pair: Pair) -> tuple[Tensor, Tensor]:
     own, ids = own[known], ids[known]
     both = pair.target_allowed[ids]
     return own[both], ids[both]
-
-
-def _logprobs(logits: Tensor, forbidden: Tensor) -> Tensor:
-    return logits.float().masked_fill(forbidden, -torch.inf).log_softmax(-1)

@@ -1,15 +1,18 @@
-"""Runs put together for tables: groups, medians, ratios to a baseline."""
+"""Runs put together: groups, medians, ratios to a baseline, and the result in a line."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
-from specx.bench.lengths import label
+from specx.bench.report.report import show
+from specx.bench.request import label
 from specx.bench.runs import Run
 
 BASELINE = "plain"
 MOST_TAKEN = 0.1  # of the time, by other processes: a comparison beside more of them says little
+
+OURS = ("specextend", "specextend+lookup")
 
 Measure = Callable[[Run], float]
 
@@ -95,10 +98,6 @@ class Group:
         """Return a fact that is the same in all runs; None where it is not known."""
         return self.runs[0].facts.get(name)
 
-    def gathered(self, fact: str) -> list[Any]:
-        """Return the values of a fact that is a list in each run, of all runs."""
-        return [value for run in self.runs for value in run.facts[fact]]
-
     def ratios(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> list[float]:
         """Return, for each prompt that both methods ran on, the median ratio of ``measure`` of a
         run to that of the baseline in the same repetition. So load from outside, which comes and
@@ -146,3 +145,81 @@ def methods_first(runs: Sequence[Run]) -> list[Group]:
     """Return the same groups, all lengths of a method together."""
     order = list(by(runs, "method"))
     return sorted(groups_of(runs), key=lambda group: order.index(group.method))
+
+
+# ---------------------------------------------------------------- the headline
+
+
+@dataclass(frozen=True)
+class Headline:
+    """``text``: the result, empty without a speedup. ``withheld``: the reason why it is not told,
+    in which case ``text`` is empty."""
+
+    text: str = ""
+    withheld: str = ""
+
+
+def headline(runs: Sequence[Run]) -> Headline:
+    """``lookup 3.1 × plain at 4K, 2.4 × end to end, same text; specextend 2.0 ×, 1.8 × end to
+    end``: the method that decodes fastest, at the longest length and for the first task; also the
+    fastest of ours, and the fastest end to end, where these are others. Withheld if other processes
+    took more than a tenth of the time of the runs behind it.
+    """
+    tasks = by(runs, "task")
+    for task, of_task in tasks.items():
+        known = [group for group in groups_of(undisturbed(of_task)) if group.ratio()]
+        known = [group for group in known if group.method != BASELINE]
+        if not known:
+            continue
+        longest = max(group.length for group in known)
+        taken = share_taken([run for run in of_task if run.length == longest])
+        if taken > MOST_TAKEN:
+            return Headline(withheld=_reason(taken))
+        compared = [group for group in known if group.length == longest]
+        at = f"at {compared[0].input}"
+        return Headline(_told(compared, f"{at}, {task}" if len(tasks) > 1 else at))
+    return Headline()
+
+
+def _reason(taken: float) -> str:
+    return (
+        f"No headline: other processes took {taken:.0%} of the time, so speedups say little. "
+        "Measure again when the machine is quiet."
+    )
+
+
+def _told(groups: Sequence[Group], at: str) -> str:
+    best = max(groups, key=_ratio)
+    text = _same_text(best.same_output() or "")
+    told = {best.method: f"{_ratios(best, f'{BASELINE} {at}')}, {text}"}
+    ours = [group for group in groups if group.method in OURS]
+    if best.method not in OURS and ours:
+        own = max(ours, key=_ratio)
+        told[own.method] = _ratios(own)
+    whole = max(groups, key=_whole_ratio)
+    if _whole_ratio(whole):
+        told.setdefault(whole.method, _ratios(whole))
+    return "; ".join(told.values())
+
+
+def _ratios(group: Group, over: str = "") -> str:
+    """``lookup 3.1 × plain at 4K, 2.4 × end to end``."""
+    decoding = f"{group.method} {show(_ratio(group), digits=2)} × {over}".rstrip()
+    whole = _whole_ratio(group)
+    return f"{decoding}, {show(whole, digits=2)} × end to end" if whole else decoding
+
+
+def _ratio(group: Group) -> float:
+    return group.ratio() or 0.0
+
+
+def _whole_ratio(group: Group) -> float:
+    return group.ratio(measure=end_to_end) or 0.0
+
+
+def _same_text(same: str) -> str:
+    """``3 of 3`` -> ``same text``; ``1 of 3`` -> ``same text for 1 of 3 prompts``."""
+    equal, _, total = same.partition(" of ")
+    if equal == total:
+        return "same text"
+    return "not the same text" if equal == "0" else f"same text for {same} prompts"

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from specx.bench.cases import Case
 from specx.bench.masked import MaskedOps
-from specx.bench.prefill import restore
 from specx.decoding.decode import decode_with
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
@@ -18,7 +18,7 @@ from specx.decoding.target import Target
 from specx.errors import UsageError
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
-from specx.profile import Profile
+from specx.profile import Profile, Settings
 from specx.records import Finished, PrefillProgress, Step, Tally
 
 PREFILLS = ("target_prefill", "draft_prefill")
@@ -35,7 +35,7 @@ class Run:
     in the whole run, as in ``Timings``. ``facts``: what an experiment measures beside.
     ``read_s``: seconds in which the target read what methods share of the prompt, 0 where this run
     read all of it. ``taken``: share of the time of its repetition, all methods of it, that other
-    processes took (``Others.taken``). Both None where unknown, as in older files.
+    processes took (``LoadMonitor.taken``). Both None where unknown, as in older files.
     """
 
     method: str
@@ -146,16 +146,23 @@ class BenchMethod(Protocol):
         """Write the output of ``case``."""
 
 
-def refuse_head(pair: Pair, name: str) -> None:
-    """Raise UsageError, about the method ``name``, where the draft of a pair is a head."""
+def draft_model(pair: Pair, name: str) -> tuple[LoadedModel, Tensor]:
+    """Return the draft model of a pair and the ids that it may write, bool [V].
+
+    Raises UsageError, about the method ``name``, for a head, and where there is no draft.
+    """
+    if pair.draft is None or pair.draft_allowed is None:
+        raise UsageError(f"{name} needs a draft model, and the profile has none")
     if isinstance(pair.draft, LoadedHead):
         raise UsageError(f"{name} needs a draft model, and {pair.draft.source} is a head")
+    return pair.draft, pair.draft_allowed
 
 
 def run_drafter(
     name: str,
     make: Callable[[int], Drafter],
     setting: Setting,
+    settings: Settings,
     case: Case,
     watch: Stopwatch | None = None,
 ) -> Run:
@@ -175,7 +182,7 @@ def run_drafter(
 
     events = decode_with(
         setting.pair,
-        setting.profile,
+        settings,
         made,
         case.ids,
         make_target=setting.target,
@@ -216,3 +223,38 @@ def _medians(watch: Stopwatch) -> dict[str, float]:
         for part, samples in watch.samples.items()
         if part not in PREFILLS
     }
+
+
+# ---------------------------------------------------------------- the prompt
+
+
+@torch.inference_mode()
+def read_beginning(pair: Pair, prompt: Sequence[int]) -> Tensor:
+    """Return the target's keys and values [layers, 2, Hkv, L - 1, D] of all of a prompt of L
+    tokens but the last."""
+    target = Target(pair.target, len(prompt), None)
+    ids = torch.tensor(prompt[:-1], dtype=torch.int64, device=pair.target.device)
+    for _ in target.prefill(ids):
+        pass
+    return target.cache.storage[:, :, :, : len(ids)]
+
+
+def restore(target: Target, rows: Tensor) -> None:
+    """Have a new target begin behind keys and values ``rows`` [layers, 2, Hkv, L, D].
+
+    At least one token of the prompt must be left to read.
+    """
+    count = rows.shape[3]
+    target.cache.storage[:, :, :, :count] = rows
+    target.cache.commit(count)
+
+
+def read_together(target: Target, drafter: Drafter, prompt: Tensor) -> None:
+    """Have target and drafter read a prompt int64 [L], as decoding does before the first tree."""
+    if drafter.features is not None:
+        target.keep_features(drafter.features)
+    for progress, _ in target.prefill(prompt):
+        if drafter.features is not None:
+            drafter.follow(prompt, progress.done, target)
+    for _ in drafter.prefill(prompt, target):
+        pass

@@ -9,25 +9,21 @@ from functools import partial
 import torch
 
 from specx.bench.cases import generated_documents
+from specx.bench.experiments import EXPERIMENTS, find_experiments
 from specx.bench.experiments.experiment import Experiment
-from specx.bench.experiments.registry import find_experiments
-from specx.bench.lengths import label
 from specx.bench.methods import find_methods, split_names
 from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
-from specx.bench.request import BenchListener, Request
+from specx.bench.request import BenchListener, Request, label
 from specx.bench.runs import Run, run_from_raw
-from specx.bench.scaled import scaled_pair, scaled_profile
-from specx.bench.scaled_head import EMBEDDED
+from specx.bench.scaled import EMBEDDED, scaled_pair, scaled_profile
 from specx.bench.shapes import HEAD, SMALL
 from specx.bench.workbench import Workbench, with_output, without_fallback
-from specx.cores import Others
-from specx.decoding.decode import context_window
+from specx.cores import LoadMonitor
 from specx.decoding.methods import Pair
 from specx.errors import UsageError
-from specx.models.compat import check_pair
 from specx.models.families import text_config
-from specx.models.load import LoadedModel, ModelSpec, load_model
-from specx.profile import Profile
+from specx.models.load import LoadedModel
+from specx.profile import Profile, resolve
 from specx.records import Timings
 from specx.runs.pair import choose_device, facts, load_pair
 from specx.runs.warnings import not_done
@@ -85,10 +81,9 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
         tasks=request.tasks,
         repeats=request.repeats,
         most=request.most,
-        larger=_larger(request, pair),
         before=Timings(read=request.read_s, load=loaded),
         enough_s=request.enough_s,
-        taken=partial(Others().taken, threads_of(device)),
+        taken=partial(LoadMonitor().taken, threads_of(device)),
         listener=listener,
     )
     _check_window(bench)
@@ -132,29 +127,9 @@ def _trained(model: LoadedModel) -> int:
     return int(text_config(model.config).get("max_position_embeddings", model.window))
 
 
-def _larger(request: Request, pair: Pair) -> Pair | None:
-    """Return the pair with the larger draft, if there is one."""
-    model = request.larger_draft
-    if model is None and request.scale is None and request.profile.draft is not None:
-        ours = request.profile.draft.model == "embedded:draft"
-        model = "embedded:draft-large" if ours else None
-    return None if model is None else with_draft(pair, model)
-
-
-def with_draft(pair: Pair, model: str) -> Pair:
-    """Return the target of ``pair`` with the draft ``model`` (a folder or hub id), in the same
-    dtype.
-    Raises ModelError when it cannot be loaded or does not share the target's vocabulary.
-    """
-    target = pair.target
-    dtype = str(target.dtype).removeprefix("torch.")
-    draft = load_model(ModelSpec(model, dtype=dtype), target.device, "draft")
-    facts = check_pair(target, draft)
-    return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
-
-
 def _check_window(bench: Workbench) -> None:
-    window, limit = context_window(bench.pair, bench.profile), bench.profile.output_limit
+    settings = resolve(bench.profile, "plain", bench.pair.facts)
+    window, limit = settings.window, settings.limit
     longest = max(bench.lengths)
     if longest + limit > window:
         raise UsageError(
@@ -198,12 +173,15 @@ def _section(experiment: Experiment, runs: Sequence[Run]) -> ReportSection:
 def concluded_again(report: BenchReport) -> BenchReport:
     """Return the same report, everything in it concluded from its raw runs once more.
 
-    Raises UsageError for an experiment that there is not, and for runs whose output was left out.
+    Experiments that earlier versions had keep what they found. Raises UsageError for runs whose
+    output was left out.
     """
     sections = []
     for section in report.sections:
-        (experiment,) = find_experiments(section.name)
-        sections.append(_section(experiment, [run_from_raw(raw) for raw in section.runs]))
+        if section.name in EXPERIMENTS:
+            runs = [run_from_raw(raw) for raw in section.runs]
+            section = _section(EXPERIMENTS[section.name], runs)
+        sections.append(section)
     return replace(report, sections=tuple(sections))
 
 
@@ -215,7 +193,7 @@ def warnings(bench: Workbench) -> list[str]:
             "The models are the embedded pair inside models of public sizes (scaled mini): what a "
             "step costs is that of the large models, what is accepted that of the small ones."
         )
-    found += not_done(bench.pair.target.stated.not_done, bench.profile)
+    found += not_done(bench.pair.target.stated.not_done, bench.profile.prompt)
     longest = max(bench.lengths)
     trained = _trained(bench.pair.target)
     if longest > trained:  # only a scaled pair is measured there

@@ -1,5 +1,4 @@
-"""Shapes of public models, for pairs and passes that cost what those cost (``scaled.py``,
-``passes.py``)."""
+"""Shapes of public models, for pairs that cost what those cost (``scaled.py``)."""
 
 from dataclasses import dataclass, replace
 
@@ -99,31 +98,6 @@ LLAMA_1B = replace(
     intermediate_size=8192,
     tied=True,
 )
-QWEN3_06B = Shape(
-    name="qwen3-0.6b",
-    family="qwen3",
-    hidden_size=1024,
-    num_layers=28,
-    num_heads=16,
-    num_kv_heads=8,
-    head_dim=128,
-    intermediate_size=3072,
-    vocab_size=151936,
-    tied=True,
-)
-SMOLLM3_3B = Shape(
-    name="smollm3-3b",
-    family="smollm3",
-    hidden_size=2048,
-    num_layers=36,
-    num_heads=16,
-    num_kv_heads=4,
-    head_dim=128,
-    intermediate_size=11008,
-    vocab_size=128256,
-    tied=True,
-)
-LAPTOP = {shape.name: shape for shape in (QWEN3_06B, SMOLLM3_3B)}
 TARGETS = {shape.name: shape for shape in (LLAMA_8B, VICUNA_7B, LLAMA_70B)}
 DRAFTS = {
     shape.name: shape for shape in (SMALL, replace(SMALL, name="160m", num_layers=12), LLAMA_1B)

@@ -5,11 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from specx.bench.cases import Case, make_cases, prompt_kind
-from specx.bench.lengths import label
-from specx.bench.methods import BenchMethod
-from specx.bench.prefill import read_beginning
-from specx.bench.request import BenchListener
-from specx.bench.runs import Run, Setting
+from specx.bench.request import BenchListener, label
+from specx.bench.runs import BenchMethod, Run, Setting, read_beginning
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
 from specx.profile import Profile
@@ -30,7 +27,7 @@ class Workbench:
     of ``lengths`` where it can be; ``most``: how many are used at a length. ``tasks``: ``digest``
     and ``control``, or ``instruct``. ``shared``: the target reads a prompt once for all methods,
     so that runs have no prefill of their own, but not on a GPU, where the host prepares steps while
-    it reads. ``larger``: the same target with a larger draft, if there is one. ``before``: seconds
+    it reads. ``before``: seconds
     that went to reading all documents and loading the pair, 0 where nobody took the time.
     ``enough_s``: seconds after which a case is repeated no more, FEWEST repetitions given.
     ``taken``: returns the share of the time since its last call that other processes took.
@@ -45,7 +42,6 @@ class Workbench:
     repeats: int = 1
     most: int = 2
     shared: bool = True
-    larger: Pair | None = None
     before: Timings = field(default_factory=Timings)
     enough_s: float = float("inf")
     clock: Callable[[], float] = time.perf_counter

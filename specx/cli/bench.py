@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from specx.bench.datasets import dataset_documents
-from specx.bench.lengths import parse_lengths
+from specx.bench.report.figures import can_draw
 from specx.bench.report.files import load_bench, write_bench
 from specx.bench.report.live import LiveTable
 from specx.bench.report.markdown import to_tables
 from specx.bench.report.report import BenchReport
-from specx.bench.request import Request
+from specx.bench.request import Request, parse_lengths
 from specx.cli.console import make_console, show_cursor
 from specx.cli.options import Draft, Model, ProfileName
 from specx.documents.discover import discover
@@ -39,6 +39,9 @@ DEFAULT_LENGTHS, QUICK_LENGTHS = "1k,4k,16k", "1k,4k"
 HEADLINED = "speedup"  # the experiment whose result is a line, which --quick repeats until it holds
 QUICK_TOKENS, HEADLINED_TOKENS = 96, 256
 SPARE = 2  # documents of a data set for each that is measured: some have fewer tokens than asked
+WITHOUT_PICTURES = (
+    "it has no pictures, which need the package matplotlib: `pip install 'matplotlib>=3.10'`"
+)
 REPEATS, HEADLINED_REPEATS, HEADLINED_S = 3, 9, 15.0
 
 Task = Literal["digest", "control", "both"]
@@ -98,10 +101,6 @@ def bench(
         str | None,
         typer.Option(help="The size of its draft: 68m, 160m, 1b, or a head, eagle3."),
     ] = None,
-    larger_draft: Annotated[
-        str | None,
-        typer.Option(help="A second draft, for the experiment of that name: folder or hub id."),
-    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help=f"Folder of the page ({DEFAULT_FOLDER})."),
@@ -160,7 +159,6 @@ def bench(
             device=device,
             scale=scale,
             scale_draft=scale_draft,
-            larger_draft=larger_draft and _folder_or_hub_id(larger_draft),
             read_s=time.perf_counter() - began if read else 0.0,
             enough_s=HEADLINED_S if quick and repeat is None else inf,
         )
@@ -189,6 +187,8 @@ class _BenchOutput:
             write_bench(report, folder)
             page = folder / "bench.html"
             console.print(f"specx: the page is {page}", soft_wrap=True)
+            if not can_draw():
+                console.print(f"specx: {WITHOUT_PICTURES}", soft_wrap=True)
         if report.withheld:
             reason = report.withheld[:1].lower() + report.withheld[1:]
             console.print(f"specx: {reason}", soft_wrap=True)
@@ -223,10 +223,6 @@ def _read(names: list[str]) -> list[Document]:
     return found
 
 
-def _folder_or_hub_id(model: str) -> str:
-    return str(Path(model).absolute()) if Path(model).is_dir() else model
-
-
 def _methods_of(profile: Profile, *, quick: bool) -> str:
     """Return the methods that are compared unless others are named."""
     if profile.draft is None:
@@ -254,7 +250,7 @@ def _tasks(profile: Profile, task: Task) -> tuple[str, ...]:
 
 
 def _print_names() -> None:
-    from specx.bench.experiments.registry import EXPERIMENTS
+    from specx.bench.experiments import EXPERIMENTS
     from specx.bench.methods import METHODS
 
     for title, named in (("methods", METHODS), ("experiments", EXPERIMENTS)):

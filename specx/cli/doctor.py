@@ -12,7 +12,7 @@ import typer
 
 from specx.cache_folder import cache_folder
 from specx.cli.console import make_console
-from specx.cores import Others, choose_threads
+from specx.cores import LoadMonitor, choose_threads
 from specx.profile import profile_for, shipped_folder, user_folder
 from specx.reports.environment import PACKAGES, environment, installed_version
 from specx.reports.live import LiveLine
@@ -73,7 +73,7 @@ def doctor(
 
 def examine() -> Findings:
     """Return all that ``specx doctor`` says; None for what is absent or unknown."""
-    threads = choose_threads(None, os.environ, Others())
+    threads = choose_threads(None, os.environ, LoadMonitor())
     threads.set(os.environ)  # before torch is imported, as before a summary
     torch = _torch()
     gpus = _gpus(torch)
@@ -107,17 +107,16 @@ def measure_sources(model: str) -> Findings:
     """Measure the layer of a model that tells sources best. Raises UsageError where that cannot be,
     and what loading raises."""
     profile = profile_for(None, model, None)
-    threads = choose_threads(None, os.environ, Others())
+    threads = choose_threads(None, os.environ, LoadMonitor())
     threads.set(os.environ)
     from specx.runs.calibration import measure_source_layer
     from specx.runs.pair import choose_device, load_pair
 
     device = choose_device("auto")
-    profile = profile.on("cuda" if device.type == "cuda" else "cpu")
     pair = load_pair(profile, "plain", device)
     with LiveLine(make_console()) as live:
         live.start(model)
-        found = measure_source_layer(pair, profile, live)
+        found = measure_source_layer(pair, profile, live.phase)
     by = pair.target.computed_by
     return {"model": model, "computed_by": by, "layers": pair.target.num_layers, **vars(found)}
 

@@ -1,7 +1,7 @@
 """The beginning of the process: signals are watched before anything is imported that takes time."""
 
 from specx.cli.interruption import Interruption
-from specx.runs.collecting import without_collecting
+from specx.cores import without_collecting
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specx.cli.reading import Ocr, Pages, Password
+from specx.cli.options import Ocr, Pages, Password
 from specx.documents.document import Document, Paragraph
 from specx.documents.formats import FORMAT_ENDINGS
 from specx.documents.jsonl import LineError

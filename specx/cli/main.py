@@ -4,26 +4,29 @@ Each command has a file and is imported when it runs, so ``specx --help`` starts
 """
 
 import contextlib
-import errno
 import importlib
-import io
 import os
-import select
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeGuard
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from specx import __version__
-from specx.cli.escaping import Escaping
-from specx.cli.importing import Importing
 from specx.cli.interruption import Interruption
-from specx.cores import Others
+from specx.cli.streams import (
+    Escaping,
+    drop_unwritable_output,
+    is_unwritable,
+    let_stderr_go,
+    open_missing_output,
+    reader_is_gone,
+)
+from specx.cores import LoadMonitor, without_collecting
 from specx.errors import (
     OutOfMemoryError,
     SpecxError,
@@ -32,11 +35,41 @@ from specx.errors import (
     is_out_of_memory,
     printable,
 )
-from specx.runs.collecting import without_collecting
 
 _OF_CTRL_C = 130  # what typer makes of KeyboardInterrupt
-# Of a stream that cannot be written; errors of files also have a name.
-_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+
+
+class TorchImport:
+    """A thread that imports torch, which takes a second and more, while a document is read.
+
+    ``begin`` it once what torch reads of the environment is set.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Begin to import, unless that was done."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=_import, name="importing", daemon=True)
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for the end of it. What failed is imported again, and fails, where it is used."""
+        if self._thread is not None:
+            self._thread.join()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Return True if the interpreter must not be taken down yet."""
+        return self._thread is not None and self._thread.is_alive()
+
+
+def _import() -> None:
+    # torch alone. Our own modules come later, from the main thread: two threads that import modules
+    # which import each other may find one half initialized.
+    with contextlib.suppress(Exception), without_collecting():
+        importlib.import_module("torch")
 
 
 @dataclass
@@ -44,15 +77,14 @@ class RootOptions:
     """The options before the command's name. Commands find them as ``context.obj``.
 
     ``interruption``: what a command has to do and to say when a signal ends it. ``quiet``: a
-    command's own option. ``importing``: slow packages, beside other work. ``others``: the cores
-    that other processes have kept busy since the start.
+    command's own option. ``others``: the cores that other processes have kept busy since the start.
     """
 
     debug: bool = False
     quiet: bool = False
     interruption: Interruption = field(default_factory=Interruption)
-    importing: Importing = field(default_factory=Importing)
-    others: Others = field(default_factory=Others)
+    importing: TorchImport = field(default_factory=TorchImport)
+    others: LoadMonitor = field(default_factory=LoadMonitor)
 
 
 # ---------------------------------------------------------------- commands, imported when they run
@@ -148,15 +180,15 @@ def main(argv: Sequence[str] | None = None, interruption: Interruption | None = 
         options.interruption.install()
     else:
         options.interruption = interruption
-    _open_missing_output()
-    _let_stderr_go()
+    open_missing_output()
+    let_stderr_go()
     escaping = Escaping()
     escaping.install()
     code = run(sys.argv[1:] if argv is None else argv, options)
     options.interruption.end()
     if warning := escaping.warning():
         _tell(warning)
-    _drop_unwritable_output()
+    drop_unwritable_output()
     if options.importing.is_under_way and isinstance(code, int):
         os._exit(code)  # the interpreter would wait for it, or take it down in the middle
     sys.exit(code)
@@ -173,7 +205,7 @@ def run(argv: Sequence[str], options: RootOptions | None = None) -> int | str | 
         _tell(options.interruption.last_words())
         return options.interruption.exit_code
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+        if isinstance(error, BrokenPipeError) and reader_is_gone():
             return 0
         options.interruption.end()
         _report(error, options)
@@ -212,7 +244,7 @@ def _wrong_usage(error: Any) -> UsageError:
 def _exit_code(error: Exception) -> int:
     if isinstance(error, SpecxError):
         return error.exit_code
-    if _is_unwritable(error):
+    if is_unwritable(error):
         return UsageError.exit_code
     return OutOfMemoryError.exit_code if is_out_of_memory(error) else SpecxError.exit_code
 
@@ -237,71 +269,6 @@ def _sentence(error: Exception) -> str:
         return str(error)
     if is_out_of_memory(error):
         return "out of memory; use a smaller model, a smaller number format or a shorter document"
-    if _is_unwritable(error):
+    if is_unwritable(error):
         return f"cannot write to stdout: {error.strerror}; make room, or send the output elsewhere"
     return f"unexpected {in_one_line(error)}; `specx --debug …` shows where it happened"
-
-
-def _is_unwritable(error: Exception) -> TypeGuard[OSError]:
-    """Return True if a stream is on a disk that is full, or has gone."""
-    return isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None
-
-
-def _reader_is_gone() -> bool:
-    """Return True if the reader of stdout or stderr has left; other broken pipes are errors."""
-    if not hasattr(select, "poll"):  # Windows cannot tell
-        return True
-    poll = select.poll()
-    poll.register(1, 0)
-    poll.register(2, 0)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
-
-
-def _open_missing_output() -> None:
-    """Open /dev/null for a process that was started without stdout or stderr (`>&-`)."""
-    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
-    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
-
-
-class _Stderr(io.TextIOWrapper):
-    """A stderr that may go away, as a terminal does. What cannot be told then is dropped.
-
-    The raw file below is Python's own: an interruption in the middle of another's ``write`` would
-    leave its text in the buffer, to be written a second time.
-    """
-
-    def __init__(self, old: io.TextIOWrapper) -> None:
-        raw = io.FileIO(old.fileno(), "w", closefd=False)
-        super().__init__(io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=True)
-        self._old = old  # whose end would close the descriptor
-
-    def write(self, text: str, /) -> int:
-        try:
-            return super().write(text)
-        except OSError:
-            self._let_go()
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            super().flush()
-        except OSError:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-
-
-def _let_stderr_go() -> None:
-    """Let no loss of stderr end the work: results go elsewhere."""
-    if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = _Stderr(sys.stderr)
-
-
-def _drop_unwritable_output() -> None:
-    """Drop output that cannot be written: the last flush would change the exit code."""
-    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from specx.bench.lengths import parse_length
-from specx.cores import Others, choose_threads
+from specx.bench.request import parse_length
+from specx.cores import LoadMonitor, choose_threads
 from specx.errors import ModelError
 from specx.profile import profile_for
 
@@ -22,7 +22,7 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     damaged, or of no family whose config specx reads.
     """
     tokens, profile = parse_length(length), profile_for(None, model, None)
-    choose_threads(None, os.environ, Others()).set(os.environ)  # before torch is imported
+    choose_threads(None, os.environ, LoadMonitor()).set(os.environ)  # before torch is imported
     from specx.bench.floors import measure_ceilings
     from specx.decoding.footprint import Footprint
     from specx.models.families import text_config

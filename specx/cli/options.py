@@ -1,14 +1,13 @@
-"""The profile that the options of a command ask for."""
+"""Options that several commands have, and the profile that those of a command ask for."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from specx.errors import ProfileError, UsageError
-from specx.profile import DEFAULT, FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, OnLoop, Profile
+from specx.profile import DEFAULT, FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, Profile
 
 ProfileName = Annotated[
     str | None,
@@ -32,6 +31,12 @@ Draft = Annotated[
     ),
 ]
 
+Pages = Annotated[str | None, typer.Option(help="Pages of a PDF, such as 1-10,15.")]
+Password = Annotated[str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")]
+Ocr = Annotated[
+    bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
+]
+
 _OPTIONS = {
     "generation": r"\w+",
     "prompt": "words|style|language|instruction|sentences|think|on_loop",
@@ -39,39 +44,28 @@ _OPTIONS = {
 _KEY = re.compile("|".join(f"`{section}\\.({keys})`" for section, keys in _OPTIONS.items()))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """The user's wishes for a summary, in place of the profile's; None: as the profile says.
-
-    ``instruction``: a text, or ``@`` and the name of a file with one.
-    """
-
-    sentences: int | None
-    words: int | None
-    style: str | None
-    language: str | None
-    instruction: str | None
-    on_loop: OnLoop | None
-    think: int | None = None
-
-
 def changed_profile(
     profile: Profile,
-    wishes: Wishes,
+    prompt: dict[str, object],
     generation: dict[str, object],
     *,
     parts: bool,
     fallback: bool,
     sources: bool,
 ) -> Profile:
-    """Return the profile with the settings of the command line. Raises UsageError for bad ones."""
-    given = {name: value for name, value in generation.items() if value is not None}
-    prompt = _prompt(profile, wishes)
-    words = prompt.get("words", getattr(profile.prompt, "words", None))
-    if words is not None and not (wishes.words is wishes.language is None):
+    """Return the profile with the settings of the command line. Raises UsageError for bad ones.
+
+    ``prompt``, ``generation``: keys of these sections of a profile; None: as the profile says. An
+    ``instruction`` is a text, or ``@`` and the name of a file with one.
+    """
+    asked = {name: value for name, value in prompt.items() if value is not None}
+    chosen = {name: value for name, value in generation.items() if value is not None}
+    changed = _prompt(profile, asked)
+    words = changed.get("words", getattr(profile.prompt, "words", None))
+    if words is not None and not asked.keys().isdisjoint(("words", "language")):
         # The limit of the profile is that of its own words, in its own language.
-        given = {"max_new_tokens": None, **given}
-    changes: dict[str, object] = {"generation": given, "prompt": prompt}
+        chosen = {"max_new_tokens": None, **chosen}
+    changes: dict[str, object] = {"generation": chosen, "prompt": changed}
     if parts:
         changes["long_documents"] = "separate"
     if not fallback:
@@ -84,21 +78,21 @@ def changed_profile(
         raise UsageError(_in_options("; ".join(str(error).splitlines()))) from error
 
 
-def _prompt(profile: Profile, wishes: Wishes) -> dict[str, object]:
+def _prompt(profile: Profile, asked: dict[str, object]) -> dict[str, object]:
     """Return the keys of the profile's prompt that change."""
-    given = {name: value for name, value in vars(wishes).items() if value is not None}
-    if wishes.sentences is not None:
-        _check_sentences(wishes.sentences)
+    sentences, instruction = asked.get("sentences"), asked.get("instruction")
+    if isinstance(sentences, int):
+        _check_sentences(sentences)
     if isinstance(profile.prompt, DigestPrompt):
-        _refuse_for_digest(profile, given)
-    elif wishes.sentences is not None:
+        _refuse_for_digest(profile, asked)
+    elif sentences is not None:
         raise UsageError(
             f"--sentences is for digests, and the prompt of the profile {profile.name} is of the "
             "kind instruct; --words says how long the summary is to be"
         )
-    if wishes.instruction is not None:  # it replaces what the profile asks for
-        given = {"words": None, "style": None, **given, "instruction": _text(wishes.instruction)}
-    return given
+    if isinstance(instruction, str):  # it replaces what the profile asks for
+        return {"words": None, "style": None, **asked, "instruction": _text(instruction)}
+    return asked
 
 
 def _check_sentences(sentences: int) -> None:
@@ -109,11 +103,11 @@ def _check_sentences(sentences: int) -> None:
         )
 
 
-def _refuse_for_digest(profile: Profile, given: dict[str, object]) -> None:
+def _refuse_for_digest(profile: Profile, asked: dict[str, object]) -> None:
     """Raise UsageError for a wish that a model which copies sentences cannot fulfil."""
     copies = f"the model of the profile {profile.name} copies the document's own sentences"
     choose = "choose a profile of the kind instruct: specx profiles ls"
-    for name in given:
+    for name in asked:
         if name == "words":
             raise UsageError(f"{copies}, whole ones; --sentences says how many, not --words")
         if name == "language":

@@ -25,7 +25,6 @@ from specx.profile import (
     profile_path,
     read_profile,
     resolve_sampling,
-    sources_of,
     user_folder,
     yaml_for,
 )
@@ -105,8 +104,9 @@ def _sampling(name: str | None, model: str | None, draft: str | None) -> Iterato
         return
     stated = local_generation(profile.target)
     settings = None if stated is None else stated.settings
-    chosen = vars(resolve_sampling(profile, settings))
-    for key, source in sources_of(profile, settings).items():
+    sampling, origins = resolve_sampling(profile, settings)
+    chosen = vars(sampling)
+    for key, source in origins.items():
         value = list(chosen[key]) if isinstance(chosen[key], tuple) else chosen[key]
         yield f"# generation.{key}: {value} ({_SAYS[source]})\n"
     if stated is None:

@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from specx.cli.options import Draft, Model, ProfileName, Wishes, changed_profile
-from specx.cli.reading import Ocr, Pages, Password
+from specx.cli.options import (
+    Draft,
+    Model,
+    Ocr,
+    Pages,
+    Password,
+    ProfileName,
+    changed_profile,
+)
 from specx.cli.summary_run import SummarizeRequest, SummaryRun
-from specx.documents.name_list import read_names
+from specx.documents.discover import read_names
 from specx.documents.read import ReadOptions
 from specx.errors import UsageError
 from specx.profile import (
@@ -22,11 +29,11 @@ from specx.profile import (
     profile_for,
 )
 from specx.records import Method
-from specx.reports.chosen_keys import ChosenKeys
-from specx.runs.allowed import parse_allowed
+from specx.reports.json_lines import parse_keys
+from specx.runs.destination import Destination
+from specx.runs.inputs import parse_shard
 from specx.runs.job import JobOptions
-from specx.runs.results import Destination
-from specx.runs.shard import parse_shard
+from specx.runs.outcome import parse_allowed
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from specx.cli.main import RootOptions
@@ -234,6 +241,15 @@ def summarize(
     ] = False,
 ) -> None:
     """Summarize documents: the summary goes to stdout, progress to stderr."""
+    prompt: dict[str, object] = {
+        "sentences": sentences,
+        "words": words,
+        "style": style,
+        "language": language,
+        "instruction": instruction,
+        "on_loop": on_loop,
+        "think": think,
+    }
     generation: dict[str, object] = {
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
@@ -248,15 +264,7 @@ def summarize(
     }
     settings = changed_profile(
         profile_for(profile, model, draft),
-        Wishes(
-            sentences=sentences,
-            words=words,
-            style=style,
-            language=language,
-            instruction=instruction,
-            think=think,
-            on_loop=on_loop,
-        ),
+        prompt,
         generation,
         parts=parts,
         fallback=fallback,
@@ -290,7 +298,7 @@ def summarize(
             out=out,
             report=report,
             format=format_,
-            keys=None if jsonl_keys is None else ChosenKeys.parse(jsonl_keys),
+            keys=None if jsonl_keys is None else parse_keys(jsonl_keys),
             streamed=streamed,
             force=force,
         ),

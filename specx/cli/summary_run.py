@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -11,33 +10,37 @@ from typing import TYPE_CHECKING, Any
 
 from specx.cache_folder import is_first_time
 from specx.cli.console import is_file, make_console
-from specx.cli.teller import Teller
+from specx.cli.notices import Notices
 from specx.cores import choose_threads
 from specx.documents.discover import DocumentSource
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError, printable
 from specx.profile import EMBEDDED, Profile
 from specx.records import Method
-from specx.reports.job_progress import JobProgress
 from specx.reports.live import LiveLine
+from specx.reports.progress import JobProgress
 from specx.reports.writers import remove_unfinished
-from specx.runs.changes import changes_since
-from specx.runs.collecting import without_collecting
-from specx.runs.crew import Crew
-from specx.runs.deadline import Deadline
-from specx.runs.inputs import FailedInput, Inputs, find_sources, read_inputs, takes_a_while
-from specx.runs.job import Earlier, JobOptions, settings_of
-from specx.runs.local_workers import LocalWorkers
+from specx.runs.destination import Destination
+from specx.runs.document_run import as_it_is
+from specx.runs.inputs import FailedInput, Inputs, find_sources, takes_a_while
+from specx.runs.job import JobOptions, changes_since, settings_of
+from specx.runs.local_workers import LocalProcesses, ThisProcess
+from specx.runs.outcome import RunOutcome
+from specx.runs.output_log import LOG, OLD_FILES
+from specx.runs.pool import (
+    RAY,
+    Placement,
+    Scheduler,
+    choose_placement,
+    parse_workers,
+    placement_by_ray,
+)
 from specx.runs.queue import Queue
-from specx.runs.results import Destination, Results
-from specx.runs.shared_queue import SharedQueue
-from specx.runs.short import as_it_is
-from specx.runs.staff import RAY, Staff, choose_staff, parse_workers, staff_of_ray
+from specx.runs.results import Results
 from specx.runs.tasks import Workers, WorkerSettings
 
-if TYPE_CHECKING:  # it imports torch, which takes seconds
+if TYPE_CHECKING:
     from specx.cli.main import RootOptions
-    from specx.runs.summarizer import Summarizer
 
 _MINI_NOTICE = (
     "mini copies a document's own sentences (an extractive digest); for a summary in new words "
@@ -100,8 +103,14 @@ class SummaryRun:
         self._console = make_console(quiet=request.quiet)
         # The live line makes room for errors.
         errors = make_console() if request.quiet else self._console
-        self._results = Results(self._destination, headings=False)
-        self._teller = Teller(self._console, errors, self._results, debug=request.debug)
+        self._results = Results(
+            self._destination,
+            headings=False,
+            job=request.job,
+            settings=request.settings,
+            on_changed=self._tell_of_changes,
+        )
+        self._notices = Notices(self._console, errors, self._results, debug=request.debug)
         self._asked = parse_workers(request.workers)
         self._ray = request.workers == RAY
         if request.ray_address and not self._ray:
@@ -113,27 +122,27 @@ class SummaryRun:
         self._destination.check(len(found), [each.name for each in found])
         self._job.check(self._destination)
         self._threads.set(os.environ)  # what OpenMP reads when torch is imported
-        staff = self._staff(len(found))
-        if takes_a_while(found) and not staff.number:
+        placement = self._placement(len(found))
+        if takes_a_while(found) and not placement.number:
             self._options.importing.begin()
+        for folder in self._destination.tidy_logs():
+            self._tell_of_older_log(folder)
         with ExitStack() as stack:
-            earlier = stack.enter_context(
-                Earlier(self._job, self._destination, self._request.settings, self._tell_of_changes)
-            )
+            stack.enter_context(self._results)
             live = stack.enter_context(self._live())
             self._options.interruption.tidy += [live.abandon, remove_unfinished]
-            inputs = self._inputs(found, live, earlier, staff)
-            self._summarize(found, inputs, live, earlier)
+            inputs = self._inputs(found, live, placement)
+            self._summarize(found, inputs, live)
 
     @cached_property
     def _threads(self) -> Any:
         return choose_threads(self._request.threads, os.environ, self._options.others)
 
-    def _staff(self, documents: int) -> Staff:
+    def _placement(self, documents: int) -> Placement:
         request = self._request
         if self._ray:
-            return staff_of_ray(documents)
-        return choose_staff(
+            return placement_by_ray(documents)
+        return choose_placement(
             self._asked, documents, request.device, self._threads, asked_threads=request.threads
         )
 
@@ -150,49 +159,32 @@ class SummaryRun:
         self,
         found: list[DocumentSource | FailedInput],
         live: LiveLine,
-        earlier: Earlier,
-        staff: Staff,
+        placement: Placement,
     ) -> Inputs:
         def on_source(number: int, name: str, total: int | None) -> None:
             live.start(name, number=number, total=total)
             live.phase("reading")
 
         reading = self._job.reading(
-            self._request.reading, on_source, earlier.is_done, ahead=staff.reading
+            self._request.reading, on_source, self._results.is_done, ahead=placement.reading
         )
-        return read_inputs(found, reading)
+        return Inputs(found, reading)
 
     def _summarize(
         self,
         found: list[DocumentSource | FailedInput],
         inputs: Inputs,
         live: LiveLine,
-        earlier: Earlier,
     ) -> None:
         self._destination.check(inputs.least)
         several = max(len(found), inputs.least) > 1
-        self._results.headings = self._teller.several = several
+        self._results.headings = self._notices.several = several
         if several:
-            live.job = self._teller.job = JobProgress(inputs.total)
-        options: dict[str, Any] = {
-            "on_skipped": self._teller.skipped,
-            "total": inputs.total,
-            "journal": earlier.journal,
-            "allowed": self._job.allowed,
-            "fail_fast": self._job.fail_fast,
-            "strict_numbers": self._request.strict_numbers,
-        }
-        staff = self._staff(inputs.least)
-        items = self._teller.before(inputs.items, self._request.profile)
+            live.job = self._notices.job = JobProgress(inputs.total)
         try:
-            if staff.number:
-                queue = self._shared_queue(staff, live, options)
-                self._options.interruption.sentence = queue.interrupted
-                queue.share(items, inputs.is_ready)
-            else:
-                alone = self._queue(live, options)
-                self._options.interruption.sentence = alone.interrupted
-                alone.run(items, alone=not several)
+            queue = self._queue(inputs, live)
+            self._options.interruption.sentence = queue.interrupted
+            queue.run(inputs, alone=not several)
         except BaseException:
             with suppress(SpecxError):  # the first error is the one to tell
                 self._results.finish()
@@ -200,71 +192,60 @@ class SummaryRun:
         else:
             self._results.finish()
         finally:
-            self._teller.end()
+            self._notices.end()
 
-    @property
-    def _tells(self) -> Iterable[Any]:
-        as_is = partial(as_it_is, self._request.profile, self._request.method)
-        return self._teller.done, self._teller.failed, as_is
-
-    def _queue(self, live: LiveLine, options: dict[str, Any]) -> Queue:
-        deadline = self._job.deadline()
-        prepare = partial(self._prepare, live, deadline)
-        return Queue(prepare, self._results, live, *self._tells, deadline=deadline, **options)
-
-    def _shared_queue(self, staff: Staff, live: LiveLine, options: dict[str, Any]) -> SharedQueue:
-        crew = Crew(
-            *self._workers(staff),
-            waiting=staff.waiting,
-            one_first=not (self._request.is_embedded or staff.gpus or self._asked or self._ray),
+    def _queue(self, inputs: Inputs, live: LiveLine) -> Queue:
+        request, job = self._request, self._job
+        placement = self._placement(inputs.least)
+        given = placement.gpus or self._asked or self._ray  # there is room for as many
+        workers, number = self._workers(placement, live)
+        scheduler = Scheduler(
+            workers,
+            number,
+            waiting=placement.waiting,
+            one_first=not (request.is_embedded or given),
             on_first=self._tell_of_mini,
         )
-        in_order = self._destination.folder is None
-        return SharedQueue(crew, self._results, live, *self._tells, in_order=in_order, **options)
+        return Queue(
+            scheduler,
+            self._results,
+            live,
+            RunOutcome(job.allowed, fail_fast=job.fail_fast, strict_numbers=request.strict_numbers),
+            on_done=self._notices.done,
+            on_error=self._notices.failed,
+            on_read=partial(self._notices.read, request.profile),
+            on_skipped=self._notices.skipped,
+            as_it_is=partial(as_it_is, request.profile, request.method),
+            total=inputs.total,
+            in_order=self._destination.folder is None,
+        )
 
-    def _workers(self, staff: Staff) -> tuple[Workers, int]:
-        """Return the place of workers, and how many there may be."""
-        request = self._request
+    def _workers(self, placement: Placement, live: LiveLine) -> tuple[Workers, int]:
+        """Return the workers, none of which has begun, and how many there may be."""
+        request, settings = self._request, self._request.worker_settings
+        if not placement.number:
+            settings = replace(settings, gives_way=not self._threads.fixed)
+            return ThisProcess(settings, live, self._options.importing.wait), 1
         if not self._ray:
-            settings = replace(request.worker_settings, prepares=staff.prepares)
-            environment, debug = staff.environment, request.debug
-            return LocalWorkers(settings, environment, debug=debug), staff.number
+            settings = replace(settings, prepares=placement.prepares)
+            processes = LocalProcesses(settings, placement.environment, debug=request.debug)
+            return processes, placement.number
         try:
-            from specx.runs.ray_workers import RayWorkers
+            from specx.runs.ray_workers import RayActors
         except ImportError as error:
             raise UsageError(
                 "--workers ray needs Ray, which is not installed; install it with "
                 "`pip install 'ray>=2.40'`"
             ) from error
-        workers = RayWorkers(request.worker_settings, request.ray_address, request.threads)
-        return workers, workers.most
+        actors = RayActors(settings, request.ray_address, request.threads)
+        return actors, actors.most
 
-    def _prepare(self, live: LiveLine, deadline: Deadline | None) -> "Summarizer":
-        """Load the models. torch, which takes seconds to import, comes with them."""
-        self._options.importing.wait()
-        with without_collecting():
-            return self._load(live, deadline)
-
-    def _load(self, live: LiveLine, deadline: Deadline | None) -> "Summarizer":
-        from specx.runs.neighbours import Neighbours
-        from specx.runs.pair import choose_device, load_pair
-        from specx.runs.summarizer import Summarizer
-
-        request = self._request
-        self._tell_of_mini()
-        device = choose_device(request.device)
-        profile = request.profile.on("cuda" if device.type == "cuda" else "cpu")
-        pair = load_pair(profile, request.method, device)
-        gives_way = not self._threads.fixed and device.type == "cpu"
-        return Summarizer(
-            profile,
-            request.method,
-            pair,
-            live,
-            check=request.check,
-            neighbours=Neighbours() if gives_way else None,
-            deadline=deadline,
-            asked=request.asked,
+    def _tell_of_older_log(self, folder: Path) -> None:
+        """Say that what an older version has noted is in the log now."""
+        self._console.print(
+            f"specx: the log of {printable(str(folder))} was of an older version ({OLD_FILES}) and "
+            f"is now in {LOG}; nothing has to be done",
+            soft_wrap=True,
         )
 
     def _tell_of_changes(self, reports: list[Path]) -> None:

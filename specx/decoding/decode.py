@@ -1,19 +1,16 @@
 """Decoding a document: from a prompt to events, until the text ends."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 from specx.decoding import methods
-from specx.decoding.controller import Budget, Controller, strategy_for
 from specx.decoding.cost import TreePlan
-from specx.decoding.drafter import Drafter, Reshapable
-from specx.decoding.fallback import PlainTimes
-from specx.decoding.measured_costs import known_of
-from specx.decoding.methods import Pair, sampling_of
+from specx.decoding.drafter import Drafter
+from specx.decoding.measured_costs import measure_costs
+from specx.decoding.methods import Pair
 from specx.decoding.pending import HostCopy, PendingEvents
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.runner import runner_for
@@ -21,35 +18,78 @@ from specx.decoding.sampling import Sampler
 from specx.decoding.sources import SourceSettings, room_for
 from specx.decoding.stages import TextEnd
 from specx.decoding.step import DecodingState
-from specx.decoding.stopwatch import Stopwatch, has_passed, seconds_between
+from specx.decoding.stopwatch import Stopwatch, has_passed
 from specx.decoding.target import Target
-from specx.decoding.tree_choice import TreeChoice
-from specx.decoding.workspace import Place, Shelf, Workspace, WorkspaceKind, capacity_for
-from specx.errors import DocumentError
+from specx.decoding.tuner import Tuner, tuner_for
+from specx.decoding.workspace import Shelf, Workspace, WorkspaceKind, capacity_for
+from specx.errors import DocumentError, ModelError
 from specx.models.load import LoadedModel
 from specx.ops.chunks import Passages
-from specx.ops.trees import MAX_ROWS, Path
-from specx.profile import Profile
-from specx.records import (
-    Attention,
-    Event,
-    FellBack,
-    Finished,
-    FinishReason,
-    Method,
-    PrefillProgress,
-    Step,
-    Stop,
-)
+from specx.ops.trees import MAX_ROWS, NO_CHOICE, Path
+from specx.profile import Settings
+from specx.records import Attention, Event, FellBack, Finished, FinishReason, Step, Stop
 
-T = TypeVar("T")
-BUSY = 3  # steps that a device is given to do while others are recorded
+
+@dataclass
+class Budget:
+    """The ``tokens`` that were emitted, and how many are ``left``.
+
+    ``reason``: of the text's end, once it has ended. ``at_limit``: the one to give when ``left``
+    tokens have been spent. ``stop``: the caller's judge of the text, which is not asked about the
+    end of text. ``target``: its name and dtype, for the error about logits that are not finite.
+    """
+
+    end_of_text: frozenset[int]
+    left: int
+    at_limit: FinishReason
+    stop: Stop | None = None
+    reason: FinishReason | None = None
+    target: str = "the model"
+    tokens: list[int] = field(default_factory=list)
+
+    @property
+    def is_spent(self) -> bool:
+        return self.reason is not None
+
+    def spend(self, step: Step) -> Step:
+        """Return the step without tokens beyond the end of text, a stop or the limit.
+
+        Raises ModelError at a token that no logits could choose.
+        """
+        tokens = step.tokens[: self.left]
+        for place, token in enumerate(tokens, start=1):
+            self.reason = self._ends_at(token)
+            if self.reason:
+                tokens = tokens[:place]
+                break
+        self.left -= len(tokens)
+        self.tokens += tokens
+        if self.left == 0 and not self.reason:
+            self.reason = self.at_limit
+        if len(tokens) == len(step.tokens):
+            return step
+        return replace(step, tokens=tokens, accepted=min(step.accepted, len(tokens)))
+
+    def _ends_at(self, token: int) -> FinishReason | None:
+        if token in self.end_of_text:
+            return "end"
+        if token == NO_CHOICE:
+            raise ModelError(
+                f"the target {self.target} computes numbers that are not finite, so no token can "
+                "be chosen; choose the dtype float32 or bfloat16 in the profile, or, if it has "
+                "that already, download the model again"
+            )
+        return self.stop(token) if self.stop else None
+
+    def spend_all(self, steps: Iterator[Step]) -> Iterator[Step]:
+        """Spend steps until the text ends."""
+        while not self.is_spent and (step := next(steps, None)):
+            yield self.spend(step)
 
 
 def decode(
     pair: Pair,
-    profile: Profile,
-    method: Method,
+    settings: Settings,
     prompt: Sequence[int],
     stopwatch: Stopwatch | None = None,
     *,
@@ -69,22 +109,27 @@ def decode(
     iterator: two documents in a row give what each gives alone.
 
     Raises, at the call, DocumentError when the prompt leaves no room for output in the target's
-    window, and UsageError when the profile cannot run the method; later ModelError when the target
-    computes logits that are not finite, for a token that would be emitted.
+    window; later ModelError when the target computes logits that are not finite, for a token that
+    would be emitted.
     """
-    room = context_window(pair, profile) - len(prompt)
-    pair = pair.for_text(len(prompt) + max(0, min(profile.output_limit, room)))
-    make = partial(methods.make_drafter, method, profile, pair)
-    kind = WorkspaceKind.of(pair, method, profile, sources)
-    place = None if shelf is None else Place(shelf, kind)
+    pair = pair.for_text(len(prompt) + max(0, settings.limit_behind(len(prompt))))
+    make = partial(methods.make_drafter, settings, pair)
     return decode_with(
-        pair, profile, make, prompt, stopwatch=stopwatch, stop=stop, sources=sources, place=place
+        pair,
+        settings,
+        make,
+        prompt,
+        stopwatch=stopwatch,
+        stop=stop,
+        sources=sources,
+        shelf=shelf,
+        kind=WorkspaceKind.of(pair, settings, sources),
     )
 
 
 def decode_with(
     pair: Pair,
-    profile: Profile,
+    settings: Settings,
     make_drafter: Callable[[int], Drafter],
     prompt: Sequence[int],
     *,
@@ -92,20 +137,21 @@ def decode_with(
     stopwatch: Stopwatch | None = None,
     stop: Stop | None = None,
     sources: SourceSettings | None = None,
-    place: Place | None = None,
+    shelf: Shelf | None = None,
+    kind: WorkspaceKind | None = None,
 ) -> Iterator[Event]:
     """Decode with a drafter and a target of the caller's, as ``decode`` does.
 
     ``make_drafter`` gets the most tokens that prompt and output can have together; ``make_target``
-    what ``Target`` gets. ``place``: has nothing but what these two made.
+    what ``Target`` gets. ``shelf``: has nothing of this ``kind`` but what these two made.
     """
-    window = context_window(pair, profile)
-    room = window - len(prompt)
-    if not prompt or room < 1:
-        raise DocumentError(f"the prompt has {len(prompt)} tokens and the window is {window}")
-    limit = min(profile.output_limit, room)
+    limit = settings.limit_behind(len(prompt))
+    if not prompt or limit < 1:
+        raise DocumentError(
+            f"the prompt has {len(prompt)} tokens and the window is {settings.window}"
+        )
     capacity, device = capacity_for(len(prompt) + limit), pair.target.device
-    workspace = place.take(capacity) if place else None
+    workspace = shelf.take(kind, capacity) if shelf and kind else None
     if workspace is None:
         if device.type == "cuda":
             torch.cuda.empty_cache()  # what graphs that are gone had for themselves is free then
@@ -114,226 +160,132 @@ def decode_with(
         if drafter.features is not None:
             target.keep_features(drafter.features)
         if sources is not None:
-            target.keep_sources(sources.layer, room_for(profile.output_limit))
-        workspace = _make_workspace(pair, profile, target, drafter, capacity)
+            target.keep_sources(sources.layer, room_for(settings.limit))
+        state = _make_state(pair, settings, target, capacity)
+        workspace = Workspace(kind, capacity, state, drafter)
     workspace.state.stopwatch = stopwatch or Stopwatch(device)
-    at_limit: FinishReason = "window" if limit == room else "length"
+    at_limit: FinishReason = "window" if len(prompt) + limit == settings.window else "length"
     name = f"{pair.target.source} in {str(pair.target.dtype).removeprefix('torch.')}"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
-    strategy = strategy_for(profile, workspace.drafter, pair.known)
-    controller = Controller(budget, strategy, len(prompt), _plain_times(pair, profile))
-    decoding = _Decoding(workspace, controller, place, sources.passages if sources else None)
-    return decoding.events(list(prompt))
+    plain_kind = _plain_kind(pair, settings)
+    tuner = tuner_for(settings, workspace.drafter, len(prompt), pair.known, plain_kind)
+    passages = sources.passages if sources else None
+    return _events(workspace, tuner, budget, prompt, shelf, passages)
 
 
-def _make_workspace(
-    pair: Pair, profile: Profile, target: Target, drafter: Drafter, capacity: int
-) -> Workspace:
-    device, sampling = pair.target.device, sampling_of(pair, profile)
-    state = DecodingState(
+def _make_state(pair: Pair, settings: Settings, target: Target, capacity: int) -> DecodingState:
+    device = pair.target.device
+    return DecodingState(
         target=target,
         # Its stream of random numbers and its text reach as far as the cache.
-        sampler=Sampler(sampling, pair.target_allowed, capacity, pair.target.ops),
+        sampler=Sampler(settings.sampling, pair.target_allowed, capacity, pair.target.ops),
         stopwatch=Stopwatch(device),
-        runner=runner_for(device, graphs=profile.graphs, is_ours=pair.is_ours),
+        runner=runner_for(device, graphs=settings.graphs, is_ours=pair.is_ours),
         end=TextEnd.on(device),
     )
-    return Workspace(capacity, state, drafter)
 
 
-def _plain_times(pair: Pair, profile: Profile) -> PlainTimes | None:
-    """Return what is known of plain tokens; None: to be timed in each text.
+def _plain_kind(pair: Pair, settings: Settings) -> object | None:
+    """Return all that a plain token depends on, besides the pair and the text.
 
-    A CPU is faster or slower from one text to the next.
+    None on a CPU, which is faster or slower from one text to the next: it is timed in each.
     """
     if pair.target.device.type != "cuda":
         return None
-    sampling = sampling_of(pair, profile)
-    kind = profile.graphs, sampling.temperature > 0, sampling.penalizes
-    return pair.plain_times.setdefault(kind, PlainTimes())
+    sampling = settings.sampling
+    return settings.graphs, sampling.temperature > 0, sampling.penalizes
 
 
-def context_window(pair: Pair, profile: Profile) -> int:
-    """Return the most tokens of prompt and output together: the profile's limit or the model's."""
-    return min(profile.target.window or pair.target.window, pair.target.window)
+@torch.inference_mode()
+def _events(
+    workspace: Workspace,
+    tuner: Tuner,
+    budget: Budget,
+    prompt: Sequence[int],
+    shelf: Shelf | None,
+    passages: Passages | None,
+) -> Iterator[Event]:
+    """Read the prompt, then take steps until the budget has a reason to stop.
 
-
-class _Decoding:
-    """One document on its way from the prompt to the end of the text.
-
-    The host goes ahead of a GPU: while that still reads the prompt, the first steps are prepared.
+    The host goes ahead of a GPU: while that still reads, the first steps are prepared.
     """
+    state, root, watch = workspace.state, workspace.state.end.root, workspace.state.stopwatch
+    steps, pending = Pipeline(state, tuner), PendingEvents(root.device, lambda: budget.is_spent)
+    ids = torch.tensor(prompt, dtype=torch.int64, device=root.device)
+    for progress, logits in watch.each("target_prefill", state.target.prefill(ids)):  # noqa: B007
+        if workspace.drafter.features is not None:  # they are there until the next chunk
+            with watch.part("draft_prefill"):
+                workspace.drafter.follow(ids, progress.done, state.target)
+        yield from pending.then(progress)
+    first = state.choose_first(logits, ids)
+    yield from pending.then(partial(_first_step, first, budget))
+    if budget.left <= 1:  # nothing comes behind it
+        yield from pending.all()
+    elif tuner.needs_plain:
+        yield from pending.all(meanwhile=_plain_steps(steps, workspace.drafter, first))
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        controller: Controller,
-        place: Place | None,
-        passages: Passages | None,
-    ) -> None:
-        """``place``: for the workspace when the text has ended."""
-        self.workspace: Workspace | None = workspace  # a fallback frees what drafting needed
-        self.state, self.place, self.passages = workspace.state, place, passages
-        self.controller, self.budget = controller, controller.budget
-        self.steps = Pipeline(self.state)
-        budget = controller.budget
-        self.limit = budget.left
-        # Not a method of this object: in a cycle the caches would outlive the document.
-        self.pending = PendingEvents(self.state.end.root.device, is_over=lambda: budget.is_spent)
-        self.tokens = 0  # of the prompt
-        self.written: list[int] = []  # tokens of the output, until the drafter reads them
-
-    @torch.inference_mode()
-    def events(self, prompt: list[int]) -> Iterator[Event]:
-        """Prefill, then steps until the budget has a reason to stop."""
-        ids = self._ids(prompt)
-        self.tokens = len(prompt)
-        first = yield from self._read_prompt(ids)
-        yield from self._time_plain_steps(first)
-        yield from self._begin_drafting(ids)
-        yield from self._take_steps()
-        self.steps.drop()
-        attended = self._attended()
-        stopwatch, ended = self.state.stopwatch, self.steps.ended
-        timings = stopwatch.finish()
-        speedup = self.controller.speedup(stopwatch.samples)
-        decoding = seconds_between(first.done, ended) if ended else 0.0
-        if self.place and self.workspace:
-            self.place.put(self.workspace)
-        assert self.budget.reason is not None
-        yield Finished(self.budget.reason, timings, speedup, decoding, attended)
-
-    def _attended(self) -> Attention:
-        """Return the attention of the emitted tokens to the passages, if somebody wants it."""
-        if self.passages is None:
-            return ()
-        with self.state.stopwatch.part("sources"):
-            emitted = self.limit - self.budget.left
-            rows: Attention = self.state.target.attention_to(self.passages, emitted).tolist()
-        return rows
-
-    def _read_prompt(self, ids: Tensor) -> Generator[Event, None, HostCopy]:
-        """Read the prompt and choose the first token; return its copy on the host."""
-        assert self.workspace is not None
-        state, drafter, logits = self.state, self.workspace.drafter, None
-        for item in self._timed(state.target.prefill(ids), "target_prefill"):
-            if isinstance(item, PrefillProgress):
-                if drafter.features is not None:
-                    with state.stopwatch.part("draft_prefill"):
-                        drafter.follow(ids, item.done, state.target)
-                self.pending.add(item)
-                yield from self.pending.happened()
-            else:
-                logits = item
-        assert logits is not None
-        root = state.end.root
-        chosen = state.sampler.first(logits, ids)
-        root.copy_(Path.of(chosen).readable().last)
-        first = HostCopy(chosen)
-        self.pending.add(partial(_first_step, first, self.written, self.budget))
-        yield from self.pending.all() if self.budget.left == 1 else self.pending.happened()
-        return first
-
-    def _time_plain_steps(self, first: HostCopy) -> Iterator[Event]:
-        """Measure the cost of a plain token on tokens that are needed anyway."""
-        if not self.controller.needs_plain:
-            return
-        yield from self.pending.all(meanwhile=self._launch_plain_steps(first))
-        while self.controller.needs_plain:
-            step, settled = self.steps.next()
-            self.controller.note_plain(step, settled=settled)
-            self.written += step.tokens
-            yield self.budget.spend(step)
-        for step in self.budget.spend_all(self.steps.drain()):
-            self.written += step.tokens
-            yield step
-
-    def _launch_plain_steps(self, first: HostCopy) -> Iterator[None]:
-        """Launch the first steps; until the first token is there, record those of the drafter."""
-        yield from self.steps.launch()
-        assert self.workspace is not None
-        drafter, strategy, plan = self.workspace.drafter, self.controller.strategy, None
-        if isinstance(strategy, TreeChoice) and isinstance(drafter, Reshapable):
-            plan = strategy.known_plan(self.tokens)
-            if plan is None:
-                return
-        parts = self.state.prepare(drafter, plan)
-        while not has_passed(first.done) and next(parts, "done") != "done":
-            yield
-
-    def _begin_drafting(self, ids: Tensor) -> Iterator[Event]:
-        """Have the drafter read the text, and launch the first steps with it."""
-        if self.budget.is_spent:
-            return
-        assert self.workspace is not None
-        state, drafter = self.state, self.workspace.drafter
-        strategy = self.controller.strategy
-        text = torch.cat([ids, self._ids(self.written[:-1])])
-        for progress in self._timed(drafter.prefill(text, state.target), "draft_prefill"):
-            self.pending.add(progress)
-            yield from self.pending.happened()
-        drafter.commit(Path.of(state.end.root))
-        state.draft_with(drafter)
-        if isinstance(strategy, TreeChoice) and isinstance(drafter, Reshapable):
-            if strategy.known_plan(self.tokens) is None:  # measuring takes a while
-                yield from self.pending.all()
-            state.reshape(strategy.start(known_of(strategy, state, drafter, self.tokens)))
-        del drafter  # so that a fallback frees its memory
-        yield from self.pending.all(meanwhile=self.steps.launch())
-
-    def _take_steps(self) -> Iterator[Event]:
-        """Take steps until the text ends, as the controller decides."""
-        state, controller, budget = self.state, self.controller, self.budget
-        while not budget.is_spent:
-            step, settled = self.steps.next()
-            yield budget.spend(step)
-            verdict = controller.decide(
-                self.steps.read - 1, step, settled=settled, verification=self.steps.verification
-            )
-            if verdict is None:
-                continue
-            if isinstance(verdict, TreePlan):
-                yield from self._prepare(verdict)
-            yield from budget.spend_all(self.steps.drain())
+    while not budget.is_spent:
+        change = tuner.decide()
+        trees = change if isinstance(change, TreePlan) else None
+        if change is not None:
+            yield from budget.spend_all(steps.drain(recording=trees))
             if budget.is_spent:
-                return
-            if isinstance(verdict, TreePlan):
-                state.reshape(verdict)
-            elif isinstance(verdict, FellBack):
-                self._fall_back()
-                yield verdict
+                break
+        if change == "draft":  # the drafter reads what there is
+            text = torch.cat([ids, ids.new_tensor(budget.tokens[:-1])])
+            reading = workspace.drafter.prefill(text, state.target)
+            for progress in watch.each("draft_prefill", reading):
+                yield from pending.then(progress)
+            workspace.drafter.commit(Path.of(root))
+            state.draft_with(workspace.drafter)
+            if tuner.needs_costs:  # measuring takes a while
+                yield from pending.all()
+                tuner.learn_costs(measure_costs(state, tuner.times.plain_seconds))
+            trees = tuner.first_trees()
+        if trees is not None:
+            state.reshape(trees)
+            tuner.use(trees)
+        if isinstance(change, FellBack):
+            workspace.fall_back(keep=shelf is not None)
+            yield change
+        yield from pending.all(meanwhile=steps.launch())
+        if not budget.is_spent:
+            yield budget.spend(steps.next())
 
-    def _prepare(self, plan: TreePlan) -> Iterator[Event]:
-        """Have stages for other trees recorded while the device has steps of the present ones."""
-        parts = self.state.prepare(self.state.drafter, plan)
-        while not self.budget.is_spent and self.state.runner.records:
-            self.steps.fill(BUSY)
-            if next(parts, "done") == "done":
-                return
-            yield self.budget.spend(self.steps.next()[0])
-
-    def _fall_back(self) -> None:
-        """Decode plainly to the end; what drafting needed stays for the next document only."""
-        if self.place:
-            self.state.draft_with(self.state.plain)
-        else:
-            self.workspace = None
-            self.state.fall_back()
-
-    def _ids(self, text: list[int]) -> Tensor:
-        return torch.tensor(text, dtype=torch.int64, device=self.state.end.root.device)
-
-    def _timed(self, parts: Iterator[T], name: str) -> Iterator[T]:
-        """Yield the same items, the time that the work for them takes counted as ``name``."""
-        while True:
-            with self.state.stopwatch.part(name):
-                item = next(parts, None)
-            if item is None:
-                return
-            yield item
+    steps.drop()
+    finished = _finished(state, tuner, budget, passages, steps.seconds_since(first))
+    if shelf is not None:
+        shelf.put(workspace)
+    yield finished
 
 
-def _first_step(first: HostCopy, written: list[int], budget: Budget) -> Step:
-    tokens = tuple(first.read())
-    written += tokens
-    return budget.spend(Step(tokens, drafted=0, accepted=0, seconds=0.0, passes=0))
+def _plain_steps(steps: Pipeline, drafter: Drafter, first: HostCopy) -> Iterator[None]:
+    """Launch the first plain steps; until the first token is there, record those of the drafter."""
+    yield from steps.launch()
+    if steps.tuner.needs_costs:
+        return  # it is not known with which trees it begins
+    parts = steps.state.prepare(drafter, steps.tuner.first_trees())
+    while not has_passed(first.done) and next(parts, "done") != "done":
+        yield
+
+
+def _first_step(first: HostCopy, budget: Budget) -> Step:
+    return budget.spend(Step(tuple(first.read()), drafted=0, accepted=0, seconds=0.0, passes=0))
+
+
+def _finished(
+    state: DecodingState,
+    tuner: Tuner,
+    budget: Budget,
+    passages: Passages | None,
+    decoding: float,
+) -> Finished:
+    """Return the end of a text; ``decoding``: seconds from the first token to the last."""
+    attended: Attention = ()
+    if passages is not None:  # somebody wants to know how much tokens attended to them
+        with state.stopwatch.part("sources"):
+            attended = state.target.attention_to(passages, len(budget.tokens)).tolist()
+    timings = state.stopwatch.finish()
+    speedup = tuner.times.reported(state.stopwatch.samples)
+    assert budget.reason is not None
+    return Finished(budget.reason, timings, speedup, decoding, attended)

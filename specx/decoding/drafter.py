@@ -3,57 +3,23 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from torch import Tensor
 
 from specx.decoding.cost import TreePlan
 from specx.decoding.target import Target
-from specx.models.features import FeatureSource
+from specx.models.call import FeatureSource
 from specx.ops.trees import Path, TokenTree, root_only
-from specx.records import PrefillProgress, Step
+from specx.records import PrefillProgress
 
-
-class DraftMode(Enum):
-    """A drafter's two ways, each recorded apart: MODEL is the usual one, whoever drafts."""
-
-    MODEL = auto()
-    LOOKUP = auto()
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepPlan:
-    """A drafter's decisions for the next step.
-
-    ``retrieve``: choose anew what to remember, first; ``catch_up``: read what others drafted, next;
-    ``mode``: who drafts the tree.
-    """
-
-    mode: DraftMode = DraftMode.MODEL
-    retrieve: bool = False
-    catch_up: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A step that a drafter learns from.
-
-    ``mode``: who drafted its tree; ``note``: the drafter's own number; ``settled``: its time is
-    what such a step takes.
-    """
-
-    mode: DraftMode
-    step: Step
-    note: int | None
-    settled: bool
+GAIN_UNIT = 1000  # notes are whole numbers: thousandths of a token
 
 
 class Drafter(Protocol):
     """Proposes a tree of tokens; whatever it proposes, the output stays the target's own.
 
-    A drafter that inherits from this remembers nothing and decides nothing, unless it says so.
+    A drafter that inherits from this remembers nothing and has one way to draft, unless it says so.
     """
 
     retrieval_layer: int | None = None
@@ -67,6 +33,15 @@ class Drafter(Protocol):
 
     levels: int
     """The most levels a tree of this drafter has; a step emits at most ``levels + 1`` tokens."""
+
+    beside: int | None = None
+    """The most levels of the trees of ``grow``, where ``look_up`` may draft alone; else None."""
+
+    retrieve_every: int | None = None
+    """The most steps between two retrievals; None where nothing is retrieved."""
+
+    adaptive: bool = False
+    """True if it retrieves earlier when fewer drafts are accepted."""
 
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:  # noqa: ARG002
         """Take note that the target has read ``done`` tokens of the prompt int64 [L], in a chunk.
@@ -90,12 +65,19 @@ class Drafter(Protocol):
     def grow(self, root: Tensor) -> TokenTree:
         """Grow a tree behind ``root`` int64 [1], the last token of the text."""
 
+    def look_up(self, root: Tensor) -> TokenTree:
+        """Grow a tree by lookup alone, where ``beside`` says that there is this second way."""
+        return self.grow(root)
+
     @abstractmethod
     def commit(self, path: Path) -> None:
         """Take the first ``path.count`` of ``path.tokens`` as the new end of the text."""
 
     def note(self) -> Tensor | None:
-        """Return a number, int64 [1], that ``learn`` is to get with the step committed last."""
+        """Return the drafts that lookup alone is expected to have accepted next.
+
+        int64 [1], in thousandths (``GAIN_UNIT``); None where it never drafts alone.
+        """
         return None
 
     def retrieve(self, target: Target) -> None:  # noqa: ARG002
@@ -106,7 +88,21 @@ class Drafter(Protocol):
         """Read what was emitted while others drafted; after ``retrieve``, before ``grow``."""
         return  # a drafter that never falls behind
 
-    # On the host, outside of what is recorded: asked before each step, told after it.
+    # On the host, outside of what is recorded, and of no effect on it.
+
+    def begin_step(self, *, alone: bool) -> bool:  # noqa: ARG002
+        """Take note that a step is launched; return True if ``catch_up`` has to come first.
+
+        ``alone``: it is drafted by ``look_up``.
+        """
+        return False
+
+    def end_step(self, tokens: int) -> None:  # noqa: ARG002
+        """Take note that the first step that had not ended emitted so many tokens.
+
+        On a GPU the next one is on its way by then.
+        """
+        return  # a drafter that never falls behind
 
     def prefill_seconds(self) -> float:
         """Return the seconds spent on reading the prompt since this was last asked.
@@ -127,35 +123,15 @@ class Drafter(Protocol):
         """
         return False
 
-    def plan(self, steps: int) -> StepPlan:  # noqa: ARG002
-        """Decide on the next step, after ``steps`` of them; asked once for each."""
-        return StepPlan()
-
-    def learn(self, outcome: Outcome) -> None:  # noqa: ARG002
-        """Take note of a step, once it is known: on a GPU the next one is on its way by then."""
-        return  # a drafter that decides nothing
-
-
-@runtime_checkable
-class Reshapable(Drafter, Protocol):
-    """A drafter whose trees can change their shape, and whose parts can be timed."""
+    # Of a drafter whose trees can change their shape, and whose parts can be timed.
 
     @property
-    def kind(self) -> str:
-        """A name of all that its costs depend on, besides the models, the text and the trees."""
+    def kind(self) -> str | None:
+        """A name of all that its costs depend on, besides the models, the text and the trees.
 
-    @property
-    def retrieves(self) -> bool:
-        """True if it chooses anew what to remember, now and then."""
-
-    def reshape(self, plan: TreePlan) -> None:
-        """Grow other trees from now on. No step may be under way."""
-
-    def forget_layouts(self) -> bool:
-        """Forget all layouts but the one in use, if there are many; return True if so."""
-
-    def draft_level(self, rows: int) -> None:
-        """Do the work of one level with ``rows`` nodes, for its cost alone: nothing changes."""
+        None: the shape of its trees is fixed.
+        """
+        return None
 
 
 class NoDrafter(Drafter):

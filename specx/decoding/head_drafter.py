@@ -8,10 +8,8 @@ from torch import Tensor
 
 from specx.decoding.grower import TreeGrower
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
-from specx.decoding.policies import Streaming
 from specx.decoding.target import Target
-from specx.models.call import AttentionCall, TreeCall
-from specx.models.features import Features, FeatureSource
+from specx.models.call import AttentionCall, Features, FeatureSource, TreeCall
 from specx.models.head_decoder import HeadDecoder
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
@@ -19,25 +17,6 @@ from specx.ops.ancestors import AncestorMask
 from specx.ops.trees import MAX_ROWS, Level
 from specx.profile import TreeSettings
 from specx.records import PrefillProgress
-
-WINDOW_CHUNK = 32  # tokens by which a head's own window moves, where no policy chooses
-
-
-def within_window(plan: DraftPlan, window: int | None) -> DraftPlan:
-    """Return the plan of a head that attends to a ``window`` of rows; None: to all.
-
-    Where nothing chooses what it sees, these are the most recent chunks. What a step reads, its
-    chain and its tree, sees that of the step's beginning.
-    """
-    if window is None:
-        return plan
-    cache = plan.cache.changed(window=min(window, plan.cache.window or window))
-    if plan.policy is not None:
-        return replace(plan, cache=cache)
-    chunk = min(WINDOW_CHUNK, window)
-    recent = {"chunk": chunk, "top_k": max(1, (window - 1) // chunk), "sink": 0, "every": 1}
-    cache = cache.changed(policy="streaming", **recent)
-    return replace(plan, cache=cache, policy=Streaming(cache))
 
 
 class HeadGrower(TreeGrower):
@@ -93,8 +72,8 @@ class HeadDrafter(ModelDrafter):
         self._followed, self._read_features = 0, None
         return super().begin()
 
-    def _make_grower(self, plan: DraftPlan) -> HeadGrower:
-        return HeadGrower(self.model, self.allowed, plan.tree, plan.reserved)
+    def _make_grower(self, tree: TreeSettings) -> HeadGrower:
+        return HeadGrower(self.model, self.allowed, tree, self.draft_plan.reserved)
 
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:
         features = self._read_features = target.features

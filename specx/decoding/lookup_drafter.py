@@ -1,17 +1,21 @@
-"""Drafting from the text so far alone: no draft model, no draft time."""
+"""Drafting from the text so far: by lookup alone, or by lookup and a draft model together."""
 
+from collections import deque
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from specx.decoding.branches import chain_tree
-from specx.decoding.drafter import Drafter
+from specx.decoding.branches import chain_tree, with_branch
+from specx.decoding.drafter import GAIN_UNIT, Drafter
 from specx.decoding.lookup import REACH, Lookup
+from specx.decoding.model_drafter import AT_ONCE, ModelDrafter
 from specx.decoding.target import Target
 from specx.ops.trees import Path, TokenTree, root_only
 from specx.profile import TreeSettings
 from specx.records import PrefillProgress
+
+BEHIND = 4 * AT_ONCE  # tokens that the model may have missed: what it never needs it never reads
 
 
 class LookupDrafter(Drafter):
@@ -35,6 +39,90 @@ class LookupDrafter(Drafter):
 
     def commit(self, path: Path) -> None:
         self._lookup.append(path.tokens, path.count)
+
+
+class JoinedDrafter(Drafter):
+    """The model's tree with lookup's chain as one more branch.
+
+    Where lookup does well enough alone, the model drafts nothing and falls behind; it reads what it
+    missed in long chains. The host knows how far behind it can be at most, so shapes stay fixed.
+    Alone, lookup proposes a chain of REACH tokens; in the model's tree as many as that has levels.
+    """
+
+    def __init__(self, model: ModelDrafter, max_tokens: int) -> None:
+        """``model``: its plan reserves a node of each level, and lets it fall BEHIND in steps of
+        REACH tokens and one more.
+
+        ``max_tokens``: the longest that prompt and output can become together.
+        """
+        self._model, self.levels, self.beside = model, max(model.levels, REACH), model.levels
+        self.retrieval_layer, self.features = model.retrieval_layer, model.features
+        self.retrieve_every, self.adaptive = model.retrieve_every, model.adaptive
+        self._lookup = Lookup(self.levels, max_tokens, model.model.device)
+        self._read_all()
+
+    def _read_all(self) -> None:
+        self._unread = 1  # tokens of the text that the model has not read, at most
+        # Of each step that nothing is known of yet: its share of these, 0 if it has been read.
+        self._in_flight: deque[int] = deque()
+
+    def begin(self) -> bool:
+        self._read_all()
+        return self._model.begin()
+
+    def follow(self, prompt: Tensor, done: int, target: Target) -> None:
+        self._model.follow(prompt, done, target)
+
+    def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
+        self._lookup.begin(prompt)
+        return self._model.prefill(prompt, target)
+
+    def begin_step(self, *, alone: bool) -> bool:
+        tokens = (self.levels if alone else self._model.levels) + 1  # at most
+        is_behind = self._unread + tokens > BEHIND if alone else self._unread > tokens
+        if is_behind or not alone:
+            self._unread = 1 if alone else 0
+            self._in_flight = deque([0] * len(self._in_flight))
+        self._unread += tokens
+        self._in_flight.append(tokens)
+        return is_behind
+
+    def end_step(self, tokens: int) -> None:
+        if counted := self._in_flight.popleft():
+            self._unread -= counted - tokens
+
+    def catch_up(self) -> None:
+        """Read all but the last token: from it the next tree is drafted."""
+        for _ in range(BEHIND // AT_ONCE):
+            read = self._model.cache.text_length
+            unread = (self._lookup.length - 1 - read).clamp(0, AT_ONCE)
+            if read.device.type == "cpu" and not unread:  # elsewhere a look takes longer
+                return
+            self._model.read_ahead(self._lookup.read(read, AT_ONCE), unread)
+
+    def grow(self, root: Tensor) -> TokenTree:
+        read = self._model.cache.text_length
+        depth = self._model.levels
+        unread = self._lookup.read(read, depth + 1)
+        self._model.pend(unread, self._lookup.length - read)
+        levels = self._model.grow_levels()
+        joined = with_branch(levels, self._lookup.chain[:depth], self._lookup.weights[:depth])
+        return self._model.model.ops.best_tree(root, joined)
+
+    def look_up(self, root: Tensor) -> TokenTree:
+        return lookup_tree(self._lookup, root, self._model.draft_plan.tree.threshold)
+
+    def commit(self, path: Path) -> None:
+        self._lookup.append(path.tokens, path.count)
+
+    def note(self) -> Tensor:
+        return (GAIN_UNIT * self._lookup.gain).round().long()[None]
+
+    def retrieve(self, target: Target) -> None:
+        self._model.retrieve(target)
+
+    def prefill_seconds(self) -> float:
+        return self._model.prefill_seconds()
 
 
 def lookup_tree(lookup: Lookup, root: Tensor, threshold: float) -> TokenTree:

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import torch
 
 from specx.decoding.cost import Costs, Curve
-from specx.decoding.drafter import Reshapable
+from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.runner import Stage
 from specx.decoding.stages import Retrieve, Verify
 from specx.decoding.step import DecodingState
 from specx.decoding.stopwatch import Stopwatch
-from specx.decoding.tree_choice import WIDTHS, Experience, TreeChoice, length_class
+from specx.decoding.tuner import WIDTHS
 from specx.models.load import LoadedModel
 from specx.ops.trees import TokenTree
 
@@ -24,23 +24,14 @@ MEASURED = 2  # times; the shortest one counts
 LEVELS = 8  # times for a level: in a tree it follows others, and what it needs is in cache
 
 
-def known_of(
-    choice: TreeChoice, state: DecodingState, drafter: Reshapable, tokens: int
-) -> Experience:
-    """Return what is known of texts like one of ``tokens`` tokens; costs may be measured now."""
-    place = length_class(tokens)
-    if place not in choice.known:
-        choice.known[place] = Experience(measure_costs(state, drafter, choice.plain_seconds))
-    return choice.known[place]
-
-
-def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Costs:
+def measure_costs(state: DecodingState, plain: float) -> Costs:
     """Measure with the caches as they are, before the first tree; ``plain``: of a plain step.
 
     Nothing is emitted and the text in no cache changes; the kept queries of the retrieval layer are
     overwritten.
     """
-    kind = state.end.root.device.type
+    drafter, kind = state.drafter, state.end.root.device.type
+    assert isinstance(drafter, ModelDrafter), "there is no kind of others to choose trees for"
     one = state.stopwatch.latest("verification", MEASURED)
     draft = {
         rows: _seconds(state, _DraftLevel(drafter, rows), LEVELS) for rows in DRAFTED_ROWS[kind]
@@ -51,7 +42,7 @@ def measure_costs(state: DecodingState, drafter: Reshapable, plain: float) -> Co
         for rows in (ROWS_WITH_EXPERTS if has_experts(state.target.model) else VERIFIED_ROWS)[kind]
     }
     retrieval = 0.0
-    if drafter.retrieves:
+    if drafter.retrieve_every is not None:
         retrieval = _seconds(state, Retrieve(drafter, state.target))
         drafter.prefill_seconds()  # chunks read in it are of no step
     return Costs(plain, Curve(draft), Curve(verify), retrieval, stops=kind == "cpu")
@@ -76,7 +67,7 @@ def _seconds(state: DecodingState, stage: Stage[[], object], times: int = MEASUR
 
 @dataclass(frozen=True, eq=False)
 class _DraftLevel:
-    drafter: Reshapable
+    drafter: ModelDrafter
     rows: int
 
     def work(self) -> None:

@@ -1,29 +1,28 @@
-"""Drafting with an independent small model on a full, streaming or retrieved cache."""
+"""Drafting with an independent small model that sees all of a text, or chosen chunks of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from specx.decoding.cost import TreePlan, TreeShape
 from specx.decoding.draft_cache import DraftCache
-from specx.decoding.drafter import Drafter, Outcome, StepPlan
+from specx.decoding.drafter import Drafter
 from specx.decoding.forward import PREFILL_CHUNK, cache_shape, in_chunks
 from specx.decoding.grower import TreeGrower
 from specx.decoding.kv_cache import CacheGroup
 from specx.decoding.lazy_prefill import LazyPrefill
-from specx.decoding.policies import CachePolicy
-from specx.decoding.schedule import make_schedule
 from specx.decoding.target import Target
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask, chain_sets, single_sets, words_for
-from specx.ops.chunks import Grid
+from specx.ops.chunks import Grid, streaming_chunks
 from specx.ops.trees import Level, Path, TokenTree
-from specx.profile import DraftCacheSettings, TreeSettings
+from specx.profile import DraftCacheSettings, Settings, TreeSettings
 from specx.records import PrefillProgress
 
 AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
@@ -37,24 +36,31 @@ LAYOUTS = 8  # of a drafter: what is recorded for each takes memory
 
 @dataclass(frozen=True, kw_only=True)
 class DraftPlan:
-    """The work of a draft model: the tree it grows and what it remembers.
+    """The work of a draft model: the tree it begins with, the largest, and what it remembers.
 
-    ``policy``: chooses the chunks it works on; None where it sees everything. ``reserved``: nodes
-    of a level that others fill. ``chain``: the most tokens that are committed at once; None: what a
-    tree of its own leads to. ``others``: the most tokens of a step that it does not draft, 0 where
-    it drafts all. ``behind``: the most tokens of the text that it may not have read when a tree is
-    due, but for those of a step. ``grid``: how a text is cut, by tokens of its prompt and of a
-    chunk.
+    ``layer``: as in ``Settings``. ``reserved``: nodes of a level that others fill. ``chain``: the
+    most tokens that are committed at once; None: what a tree of its own leads to. ``others``: the
+    most tokens of a step that it does not draft, 0 where it drafts all. ``behind``: the most tokens
+    of the text that it may not have read when a tree is due, but for those of a step.
     """
 
     tree: TreeSettings
     cache: DraftCacheSettings
-    policy: CachePolicy | None = None
+    layer: int | None = None
     reserved: int = 0
     chain: int | None = None
     others: int = 0
     behind: int = 0
-    grid: Callable[[int, int], Grid] = Grid.from_start
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the plan of a draft that works alone."""
+        return cls(tree=settings.tree, cache=settings.draft_cache, layer=settings.layer)
+
+    @property
+    def chooses(self) -> bool:
+        """True where the draft sees chosen chunks; False: everything."""
+        return self.cache.policy != "full"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +79,11 @@ class Layout:
 
 def _turning(group: CacheGroup, model: LoadedModel) -> Tensor:
     """Return how the keys of a group turn: radians per position, [R/2]."""
-    rope = model.rope if model.decoder_spec is None else group.rope
-    inv_freq = torch.zeros(group.head_dim // 2) if rope is None else rope.inv_freq
-    return inv_freq.to(model.device)
+    inv_freq = model.inv_freq
+    if model.decoder_spec is not None:
+        inv_freq = None if group.rope is None else group.rope.inv_freq
+    still = torch.zeros(group.head_dim // 2)
+    return (still if inv_freq is None else inv_freq).to(model.device)
 
 
 class ModelDrafter(Drafter):
@@ -95,16 +103,15 @@ class ModelDrafter(Drafter):
 
         There is room for the trees of ``plan``, and for smaller ones.
         """
-        self.model, self.policy, self.allowed = model, plan.policy, allowed
-        self.retrieval_layer = None if plan.policy is None else plan.policy.retrieval_layer
-        self._first_plan = plan
+        self.model, self.allowed, self.retrieval_layer = model, allowed, plan.layer
+        self.draft_plan, self.adaptive = plan, plan.cache.retrieve == "adaptive"
         self._layouts: dict[TreeShape, Layout] = {}
         self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, model.device), AT_ONCE)
-        self._use(plan)
+        self._use(TreePlan(plan.tree, plan.cache.every))
         chain = len(self.layout.pending)
         behind = max(AT_ONCE if plan.behind else 0, chain + self.grower.rows)
         working = None
-        if plan.policy is not None:  # grows between two retrievals
+        if plan.chooses:  # grows between two retrievals
             unread = plan.cache.every * max(chain, plan.others) + plan.behind
             working = plan.cache.chunk * plan.cache.top_k + unread + behind
         shape = cache_shape(model, moves_keys=True)
@@ -117,27 +124,28 @@ class ModelDrafter(Drafter):
             max(behind, PREFILL_CHUNK[model.device.type]),
         )
 
-    def _use(self, plan: DraftPlan) -> None:
-        """Go on with a plan. Nothing is pending."""
-        self._lay_out(plan)
+    def _use(self, trees: TreePlan) -> None:
+        """Go on with trees. Nothing is pending."""
+        self._lay_out(trees)
         self.layout.pending.zero_()
         self.layout.count.fill_(1)
-        self._schedule = make_schedule(plan.cache)
 
-    def _lay_out(self, plan: DraftPlan) -> None:
-        """Work on what belongs to the tree of a plan."""
-        self.draft_plan, self.levels = plan, plan.tree.depth
-        shape = TreeShape.of(plan.tree)
+    def _lay_out(self, trees: TreePlan) -> None:
+        """Work on what belongs to trees."""
+        self._trees, self.levels = trees, trees.tree.depth
+        if self.draft_plan.chooses:  # there is no room for more tokens between two retrievals
+            self.retrieve_every = min(trees.every, self.draft_plan.cache.every)
+        shape = TreeShape.of(trees.tree)
         if shape not in self._layouts:
-            self._layouts[shape] = self._make_layout(plan)
+            self._layouts[shape] = self._make_layout(trees.tree)
         self.layout = self._layouts[shape]
         self.grower = self.layout.grower
-        self.grower.tree = plan.tree  # its threshold may be another
+        self.grower.tree = trees.tree  # its threshold may be another
 
-    def _make_layout(self, plan: DraftPlan) -> Layout:
-        chain, device = plan.chain or plan.tree.depth + 1, self.model.device
+    def _make_layout(self, tree: TreeSettings) -> Layout:
+        chain, device = self.draft_plan.chain or tree.depth + 1, self.model.device
         return Layout(
-            self._make_grower(plan),
+            self._make_grower(tree),
             torch.zeros(chain, dtype=torch.int64, device=device),
             torch.ones(1, dtype=torch.int64, device=device),
             AncestorMask(chain_sets(chain, device), chain),
@@ -146,50 +154,42 @@ class ModelDrafter(Drafter):
     def begin(self) -> bool:
         self.cache.clear()
         self._lazy = None
-        self._use(self._first_plan)
+        self._use(TreePlan(self.draft_plan.tree, self.draft_plan.cache.every))
         return True
 
     def forget_layouts(self) -> bool:
+        """Forget all layouts but the one in use, if there are many; return True if so."""
         if len(self._layouts) <= LAYOUTS:
             return False
-        self._layouts = {TreeShape.of(self.draft_plan.tree): self.layout}
+        self._layouts = {TreeShape.of(self._trees.tree): self.layout}
         return True
 
-    def _make_grower(self, plan: DraftPlan) -> TreeGrower:
-        return TreeGrower(self.model, self.allowed, plan.tree, plan.reserved)
+    def _make_grower(self, tree: TreeSettings) -> TreeGrower:
+        return TreeGrower(self.model, self.allowed, tree, self.draft_plan.reserved)
 
     @property
     def kind(self) -> str:
         return self.draft_plan.cache.model_dump_json()
 
-    @property
-    def retrieves(self) -> bool:
-        return self.policy is not None
-
     def reshape(self, plan: TreePlan) -> None:
-        """Grow other trees from now on, not larger than the first."""
+        """Grow other trees from now on, not larger than the first. No step may be under way."""
         last = self.layout.pending.index_select(0, self.layout.count - 1)
         self.read_pending(but=1)  # the new trees may be too short for all of it
-        self._use(self._draft_plan_of(plan))
+        self._use(plan)
         self.commit(Path.of(last))
 
     @contextmanager
     def laid_out(self, plan: TreePlan | None) -> Iterator[None]:
-        before = self.draft_plan
+        before = self._trees
         if plan is not None:
-            self._lay_out(self._draft_plan_of(plan))
+            self._lay_out(plan)
         try:
             yield
         finally:
             self._lay_out(before)
 
-    def _draft_plan_of(self, plan: TreePlan) -> DraftPlan:
-        # There is no room for more tokens between two retrievals than the first plan has.
-        every = min(plan.every, self._first_plan.cache.every)
-        cache = self.draft_plan.cache.changed(every=every, retrieve="adaptive")
-        return replace(self.draft_plan, tree=plan.tree, cache=cache)
-
     def draft_level(self, rows: int) -> None:
+        """Do the work of one level with ``rows`` nodes, for its cost alone: nothing changes."""
         tokens = self.layout.pending[:1].expand(rows)
         level = Level(tokens, torch.zeros_like(tokens), torch.zeros(rows, device=tokens.device))
         own = single_sets(0, rows, words_for(rows), tokens.device)
@@ -197,9 +197,10 @@ class ModelDrafter(Drafter):
         self.grower.continue_from(logits, level.weights)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
-        if self.policy is not None:
-            plan = self.draft_plan
-            self.cache.grid = plan.grid(len(prompt), plan.cache.chunk)
+        plan = self.draft_plan
+        if plan.chooses:
+            chunk, asks = plan.cache.chunk, plan.layer is not None
+            self.cache.grid = Grid.around(len(prompt), chunk) if asks else Grid(chunk)
         yield from self._read_prompt(prompt, target)
         # Without this the first trees would be drafted from the end of the document alone.
         self.retrieve(target)
@@ -231,7 +232,7 @@ class ModelDrafter(Drafter):
     def _lazy_prefill_of(self, prompt: Tensor) -> LazyPrefill | None:
         """Return a prefill of the chunks that are chosen alone, where that is possible."""
         window, decoder = self.draft_plan.cache.window, self.model.model
-        if self.policy is None or window is None or self.model.device.type != "cpu":
+        if not self.draft_plan.chooses or window is None or self.model.device.type != "cpu":
             return None
         if not isinstance(decoder, Decoder):
             return None
@@ -277,23 +278,25 @@ class ModelDrafter(Drafter):
     def prefill_seconds(self) -> float:
         return 0.0 if self._lazy is None else self._lazy.seconds()
 
-    def plan(self, steps: int) -> StepPlan:
-        return StepPlan(retrieve=self.retrieval_due(steps))
-
-    def retrieval_due(self, steps: int) -> bool:
-        """Return True if retrieval is due before the next tree; asked once for each."""
-        return self.policy is not None and self._schedule.due(steps)
-
-    def learn(self, outcome: Outcome) -> None:
-        self._schedule.learn(outcome.step)
-
     def retrieve(self, target: Target) -> None:
-        if self.policy is None:
+        if not self.draft_plan.chooses:
             return
-        chunks = self.policy.choose(self.cache, target)
+        chunks = self._best_chunks(target)
         if self._lazy is not None:
             self._lazy.read(chunks)
         self.cache.choose(chunks)
+
+    def _best_chunks(self, target: Target) -> Tensor:
+        """Choose the chunks to work on from now on: ids int64 [k], ascending.
+
+        The newest chunk is among them; padding ids sort last. Nothing here waits for the device.
+        """
+        settings, grid, length = self.draft_plan.cache, self.cache.grid, self.cache.text_length
+        if self.retrieval_layer is None:  # StreamingLLM; with no first chunks a sliding window
+            return streaming_chunks(length, grid, settings.top_k, settings.sink)
+        # The draft has not read the newest tokens yet: they reach it with the next tree.
+        scores = target.chunk_scores(grid, length)
+        return target.ops.best_chunks(scores.to(length.device), length, grid, settings.top_k)
 
     def read_pending(self, but: int = 0) -> Tensor:
         """Read the tokens emitted since the last tree; return logits [1, V] after them.

@@ -30,17 +30,13 @@ class PendingEvents:
         self._device, self._is_over = device, is_over
         self._events: deque[tuple[Moment, Event | Callable[[], Event]]] = deque()
 
-    def add(self, event: Event | Callable[[], Event]) -> None:
+    def then(self, event: Event | Callable[[], Event]) -> Iterator[Event]:
         """Add an event that will have happened when all that was launched so far is done.
 
-        An event that is only known then is asked for then.
+        An event that is only known then is asked for then. Yields those that have happened by now.
         """
         self._events.append((now(self._device), event))
-
-    def happened(self) -> Iterator[Event]:
-        """Yield events that have happened by now; does not wait."""
-        while self._events and has_passed(self._events[0][0]) and not self._is_over():
-            yield _known(self._events.popleft()[1])
+        return self._happened()
 
     def all(self, meanwhile: Iterable[None] = ()) -> Iterator[Event]:
         """Yield all events that were added, each when it has happened.
@@ -49,11 +45,16 @@ class PendingEvents:
         after each piece of it.
         """
         for _ in meanwhile:
-            yield from self.happened()
+            yield from self._happened()
         while self._events and not self._is_over():
             moment, event = self._events.popleft()
             wait_for(moment)
             yield _known(event)
+
+    def _happened(self) -> Iterator[Event]:
+        """Yield events that have happened by now; does not wait."""
+        while self._events and has_passed(self._events[0][0]) and not self._is_over():
+            yield _known(self._events.popleft()[1])
 
 
 class HostCopy:

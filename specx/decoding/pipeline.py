@@ -2,43 +2,33 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from specx.decoding.drafter import Outcome
+from specx.decoding.cost import TreePlan
 from specx.decoding.emission import Emitted
 from specx.decoding.pending import HostCopy
 from specx.decoding.step import DecodingState, LaunchedStep, launch_step
-from specx.decoding.stopwatch import Laps, Moment
+from specx.decoding.stopwatch import Moment, seconds_between
+from specx.decoding.tuner import Tuner
 from specx.records import Step
 
-
-@dataclass(frozen=True)
-class _InFlight:
-    """A launched step, its times, and its emission on the way; ``settled`` as in ``Runner``."""
-
-    laps: Laps
-    copy: HostCopy
-    step: LaunchedStep
-    settled: bool
+BUSY = 3  # steps that a device is given to do while others are recorded
 
 
 class Pipeline:
-    """The steps of one document, in order.
+    """The steps of one document, in order, as the tuner wants them.
 
     A GPU is given the next step before the tokens of the last one are read, so it never waits for
     the host. Whatever is decided from the tokens, such as the end of the text, comes one step
-    late; that step is dropped. ``read``: steps that have been read; ``ended``: when the last of
-    them was done; ``verification``: the seconds that the target took for it, known on a CPU alone.
+    late; that step is dropped.
     """
 
-    def __init__(self, state: DecodingState, ahead: int | None = None) -> None:
+    def __init__(self, state: DecodingState, tuner: Tuner, ahead: int | None = None) -> None:
         """``ahead``: steps launched before the one that is read next; None: as the device can."""
-        self.state = state
+        self.state, self.tuner = state, tuner
         self._ahead = int(state.end.root.is_cuda) if ahead is None else ahead
-        self._in_flight: deque[_InFlight] = deque()
-        self.read = 0
-        self.ended: Moment | None = None
-        self.verification: float | None = None
+        self._in_flight: deque[LaunchedStep] = deque()
+        self._read_steps = 0
+        self._ended: Moment | None = None  # of the last step that was read
 
     def launch(self) -> Iterator[None]:
         """Launch as many steps as run ahead of the one that is read, where they are recorded first.
@@ -48,50 +38,66 @@ class Pipeline:
         while self.state.runner.records and len(self._in_flight) < self._ahead:
             yield from self._launch()
 
-    def fill(self, steps: int) -> None:
-        """Launch steps until ``steps`` of them have not been read, so that the device has work."""
-        while len(self._in_flight) < steps:
-            for _ in self._launch():
-                pass
-
-    def next(self) -> tuple[Step, bool]:
-        """Return the next step, and True if its time is what such a step takes (not the first)."""
+    def next(self) -> Step:
+        """Return the next step; the tuner has taken note of it."""
         while len(self._in_flight) <= self._ahead:
             for _ in self._launch():
                 pass
         return self._read()
 
-    def drain(self) -> Iterator[Step]:
-        """Yield steps that were launched and not read; after the last the drafter may change."""
+    def drain(self, recording: TreePlan | None = None) -> Iterator[Step]:
+        """Yield steps that were launched and not read; after the last the drafter may change.
+
+        ``recording``: stages for these trees are recorded first, while the device has steps of the
+        present ones to do.
+        """
+        if recording is not None and self.state.runner.records:
+            self._keep_busy()
+            for _ in self.state.prepare(self.state.drafter, recording):
+                yield self.next()
+                self._keep_busy()
         while self._in_flight:
-            yield self._read()[0]
+            yield self._read()
+
+    def _keep_busy(self) -> None:
+        while len(self._in_flight) < BUSY:
+            for _ in self._launch():
+                pass
 
     def drop(self) -> None:
         """Forget the steps that were launched and not read, and what they took."""
         while self._in_flight:
             self.state.stopwatch.drop(self._in_flight.popleft().laps)
 
-    def _launch(self) -> Iterator[None]:
-        laps = self.state.stopwatch.laps()
-        step = yield from launch_step(self.state, laps)
-        copy = HostCopy(step.emission.buffer)
-        self._in_flight.append(_InFlight(laps, copy, step, self.state.runner.settled()))
+    def seconds_since(self, first: HostCopy) -> float:
+        """Return the seconds from when the first token was there to the last step's end."""
+        return seconds_between(first.done, self._ended) if self._ended else 0.0
 
-    def _read(self) -> tuple[Step, bool]:
-        flight = self._in_flight.popleft()
-        layout, launched = flight.step.emission.layout, flight.step
-        emitted = Emitted.read(layout, flight.copy.read())
-        self.read += 1
-        self.ended = flight.copy.done
-        self.verification = flight.laps.seconds("verification")
+    def _launch(self) -> Iterator[None]:
+        plan = self.tuner.next_step(self.state.drafter, self.state.steps)
+        step = yield from launch_step(self.state, plan)
+        self._in_flight.append(step)
+
+    def _read(self) -> Step:
+        launched = self._in_flight.popleft()
+        emitted = Emitted.read(launched.layout, launched.copy.read())
+        self._ended = launched.copy.done
         step = Step(
             emitted.tokens,
             launched.nodes,
             accepted=len(emitted.tokens) - 1,
-            seconds=flight.laps.until(flight.copy.done),
-            levels=layout.levels,
+            seconds=launched.laps.until(launched.copy.done),
+            levels=launched.layout.levels,
             ranks=emitted.ranks,
         )
-        outcome = Outcome(mode=launched.mode, step=step, note=emitted.note, settled=flight.settled)
-        self.state.drafter.learn(outcome)
-        return step, flight.settled
+        self.state.drafter.end_step(len(step.tokens))
+        self.tuner.note(
+            launched.plan.arm,
+            step,
+            self._read_steps,
+            settled=launched.settled,
+            note=emitted.note,
+            verification=launched.laps.seconds("verification"),
+        )
+        self._read_steps += 1
+        return step

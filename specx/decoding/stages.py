@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specx.decoding.drafter import Drafter, DraftMode
+from specx.decoding.drafter import Drafter
 from specx.decoding.emission import Emission
 from specx.decoding.sampling import Sampler
 from specx.decoding.target import Target
@@ -63,12 +63,13 @@ class CatchUp:
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """Grow a tree behind the last token of the text."""
+    """Grow a tree behind the last token of the text; ``alone``: by lookup, without the model."""
 
     drafter: Drafter
+    alone: bool
 
     def work(self, root: Tensor) -> TokenTree:
-        return self.drafter.grow(root)
+        return self.drafter.look_up(root) if self.alone else self.drafter.grow(root)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +127,8 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class ModeStages:
-    """The stages that each mode of a drafter has of its own."""
+class TreeStages:
+    """The stages that trees of each number of rows have of their own."""
 
     draft: Draft
     verify: Verify | tuple[Read, Penalize]
@@ -144,23 +145,26 @@ class Stages:
     end: TextEnd
     retrieve: Retrieve = field(init=False)
     catch_up: CatchUp = field(init=False)
-    _modes: dict[tuple[DraftMode, object], ModeStages] = field(init=False, default_factory=dict)
+    _known: dict[tuple[object, bool], TreeStages] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.retrieve = Retrieve(self.drafter, self.target)
         self.catch_up = CatchUp(self.drafter)
 
-    def of(self, mode: DraftMode) -> ModeStages:
-        """Return the stages of a mode, the same ones each time that the drafter is laid out so."""
-        key = mode, self.drafter.layout
-        if key not in self._modes:
+    def of(self, *, alone: bool = False) -> TreeStages:
+        """Return the stages of trees, the same ones each time that the drafter is laid out so.
+
+        ``alone``: of those that lookup drafts alone.
+        """
+        key = self.drafter.layout, alone
+        if key not in self._known:
             verify: Verify | tuple[Read, Penalize] = Verify(self.target, self.sampler, self.end)
             if self.sampler.penalizes:
                 penalize = Penalize(self.target.ops, self.sampler, self.end)
                 verify = Read(self.target), penalize
-            self._modes[key] = ModeStages(
-                Draft(self.drafter),
+            self._known[key] = TreeStages(
+                Draft(self.drafter, alone),
                 verify,
                 Keep(self.target, self.drafter, self.sampler, self.end),
             )
-        return self._modes[key]
+        return self._known[key]

@@ -7,14 +7,19 @@ tensors. So the host can launch a step before it has read the tokens of the one 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from specx.decoding.cost import TreePlan
-from specx.decoding.drafter import Drafter, DraftMode, NoDrafter, Reshapable
-from specx.decoding.emission import Emission
+from specx.decoding.drafter import Drafter, NoDrafter
+from specx.decoding.emission import EmissionLayout
+from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.pending import HostCopy
 from specx.decoding.runner import Runner
 from specx.decoding.sampling import Sampler
-from specx.decoding.stages import ModeStages, Stages, TextEnd, Verify
+from specx.decoding.stages import Stages, TextEnd, TreeStages, Verify
 from specx.decoding.stopwatch import Laps, Stopwatch
 from specx.decoding.target import Target
+from specx.decoding.tuner import StepPlan
 from specx.ops.trees import Path, TokenTree
 
 
@@ -46,6 +51,12 @@ class DecodingState:
         self.end.begin()
         self.draft_with(self.plain)
 
+    def choose_first(self, logits: Tensor, prompt: Tensor) -> HostCopy:
+        """Choose the token behind the prompt int64 [L] by logits [1, V]; return its copy."""
+        chosen = self.sampler.first(logits, prompt)
+        self.end.root.copy_(Path.of(chosen).readable().last)
+        return HostCopy(chosen)
+
     def draft_with(self, drafter: Drafter) -> None:
         """Go on with another drafter."""
         self.drafter, self.steps = drafter, 0
@@ -67,19 +78,19 @@ class DecodingState:
         """
         stages, runner = self._stages_of(drafter)
         with drafter.laid_out(plan):
-            mode = stages.of(DraftMode.MODEL)
-            tree = runner.prepare(mode.draft, self.end.root)
+            parts = stages.of()
+            tree = runner.prepare(parts.draft, self.end.root)
         if tree is None:
             return
         yield
-        path = yield from _prepare_verification(runner, mode, tree)
+        path = yield from _prepare_verification(runner, parts, tree)
         with drafter.laid_out(plan):
-            runner.prepare(mode.keep, tree, path)
+            runner.prepare(parts.keep, tree, path)
         yield
 
     def reshape(self, plan: TreePlan) -> None:
         """Go on with other trees of the same drafter."""
-        assert isinstance(self.drafter, Reshapable)
+        assert isinstance(self.drafter, ModelDrafter)
         self.drafter.reshape(plan)
         if self.drafter.forget_layouts():
             steps = self.steps
@@ -96,13 +107,13 @@ class DecodingState:
 
 
 def _prepare_verification(
-    runner: Runner, mode: ModeStages, tree: TokenTree
+    runner: Runner, parts: TreeStages, tree: TokenTree
 ) -> Generator[None, None, Path]:
-    """Record the verification of a mode, and return where its path will lie."""
-    if isinstance(mode.verify, Verify):
-        path = runner.prepare(mode.verify, tree)
+    """Record the verification of a tree, and return where its path will lie."""
+    if isinstance(parts.verify, Verify):
+        path = runner.prepare(parts.verify, tree)
     else:
-        read, penalize = mode.verify
+        read, penalize = parts.verify
         logits = runner.prepare(read, tree)
         assert logits is not None
         yield
@@ -111,47 +122,60 @@ def _prepare_verification(
     return path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LaunchedStep:
-    """A step whose ``emission`` will be there once the device is done; ``nodes``: drafted."""
+    """A step on the device: what it emits is on its way to the host.
 
-    emission: Emission
-    mode: DraftMode
+    ``nodes``: drafted; ``copy``: of the emission's buffer, laid out as ``layout`` says;
+    ``settled``: as in ``Runner``.
+    """
+
+    plan: StepPlan
     nodes: int
+    layout: EmissionLayout
+    copy: HostCopy
+    laps: Laps
+    settled: bool
 
 
-def launch_step(state: DecodingState, laps: Laps) -> Generator[None, None, LaunchedStep]:
+def launch_step(state: DecodingState, plan: StepPlan) -> Generator[None, None, LaunchedStep]:
     """Draft a tree, verify it in one forward pass, keep what the target agrees with.
 
-    ``laps``: begun for the parts of this step. Yields between two parts: to record one takes a
-    while, and something else may have happened by then.
+    Yields between two parts: to record one takes a while, and something else may have happened by
+    then.
     """
-    run, stages, root = state.runner.run, state.stages, state.end.root
-    plan = state.drafter.plan(state.steps)
-    mode = stages.of(plan.mode)
+    run, root, laps = state.runner.run, state.end.root, state.stopwatch.laps()
+    parts = state.stages.of(alone=plan.arm == "lookup")
     if plan.retrieve:
-        run(stages.retrieve)
+        run(state.stages.retrieve)
         laps.set_aside("draft_prefill", state.drafter.prefill_seconds())
         laps.end("retrieval")
         yield
     if plan.catch_up:
-        run(stages.catch_up)
+        run(state.stages.catch_up)
     # Without levels there is no work for the device, and an empty graph takes time as well.
-    tree = run(mode.draft, root) if state.drafter.levels else mode.draft.work(root)
+    tree = run(parts.draft, root) if state.drafter.levels else parts.draft.work(root)
     laps.end("drafting")
     yield
-    if isinstance(mode.verify, Verify):
-        path = run(mode.verify, tree)
+    if isinstance(parts.verify, Verify):
+        path = run(parts.verify, tree)
         laps.end("verification")
     else:
-        read, penalize = mode.verify
+        read, penalize = parts.verify
         logits = run(read, tree)
         laps.end("verification")
         yield
         path = run(penalize, tree, logits)
         laps.end("penalties")
     yield
-    emission = run(mode.keep, tree, path)
+    emission = run(parts.keep, tree, path)
     laps.end("keep")
     state.steps += 1
-    return LaunchedStep(emission, plan.mode, tree.nodes)
+    return LaunchedStep(
+        plan=plan,
+        nodes=tree.nodes,
+        layout=emission.layout,
+        copy=HostCopy(emission.buffer),
+        laps=laps,
+        settled=state.runner.settled(),
+    )

@@ -4,10 +4,13 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
+from typing import TypeVar
 
 import torch
 
 from specx.records import Timings
+
+T = TypeVar("T")
 
 Moment = float | torch.cuda.Event  # in seconds on a CPU, in the work of a GPU
 
@@ -29,6 +32,15 @@ class Stopwatch:
     def part(self, name: str) -> AbstractContextManager[None]:
         """Count what is done in this context as ``name``."""
         return self.laps().part(name)
+
+    def each(self, name: str, items: Iterator[T]) -> Iterator[T]:
+        """Yield the same items, the time that the work for them takes counted as ``name``."""
+        while True:
+            with self.part(name):
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
 
     def laps(self) -> "Laps":
         """Begin a row of parts now."""

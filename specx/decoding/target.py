@@ -9,8 +9,7 @@ from torch import Tensor
 from specx.decoding.forward import cache_shape, in_chunks, rows_ahead
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.sources import SourceQueries
-from specx.models.call import KeptQueries, PrefillCall, TreeCall
-from specx.models.features import Features, FeatureSource
+from specx.models.call import Features, FeatureSource, KeptQueries, PrefillCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid, Passages
@@ -67,27 +66,23 @@ class Target:
         if self.features is not None:
             self.features.begin()
 
-    def prefill(self, prompt: Tensor) -> Iterator[PrefillProgress | Tensor]:
+    def prefill(self, prompt: Tensor) -> Iterator[tuple[PrefillProgress, Tensor]]:
         """Read the prompt int64 [L] behind what is in the cache already.
 
-        Yields progress when a chunk is launched, and last the logits [1, V] of the last position.
+        Yields progress when a chunk is launched, and the logits [1, V] of its last position.
         """
         read, begin, last = partial(self._read, prompt), self.cache.committed, 0
-        logits = None
-        chunks = in_chunks(read, begin, len(prompt), self.model.device)
-        for end, logits in chunks:  # noqa: B007 - the last ones are wanted
+        for end, logits in in_chunks(read, begin, len(prompt), self.model.device):
             if self.features is not None:
                 last_position = torch.full_like(self.last_row, end - 1)
                 self.features.keep(last_position - begin, last_position)
             last, begin = end - begin, end
             self.cache.commit(last)
-            yield PrefillProgress("target", end, len(prompt))
-        assert logits is not None
+            yield PrefillProgress("target", end, len(prompt)), logits
         if self.sources is not None:
             self.sources.begin(len(prompt), min(last, MAX_ROWS) - 1)
         if self.retrieval is not None:
             self._note_lse(self.retrieval, len(prompt), min(last, MAX_ROWS) - 1)
-        yield logits
 
     def _read(self, prompt: Tensor, start: int, end: int) -> Tensor:
         """Read a part of the prompt; return the logits [1, V] of its last position."""

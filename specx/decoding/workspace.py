@@ -1,6 +1,6 @@
 """Caches, buffers and recorded stages, which one document leaves to the next."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -10,8 +10,7 @@ from specx.decoding.methods import Pair
 from specx.decoding.sources import AHEAD, SourceSettings, room_for
 from specx.decoding.step import DecodingState
 from specx.ops.trees import MAX_ROWS
-from specx.profile import Profile
-from specx.records import Method
+from specx.profile import Settings
 
 STEP = 2048  # rows by which small caches grow; large ones grow by an eighth
 # From here on no kernel divides its work by the capacity, so caches of any size round alike:
@@ -41,36 +40,37 @@ def cache_bytes(pair: Pair, capacity: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class WorkspaceKind:
-    """All that a workspace depends on, but for its capacity. ``profile``: whatever its output.
+    """All that a workspace depends on, but for its capacity. ``settings``: whatever its output.
 
     ``sources``: the layer whose queries are kept for sources, and of how many tokens.
     """
 
     pair: Pair
-    method: Method
-    profile: Profile
+    settings: Settings
     sources: tuple[int, int] | None = None
 
     @classmethod
     def of(
-        cls, pair: Pair, method: Method, profile: Profile, sources: SourceSettings | None = None
+        cls, pair: Pair, settings: Settings, sources: SourceSettings | None = None
     ) -> "WorkspaceKind":
         """Return the kind of a document's workspace."""
-        kept = (sources.layer, room_for(profile.output_limit)) if sources else None
-        return cls(pair, method, profile.changed(generation={"max_new_tokens": None}), kept)
+        kept = (sources.layer, room_for(settings.limit)) if sources else None
+        return cls(pair, replace(settings, limit=0), kept)
 
     def matches(self, other: "WorkspaceKind") -> bool:
-        same = self.pair is other.pair and self.method == other.method
-        return same and self.profile == other.profile and self.sources == other.sources
+        same = self.pair is other.pair and self.settings == other.settings
+        return same and self.sources == other.sources
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Workspace:
     """Everything that decoding a document needs but its text.
 
-    ``capacity``: rows of the target's cache. ``drafter``: at work once a plain token is timed.
+    ``kind``: None for one that no other document takes. ``capacity``: rows of the target's cache.
+    ``drafter``: at work once a plain token is timed.
     """
 
+    kind: WorkspaceKind | None
     capacity: int
     state: DecodingState
     drafter: Drafter
@@ -81,6 +81,14 @@ class Workspace:
         self.state.begin()
         return self.drafter.begin()
 
+    def fall_back(self, *, keep: bool) -> None:
+        """Decode plainly to the end. What drafting needed is freed, unless the next may take it."""
+        if keep:
+            self.state.draft_with(self.state.plain)
+        else:
+            self.drafter = self.state.plain
+            self.state.fall_back()
+
 
 @dataclass
 class Shelf:
@@ -89,45 +97,28 @@ class Shelf:
     While a document is decoded the shelf is empty: what was interrupted or failed leaves nothing.
     """
 
-    _kept: tuple[WorkspaceKind, Workspace] | None = field(default=None)
+    _kept: Workspace | None = None
 
     @property
     def capacity(self) -> int:
         """Rows of the target's cache on the shelf, 0 if there is none."""
-        return self._kept[1].capacity if self._kept else 0
+        return self._kept.capacity if self._kept else 0
 
     def take(self, kind: WorkspaceKind, capacity: int) -> Workspace | None:
         """Take the workspace for a document of a ``kind`` that needs ``capacity`` rows.
 
         Returns None if there is none that does as well as a new one; then the memory is free.
         """
-        kept, self._kept = self._kept, None
-        if kept is None or not kind.matches(kept[0]):
+        workspace, self._kept = self._kept, None
+        if workspace is None or workspace.kind is None or not kind.matches(workspace.kind):
             return None
-        workspace = kept[1]
         fits = workspace.capacity == capacity or workspace.capacity > capacity >= ALIKE
         return workspace if fits and workspace.begin() else None
 
-    def put(self, kind: WorkspaceKind, workspace: Workspace) -> None:
+    def put(self, workspace: Workspace) -> None:
         """Leave the workspace of a document that is done."""
-        self._kept = kind, workspace
+        self._kept = workspace
 
     def clear(self) -> None:
         """Free the memory."""
         self._kept = None
-
-
-@dataclass(frozen=True)
-class Place:
-    """The place of one kind of workspace on a shelf."""
-
-    shelf: Shelf
-    kind: WorkspaceKind
-
-    def take(self, capacity: int) -> Workspace | None:
-        """Take the workspace, as ``Shelf.take`` does."""
-        return self.shelf.take(self.kind, capacity)
-
-    def put(self, workspace: Workspace) -> None:
-        """Leave the workspace of a document that is done."""
-        self.shelf.put(self.kind, workspace)

@@ -8,20 +8,19 @@ A PDF goes through these stages, in this order::
     pdf_worker   (in the child) open the file and answer with the lines of its pages
       pdf_by_pdfium  text objects in their places, and pdf_rows: which of them make a row
       pdf_by_pypdf   the same where PDFium is missing or cannot open the file
-    pdf_lines    (in the child) rows -> printed lines, with place, size and face
-    cleanup      runs the stages below and collects their result
-      characters   ligatures, odd spaces and control characters -> plain characters
-      furniture    set running headers, footers and page numbers apart
-      contents     mark the entries of tables of contents and indexes
-      layout       lines of a page -> blocks: paragraphs, headings, items, tables, code
-      footnotes    tell the blocks at the foot of a page that are footnotes
-      hyphenation  join the lines of a block, mend words and addresses divided at line ends
-      paragraphs   blocks -> paragraphs of the document, across page borders
-      parts        tell title, licence, contents, index and references from the body
+    lines        (in the child) rows -> printed lines, with place, size and face
+    text         ligatures, odd spaces and control characters -> plain characters
+    furniture    set running headers, footers and page numbers apart
+    contents     mark the entries of tables of contents and indexes
+    layout       lines of a page -> blocks: paragraphs, headings, items, tables, code
+    footnotes    tell the blocks at the foot of a page that are footnotes
+    hyphenation  join the lines of a block, mend words and addresses divided at line ends
+    paragraphs   blocks -> paragraphs of the document, across page borders
+    sections     tell title, licence, contents, index and references from the body
 
 DOCX, HTML, EPUB and ODT come through ``formats``, and in the child through ``formats_worker``,
-``archive`` or ``html``, and ``pandoc``. ``child`` and ``child_worker`` are the two sides of every
-child process. ``ocr`` and ``ocr_worker`` recognize the text of scanned pages.
+``archive`` and ``pandoc``. ``child`` and ``child_worker`` are the two sides of every child process.
+``ocr`` recognizes the text of scanned pages.
 
 Text, Markdown and JSON lines know no places, but lines::
 
@@ -29,7 +28,7 @@ Text, Markdown and JSON lines know no places, but lines::
     text         decode the bytes of a file
     plain        group the lines of a text; ``markdown`` reads blocks of Markdown
     text_blocks  blocks -> paragraphs, each with its first and last line
-      wordless     pass over what forms no words: encoded data, minified code
+      prose      pass over what forms no words: encoded data, minified code
 
 ``jsonl`` reads many documents from one file. ``discover`` finds files, ``sentences`` splits
 paragraphs, ``duplicates`` finds sentences that return, ``generated`` makes reports up. All end in

@@ -30,16 +30,20 @@ _OTHERS = (  # what else a zip archive may be, by a part of its table of content
 )
 
 
-class Archive(NamedTuple):
-    """The text parts of a document as an archive of their own, and the number of its pictures."""
+class PandocInput(NamedTuple):
+    """A document for pandoc to read. ``images``: the number of its pictures."""
 
     kind: str
     data: bytes
     images: int
+    warnings: tuple[str, ...] = ()
 
 
-def open_archive(data: bytes) -> Archive:
-    """Return the document in a zip archive. Raises RefusedError if it is damaged or none."""
+def open_archive(data: bytes) -> PandocInput:
+    """Return the text parts of the document in a zip archive, as an archive of their own.
+
+    Raises RefusedError if it is damaged or none.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _read(archive)
@@ -49,7 +53,7 @@ def open_archive(data: bytes) -> Archive:
         raise RefusedError("encrypted") from error
 
 
-def _read(archive: zipfile.ZipFile) -> Archive:
+def _read(archive: zipfile.ZipFile) -> PandocInput:
     entries = archive.infolist()
     texts = [entry for entry in entries if entry.filename.lower().endswith(_TEXT_PARTS)]
     unpacked = sum(entry.file_size for entry in texts)
@@ -63,7 +67,7 @@ def _read(archive: zipfile.ZipFile) -> Archive:
     if kind == "epub":
         parts = _package_at_top(parts)
     images = sum(map(_is_picture, archive.namelist()))
-    return Archive(kind, _packed(parts), images)
+    return PandocInput(kind, _packed(parts), images)
 
 
 def _folder_above(names: list[str]) -> str:

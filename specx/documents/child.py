@@ -23,6 +23,8 @@ _OUT_OF_MEMORY = (b"MemoryError", b"Cannot allocate memory", b"failed to map seg
 _DENIED = (b"PermissionError", b"File too large")
 _MEBIBYTE = 2**20
 
+Ended = subprocess.CompletedProcess[bytes]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ChildRequest:
@@ -48,23 +50,14 @@ def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) ->
     that is left. Raises DocumentError when it fails or breaks a limit.
     """
     (end,) = try_children(worker, request, [details], request.time_limit_s)
-    if end.code:
+    if end.returncode:
         raise crash(request, end)
-    return end.output
-
-
-@dataclass(frozen=True)
-class ChildEnd:
-    """The output of a child, what it wrote on stderr, and its exit code."""
-
-    output: bytes
-    complaint: bytes
-    code: int
+    return end.stdout
 
 
 def try_children(
     worker: str, request: ChildRequest, shares: Sequence[Mapping[str, Any]], seconds: float
-) -> list[ChildEnd]:
+) -> list[Ended]:
     """Run ``worker`` as ``run_child`` does, a child beside the other for each of ``shares``.
 
     Raises DocumentError after ``seconds``.
@@ -74,11 +67,7 @@ def try_children(
         try:
             children += (_started(request) for _ in shares)
             headers = [_header(worker, request, details) for details in shares]
-            heard = pool.map(partial(_hear, seconds=seconds), children, headers)
-            return [
-                ChildEnd(*said, child.returncode)
-                for child, said in zip(children, heard, strict=True)
-            ]
+            return list(pool.map(partial(_hear, seconds=seconds), children, headers))
         except subprocess.TimeoutExpired:
             raise too_slow(request) from None
         finally:
@@ -100,9 +89,10 @@ def _header(worker: str, request: ChildRequest, details: Mapping[str, Any]) -> b
     return json.dumps(header).encode() + b"\n" + request.data
 
 
-def _hear(child: subprocess.Popen[bytes], said: bytes, seconds: float) -> tuple[bytes, bytes]:
+def _hear(child: subprocess.Popen[bytes], said: bytes, seconds: float) -> Ended:
     """Return what a child has written on stdout and stderr when it has ended."""
-    return child.communicate(said, timeout=seconds)
+    written = child.communicate(said, timeout=seconds)
+    return subprocess.CompletedProcess(child.args, child.returncode, *written)
 
 
 def _started(request: ChildRequest) -> subprocess.Popen[bytes]:
@@ -130,7 +120,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def answers(output: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the answers in a child's output, without one that it did not end."""
+    """Yield the answers in a child's output, except a last one that is cut off."""
     for line in output.splitlines(keepends=True):
         if line.endswith(b"\n"):
             yield json.loads(line)
@@ -151,9 +141,25 @@ def too_large(request: ChildRequest) -> DocumentError:
     )
 
 
-def crash(request: ChildRequest, end: ChildEnd) -> DocumentError:
+def refused(answer: Mapping[str, Any], request: ChildRequest, how: str = "") -> DocumentError:
+    """Explain an answer by which a child refuses a file of any format. ``how`` it was read."""
+    match answer["error"]:
+        case "memory":
+            return too_large(request)
+        case "time":
+            return too_slow(request)
+        case "unreadable":
+            return DocumentError(f"{request.name} {answer['reason']}")
+    return DocumentError(
+        f"{request.name} is damaged and cannot be read{how} "
+        f"({answer.get('reason', 'no reason given')}); "
+        "repair the file or save it anew, then try again"
+    )
+
+
+def crash(request: ChildRequest, end: Ended) -> DocumentError:
     """Explain the end of a child that failed."""
-    code, complaint = end.code, end.complaint
+    code, complaint = end.returncode, end.stderr
     if any(sign in complaint for sign in _OUT_OF_MEMORY):
         return too_large(request)
     if code == -signal.SIGKILL:  # no limit of ours does that

@@ -11,6 +11,7 @@ import errno
 import os
 import platform
 import signal
+import struct
 import sys
 from typing import NamedTuple
 
@@ -111,10 +112,6 @@ def confine(*, programs: bool) -> frozenset[str]:
     return frozenset(in_force)
 
 
-class _Ruleset(ctypes.Structure):
-    _fields_ = (("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
-
-
 def _protect_files(libc: ctypes.CDLL, *, programs: bool) -> bool:
     """Deny every change of a file or folder, and running any unless ``programs``."""
     version = libc.syscall(_CREATE_RULESET, None, 0, 1)
@@ -123,28 +120,15 @@ def _protect_files(libc: ctypes.CDLL, *, programs: bool) -> bool:
     # Bit 0: run, 1: write, 2 and 3: read, 4 to 12: remove and make, 14: truncate, 15: ioctl.
     rights = 0b1_1111_1111_0010 | (0 if programs else 1)
     rights |= (1 << 14 if version >= 3 else 0) | (1 << 15 if version >= 5 else 0)
-    ruleset = _Ruleset(rights, 0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    descriptor = libc.syscall(_CREATE_RULESET, ctypes.byref(ruleset), size, 0)
+    ruleset = struct.pack("3Q", rights, 0b11, 0b11)  # of files, of the network, of other processes
+    size = 24 if version >= 6 else 16 if version >= 4 else 8  # older kernels know the first alone
+    descriptor = libc.syscall(_CREATE_RULESET, ruleset, size, 0)
     if descriptor < 0:
         return False
     try:
         return bool(libc.syscall(_RESTRICT_SELF, descriptor, 0) == 0)
     finally:
         os.close(descriptor)
-
-
-class _Instruction(ctypes.Structure):
-    _fields_ = (
-        ("code", ctypes.c_uint16),
-        ("if_true", ctypes.c_uint8),
-        ("if_false", ctypes.c_uint8),
-        ("value", ctypes.c_uint32),
-    )
-
-
-class _Program(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_uint16), ("first", ctypes.POINTER(_Instruction)))
 
 
 Calls = dict[str, tuple[int, int | None]]
@@ -154,8 +138,10 @@ def _filter_calls(libc: ctypes.CDLL, denied: Calls, *, processes: bool) -> bool:
     """Let the kernel refuse calls as it refuses what a user may not do (EPERM)."""
     machine = _MACHINES[platform.machine()]
     code = _instructions(machine, denied, processes=processes)
-    program = _Program(len(code), (_Instruction * len(code))(*(_Instruction(*row) for row in code)))
-    return bool(libc.prctl(_PR_SET_SECCOMP, 2, ctypes.byref(program), 0, 0) == 0)
+    # struct sock_filter: the operation, two jumps, a value; struct sock_fprog: how many, and where.
+    filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in code))
+    program = struct.pack("HP", len(code), ctypes.addressof(filters))
+    return bool(libc.prctl(_PR_SET_SECCOMP, 2, program, 0, 0) == 0)
 
 
 def _instructions(

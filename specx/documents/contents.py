@@ -76,14 +76,14 @@ def with_lists(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
     later = {_title(each.text) for each in paragraphs if each.kind == "heading"}
     marked = list(paragraphs)
     run: list[int] = []
-    for place, each in enumerate(paragraphs):
+    for index, each in enumerate(paragraphs):
         own = each.part == "body" and each.kind in ("text", "item")
         if own and len(_SECTION.findall(each.text)) >= _ENTRIES and not _PROSE.search(each.text):
-            marked[place] = replace(each, part="contents")
+            marked[index] = replace(each, part="contents")
         if not (own and len(each.text) <= _LONGEST_TITLE and _is_listed(each.text, later)):
             run = []
             continue
-        run.append(place)
+        run.append(index)
         if len(run) >= _ENTRIES:
             for entry in run:
                 marked[entry] = replace(marked[entry], part="contents")

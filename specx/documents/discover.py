@@ -1,4 +1,4 @@
-"""Find the documents to read in the files and folders that the user names."""
+"""Find the documents to read: in the files, folders, patterns and lists that the user names."""
 
 import os
 import re
@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from glob import has_magic
 from pathlib import Path, PurePath
 
 from specx.documents.formats import FORMAT_ENDINGS
-from specx.documents.patterns import is_pattern, matches
-from specx.errors import DocumentError
+from specx.errors import DocumentError, UsageError
 
 STDIN = "-"
 _LONGEST_NAME = 200  # characters of a name that may be wrong because it is so long
@@ -201,7 +201,7 @@ def _close_match(path: Path) -> Path | None:
 
 
 def told_apart(sources: list[DocumentSource]) -> list[DocumentSource]:
-    """Give files of the same name as many of the folders above them as tell them apart."""
+    """Put as many folders in front of files of the same name as it takes to tell them apart."""
     taken = Counter(source.relative for source in sources)
     longer = [_longer(item) if taken[item.relative] > 1 else item for item in sources]
     return sources if longer == sources else told_apart(longer)
@@ -213,3 +213,80 @@ def _longer(source: DocumentSource) -> DocumentSource:
         return source
     parts = Path(source.path).resolve().parts[1:]
     return DocumentSource(source.path, PurePath(*parts[-len(source.relative.parts) - 1 :]))
+
+
+# ---------------------------------------------------------------- patterns no shell has expanded
+
+
+def is_pattern(name: str) -> bool:
+    """Return True for a name with wildcards that is not itself the name of a file."""
+    return has_magic(name) and not os.path.lexists(name)
+
+
+def matches(pattern: str) -> tuple[Path, list[Path]]:
+    """Return the folder that a pattern begins with, and what matches below it, sorted.
+
+    ``**`` stands for any number of folders; links to folders are not followed. What is hidden is
+    matched only by a pattern that names something hidden itself. Raises DocumentError for a pattern
+    that cannot be understood.
+    """
+    parts = Path(pattern).parts
+    first = next(i for i, part in enumerate(parts) if has_magic(part))
+    fixed, rest = Path(*parts[:first]), parts[first:]
+    if rest[-1] == "**":  # alone it would stand for folders
+        rest = (*rest, "*")
+    wants_hidden = any(part.startswith(".") for part in rest)
+    try:
+        paths = set(fixed.glob(os.path.join(*rest)))  # noqa: PTH118 - a pattern is no path
+    except ValueError:  # Python before 3.13
+        raise DocumentError(
+            f"{pattern} is no pattern that specx knows: ** must stand alone between slashes"
+        ) from None
+    shown = (path for path in paths if wants_hidden or not _hidden(path.relative_to(fixed)))
+    return fixed, sorted(shown)
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+# ---------------------------------------------------------------- lists of names
+
+_NUL = b"\0"
+
+
+def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
+    """Return the names in a file, or on stdin if ``source`` is ``-``.
+
+    Each ends with a line end, or with NUL where the list has one anywhere; then names may have line
+    ends in them. Raises DocumentError for a list that cannot be read, UsageError for an empty one,
+    and for one on stdin if a document (``others``: names beside the list) is to come from there.
+    """
+    found = split_names(_read(source))
+    if not found:
+        raise UsageError(f"the list {_shown(source)} names no files")
+    if source == STDIN and STDIN in (*found, *others):
+        raise UsageError("--from-file - reads a list from stdin, so stdin (-) cannot be a document")
+    return found
+
+
+def split_names(listed: bytes) -> list[str]:
+    """Return the names of a list: separated by NUL if it has one, otherwise by line ends."""
+    if _NUL in listed:
+        names = listed.split(_NUL)
+    else:
+        names = [line.removesuffix(b"\r") for line in listed.split(b"\n")]
+    return [os.fsdecode(name) for name in names if name.strip()]
+
+
+def _read(source: str) -> bytes:
+    if source == STDIN:
+        return read_stdin()
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise DocumentError(f"the list {source} cannot be read: {error.strerror}") from error
+
+
+def _shown(source: str) -> str:
+    return "on stdin" if source == STDIN else source

@@ -93,4 +93,4 @@ class Document:
     @cached_property
     def foreign_language(self) -> str | None:
         """Return the language, or the script, of most of the text; None for English."""
-        return foreign_language(self.paragraphs)
+        return foreign_language([paragraph.text for paragraph in self.paragraphs])

@@ -46,9 +46,9 @@ def first_places(sentences: Sequence[str]) -> list[int]:
     words = [_words(sentence, weights) for sentence in sentences]
     seen = _Seen(words, weights)
     return [
-        place
-        for place, sentence in enumerate(sentences)
-        if seen.add(words[place], words[place] if len(words[place]) >= _FEWEST_WORDS else sentence)
+        index
+        for index, sentence in enumerate(sentences)
+        if seen.add(words[index], words[index] if len(words[index]) >= _FEWEST_WORDS else sentence)
     ]
 
 

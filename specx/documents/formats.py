@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specx.documents.child import ChildRequest, answers, run_child, too_large, too_slow
+from specx.documents.child import ChildRequest, answers, refused, run_child
 from specx.documents.document import Document, Paragraph
 from specx.documents.paragraphs import group_sentences
 from specx.documents.text import READS
@@ -120,12 +120,6 @@ def _empty(name: str, images: int) -> DocumentError:
 def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
     name = request.name
     match answer["error"]:
-        case "memory":
-            return too_large(request)
-        case "unreadable":
-            return DocumentError(f"{name} {answer['reason']}")
-        case "time":
-            return too_slow(request)
         case "encrypted":
             return DocumentError(f"{name} is encrypted; save a copy of it without a password")
         case "too-long":
@@ -134,7 +128,4 @@ def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
             return _empty(name, 0)
         case "unknown":
             return DocumentError(f"{name} is {answer['what']}; {READS}")
-    return DocumentError(
-        f"{name} is damaged and cannot be read ({answer.get('reason', 'no reason given')}); "
-        "repair the file or save it anew, then try again"
-    )
+    return refused(answer, request)

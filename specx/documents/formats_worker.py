@@ -12,12 +12,11 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from specx.documents.archive import open_archive
+from specx.documents.archive import PandocInput, open_archive
 from specx.documents.child_worker import Answer, RefusedError, read_data
-from specx.documents.html import prepare
-from specx.documents.pandoc import Tree, paragraphs_of
+from specx.documents.pandoc import FURNITURE, Tree, paragraphs_of
 from specx.documents.text import decode_text
 from specx.errors import DocumentError
 
@@ -28,18 +27,9 @@ _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})
 _CHARSET_WITHIN = 4096  # bytes
 
 
-class _Source(NamedTuple):
-    """A document for pandoc to read."""
-
-    kind: str
-    data: bytes
-    images: int
-    warnings: tuple[str, ...] = ()
-
-
 def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     data = read_data(request)
-    source = _page(data) if request["kind"] == "html" else _Source(*open_archive(data))
+    source = _page(data) if request["kind"] == "html" else open_archive(data)
     yield {"format": source.kind, "warnings": source.warnings}
     characters = 0
     try:
@@ -54,10 +44,10 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     yield {"end": True, "images": source.images}
 
 
-def _page(data: bytes) -> _Source:
+def _page(data: bytes) -> PandocInput:
     text, warnings = _decode(data)
-    page = prepare(text)
-    return _Source("html", page.html.encode("utf-8", "replace"), page.images, warnings)
+    page, images = _prepared(text)
+    return PandocInput("html", page.encode("utf-8", "replace"), images, warnings)
 
 
 def _decode(data: bytes) -> tuple[str, tuple[str, ...]]:
@@ -77,7 +67,7 @@ def _decode(data: bytes) -> tuple[str, tuple[str, ...]]:
         raise RefusedError("no-text") from error
 
 
-def _parse(pandoc: str, source: _Source) -> Tree:
+def _parse(pandoc: str, source: PandocInput) -> Tree:
     """Return pandoc's syntax tree. It reads no other file and inherits the limits."""
     reader = _STYLES.get(source.kind, source.kind)
     done = subprocess.run(
@@ -95,3 +85,58 @@ def _parse(pandoc: str, source: _Source) -> Tree:
         raise RefusedError("damaged", reason=lines[0].strip().rstrip(".")[:120])
     tree: Tree = json.loads(done.stdout)
     return tree
+
+
+# ---------------------------------------------------------------- web pages
+
+_NOT_SHOWN = (
+    "script, style, noscript, template, iframe, object, canvas, svg, button, select, textarea, "
+    "input, [hidden], [aria-hidden='true'], [style*='display:none'], [style*='display: none'], "
+    "[role='search']"
+)
+_FRAME = "nav, footer, aside, header, [role='navigation'], [role='banner'], [role='contentinfo']"
+_NOTE = frozenset({"doc-footnote", "doc-endnote", "doc-endnotes", "note"})
+# pandoc reads nothing else of a page with <main>, and does not see the role of an <aside>.
+_UNKNOWN = re.compile(r"<(/?)(?:main|aside)(?=[\s>])")
+_TEXT = frozenset({"main", "article"})  # what these hold is text, a header or an aside, too
+
+
+def _prepared(text: str) -> tuple[str, int]:
+    """Return a web page as pandoc is to read it, and the number of its pictures.
+
+    It is repaired, without what is not shown. Its frame (navigation, header, footer) stands at its
+    end, in divisions of the class FURNITURE.
+    """
+    from selectolax.lexbor import LexborHTMLParser, SelectolaxError
+
+    try:
+        page = LexborHTMLParser(text)
+    except SelectolaxError as error:  # any text is a page, so there was no room for it
+        raise MemoryError from error
+    for node in page.css(_NOT_SHOWN):
+        node.decompose()
+    if page.html is None:  # the parser says nothing when there is no room
+        raise MemoryError
+    images = len(page.css("img"))
+    frame = [node for node in page.css(_FRAME) if _frames(node)]
+    framed = {node.mem_id for node in frame}
+    outer = [node for node in frame if not any(up.mem_id in framed for up in _above(node))]
+    taken = [f'<div class="{FURNITURE}">{node.inner_html}</div>' for node in outer]
+    for node in outer:
+        node.remove()
+    return "\n".join([_UNKNOWN.sub(r"<\1div", page.html or ""), *taken]), images
+
+
+def _frames(node: Any) -> bool:
+    """Return True for navigation, and for other parts of the frame outside the text."""
+    if node.tag == "nav" or node.attributes.get("role") == "navigation":
+        return True
+    if node.attributes.get("role") in _NOTE or (node.tag == "header" and node.css_first("h1")):
+        return False
+    return not any(above.tag in _TEXT for above in _above(node))
+
+
+def _above(node: Any) -> Iterator[Any]:
+    """Yield the elements that a node stands in."""
+    while (node := node.parent) is not None:
+        yield node

@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
 
 from specx.documents.document import Paragraph
 from specx.documents.lines import Line, PageLines
@@ -42,15 +41,10 @@ _Sign = str | _Counter
 _PAGE_NUMBER: _Sign = ("page #", 0)
 
 
-class Stripped(NamedTuple):
-    """Pages without their furniture, and the furniture in order."""
-
-    pages: list[PageLines]
-    furniture: tuple[Paragraph, ...]
-
-
-def set_furniture_apart(pages: Sequence[PageLines], body_size: float | None = None) -> Stripped:
-    """Return ``pages`` without running headers, footers and page numbers, and these.
+def set_furniture_apart(
+    pages: Sequence[PageLines], body_size: float | None = None
+) -> tuple[list[PageLines], tuple[Paragraph, ...]]:
+    """Return ``pages`` without running headers, footers and page numbers, and these in order.
 
     ``body_size`` is the letter size of running text in points, where it is known.
     """
@@ -61,7 +55,7 @@ def set_furniture_apart(pages: Sequence[PageLines], body_size: float | None = No
         for page in pages
         for line in _outside(page.lines, edges.between(page))
     )
-    return Stripped(stripped, furniture)
+    return stripped, furniture
 
 
 class _Edges:

@@ -1,12 +1,12 @@
-"""Take back the headings that are none: authors and dates of a title, labels of plots, numbers."""
+"""Tell headings and captions from text, and a document's title from its sections' headings."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
-from specx.documents.captions import is_caption
 from specx.documents.document import Paragraph
+from specx.errors import harmless
 
 SUMMARIES = r"abstract|(?:executive |management )?summary|zusammenfassung|résumé|synopsis"
 _SECTION = re.compile(
@@ -39,35 +39,40 @@ _MOST_LABELS = 60  # paragraphs of one drawing
 
 
 def without_false_headings(
-    paragraphs: Sequence[Paragraph], levels: Sequence[float]
+    paragraphs: Sequence[Paragraph], prominence: Sequence[float]
 ) -> list[Paragraph]:
-    """Return ``paragraphs`` with the headings alone that are headings of sections.
+    """Return ``paragraphs`` where only the headings of sections are headings.
 
-    So is a paragraph of nothing but a word such as *Abstract*, however it is set. What stands
+    A paragraph that is nothing but a word such as *Abstract* is one, however it is set. What stands
     between a document's title and its text is part of the title. A date, a number and a label in a
-    drawing are text. ``levels``: a number for each, greater for headings of a higher level.
+    drawing are text. ``prominence``: a number for each, greater for headings in larger or bolder
+    letters.
     """
-    front = _front(paragraphs, levels)
-    labels = _labels(paragraphs, levels)
+    front = _front(paragraphs, prominence)
+    labels = _labels(paragraphs, prominence)
     made = list(paragraphs)
-    for place, each in enumerate(paragraphs):
+    for index, each in enumerate(paragraphs):
         if each.kind == "text" and _NAMED.fullmatch(each.text):
-            made[place] = each = replace(each, kind="heading")
-        if place in front and each.part == "body":
-            made[place] = replace(each, part="title")
-        elif each.kind == "heading" and each.part == "body" and (place in labels or _is_none(each)):
-            made[place] = replace(each, kind="text")
+            made[index] = each = replace(each, kind="heading")
+        if index in front and each.part == "body":
+            made[index] = replace(each, part="title")
+        elif (
+            each.kind == "heading"
+            and each.part == "body"
+            and (index in labels or _is_false_heading(each))
+        ):
+            made[index] = replace(each, kind="text")
     return made
 
 
-def _is_none(heading: Paragraph) -> bool:
+def _is_false_heading(heading: Paragraph) -> bool:
     """Return True for a date, a number, an author, and in print for a command in bold letters."""
     text = heading.text
     command = heading.page is not None and _COMMAND.search(text) and not _SECTION.fullmatch(text)
     return bool(command or _DATE.fullmatch(text) or _NAME.fullmatch(text) or not _WORD.search(text))
 
 
-def _front(paragraphs: Sequence[Paragraph], levels: Sequence[float]) -> range:
+def _front(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> range:
     """Return the places of the title, authors and date above the text of a first page."""
     page = paragraphs[0].page if paragraphs else None
     if page is None:  # markup tells headings; of those above all text the last is a section's
@@ -78,48 +83,48 @@ def _front(paragraphs: Sequence[Paragraph], levels: Sequence[float]) -> range:
     for end, each in enumerate(paragraphs):
         ended = each.kind == "text" and each.text.endswith((".", ":", ","))
         begun = len(each.text) > 200 or ended or each.kind == "item"
-        if each.page != page or begun or _is_section(paragraphs, levels, end):
+        if each.page != page or begun or _is_section(paragraphs, prominence, end):
             break
     length = sum(len(each.text) for each in paragraphs[:end])
     return range(end if 1 < end <= _MOST_IN_TITLE and length <= _LONGEST_TITLE else 0)
 
 
-def _is_section(paragraphs: Sequence[Paragraph], levels: Sequence[float], place: int) -> bool:
+def _is_section(paragraphs: Sequence[Paragraph], prominence: Sequence[float], index: int) -> bool:
     """Return True for a heading known by its number or words, or set as a later one is."""
-    each = paragraphs[place]
-    if place == 0 or _SECTION.fullmatch(each.text):
+    each = paragraphs[index]
+    if index == 0 or _SECTION.fullmatch(each.text):
         return bool(_SECTION.fullmatch(each.text))
     alike = [
         _SECTION.fullmatch(other.text) is None
-        for other, level in zip(paragraphs, levels, strict=True)
-        if other.kind == "heading" and level == levels[place] and other.page != each.page
+        for other, its in zip(paragraphs, prominence, strict=True)
+        if other.kind == "heading" and its == prominence[index] and other.page != each.page
     ]
     return each.kind == "heading" and sum(alike) > len(alike) / 2
 
 
-def _labels(paragraphs: Sequence[Paragraph], levels: Sequence[float]) -> set[int]:
+def _labels(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> set[int]:
     """Return the places of headings beside the numbers of a drawing, above its caption.
 
     Without such numbers, of headings set as none is that has text below.
     """
     found: set[int] = set()
     real = {
-        levels[n]
+        prominence[n]
         for n, (each, below) in enumerate(pairwise(paragraphs))
         if each.kind == "heading" and below.kind == "text" and len(below.text) > _LABEL
     }
     above: list[int] = []  # the last paragraphs that are short
-    for place, each in enumerate(paragraphs):
+    for index, each in enumerate(paragraphs):
         if is_caption(each.text) and _FIGURE_CAPTION.match(each.text):
             ticks = {n for n in above if _is_tick(paragraphs[n].text)}
-            beside = {n for n in above if {n - 1, n + 1} & ticks or levels[n] not in real}
+            beside = {n for n in above if {n - 1, n + 1} & ticks or prominence[n] not in real}
             found |= {n for n in beside if not _is_named(paragraphs[n])}
             above = []
         elif len(each.text) > _LABEL or (above and paragraphs[above[-1]].page != each.page):
             above = []
         else:
-            above = [*above[1 - _MOST_LABELS :], place]
-    return {place for place in found if paragraphs[place].kind == "heading"}
+            above = [*above[1 - _MOST_LABELS :], index]
+    return {index for index in found if paragraphs[index].kind == "heading"}
 
 
 def _is_named(paragraph: Paragraph) -> bool:
@@ -129,3 +134,49 @@ def _is_named(paragraph: Paragraph) -> bool:
 def _is_tick(text: str) -> bool:
     """Return True for the numbers along an axis."""
     return sum(map(str.isdigit, text)) > sum(map(str.isalpha, text))
+
+
+# ---------------------------------------------------------------- captions
+
+_CAPTION_WORDS = (
+    "fig(?:ure|s?\\.|s)?|tables?|tab\\.|listings?|algorithms?|schemes?|exhibits?|plates?|charts?"
+    "|maps?|photos?|abbildung|abb\\.|bild|tabelle|tableau|illustration|figura|tabla|tabela"
+    "|tabella|рис(?:унок|\\.)|таблица|табл\\.|[图圖図表]"
+)
+_CAPTION_NUMBER = r"(?:[A-Z]{1,2}[.-]?)?\d{1,3}(?:[.–-]\d{1,3})*[a-z]?|[IVXL]{1,6}"
+_CAPTION = re.compile(
+    rf"(?i:(?:(?:online|extended data|supplementary|appendix) )?(?:{_CAPTION_WORDS}))"
+    rf"\s*(?:{_CAPTION_NUMBER})"
+    # A verb in small letters behind the number makes it a sentence: "Figure 3 shows …".
+    r"(?:\s*\([a-z0-9]{1,3}\))?(?:\s*[:.|：．—–-]+(?:\s|$|(?<=[—：．]))|\s*$|\s+[\"'“‘(]?[A-Z0-9\u0400-\u042f]"
+    r"|\s*[\u3040-\u30ff\u3400-\u9fff])"
+)
+
+
+def is_caption(text: str) -> bool:
+    """Return True for text that begins as a caption does: ``Figure 3: …``, ``Table 2``."""
+    return _CAPTION.match(text) is not None
+
+
+# ---------------------------------------------------------------- titles
+
+LONGEST_TITLE = 200  # characters
+_TITLE_WITHIN = 4  # paragraphs at the beginning, of which one may be the title
+# Headings of sections, which stand in front where the title is not in the text.
+_SECTION_TITLE = re.compile(
+    r"(?i)\W*(?:\d{1,2}(?:\.\d+)*[.:)]?\s.*|[ivxlc]+[.:)]\s.*|[\d\W]*"
+    r"|(?:chapter|part|section|appendix|page)\b.{0,12}"
+    r"|abstract|summary|executive summary|introduction|contents|preface|foreword|background"
+    r"|acknowledge?ments?|notes?|references|licen[cs]e)\W*"
+)
+
+
+def title_of(paragraphs: Sequence[Paragraph]) -> str | None:
+    """Return the title in one line, None if the text has none that can be told from a section's."""
+    first = islice((p for p in paragraphs if p.part in ("body", "title")), _TITLE_WITHIN)
+    for paragraph in first:
+        text = " ".join(harmless(paragraph.text).split())
+        if paragraph.kind == "heading":
+            fits = len(text) <= LONGEST_TITLE and not _SECTION_TITLE.fullmatch(text)
+            return text if fits else None
+    return None

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 
-from specx.documents.characters import SOFT_HYPHEN, UNSPACED, WIDE_SIGNS
+from specx.documents.text import SOFT_HYPHEN, UNSPACED, WIDE_SIGNS
 
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _SLASH = re.compile(r"\w/$")  # a path, but also "and/" and "or"
@@ -28,23 +28,22 @@ _LONGEST_WORD = 200  # characters looked at on each side
 _SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
 
 
-class Words:
-    """Counts of each word and each hyphenated word that stands unbroken in a document."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._counts: Counter[str] = Counter()
-        for line in lines:
-            found = [word.lower() for word in _WORD.findall(line)]
-            if line.rstrip().endswith(("-", SOFT_HYPHEN)):
-                found = found[:-1]  # half a word proves nothing
-            self._counts.update(found)
-
-    def count(self, word: str) -> int:
-        return self._counts[word.lower()]
+def counted_words(lines: Iterable[str]) -> Counter[str]:
+    """Count the words and hyphenated words that stand unbroken in a document, in lower case."""
+    counts: Counter[str] = Counter()
+    for line in lines:
+        found = [word.lower() for word in _WORD.findall(line)]
+        if line.rstrip().endswith(("-", SOFT_HYPHEN)):
+            found = found[:-1]  # half a word proves nothing
+        counts.update(found)
+    return counts
 
 
-def join_lines(lines: Iterable[str], words: Words) -> str:
-    """Join lines to one, and mend the words that were divided between them."""
+def join_lines(lines: Iterable[str], words: Counter[str]) -> str:
+    """Join lines to one, and mend the words that were divided between them.
+
+    ``words``: those of the document, as ``counted_words`` returns them.
+    """
     filled = [line for line in lines if line]
     parts: list[str] = []
     for left, right in pairwise(filled):
@@ -53,7 +52,7 @@ def join_lines(lines: Iterable[str], words: Words) -> str:
     return "".join(parts + filled[-1:])
 
 
-def _seam(left: str, right: str, words: Words) -> tuple[int, str]:
+def _seam(left: str, right: str, words: Counter[str]) -> tuple[int, str]:
     """Return how many characters to cut off ``left``, and the text to put in front of ``right``."""
     last = left[-_LONGEST_WORD:].split()[-1:]
     head = last[0] if last else ""
@@ -91,18 +90,18 @@ def _address_seam(head: str, right: str) -> tuple[int, str] | None:
     return (0, "") if goes_on else None
 
 
-def _keeps_hyphen(left: str, right: str, words: Words) -> bool:
+def _keeps_hyphen(left: str, right: str, words: Counter[str]) -> bool:
     """Return True if the hyphen in ``left-right`` belongs to the spelling."""
     if not right[0].islower() or _is_code(left) or not left[-1].isalpha():
         return True
     left = re.sub(r"^\W+", "", left)
-    joined = words.count(left + right)
-    hyphenated = words.count(f"{left}-{right}")
+    joined = words[(left + right).lower()]
+    hyphenated = words[f"{left}-{right}".lower()]
     if joined or hyphenated:
         return hyphenated > joined
     if "-" in left:  # "state-of-" and "the": a compound, unless its last part was divided
         last = left.rsplit("-", 1)[1]
-        return not words.count(last + right)
+        return not words[(last + right).lower()]
     if len(right) < _SHORTEST_PIECE:
         return False
     return left.lower() in _COMPOUND_LEFT or right in _COMPOUND_RIGHT

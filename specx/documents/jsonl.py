@@ -26,10 +26,10 @@ def parse_jsonl(data: bytes, name: str, field: str = "text") -> list[Document | 
     document is called ``name#id``, or ``name#line number``; a summary is its reference. Blank lines
     are skipped. Raises DocumentError when ``data`` is no text at all.
     """
-    decoded = decode_text(data, name)
+    text, warnings = decode_text(data, name)
     return [
-        _document_or_error(line, number, name, field, decoded.warnings)
-        for number, line in enumerate(decoded.text.split("\n"), start=1)
+        _document_or_error(line, number, name, field, warnings)
+        for number, line in enumerate(text.split("\n"), start=1)
         if line.strip()
     ]
 

@@ -1,7 +1,7 @@
 """Tell in which language or script most of a document is written.
 
 The script is known by the names of its characters, a language in Latin script by its most frequent
-words. Neither costs a model or a package: the answer is needed for whole documents only, and only
+words. Neither needs a model or a package: the answer is needed for whole documents only, and only
 as "English or not".
 """
 
@@ -10,10 +10,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # a document knows its language
-    from specx.documents.document import Paragraph
 
 _PARAGRAPHS = 300  # looked at, spread evenly
 _CHARACTERS = 1000  # looked at of each
@@ -45,15 +41,15 @@ _KANA = 0.1  # of the letters; Japanese has Chinese characters, too
 _WORD = re.compile(r"[^\W\d_]+")
 
 
-def foreign_language(paragraphs: "Sequence[Paragraph]") -> str | None:
-    """Return the language, or the script, of most of the text; None for English.
+def foreign_language(paragraphs: Sequence[str]) -> str | None:
+    """Return the language, or the script, of most of some paragraphs; None for English.
 
     None also for text of which too little is known, such as code and tables.
     """
     step = len(paragraphs) // _PARAGRAPHS + 1
     found: Counter[str] = Counter()
     for paragraph in paragraphs[::step]:
-        text = paragraph.text[:_CHARACTERS]
+        text = paragraph[:_CHARACTERS]
         letters = sum(map(str.isalpha, text))
         if letters >= _FEWEST_LETTERS:
             found[_language(text)] += letters

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import quantiles
 
-from specx.documents.captions import is_caption
 from specx.documents.contents import entries
 from specx.documents.document import ParagraphKind, Part
 from specx.documents.footnotes import begins_footnote, follows_footnote, footnotes, without_sign
-from specx.documents.hyphenation import Words, join_lines
+from specx.documents.headings import is_caption
+from specx.documents.hyphenation import join_lines
 from specx.documents.lines import Line, PageLines
 
 ENDS_SENTENCE = re.compile(r"""[.!?:;…。！？؟۔।॥]["'”’»)\]]*\d{0,2}$""")
@@ -40,7 +40,7 @@ class Block:
     """Lines that belong together.
 
     ``full`` says that the last line runs to the column's edge, ``small`` that the letters are
-    smaller than the body's. ``level`` is higher for a heading of larger or bolder letters.
+    smaller than the body's. ``prominence`` is greater for a heading in larger or bolder letters.
     """
 
     text: str
@@ -48,7 +48,7 @@ class Block:
     full: bool = False
     part: Part = "body"
     small: bool = False
-    level: float = 0.0
+    prominence: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Typography:
         return min(self._leading.get(round(size, 1), body), max(body, 1.5))
 
 
-def page_blocks(page: PageLines, typography: Typography, words: Words) -> PageBlocks:
+def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) -> PageBlocks:
     """Group the lines of ``page`` and join each group to one line of text."""
     columns = _Columns([line for line in page.lines if not line.entry])
     groups: list[list[Line]] = []
@@ -118,7 +118,7 @@ def page_blocks(page: PageLines, typography: Typography, words: Words) -> PageBl
 
 
 def _block(
-    group: list[Line], typography: Typography, words: Words, *, full: bool, note: bool
+    group: list[Line], typography: Typography, words: Counter[str], *, full: bool, note: bool
 ) -> Block:
     texts = [without_sign(group[0]) if note else group[0].text, *(line.text for line in group[1:])]
     text = join_lines(texts, words)
@@ -129,8 +129,8 @@ def _block(
     kind = "footnote" if note else _kind(group, text, typography, small=small)
     if kind == "item":
         text = _BULLET.sub("", text, count=1) if _BULLET.match(text) else text
-    level = (size or 0.0) + 0.5 * group[0].bold if kind == "heading" else 0.0
-    return Block(text, kind, full=full, small=small, level=level)
+    prominence = (size or 0.0) + 0.5 * group[0].bold if kind == "heading" else 0.0
+    return Block(text, kind, full=full, small=small, prominence=prominence)
 
 
 class _Columns:

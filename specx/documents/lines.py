@@ -1,5 +1,11 @@
-"""Printed lines of a page, with as much of their place and look as is known."""
+"""Printed lines of a page, with as much of their place and look as is known.
 
+The child process makes them of the spans of a PDF page.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 
@@ -34,3 +40,111 @@ class PageLines:
     number: int | None
     lines: tuple[Line, ...]
     drawn: bool = False
+
+
+_BOLD = re.compile(r"(?i)bold|black|heavy|demi|cmbx|-bd\b")
+_MONO = re.compile(r"(?i)mono|courier|typewriter|cmtt|consol|fixed|code")
+_NOTE_SIGN = re.compile(r"[\d¹²³⁰-⁹]{1,3}|[*∗†‡§¶]{1,3}")
+_BEFORE_NOTE_SIGN = re.compile(r"""(?:[.,;:!?]|[a-z]{4})["'”’»)\]]*\s?$""")
+_BEFORE_KNOWN_SIGN = re.compile(r"""(?:[.,;:!?]|[^\W\d_]{3})["'”’»)\]]*\s?$""")
+# TeX's fonts that are pictures (Type 3) name no characters. Their codes below 32 are ligatures,
+# quotation marks and dashes, in the old encoding (OT1) and the new one (T1).
+_TEX = {
+    **dict(zip("\x0b\x0c\x0d\x0e\x0f", ("ff", "fi", "fl", "ffi", "ffl"), strict=True)),
+    **dict(zip("\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl"), strict=True)),
+    **dict(zip("\x10\x11\x15\x16", "“”–—", strict=True)),
+}
+# A letter beside them tells them from marks; "[" behind \x1b, that it begins an escape sequence.
+_TEX_CODE = re.compile(
+    r"(?:(?<=\w)[\x0b-\x0f\x1b-\x1f]|[\x0b-\x0f\x1b-\x1f](?=\w))(?!\[)|[\x10\x11\x15\x16]"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Text of one look: size and place in points, seen in reading direction."""
+
+    text: str
+    turn: int  # the direction of the text in quarter turns
+    x: float
+    y: float
+    size: float
+    bold: bool
+    mono: bool
+
+
+def lines_of(rows: Iterable[list[Span]]) -> list[Line]:
+    """Return the lines of a page in the order of the file, seen in reading direction."""
+    visible = [row for row in rows if any(span.text.strip() for span in row)]
+    upright = _one_direction(visible)
+    signs = [_first_sign(row) for row in upright]
+    footnotes = set(filter(None, signs))
+    return [_line(row, sign, footnotes) for row, sign in zip(upright, signs, strict=True)]
+
+
+def is_bold(font: str) -> bool:
+    """Return True for the name of a bold font."""
+    return bool(_BOLD.search(font))
+
+
+def is_mono(font: str) -> bool:
+    """Return True for the name of a font whose letters have one width."""
+    return bool(_MONO.search(font))
+
+
+def _one_direction(rows: list[list[Span]]) -> list[list[Span]]:
+    """Drop the few rows that run across the others, such as a stamp along the margin."""
+    lengths: Counter[int] = Counter()
+    for row in rows:
+        lengths[row[0].turn] += sum(len(span.text) for span in row)
+    if not lengths:
+        return rows
+    turn, most = lengths.most_common(1)[0]
+    if most < 0.9 * lengths.total():
+        return rows
+    return [row for row in rows if row[0].turn == turn]
+
+
+def _line(row: list[Span], sign: str, footnotes: Collection[str]) -> Line:
+    visible = [span for span in row if span.text.strip()]
+    main = _main(visible)
+    text = ""
+    for span in row:
+        if span is main or not _is_note_sign(span, text, main, footnotes):
+            text += span.text
+    return Line(
+        text=text if text.isprintable() else _TEX_CODE.sub(lambda code: _TEX[code[0]], text),
+        x=visible[0].x,
+        y=main.y,
+        size=main.size,
+        bold=all(span.bold for span in visible),
+        mono=all(span.mono for span in visible),
+        sign=sign,
+    )
+
+
+def _main(visible: list[Span]) -> Span:
+    return visible[0] if len(visible) == 1 else max(visible, key=lambda span: len(span.text))
+
+
+def _first_sign(row: list[Span]) -> str:
+    """Return the raised sign that the row begins with, as a footnote does, or nothing."""
+    visible = [span for span in row if span.text.strip()]
+    first, main = visible[0], _main(visible)
+    return first.text.strip() if first is not main and _is_raised_sign(first, main) else ""
+
+
+def _is_raised_sign(span: Span, main: Span) -> bool:
+    raised = span.size < 0.85 * main.size and span.y > main.y + 0.15 * main.size
+    return raised and bool(_NOTE_SIGN.fullmatch(span.text.strip()))
+
+
+def _is_note_sign(span: Span, before: str, main: Span, footnotes: Collection[str]) -> bool:
+    """Return True for a small raised sign after a word or a full stop.
+
+    ``km²`` and ``x²`` are none. ``footnotes``: the signs of the footnotes on the page.
+    """
+    if not _is_raised_sign(span, main):
+        return False
+    known = span.text.strip() in footnotes
+    return bool((_BEFORE_KNOWN_SIGN if known else _BEFORE_NOTE_SIGN).search(before))

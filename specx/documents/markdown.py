@@ -3,14 +3,10 @@
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from specx.documents.document import ParagraphKind
-from specx.documents.text_blocks import (
-    NumberedLine,
-    TextBlock,
-    numbered_lines,
-)
+from specx.documents.text_blocks import NumberedLine, TextBlock, numbered_lines
 
 if TYPE_CHECKING:  # imported for documents that are Markdown
     from markdown_it import MarkdownIt
@@ -27,38 +23,30 @@ _TAG = re.compile(r"<[^<>]*>")
 _DELIMITER_ROW = re.compile(r"[\s|:-]*")
 
 
-class MarkdownBlocks(NamedTuple):
-    """The blocks of a Markdown text, and those of its front matter, which is no text."""
-
-    body: list[TextBlock]
-    front: list[TextBlock]
-
-
-class _Parsers(NamedTuple):
-    blocks: "MarkdownIt"  # of a whole text
-    spans: "MarkdownIt"  # of a block
-
-
 @cache
-def _parsers() -> _Parsers:
+def _parsers() -> tuple["MarkdownIt", "MarkdownIt"]:
+    """Return a parser for the blocks of a text, and one for the spans of a block."""
     from markdown_it import MarkdownIt
 
     blocks = MarkdownIt("commonmark", {"maxNesting": _DEEPEST})
-    return _Parsers(blocks.enable("table").disable("inline", True), MarkdownIt("commonmark"))
+    return blocks.enable("table").disable("inline", True), MarkdownIt("commonmark")
 
 
-def markdown_blocks(text: str) -> MarkdownBlocks | None:
-    """Return the blocks of a Markdown text, or None if it is nested too deeply for Markdown."""
+def markdown_blocks(text: str) -> tuple[list[TextBlock], list[TextBlock]] | None:
+    """Return the blocks of a Markdown text, and those of its front matter, which is no text.
+
+    None if it is nested too deeply for Markdown.
+    """
     match = _FRONT_MATTER.match(text)
     head = match[0] if match else ""
     front = tuple(line for line in numbered_lines(head) if line.text)
     # Blank lines in the place of the front matter let all others keep their numbers.
     source = "\n" * head.count("\n") + text[len(head) :]
-    tokens = _parsers().blocks.parse(source)
+    tokens = _parsers()[0].parse(source)
     if any(token.level >= _DEEPEST - 1 for token in tokens):
         return None
     body = [block for block in _blocks(tokens, source.split("\n")) if _has_text(block)]
-    return MarkdownBlocks(body, [TextBlock(front, "furniture")] if front else [])
+    return body, [TextBlock(front, "furniture")] if front else []
 
 
 def _blocks(tokens: Sequence["Token"], source: Sequence[str]) -> Iterator[TextBlock]:
@@ -113,8 +101,8 @@ def _plain(text: str) -> str:
     if len(text) > _LONGEST_INLINE:
         return text
     tokens: list[Token] = []
-    parsers = _parsers()
-    parsers.spans.inline.parse(text, parsers.blocks, {}, tokens)
+    blocks, spans = _parsers()
+    spans.inline.parse(text, blocks, {}, tokens)
     return "".join(map(_shown, tokens))
 
 

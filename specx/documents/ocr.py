@@ -1,17 +1,21 @@
 """Recognize the text of scanned pages, with what the extra ``ocr`` brings.
 
-Each page is read in a child process of its own, so that a bad one costs no other.
+Each page is read in a child process of its own, so that a bad one costs no other. The child imports
+this file, too, and calls ``serve``.
 """
 
+import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from specx.documents.child import ChildRequest, answers, run_child
-from specx.documents.lines import Line, PageLines
-from specx.documents.pages import format_pages
+from specx.documents.child import answers, run_child
+from specx.documents.child_worker import Answer, RefusedError, read_data
+from specx.documents.lines import Line
+from specx.documents.pdf_reading import Extracted, PdfRequest
 from specx.errors import DocumentError
 
 _DATA = "eng.traineddata"
@@ -19,52 +23,30 @@ _FOLDERS = ("/usr/share", "/usr/local/share", "/opt/homebrew/share")
 _VARIABLE = "TESSDATA_PREFIX"
 
 
-@dataclass(frozen=True)
-class Recognized:
-    """The lines of each page that was recognized, and why others could not be."""
+def recognize(request: PdfRequest, extracted: Extracted, numbers: Sequence[int]) -> list[int]:
+    """Put the text of scanned pages into ``extracted``; return the pages that have any.
 
-    pages: dict[int, tuple[Line, ...]] = field(default_factory=dict)
-    failed: dict[int, str] = field(default_factory=dict)
-
-    def put_into(self, pages: Sequence[PageLines]) -> list[PageLines]:
-        """Return pages with the recognized lines in their places."""
-        return [
-            replace(page, lines=self.pages[page.number]) if page.number in self.pages else page
-            for page in pages
-        ]
-
-    def warnings(self) -> tuple[str, ...]:
-        """Return a sentence about the pages whose text was recognized."""
-        read = [number for number, lines in self.pages.items() if any(x.text for x in lines)]
-        if not read:
-            return ()
-        were = "was" if len(read) == 1 else "were"
-        return (
-            f"{format_pages(read).capitalize()} {were} read by text recognition, which makes "
-            "mistakes.",
-        )
-
-
-def recognize(
-    request: ChildRequest, passwords: Sequence[str], numbers: Sequence[int]
-) -> Recognized:
-    """Return the text of scanned pages. Raises DocumentError when something is not installed."""
-    details = {"passwords": list(passwords), "data_folder": str(_data_folder(request.name))}
-    recognized = Recognized()
+    Raises DocumentError when something is not installed.
+    """
+    details = {"passwords": request.passwords, "data_folder": str(_data_folder(request.name))}
+    found: dict[int, tuple[Line, ...]] = {}
     for number in numbers:
         try:
-            output = run_child("specx.documents.ocr_worker", request, {**details, "page": number})
+            output = run_child("specx.documents.ocr", request, {**details, "page": number})
         except DocumentError as error:
             reason = str(error).removeprefix(f"{request.name} ").partition(";")[0]
-            recognized.failed[number] = reason
+            extracted.failed[number] = reason
             continue
         for answer in answers(output):
             if "text" in answer:
                 lines = answer["text"].split("\n")
-                recognized.pages[number] = tuple(Line(line.strip()) for line in lines)
+                found[number] = tuple(Line(line.strip()) for line in lines)
             else:
-                recognized.failed[number] = answer.get("reason", "it needs too much memory")
-    return recognized
+                extracted.failed[number] = answer.get("reason", "it needs too much memory")
+    extracted.pages = [
+        replace(page, lines=found.get(page.number or 0, page.lines)) for page in extracted.pages
+    ]
+    return [number for number, lines in found.items() if any(line.text for line in lines)]
 
 
 def _data_folder(name: str) -> Path:
@@ -92,3 +74,48 @@ def _folders() -> list[Path]:
         found += [*sorted(folder.glob("tesseract-ocr/*/tessdata"), reverse=True)]
         found += [folder / "tessdata", folder / "tesseract" / "tessdata"]
     return found
+
+
+# ---------------------------------------------------------------- in the child process
+
+_POINTS = 72  # an inch
+_DOTS = 300  # an inch; tesseract was made for so many
+_MOST_PIXELS = 25_000_000  # of a page; A4 has 8.7 million at 300 dots an inch
+
+
+def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
+    """Yield the text of one page: ``{"text": ...}``, lines and blank lines between paragraphs.
+
+    The request names ``path``, ``passwords``, ``page`` (from 1) and ``data_folder``, where
+    tesseract's data are.
+    """
+    os.environ["OMP_THREAD_LIMIT"] = "1"  # each thread would take its share of the address space
+    import tesserocr
+
+    image = _render(read_data(request), request["passwords"], request["page"])
+    with tesserocr.PyTessBaseAPI(path=f"{request['data_folder']}/", lang="eng") as tesseract:
+        tesseract.SetImage(image)
+        yield {"text": tesseract.GetUTF8Text()}
+
+
+def _render(data: bytes, passwords: list[str], number: int) -> Any:
+    """Return an image of a page in greys."""
+    import pypdfium2
+
+    document = _open(pypdfium2, data, ["", *passwords])
+    try:
+        page = document[number - 1]
+        width, height = page.get_size()
+        most = math.sqrt(_MOST_PIXELS / max(width * height, 1))
+        return page.render(scale=min(_DOTS / _POINTS, most), grayscale=True).to_pil()
+    except pypdfium2.PdfiumError as error:
+        raise RefusedError("page", reason="its picture cannot be drawn") from error
+
+
+def _open(pypdfium2: Any, data: bytes, passwords: list[str]) -> Any:
+    for password in passwords:
+        try:
+            return pypdfium2.PdfDocument(data, password=password)
+        except pypdfium2.PdfiumError:
+            continue
+    raise RefusedError("page", reason="its picture cannot be drawn")

@@ -6,11 +6,11 @@ The tree is pandoc's JSON: blocks and inlines are ``{"t": type, "c": content}``.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from specx.documents.characters import SOFT_HYPHEN, clean_line
 from specx.documents.document import Paragraph, ParagraphKind, Part
+from specx.documents.text import SOFT_HYPHEN, clean_line
 
 FURNITURE = "specx-furniture"  # the class of a division that is no text of the document
 
@@ -60,7 +60,7 @@ def _meta(value: Tree | None) -> Iterator[str]:
         case {"t": "MetaList", "c": items}:
             for item in items:
                 yield from _meta(item)
-        case {"t": "MetaInlines", "c": inlines} if text := _inline(inlines).text:
+        case {"t": "MetaInlines", "c": inlines} if text := _text(inlines):
             yield text
         case {"t": "MetaBlocks", "c": blocks}:
             yield from (paragraph.text for paragraph in _Reader().blocks(blocks, _Surroundings()))
@@ -85,94 +85,96 @@ class _Reader:
     part: Part = "body"
     level: int = 0
 
-    def blocks(self, blocks: Sequence[Tree], place: _Surroundings) -> Iterator[Paragraph]:
+    def blocks(self, blocks: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
         for block in blocks:
-            yield from self.block(block, place)
+            yield from self.block(block, around)
 
-    def block(self, block: Tree, place: _Surroundings) -> Iterator[Paragraph]:
+    def block(self, block: Tree, around: _Surroundings) -> Iterator[Paragraph]:
         content: Any = block.get("c")
         match block["t"]:
             case "Header":
                 level, _, inlines = content
-                yield from self.heading(level, inlines, place)
+                yield from self.heading(level, inlines, around)
             case "Para" | "Plain":
-                yield from self.paragraph(content, place)
+                yield from self.paragraph(content, around)
             case "LineBlock":
-                yield from self.paragraph([x for line in content for x in (*line, _SPACE)], place)
+                yield from self.paragraph([x for line in content for x in (*line, _SPACE)], around)
             case "CodeBlock":
-                yield from self.code(content[1], place)
+                yield from self.code(content[1], around)
             case "BlockQuote":
-                yield from self.blocks(content, place)
+                yield from self.blocks(content, around)
             case "BulletList":
-                yield from self.items(content, place)
+                yield from self.items(content, around)
             case "OrderedList":
-                yield from self.items(content[1], place)
+                yield from self.items(content[1], around)
             case "DefinitionList":
-                yield from self.definitions(content, place)
+                yield from self.definitions(content, around)
             case "Table":
-                yield from self.table(content, place)
+                yield from self.table(content, around)
             case "Figure":
-                yield from self.blocks([*content[2], *content[1][1]], place)
+                yield from self.blocks([*content[2], *content[1][1]], around)
             case "Div":
-                yield from self.blocks(content[1], _inside(content[0], place))
+                yield from self.blocks(content[1], _inside(content[0], around))
 
-    def code(self, text: str, place: _Surroundings) -> Iterator[Paragraph]:
+    def code(self, text: str, around: _Surroundings) -> Iterator[Paragraph]:
         """Yield what is set as it was typed: code, but for the prose of letters and old texts."""
-        if place.kind == "text" and not _PROSE.search(text):
-            place = place._replace(kind="code")
-        yield from self.made(text, place)
+        if around.kind == "text" and not _PROSE.search(text):
+            around = around._replace(kind="code")
+        yield from self.made(text, around)
 
-    def made(self, text: str, place: _Surroundings) -> Iterator[Paragraph]:
+    def made(self, text: str, around: _Surroundings) -> Iterator[Paragraph]:
         # No line of the page ends here, so a soft hyphen at the end is as empty as any other.
         if text := clean_line(" ".join(text.split())).rstrip(SOFT_HYPHEN):
-            yield Paragraph(text, None, place.kind, place.part or self.part)
+            yield Paragraph(text, None, around.kind, around.part or self.part)
 
-    def heading(self, level: int, inlines: list[Tree], place: _Surroundings) -> Iterator[Paragraph]:
-        text = _inline(inlines).text
-        if place.kind == "text" and text:
+    def heading(
+        self, level: int, inlines: list[Tree], around: _Surroundings
+    ) -> Iterator[Paragraph]:
+        text = _text(inlines)
+        if around.kind == "text" and text:
             title = _NUMBER.sub("", text, count=1).strip(" .:")
             named = [part for part, names in _PARTS.items() if names.fullmatch(title)]
             if named or level <= self.level:
                 self.part = named[0] if named else "body"
                 self.level = level if named else 0
-            place = place._replace(kind="heading")
-        yield from self.paragraph(inlines, place)
+            around = around._replace(kind="heading")
+        yield from self.paragraph(inlines, around)
 
-    def paragraph(self, inlines: Sequence[Tree], place: _Surroundings) -> Iterator[Paragraph]:
+    def paragraph(self, inlines: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
         """Yield a paragraph, and its footnotes behind it."""
-        read = _inline(inlines)
-        yield from self.made(read.text, place)
-        for note in read.notes:
-            yield from self.blocks(note, place._replace(kind="footnote"))
+        notes: list[list[Tree]] = []
+        yield from self.made(_text(inlines, notes), around)
+        for note in notes:
+            yield from self.blocks(note, around._replace(kind="footnote"))
 
-    def items(self, items: Sequence[Sequence[Tree]], place: _Surroundings) -> Iterator[Paragraph]:
-        inside = place._replace(kind="item") if place.kind == "text" else place
+    def items(self, items: Sequence[Sequence[Tree]], around: _Surroundings) -> Iterator[Paragraph]:
+        inside = around._replace(kind="item") if around.kind == "text" else around
         for item in items:
             yield from self.blocks(item, inside)
 
-    def definitions(self, entries: Sequence[Any], place: _Surroundings) -> Iterator[Paragraph]:
+    def definitions(self, entries: Sequence[Any], around: _Surroundings) -> Iterator[Paragraph]:
         """Yield each term with its first definition's first paragraph: ``Term: what it means``."""
         for term, meanings in entries:
             first, *rest = [block for blocks in meanings for block in blocks] or [None]
             if first and first["t"] in ("Para", "Plain"):
                 first = {**first, "c": [*term, {"t": "Str", "c": ":"}, _SPACE, *first["c"]]}
-                yield from self.items([[first, *rest]], place)
+                yield from self.items([[first, *rest]], around)
             else:
                 blocks = [{"t": "Plain", "c": term}, *([first] if first else []), *rest]
-                yield from self.items([blocks], place)
+                yield from self.items([blocks], around)
 
-    def table(self, content: list[Any], place: _Surroundings) -> Iterator[Paragraph]:
+    def table(self, content: list[Any], around: _Surroundings) -> Iterator[Paragraph]:
         """Yield one paragraph a row. A table that only arranges text is read as text."""
         caption, head, bodies, foot = content[1], content[3], content[4], content[5]
-        yield from self.blocks(caption[1], place)
+        yield from self.blocks(caption[1], around)
         rows = [*head[1], *(row for body in bodies for row in (*body[2], *body[3])), *foot[1]]
         cells = [[cell[4] for cell in row[1]] for row in rows]
         if _arranges_text(cells):
             yield from self.blocks(
-                [block for row in cells for cell in row for block in cell], place
+                [block for row in cells for cell in row for block in cell], around
             )
             return
-        inside = place._replace(kind="table") if place.kind in ("text", "item") else place
+        inside = around._replace(kind="table") if around.kind in ("text", "item") else around
         for row in cells:
             texts, notes = self._row(row, inside)
             if any(texts):
@@ -180,9 +182,9 @@ class _Reader:
             yield from notes
 
     def _row(
-        self, row: Sequence[Sequence[Tree]], place: _Surroundings
+        self, row: Sequence[Sequence[Tree]], around: _Surroundings
     ) -> tuple[list[str], list[Paragraph]]:
-        inside = [list(self.blocks(cell, place)) for cell in row]
+        inside = [list(self.blocks(cell, around)) for cell in row]
         notes = [each for cell in inside for each in cell if each.kind == "footnote"]
         texts = [" ".join(each.text for each in cell if each not in notes) for cell in inside]
         return texts, notes
@@ -194,18 +196,18 @@ def _arranges_text(rows: Sequence[Sequence[Sequence[Tree]]]) -> bool:
     return all(len(row) <= 1 for row in rows) or not {"Header", "Table"}.isdisjoint(blocks)
 
 
-def _inside(attributes: list[Any], place: _Surroundings) -> _Surroundings:
+def _inside(attributes: list[Any], around: _Surroundings) -> _Surroundings:
     """Return the surroundings of the blocks in a division."""
     _, classes, pairs = attributes
     named = dict(pairs)
     types = {*named.get("epub:type", "").split(), *named.get("type", "").split()}
     if FURNITURE in classes:
-        return place._replace(kind="furniture")
+        return around._replace(kind="furniture")
     if named.get("role") in _NOTE_ROLES or _NOTE_CLASSES & {*classes} or _NOTE_TYPES & types:
-        return place._replace(kind="footnote")
+        return around._replace(kind="footnote")
     if _CONTENTS_STYLE.fullmatch(named.get("custom-style", "")):
-        return place._replace(part="contents")
-    return place
+        return around._replace(part="contents")
+    return around
 
 
 # ---------------------------------------------------------------- inlines
@@ -213,18 +215,9 @@ def _inside(attributes: list[Any], place: _Surroundings) -> _Surroundings:
 _SPACE: Tree = {"t": "Space"}
 
 
-@dataclass
-class _Inlines:
-    """The text of inlines, and the blocks of each footnote in it."""
-
-    text: str = ""
-    notes: list[list[Tree]] = field(default_factory=list)
-
-
-def _inline(inlines: Sequence[Tree]) -> _Inlines:
-    read = _Inlines()
-    pieces = list(_pieces(inlines, read.notes))
-    return replace(read, text=" ".join("".join(pieces).split()))
+def _text(inlines: Sequence[Tree], notes: list[list[Tree]] | None = None) -> str:
+    """Return the text of inlines; ``notes`` gets the blocks of each footnote in it."""
+    return " ".join("".join(_pieces(inlines, [] if notes is None else notes)).split())
 
 
 def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
@@ -260,7 +253,7 @@ def _leads_to_note(link: Tree) -> bool:
     named = dict(attributes[2])
     sign = "doc-noteref" in named.get("role", "") or "noteref" in named.get("epub:type", "")
     raised = len(inlines) == 1 and inlines[0]["t"] == "Superscript"
-    back = _is_local(link) and _BACK.fullmatch(_inline(inlines).text) is not None
+    back = _is_local(link) and _BACK.fullmatch(_text(inlines)) is not None
     return sign or back or (raised and _is_local(link))
 
 

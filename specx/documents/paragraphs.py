@@ -1,13 +1,14 @@
 """Make the paragraphs of a document from the blocks of its pages."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 from specx.documents.document import Paragraph
-from specx.documents.hyphenation import Words, join_lines
+from specx.documents.hyphenation import join_lines
 from specx.documents.layout import ENDS_SENTENCE, Block, PageBlocks
-from specx.documents.parts import mark_parts
+from specx.documents.sections import mark_parts
 from specx.documents.sentences import sentence_spans
 
 _LONGEST = 1500  # characters; a longer paragraph is grouped by sentences
@@ -25,7 +26,7 @@ class _Placed:
     turns: tuple[tuple[int, int], ...] = ()
 
 
-def to_paragraphs(pages: Sequence[PageBlocks], words: Words) -> tuple[Paragraph, ...]:
+def to_paragraphs(pages: Sequence[PageBlocks], words: Counter[str]) -> tuple[Paragraph, ...]:
     """Return the paragraphs of all pages, each with the page on which it begins.
 
     A paragraph that runs over the border of two pages is joined. A very long one (some texts have
@@ -37,7 +38,7 @@ def to_paragraphs(pages: Sequence[PageBlocks], words: Words) -> tuple[Paragraph,
             Paragraph(p.block.text, p.page, p.block.kind, p.block.part, turns=p.turns)
             for p in placed
         ],
-        [p.block.level for p in placed],
+        [p.block.prominence for p in placed],
     )
     return tuple(piece for paragraph in paragraphs for piece in _grouped(paragraph))
 
@@ -80,7 +81,7 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     yield start, end
 
 
-def _over_borders(pages: Sequence[PageBlocks], words: Words) -> Iterator[_Placed]:
+def _over_borders(pages: Sequence[PageBlocks], words: Counter[str]) -> Iterator[_Placed]:
     """Yield all blocks in order.
 
     The last text of a page waits for the page that may continue it.
@@ -128,7 +129,7 @@ def _is_aside(block: Block) -> bool:
     return block.kind in ("footnote", "caption") or block.small
 
 
-def _joined(last: _Placed, first: Block, page: int | None, words: Words) -> _Placed:
+def _joined(last: _Placed, first: Block, page: int | None, words: Counter[str]) -> _Placed:
     """Return a block with the one that continues it on ``page``."""
     text = join_lines((last.block.text, first.text), words)
     turn = len(text) - len(first.text)

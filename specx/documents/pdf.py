@@ -1,15 +1,19 @@
 """Make a document of the pages of a PDF."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from specx.documents.cleanup import CleanText, clean_pages
-from specx.documents.document import Document
-from specx.documents.ocr import Recognized, recognize
-from specx.documents.pages import format_pages
+from specx.documents.contents import mark_entries
+from specx.documents.document import Document, Page
+from specx.documents.furniture import set_furniture_apart
+from specx.documents.hyphenation import counted_words
+from specx.documents.layout import Typography, page_blocks, usual_size
+from specx.documents.lines import Line, PageLines
+from specx.documents.ocr import recognize
+from specx.documents.paragraphs import to_paragraphs
 from specx.documents.pdf_reading import Extracted, PdfRequest, read_pages
+from specx.documents.text import clean_line, is_undecoded
 from specx.errors import DocumentError
-
-__all__ = ["PdfRequest", "read_pdf"]
 
 
 def read_pdf(request: PdfRequest) -> Document:
@@ -19,38 +23,34 @@ def read_pdf(request: PdfRequest) -> Document:
     for that it does not have.
     """
     extracted = read_pages(request)
-    clean = clean_pages(extracted.pages)
-    recognized = Recognized()
-    if request.ocr and (scanned := _scanned(extracted, clean)):
-        recognized = recognize(request, request.passwords, scanned)
-        extracted.pages = recognized.put_into(extracted.pages)
-        extracted.failed |= recognized.failed
-        clean = clean_pages(extracted.pages)
-    _refuse_without_text(request, extracted, clean)
-    return Document(
-        name=request.name,
-        kind="pdf",
-        pages=clean.pages,
-        paragraphs=clean.paragraphs,
-        warnings=(*_warnings(extracted, clean), *recognized.warnings()),
-        furniture=clean.furniture,
-    )
+    document, empty = _clean(request.name, extracted.pages)
+    warnings: list[str] = []
+    if request.ocr and (scanned := _scanned(extracted, empty)):
+        if recognized := recognize(request, extracted, scanned):
+            were = "{was} read by text recognition, which makes mistakes"
+            warnings.append(_sentence(recognized, were))
+        document, empty = _clean(request.name, extracted.pages)
+    if not document.paragraphs:
+        raise _nothing_to_read(
+            request, extracted, empty or [page.number for page in document.pages]
+        )
+    return replace(document, warnings=(*_warnings(extracted, empty), *warnings))
 
 
-def _refuse_without_text(request: PdfRequest, extracted: Extracted, clean: CleanText) -> None:
-    if clean.paragraphs:
-        return
+def _nothing_to_read(
+    request: PdfRequest, extracted: Extracted, empty: Sequence[int]
+) -> DocumentError:
+    """Return the error for a PDF without text; ``empty`` are its pages."""
     name = request.name
     if extracted.failed:
         numbers = sorted(extracted.failed)
-        raise DocumentError(
+        return DocumentError(
             f"{name} has no page that can be read: {format_pages(numbers)} failed "
             f"({extracted.failed[numbers[0]].rstrip('.')}); save the file anew with another program"
         )
-    empty = list(clean.without_text) or [page.number for page in clean.pages]
     have = "has" if len(empty) == 1 else "have"
     if not extracted.drawn:
-        raise DocumentError(
+        return DocumentError(
             f"{name} is blank: {format_pages(empty)} {have} no text and no images; "
             "there is nothing to summarize"
         )
@@ -59,25 +59,84 @@ def _refuse_without_text(request: PdfRequest, extracted: Extracted, clean: Clean
         if request.ocr
         else "try --ocr, or run text recognition (OCR) on it first, for example with ocrmypdf"
     )
-    raise DocumentError(f"{name} looks scanned: {format_pages(empty)} {have} no text; {advice}")
+    return DocumentError(f"{name} looks scanned: {format_pages(empty)} {have} no text; {advice}")
 
 
-def _scanned(extracted: Extracted, clean: CleanText) -> list[int]:
+def _scanned(extracted: Extracted, empty: Sequence[int]) -> list[int]:
     """Return the pages that have a picture and no text."""
     known = extracted.drawn - extracted.failed.keys()
-    return [number for number in clean.without_text if number in known]
+    return [number for number in empty if number in known]
 
 
-def _warnings(extracted: Extracted, clean: CleanText) -> Iterator[str]:
+def _warnings(extracted: Extracted, empty: Sequence[int]) -> Iterator[str]:
     if extracted.failed:
         reason = next(iter(extracted.failed.values()))
-        yield _sentence(extracted.failed, "could not be read and {is_} missing", reason)
-    if scanned := _scanned(extracted, clean):
+        yield _sentence(extracted.failed, "could not be read and {is_} missing", f" ({reason})")
+    if scanned := _scanned(extracted, empty):
         yield _sentence(scanned, "{has} no text (scanned or empty) and {is_} missing")
 
 
-def _sentence(numbers: Sequence[int] | dict[int, str], what: str, reason: str = "") -> str:
-    one = len(numbers) == 1
-    said = what.format(is_="is" if one else "are", has="has" if one else "have")
-    aside = f" ({reason})" if reason else ""
+def _sentence(numbers: Collection[int], what: str, aside: str = "") -> str:
+    verbs = ("is", "has", "was") if len(numbers) == 1 else ("are", "have", "were")
+    said = what.format(**dict(zip(("is_", "has", "was"), verbs, strict=True)))
     return f"{format_pages(numbers).capitalize()} {said}{aside}."
+
+
+def format_pages(numbers: Iterable[int]) -> str:
+    """Return page numbers for a sentence: ``page 3`` or ``pages 1-4, 7``."""
+    ordered = sorted(set(numbers))
+    runs: list[list[int]] = []
+    for number in ordered:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    parts = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
+    return ("page " if len(ordered) == 1 else "pages ") + ", ".join(parts)
+
+
+# ---------------------------------------------------------------- from printed lines to paragraphs
+
+
+def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, list[int]]:
+    """Drop what is not text, and join lines and pages to paragraphs. Pages keep their numbers.
+
+    Also return the numbers of pages with no text at all, where running headers, footers and
+    undecoded characters do not count.
+    """
+    pages = [_clean_page(page) for page in pages]
+    pages, furniture = set_furniture_apart(pages, usual_size(pages))
+    empty = [page.number for page in pages if page.number and not _has_text(page)]
+    pages = [mark_entries(page) for page in pages]
+    words = counted_words(line.text for page in pages for line in page.lines if not line.entry)
+    typography = Typography(pages)
+    blocks = [page_blocks(page, typography, words) for page in pages]
+    document = Document(
+        name=name,
+        kind="pdf",
+        pages=tuple(
+            Page(page.number, "\n\n".join(block.text for block in page.blocks))
+            for page in blocks
+            if page.number is not None
+        ),
+        paragraphs=to_paragraphs(blocks, words),
+        furniture=furniture,
+    )
+    return document, empty
+
+
+def _clean_page(page: PageLines) -> PageLines:
+    lines = tuple(_clean_line(line) for line in page.lines)
+    if is_undecoded(" ".join(line.text for line in lines)):
+        return replace(page, lines=())
+    # Blank lines mean something only where the place of a line is not known.
+    return replace(page, lines=tuple(line for line in lines if line.text or line.y is None))
+
+
+def _clean_line(line: Line) -> Line:
+    text = clean_line(line.text)
+    return line if text == line.text else replace(line, text=text)
+
+
+def _has_text(page: PageLines) -> bool:
+    return any(char.isalnum() for line in page.lines for char in line.text)

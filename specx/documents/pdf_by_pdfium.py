@@ -7,7 +7,6 @@ which font. Its C code cannot be interrupted: what takes too long ends the proce
 import ctypes
 import math
 import re
-import signal
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +17,7 @@ from typing import Any
 import pypdfium2_raw.bindings as pdfium
 
 from specx.documents.child_worker import RefusedError, read_data
-from specx.documents.lines import Line
-from specx.documents.pdf_lines import is_bold, is_mono, lines_of
+from specx.documents.lines import Line, is_bold, is_mono, lines_of
 from specx.documents.pdf_rows import HYPHEN, Look, TextRun, rows_of
 
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
@@ -94,14 +92,16 @@ def open_pdf(request: Mapping[str, Any]) -> "_PdfiumFile":
 class _PdfiumFile:
     """An open PDF: pages are read one by one."""
 
+    interruptible = False  # its C code runs to the end, so a timer has to end the process
+
     def __init__(self, document: Any, data: bytes) -> None:
         self._document = document
         self._data = data  # PDFium reads from it
         self.count: int = pdfium.FPDF_GetPageCount(document)
 
-    def read(self, number: int, limit_s: float) -> tuple[list[Line], bool]:
+    def read(self, number: int) -> tuple[list[Line], bool]:
         """Return the lines of a page, and whether a picture or drawn letters are on it."""
-        with _limited_time(limit_s), self._page(number) as page:
+        with self._page(number) as page:
             text = pdfium.FPDFText_LoadPage(page)
             try:
                 objects = list(_objects(page))
@@ -123,20 +123,6 @@ class _PdfiumFile:
             yield page
         finally:
             pdfium.FPDF_ClosePage(page)
-
-
-@contextmanager
-def _limited_time(limit_s: float) -> Iterator[None]:
-    """Let the system end the process when the body runs longer, where it can."""
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _objects(page: Any) -> Iterator[tuple[int, int]]:

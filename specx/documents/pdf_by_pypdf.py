@@ -5,14 +5,11 @@ It serves where PDFium is missing, and files that PDFium cannot open.
 
 import gc
 import math
-import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from specx.documents.child_worker import RefusedError, open_file, reason
-from specx.documents.lines import Line
-from specx.documents.pdf_lines import Span, is_bold, is_mono, lines_of
+from specx.documents.lines import Line, Span, is_bold, is_mono, lines_of
 
 _MEGABYTE = 1_000_000
 # Far above what the text of a page needs, far below what a bomb unpacks to.
@@ -33,10 +30,6 @@ _BLANK_PAGE = 500  # bytes of drawing commands, about
 _WIDEST_SPACE = 300  # thousandths of the letter size
 _MOST_FONTS = 256  # kept in memory
 _COLLECT_AFTER = 200_000  # new objects; pypdf's are seldom in cycles, and to look costs 7 %
-
-
-class _PageTimeoutError(BaseException):
-    """A page took too long. Not an Exception: pypdf catches those in many places."""
 
 
 class Fragment(NamedTuple):
@@ -110,6 +103,8 @@ def _open(pypdf: Any, stream: IO[bytes], passwords: Sequence[str]) -> Any:
 class _PypdfFile:
     """An open PDF: pages are read one by one."""
 
+    interruptible = True
+
     def __init__(self, pdf: Any) -> None:
         self._pdf = pdf
         try:
@@ -119,31 +114,9 @@ class _PypdfFile:
         except Exception as error:
             raise RefusedError("damaged", reason=reason(error)) from error
 
-    def read(self, number: int, limit_s: float) -> tuple[list[Line], bool]:
+    def read(self, number: int) -> tuple[list[Line], bool]:
         """Return the lines of a page, and whether a picture or drawn letters are on it."""
-        try:
-            with _limited_time(limit_s):
-                return _extract(self._pdf.pages[number - 1])
-        except _PageTimeoutError:
-            raise TimeoutError(f"it takes longer than {limit_s:g} s") from None
-
-
-@contextmanager
-def _limited_time(limit_s: float) -> Iterator[None]:
-    """Raise _PageTimeoutError when the body runs longer, where the system can tell."""
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise _PageTimeoutError
-
-    signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        return _extract(self._pdf.pages[number - 1])
 
 
 def _extract(page: Any) -> tuple[list[Line], bool]:

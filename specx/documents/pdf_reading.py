@@ -1,5 +1,6 @@
-"""Have child processes read the pages of a PDF: one, and another behind each page that ends one."""
+"""Read the pages of a PDF in child processes. Where a page ends one, another goes on behind it."""
 
+import re
 import signal
 import time
 from dataclasses import dataclass, field
@@ -7,17 +8,13 @@ from importlib.util import find_spec
 from typing import Any
 
 from specx.cores import usable_cores
-from specx.documents.child import (
-    ChildEnd,
-    ChildRequest,
-    answers,
-    crash,
-    too_large,
-    try_children,
-)
+from specx.documents.child import ChildRequest, Ended, answers, crash, refused, try_children
 from specx.documents.lines import Line, PageLines
-from specx.documents.pages import PageRange
 from specx.errors import DocumentError, UsageError
+
+# First and last page, both included; a last page of None means the end of the document.
+PageRange = tuple[int, int | None]
+_RANGE = re.compile(r"(\d{1,9})(?:\s*([-–])\s*(\d{1,9})?)?", re.ASCII)
 
 _WORKER = "specx.documents.pdf_worker"
 # The ends of a process by a fault in PDFium's C code; on Windows they are numbers from 0xC0000000
@@ -61,7 +58,7 @@ class Extracted:
         return {page.number for page in self.pages if page.number and page.drawn}
 
     def add(self, answer: dict[str, Any]) -> None:
-        """Take in the answer for the next page."""
+        """Add the answer for the next page."""
         number = answer["page"]
         lines = tuple(Line(*row) for row in answer.get("lines", ()))
         self.pages.append(PageLines(number, lines, drawn=bool(answer.get("drawn"))))
@@ -71,12 +68,8 @@ class Extracted:
             self.left.remove(number)
 
 
-class _NotOpenedError(Exception):
-    """A reader could not open the file; ``error`` is what to tell."""
-
-    def __init__(self, error: DocumentError | UsageError) -> None:
-        super().__init__()
-        self.error = error
+class _NotOpenedError(DocumentError):
+    """A reader could not open the file; another may."""
 
 
 def read_pages(request: PdfRequest) -> Extracted:
@@ -91,27 +84,23 @@ def read_pages(request: PdfRequest) -> Extracted:
         try:
             return _read_by(reader, request, until)
         except _NotOpenedError as failure:
-            error = failure.error
+            error = failure
     raise error
 
 
 def _read_by(reader: str, request: PdfRequest, until: float) -> Extracted:
     shares = [Extracted() for _ in range(_children(request))]
-    while unread := [n for n, each in enumerate(shares) if each.left is None or each.left]:
-        details = [
-            {
-                "reader": reader,
-                "passwords": request.passwords,
-                "ranges": request.ranges,
-                "share": (number, len(shares)),
-                "numbers": shares[number].left,
-                "page_s": request.page_s,
-            }
-            for number in unread
-        ]
+    asked = {
+        "reader": reader,
+        "passwords": request.passwords,
+        "ranges": request.ranges,
+        "page_s": request.page_s,
+    }
+    while unread := [(n, each) for n, each in enumerate(shares) if each.left is None or each.left]:
+        details = [{**asked, "share": (n, len(shares)), "numbers": e.left} for n, e in unread]
         ends = try_children(_WORKER, request, details, max(0.0, until - time.monotonic()))
-        for number, end in zip(unread, ends, strict=True):
-            _take_all(end, shares[number], request)
+        for (_, each), end in zip(unread, ends, strict=True):
+            _take_all(end, each, request)
     pages = [page for each in shares for page in each.pages]
     failed = {number: why for each in shares for number, why in each.failed.items()}
     return Extracted(pages=pages, failed=failed, left=[])
@@ -126,27 +115,27 @@ def _children(request: PdfRequest) -> int:
     return 2 if size >= _LARGE and usable_cores() > 1 else 1
 
 
-def _take_all(end: ChildEnd, extracted: Extracted, request: PdfRequest) -> None:
-    """Take in what a child has answered, and the page that has ended it."""
-    for answer in answers(end.output):
+def _take_all(end: Ended, extracted: Extracted, request: PdfRequest) -> None:
+    """Add what a child has answered, and the page that has ended it."""
+    for answer in answers(end.stdout):
         _take(answer, extracted, request)
-    if not _costs_a_page(end.code):
-        if end.code:
+    if not _costs_a_page(end.returncode):
+        if end.returncode:
             raise crash(request, end)
         if extracted.left or extracted.left is None:
             raise DocumentError(f"{request.name} could not be read: the PDF reader ended too early")
     elif extracted.left is None:
-        raise _NotOpenedError(crash(request, end))
+        raise _NotOpenedError(str(crash(request, end)))
     elif extracted.left:
         number = extracted.left[0]
-        extracted.add({"page": number, "failed": _reason(end.code, request)})
+        extracted.add({"page": number, "failed": _reason(end.returncode, request)})
 
 
 def _take(answer: dict[str, Any], extracted: Extracted, request: PdfRequest) -> None:
     if "error" in answer:
         error = _error(answer, request)
         if answer["error"] in ("damaged", "cipher", "no-pages"):
-            raise _NotOpenedError(error)
+            raise _NotOpenedError(str(error))
         raise error
     if "page" in answer:
         extracted.add(answer)
@@ -170,10 +159,6 @@ def _reason(code: int, request: PdfRequest) -> str:
 def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | UsageError:
     name = request.name
     match answer["error"]:
-        case "memory":
-            return too_large(request)
-        case "unreadable":
-            return DocumentError(f"{name} {answer['reason']}")
         case "password" if answer["tried"]:
             return DocumentError(
                 f"{name} is encrypted and the password does not open it; "
@@ -203,7 +188,25 @@ def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | Usage
             return UsageError(
                 f"--pages asks for page {answer['page']}, but {name} has only {pages}"
             )
-    return DocumentError(
-        f"{name} is damaged and cannot be read as a PDF ({answer.get('reason', 'no reason given')})"
-        "; repair the file or save it anew, then try again"
-    )
+    return refused(answer, request, how=" as a PDF")
+
+
+def parse_pages(text: str) -> tuple[PageRange, ...]:
+    """Return the page ranges in ``text``: numbers and ranges from 1, separated by commas.
+
+    ``7-`` runs to the end. Raises UsageError for anything else.
+    """
+    return tuple(_parse_range(each.strip(), text) for each in text.split(","))
+
+
+def _parse_range(text: str, whole: str) -> PageRange:
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--pages {whole!r} is not understood; write it like 1-10,15 or 7-")
+    first = int(match[1])
+    last = first if match[2] is None else int(match[3]) if match[3] else None
+    if first == 0:
+        raise UsageError(f"--pages {whole!r} names page 0; pages count from 1")
+    if last is not None and last < first:
+        raise UsageError(f"--pages {whole!r} runs backwards; write {last}-{first}")
+    return first, last

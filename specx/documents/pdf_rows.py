@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
-from specx.documents.pdf_lines import Span
+from specx.documents.lines import Span
 
 HYPHEN = "\ufffe"  # PDFium's sign for one that divides a word at the end of a line
 _SPACE = 0.18  # letter sizes; a gap that wide is a space, whether PDFium has added one or not

@@ -8,25 +8,31 @@ then, in this order, one ``{"page": number, "lines": [...]}`` or
 PDFium, or on which it works for too long, ends the process: it is the first without an answer.
 """
 
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Protocol
 
 from specx.documents.child_worker import Answer, RefusedError, reason
 from specx.documents.lines import Line
-from specx.documents.pages import first_page_beyond, select_pages
 
 _MOST_PAGES = 50_000  # a small file can hold the same page a million times
 _MOST_CHARACTERS = 20_000_000  # of all pages together
 
 
+class _PageTimeoutError(BaseException):
+    """A page took too long. Not an Exception: pypdf catches those in many places."""
+
+
 class PageReader(Protocol):
-    """An open PDF, by one of the libraries."""
+    """An open PDF, by one of the libraries. ``interruptible``: an exception ends its work."""
 
     count: int
+    interruptible: bool
 
-    def read(self, number: int, limit_s: float) -> tuple[list[Line], bool]:
+    def read(self, number: int) -> tuple[list[Line], bool]:
         """Return the lines of a page, and whether a picture or drawn letters are on it.
 
         Raise an Exception with a short reason where it cannot be read.
@@ -67,12 +73,50 @@ def _chosen(ranges: Sequence[Sequence[int | None]] | None, count: int) -> Sequen
     return select_pages(pairs, count)
 
 
+def select_pages(ranges: Sequence[tuple[int, int | None]], count: int) -> list[int]:
+    """Return the pages in ``ranges`` of a document of ``count`` pages: ascending, each once."""
+    chosen: set[int] = set()
+    for first, last in ranges:
+        chosen.update(range(first, min(last or count, count) + 1))
+    return sorted(chosen)
+
+
+def first_page_beyond(ranges: Sequence[tuple[int, int | None]], count: int) -> int | None:
+    """Return the first page asked for that a document of ``count`` pages lacks, or None."""
+    beyond = [max(first, count + 1) for first, last in ranges if (last or first) > count]
+    return min(beyond, default=None)
+
+
 def _read_page(reader: PageReader, number: int, limit_s: float) -> Answer:
     """Read one page. Any fault costs only this page, except a lack of memory."""
     try:
-        lines, drawn = reader.read(number, limit_s)
+        with _limited_time(limit_s, raising=reader.interruptible):
+            lines, drawn = reader.read(number)
     except MemoryError:
         raise
+    except _PageTimeoutError:
+        return {"page": number, "failed": f"it takes longer than {limit_s:g} s"}
     except Exception as error:
         return {"page": number, "failed": reason(error)}
     return {"page": number, "lines": [list(vars(line).values()) for line in lines], "drawn": drawn}
+
+
+@contextmanager
+def _limited_time(limit_s: float, *, raising: bool) -> Iterator[None]:
+    """Raise _PageTimeoutError when the body runs longer, or let the system end the process.
+
+    Nothing happens where the system has no timer.
+    """
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _PageTimeoutError
+
+    signal.signal(signal.SIGALRM, stop if raising else signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from specx.documents.document import Document, Kind
 from specx.documents.layout import ENDS_SENTENCE
 from specx.documents.markdown import markdown_blocks
+from specx.documents.prose import passed_over_warning
 from specx.documents.text_blocks import (
     BULLET,
     NumberedLine,
@@ -15,7 +16,6 @@ from specx.documents.text_blocks import (
     to_text_paragraphs,
     without_bullet,
 )
-from specx.documents.wordless import passed_over_warning
 
 _WRAPPED = 120  # characters; a text whose lines are longer has a paragraph on each line
 _LONGEST_HEADING = 80  # characters
@@ -41,22 +41,22 @@ def document_from_text(
     lines = list(numbered_lines(text))
     unwrapped = _is_unwrapped(lines)
     marked = markdown_blocks(text) if kind == "markdown" else None
-    blocks = marked.body if marked else list(_blocks(lines, unwrapped=unwrapped))
+    blocks, front = marked or (list(_blocks(lines, unwrapped=unwrapped)), [])
     if marked and unwrapped:
         blocks = [TextBlock((line,), block.kind) for block in blocks for line in block.lines]
-    read = to_text_paragraphs(blocks)
-    if not read.paragraphs and not read.wordless:  # rules and signs are better than nothing
-        read = to_text_paragraphs([TextBlock(tuple(line for line in lines if line.text))])
-    passed_over = (
-        (passed_over_warning(read.wordless, name, read.paragraphs),) if read.wordless else ()
-    )
+    paragraphs, wordless = to_text_paragraphs(blocks)
+    if not paragraphs and not wordless:  # rules and signs are better than nothing
+        everything = TextBlock(tuple(line for line in lines if line.text))
+        paragraphs, wordless = to_text_paragraphs([everything])
+    if wordless:
+        warnings = (*warnings, passed_over_warning(wordless, name, paragraphs))
     document = Document(
         name=name,
         kind=kind,
         pages=(),
-        paragraphs=read.paragraphs,
-        warnings=(*warnings, *passed_over),
-        furniture=to_text_paragraphs(marked.front if marked else ()).paragraphs,
+        paragraphs=paragraphs,
+        warnings=warnings,
+        furniture=to_text_paragraphs(front)[0],
     )
     return _without_lines(document) if kind == "jsonl" else document
 

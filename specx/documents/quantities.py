@@ -104,10 +104,6 @@ class Number:
     rounded: str | None = None
     decade: bool = False
 
-    def is_in(self, known: "Quantities") -> bool:
-        """Return True if a text has the number, as ``Quantities.has_number`` says."""
-        return known.has_number(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Date:
@@ -121,10 +117,6 @@ class Date:
     end: int
     months_and_days: tuple[tuple[int, int | None], ...]
     year: int | None
-
-    def is_in(self, known: "Quantities") -> bool:
-        """Return True if a text has the date, as ``Quantities.has_date`` says."""
-        return known.has_date(self)
 
 
 def find_dates(text: str) -> list[Date]:
@@ -298,7 +290,11 @@ class Quantities:
         dates |= {(_month(match[1]), None, None) for match in _SHARING.finditer(text)}
         return cls(frozenset(values), frozenset(dates))
 
-    def has_number(self, number: Number) -> bool:
+    def has(self, stated: Number | Date) -> bool:
+        """Return True if the text has a number or a date."""
+        return self._has_date(stated) if isinstance(stated, Date) else self._has_number(stated)
+
+    def _has_number(self, number: Number) -> bool:
         """Return True if the text has the number, or one of which it is a rounding.
 
         A decade is there with one of its years.
@@ -327,7 +323,7 @@ class Quantities:
     def _ordered(self) -> list[Decimal]:
         return sorted(self.numbers)
 
-    def has_date(self, date: Date) -> bool:
+    def _has_date(self, date: Date) -> bool:
         """Return True if the text has all that the date says, day and year perhaps apart."""
         return any(self._has(month, day, date.year) for month, day in date.months_and_days)
 

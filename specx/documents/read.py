@@ -4,7 +4,6 @@ import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from specx.documents.captions import is_caption
 from specx.documents.child import ChildRequest
 from specx.documents.discover import (
     MARKDOWN_ENDINGS,
@@ -24,13 +23,14 @@ from specx.documents.formats import (
     read_format,
     wrongly_named,
 )
+from specx.documents.headings import is_caption
 from specx.documents.jsonl import LineError, parse_jsonl, require_documents
-from specx.documents.pages import PageRange, parse_pages
-from specx.documents.parts import mark_parts
-from specx.documents.pdf import PdfRequest, read_pdf
+from specx.documents.pdf import read_pdf
+from specx.documents.pdf_reading import PageRange, PdfRequest, parse_pages
 from specx.documents.plain import document_from_text
+from specx.documents.prose import without_data
+from specx.documents.sections import mark_parts
 from specx.documents.text import decode_text
-from specx.documents.wordless import without_data
 from specx.errors import DocumentError, UsageError
 
 PASSWORD_VARIABLE = "SPECX_PDF_PASSWORD"

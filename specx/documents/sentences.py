@@ -1,4 +1,4 @@
-"""Split text into sentences, by rules for English and the full stops of other scripts."""
+"""Split text into sentences, by rules for English and full stops of other scripts; count words."""
 
 import re
 
@@ -130,3 +130,23 @@ def _is_numeral(word: str) -> bool:
 def _starts_sentence(word: str) -> bool:
     # "No." is rather an abbreviation than a sentence.
     return word.rstrip(",;:").lower() in _STARTERS and word[:1].isupper()
+
+
+# ---------------------------------------------------------------- words
+
+# Chinese and Japanese: each character is a word, as word processors count.
+CHARACTER = re.compile(
+    "[\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    "\U00020000-\U0003ffff]"
+)
+# Thai, Lao, Burmese and Khmer: so many letters and signs, on average.
+_UNSPACED_RUN = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]+")
+_LETTERS_OF_A_WORD = 5
+
+
+def count_words(text: str) -> int:
+    """Return the number of words: what stands between spaces and has a letter or a digit."""
+    text, characters = CHARACTER.subn(" ", text)
+    unspaced = sum(-(-len(run) // _LETTERS_OF_A_WORD) for run in _UNSPACED_RUN.findall(text))
+    spaced = _UNSPACED_RUN.sub(" ", text).split()
+    return characters + unspaced + sum(any(map(str.isalnum, word)) for word in spaced)

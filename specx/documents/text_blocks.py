@@ -2,16 +2,17 @@
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from specx.documents.characters import clean_line
 from specx.documents.document import Paragraph, ParagraphKind, Part
-from specx.documents.hyphenation import Words, join_lines
+from specx.documents.hyphenation import counted_words, join_lines
 from specx.documents.paragraphs import group_sentences
-from specx.documents.wordless import worded_spans
+from specx.documents.prose import worded_spans
+from specx.documents.text import clean_line
 
 # Line ends for readers of a text, and not for editors, which number lines.
 _INNER_LINE_END = re.compile("[\v\u0085\u2028\u2029]")
@@ -38,13 +39,6 @@ class TextBlock:
     part: Part = "body"
 
 
-class TextParagraphs(NamedTuple):
-    """The paragraphs of some blocks. ``wordless``: characters in none, as they form no words."""
-
-    paragraphs: tuple[Paragraph, ...]
-    wordless: int
-
-
 def numbered_lines(text: str) -> Iterator[NumberedLine]:
     """Yield the clean lines of ``text``, which has ``\\n`` line ends; a form feed is a blank one.
 
@@ -65,13 +59,14 @@ def without_bullet(block: Sequence[NumberedLine]) -> tuple[NumberedLine, ...]:
     return lines if lines[0].text or len(lines) == 1 else lines[1:]
 
 
-def to_text_paragraphs(blocks: Sequence[TextBlock]) -> TextParagraphs:
+def to_text_paragraphs(blocks: Sequence[TextBlock]) -> tuple[tuple[Paragraph, ...], int]:
     """Join the lines of each block; a very long block becomes several paragraphs.
 
-    A block of nothing but a bullet becomes none.
+    A block of nothing but a bullet becomes none. Also return how many characters are in no
+    paragraph, because they form no words.
     """
     blocks = [_single_spaced(block) for block in blocks]
-    words = Words(line.text for block in blocks for line in block.lines)
+    words = counted_words(line.text for block in blocks for line in block.lines)
     paragraphs: list[Paragraph] = []
     wordless = 0
     for block in blocks:
@@ -85,7 +80,7 @@ def to_text_paragraphs(blocks: Sequence[TextBlock]) -> TextParagraphs:
                 at = text.index(group, at)
                 place = places.of(at, at + len(group))
                 paragraphs.append(Paragraph(group, None, block.kind, block.part, *place))
-    return TextParagraphs(tuple(paragraphs), wordless)
+    return tuple(paragraphs), wordless
 
 
 def _single_spaced(block: TextBlock) -> TextBlock:
@@ -95,9 +90,9 @@ def _single_spaced(block: TextBlock) -> TextBlock:
 
 
 class _Places:
-    """Tells on which lines a piece of the joined text of some lines stands."""
+    """The places in a file of the pieces of a block, whose lines were joined."""
 
-    def __init__(self, lines: Sequence[NumberedLine], words: Words) -> None:
+    def __init__(self, lines: Sequence[NumberedLine], words: Counter[str]) -> None:
         self._lines = [line for line in lines if line.text]
         self._words = words
         self._starts: list[int] = []

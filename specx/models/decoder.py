@@ -6,7 +6,7 @@ works in three parts, which may be called apart: ``fill`` stores keys and values
 them, and ``finish`` does what is behind attention.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -117,6 +117,8 @@ class Decoder:
     Its weights must not change: copies may be read in their place.
     """
 
+    is_ours = True
+
     def __init__(self, weights: DecoderWeights, ops: Ops) -> None:
         spec = weights.spec
         self.spec, self.ops, self.weights = spec, ops, weights
@@ -146,13 +148,6 @@ class Decoder:
         """Return a decoder of the same weights that turns queries and keys otherwise."""
         pairs = zip(self.weights.layers, spec.layers, strict=True)
         layers = [replace(layer, spec=own) for layer, own in pairs]
-        return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
-
-    def with_layers(self, kept: Sequence[int]) -> "Decoder":
-        """Return a decoder of the same weights without the other layers, counted from 0."""
-        assert self.spec.per_layer is None, "tables have the inputs of all layers"
-        layers = [self.weights.layers[layer] for layer in kept]
-        spec = replace(self.spec, layers=tuple(layer.spec for layer in layers))
         return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
 
     @property

@@ -14,12 +14,11 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
-from specx.models.facts import ModelFacts, eos_token_ids
+from specx.models.facts import eos_token_ids, window
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
-from specx.models.families.weight_map import ExpertNames, Tensors, WeightMap, WeightReader
-from specx.models.gguf.checkpoint import GgufCheckpoint
-from specx.models.gguf.tensors import GgufTensors
+from specx.models.families.weight_map import ExpertNames, Joined, WeightMap, WeightReader
+from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors
 from specx.models.load import (
     DTYPES,
     LoadedModel,
@@ -31,7 +30,6 @@ from specx.models.load import (
     unpacked_dtype,
 )
 from specx.models.memory import free_bytes
-from specx.models.rope import RopeFacts, rope_kind, window
 from specx.ops.block_matrix import BlockMatrix
 from specx.ops.spec import DecoderSpec, ExpertsSpec
 
@@ -52,7 +50,7 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
         check_tensors(tensors, architecture.spec, architecture.weights)
         first = tensors.stored_dtype(f"{architecture.weights.embedding}.weight")
         tensors.dtype = DTYPES[files.spec.dtype] or stated_dtype(raw) or first
-        return loaded_decoder(files, architecture, tensors, tensors.dtype)
+        return loaded_decoder(files, architecture, tensors.joined, tensors.dtype)
 
 
 def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
@@ -61,25 +59,21 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
     Raises as ``load_decoder`` does.
     """
     architecture, dtype = gguf.architecture(), unpacked_dtype(files)
-    kept = kept_in_blocks(files, architecture.spec)
-    if kept:
+    in_blocks = kept_in_blocks(files, architecture.spec)
+    for kept in (in_blocks, ()) if in_blocks else ((),):
         check_fit(gguf.bytes_in(kept, dtype), files.source, files.device)
         tensors = GgufTensors(gguf, files.device, dtype, kept)
         check_tensors(tensors, architecture.spec, architecture.weights)
-        loaded = loaded_decoder(files, architecture, tensors, dtype)
-        if loaded.model.computes_at_once:
+        loaded = loaded_decoder(files, architecture, tensors.joined, dtype)
+        if kept and loaded.model.computes_at_once:
             return replace(loaded, formats=gguf.formats_as())
-    check_fit(gguf.bytes_in((), dtype), files.source, files.device)
-    tensors = GgufTensors(gguf, files.device, dtype)
-    check_tensors(tensors, architecture.spec, architecture.weights)
-    loaded = loaded_decoder(files, architecture, tensors, dtype)
     return replace(loaded, formats=gguf.formats_as(dtype))
 
 
 def loaded_decoder(
-    files: ModelFiles, architecture: Architecture, tensors: Tensors, dtype: torch.dtype
+    files: ModelFiles, architecture: Architecture, joined: Joined, dtype: torch.dtype
 ) -> LoadedModel:
-    """Make a decoder of tensors that lie on the device of ``files``, in ``dtype``.
+    """Make a decoder of tensors that ``joined`` reads to the device of ``files``, in ``dtype``.
 
     Raises ModelError for a draft whose keys cannot be moved, and what reading raises.
     """
@@ -89,11 +83,11 @@ def loaded_decoder(
     head_dim = max(layer.attention.head_dim for layer in spec.layers)
     ops = attending_ops(chosen.model, chosen.attention, files.device, dtype, head_dim)
     reader = WeightReader(
-        spec=spec, weight_map=architecture.weights, tensors=tensors, arranged=ops.arranged
+        spec=spec, weight_map=architecture.weights, joined=joined, arranged=ops.arranged
     )
     weights = reader.decoder(partial(_spare, files.device))
     return LoadedModel(
-        **vars(_facts(files, spec)),
+        **_facts(files, spec),
         model=Decoder(weights, ops),
         tokenizer=files.tokenizer,
         source=chosen.model,
@@ -129,7 +123,7 @@ def _by_length(raw: Mapping[str, Any], label: str) -> Callable[[int], DecoderSpe
     return None if spec_of(1).longest is None else spec_of
 
 
-def _facts(files: ModelFiles, spec: DecoderSpec) -> ModelFacts:
+def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
     family = family_of(files.raw)
     assert family is not None
     settings = SimpleNamespace(**{**family.defaults, **text_config(files.raw)})
@@ -139,21 +133,18 @@ def _facts(files: ModelFiles, spec: DecoderSpec) -> ModelFacts:
         getattr(settings, "eos_token_id", None),
         getattr(tokenizer, "eos_token_id", None),
     )
-    rope = None
-    if len(spec.ropes) == 1 and all(layer.attention.rope for layer in spec.layers):
-        one = spec.ropes[0]
-        rope = RopeFacts(rope_kind(settings), one.inv_freq, one.amplitude)
-    return ModelFacts(
-        num_layers=len(spec.layers),
-        num_heads=attention.query_heads,
-        num_kv_heads=attention.kv_heads,
-        head_dim=attention.head_dim,
-        hidden_size=spec.hidden,
-        vocab_size=spec.vocabulary,
-        window=window(settings, getattr(tokenizer, "model_max_length", None)),
-        eos_token_ids=eos_token_ids(ends, spec.vocabulary),
-        rope=rope,
-    )
+    turns_alike = len(spec.ropes) == 1 and all(layer.attention.rope for layer in spec.layers)
+    return {
+        "num_layers": len(spec.layers),
+        "num_heads": attention.query_heads,
+        "num_kv_heads": attention.kv_heads,
+        "head_dim": attention.head_dim,
+        "hidden_size": spec.hidden,
+        "vocab_size": spec.vocabulary,
+        "window": window(settings, getattr(tokenizer, "model_max_length", None)),
+        "eos_token_ids": eos_token_ids(ends, spec.vocabulary),
+        "inv_freq": spec.ropes[0].inv_freq if turns_alike else None,
+    }
 
 
 def _check_movable(spec: DecoderSpec, label: str) -> None:

@@ -1,48 +1,126 @@
 """The facts that the engine needs of a model, in numbers."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from specx.models.rope import RopeFacts, rope_facts, window
+import torch
+from torch import Tensor
+
+from specx.errors import ModelError
+from specx.ops.torch.cache import rotate
+
+FIXED = frozenset({"default", "linear", "llama3", "yarn"})
+_STRETCHED = frozenset({"linear", "yarn"})  # kinds whose factor lengthens the window
+_NO_LIMIT = 10**9  # tokenizers state "no limit" as a number above this
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelFacts:
-    """Shapes and limits of a decoder.
+def error_of(inv_freq: Tensor, here: Tensor, there: Tensor, shift: int) -> float:
+    """Return the mean relative error of keys [Hkv, T, D] that are moved by ``shift`` positions.
 
-    ``vocab_size`` counts the rows of the lm head, padding included. ``window`` is the longest
-    input in tokens. ``eos_token_ids`` joins those of the generation config, the config and the
-    tokenizer. ``rope`` is None for a model without rotary position embeddings, or with several.
+    ``there``: what they should be. Relative to each rotated pair's own length: a few elements
+    of trained keys are so large that they would hide all others.
     """
-
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    hidden_size: int
-    vocab_size: int
-    window: int
-    eos_token_ids: frozenset[int]
-    rope: RopeFacts | None
+    by = torch.full((here.shape[-2],), shift, device=here.device)
+    moved = rotate(here[None], by, inv_freq.to(here.device))[0].float()
+    there, half = there.float(), len(inv_freq)
+    error, turned = moved - there, slice(2 * half)
+    lengths = [torch.hypot(*each[..., turned].split(half, -1)) for each in (error, there)]
+    rest = error[..., 2 * half :].norm() / there.norm().clamp_min(1e-12)
+    return float((lengths[0] / lengths[1].clamp_min(1e-12)).mean() + rest)
 
 
-def model_facts(model: Any, tokenizer: Any) -> ModelFacts:
-    """Read the facts from a loaded model. Raises ModelError when it states no window."""
+def rope_parameters(config: Any) -> dict[str, Any]:
+    """Return the RoPE settings under either name, ``rope_parameters`` or ``rope_scaling``.
+
+    Of settings nested by layer type, those of the layers with full attention.
+    """
+    settings = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    nested = {key: value for key, value in (settings or {}).items() if isinstance(value, dict)}
+    if not nested:
+        return dict(settings or {})
+    return dict(nested.get("full_attention") or next(iter(nested.values())))
+
+
+def rope_kind(config: Any) -> str:
+    """Return ``default``, ``linear``, ``llama3``, ``yarn``, ``dynamic``, ``longrope``, …"""
+    settings = rope_parameters(config)
+    return str(settings.get("rope_type") or settings.get("type") or "default")
+
+
+def check_rope(config: Any, label: str, *, moves_keys: bool) -> None:
+    """Refuse frequencies that change with the length of a model's input.
+
+    ``moves_keys``: of a draft, whose cached keys could not be moved to other positions. longrope
+    has one set for short inputs and another for long ones, so keys of the first pieces of a prompt
+    would not fit those of the last. Raises ModelError.
+    """
+    kind = rope_kind(config)
+    if moves_keys and kind not in FIXED:
+        raise ModelError(
+            f"{label} has {kind} RoPE, but retrieval needs fixed RoPE frequencies; choose a draft "
+            f"with one of {', '.join(sorted(FIXED))}."
+        )
+    if kind == "longrope":
+        raise ModelError(
+            f"{label} has longrope RoPE, whose frequencies change with the length of the input; "
+            "specx reads documents in pieces and cannot use it, so choose another model."
+        )
+
+
+def window(config: Any, tokenizer_limit: int | None = None) -> int:
+    """Return the longest input in tokens that the config states.
+
+    ``max_position_embeddings`` counts before scaling for linear and yarn (whose factor lengthens
+    it) and after scaling for all others. A dynamic model counts without its factor: beyond that
+    its frequencies would change from one step to the next. Configs disagree on whether the
+    number already includes the factor, so the tokenizer's limit decides where it lies between.
+
+    Raises ModelError when the config states no length.
+    """
+    stated = getattr(config, "max_position_embeddings", None)
+    if not isinstance(stated, int) or stated < 1:
+        raise ModelError(
+            f"The model type {config.model_type} states no max_position_embeddings in its "
+            "config.json; specx has to know how long its input may be."
+        )
+    settings = rope_parameters(config)
+    if rope_kind(config) not in _STRETCHED:
+        return stated
+    original = settings.get("original_max_position_embeddings") or stated
+    longest = max(stated, round(original * float(settings.get("factor") or 1.0)))
+    limits = (getattr(config, "max_sequence_length", None), tokenizer_limit)
+    between = [n for n in limits if n is not None and n < _NO_LIMIT and stated <= n <= longest]
+    return min([longest, *between])
+
+
+def inv_freq_of(model: Any) -> Tensor | None:
+    """Return the frequencies of a model of transformers; None without a single rotary embedding."""
+    found = [module.inv_freq for module in model.modules() if hasattr(module, "inv_freq")]
+    if not found or any(not torch.equal(each, found[0]) for each in found):
+        return None
+    return found[0].detach().to("cpu", torch.float32).clone()
+
+
+def model_facts(model: Any, tokenizer: Any) -> dict[str, Any]:
+    """Read the facts of a ``LoadedModel`` from a model of transformers.
+
+    Raises ModelError when it states no window.
+    """
     config = model.config
     heads, stated = config.num_attention_heads, (model.generation_config, config, tokenizer)
+    ends = (getattr(each, "eos_token_id", None) for each in stated)
     rows = model.get_output_embeddings().weight.shape[0]
-    return ModelFacts(
-        num_layers=config.num_hidden_layers,
-        num_heads=heads,
-        num_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        hidden_size=config.hidden_size,
-        vocab_size=rows,
-        window=window(config, getattr(tokenizer, "model_max_length", None)),
-        eos_token_ids=eos_token_ids((getattr(each, "eos_token_id", None) for each in stated), rows),
-        rope=rope_facts(model),
-    )
+    return {
+        "num_layers": config.num_hidden_layers,
+        "num_heads": heads,
+        "num_kv_heads": getattr(config, "num_key_value_heads", None) or heads,
+        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
+        "hidden_size": config.hidden_size,
+        "vocab_size": rows,
+        "window": window(config, getattr(tokenizer, "model_max_length", None)),
+        "eos_token_ids": eos_token_ids(ends, rows),
+        "inv_freq": inv_freq_of(model),
+    }
 
 
 def eos_token_ids(stated: Iterable[Any], rows: int) -> frozenset[int]:

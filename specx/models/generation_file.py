@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from specx.errors import ModelError
-from specx.models.reason import reason
+from specx.errors import ModelError, reason
 from specx.profile import (
     EMBEDDED,
     HUB_ID,
@@ -17,22 +16,15 @@ from specx.profile import (
     GenerationSettings,
     TargetSettings,
 )
-from specx.profile.messages import sentence_of
-from specx.profile.wording import shown
+from specx.profile.section import sentence_of, shown
 
 NAME = "generation_config.json"
-_KEYS = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "repetition_penalty": "repetition_penalty",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "no_repeat_ngram_size": "no_repeat_ngram",
-    "suppress_tokens": "suppress_tokens",
-    "begin_suppress_tokens": "begin_suppress_tokens",
-}  # of transformers and vLLM -> of a profile
+_SAME = (
+    *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty"),
+    *("frequency_penalty", "suppress_tokens", "begin_suppress_tokens"),
+)
+# Of transformers and vLLM -> of a profile.
+_KEYS = {key: key for key in _SAME} | {"no_repeat_ngram_size": "no_repeat_ngram"}
 # What changes the output, is not done here, and the value at which it changes nothing.
 _NOT_DONE: dict[str, Any] = {
     "num_beams": 1,

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from specx.models.decoder import Call, DecoderLayer, RowInputs, rows_of
 from specx.models.families import read_architecture
-from specx.models.families.weight_map import Arranged, Tensors, WeightMap, WeightReader
-from specx.models.head_spec import HeadSpec
+from specx.models.families.weight_map import Arranged, Joined, WeightMap, WeightReader
+from specx.models.head_config import HeadSpec
 from specx.ops.contract import Ops
-from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap
+from specx.ops.layers import HeadNorms, LayerWeights, LinearMap
 from specx.ops.spec import DecoderSpec
-from specx.ops.torch.layer import TorchHeadInput
+from specx.ops.torch.layer import torch_head_input
 
 
 def decoder_spec(spec: HeadSpec, label: str) -> tuple[DecoderSpec, WeightMap]:
@@ -58,24 +58,26 @@ class HeadWeights:
     target_ids: Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
-class Borrowed:
-    """Weights of the target that a head reads where it has none: they stay the only copy."""
-
-    embedding: Tensor
-    head: LinearMap
-    target_ids: Tensor
-
-
 def head_weights(
-    spec: HeadSpec, tensors: Tensors, borrowed: Borrowed, arranged: Arranged, label: str
+    spec: HeadSpec,
+    joined: Joined,
+    arranged: Arranged,
+    label: str,
+    *,
+    embedding: Tensor,
+    head: LinearMap,
+    target_ids: Tensor,
 ) -> HeadWeights:
-    """Read the weights of a head from its tensors, by speculators' names."""
+    """Read the weights of a head from its tensors, by speculators' names.
+
+    ``embedding``, ``head``: of the target, which it reads where it has none of its own: they stay
+    the only copy.
+    """
     decoder, names = decoder_spec(spec, label)
-    reader = WeightReader(spec=decoder, weight_map=names, tensors=tensors, arranged=arranged)
+    reader = WeightReader(spec=decoder, weight_map=names, joined=joined, arranged=arranged)
 
     def one(name: str) -> Tensor:
-        return tensors.joined([name])
+        return joined([name])
 
     assert decoder.layers[0].output_norm is not None
     norms = None
@@ -89,20 +91,19 @@ def head_weights(
     features = {"none": [], "all": ["input_norm"], "each": []}[spec.feature_norm]
     if spec.feature_norm == "each":
         features = [f"fc_norm.{place}" for place in range(len(spec.features))]
-    head = borrowed.head
     if spec.vocabulary is not None:
         head = LinearMap(arranged(one("lm_head.weight")), None)
     return HeadWeights(
         spec=spec,
         decoder=decoder,
-        embedding=one("embed_tokens.weight") if spec.embeds else borrowed.embedding,
+        embedding=one("embed_tokens.weight") if spec.embeds else embedding,
         fc=LinearMap(arranged(one("fc.weight")), one("fc.bias") if spec.fc_bias else None),
         input_norms=norms,
         feature_norms=tuple(one(f"{name}.weight") for name in features),
         layers=tuple(reader.layer(index) for index in range(len(decoder.layers))),
         norm=one("norm.weight") if spec.final_norm else None,
         head=head,
-        target_ids=borrowed.target_ids,
+        target_ids=target_ids,
     )
 
 
@@ -160,6 +161,8 @@ def _layer_shapes(
 class HeadDecoder:
     """A head at work. It keeps nothing of a text; its weights must not change."""
 
+    is_ours = True
+
     def __init__(self, weights: HeadWeights, ops: Ops) -> None:
         self.weights, self.ops = weights, ops
         self.spec, self.decoder_spec = weights.spec, weights.decoder
@@ -169,7 +172,9 @@ class HeadDecoder:
         ]
         (rope,) = weights.decoder.ropes
         self._rope, self._inv_freq = rope, rope.inv_freq.to(weights.fc.weight.device)
-        self._input = self._make_input()
+        embedding, norms = weights.embedding, weights.input_norms
+        is_alike = embedding.dtype == self.dtype  # else that of a target in another format
+        self._input = (ops.head_input if is_alike else torch_head_input)(embedding, norms)
         self._fc = ops.product(weights.fc)
         norm = weights.decoder.norm
         self._norm = None if norm is None else ops.norm(norm, weights.norm, None, self.dtype)
@@ -179,12 +184,6 @@ class HeadDecoder:
             ops.norm(usual, each, None, self.dtype) for each in weights.feature_norms
         ]
         self._head = ops.product(weights.head)
-
-    def _make_input(self) -> HeadInput:
-        embedding, norms = self.weights.embedding, self.weights.input_norms
-        if embedding.dtype != self.dtype:  # of a target in another format
-            return TorchHeadInput(embedding, norms)
-        return self.ops.head_input(embedding, norms)
 
     @cached_property
     def ids_differ(self) -> bool:

@@ -1,6 +1,6 @@
 """The files of a head: its tensors by name, each of them checked."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,14 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specx.errors import ModelError
-from specx.models.checkpoint import read_torch_file, unreadable
-from specx.models.config_file import read_raw
-from specx.models.head_config import project_of
-from specx.models.head_spec import HeadSpec
-from specx.models.load import DTYPES, LoadedModel, ModelSpec
+from specx.models.checkpoint import loaded_bytes, read_torch_file, unreadable, weight_files
+from specx.models.decoder_files import tensors_of
+from specx.models.head_config import HeadChoices, HeadSpec, project_of, read_head_spec
+from specx.models.head_decoder import HeadDecoder, expected_shapes, head_weights
+from specx.models.load import DTYPES, LoadedModel, ModelSpec, attending_ops
 from specx.models.memory import check_memory
-from specx.models.source import ModelSource, locate
-from specx.models.weights import measure, weight_files
+from specx.models.source import ModelSource, locate, read_raw
+from specx.ops.layers import LinearMap
 
 _FIRST, _MIDDLE = "layers.0.", "midlayer."  # the same layer's name in speculators and elsewhere
 NO_LIMIT = 10**9  # tokens: max_position_embeddings does not limit a head
@@ -59,14 +59,15 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
     """Read all tensors by speculators' names."""
     files = weight_files(source)
     wanted = DTYPES.get(spec.dtype)
-    needed = measure(files, source.label, 2).loaded(None if wanted is None else wanted.itemsize)
+    itemsize = None if wanted is None else wanted.itemsize
+    needed = loaded_bytes(files, source.label, 2, itemsize)
     check_memory(needed, device, source.label)
     found: dict[str, Tensor] = {}
     for file in files:
         read = _read(file, source.label)
         if file.suffix != ".safetensors":
             # Its tensors may be larger than what is stored of them. None is in memory yet.
-            check_memory(_loaded_bytes(read.values(), wanted), device, source.label)
+            check_memory(_in_memory(read.values(), wanted), device, source.label)
         for name, tensor in read.items():
             if "rotary_emb" in name:
                 continue
@@ -77,7 +78,7 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
     return found
 
 
-def _loaded_bytes(tensors: Iterable[Tensor], dtype: torch.dtype | None) -> int:
+def _in_memory(tensors: Iterable[Tensor], dtype: torch.dtype | None) -> int:
     return sum(tensor.numel() * (dtype or tensor.dtype).itemsize for tensor in tensors)
 
 
@@ -158,3 +159,62 @@ def _agree(known: Tensor, ids: Tensor) -> bool:
     if known.dtype != torch.bool or known.ndim != 1 or len(known) <= int(ids.max()):
         return False
     return int(known.sum()) == len(ids) and bool(known[ids].all())
+
+
+def load_head(
+    files: HeadFiles, spec: ModelSpec, target: LoadedModel, choices: HeadChoices
+) -> LoadedHead:
+    """Build the head for its target.
+
+    Raises ModelError that names the key or tensor which is missing, superfluous or wrong.
+    """
+    label, tensors, dtype = files.label, files.tensors, DTYPES[spec.dtype] or target.dtype
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    shape = read_head_spec(files.raw, shapes, target, choices, label)
+    if not target.is_ours and target.num_layers in shape.features:
+        raise ModelError(
+            f"{label} reads the output of the last layer of {target.source}, which transformers' "
+            "modules do not show; choose another head."
+        )
+    weights = checked(tensors, dict(expected_shapes(shape, label)), label)
+    ids = target_ids(tensors, shape, target, label).to(target.device)
+    embedding, lm_head = target.vocabulary_weights
+    dim = shape.config["head_dim"]
+    ops = attending_ops(spec.model, target.ops.attention_by, target.device, dtype, dim)
+
+    def joined(names: Sequence[str]) -> Tensor:
+        found = [weights[name].to(target.device, dtype) for name in names]
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    own_weights = head_weights(
+        shape,
+        joined,
+        ops.arranged,
+        label,
+        embedding=embedding,
+        head=LinearMap(lm_head, target.model.weights.head.bias),
+        target_ids=ids,
+    )
+    head = HeadDecoder(own_weights, ops)
+    (rope,) = head.decoder_spec.ropes
+    theirs = {embedding.data_ptr(), lm_head.data_ptr()}
+    own = {t.data_ptr(): t.nbytes for t in tensors_of(head.weights) if t is not ids}
+    return LoadedHead(
+        spec=shape,
+        num_layers=len(head.layers),
+        num_heads=shape.config["num_attention_heads"],
+        num_kv_heads=shape.config["num_key_value_heads"],
+        head_dim=dim,
+        hidden_size=shape.config["hidden_size"],
+        vocab_size=len(ids),
+        window=shape.window or NO_LIMIT,
+        eos_token_ids=target.eos_token_ids,
+        inv_freq=rope.inv_freq,
+        model=head,
+        tokenizer=target.tokenizer,
+        source=spec.model,
+        dtype=dtype,
+        device=target.device,
+        weight_bytes=sum(size for place, size in own.items() if place not in theirs),
+        ops=ops,
+    )

@@ -18,8 +18,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import logging
 
-from specx.errors import ModelError
-from specx.models.reason import reason
+from specx.errors import ModelError, reason
 
 _DESCRIPTION = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken")
 _ELSEWHERE = "*/*"  # exports in subfolders (onnx/, original/) are other formats of the same model

@@ -8,25 +8,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from specx.errors import ModelError, UsageError
-from specx.models.config_file import read_raw
-from specx.models.decoder import Decoder
-from specx.models.facts import ModelFacts
+from specx.errors import ModelError, UsageError, reason
+from specx.models.checkpoint import bytes_to_download, loaded_bytes, weight_files
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.text_part import has_parts
 from specx.models.generation_file import Stated, read_generation, stated_in
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
-from specx.models.head_decoder import HeadDecoder
 from specx.models.memory import check_memory
-from specx.models.reason import reason
-from specx.models.source import ModelSource, locate
+from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
-from specx.models.weights import bytes_to_download, measure, weight_files
 from specx.ops.contract import Ops, kept_formats, ops_for
 from specx.ops.spec import DecoderSpec
 from specx.ops.torch.flash_packages import UnusableError
 
-TensorMap = Callable[[Tensor], Tensor]
 Role = Literal["target", "draft"]
 DTYPES = {
     "float32": torch.float32,
@@ -69,9 +63,14 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadedModel(ModelFacts):
+class LoadedModel:
     """A model ready for the engine, in evaluation mode and without gradients.
 
+    ``vocab_size`` counts the rows of the lm head, padding included. ``window`` is the longest
+    input in tokens. ``eos_token_ids`` joins those of the generation config, the config and the
+    tokenizer. ``inv_freq`` float32 [R/2], on the CPU: radians per position of the first R elements
+    of a head, element i turning with i + R/2 (half-split), so that a key at position p is moved to
+    q by the angles ``(q − p) · inv_freq``; None without rotary embeddings, or with several.
     ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``ops``: the
     operations of its device; ``stated``: by its own ``generation_config.json``, how tokens are to
     be chosen; ``formats``: of a GGUF model, and if its weights were unpacked; ``decoder_spec``: of
@@ -80,6 +79,15 @@ class LoadedModel(ModelFacts):
     each layer of a ``SeamModel``; ``cache_dtype``: of keys and values, None where it is ``dtype``.
     """
 
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    hidden_size: int
+    vocab_size: int
+    window: int
+    eos_token_ids: frozenset[int]
+    inv_freq: Tensor | None
     model: Any
     tokenizer: Any
     source: str
@@ -98,7 +106,7 @@ class LoadedModel(ModelFacts):
     @property
     def is_ours(self) -> bool:
         """False for a model that transformers computes (``SeamModel``)."""
-        return isinstance(self.model, Decoder | HeadDecoder)
+        return getattr(self.model, "is_ours", False)
 
     @property
     def computed_by(self) -> str:
@@ -123,11 +131,6 @@ class LoadedModel(ModelFacts):
         """Return the embedding and the weight of the lm head, [V, K] each; tied, they are one."""
         weights = self.model.weights
         return weights.embedding, weights.head.weight
-
-    @property
-    def vocabulary_maps(self) -> tuple[TensorMap, TensorMap]:
-        """Return the embedding, from tokens int64 [T] to [T, K], and the lm head, to [T, V]."""
-        return self.model.embed, self.model.logits
 
     def query_shape(self, layer: int) -> tuple[int, int]:
         """Return the query heads of a layer, and the elements of one."""
@@ -256,7 +259,7 @@ def kept_in_blocks(files: ModelFiles, spec: DecoderSpec) -> tuple[str, ...]:
 
 
 def _by_transformers(files: ModelFiles, positions: int | None) -> LoadedModel:
-    from specx.models.modules import load_modules
+    from specx.models.seam import load_modules
 
     return load_modules(files, positions)
 
@@ -273,32 +276,18 @@ def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> Model
     if spec.dtype not in DTYPES:
         raise ModelError(f"The dtype {spec.dtype} is unknown; use one of {', '.join(DTYPES)}.")
     source = locate(spec.model, spec.revision, role)
-    if source.gguf is not None:
-        return _open_gguf(source.gguf, spec, device, role, source)
-    raw = read_raw(source.folder, source.label)
+    gguf = None if source.gguf is None else read_checkpoint(source.gguf, source.label)
+    folder, label = source.folder, source.label
     return ModelFiles(
         spec=spec,
         device=device,
         role=role,
         source=source,
-        raw=raw,
-        tokenizer=load_tokenizer(source.folder, source.label),
-        stated=read_generation(source.folder, source.label),
-    )
-
-
-def _open_gguf(
-    file: Path, spec: ModelSpec, device: torch.device, role: Role, source: ModelSource
-) -> ModelFiles:
-    gguf = read_checkpoint(file, source.label)
-    return ModelFiles(
-        spec=spec,
-        device=device,
-        role=role,
-        source=source,
-        raw=dict(gguf.config),
-        tokenizer=gguf.tokenizer,
-        stated=stated_in(gguf.generation, source.label),
+        raw=read_raw(folder, label) if gguf is None else dict(gguf.config),
+        tokenizer=load_tokenizer(folder, label) if gguf is None else gguf.tokenizer,
+        stated=read_generation(folder, label)
+        if gguf is None
+        else stated_in(gguf.generation, label),
         gguf=gguf,
     )
 
@@ -346,8 +335,7 @@ def fetch_weights(
         needed = stated * (wanted or stored.itemsize) // stored.itemsize
         check_fit(needed, source, device)
     found = weight_files(source)
-    needed = measure(found, source.label, stored.itemsize).loaded(wanted)
-    check_fit(needed, source, device)
+    check_fit(loaded_bytes(found, source.label, stored.itemsize, wanted), source, device)
     source = ModelSource(found[0].parent, source.label, source.hub_id, source.revision)
     return source, found
 

@@ -1,18 +1,40 @@
-"""The seam with transformers, for models that only it can run: its attention and its cache.
+"""Models that transformers alone can run: an unmodified class of it, checked, behind the seam.
 
-One extra keyword argument, ``specx_call``, tells the attention function what the pass is.
+These are plain decoders with full attention that no family describes (``families/``), quantized
+checkpoints, and files of torch. The seam is transformers' attention and its cache: one extra
+keyword argument, ``specx_call``, tells the attention function what the pass is.
 """
 
+from dataclasses import replace
+from pickle import UnpicklingError
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.cache_utils import Cache
+from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
+from specx.errors import is_out_of_memory, reason
 from specx.models.call import AttentionCall, TreeCall
+from specx.models.checkpoint import no_room, pickled, unreadable
 from specx.models.decoder import Call
+from specx.models.decoder_files import check_complete, other_shapes
+from specx.models.facts import check_rope, model_facts, rope_kind, window
+from specx.models.families import family_of
+from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, fetch_weights
+from specx.models.seam_config import (
+    check_layers,
+    quantization,
+    quantized,
+    quiet_transformers,
+    read_config,
+)
+from specx.models.seam_trial import SeamTrial
+from specx.models.source import ModelSource, not_supported
 from specx.ops.layers import LinearMap
+from specx.ops.trees import MAX_ROWS
 
 NAME = "specx"
 
@@ -45,7 +67,7 @@ class SeamModel:
     ``module`` keeps its own classes, and attends through ``attention``.
     """
 
-    computes_at_once, saved_bytes = False, 0
+    is_ours, computes_at_once, saved_bytes = False, False, 0
 
     def __init__(self, module: Any) -> None:
         self.module, self._head = module, module.get_output_embeddings()
@@ -57,8 +79,7 @@ class SeamModel:
 
     def logits(self, x: Tensor) -> Tensor:
         """Return logits [T, V] of what is behind the layers and the norm [T, K]."""
-        logits: Tensor = self._head(x[None])[0]
-        return logits
+        return self._head(x[None])[0]
 
     def run(self, ids: Tensor, positions: Tensor, call: Call, kept: Tensor | int = 0) -> Tensor:
         """Compute logits as ``Decoder.run``; transformers may wait for the device."""
@@ -77,8 +98,7 @@ class SeamModel:
             for layer, hidden in enumerate(inputs):
                 features.note_layer(hidden, layer)
             features.note_output(normed)
-        logits: Tensor = output.logits[0]
-        return logits
+        return output.logits[0]
 
 
 class SeamCache(Cache):
@@ -97,11 +117,109 @@ class SeamCache(Cache):
         """Return new rows as they came: the attention function stores them (``SlotMapping``)."""
         return key_states, value_states
 
-    def get_seq_length(self, *_: Any) -> int:
+    def get_seq_length(self, *_: Any, **__: Any) -> int:
         return int(self.length)  # not asked where positions are given
 
-    def get_mask_sizes(self, query_length: int, *_: Any) -> tuple[int, int]:
+    def get_mask_sizes(self, query_length: int, *_: Any, **__: Any) -> tuple[int, int]:
         return self.get_seq_length() + query_length, 0
 
     def get_max_length(self, *_: Any) -> int:
         return -1  # none
+
+
+def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
+    """Load a model as ``load_model`` does."""
+    source, spec, is_draft = files.source, files.spec, files.role == "draft"
+    with quiet_transformers():
+        config, tokenizer = read_config(source.folder, source.label), files.tokenizer
+        used = positions or window(config, getattr(tokenizer, "model_max_length", None))
+        check_layers(config, source.label, used)
+        check_rope(config, source.label, moves_keys=is_draft)
+        stored, method = getattr(config, "dtype", None) or torch.float32, quantization(config)
+        if method == "fp8" and files.device.type == "cpu":  # what transformers asks for is no help
+            raise quantized(source.label, method, "transformers computes on a GPU alone;")
+        source, _ = fetch_weights(files, stored, is_quantized=bool(method))
+        module = _load_weights(source, config, method, spec.dtype, files.device)
+        loaded = in_memory(module, tokenizer, spec.model, spec.attention)
+        trial = SeamTrial(loaded=loaded, label=source.label, positions=used)
+        scalings = trial.scalings()
+        if family_of(files.raw) is None:  # those of known families are causal and heed positions
+            trial.check_pieces(is_quantized=bool(method))
+        if is_draft:
+            trial.check_rotation()
+    # Where positions are learned, a tree behind the text needs some as well, and dynamic
+    # frequencies would change for all rows of a pass that has one beyond.
+    ends = loaded.inv_freq is None or rope_kind(config) == "dynamic"
+    room = max(1, loaded.window - MAX_ROWS) if ends else loaded.window
+    return replace(loaded, stated=files.stated, scalings=scalings, window=room, config=files.raw)
+
+
+def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto") -> LoadedModel:
+    """Wrap a model that is on its device already, with its facts; from now on it attends for specx.
+
+    Raises ModelError when it states no window, and as ``attending_ops`` does.
+    """
+    facts = model_facts(module, tokenizer)
+    module.set_attn_implementation(NAME)
+    tensors = {t.data_ptr(): t.nbytes for t in (*module.parameters(), *module.buffers())}
+    return LoadedModel(
+        **facts,
+        model=SeamModel(module),
+        tokenizer=tokenizer,
+        source=source,
+        dtype=module.dtype,
+        device=module.device,
+        weight_bytes=sum(tensors.values()),
+        ops=attending_ops(source, attention, module.device, module.dtype, facts["head_dim"]),
+    )
+
+
+def _load_weights(
+    source: ModelSource, config: Any, method: str | None, dtype: str, device: torch.device
+) -> Any:
+    try:
+        module, report = AutoModelForCausalLM.from_pretrained(
+            source.folder,
+            config=config,
+            dtype=DTYPES[dtype] or "auto",
+            attn_implementation=NAME,
+            trust_remote_code=False,
+            local_files_only=True,
+            weights_only=True,
+            output_loading_info=True,
+        )
+        module = module.to(device)
+    except Exception as error:  # file formats, quantizers and the allocator: no common class
+        raise _loading_error(error, source, config, method) from error
+    ignored = [n for n in report["unexpected_keys"] if _is_in_layer(n, config.num_hidden_layers)]
+    check_complete(report["missing_keys"], ignored, source.label)
+    if method and getattr(module, "hf_quantizer", None) is None:
+        # transformers warns about what it does not know or cannot do on a device, and goes on.
+        known = method in AUTO_QUANTIZATION_CONFIG_MAPPING and device.type == "cpu"
+        why = "computes on a GPU alone" if known else "does not know"
+        raise quantized(source.label, method, f"transformers {why};")
+    return module.eval().requires_grad_(False)
+
+
+def _loading_error(
+    error: Exception, source: ModelSource, config: Any, method: str | None
+) -> Exception:
+    label = source.label
+    if is_out_of_memory(error):
+        return no_room(label)
+    if method:
+        why = f"cannot be loaded here ({reason(error)}); install what it needs, or"
+        return quantized(label, method, why)
+    if isinstance(error, KeyError) and error.args == (NAME,):
+        kind = config.model_type
+        return not_supported(label, f"({kind}) does not call transformers' attention interface")
+    if isinstance(error, UnpicklingError):
+        return pickled(label)
+    return other_shapes(label) if "ismatch" in str(error) else unreadable(label, error)
+
+
+def _is_in_layer(name: str, layers: int) -> bool:
+    """Return True if a tensor lies in one of so many layers."""
+    parts = name.split(".")
+    number = next((int(part) for part in parts if part.isdigit()), layers)
+    return "layers" in parts and number < layers

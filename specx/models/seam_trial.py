@@ -12,13 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specx.errors import ModelError
-from specx.models.architecture import check_window
+from specx.errors import ModelError, reason
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
-from specx.models.config_file import not_supported
+from specx.models.facts import error_of
 from specx.models.load import LoadedModel
-from specx.models.reason import reason
-from specx.models.seam import NAME
+from specx.models.seam_config import check_window
+from specx.models.source import not_supported
 from specx.ops.ancestors import AncestorMask
 from specx.ops.torch.backend import TorchOps
 
@@ -38,18 +37,16 @@ _FAILURES = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
 
 @dataclass(kw_only=True)
 class _WatchedCall(TreeCall):
-    """A tree whose layers' calls ``check`` sees. ``seen``: their numbers, in order."""
+    """A tree whose layers' calls ``check`` sees. ``seen``: their numbers and factors of scores."""
 
     check: Callable[[int, tuple[Tensor, ...], dict[str, Any]], None]
-    seen: list[int] = field(default_factory=list)
-    scalings: list[float] = field(default_factory=list)
+    seen: list[tuple[int, float]] = field(default_factory=list)
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, **more: Any
     ) -> Tensor:
         self.check(layer, (query, key, value), more)
-        self.seen.append(layer)
-        self.scalings.append(float(scaling))
+        self.seen.append((layer, float(scaling)))
         return super().attend(layer, query, key, value, scaling)
 
 
@@ -75,14 +72,14 @@ class SeamTrial:
     def check_rotation(self) -> None:
         """See that rotating every layer's keys gives the keys of other positions.
 
-        Retrieval moves cached keys with ``ops.torch.cache.rotate``, which is exact only when
-        RoPE is laid out as ``RopeFacts`` says. Where tokens see only themselves, the keys of all
+        Retrieval moves cached keys with ``ops.torch.cache.rotate``, which is exact only when RoPE
+        is laid out as ``LoadedModel`` says. Where tokens see only themselves, the keys of all
         layers depend on positions through RoPE alone. Raises ModelError.
         """
-        rope = self.loaded.rope
+        inv_freq = self.loaded.inv_freq
         near, far = (self._apart(first)[1][:, 0] for first in (0, _SHIFT))
         for layer, (here, there) in enumerate(zip(near, far, strict=True)):
-            if rope is None or rope.error_of(here, there, _SHIFT) > _TOLERANCE:
+            if inv_freq is None or error_of(inv_freq, here, there, _SHIFT) > _TOLERANCE:
                 raise self._refusal(
                     f"does not rotate the keys of layer {layer} as Llama does, and retrieval needs "
                     "that to move them; choose a draft of the Llama, Mistral or Qwen families"
@@ -96,9 +93,9 @@ class SeamTrial:
         ids = torch.linspace(first, 3 * first, count).long().to(loaded.device)
         texts = [ids[: _PREFIX + 2], ids[[*range(_PREFIX + 1), _PREFIX + 2]]]
         try:
-            module.config._attn_implementation = "eager"
+            own, module.config._attn_implementation = module.config._attn_implementation, "eager"
             whole = [module(input_ids=text[None], use_cache=False).logits[0] for text in texts]
-            module.config._attn_implementation = NAME
+            module.config._attn_implementation = own
             logits = self._in_pieces(ids)
         except _FAILURES as error:
             raise self._refusal(
@@ -129,26 +126,24 @@ class SeamTrial:
 
         Returns the factor of each layer's scores, and what was stored [layers, 2, Hkv, 2, D].
         """
-        loaded, cause = self.loaded, None
+        loaded = self.loaded
         call = _WatchedCall(**self._tree(2, (0b1, 0b10)), check=self._check_call)
         # Two ids from the middle: the embeddings of the first and last ids are often padding.
         ids = torch.tensor([loaded.vocab_size // 3, loaded.vocab_size // 2], device=loaded.device)
         try:
             loaded.model.run(ids, first + call.mapping.slots, call)
         except _FAILURES as error:
-            cause = error
-        if "specx_call" in str(cause):
-            what = "does not pass extra keyword arguments on to its attention"
-            raise not_supported(self.label, what) from cause
-        if cause is not None and call.seen:
-            what = f"fails on a trial run of two tokens ({reason(cause)}); choose another model"
-            raise self._refusal(what) from cause
-        if call.seen != list(range(loaded.num_layers)):
-            what = f"calls the attention interface of transformers in {len(set(call.seen))} of "
-            raise not_supported(self.label, f"{what}{loaded.num_layers} layers") from cause
-        storage = call.mapping.storage
-        assert isinstance(storage, Tensor)
-        return tuple(call.scalings), storage
+            if "specx_call" in str(error):
+                what = "does not pass extra keyword arguments on to its attention"
+                raise not_supported(self.label, what) from error
+            when = "" if call.seen else " before any layer calls transformers' attention interface"
+            what = f"fails on a trial run of two tokens{when} ({reason(error)})"
+            raise self._refusal(f"{what}; choose another model") from error
+        layers = [layer for layer, _ in call.seen]
+        if layers != list(range(loaded.num_layers)):
+            what = f"calls the attention interface of transformers in {len(set(layers))} of "
+            raise not_supported(self.label, f"{what}{loaded.num_layers} layers")
+        return tuple(scaling for _, scaling in call.seen), torch.stack([*call.mapping.storage])
 
     def _check_call(self, layer: int, heads: Sequence[Tensor], more: dict[str, Any]) -> None:
         loaded, what = self.loaded, None

@@ -88,10 +88,6 @@ def _to_json(
     )
 
 
-def _now(form: str) -> str:
-    return datetime.now().strftime(form)
-
-
 @lru_cache(maxsize=16)
 def _compiled(template: str) -> Template:
     environment = ImmutableSandboxedEnvironment(
@@ -100,7 +96,7 @@ def _compiled(template: str) -> Template:
     environment.filters["tojson"] = _to_json
     environment.globals |= {
         "raise_exception": _refuse,
-        "strftime_now": _now,
+        "strftime_now": lambda form: datetime.now().strftime(form),
         "dict": _Dicts(),
         "namespace": _Namespace,
     }

@@ -70,8 +70,7 @@ class Tokenizer:
         return {key: each[0] for key, each in found.items()} if isinstance(text, str) else found
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        ids: list[int] = self(text, add_special_tokens=add_special_tokens)["input_ids"]
-        return ids
+        return self(text, add_special_tokens=add_special_tokens)["input_ids"]
 
     def decode(
         self,
@@ -106,18 +105,15 @@ class Tokenizer:
 
     def get_vocab(self) -> dict[str, int]:
         """Return every token with its id, added tokens included."""
-        vocabulary: dict[str, int] = self.backend.get_vocab(with_added_tokens=True)
-        return vocabulary
+        return self.backend.get_vocab(with_added_tokens=True)
 
     def __len__(self) -> int:
-        size: int = self.backend.get_vocab_size(with_added_tokens=True)
-        return size
+        return self.backend.get_vocab_size(with_added_tokens=True)
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
         """Tokens that are found in a text before anything else is."""
-        added: dict[int, AddedToken] = self.backend.get_added_tokens_decoder()
-        return added
+        return self.backend.get_added_tokens_decoder()
 
     @property
     def eos_token_id(self) -> int | None:

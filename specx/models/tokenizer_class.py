@@ -1,12 +1,23 @@
-"""The class of transformers that reads a folder's tokenizer.
+"""The class of transformers that reads a folder's tokenizer, and the parts that it sets.
 
-Some of them take only the tokens of ``tokenizer.json`` and put parts of their own around
-(``tokenizer_parts.py``). Which class it is follows from what the folder calls it and from what
-transformers has noted about the family of the model: some families name the wrong one.
+Which class it is follows from what the folder calls it and from what transformers has noted about
+the family of the model: some families name the wrong one. Some classes take only the tokens of
+``tokenizer.json``. Normalizer, pre-tokenizer and decoder are the class's own, whatever the file
+says. So must they be here: the ids have to be those of the model's other users.
 """
 
+import json
+from base64 import b64decode
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE, Unigram
+from tokenizers.processors import TemplateProcessing
+
+from specx.models.special_tokens import Special
 
 WHOLE = "TokenizersBackend"  # takes the file as it is
 TEKKEN = "MistralCommonBackend"  # of a package that specx does not need
@@ -63,3 +74,197 @@ def _stated(config: Mapping[str, Any], settings: Mapping[str, Any]) -> str | Non
         return None
     name = stated.removesuffix("Fast")
     return _ALIASES.get(name, name)
+
+
+_SPACE = "▁"  # SentencePiece writes it for a space
+QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN3_5 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_GAPS = 100  # of T5, unless a folder says otherwise
+T5 = "T5Tokenizer"
+T5_NAMED = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+
+Settings = Mapping[str, Any]  # of tokenizer_config.json
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts that a class puts around the tokens.
+
+    ``dress`` sets the parts of a bare tokenizer. ``named``: special tokens, unless a folder names
+    others. ``model``: settings of the BPE that are not off. ``reads_vocab``: the class takes
+    ``vocab.json`` and ``merges.txt``, too. ``again``: how special tokens are added once more in the
+    end, which overwrites what a folder says of them.
+    """
+
+    dress: Callable[[Tokenizer, Settings], None]
+    named: Mapping[str, str | None]
+    model: Mapping[str, Any] = field(default_factory=dict)
+    reads_vocab: bool = False
+    again: Callable[[Special], AddedToken] | None = None
+
+
+def rebuilt(parts: Parts, stored: Tokenizer, settings: Settings) -> Tokenizer | None:
+    """Return the tokens of ``stored`` with other parts around; None where they are no such tokens.
+
+    Added tokens are left out.
+    """
+    model = stored.model
+    if not isinstance(model, BPE) or model.continuing_subword_prefix or model.end_of_word_suffix:
+        return None
+    off: dict[str, Any] = {"dropout": None, "unk_token": None}
+    off |= dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False)
+    for name, value in {**off, **parts.model}.items():
+        setattr(model, name, value)
+    tokenizer = Tokenizer(model)
+    if stored.post_processor is not None:
+        tokenizer.post_processor = stored.post_processor
+    parts.dress(tokenizer, settings)
+    return tokenizer
+
+
+def from_vocabulary(parts: Parts, folder: Path, settings: Settings) -> Tokenizer | None:
+    """Return the tokenizer of ``vocab.json`` and ``merges.txt``; None without them."""
+    files = folder / "vocab.json", folder / "merges.txt"
+    if not parts.reads_vocab or not all(file.is_file() for file in files):
+        return None
+    tokenizer = Tokenizer(BPE.from_file(*map(str, files)))
+    parts.dress(tokenizer, settings)
+    return tokenizer
+
+
+def t5(file: Path, settings: Settings) -> Tokenizer | None:
+    """Return the tokenizer of T5, which ends texts with ``</s>``; None where it is no Unigram."""
+    raw = json.loads(file.read_bytes())
+    if raw["model"].get("type") != "Unigram":
+        return None
+    pieces = [(piece, score) for piece, score in raw["model"]["vocab"]]
+    tokenizer = Tokenizer(Unigram(pieces, unk_id=2, byte_fallback=False))
+    charsmap = _charsmap(raw.get("normalizer"))
+    if charsmap is not None:
+        tokenizer.normalizer = normalizers.Precompiled(charsmap)
+    words = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always", split=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), words])
+    tokenizer.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme="always", split=True)
+    end = tokenizer.token_to_id(str(settings.get("eos_token") or "</s>"))
+    if end is None:
+        return None
+    tokenizer.post_processor = TemplateProcessing(
+        single=["$A", "</s>"], pair=["$A", "</s>", "$B", "</s>"], special_tokens=[("</s>", end)]
+    )
+    return tokenizer
+
+
+def t5_gaps(settings: Settings) -> list[str]:
+    """Return the special tokens of T5 where a folder lists none."""
+    return [f"<extra_id_{i}>" for i in range(settings.get("extra_ids", _GAPS))]
+
+
+def _charsmap(normalizer: Any) -> bytes | None:
+    parts = normalizer.get("normalizers", [normalizer]) if normalizer else []
+    found = [part for part in parts if part.get("type") == "Precompiled"]
+    return b64decode(found[0]["precompiled_charsmap"]) if found else None
+
+
+# ---------------------------------------------------------------- the classes
+
+
+def _llama(tokenizer: Tokenizer, settings: Settings) -> None:
+    spaced = settings.get("add_prefix_space") in (None, True)
+    scheme = "never" if not spaced else "always" if settings.get("legacy", False) else "first"
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
+        replacement=_SPACE, prepend_scheme=scheme, split=False
+    )
+    parts = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    parts += [decoders.Strip(content=" ", left=1)] if spaced else []
+    tokenizer.decoder = decoders.Sequence(parts)
+
+
+def _gemma(tokenizer: Tokenizer, settings: Settings) -> None:
+    model: Any = tokenizer.model
+    model.unk_token = str(settings.get("unk_token", "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern=" ", behavior="merged_with_previous")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
+
+
+def _qwen(pattern: str) -> Callable[[Tokenizer, Settings], None]:
+    def dress(tokenizer: Tokenizer, settings: Settings) -> None:
+        spaced = bool(settings.get("add_prefix_space"))
+        words = pre_tokenizers.Split(Regex(pattern), behavior="isolated", invert=False)
+        onto_bytes = pre_tokenizers.ByteLevel(add_prefix_space=spaced, use_regex=False)
+        tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, onto_bytes])
+        tokenizer.decoder = decoders.ByteLevel()
+
+    return dress
+
+
+def _gpt2(tokenizer: Tokenizer, settings: Settings) -> None:
+    spaced = bool(settings.get("add_prefix_space", False))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+    tokenizer.decoder = decoders.ByteLevel()
+
+
+def _gpt_neox(tokenizer: Tokenizer, settings: Settings) -> None:
+    _gpt2(tokenizer, settings)
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.post_processor = TemplateProcessing(single="$A")
+
+
+def _cohere(tokenizer: Tokenizer, settings: Settings) -> None:
+    _gpt2(tokenizer, settings)
+    tokenizer.normalizer = normalizers.NFC()
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, tokenizer.pre_tokenizer])
+
+
+_END = "<|endoftext|>"
+_GPT2_ENDS = {"unk_token": _END, "bos_token": _END, "eos_token": _END, "pad_token": None}
+_QWEN_ENDS = {"unk_token": _END, "eos_token": _END, "pad_token": _END}
+_COHERE = {
+    "unk_token": "<UNK>",
+    "bos_token": "<BOS_TOKEN>",
+    "eos_token": "<|END_OF_TURN_TOKEN|>",
+    "pad_token": "<PAD>",
+    "cls_token": "<CLS>",
+    "sep_token": "<SEP>",
+    "mask_token": "<MASK_TOKEN>",
+}
+_SENTENCEPIECE = {"fuse_unk": True, "byte_fallback": True}
+PARTS = {
+    "LlamaTokenizer": Parts(
+        _llama, {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}, _SENTENCEPIECE
+    ),
+    "GemmaTokenizer": Parts(
+        _gemma,
+        {f"{name}_token": f"<{name}>" for name in ("unk", "bos", "eos", "pad", "mask")},
+        _SENTENCEPIECE,
+    ),
+    "Qwen2Tokenizer": Parts(
+        _qwen(QWEN2),
+        _QWEN_ENDS,
+        reads_vocab=True,
+        again=lambda token: AddedToken(str(token), special=True),
+    ),
+    "Qwen3_5Tokenizer": Parts(_qwen(QWEN3_5), _QWEN_ENDS),
+    "GPT2Tokenizer": Parts(_gpt2, _GPT2_ENDS, reads_vocab=True),
+    "GPTNeoXTokenizer": Parts(
+        _gpt_neox, {**_GPT2_ENDS, "pad_token": "<|padding|>"}, reads_vocab=True
+    ),
+    "CohereTokenizer": Parts(
+        _cohere,
+        _COHERE,
+        reads_vocab=True,
+        again=lambda token: (
+            AddedToken(token, special=True, normalized=False) if isinstance(token, str) else token
+        ),
+    ),
+}

@@ -14,13 +14,20 @@ import tokenizers
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
-from specx.errors import ModelError
-from specx.models.reason import reason
+from specx.errors import ModelError, reason
 from specx.models.special_tokens import UNNAMED, SpecialTokens, read_object, read_special_tokens
-from specx.models.template_file import read_template
 from specx.models.tokenizer import NO_LIMIT, Tokenizer
-from specx.models.tokenizer_class import WHOLE, tokenizer_class
-from specx.models.tokenizer_parts import PARTS, T5, T5_NAMED, from_vocabulary, rebuilt, t5, t5_gaps
+from specx.models.tokenizer_class import (
+    PARTS,
+    T5,
+    T5_NAMED,
+    WHOLE,
+    from_vocabulary,
+    rebuilt,
+    t5,
+    t5_gaps,
+    tokenizer_class,
+)
 
 FILE = "tokenizer.json"
 
@@ -49,7 +56,7 @@ def load_tokenizer(folder: Path, label: str) -> Any:
 def _by_transformers(folder: Path) -> Any:
     from transformers import AutoTokenizer  # takes a second to import
 
-    from specx.models.quiet import quiet_transformers
+    from specx.models.seam_config import quiet_transformers
 
     with quiet_transformers():
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -157,3 +164,22 @@ def _cleans_up(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> bo
     forced = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
     harms = isinstance(backend.model, BPE) and not settings.get(forced)
     return bool(settings.get("clean_up_tokenization_spaces")) and not harms
+
+
+def read_template(folder: Path, settings: Mapping[str, Any]) -> str | dict[str, str] | None:
+    """Return the template of a folder, or several by name.
+
+    Files count before ``settings``, which are those of ``tokenizer_config.json``.
+    """
+    templates: dict[str, str] = {}
+    main = folder / "chat_template.jinja"
+    if main.is_file():
+        templates["default"] = main.read_text("utf-8")
+    for file in (folder / "additional_chat_templates").glob("*.jinja"):
+        templates[file.stem] = file.read_text("utf-8")
+    if templates:
+        return templates["default"] if [*templates] == ["default"] else templates
+    stated: Any = settings.get("chat_template")
+    if isinstance(stated, list):
+        return {each["name"]: each["template"] for each in stated}
+    return stated

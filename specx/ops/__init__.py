@@ -1,6 +1,6 @@
 """Every operation on tensors that has more than one implementation.
 
-``ops.py`` has one signature and docstring for each; ``torch/``, ``triton/`` and ``hopper/`` have
-the implementations. ``trees.py``, ``chunks.py``, ``ancestors.py`` and ``layers.py`` are the records
-that operations are given.
+``contract.py`` has one signature and docstring for each; ``torch/``, ``native/``, ``triton/`` and
+``hopper/`` have the implementations. ``spec.py``, ``layers.py``, ``trees.py``, ``ancestors.py``,
+``chunks.py`` and ``penalties.py`` are the records that operations are given.
 """

@@ -28,10 +28,7 @@ class BlockMatrix(Tensor):
         blocks, form = parts[0]
         rows = sum(len(each) for each, _ in parts)
         size = rows, blocks.shape[1] // form.bytes * form.values
-        made: BlockMatrix = Tensor._make_wrapper_subclass(
-            cls, size, dtype=torch.float32, device=blocks.device
-        )
-        return made
+        return Tensor._make_wrapper_subclass(cls, size, dtype=torch.float32, device=blocks.device)
 
     def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__()
@@ -39,10 +36,6 @@ class BlockMatrix(Tensor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"BlockMatrix({tuple(self.shape)}, {', '.join(form.name for _, form in self.parts)})"
-
-    @property
-    def packed_bytes(self) -> int:
-        return sum(blocks.numel() for blocks, _ in self.parts)
 
     def unpack(self) -> Tensor:
         """Return float32 [N, K]."""

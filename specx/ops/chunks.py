@@ -30,11 +30,6 @@ class Grid:
     kept: int | None = None
 
     @classmethod
-    def from_start(cls, prompt: int, chunk: int) -> "Grid":  # noqa: ARG003
-        """Cut from the beginning of the text, as SpecExtend does."""
-        return cls(chunk)
-
-    @classmethod
     def around(cls, prompt: int, chunk: int) -> "Grid":
         """Begin a chunk half a chunk before the end of the prompt, and keep it always.
 

@@ -19,14 +19,12 @@ from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid, Passages
 from specx.ops.layers import (
     DecoderWeights,
-    Experts,
     HeadInput,
     HeadNorms,
     LayerKernels,
     LayerWeights,
     LinearMap,
-    Norm,
-    Product,
+    RowFunction,
     WholePass,
 )
 from specx.ops.native import HAS_LLVMLITE
@@ -316,23 +314,35 @@ class Ops(Protocol):
         A backend has fast ones for some, and those of torch for every other.
         """
 
-    def experts(self, weights: LayerWeights) -> Experts:
-        """Prepare the MLP of a layer with experts, which keeps its weights."""
+    def experts(self, weights: LayerWeights) -> RowFunction:
+        """Prepare the MLP of a layer with experts, which keeps its weights: [T, K] -> [T, K].
+
+        It chooses each row's experts and sums up what they make of it. Experts are added in
+        ascending order, and the shared one last, in float32 or wider, rounded once. With few rows,
+        experts that no row chose are not read.
+        """
 
     def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
         """Prepare passes through all layers at once, where the backend has them for a model."""
 
-    def product(self, linear: LinearMap) -> Product:
-        """Prepare the product with one weight, which stays where it is."""
+    def product(self, linear: LinearMap) -> RowFunction:
+        """Prepare the product with one weight, which stays where it is: [T, K] -> [T, N]."""
 
     def head_input(self, embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
-        """Prepare the input of a head's first layer. embedding [V, H]; without ``norms`` nothing is
-        normed."""
+        """Prepare the input of a head's first layer: embeddings beside states, both normed or none.
+
+        embedding [V, H]. The function gets tokens int64 [T]; states [S, H]; parents int64 [T]: rows
+        of the states, None: each its own, S = T. It returns x [T, 2 H], the embedding first, and
+        the residual [T, H], contiguous.
+        """
 
     def norm(
         self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype
-    ) -> Norm:
-        """Prepare any norm of hidden states in ``dtype``: weight, bias [K]."""
+    ) -> RowFunction:
+        """Prepare any norm of hidden states [T, K] in ``dtype``: weight, bias [K].
+
+        It rounds as Llama does, unless the spec says otherwise.
+        """
 
     def rotary_angles(
         self, positions: Tensor, inv_freq: Tensor, scaling: float, dtype: torch.dtype

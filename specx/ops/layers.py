@@ -10,6 +10,10 @@ from torch import Tensor
 from specx.ops.ancestors import AncestorMask
 from specx.ops.spec import DecoderSpec, LayerSpec
 
+# What a backend prepares of weights: a function of rows x [T, K], as ``Ops`` says for each.
+RowFunction = Callable[[Tensor], Tensor]
+HeadInput = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+
 
 @dataclass(frozen=True)
 class LinearMap:
@@ -198,42 +202,4 @@ class WholePass(Protocol):
 
         Returns logits [wanted, V] and, of each layer in ``kept``, turned queries [Hq, T, D] and the
         log-sum-exp [Hq, T] of their scores.
-        """
-
-
-class Product(Protocol):
-    """One linear map."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Multiply x [T, K] -> [T, N]."""
-
-
-class Experts(Protocol):
-    """The MLP of a layer with experts."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Choose each row's experts and sum up what they make of it: x [T, K] -> [T, K].
-
-        Experts are added in ascending order, and the shared one last, in float32 or wider, rounded
-        once. With few rows, experts that no row chose are not read.
-        """
-
-
-class Norm(Protocol):
-    """One RMSNorm."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return x [T, K] over its root mean square, times the weight, rounded as Llama does."""
-
-
-class HeadInput(Protocol):
-    """The input of a head's first layer: embeddings beside states, each normed or neither."""
-
-    def __call__(
-        self, tokens: Tensor, states: Tensor, parents: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Look up, norm and join.
-
-        tokens int64 [T]; states [S, H]; parents int64 [T]: rows of the states, None: each its own,
-        S = T. Returns x [T, 2 H], the embedding first, and the residual [T, H], contiguous.
         """

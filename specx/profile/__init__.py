@@ -4,37 +4,38 @@ A profile is a YAML file. ``load_profile`` checks all of it before any model loa
 problem at once, each with its line. ``docs/profiles.md`` explains every key to users.
 """
 
-from specx.profile.find import (
-    SUFFIXES,
-    ProfileEntry,
-    list_profiles,
-    profile_path,
-    shipped_folder,
-    user_folder,
-)
-from specx.profile.folders import (
+from specx.profile.load import (
     GGUF,
     HUB_ID,
     LM_STUDIO,
     OLLAMA,
     PACKAGE,
     QUANTIZED_ID,
-    model_folder,
-)
-from specx.profile.generation import GenerationSettings
-from specx.profile.load import (
+    SUFFIXES,
+    ProfileEntry,
     check_profile,
+    list_profiles,
     load_profile,
+    model_folder,
     parse_profile,
+    profile_path,
     read_profile,
+    shipped_folder,
+    user_folder,
 )
 from specx.profile.of_models import DEFAULT, profile_for, yaml_for
-from specx.profile.profile import Devices, DeviceSettings, Profile
-from specx.profile.sampling import Sampling, resolve_sampling, sources_of
+from specx.profile.profile import (
+    Devices,
+    DeviceSettings,
+    GenerationSettings,
+    LongDocuments,
+    Profile,
+)
 from specx.profile.schema import (
     EMBEDDED,
     EMBEDDED_DRAFTS,
     FEWEST_SENTENCES,
+    LONGEST_INTERVAL,
     MOST_SENTENCES,
     REASONING_TOKENS,
     TOKENS_PER_WORD,
@@ -52,8 +53,20 @@ from specx.profile.schema import (
     TreeSettings,
 )
 from specx.profile.section import Section
+from specx.profile.settings import (
+    ASKING,
+    Facts,
+    Sampling,
+    Settings,
+    Source,
+    no_draft,
+    resolve,
+    resolve_sampling,
+    within_window,
+)
 
 __all__ = [
+    "ASKING",
     "DEFAULT",
     "EMBEDDED",
     "EMBEDDED_DRAFTS",
@@ -61,6 +74,7 @@ __all__ = [
     "GGUF",
     "HUB_ID",
     "LM_STUDIO",
+    "LONGEST_INTERVAL",
     "MOST_SENTENCES",
     "OLLAMA",
     "PACKAGE",
@@ -76,28 +90,34 @@ __all__ = [
     "DraftCacheSettings",
     "DraftSettings",
     "Dtype",
+    "Facts",
     "FallbackSettings",
     "GenerationSettings",
     "InstructPrompt",
     "Layer",
+    "LongDocuments",
     "OnLoop",
     "Profile",
     "ProfileEntry",
     "Sampling",
     "Section",
+    "Settings",
+    "Source",
     "TargetSettings",
     "TreeSettings",
     "check_profile",
     "list_profiles",
     "load_profile",
     "model_folder",
+    "no_draft",
     "parse_profile",
     "profile_for",
     "profile_path",
     "read_profile",
+    "resolve",
     "resolve_sampling",
     "shipped_folder",
-    "sources_of",
     "user_folder",
+    "within_window",
     "yaml_for",
 ]

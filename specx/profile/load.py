@@ -1,15 +1,89 @@
-"""Reading a profile and reporting every problem of the file at once."""
+"""Finding profiles and reading them, with every problem of a file told at once."""
 
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import resources
+from os.path import exists, isdir, isfile  # unlike the methods of Path, they cannot fail
 from pathlib import Path
+from typing import Literal
 
+import yaml
 from pydantic import ValidationError
 
 from specx.errors import ProfileError
-from specx.profile.find import SUFFIXES, profile_path
-from specx.profile.folders import HUB_ID, missing_folders, with_absolute_folders
-from specx.profile.messages import problem_of, report
 from specx.profile.profile import Profile
-from specx.profile.yaml_lines import Problem, read_yaml
+from specx.profile.schema import EMBEDDED
+from specx.profile.section import Place, Problem, did_you_mean, dotted, problem_of, report, shown
+
+SUFFIXES = (".yaml", ".yml")
+_WORD = r"[A-Za-z0-9][\w.-]*"
+HUB_ID = re.compile(rf"(?!.*\.gguf$){_WORD}(/{_WORD})?")
+QUANTIZED_ID = re.compile(rf"({_WORD}/{_WORD}):({_WORD})")  # org/name:Q4_K_M
+OLLAMA, LM_STUDIO = "ollama:", "lmstudio:"  # in front of what these programs call a model
+PACKAGE = "package:"  # in front of the Python package that ships it
+GGUF = ".gguf"
+MODELS = ("target", "draft")  # the sections that name one
+
+
+@dataclass(frozen=True)
+class ProfileEntry:
+    """A profile that has a name, the stem of its file. The file has not been read."""
+
+    name: str
+    path: Path
+    source: Literal["shipped", "user"]
+
+
+def user_folder() -> Path:
+    """Return the folder of the user's own profiles. It need not exist."""
+    config = os.environ.get("XDG_CONFIG_HOME", "")
+    home = os.path.expanduser("~")  # noqa: PTH111 - unlike Path.home(), it cannot fail
+    base = Path(config) if Path(config).is_absolute() else Path(home) / ".config"
+    return base / "specx" / "profiles"
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the shipped profiles, which in a checkout is beside the package."""
+    package = Path(str(resources.files("specx")))
+    packaged = package / "_profiles"
+    return packaged if packaged.is_dir() else package.parent / "profiles"
+
+
+def list_profiles() -> list[ProfileEntry]:
+    """Return all named profiles, sorted. A user's profile hides a shipped one of its name."""
+    entries = {}
+    folders: tuple[tuple[Literal["shipped", "user"], Path], ...] = (
+        ("shipped", shipped_folder()),
+        ("user", user_folder()),
+    )
+    for source, folder in folders:
+        for path in sorted(folder.glob("*")):
+            if path.suffix in SUFFIXES:
+                entries[path.stem] = ProfileEntry(path.stem, path, source)
+    return [entries[name] for name in sorted(entries)]
+
+
+def profile_path(name_or_path: str) -> Path:
+    """Return the file of a profile, which is given by its name or by the path itself.
+
+    Raises ProfileError for an unknown name, with the names that exist.
+    """
+    if name_or_path.endswith(SUFFIXES) or "/" in name_or_path or os.sep in name_or_path:
+        return Path(name_or_path).expanduser()
+    paths = {entry.name: entry.path for entry in list_profiles()}
+    if name_or_path not in paths and Path(name_or_path).is_dir():  # which reading it explains
+        return Path(name_or_path)
+    if name_or_path not in paths:
+        raise ProfileError(
+            f"there is no profile {name_or_path!r}, only {', '.join(paths)} or the path of a YAML "
+            f"file (--model names a model){did_you_mean(name_or_path, paths)}"
+        )
+    return paths[name_or_path]
+
+
+# ---------------------------------------------------------------- reading
 
 
 def load_profile(name_or_path: str) -> Profile:
@@ -67,3 +141,136 @@ def parse_profile(text: str, source: str) -> Profile:
     if profile is None or problems:
         raise ProfileError(report(sorted(problems), source))
     return profile
+
+
+# ---------------------------------------------------------------- YAML with the line of every key
+
+
+@dataclass
+class ParsedYaml:
+    """A parsed file: plain values, the line of every key, and syntax errors.
+
+    ``content`` is None when there are no values to check.
+    """
+
+    content: dict[str, object] | None = None
+    lines: dict[Place, int] = field(default_factory=lambda: {(): 1})
+    problems: list[Problem] = field(default_factory=list)
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader without aliases, so that a document is a finite tree."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.composer.ComposerError(None, None, "aliases are not allowed here", mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
+
+
+def read_yaml(text: str) -> ParsedYaml:
+    """Parse the text of a profile. Problems are collected, never raised."""
+    document = ParsedYaml()
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if isinstance(node, yaml.MappingNode):
+            document.content = _mapping(loader, node, (), document)
+        else:
+            problem = Problem(1, "a profile has `key: value` lines, and there are none")
+            document.problems.append(problem)
+    except yaml.YAMLError as error:
+        document.problems.append(_notation(error, text))
+    except RecursionError:
+        document.problems.append(Problem(1, "nested too deeply"))
+    return document
+
+
+def _notation(error: yaml.YAMLError, text: str) -> Problem:
+    """Return the place and the reason of a syntax error."""
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return Problem(line, f"not valid YAML: character U+{ord(text[error.position]):04X}")
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return Problem(1, "not valid YAML")
+    mark = error.problem_mark or error.context_mark
+    sentence = "not valid YAML: " + " ".join(filter(None, (error.context, error.problem)))
+    return Problem(mark.line + 1, sentence, mark.column + 1) if mark else Problem(1, sentence)
+
+
+def _mapping(
+    loader: _Loader, node: yaml.MappingNode, place: Place, document: ParsedYaml
+) -> dict[str, object]:
+    """Return the plain values of a mapping; note lines, keys set twice, and odd keys."""
+    content: dict[str, object] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            document.problems.append(Problem(line, "a key must be a plain word"))
+            continue
+        key = str(key_node.value)  # as written: YAML would read `on` as true
+        here = (*place, key)
+        if key in content:
+            sentence = f"`{dotted(here)}` is set twice, first in line {document.lines[here]}"
+            document.problems.append(Problem(line, sentence))
+            continue
+        document.lines[here] = line
+        content[key] = _value(loader, value_node, here, document)
+    return content
+
+
+def _value(loader: _Loader, node: yaml.Node, place: Place, document: ParsedYaml) -> object:
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(loader, node, place, document)
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(loader, item, place, document) for item in node.value]
+    try:
+        value: object = loader.construct_object(node)
+    except (yaml.MarkedYAMLError, ValueError):  # a foreign tag, or a date such as 2024-99-99
+        sentence = f"cannot read the value {shown(node.value)}"
+        document.problems.append(Problem(node.start_mark.line + 1, sentence))
+        return node.value
+    return value
+
+
+# ---------------------------------------------------------------- models that are folders
+
+
+def with_absolute_folders(profile: Profile, home: Path) -> Profile:
+    """Return the profile with the absolute paths of its models; ``home`` is its own folder."""
+    for section in MODELS:
+        settings = getattr(profile, section)
+        folder = settings and model_folder(settings.model, home)
+        if folder:
+            profile = profile.changed(**{section: settings.changed(model=str(folder))})
+    return profile
+
+
+def model_folder(model: str, home: Path) -> Path | None:
+    """Return the folder, or GGUF file, that a profile in ``home`` means by ``model``.
+
+    None for other models. ``org/name`` is a folder if there is one beside the profile, and a model
+    of the hub otherwise.
+    """
+    if model.startswith((EMBEDDED, OLLAMA, LM_STUDIO, PACKAGE)) or QUANTIZED_ID.fullmatch(model):
+        return None
+    folder = home.absolute() / Path(model).expanduser()
+    return None if HUB_ID.fullmatch(model) and not isdir(folder) else folder
+
+
+def missing_folders(profile: Profile) -> Iterator[tuple[str, str]]:
+    """Yield section and sentence for each model of a loaded profile whose folder holds none."""
+    for section in MODELS:
+        settings = getattr(profile, section)
+        if settings is None or not Path(settings.model).is_absolute():
+            continue
+        folder, name = Path(settings.model), f"`{section}.model`"
+        if not exists(folder):
+            yield section, f"{name} names the folder {folder}, which does not exist"
+        elif not isdir(folder):
+            if folder.suffix.lower() != GGUF:
+                advice = "name the folder that holds config.json, or a GGUF file"
+                yield section, f"{name} is the file {folder}; {advice}"
+        elif not isfile(folder / "config.json") and not any(folder.glob(f"*{GGUF}")):
+            yield section, f"{name} names the folder {folder}, which holds no config.json"

@@ -9,9 +9,7 @@ from typing import Any
 import yaml
 
 from specx.errors import UsageError
-from specx.profile.find import SUFFIXES, list_profiles
-from specx.profile.folders import missing_folders, model_folder
-from specx.profile.load import load_profile
+from specx.profile.load import SUFFIXES, list_profiles, load_profile, missing_folders, model_folder
 from specx.profile.profile import Profile
 from specx.profile.schema import EMBEDDED, INSTRUCTION, WORDS, DraftSettings
 

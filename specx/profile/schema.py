@@ -14,8 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from specx.profile.section import Section
-from specx.profile.wording import did_you_mean, shown
+from specx.profile.section import Section, did_you_mean, shown
 
 Dtype = Literal["float32", "float16", "bfloat16", "auto"]
 CacheDtype = Literal["auto", "float16"]
@@ -24,7 +23,7 @@ Device = Literal["cpu", "cuda"]
 OnLoop = Literal["retry", "stop", "keep"]
 
 EMBEDDED = "embedded:"  # prefix of the models inside the package
-EMBEDDED_DRAFTS = ("draft", "draft-large", "head")  # the second is an experiment's
+EMBEDDED_DRAFTS = ("draft", "head")
 FEWEST_SENTENCES, MOST_SENTENCES = 1, 64
 TOKENS_PER_SENTENCE = 82  # of a digest: a marker, at most 80 tokens of a sentence, one to spare
 
@@ -280,6 +279,9 @@ class TreeSettings(Section):
         if depth > nodes:
             raise ValueError(f"is {depth}, but {nodes} nodes reach at most {nodes} levels")
         return depth
+
+
+LONGEST_INTERVAL = 16  # steps between two retrievals, at most, where ``tree: auto`` chooses them
 
 
 class AutoTree(TreeSettings):

@@ -1,12 +1,28 @@
-"""The base of all sections of a profile, and the one way to change one."""
+"""A section of a profile: the one way to change one, and sentences about what is wrong in it."""
 
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specx.errors import ProfileError
-from specx.profile.messages import sentence_of
+
+Place = tuple[str, ...]  # keys from the top of the file, such as ("tree", "nodes")
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """A mistake in a profile. Lines and columns count from 1; column 0 is the whole line."""
+
+    line: int
+    sentence: str
+    column: int = 0
+
+    def __str__(self) -> str:
+        column = f", column {self.column}" if self.column else ""
+        return f"line {self.line}{column}: {self.sentence}"
 
 
 class Section(BaseModel):
@@ -42,3 +58,147 @@ class Section(BaseModel):
     def by_key(self) -> dict[str, object]:
         """Return the values by their keys, as far as the section has keys in a file."""
         return dict(self)
+
+
+# ---------------------------------------------------------------- sentences about problems
+
+
+def problem_of(details: Any, lines: dict[Place, int], schema: type[BaseModel]) -> Problem:
+    """Return one of pydantic's errors in our words, with its line."""
+    return Problem(_line(_place(details), lines), sentence_of(details, schema))
+
+
+def sentence_of(details: Any, schema: type[BaseModel]) -> str:
+    """Return one of pydantic's errors about ``schema`` in our words."""
+    place, section = _place(details), _section_of(details, schema)
+    key, name, value = place[-1], f"`{dotted(place)}`", details["input"]
+    limits = details.get("ctx", {})
+    match details["type"]:
+        case "missing":
+            means = section.model_fields[key].description
+            return f"`{dotted(place)}` is missing: {means}{_MISSING.get(place, '')}"
+        case "extra_forbidden" if place in _REPLACED:
+            return f"{name} is gone: {_REPLACED[place]}"
+        case "extra_forbidden":
+            where = f" in `{dotted(place[:-1])}`" if place[:-1] else ""
+            keys = list(section.model_fields)
+            hint = did_you_mean(key, keys) or f"; known are {', '.join(keys)}"
+            return f"unknown key {shown(key)}{where}{hint}"
+        case "invalid_key":
+            return f"a key in `{dotted(place[:-1])}` is {shown(value)}; keys are plain words"
+        case "literal_error":
+            return f"{name} is {shown(value)}; {_choices(value, _options(section, key))}"
+        case "union_tag_not_found":
+            return f"`{dotted((*place, 'kind'))}` is missing: digest or instruct"
+        case "union_tag_invalid":
+            kind, options = value["kind"], ["digest", "instruct"]
+            return f"`{dotted((*place, 'kind'))}` is {shown(kind)}; {_choices(kind, options)}"
+        case "value_error":
+            return f"{name} {limits['error']}"
+        case "greater_than_equal":
+            return f"{name} is {shown(value)}; it must be at least {limits['ge']:.12g}"
+        case "greater_than":
+            return f"{name} is {shown(value)}; it must be more than {limits['gt']:.12g}"
+        case "less_than_equal":
+            return f"{name} is {shown(value)}; it must be at most {limits['le']:.12g}"
+        case "string_too_short":
+            return f"{name} is empty"
+        case kind if kind in _WANTED:
+            return f"{name} is {shown(value)}; it must be {_WANTED[kind]}"
+        case _:
+            return f"{name} is {shown(value)}, which cannot be; docs/profiles.md says what can"
+
+
+_REPLACED: dict[Place, str] = {
+    ("prompt", "task"): "remove it; the control task is measured with `specx bench --task control`",
+}
+_MISSING: dict[Place, str] = {
+    ("draft",): "; write `draft: null`, or use --model, which needs no profile",
+}
+_KEYS = "keys of its own, indented below it"
+_WANTED = {
+    "model_type": _KEYS,
+    "model_attributes_type": _KEYS,
+    "dict_type": _KEYS,
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "float_type": "a number, such as 0.5",
+    "finite_number": "a finite number",
+    "string_type": "text; put it in quotes",
+    "string_unicode": "text without half characters",
+    "string_pattern_mismatch": "letters, digits, dots, dashes and underscores",
+}
+
+
+def _place(details: Any) -> Place:
+    """Return the keys that lead to an error, without the prompt's kind, which pydantic inserts."""
+    location = tuple(str(part) for part in details["loc"])
+    return (location[0], *location[2:]) if location[:1] == ("prompt",) else location
+
+
+def _section_of(details: Any, schema: type[BaseModel]) -> type[BaseModel]:
+    location = tuple(str(part) for part in details["loc"])
+    return dict(sections(schema)).get(location[:-1], schema)
+
+
+def sections(schema: type[BaseModel], place: Place = ()) -> Iterator[tuple[Place, type[BaseModel]]]:
+    """Yield every section of a schema, at the place pydantic gives it: ("prompt", "digest")."""
+    yield place, schema
+    for name, info in schema.model_fields.items():
+        for candidate in (info.annotation, *get_args(info.annotation)):
+            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                tag = (candidate.model_fields["kind"].default,) if info.discriminator else ()
+                yield from sections(candidate, (*place, name, *tag))
+
+
+def _options(section: type[BaseModel], key: str) -> list[str]:
+    """Return the words that a key accepts: those of its Literal, also inside a union."""
+    annotation = section.model_fields[key].annotation
+    words = [word for part in (annotation, *get_args(annotation)) for word in get_args(part)]
+    return list(dict.fromkeys(word for word in words if isinstance(word, str)))
+
+
+def _choices(value: object, options: list[str]) -> str:
+    one_of = "one of " if len(options) > 1 else ""
+    return f"it must be {one_of}{', '.join(options)}{did_you_mean(str(value), options)}"
+
+
+def _line(place: Place, lines: dict[Place, int]) -> int:
+    """Return the line of a key, or of the closest section around a missing key."""
+    while place not in lines:
+        place = place[:-1]
+    return lines[place]
+
+
+def report(problems: list[Problem], source: str) -> str:
+    """Return the message of the error: a heading, and a line for each problem."""
+    count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return "\n".join([f"the profile {source} has {count}:", *(f"  {each}" for each in problems)])
+
+
+# ---------------------------------------------------------------- parts of such sentences
+
+
+def did_you_mean(word: str, options: Iterable[str]) -> str:
+    """Return a hint at the option that ``word`` resembles, or an empty string."""
+    close = get_close_matches(word, list(options), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def shown(value: object) -> str:
+    """Return a value as a short, printable part of a sentence."""
+    if value is None:
+        return "empty"
+    if isinstance(value, dict | list):
+        return "a list" if isinstance(value, list) else "a section"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and abs(value) >= 10**18:
+        return "a huge number"
+    text = repr(value) if isinstance(value, str | int | float) else repr(str(value))
+    return text if len(text) <= 60 else f"{text[:56]} …"
+
+
+def dotted(place: Iterable[str]) -> str:
+    """Return a key with the sections around it, as in `tree.nodes`."""
+    return ".".join(key if key.isidentifier() else shown(key) for key in place)

@@ -4,7 +4,7 @@ Prompt: ``<p0> paragraph <p1> paragraph … <sum> <n8>``. Output: for each chose
 and its lead sentence, in document order (``docs/embedded-pair.md``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -12,27 +12,15 @@ from typing import Any
 import numpy as np
 
 from specx.documents.document import Document
-from specx.documents.prose import is_prose, prose_share
 from specx.documents.sentences import sentence_spans
-from specx.errors import DocumentError, ModelError
-from specx.prompts.detokenize import decode_whole
-from specx.prompts.passages import Stretch, fragments, passages, prose_passages
-from specx.prompts.prompt import (
-    Output,
-    Prompt,
-    Quote,
-    Unit,
-    encode_text,
-    make_units,
-    pack,
-    token_counter,
-    too_little_room,
-)
+from specx.errors import ModelError
+from specx.prompts.prompt import Output, Prompt, Quote, Unit, make_units, pack, too_little_room
+from specx.prompts.quotable import quotable
 from specx.prompts.quotation import QuoteJudge
+from specx.prompts.tokens import decode_whole, encode_text, first_words, token_counter
 
 _LONGEST_REST = 400  # characters of a sentence that the model broke off
 _FEWEST_ASKED = 4  # sentences; the embedded pair was never asked for fewer
-_FEWEST_PASSAGES = 3  # a digest chooses from so many, or it is of no use
 
 
 class Digest:
@@ -107,27 +95,6 @@ class Digest:
         asked = min(max(sentences, _FEWEST_ASKED), len(part), len(self._lengths))
         request = (self._request, self._lengths[asked - 1])
         return Prompt((*ids, *request), tuple(part), sentences=min(sentences, asked))
-
-
-def quotable(document: Document, sentences: int) -> list[Stretch]:
-    """Return what a digest of so many ``sentences`` may quote.
-
-    Raises DocumentError for a document with next to nothing in sentences, unless everything of it
-    is to be read.
-    """
-    paragraphs = document.paragraphs
-    if is_prose(paragraphs):
-        return passages(paragraphs, sentences) or fragments(paragraphs)
-    if document.everything:
-        return fragments(paragraphs)
-    found = prose_passages(paragraphs)
-    if len(found) >= min(_FEWEST_PASSAGES, sentences):
-        return found
-    share = prose_share(paragraphs)
-    raise DocumentError(
-        f"{document.name} is not prose: {share:.0%} of its text is in sentences (slides, a "
-        "table, a list of commands?), too little for a digest; --everything reads it as it is"
-    )
 
 
 def readable(units: list[Unit]) -> list[Unit]:
@@ -228,3 +195,48 @@ def _numbered(vocabulary: dict[str, int], pattern: str, first: int) -> list[int]
     while (token := vocabulary.get(pattern.format(first + len(ids)))) is not None:
         ids.append(token)
     return ids
+
+
+_FEWEST = 8  # paragraphs a prompt holds on average, or they are shortened: few leave no choice
+
+
+class Selection:
+    """Chooses a digest level by level: from the paragraphs that the digests of parts have quoted.
+
+    They keep their places, so the last digest cites the document. ``prompts``: those of its parts.
+    """
+
+    def __init__(self, kind: Digest, prompts: list[Prompt], room: int) -> None:
+        """``prompts``: those of the parts, each as if it were all. ``room``: the most tokens."""
+        self._kind, self._tokenizer, self._room = kind, kind.tokenizer, room
+        self.prompts = kind.candidates(prompts)
+        self.shortened = 0  # no output is left out
+
+    def reduce(self, prompts: Sequence[Prompt], outputs: Sequence[Output]) -> list[Prompt]:
+        """Return the prompts that choose from the paragraphs quoted; none if nothing is."""
+        pairs = zip(prompts, outputs, strict=True)
+        chosen = dict(each for pair in pairs for each in _quoted(*pair))
+        if not chosen:
+            return []
+        units = [replace(unit, tokens=self._count(unit.text)) for unit in chosen]
+        again = self._kind.of_units(units, self._room)
+        if len(again) > 1 and len(units) < _FEWEST * len(again):
+            again = self._kind.of_units([self._short(*each) for each in chosen.items()], self._room)
+        return again
+
+    def _short(self, unit: Unit, sentence: str) -> Unit:
+        """Return a long paragraph from the chosen sentence on, as far as there is room."""
+        text = unit.text[max(unit.text.find(sentence), 0) :]
+        text = first_words(text, self._room // (2 * _FEWEST), self._tokenizer)
+        return replace(unit, text=text, tokens=self._count(text))
+
+    def _count(self, text: str) -> int:
+        return token_counter(self._tokenizer)([text])[0]
+
+
+def _quoted(prompt: Prompt, output: Output) -> Iterator[tuple[Unit, str]]:
+    """Yield the paragraph of each sentence of a digest, and the sentence."""
+    for quote in output.quotes:
+        units = [unit for unit in prompt.units if unit.paragraph == quote.paragraph]
+        holding = [unit for unit in units if quote.sentence in unit.text]
+        yield (holding or units)[0], quote.sentence

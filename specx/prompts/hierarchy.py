@@ -5,13 +5,15 @@ from dataclasses import replace
 from itertools import pairwise
 
 from specx.documents.document import Document
+from specx.errors import UsageError
 from specx.profile import TOKENS_PER_WORD, InstructPrompt
 from specx.prompts.instruct import JOINT, Instruct
-from specx.prompts.levels import fan_in_of, plan_levels
-from specx.prompts.prompt import Output, Prompt, encode_text, first_words
+from specx.prompts.prompt import Output, Prompt
+from specx.prompts.tokens import encode_text, first_words
 
 _PART = "The text is one part of a longer document."
 _SUMMARIES = "The text consists of summaries of the parts of a document, in order."
+SHORTEST = 64  # tokens of a part's summary: two or three sentences
 _HEADROOM = 1.4  # models write somewhat more than they are asked for
 _SAMPLE = 20_000  # characters of the document whose words are counted
 
@@ -34,8 +36,8 @@ class Hierarchy:
         longest = [self._asking(_PART, limit), self._asking(_SUMMARIES, limit), kind]
         text = room - max(len(each.encode("")) for each in longest)
         parts = longest[0].prompts(document, room)
-        self._budget = plan_levels(len(parts), text, limit, JOINT)[0].budget
-        self._fan_in = fan_in_of(text, self._budget, JOINT)
+        self._budget = part_budget(len(parts), text, limit)
+        self._fan_in = fan_in_of(text, self._budget)
         first = self._asking(_PART, self._budget)
         self.prompts = [self._limited(prompt) for prompt in first.prompts(document, room)]
         self.shortened = 0
@@ -99,3 +101,41 @@ def _tokens_per_word(kind: Instruct, asked: InstructPrompt, document: Document) 
     text = document.text[:_SAMPLE]
     tokens = len(encode_text(kind.tokenizer, [text])[0])
     return min(TOKENS_PER_WORD, _HEADROOM * tokens / max(1, len(text.split())))
+
+
+def part_budget(parts: int, room: int, limit: int) -> int:
+    """Return the most tokens of the summary of each of ``parts`` parts.
+
+    ``room``: the tokens of summaries that one prompt can hold. ``limit``: the most tokens of the
+    last summary. Summaries are joined as often as they must be, because each time loses something,
+    and with these levels they are as long as they can be, up to ``limit``: the prompts of the next
+    level are then as full as possible.
+
+    Raises UsageError when a prompt cannot hold two summaries of the shortest length.
+    """
+    if parts == 1:
+        return limit
+    shortest = min(limit, SHORTEST)
+    most = fan_in_of(room, shortest)
+    if most < 2:
+        raise UsageError(
+            f"the document takes {parts} parts, and the model's window has room for {max(room, 0)} "
+            f"tokens of their summaries, too few for two of {shortest}; raise target.window, ask "
+            "for a shorter summary, or print the summaries of the parts with --parts"
+        )
+    levels = _levels_of(parts, most)
+    joined = next(fan for fan in range(2, most + 1) if _levels_of(parts, fan) <= levels)
+    return min(limit, room // joined - JOINT)
+
+
+def fan_in_of(room: int, budget: int) -> int:
+    """Return how many summaries of ``budget`` tokens one prompt of ``room`` tokens joins."""
+    return room // (budget + JOINT)
+
+
+def _levels_of(parts: int, fan_in: int) -> int:
+    """Return how often summaries are joined, ``fan_in`` at a time, until one is left."""
+    levels = 0
+    while parts > 1:
+        parts, levels = -(-parts // fan_in), levels + 1
+    return levels

@@ -1,33 +1,21 @@
 """The prompt kind ``instruct``: an instruction and the document, for instruction-tuned models."""
 
-import re
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
 
 from specx.documents.document import Document
-from specx.errors import ModelError, harmless
+from specx.errors import ModelError
 from specx.profile import InstructPrompt
-from specx.prompts.letters import Letters, enclosed
-from specx.prompts.own_words import OwnWordsJudge, OwnWordsReader
-from specx.prompts.prompt import (
-    Origin,
-    Output,
-    Prompt,
-    Unit,
-    encode_spans,
-    make_units,
-    pack,
-    token_counter,
-    too_little_room,
-)
+from specx.prompts.own_words import OwnWordsJudge
+from specx.prompts.prompt import Origin, Output, Prompt, Unit, make_units, pack, too_little_room
 from specx.prompts.reasoning import CHANNEL, Answer, begun_by, marks_of
 from specx.prompts.sources import DocumentTokens
+from specx.prompts.tokens import LiteralEncoder, enclosed, encode_spans, token_counter
 
 Spans = list[tuple[int, tuple[int, int]]]  # token ids, each with the characters it stands for
 
-_UNFINISHED = re.compile(r"\x1b[\]PX^_][^\n]*\Z")  # a terminal's sequence, such as its title
 _LEFT_OUT = ("contents", "index")  # parts without sentences
 JOINT = 2  # tokens between paragraphs, at most
 _PLACE = "\ue000"  # stands for the content in a rendered template; no text has it
@@ -66,7 +54,7 @@ class Instruct:
                 "the model's chat template leaves out the user's message; choose another model"
             )
         self._before, self._after = before, after
-        self._letters = Letters(tokenizer, before + after)
+        self._literal = LiteralEncoder(tokenizer, before + after)
         # Some templates begin the model's reasoning themselves: the output has only its end.
         self._begun = begun_by(self._render("")) if self._chats else None
         self._marks = marks_of(tokenizer)
@@ -110,17 +98,15 @@ class Instruct:
             space -= longest - room  # tokens can differ where paragraphs meet
         raise too_little_room(space)
 
-    def reader(self, prompt: Prompt) -> OwnWordsReader:
-        return OwnWordsReader(self.stop(prompt))
+    def reader(self, prompt: Prompt) -> OwnWordsJudge:
+        return self.stop(prompt)
 
     def answer(self) -> Answer:
         """Return what tells the answer in an output from the model's reasoning."""
         return Answer(self.tokenizer, self._marks, self._begun)
 
     def stop(self, prompt: Prompt) -> OwnWordsJudge:
-        answer = self.answer()
-        reader = InstructReader(answer)
-        return OwnWordsJudge(reader, prompt.words, ends_loops=self._ends_loops, answer=answer)
+        return OwnWordsJudge(self.answer(), prompt.words, ends_loops=self._ends_loops)
 
     def prompt(self, pieces: Sequence[tuple[str, Unit | Output]], units: Sequence[Unit]) -> Prompt:
         """Return the prompt that makes the request about the texts of ``pieces``.
@@ -174,10 +160,10 @@ class Instruct:
         """
         whole = self._encode(self._render(content) if self._chats else content)
         before, after = self._frame()
-        same = self._letters.commands(whole) == self._letters.commands([*before, *after])
-        if same and not self._letters.holds_mark(content):
+        same = self._literal.commands(whole) == self._literal.commands([*before, *after])
+        if same and not self._literal.holds_mark(content):
             return whole
-        return [*before, *self._letters.encode(content), *after]
+        return [*before, *self._literal.encode(content), *after]
 
     def _spans_of_whole(self, content: str) -> Spans | None:
         """Return the tokens of a prompt that is encoded at once; places count from the content."""
@@ -191,7 +177,7 @@ class Instruct:
 
     def _spans_in_frame(self, content: str) -> Spans | None:
         """Return the tokens of a prompt that is encoded as letters, as ``_spans_of_whole``."""
-        pieces = self._letters.pieces(content)
+        pieces = self._literal.pieces(content)
         how = {"add_special_tokens": False, "split_special_tokens": True}
         found = encode_spans(self.tokenizer, pieces, **how)
         if found is None:
@@ -253,29 +239,3 @@ class Instruct:
             **wish,
         )
         return rendered
-
-
-class InstructReader:
-    """Hand the output on as it comes, without the reasoning of a model that thinks first.
-
-    The pieces handed out add up to the text.
-    """
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer, self._shown = answer, ""
-
-    def feed(self, ids: Sequence[int]) -> str:
-        for token in ids:
-            self._answer.add(token)
-        return self._show(harmless(_UNFINISHED.sub("", self._answer.text)))
-
-    def finish(self) -> tuple[str, Output]:
-        shown = self._show(harmless(self._answer.end()))
-        return shown, Output(self._shown, reasoning_tokens=self._answer.reasoning_tokens)
-
-    def _show(self, text: str) -> str:
-        """Return the new part of ``text``; white space waits for the word behind it."""
-        text = text.strip()
-        new = text[len(self._shown) :]
-        self._shown = text
-        return new

@@ -9,7 +9,7 @@ from specx.documents.document import Paragraph
 Counted = Literal["page", "line", "paragraph"]
 
 LONGEST_HEADING = 40  # characters that a citation shows of one
-FAR = 200  # characters into a line, from where on its number alone is no place
+FAR = 200  # characters into a line; farther on, its number alone tells too little
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,42 +6,132 @@ The judge sees token ids alone, in order, and decodes them as they come. So it m
 
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from specx.documents.sentences import sentence_spans
-from specx.documents.words import count_words
-from specx.prompts.loops import LoopDetector, SentenceMemory
-from specx.prompts.prompt import Output, OutputReader
+import numpy as np
+
+from specx.documents.sentences import CHARACTER, count_words, sentence_spans
+from specx.errors import harmless
+from specx.prompts.prompt import Output
 from specx.prompts.reasoning import Answer
 from specx.records import FinishReason
 
+# ---------------------------------------------------------------- loops
+
+LONGEST_PERIOD = 256  # tokens: a long paragraph
+FEWEST_COPIES = 3  # of a period, one behind the other
+FEWEST_TOKENS = 64  # that all copies have together: rules, leaders and rows of a table have less
+RETURNS = 3  # a sentence that stands in a text so often is a loop
+# Of such a sentence; shorter ones are labels and entries of lists. The characters count where each
+# of them is a word.
+FEWEST_WORDS, FEWEST_CHARACTERS = 6, 12
+# Words, or characters of words without spaces, that a text in own words has in a row only once.
+PASSAGE_WORDS, PASSAGE_CHARACTERS = 7, 14
+
+_PERIODS = np.arange(1, LONGEST_PERIOD + 1)
+_WORD = re.compile(rf"{CHARACTER.pattern}|(?:(?!{CHARACTER.pattern})\w)+")
+_NUMBER = re.compile(r"\W*(?:\d+(?:\.\d+)*[.):]+\s+)?")  # of an item or a section, and its bullet
+
+
+def copies(period: int) -> int:
+    """Return how many copies of so many tokens, one behind the other, are a loop."""
+    return max(FEWEST_COPIES, -(-FEWEST_TOKENS // period))
+
+
+# A token that equals the one a period before it adds to the run; the first copy is no run.
+_LONGEST_RUNS = np.array([period * (copies(period) - 1) for period in _PERIODS.tolist()])
+
+
+class LoopDetector:
+    """Finds the first place at which a text ends in enough copies of one period.
+
+    It sees token ids alone, in order. A token costs the same however long the text is.
+    """
+
+    def __init__(self) -> None:
+        self._tokens = np.full(8 * LONGEST_PERIOD, -1)  # the latest first, from ``_first`` on
+        self._first = len(self._tokens) - LONGEST_PERIOD
+        # For each period how many of the last tokens equal the one that far before them.
+        self._runs = np.zeros_like(_PERIODS)
+
+    def add(self, token: int) -> int | None:
+        """Take the next token.
+
+        Return None, or how many tokens at the end of the text only repeat what is before them.
+        """
+        before = self._tokens[self._first : self._first + LONGEST_PERIOD]
+        self._runs += 1
+        self._runs *= before == token
+        if self._first == 0:
+            self._first = len(self._tokens) - LONGEST_PERIOD
+            self._tokens[self._first :] = before
+        self._first -= 1
+        self._tokens[self._first] = token
+        looping = self._runs >= _LONGEST_RUNS
+        return int(self._runs[looping.argmax()]) if looping.any() else None
+
+
+class SentenceMemory:
+    """Remembers the sentences of a text, and notices one that comes back too often.
+
+    A loop of a model rarely has an exact period: it counts (``2. …``, ``3. …``), or begins its
+    sentences in other words. So a sentence may return once, numbers in front of it aside, and
+    seven words of a sentence in a row not at all.
+    """
+
+    def __init__(self) -> None:
+        self._places: defaultdict[str, list[int]] = defaultdict(list)
+        self._passages: set[tuple[str, ...]] = set()
+
+    def add(self, sentence: str, start: int) -> int | None:
+        """Take the next sentence, which begins at the character ``start`` of the text.
+
+        Return None, or where sentences begin that have been there: this one, or itself before.
+        """
+        words = " ".join(_NUMBER.sub("", sentence, count=1).split())
+        if len(words) < FEWEST_CHARACTERS or count_words(words) < FEWEST_WORDS:
+            return None
+        places, passages = self._places[words], set(_passages(words))
+        places.append(start)
+        returns = not self._passages.isdisjoint(passages)
+        self._passages |= passages
+        return places[1] if len(places) == RETURNS else start if returns else None
+
+
+def _passages(sentence: str) -> Iterator[tuple[str, ...]]:
+    """Yield all runs of words of a sentence that are long enough to be known again."""
+    words = _WORD.findall(sentence.casefold())
+    for end, word in enumerate(words, start=1):
+        count = PASSAGE_CHARACTERS if CHARACTER.match(word) else PASSAGE_WORDS
+        if end >= count:
+            yield tuple(words[end - count : end])
+
+
+# ---------------------------------------------------------------- the judge
+
+_UNFINISHED = re.compile(r"\x1b[\]PX^_][^\n]*\Z")  # a terminal's sequence, such as its title
 _NEXT_WORD = re.compile(r"\s+\S+\s")
 _LINES = re.compile(r"\s*\n\s*")
 _WRAPPED = 50  # characters of a line that goes on in the next one, at least
 
 
 class OwnWordsJudge:
-    """Follows the output of one prompt, token by token; it is a ``Stop``.
+    """Reads the output of one prompt, token by token; it is a ``Stop`` and an ``OutputReader``.
 
-    ``reader``: makes text of it. ``answer``: tells reasoning from it, which is judged by nobody;
-    None: there is none. ``words``: so many are asked for, and the text ends with the
-    sentence that reaches them; None: any number. ``ends_loops``: a text that repeats itself ends.
-    ``text``: all that was written; ``kept``: without what is behind the end. ``looped``: it repeats
-    itself. ``ended``: the reason to end the text, if there is one.
+    ``answer``: tells it from the model's reasoning, which is judged by nobody. ``words``: so many
+    are asked for, and the text ends with the sentence that reaches them; None: any number.
+    ``ends_loops``: a text that repeats itself ends. ``text``: all that was written; ``kept``:
+    without what is behind the end. ``looped``: it repeats itself. ``ended``: the reason to end the
+    text, if there is one.
 
     A sentence counts once the word behind it is there: an abbreviation may end in a period, too.
     """
 
     def __init__(
-        self,
-        reader: OutputReader,
-        words: int | None = None,
-        *,
-        ends_loops: bool = True,
-        answer: Answer | None = None,
+        self, answer: Answer, words: int | None = None, *, ends_loops: bool = True
     ) -> None:
-        self._answer = answer
-        self._reader, self._wanted, self._ends_loops = reader, words, ends_loops
+        self._answer, self._wanted, self._ends_loops = answer, words, ends_loops
         self._detector, self._memory = LoopDetector(), SentenceMemory()
         self._lengths: list[int] = []  # of the text behind each token of the answer
         self._tokens: list[int] = []  # of the output, with each of these
@@ -49,27 +139,49 @@ class OwnWordsJudge:
         self._start = 0  # of the open sentence
         self._words = 0
         self._kept: int | None = None  # characters; None: all
+        self._shown = ""  # the answer so far, without white space at its ends
         self.text = ""
         self.looped = False
         self.ended: FinishReason | None = None
 
     def __call__(self, token: int) -> FinishReason | None:
         """Take the next token. Return the reason to end the text behind it, if there is one."""
-        before = self.reasoning_tokens
-        self._read(self._reader.feed([token]))
-        if self.reasoning_tokens > before:
+        before = self._answer.reasoning_tokens
+        self._answer.add(token)
+        self._read(self._new(_UNFINISHED.sub("", self._answer.text)))
+        if self._answer.reasoning_tokens > before:
             return self.ended
         self._lengths.append(len(self.text))
-        self._tokens.append(len(self._lengths) + self.reasoning_tokens)
+        self._tokens.append(len(self._lengths) + self._answer.reasoning_tokens)
         repeated = None if self.looped else self._detector.add(token)
         if repeated is not None and self.ended is None:
             self._end_loop(self._before_loop(self._lengths[-1 - repeated]))
         return self.ended
 
-    def finish(self) -> None:
-        """End the text where no more tokens come. A last sentence that repeats another goes."""
-        text, _ = self._reader.finish()
-        self.text += text
+    def feed(self, ids: Sequence[int]) -> str:
+        before = len(self.text)
+        for token in ids:
+            if self.ended:  # nothing behind is read
+                break
+            self(token)
+        return self.text[before:]
+
+    def finish(self) -> tuple[str, Output]:
+        before = len(self.text)
+        if not self.ended:
+            self.text += self._new(self._answer.end())
+            self._drop_last_repeat()
+        output = Output(
+            self.text[: self._kept].rstrip(),
+            looped=self.looped,
+            reasoning_tokens=self._answer.reasoning_tokens,
+            kept_tokens=self._kept_tokens(),
+            lengths=self._lengths_of_tokens(),
+        )
+        return self.text[before:], output
+
+    def _drop_last_repeat(self) -> None:
+        """Drop a last sentence that repeats another, where no more tokens come."""
         if self.looped or not self._ends_loops:
             return
         for begin, end in sentence_spans(self.text[self._start :]):
@@ -79,28 +191,25 @@ class OwnWordsJudge:
                 self._kept = again
                 return
 
-    @property
-    def reasoning_tokens(self) -> int:
-        return self._answer.reasoning_tokens if self._answer else 0
-
-    @property
-    def kept(self) -> str:
-        return self.text[: self._kept].rstrip()
-
-    @property
-    def kept_tokens(self) -> int:
-        """The tokens of the output whose text is kept whole."""
+    def _kept_tokens(self) -> int:
+        """Return how many tokens of the output have a text that is kept whole."""
         place = len(self.text) if self._kept is None else self._kept
         count = bisect_right(self._lengths, place)
         return self._tokens[count - 1] if count else 0
 
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """The length of the text behind each token of the output; 0 behind reasoning."""
+    def _lengths_of_tokens(self) -> tuple[int, ...]:
+        """Return the length of the text behind each token of the output; 0 behind reasoning."""
         found = [0] * (self._tokens[-1] if self._tokens else 0)
         for token, length in zip(self._tokens, self._lengths, strict=True):
             found[token - 1] = length
         return tuple(found)
+
+    def _new(self, answer: str) -> str:
+        """Return what an answer adds to the text; white space waits for the word behind it."""
+        answer = harmless(answer).strip()
+        new = answer[len(self._shown) :]
+        self._shown = answer
+        return new
 
     def _read(self, new: str) -> None:
         """Take more text, and judge the sentences that have ended by now."""
@@ -156,34 +265,6 @@ class OwnWordsJudge:
         self.looped = True
         if self._ends_loops:
             self.ended, self._kept = "looping", place
-
-
-class OwnWordsReader:
-    """Hands on a text as it is written, and in the end what the ``judge`` keeps of it."""
-
-    def __init__(self, judge: OwnWordsJudge) -> None:
-        self._judge = judge
-
-    def feed(self, ids: Sequence[int]) -> str:
-        before = len(self._judge.text)
-        for token in ids:
-            if self._judge.ended:  # nothing behind is read
-                break
-            self._judge(token)
-        return self._judge.text[before:]
-
-    def finish(self) -> tuple[str, Output]:
-        before = len(self._judge.text)
-        if not self._judge.ended:
-            self._judge.finish()
-        output = Output(
-            self._judge.kept,
-            looped=self._judge.looped,
-            reasoning_tokens=self._judge.reasoning_tokens,
-            kept_tokens=self._judge.kept_tokens,
-            lengths=self._judge.lengths,
-        )
-        return self._judge.text[before:], output
 
 
 def _lines(text: str, start: int) -> list[tuple[int, int]]:

@@ -1,9 +1,8 @@
 """Prompts that fit the window, and the summaries that are read from outputs."""
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from specx.documents.document import Document
 from specx.errors import DocumentError, UsageError
@@ -221,54 +220,3 @@ def _halves(text: str) -> list[str]:
     cut = text.find(" ", middle)
     cut = middle if cut < 0 else cut
     return [half for half in (text[:cut].strip(), text[cut:].strip()) if half]
-
-
-def first_words(text: str, tokens: int, tokenizer: Any) -> str:
-    """Return the beginning of ``text`` that has at most ``tokens`` tokens, in whole words."""
-
-    def count(end: int) -> int:
-        return len(encode_text(tokenizer, [text[:end]])[0])
-
-    if count(len(text)) <= tokens:
-        return text
-    start = text[: max(0, bisect_right(range(len(text)), tokens, key=count) - 1)]
-    return start.rpartition(" ")[0] or start
-
-
-def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
-    """Return a function that counts the tokens of each of some texts."""
-
-    def count(texts: list[str]) -> list[int]:
-        if not texts:
-            return []
-        return [len(ids) for ids in encode_text(tokenizer, texts)]
-
-    return count
-
-
-def encode_spans(
-    tokenizer: Any, texts: list[str], **how: bool
-) -> list[tuple[list[int], list[tuple[int, int]]]] | None:
-    """Return the token ids of each text, and the characters that each token stands for.
-
-    ``how``: as for the tokenizer. Returns None for a tokenizer that does not know.
-    """
-    try:
-        found = tokenizer(texts, return_offsets_mapping=True, verbose=False, **how)
-    except NotImplementedError:  # transformers' own tokenizers in Python
-        return None
-    return list(zip(found["input_ids"], found["offset_mapping"], strict=True))
-
-
-def encode_text(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    """Return the token ids of some texts of a document.
-
-    ``</s>`` or ``<p3>`` in a text are letters, not commands.
-    """
-    rows: list[list[int]] = tokenizer(
-        texts,
-        add_special_tokens=False,
-        split_special_tokens=True,
-        verbose=False,  # texts longer than the window are cut into parts later
-    )["input_ids"]
-    return rows

@@ -5,7 +5,6 @@ ends at the same token.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -43,15 +42,6 @@ class Distance:
         self.edits = int(self._row.min())
 
 
-@dataclass
-class _Sentence:
-    """The open one. ``place``: its paragraph's in the prompt. ``distance``: None if it is lost."""
-
-    place: int
-    distance: Distance | None
-    tokens: int = 0
-
-
 class QuoteJudge:
     """Follows the output of one prompt, token by token; it is a ``Stop``.
 
@@ -70,7 +60,11 @@ class QuoteJudge:
     ) -> None:
         self._place_of = {token: place for place, token in enumerate(markers)}
         self._paragraphs = paragraphs
-        self._open: _Sentence | None = None
+        # Of the open sentence: its paragraph's place in the prompt (None: no sentence is open), its
+        # distance from that paragraph (None: it is lost), and its length.
+        self._place: int | None = None
+        self._distance: Distance | None = None
+        self._tokens = 0
         self._kept = -1  # the place of the sentence kept last
         self._in_a_row = 0
         self._wanted = most  # so many more; None: any number
@@ -84,38 +78,41 @@ class QuoteJudge:
             if self._wanted == 0:
                 self.ended = "end"
             else:
-                self._open = self._begin(place)
+                self._begin(place)
         else:
-            self._open = self._open or self._begin(-1)  # text before any marker
-            self._add(token, self._open)
+            if self._place is None:
+                self._begin(-1)  # text before any marker
+            self._add(token)
         return self.ended
 
     def close(self) -> int | None:
         """End the open sentence; return the place of its paragraph, None if it is lost."""
-        sentence, self._open = self._open, None
-        if sentence is None or sentence.distance is None:
+        place, distance = self._place, self._distance
+        self._place = self._distance = None
+        if place is None or distance is None:
             return None
-        if not sentence.tokens or sentence.distance.edits > EDITS_SHARE * sentence.tokens:
+        if not self._tokens or distance.edits > EDITS_SHARE * self._tokens:
             self._count_lost()
             return None
-        self._kept, self._in_a_row = sentence.place, 0
+        self._kept, self._in_a_row = place, 0
         self._wanted = None if self._wanted is None else self._wanted - 1
-        return sentence.place
+        return place
 
-    def _begin(self, place: int) -> _Sentence:
+    def _begin(self, place: int) -> None:
+        self._place, self._distance, self._tokens = place, None, 0
         if self._kept < place < len(self._paragraphs):
-            return _Sentence(place, Distance(self._paragraphs[place]))
-        self._count_lost()
-        return _Sentence(place, None)
+            self._distance = Distance(self._paragraphs[place])
+        else:
+            self._count_lost()
 
-    def _add(self, token: int, sentence: _Sentence) -> None:
-        sentence.tokens += 1
-        if sentence.distance is not None:
-            sentence.distance.add(token)
-            if sentence.distance.edits > MOST_EDITS:
-                sentence.distance = None
+    def _add(self, token: int) -> None:
+        self._tokens += 1
+        if self._distance is not None:
+            self._distance.add(token)
+            if self._distance.edits > MOST_EDITS:
+                self._distance = None
                 self._count_lost()
-        if sentence.distance is None and sentence.tokens > LONGEST:
+        if self._distance is None and self._tokens > LONGEST:
             self.ended = "strayed"
 
     def _count_lost(self) -> None:

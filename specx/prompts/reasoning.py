@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specx.prompts.detokenize import Detokenizer
+from specx.prompts.tokens import Detokenizer
 from specx.records import FinishReason, Stop
 
 

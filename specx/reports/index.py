@@ -12,10 +12,9 @@ from typing import Any
 
 from specx.errors import harmless, printable
 from specx.reports.figures import day, size
-from specx.reports.links import link
 from specx.reports.progress import counted, duration
 from specx.reports.report import SCHEMA
-from specx.reports.templates import templates
+from specx.reports.templates import link, templates
 from specx.reports.text_view import view_path
 
 INDEX = "index.html"
@@ -63,14 +62,6 @@ class IndexFailure:
     known: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class IndexFolder:
-    """The documents of one folder. ``name``: empty for the outermost."""
-
-    name: str
-    entries: list[IndexEntry]
-
-
 def index_page(folder: Path, unchanged: Collection[PurePath] = ()) -> str:
     """Return the page over all reports and failures below ``folder``, in which it will lie.
 
@@ -106,10 +97,11 @@ def _key(part: str) -> tuple[int, int, str]:
     return (0, int(part), "") if part.isdecimal() else (1, 0, part)
 
 
-def _by_folder(entries: Iterable[IndexEntry]) -> Iterator[IndexFolder]:
+def _by_folder(entries: Iterable[IndexEntry]) -> Iterator[tuple[str, list[IndexEntry]]]:
+    """Yield the name of each folder, empty for the outermost, and its documents."""
     for parent, group in groupby(entries, key=lambda entry: entry.place.parent):
         name = "" if parent == PurePath() else printable(str(parent))
-        yield IndexFolder(name=name, entries=list(group))
+        yield name, list(group)
 
 
 def _found(folder: Path, unchanged: Collection[PurePath]) -> Iterator[IndexEntry | IndexFailure]:

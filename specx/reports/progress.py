@@ -82,17 +82,13 @@ class Progress:
         place = f" ({self._place()})" if self._place() else ""
         return f"{printable(self.name)}{place}: {self.phase}"
 
-    def figures(self) -> str:
-        """Return counts, speed and time of the phase."""
-        return ", ".join(self._figures().values())
-
     def line(self, width: int) -> StatusLine:
         """Return what fits into ``width`` cells.
 
         The rate and the acceptance length come first. Then what a reader misses most is added: the
         phase, the place, the figures, the bar, and at last the name, as much of it as fits.
         """
-        parts = {"phase": self.phase, "place": self._place(), **self._figures()}
+        parts = {"phase": self.phase, "place": self._place(), **self.figures()}
         kept = {key: parts[key] for key in _ALWAYS if key in parts}
         for key in _BY_NEED:
             more = {**kept, key: parts.get(key, "")}
@@ -124,7 +120,8 @@ class Progress:
             places.append(f"part {self.part} of {self.parts}")
         return ", ".join(places)
 
-    def _figures(self) -> dict[str, str]:
+    def figures(self) -> dict[str, str]:
+        """Return counts, speed and time of the phase, by name."""
         elapsed = {"elapsed": duration(self.clock() - self.started)}
         event = self.prefill  # read once: another thread than the decoding one draws
         if event is not None:
@@ -213,3 +210,93 @@ def duration(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Format a count: 1 token, 1,234 tokens."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+@dataclass
+class JobProgress:
+    """The documents that ended so far, of ``total`` (None: unknown).
+
+    ``skipped``: those that an earlier run has done. The rate is that from the end of the first
+    document on, which had to wait until the models were loaded.
+    """
+
+    total: int | None
+    clock: Callable[[], float] = time.monotonic
+    done: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __post_init__(self) -> None:
+        self._first = self._last = self._started = self.clock()
+
+    def ended(self, *, failed: bool) -> None:
+        """Count one more document."""
+        self._last = self.clock()
+        if not self.done + self.failed:
+            self._first = self._last
+        self.failed += failed
+        self.done += not failed
+
+    @property
+    def ended_so_far(self) -> int:
+        """Return how many documents were done, failed or were skipped."""
+        return self.done + self.failed + self.skipped
+
+    def closing_line(self) -> str:
+        """Return one line that sums up the job."""
+        number, seconds = self.ended_so_far, duration(self.clock() - self._started)
+        others = {"failed": self.failed, "done before": self.skipped}
+        told = ", ".join(f"{count:,} {what}" for what, count in others.items() if count)
+        if not told:
+            return f"{counted(number, 'document')} summarized in {seconds}"
+        return f"{self.done:,} of {counted(number, 'document')} summarized in {seconds} ({told})"
+
+    def line(self, width: int) -> StatusLine:
+        """Return what fits into ``width`` cells.
+
+        The count comes first. Then failures, the time left, the rate and the bar are added.
+        """
+        count = self._count() if cell_len(self._count()) <= width else ""
+        figures = {"failed": self._failed(), "rate": self._rate(), "left": self._left()}
+        kept: dict[str, str] = {}
+        for key in ("failed", "left", "rate"):
+            more = {name: figures[name] for name in figures if name in kept or name == key}
+            more = {name: text for name, text in more.items() if text}
+            if cell_len(_comma_joined(count, more)) <= width:
+                kept = more
+        room = width - cell_len(_comma_joined(count, kept)) - (0 if kept else 2)
+        if not self.total or not count or room < SHORTEST_BAR:
+            return StatusLine(_comma_joined(count, kept))
+        share = min(1.0, self.ended_so_far / self.total)
+        return StatusLine(count, min(LONGEST_BAR, room), ", ".join(kept.values()), share)
+
+    def _count(self) -> str:
+        done = self.done + self.skipped
+        return f"{done:,} of {counted(self.total, 'document')}" if self.total else f"{done:,} done"
+
+    def _failed(self) -> str:
+        return f"{self.failed:,} failed" if self.failed else ""
+
+    def _per_second(self) -> float:
+        ended = self.done + self.failed
+        if ended > 1:
+            ended, began = ended - 1, self._first
+        else:
+            began = self._started
+        return ended / (self._last - began) if self._last > began else 0.0
+
+    def _rate(self) -> str:
+        rate = self._per_second() * 60
+        return f"{rate:,.1f} documents/min" if rate else ""
+
+    def _left(self) -> str:
+        rate = self._per_second()
+        if not rate or not self.total:
+            return ""
+        left = self.total - self.ended_so_far
+        seconds = left / rate - (self.clock() - self._last)
+        return f"about {duration(max(0.0, seconds))} left"
+
+
+def _comma_joined(count: str, figures: dict[str, str]) -> str:
+    return ", ".join(text for text in (count, *figures.values()) if text)

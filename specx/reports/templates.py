@@ -3,10 +3,12 @@
 from functools import cache
 from typing import TYPE_CHECKING
 
-from specx.reports.palette import DARK, LIGHT
-
 if TYPE_CHECKING:
     from jinja2 import Environment
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from urllib.parse import quote
 
 
 @cache
@@ -23,3 +25,61 @@ def templates(*packages: str) -> "Environment":
     )
     environment.globals |= {"light": LIGHT, "dark": DARK}
     return environment
+
+
+@dataclass(frozen=True)
+class Palette:
+    """``paper``: behind everything. ``muted``: text that is beside the point. ``surface``: behind
+    boxes. ``mark``: behind what is quoted. ``series``: of lines and bars."""
+
+    paper: str
+    ink: str
+    muted: str
+    grid: str
+    surface: str
+    link: str
+    mark: str
+    series: tuple[str, ...]
+
+    def variables(self) -> dict[str, str]:
+        """Every colour by the name that it has in CSS."""
+        named = {f"--{part.name}": getattr(self, part.name) for part in fields(self)[:-1]}
+        return named | {f"--series-{i}": colour for i, colour in enumerate(self.series)}
+
+
+LIGHT = Palette(
+    paper="#ffffff",
+    ink="#1b1f24",
+    muted="#59636e",
+    grid="#dfe3e8",
+    surface="#f5f7f9",
+    link="#0a58b5",
+    mark="#fbe8b0",
+    series=(
+        *("#0f61bf", "#ae4300", "#038f5d", "#ad54a3"),
+        *("#129bdf", "#bb8900", "#63214c", "#697076"),
+    ),
+)
+DARK = Palette(
+    paper="#14171a",
+    ink="#e6e9ec",
+    muted="#9ba5af",
+    grid="#31373d",
+    surface="#1d2125",
+    link="#7db4f5",
+    mark="#4f4216",
+    series=(
+        *("#6ea3ec", "#ec782b", "#31c48a", "#fb8ec5"),
+        *("#92e1ff", "#ffd258", "#6f6cdb", "#7c8383"),
+    ),
+)
+
+
+def link(target: Path, page: Path) -> str:
+    """Return the relative address of ``target`` for the HTML file ``page``.
+
+    Names may be anything, also no UTF-8. Both are taken as they are written, because a browser
+    follows ``..`` in that way, too, whatever is a symbolic link.
+    """
+    relative = os.path.relpath(target, page.parent)
+    return quote(os.fsencode(relative))

@@ -9,11 +9,10 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from specx.errors import harmless, printable
-from specx.reports.links import link
+from specx.reports.marked_sentences import shown_passages
 from specx.reports.progress import counted
 from specx.reports.report import PartSummary, ReadParagraph, Report
-from specx.reports.said import shown_passages
-from specx.reports.templates import templates
+from specx.reports.templates import link, templates
 
 ENDING = ".fulltext.html"
 AT_ONCE = 100  # paragraphs that a browser lays out together, when they come near

@@ -11,11 +11,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Turn(Generic[T]):
-    """A call whose result is asked for when its turn comes."""
+class Deferred(Generic[T]):
+    """A call whose result is asked for later.
 
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._call = call
+    ``announce``: called where the result is asked for, whoever has begun the call.
+    """
+
+    def __init__(self, call: Callable[[], T], announce: Callable[[], None] = lambda: None) -> None:
+        self._call, self._announce = call, announce
         self._future: Future[T] = Future()
 
     @property
@@ -36,6 +39,7 @@ class Turn(Generic[T]):
 
     def result(self) -> T:
         """Return the result, or raise the error. A call that nobody has begun runs here."""
+        self._announce()
         return self._call() if self.drop() else self._future.result()
 
     def drop(self) -> bool:
@@ -43,47 +47,39 @@ class Turn(Generic[T]):
         return self._future.cancel()
 
 
-class Ahead(Generic[T]):
-    """The turns of calls, in order; the next ones are begun in threads.
+class Prefetcher(Generic[T]):
+    """Hands out calls in order; the next ones are begun in threads.
 
     ``threads``: how many run at a time, which is how many are begun ahead; 0: none. The threads do
     not keep the process from ending.
     """
 
-    def __init__(self, calls: Iterator[Callable[[], T]], threads: int) -> None:
+    def __init__(self, calls: Iterator[Deferred[T]], threads: int) -> None:
         self._calls, self._threads = calls, threads
-        self._window: deque[Turn[T]] = deque()
-        self._todo: queue.SimpleQueue[Turn[T] | None] = queue.SimpleQueue()
+        self._window: deque[Deferred[T]] = deque()
+        self._todo: queue.SimpleQueue[Deferred[T]] = queue.SimpleQueue()
         self._started = 0
 
     @property
     def next_is_ready(self) -> bool:
-        """Return True if the next turn has its result, or if there is none."""
+        """Return True if the next call has its result, if there is none, or if nobody begins it."""
         self._fill(max(1, self._threads))
-        return not self._window or self._window[0].is_ready
+        return not self._window or not self._started or self._window[0].is_ready
 
-    def take(self) -> Turn[T] | None:
-        """Return the next turn, None after the last, and begin those behind it."""
+    def take(self) -> Deferred[T] | None:
+        """Return the next call, None after the last, and begin those behind it."""
         self._fill(self._threads + 1)
         return self._window.popleft() if self._window else None
 
-    def close(self) -> None:
-        """Begin nothing more."""
-        for turn in self._window:
-            turn.drop()
-        for _ in range(self._started):
-            self._todo.put(None)
-
     def _fill(self, number: int) -> None:
         while len(self._window) < number and (call := next(self._calls, None)) is not None:
-            turn = Turn(call)
-            self._window.append(turn)
-            self._todo.put(turn)
+            self._window.append(call)
+            self._todo.put(call)
             if self._started < self._threads:
                 with suppress(RuntimeError):  # no room for a thread: it is read in its turn
                     threading.Thread(target=self._work, name="ahead", daemon=True).start()
                     self._started += 1
 
     def _work(self) -> None:
-        while (turn := self._todo.get()) is not None:
-            turn.run()
+        while True:
+            self._todo.get().run()

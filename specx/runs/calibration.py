@@ -3,25 +3,28 @@
 import contextlib
 import hashlib
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from specx.cache_folder import cache_folder
-from specx.decoding.calibrate import best_layer, score_layers
-from specx.decoding.methods import Pair, with_layer
+from specx.decoding.decode import decode
+from specx.decoding.methods import Pair
 from specx.decoding.sources import usual_layer
 from specx.documents.generated import generate_report
 from specx.errors import SpecxError, UsageError
 from specx.models.load import LoadedModel
-from specx.profile import InstructPrompt, Profile
+from specx.profile import ASKING, AutoTree, InstructPrompt, Profile, Settings, TreeSettings, resolve
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import PromptKind
+from specx.records import Method, Step, Tally
 from specx.reports.writers import write_text_atomic
-from specx.runs.listener import Phases
 from specx.runs.measured_sources import MeasuredSentence, layer_scores, measure_sentences
+from specx.runs.text import prompt_kind
 
 DOCUMENTS = 2
 PROMPT_TOKENS = 6144  # long enough for retrieval to have something to choose from
+OUTPUT_TOKENS = 64  # decoded for each layer and prompt
 SOURCE_DOCUMENTS, SOURCE_TOKENS, SOURCE_SEED = 12, 1024, 1000
 FEWEST_STRONG = 10  # sentences; with fewer the best layer is chosen by chance
 
@@ -52,7 +55,7 @@ class SourceLayer:
     usually: int
 
 
-def measure_source_layer(pair: Pair, profile: Profile, listener: Phases) -> SourceLayer:
+def measure_source_layer(pair: Pair, profile: Profile, phase: Callable[[str], None]) -> SourceLayer:
     """Measure the layer whose attention tells sources best, on generated documents, and keep it.
 
     Raises UsageError where the model's sentences depend on no passage, its tokenizer does not tell
@@ -65,13 +68,14 @@ def measure_source_layer(pair: Pair, profile: Profile, listener: Phases) -> Sour
             f"every layer of {pair.target.source} has a window, so its attention does not tell "
             "sources; choose a model with layers that see the whole text"
         )
+    settings = resolve(profile, "plain", pair.facts)
     kind = Instruct.of(pair.target.tokenizer, prompt)
     sentences: list[MeasuredSentence] = []
     for seed in range(SOURCE_DOCUMENTS):
-        listener.phase(f"leaving passages out of document {seed + 1} of {SOURCE_DOCUMENTS}")
+        phase(f"leaving passages out of document {seed + 1} of {SOURCE_DOCUMENTS}")
         document = generate_report(characters=4 * SOURCE_TOKENS, seed=SOURCE_SEED + seed)
         asked = kind.prompts(document, SOURCE_TOKENS)[0]
-        sentences += measure_sentences(pair, profile, kind, asked)
+        sentences += measure_sentences(pair, settings, kind, asked)
     layers, scores = pair.target.full_layers, layer_scores(sentences)
     usual = usual_layer(layers, pair.target.num_layers)
     assert usual is not None
@@ -93,28 +97,76 @@ def measure_source_layer(pair: Pair, profile: Profile, listener: Phases) -> Sour
     )
 
 
-def resolve_layer(
-    profile: Profile, pair: Pair, kind: PromptKind, listener: Phases, window: int
-) -> Profile:
-    """Return the profile with ``draft_cache.layer: auto`` replaced by the best layer.
+def resolve_measured(
+    profile: Profile,
+    method: Method,
+    pair: Pair,
+    phase: Callable[[str], None],
+    asked: frozenset[str] = frozenset(),
+) -> Settings:
+    """Resolve a profile, with the best layer for ``draft_cache.layer: auto``.
 
-    It is measured once for each pair and retrieval setting. Later runs read the cache folder.
+    ``phase``: as in ``measured_layer``; ``asked``: as in ``resolve``, whose errors this raises.
     """
+    layer = measured_layer(profile, pair, phase) if method in ASKING else None
+    return resolve(profile, method, pair.facts, layer=layer, asked=asked)
+
+
+def measured_layer(profile: Profile, pair: Pair, phase: Callable[[str], None]) -> int | None:
+    """Return the best layer for ``draft_cache.layer: auto``, None where the profile asks for none.
+
+    It is measured once for each pair and retrieval setting, and ``phase`` is told so. Later runs
+    read the cache folder.
+    """
+    facts = pair.facts
+    profile = profile.on(facts.device)
     if profile.draft_cache.layer != "auto" or profile.draft_cache.policy != "cross-model":
-        return profile
+        return None
     if not pair.target.full_layers:  # nothing is retrieved
-        return with_layer(profile, 0)
+        return 0
     known = _cache_file()
     layers = _read(known)
     key = _key(profile, pair)
     if layers.get(key) not in pair.target.full_layers:
-        listener.phase("calibrating the retrieval layer (once for this pair)")
+        phase("calibrating the retrieval layer (once for this pair)")
+        window = resolve(profile, "plain", facts).window
+        kind = prompt_kind(profile.prompt, pair.target.tokenizer)
         prompts = _prompts(kind, min(PROMPT_TOKENS, window * 3 // 4))
         layers[key] = best_layer(score_layers(pair, profile, prompts))
         # A read-only home costs time, not the summary.
         with contextlib.suppress(OSError, SpecxError):
             _write(known, layers)
-    return with_layer(profile, layers[key])
+    return layers[key]
+
+
+def score_layers(
+    pair: Pair, profile: Profile, prompts: Sequence[Sequence[int]]
+) -> dict[int, float]:
+    """Measure the acceptance length that every layer's choice of chunks leads to.
+
+    ``prompts``: token ids; the figures are over all of them together. The output is the same for
+    every layer, so they compare like with like.
+    """
+    # Layers are compared with one and the same tree.
+    tree = TreeSettings() if isinstance(profile.tree, AutoTree) else profile.tree
+    profile = profile.changed(
+        generation={"max_new_tokens": OUTPUT_TOKENS}, fallback={"below": None}, tree=tree
+    )
+    found = {}
+    for layer in pair.target.full_layers:  # others choose what the nearest of these chooses
+        settings = resolve(profile, "specextend", pair.facts, layer=layer)
+        tally = Tally()
+        for prompt in prompts:
+            for event in decode(pair, settings, prompt):
+                if isinstance(event, Step):
+                    tally.add(event)
+        found[layer] = tally.acceptance_length
+    return found
+
+
+def best_layer(scores: Mapping[int, float]) -> int:
+    """Choose the layer with the longest acceptance; of equals the deepest, as in the paper."""
+    return max(scores, key=lambda layer: (scores[layer], layer))
 
 
 def _prompts(kind: PromptKind, tokens: int) -> list[tuple[int, ...]]:

@@ -1,26 +1,31 @@
-"""The account of one document while it is summarized."""
+"""The account of one document: while it is summarized, and of one that is printed as it is."""
 
+import resource
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specx.documents.document import Document
-from specx.documents.title import title_of
-from specx.profile import Profile
-from specx.prompts.prompt import Prompt
-from specx.prompts.sources import DocumentTokens
+from specx.documents.headings import title_of
+from specx.documents.sentences import split_sentences
+from specx.profile import DigestPrompt, InstructPrompt, Profile
+from specx.prompts.quotable import SHORTEST_PIECE
 from specx.records import (
-    Attention,
     Event,
     FellBack,
     Finished,
     FinishReason,
+    Method,
     Speedup,
     Step,
     Tally,
     Timings,
 )
-from specx.reports.report import InputFacts, LosslessCheck, Removed
+from specx.reports.environment import environment
+from specx.reports.progress import counted
+from specx.reports.report import InputFacts, LosslessCheck, Removed, Report
+
+CHARACTERS_PER_TOKEN = 4  # of English, about
+USUAL_WORDS = 300  # of a summary whose length nobody asked for
 
 
 @dataclass(kw_only=True)
@@ -113,38 +118,49 @@ def removed(document: Document) -> Removed:
     return Removed(lines=len(furniture), pages=len({line.page for line in furniture}))
 
 
-@dataclass
-class DecodedText:
-    """A text that is written: what it answers, and how tokens are chosen.
+# ---------------------------------------------------------------- shorter than a summary; no torch
 
-    ``document``: which tokens of the prompt are the document's, None where nobody asks. ``begun``:
-    the tokens that it begins with; ``ids``: those behind them, so far. ``attention``: of all these
-    tokens to the document; empty for one that was not decoded.
+
+def as_it_is(
+    profile: Profile, method: Method, document: Document, before: Timings
+) -> Report | None:
+    """Return the report of a document that needs no summary, None for any other.
+
+    ``before``: seconds already spent on it. The summary is the document's own text.
     """
+    summary = _summary(document, profile)
+    if summary is None:
+        return None
+    limits = {"max_new_tokens": profile.output_limit}
+    return Report(
+        input=input_facts(document, prompt_tokens=0, parts=0),
+        profile=profile.name,
+        method=method,
+        summary=document.text,
+        tally=Tally(),
+        timings=replace(before, total=before.read),
+        peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        environment=environment(),
+        settings=profile.changed(generation=limits).model_dump(mode="json"),
+        removed=removed(document),
+        warnings=list(document.warnings),
+        notes=[f"the document is no longer than {summary}, so it is printed as it is"],
+    )
 
-    prompt: Prompt
-    profile: Profile
-    document: DocumentTokens | None = None
-    begun: tuple[int, ...] = ()
-    ids: list[int] = field(default_factory=list)
-    attention: list[Sequence[float]] = field(default_factory=list)
 
-    def again(self, profile: Profile, kept: int) -> "DecodedText":
-        """Return a text that goes on behind ``kept`` tokens of this one, otherwise."""
-        begun, attention = self.tokens[:kept], self.attention[:kept]
-        return DecodedText(self.prompt, profile, self.document, begun, attention=attention)
-
-    def attend(self, rows: Attention) -> None:
-        """Take the attention of the tokens that were decoded last."""
-        unknown = len(self.tokens) - len(self.attention) - len(rows)
-        self.attention += [*[()] * unknown, *rows]
-
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        """All tokens of the text, so far."""
-        return (*self.begun, *self.ids)
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """The ids in front of what is to be written."""
-        return (*self.prompt.token_ids, *self.begun)
+def _summary(document: Document, profile: Profile) -> str | None:
+    """Return in words the summary that would be no shorter than the document, None if none is."""
+    characters = document.characters
+    if not document.text.strip() or characters > CHARACTERS_PER_TOKEN * profile.output_limit:
+        return None
+    if isinstance(profile.prompt, DigestPrompt):
+        asked = profile.prompt.sentences
+        sentences = sum(len(split_sentences(p.text)) for p in document.paragraphs)
+        short = sentences <= asked or characters <= asked * SHORTEST_PIECE
+        return f"a digest of {counted(asked, 'sentence')}" if short else None
+    prompt = profile.prompt
+    usual = InstructPrompt(words=prompt.words, styles=prompt.styles, on_loop=prompt.on_loop)
+    if prompt != usual:
+        return None  # anything else that is asked for is done
+    words = prompt.words or USUAL_WORDS
+    return f"a summary of {words} words" if len(document.text.split()) <= words else None

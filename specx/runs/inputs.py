@@ -5,21 +5,19 @@ import os
 import re
 import stat
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from specx.documents.discover import STDIN, TEXT_ENDINGS, DocumentSource, expand, told_apart
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
-from specx.errors import DocumentError, SpecxError, error_of
-from specx.runs.ahead import Ahead
-from specx.runs.outputs import written_files
-from specx.runs.shard import WHOLE, Shard
+from specx.errors import DocumentError, SpecxError, UsageError, error_of
+from specx.runs.ahead import Deferred, Prefetcher
+from specx.runs.outputs import is_own
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
 _LONGEST_LABEL = 100  # bytes; a name of a file may have 255
@@ -65,6 +63,38 @@ class SkippedInput:
 Input = InputDocument | FailedInput | SkippedInput
 OnSource = Callable[[int, str, int | None], None]
 IsDone = Callable[[PurePath, Identity | None], bool]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The ``number``-th of ``count`` shares of a job, counted from 1."""
+
+    number: int
+    count: int
+
+    @property
+    def label(self) -> str:
+        """Return a part of a file's name, empty for the only shard."""
+        return f"-{self.number}-of-{self.count}" if self.count > 1 else ""
+
+    def share(self, items: Sequence[T]) -> list[T]:
+        """Return every ``count``-th item. Each item is in exactly one shard."""
+        return list(items[self.number - 1 :: self.count])
+
+
+WHOLE = Shard(1, 1)
+
+
+def parse_shard(text: str | None) -> Shard:
+    """Return the shard that a text such as ``2/8`` names. Raises UsageError for any other text."""
+    if text is None:
+        return WHOLE
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    shard = Shard(int(found[1]), int(found[2])) if found else None
+    if shard is None or not 1 <= shard.number <= shard.count:
+        raise UsageError(f"--shard {text} is no shard; 2/8 is the second of eight")
+    return shard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +120,11 @@ def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
     Of folders, files that specx wrote are no sources. A missing one becomes a FailedInput in its
     place. If it is the only one, its error is raised.
     """
-    own = written_files()
     found: list[DocumentSource | FailedInput] = []
     seen: set[str] = set()
     for name in names:
         try:
-            new = [source for source in expand(name, own) if source.key not in seen]
+            new = [source for source in expand(name, is_own) if source.key not in seen]
         except DocumentError as error:
             if len(names) == 1:
                 raise
@@ -109,93 +138,62 @@ def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
     return [next(apart) if isinstance(each, DocumentSource) else each for each in found]
 
 
-class SourceReader(Iterator[Input]):
-    """The inputs of all sources, each source read when its turn comes or somewhat before.
+class Inputs(Iterator[Input]):
+    """The inputs of all sources in the shard, each read when its turn comes or somewhat before.
 
-    A file of JSON lines gives one input for each line, whether the line is good or bad.
+    A file of JSON lines gives one input for each line, whether the line is good or bad. A single
+    source is read at once, because it may be such a file; its inputs are shared then, otherwise
+    the sources in the order of their names. ``least``: there are at least so many inputs;
+    ``total``: exactly, None if unknown.
     """
 
     def __init__(self, sources: Sequence[DocumentSource | FailedInput], reading: Reading) -> None:
-        self._reading, self._total = reading, known_number(sources)
-        self._begin: deque[Callable[[], None]] = deque()  # of sources whose turn has not come
-        self._ahead = Ahead(self._calls(sources), reading.ahead)
+        self._reading, single = reading, len(sources) == 1
+        if not single and reading.shard != WHOLE:
+            sources = reading.shard.share(sorted(sources, key=lambda source: source.name))
+        self.least, self.total = len(sources), _known_number(sources)
+        self._sources = Prefetcher(self._calls(sources), 0 if single else reading.ahead)
         self._inputs: Iterator[Input] = iter(())  # of the source whose turn it is
         self._next: Input | None = None
+        if single:
+            read = reading.shard.share(list(self))
+            self.least = self.total = len(read)
+            self._inputs = iter(read)
 
     @property
     def is_ready(self) -> bool:
         """Return True if the next input, or the end, needs no waiting."""
         self._next = self._next or next(self._inputs, None)
-        return self._next is not None or self._ahead.next_is_ready
+        return self._next is not None or self._sources.next_is_ready
 
     def __next__(self) -> Input:
         found, self._next = self._next or next(self._inputs, None), None
         while found is None:
-            turn = self._ahead.take()
-            if turn is None:
+            source = self._sources.take()
+            if source is None:
                 raise StopIteration
-            self._begin.popleft()()
-            self._inputs = turn.result()
+            self._inputs = source.result()
             found = next(self._inputs, None)
         return found
 
-    def close(self) -> None:
-        """Read no further source."""
-        self._ahead.close()
-
     def _calls(
         self, sources: Sequence[DocumentSource | FailedInput]
-    ) -> Iterator[Callable[[], Iterator[Input]]]:
+    ) -> Iterator[Deferred[Iterator[Input]]]:
         """Yield for each source the call that reads it."""
         for number, source in enumerate(sources, start=1):
-            begin = partial(self._reading.on_source, number, source.name, self._total)
+            announce = partial(self._reading.on_source, number, source.name, self.total)
             if isinstance(source, FailedInput):
-                self._begin.append(begin)
-                yield partial(iter, [source])
+                yield Deferred(partial(iter, [source]), announce)
                 continue
             identity = _file_identity(source.path)  # before reading: a later change is noticed
             if identity is not None and self._reading.is_done(source.relative, identity):
-                self._begin.append(lambda: None)  # nobody is told of it
-                yield partial(iter, [SkippedInput(name=source.name, relative=source.relative)])
+                skipped = SkippedInput(name=source.name, relative=source.relative)
+                yield Deferred(partial(iter, [skipped]))  # nobody is told of it
                 continue
-            self._begin.append(begin)
-            yield partial(_read, source, self._reading, identity)
+            yield Deferred(partial(_read, source, self._reading, identity), announce)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """The inputs of a run. ``least``: at least so many; ``total``: exactly, None if unknown.
-
-    ``is_ready``: returns True if the next one needs no waiting.
-    """
-
-    items: Iterator[Input]
-    least: int
-    total: int | None
-    is_ready: Callable[[], bool] = lambda: True
-
-
-def read_inputs(sources: Sequence[DocumentSource | FailedInput], reading: Reading) -> Inputs:
-    """Return the inputs of all sources that are in the shard.
-
-    A single source is read at once, because a file of JSON lines may hold many documents; these are
-    shared then, otherwise the sources in the order of their names.
-    """
-    if len(sources) == 1:
-        read = reading.shard.share(list(SourceReader(sources, replace(reading, ahead=0))))
-        return Inputs(items=iter(read), least=len(read), total=len(read))
-    if reading.shard != WHOLE:
-        sources = reading.shard.share(sorted(sources, key=lambda source: source.name))
-    reader = SourceReader(sources, reading)
-    return Inputs(
-        items=reader,
-        least=len(sources),
-        total=known_number(sources),
-        is_ready=lambda: reader.is_ready,
-    )
-
-
-def known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
+def _known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
     """Return how many documents there are; None when some are files that may hold several."""
     lines = any(PurePath(source.name).suffix.lower() == ".jsonl" for source in sources)
     return None if lines and len(sources) > 1 else len(sources)

@@ -1,26 +1,29 @@
-"""A job: all documents of one run, and what earlier runs have done of it."""
+"""A job: what the user wishes for all its documents, and what makes two runs the same job."""
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path, PurePath
-from typing import Self
+from pathlib import Path
+from typing import Any
 
 from specx.documents.read import ReadOptions
 from specx.errors import UsageError
 from specx.profile import Profile
 from specx.records import Method
-from specx.reports.writers import remove_abandoned
-from specx.runs.allowed import NONE_ALLOWED, AllowedFailures
-from specx.runs.deadline import Deadline
-from specx.runs.inputs import Identity, IsDone, OnSource, Reading
-from specx.runs.journal import Journal
-from specx.runs.results import Destination, Results
-from specx.runs.shard import WHOLE, Shard
+from specx.runs.destination import Destination
+from specx.runs.inputs import WHOLE, IsDone, OnSource, Reading, Shard
+from specx.runs.outcome import NONE_ALLOWED, AllowedFailures
 
 _READING = ("pages", "ocr", "everything", "field")  # the options that change what is read
+_NAMED = 5  # settings that are named when they changed; more are counted
+# What a run resolves: its own values are not yet known.
+_RESOLVED = {"generation.max_new_tokens", "draft_cache.layer"}
+_COMPARED = ("prompt", "generation", "fallback", "long_documents")  # the others differ by device
+_LOCKED = {errno.EWOULDBLOCK, errno.EACCES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +45,7 @@ class JobOptions:
     def check(self, destination: Destination) -> None:
         """Raise UsageError for options that do not fit the place of the results."""
         if self.resume and destination.folder is None:
-            raise UsageError("--resume needs --out FOLDER: its journal lies in that folder")
+            raise UsageError("--resume needs --out FOLDER: its log lies in that folder")
         if self.skip_existing and destination.out is None:
             raise UsageError("--skip-existing needs --out: there is nothing to skip on stdout")
 
@@ -63,53 +66,54 @@ class JobOptions:
             ahead=ahead,
         )
 
-    def deadline(self) -> Deadline | None:
-        """Return the time limit of documents, if there is one."""
-        return None if self.timeout is None else Deadline(self.timeout)
 
+class JobLock:
+    """The lock on a shard of a job in an output folder, until it is closed or the process ends.
 
-class Earlier:
-    """The work of earlier runs, and the ``journal`` to which this one adds, if it has one.
+    A run that resumes has it alone; others share it, because they do not rely on each other's work.
+    It is no part of the log, which is written by all shards, and anew now and then.
 
-    ``changed``: is told once, at the first document that was done with other settings and is done
-    again, the files of its report.
+    Raises UsageError if another run has it, or where it cannot be written.
     """
 
-    def __init__(
-        self,
-        options: JobOptions,
-        destination: Destination,
-        settings: str,
-        changed: Callable[[list[Path]], None] = lambda _: None,
-    ) -> None:
-        self._options, self._results = options, Results(destination, headings=False)
-        self._reports, self._changed = destination.report_paths, changed
-        self._told = False
-        folder = destination.folder
-        if folder:
-            remove_abandoned(Path(os.path.realpath(folder)))
-        self.journal = (
-            Journal(folder, settings, options.shard, alone=options.resume) if folder else None
-        )
+    def __init__(self, folder: Path, job: JobOptions) -> None:
+        self._path = folder / f".specx-lock{job.shard.label}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
+        how = fcntl.LOCK_EX if job.resume else fcntl.LOCK_SH
+        try:
+            fcntl.flock(self._file, how | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _LOCKED:
+                return  # a file system without locks
+            self.close()
+            raise UsageError(
+                f"another run of specx is working with {self._path}; wait for its end, or choose "
+                "another folder or shard"
+            ) from None
 
-    def __enter__(self) -> Self:
-        return self
+    def close(self) -> None:
+        """Let other runs have the shard."""
+        os.close(self._file)
 
-    def __exit__(self, *_: object) -> None:
-        """Let other runs have the journal."""
-        if self.journal is not None:
-            self.journal.close()
+    def check(self) -> None:
+        """Raise JobError if the file is no longer in its folder, which then is another one."""
+        try:
+            there = os.path.samestat(self._path.stat(), os.fstat(self._file))
+        except OSError:
+            there = False
+        if not there:
+            raise JobError(
+                f"{self._path} is gone or was replaced while specx worked; the run ends here, so "
+                "that nothing is done that is not noted"
+            )
 
-    def is_done(self, relative: PurePath, identity: Identity | None) -> bool:
-        """Return True if a document must not be done again."""
-        if self._options.skip_existing and self._results.are_complete(relative):
-            return True
-        if not self._options.resume or self.journal is None:
-            return False
-        if self.journal.was_done(relative, identity) and not self._told:
-            self._told = True
-            self._changed(self._reports(relative))
-        return self.journal.is_done(relative, identity) and self._results.are_there(relative)
+
+class JobError(UsageError):
+    """A job whose log can no longer be written. No document is done that is not noted."""
 
 
 def settings_of(profile: Profile, method: Method, reading: ReadOptions, *, check: bool) -> str:
@@ -117,3 +121,39 @@ def settings_of(profile: Profile, method: Method, reading: ReadOptions, *, check
     options = {name: value for name, value in asdict(reading).items() if name in _READING}
     chosen = [profile.model_dump(mode="json"), method, options, check]
     return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def changes_since(report: Path, profile: Profile, method: str) -> str:
+    """Return what has changed since a report was written: ``prompt.words is 150 (was 300)``.
+
+    An empty text where the report cannot be read, or shows no difference.
+    """
+    try:
+        earlier = json.loads(report.read_bytes())
+        was = dict(_flat(_asked(earlier["settings"])), method=earlier["method"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    now = dict(_flat(_asked(profile.model_dump(mode="json"))), method=method)
+    found = [
+        f"{key} is {_shown(value)} ({f'was {_shown(was[key])}' if key in was else 'is new'})"
+        for key, value in now.items()
+        if key not in _RESOLVED and was.get(key, was) != value
+    ]
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(found[:_NAMED]) + more
+
+
+def _asked(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: settings[key] for key in _COMPARED if key in settings}
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

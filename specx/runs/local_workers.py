@@ -1,26 +1,95 @@
-"""Workers that are processes of this machine."""
+"""Workers of this machine: the process of the run itself, or processes beside it."""
 
 import queue
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING
 
-from specx.runs.collecting import without_collecting
-from specx.runs.linked import linked, receive_beside, start_linked
-from specx.runs.preparing import Preparer, Turned
-from specx.runs.tasks import Lost, Message, Task, WorkerSettings
+from specx.cores import without_collecting
+from specx.runs.processes import Preparer, Promised, linked, receive_beside, start_linked
+from specx.runs.tasks import Listener, Lost, Message, Task, WorkerSettings
+
+if TYPE_CHECKING:  # torch takes seconds to import, and a wrong path is reported first
+    from specx.runs.worker import Worker
 
 _PATIENCE = 5.0  # seconds for a process that has closed its connection to end
 
 
-class LocalWorkers:
+class ThisProcess:
+    """The only worker of a run that summarizes by itself. Its models are loaded when it has work.
+
+    ``live``: shows a document while it is written. ``importing``: waits until torch is imported.
+    """
+
+    streams = True
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        live: Listener,
+        importing: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._settings, self._live, self._importing = settings, live, importing
+        self._worker: Worker | None = None
+        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._messages: list[Message] = []
+
+    @property
+    def partial(self) -> str:
+        """Return what is written of the document in work."""
+        return self._worker.partial if self._worker else ""
+
+    def start(self, place: int) -> None:
+        """Do nothing: the process is there."""
+
+    def give(self, place: int, task: Task) -> None:  # noqa: ARG002 - there is one place
+        """Keep a document until messages are asked for."""
+        if self._worker:
+            self._worker.forget()
+        self._tasks.put(task)
+
+    def told(self, seconds: float) -> list[tuple[int, Message]]:  # noqa: ARG002 - it has work
+        """Load the models, or summarize the next document; return what becomes of it."""
+        if self._worker is None:
+            self._load()
+        else:
+            self._worker.do(self._tasks.get())
+        told = [(0, message) for message in self._messages]
+        self._messages.clear()
+        return told
+
+    def stop(self, place: int) -> None:
+        """Do nothing: the run ends without models."""
+
+    def close(self) -> None:
+        """Do nothing: the process goes on with what the run has to say."""
+
+    def _load(self) -> None:
+        started = time.perf_counter()
+        self._live.phase("loading models")
+        self._importing()
+        with without_collecting():
+            self._worker = self._make_worker()
+            self._worker.load(started)
+
+    def _make_worker(self) -> "Worker":
+        from specx.runs.worker import Worker
+
+        return Worker(self._settings, self._messages.append, self._live)
+
+
+class LocalProcesses:
     """Processes, each with an environment of its own.
 
     ``environment``: returns the variables of the worker at a place. ``debug``: what a worker writes
     to stderr is shown.
     """
+
+    streams, partial = False, ""
 
     def __init__(
         self,
@@ -93,7 +162,7 @@ def serve(descriptor: int) -> None:
     connection = linked(descriptor)
     settings: WorkerSettings = connection.recv()
     preparer = Preparer() if settings.prepares else None
-    tasks: queue.SimpleQueue[tuple[Task, Turned | None]] = queue.SimpleQueue()
+    tasks: queue.SimpleQueue[tuple[Task, Promised | None]] = queue.SimpleQueue()
 
     def take(task: Task) -> None:  # while others are in work
         tasks.put((task, preparer.expect(task.document) if preparer else None))

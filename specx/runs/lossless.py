@@ -6,13 +6,13 @@ from functools import partial
 import torch
 
 from specx.decoding.decode import decode
-from specx.decoding.methods import Pair, sampling_of
+from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.errors import SpecxError, in_one_line
-from specx.profile import Profile, Sampling
-from specx.records import PrefillProgress, Step, Stop
+from specx.profile import Sampling, Settings
+from specx.records import Step, Stop
 from specx.reports.report import LosslessCheck, ReferenceCheck
-from specx.runs.thinking import decode_thinking
+from specx.runs.text import decode_thinking
 
 REFERENCE_TOKENS = 64  # compared with transformers' own ``generate``
 TIE, ROUNDINGS = 1e-3, 4  # a logit gap that rounding makes: in any format, and in steps of its own
@@ -20,7 +20,7 @@ TIE, ROUNDINGS = 1e-3, 4  # a logit gap that rounding makes: in any format, and 
 
 def check_lossless(
     pair: Pair,
-    profile: Profile,
+    settings: Settings,
     prompt: tuple[int, ...],
     written: list[int],
     stop: Stop | None,
@@ -29,7 +29,7 @@ def check_lossless(
 
     ``stop``: as it was given to the first decoding.
     """
-    plain = _plain_tokens(pair, profile, prompt, stop)
+    plain = _plain_tokens(pair, settings, prompt, stop)
     if plain == written:
         return LosslessCheck(identical=True)
     ends = min(len(plain), len(written))
@@ -41,7 +41,7 @@ def check_lossless(
 
 
 def check_reference(
-    pair: Pair, profile: Profile, prompt: tuple[int, ...], plain: list[int] | None
+    pair: Pair, settings: Settings, prompt: tuple[int, ...], plain: list[int] | None
 ) -> ReferenceCheck:
     """Compare the first tokens behind ``prompt`` with those of transformers' own ``generate``.
 
@@ -49,9 +49,8 @@ def check_reference(
     or where that is not known (None), tokens are decoded that are.
     """
     greedy = Sampling()
-    if plain is None or replace(sampling_of(pair, profile), seed=greedy.seed) != greedy:
-        values = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(greedy).items()}
-        few = profile.changed(generation={**values, "max_new_tokens": REFERENCE_TOKENS})
+    if plain is None or replace(settings.sampling, seed=greedy.seed) != greedy:
+        few = replace(settings, sampling=greedy, limit=REFERENCE_TOKENS)
         plain = _plain_tokens(pair, few, prompt, None)
     ours = plain[:REFERENCE_TOKENS]
     if not ours:
@@ -59,7 +58,7 @@ def check_reference(
     from specx.models.reference import Reference
 
     try:
-        reference = Reference(pair.target, profile.target.revision, pair.target_allowed)
+        reference = Reference(pair.target, settings.revision, pair.target_allowed)
         theirs, logits = reference.generate(prompt, len(ours))
     except SpecxError as error:
         return ReferenceCheck(skipped=str(error))
@@ -75,10 +74,10 @@ def check_reference(
 
 
 def _plain_tokens(
-    pair: Pair, profile: Profile, prompt: tuple[int, ...], stop: Stop | None
+    pair: Pair, settings: Settings, prompt: tuple[int, ...], stop: Stop | None
 ) -> list[int]:
     plain: list[int] = []
-    start = partial(decode, pair, profile, "plain")
+    start = partial(decode, pair, replace(settings, method="plain"))
     for event in decode_thinking(start, prompt, stop):
         if isinstance(event, Step):
             plain += event.tokens
@@ -90,7 +89,5 @@ def logit_gap(pair: Pair, text: tuple[int, ...], expected: int, other: int) -> f
     """Return the target's logit of ``expected`` minus that of ``other`` after ``text``."""
     ids = torch.tensor(text, dtype=torch.int64, device=pair.target.device)
     target = Target(pair.target, len(text), retrieval_layer=None)
-    for item in target.prefill(ids):
-        if not isinstance(item, PrefillProgress):
-            return float(item[0, expected] - item[0, other])
-    raise AssertionError("prefill ends with logits")
+    *_, (_, logits) = target.prefill(ids)
+    return float(logits[0, expected] - logits[0, other])

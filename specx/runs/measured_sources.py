@@ -11,7 +11,7 @@ from specx.decoding.leave_out import LeaveOut
 from specx.decoding.methods import Pair
 from specx.documents.sentences import line_sentences
 from specx.ops.chunks import PASSAGE, Passages
-from specx.profile import Profile
+from specx.profile import Settings
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Prompt
 from specx.prompts.sources import tokens_of
@@ -66,15 +66,15 @@ class MeasuredSentence:
 
 
 def measure_sentences(
-    pair: Pair, profile: Profile, kind: Instruct, prompt: Prompt
+    pair: Pair, settings: Settings, kind: Instruct, prompt: Prompt
 ) -> list[MeasuredSentence]:
-    """Write a summary plainly, and measure its sentences; none where the tokenizer does not tell
-    which tokens are the document's."""
+    """Write a summary, and measure its sentences; none where the tokenizer does not tell which
+    tokens are the document's."""
     document = kind.document_tokens(prompt)
     if document is None:
         return []
     stop, written = kind.stop(prompt), list[int]()
-    for event in decode(pair, profile, "plain", prompt.token_ids, stop=stop):
+    for event in decode(pair, settings, prompt.token_ids, stop=stop):
         written += event.tokens if isinstance(event, Step) else ()
     reader = kind.reader(prompt)
     reader.feed([token for token in written if token not in pair.target.eos_token_ids])

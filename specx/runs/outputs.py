@@ -1,27 +1,24 @@
 """Output files. What specx wrote it may replace; any other file only when it is told to.
 
-It knows its own files by the records of their folder and of those above: names, and hashes of what
-was written. A file that somebody has changed since is no longer specx's. The record is written
-before the file, with the hashes of both the new and the old content: whenever the process is
-killed, the file that lies there is known.
+It knows its own files by the logs of their folder and of those above: names, and hashes of what was
+written. A file that somebody has changed since is no longer specx's.
 """
 
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 
 from specx.errors import UsageError
 from specx.reports.writers import in_bytes, write_bytes_atomic
-from specx.runs.record import record_of
+from specx.runs.output_log import log_of
 
 
 class Outputs:
-    """Writes files, and keeps the record of them.
+    """Writes files, and keeps the log of them.
 
-    ``home``: the folder whose record has all files below it; None: each file's own folder.
+    ``home``: the folder whose log has all files below it; None: each file's own folder.
     ``force``: replace what is not specx's, too.
     """
 
@@ -40,7 +37,7 @@ class Outputs:
             return
         why = (
             "was changed since specx wrote it"
-            if _known(path)
+            if self.has_written(path)
             else "exists and specx did not write it"
         )
         raise UsageError(f"{path} {why}; choose another place, or overwrite it with --force")
@@ -51,12 +48,16 @@ class Outputs:
             return True
         if not os.path.isfile(path):
             return False
-        return not path.stat().st_size or _hash(path) in _known(path)
+        return not path.stat().st_size or is_own(path)
 
     def is_complete(self, path: Path) -> bool:
         """Return True for a file with the content that specx wrote there last."""
-        latest = {hashes[0] for hashes in _records(path)}
+        latest = {hashes[-1] for hashes in _logged(path)}
         return bool(latest) and os.path.isfile(path) and _hash(path) in latest
+
+    def has_written(self, path: Path) -> bool:
+        """Return True for a file that specx wrote, and has not removed since."""
+        return bool(_logged(path))
 
     def write_text(self, path: Path, text: str) -> None:
         """Write one text file, as ``write`` does."""
@@ -68,34 +69,44 @@ class Outputs:
             self.check(path)
             _make_room(path)
         written = {path: in_bytes(text) for path, text in contents.items()}
-        self._note({path: hashlib.sha256(content).hexdigest() for path, content in written.items()})
+        homes = {path: self._home_of(path) for path in written}
+        for home in dict.fromkeys(homes.values()):
+            hashes = {
+                path.relative_to(home).as_posix(): [hashlib.sha256(content).hexdigest()]
+                for path, content in written.items()
+                if homes[path] == home
+            }
+            log_of(home).add({"files": hashes})
         for path, content in written.items():
             write_bytes_atomic(path, content)
-        for folder in {self._home_of(path) for path in written} | {p.parent for p in written}:
+        for folder in {*homes.values(), *(path.parent for path in written)}:
             _flush(folder)
-
-    def has_written(self, path: Path) -> bool:
-        """Return True for a file that specx wrote, and has not removed since."""
-        return bool(_records(path))
 
     def remove(self, path: Path) -> None:
         """Remove a file if it is specx's, and forget it; one that cannot be removed stays."""
-        if os.path.isfile(path) and _hash(path) in _known(path):
+        if os.path.isfile(path) and is_own(path):
             with contextlib.suppress(OSError, UsageError):  # a full disk, say
                 path.unlink()
                 home = self._home_of(path)
-                name = path.relative_to(home).as_posix()
-                record_of(_absolute(home)).add(lambda _: {name: []})
-
-    def _note(self, hashes: Mapping[Path, str]) -> None:
-        """Add the hashes of new contents to the records; of the old ones only the present."""
-        for home in dict.fromkeys(map(self._home_of, hashes)):
-            here = {p: new for p, new in hashes.items() if self._home_of(p) == home}
-            record_of(_absolute(home)).add(partial(_described, home, here))
+                log_of(home).add({"files": {path.relative_to(home).as_posix(): []}})
 
     def _home_of(self, path: Path) -> Path:
         inside = self._home is not None and self._home in path.parents
         return self._home if self._home is not None and inside else path.parent
+
+
+def is_own(path: Path) -> bool:
+    """Return True for a file that specx wrote and nobody changed since."""
+    known = {each for hashes in _logged(path) for each in hashes}
+    return bool(known) and _hash(path) in known
+
+
+def _logged(path: Path) -> list[list[str]]:
+    """Return the hashes of a file in the logs of its folder and of all folders above."""
+    path = Path(os.path.abspath(path))  # noqa: PTH100 - links stay as they are
+    logs = ((folder, log_of(folder).contents()) for folder in path.parents)
+    found = (log.files.get(path.relative_to(folder).as_posix(), []) for folder, log in logs)
+    return [hashes for hashes in found if hashes]
 
 
 def _make_room(path: Path) -> None:
@@ -113,43 +124,6 @@ def _flush(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def written_files() -> Callable[[Path], bool]:
-    """Return a test for files that specx wrote and nobody changed since."""
-
-    def is_written(path: Path) -> bool:
-        known = _known(path)
-        return bool(known) and _hash(path) in known
-
-    return is_written
-
-
-def _described(
-    home: Path, new: Mapping[Path, str], known: Mapping[str, list[str]]
-) -> dict[str, list[str]]:
-    """Return the hashes of files below ``home``: the new one, and that of specx's old content."""
-    found = {}
-    for path, hash_ in new.items():
-        name, old = path.relative_to(home).as_posix(), _hash(path)
-        found[name] = [hash_, old] if old in known.get(name, ()) and old != hash_ else [hash_]
-    return found
-
-
-def _records(path: Path) -> list[list[str]]:
-    """Return the hashes of a file in the records of its folder and of all folders above."""
-    path = _absolute(path)
-    records = ((folder, record_of(folder).files()) for folder in path.parents)
-    found = (files.get(path.relative_to(folder).as_posix(), []) for folder, files in records)
-    return [hashes for hashes in found if hashes]
-
-
-def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path))  # noqa: PTH100 - links stay as they are
-
-
-def _known(path: Path) -> set[str]:
-    return {known for hashes in _records(path) for known in hashes}
 
 
 def _hash(path: Path) -> str:

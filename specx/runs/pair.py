@@ -7,14 +7,13 @@ from typing import Any
 import torch
 
 from specx.decoding.footprint import check_footprint
-from specx.decoding.methods import Pair, cache_settings, no_draft
+from specx.decoding.methods import Pair
 from specx.errors import ModelError, UsageError
 from specx.models.compat import allowed_alone, check_pair, head_facts
 from specx.models.head_config import HeadChoices
-from specx.models.head_files import open_head
-from specx.models.head_load import load_head
+from specx.models.head_files import load_head, open_head
 from specx.models.load import LoadedModel, ModelFiles, ModelSpec, load_model
-from specx.profile import Profile
+from specx.profile import Profile, no_draft
 from specx.records import WITHOUT_DRAFT, Method
 from specx.reports.environment import environment
 
@@ -62,13 +61,13 @@ def _name(dtype: torch.dtype) -> str:
 def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     """Load the target, and the draft if the method drafts.
 
-    A draft without a dtype of its own gets the one that the target was loaded in. Raises
-    ModelError when a model cannot be loaded, when the two do not fit each other, or when the
-    profile lets the draft read more than its window; UsageError when the method drafts and the
-    profile has no draft.
+    A draft without a dtype of its own gets the one that the target was loaded in. Raises ModelError
+    when a model cannot be loaded, when the two do not fit each other, or when the profile lets the
+    draft read more than its window; UsageError when the method drafts and the profile has no draft.
     """
+    profile = profile.on("cuda" if device.type == "cuda" else "cpu")
     if method not in WITHOUT_DRAFT and profile.draft is None:
-        raise no_draft(profile)
+        raise no_draft(profile.name)
     target = _load(profile, device)
     settings = profile.draft
     if method in WITHOUT_DRAFT or settings is None:
@@ -109,10 +108,11 @@ def _has_room(profile: Profile) -> Callable[[ModelFiles], None]:
 def _check_reach(profile: Profile, method: Method, draft: LoadedModel) -> None:
     """Raise ModelError when a profile lets the draft read beyond its own window.
 
-    The policy ``full`` is exempt: a draft that sees everything leaves its window anyway.
+    The policy ``full`` is exempt, and so is the method ``tree``: a draft that sees everything
+    leaves its window anyway.
     """
-    settings, cache = profile.draft, cache_settings(method, profile)
-    if settings is None or cache.working_tokens is None:
+    settings, cache = profile.draft, profile.draft_cache
+    if settings is None or cache.working_tokens is None or method == "tree":
         return
     limits: dict[str, int | None] = {
         "draft.trained_context is": settings.trained_context,

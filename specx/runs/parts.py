@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from specx.documents.document import Document
-from specx.profile import DigestPrompt, Profile
-from specx.prompts.digest import Digest
+from specx.documents.document import Document, Paragraph
+from specx.profile import DigestPrompt, Settings
+from specx.prompts.digest import Digest, Selection
 from specx.prompts.hierarchy import Hierarchy
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt, PromptKind
-from specx.prompts.selection import Selection
 from specx.records import FinishReason
-from specx.reports.report import PartSummary
+from specx.reports.report import PartSummary, place_in_words
 from specx.runs.document_run import DocumentRun
-from specx.runs.level import LevelWritten
-from specx.runs.listener import Listener
+from specx.runs.tasks import Listener
 
+_LONGEST_TITLE = 80  # characters
 _STOPPED: tuple[FinishReason, ...] = ("length", "window")
 
 
@@ -60,6 +59,85 @@ class Written:
     warnings: list[str]
 
 
+class LevelWritten:
+    """The prompts of a level with their outputs.
+
+    ``headings``: each output has one in the text, if there are several.
+    """
+
+    def __init__(self, document: Document, prompts: Sequence[Prompt], *, headings: bool) -> None:
+        self.prompts = prompts
+        self.outputs: list[Output] = []
+        self.reasons: list[FinishReason] = []
+        self._tokens: list[int] = []
+        self._paragraphs = document.paragraphs
+        self._headings = headings and len(prompts) > 1
+
+    def add(self, output: Output, tokens: int, reason: FinishReason) -> None:
+        """Add the next output, its tokens, and why it ended."""
+        self.outputs.append(output)
+        self._tokens.append(tokens)
+        self.reasons.append(reason)
+
+    @property
+    def text(self) -> str:
+        """Return the outputs one behind the other, with their headings."""
+        headings = [self.heading(number + 1) for number in range(len(self.outputs))]
+        pairs = zip(headings, (output.shown for output in self.outputs), strict=True)
+        return "\n\n".join(text for pair in pairs for text in pair if text)
+
+    def heading(self, number: int) -> str:
+        """Return the heading of an output, counted from 1: its pages or lines, and its section."""
+        if not self._headings:
+            return ""
+        prompt = self.prompts[number - 1]
+        covered = self._covered(prompt)
+        place = place_in_words(_pages(covered), _lines(covered))
+        title = self._title(prompt)
+        return "".join(
+            [
+                f"## Part {number} of {len(self.prompts)}",
+                f", {place}" if place else "",
+                f": {title}" if title else "",
+            ]
+        )
+
+    def report(self) -> list[PartSummary]:
+        """Return the level for the report."""
+        written = zip(self.prompts, self.outputs, self._tokens, self.reasons, strict=True)
+        return [
+            PartSummary(
+                pages=_pages(self._covered(prompt)),
+                lines=_lines(self._covered(prompt)),
+                paragraphs=(prompt.units[0].paragraph + 1, prompt.units[-1].paragraph + 1),
+                tokens=tokens,
+                limit=prompt.limit,
+                reason=reason,
+                summary=output.text,
+            )
+            for prompt, output, tokens, reason in written
+        ]
+
+    def _covered(self, prompt: Prompt) -> Sequence[Paragraph]:
+        return self._paragraphs[prompt.units[0].paragraph : prompt.units[-1].paragraph + 1]
+
+    def _title(self, prompt: Prompt) -> str:
+        """Return the heading of the document under which a part begins."""
+        before = self._paragraphs[prompt.units[0].paragraph :: -1]
+        title = next((p.text for p in before if p.kind == "heading"), "").lstrip("# ")
+        return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 2]} …"
+
+
+def _pages(paragraphs: Sequence[Paragraph]) -> tuple[int, int] | None:
+    pages = [paragraph.page for paragraph in paragraphs if paragraph.page is not None]
+    return (min(pages), max(pages)) if pages else None
+
+
+def _lines(paragraphs: Sequence[Paragraph]) -> tuple[int, int] | None:
+    lines = [line for paragraph in paragraphs for line in paragraph.lines or ()]
+    return (min(lines), max(lines)) if lines else None
+
+
 class PartWriter:
     """Writes all prompts of a document, with ``write`` for each.
 
@@ -68,14 +146,14 @@ class PartWriter:
 
     def __init__(
         self,
-        profile: Profile,
+        settings: Settings,
         kind: PromptKind,
         room: int,
         listener: Listener,
         run: DocumentRun,
         write: Write,
     ) -> None:
-        self._profile, self._kind, self._room = profile, kind, room
+        self._settings, self._kind, self._room = settings, kind, room
         self._listener, self._run, self._write = listener, run, write
 
     def summarize(self, document: Document, prompts: list[Prompt]) -> Written:
@@ -83,7 +161,7 @@ class PartWriter:
 
         Raises UsageError, before anything is written, if the window is too small for the levels.
         """
-        if len(prompts) == 1 or self._profile.long_documents == "separate":
+        if len(prompts) == 1 or self._settings.long_documents == "separate":
             return _written([self._level(document, prompts, shown=True)], shortened=0)
         reduction = self._reduction(document, prompts)
         levels = [self._level(document, reduction.prompts, shown=False)]
@@ -95,12 +173,12 @@ class PartWriter:
         return _written(levels, reduction.shortened)
 
     def _reduction(self, document: Document, prompts: list[Prompt]) -> Reduction:
-        kind, asked = self._kind, self._profile.prompt
+        kind, asked = self._kind, self._settings.prompt
         if isinstance(asked, DigestPrompt):
             assert isinstance(kind, Digest)
             return Selection(kind, prompts, self._room)
         assert isinstance(kind, Instruct)
-        return Hierarchy(kind, asked, document, self._room, self._profile.output_limit)
+        return Hierarchy(kind, asked, document, self._room, self._settings.limit)
 
     def _level(self, document: Document, prompts: Sequence[Prompt], *, shown: bool) -> LevelWritten:
         level = LevelWritten(document, prompts, headings=shown)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from specx.documents.document import Document, Paragraph
+from specx.documents.document import Document
 from specx.documents.language import foreign_language
 from specx.documents.proper_names import Names, find_names
 from specx.documents.quantities import Date, Quantities, find_statements
@@ -60,9 +60,9 @@ def _unknown_quantities(
                 sentence=number,
                 start=found.start,
             )
-            if not found.is_in(known):
+            if not known.has(found):
                 nowhere.append(statement)
-            elif not found.is_in(near):
+            elif not near.has(found):
                 elsewhere.append(statement)
     return nowhere, elsewhere
 
@@ -70,7 +70,7 @@ def _unknown_quantities(
 def _unknown_names(document: Document, sentences: Sequence[SummarySentence]) -> Iterator[Statement]:
     """Yield names that are nowhere in the document; of English texts alone: in others any noun may
     be capitalized."""
-    written = tuple(Paragraph(sentence.text, page=None) for sentence in sentences)
+    written = [sentence.text for sentence in sentences]
     if document.foreign_language or foreign_language(written):
         return
     known = Names.of(document.text)

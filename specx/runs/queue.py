@@ -1,297 +1,317 @@
-"""Summarizing many documents in a row. One that fails is reported, and the others are done."""
+"""The documents of a run: handed out to its workers, and each result written as it comes."""
 
-import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
 
 from specx.documents.document import Document
-from specx.errors import (
-    BatchError,
-    DivergenceError,
-    SpecxError,
-    UnfoundError,
-    error_of,
-    printable,
-)
+from specx.errors import SpecxError, printable
 from specx.records import Timings
-from specx.reports.progress import counted
-from specx.reports.remarks import nowhere
-from specx.reports.report import ReferenceCheck, Report
-from specx.runs.allowed import NONE_ALLOWED, AllowedFailures
-from specx.runs.deadline import Deadline, OverTimeError
-from specx.runs.inputs import FailedInput, Input, InputDocument, SkippedInput
-from specx.runs.journal import Journal, JournalError
-from specx.runs.listener import Listener
+from specx.reports.live import LiveLine
+from specx.reports.progress import Progress
+from specx.reports.report import Report
+from specx.runs.inputs import FailedInput, Input, InputDocument, Inputs, SkippedInput
+from specx.runs.job import JobError
+from specx.runs.outcome import RunOutcome
+from specx.runs.pool import Returned, Scheduler, Update
 from specx.runs.results import Results
+from specx.runs.tasks import Ended, OverTimeError, Progressed, Task
 
-if TYPE_CHECKING:  # torch takes seconds to import, and a wrong path is reported first
-    from specx.runs.summarizer import Summarizer
+TRIES = 2  # of a document whose worker is lost
+_MOST_HELD = 256  # documents that wait for the turn of an earlier one
+_LOOK_S, _LONG_S = 0.02, 1.0  # between two looks for a document that is being read, or for nothing
+
+
+@dataclass(kw_only=True)
+class _Work:
+    """A document on its way through the workers. ``lost``: how many of them it has cost."""
+
+    item: InputDocument
+    index: int
+    progress: Progress
+    lost: int = 0
+    partial: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Settled:
+    """The end of a document. ``result``: None if it was skipped; ``partial``: of its summary."""
+
+    item: Input
+    result: Report | SpecxError | None
+    partial: str = ""
 
 
 class Queue:
-    """Summarizes inputs and hands each result on at once.
+    """Hands out the documents of a run to its workers. The run alone reads and writes files.
 
-    ``prepare`` makes the Summarizer. It is called at the first readable document, so a wrong path
-    costs no loading. ``as_it_is`` returns the report of a document that needs no model.
+    A document that needs no model goes to no worker, so a wrong path costs no loading: ``as_it_is``
+    returns its report, None for any other. ``live`` shows the documents in work. ``on_read``,
     ``on_done``, ``on_error`` and ``on_skipped`` tell the user about each document. ``total``: how
-    many inputs there are, if that is known. ``journal``: notes what is done. ``deadline``: the
-    Summarizer's. ``allowed``: failures that do not fail the run. ``fail_fast``: begin no document
-    after a failure that is not allowed. ``strict_numbers``: a summary that states what is nowhere
-    in its document fails the run.
+    many inputs there are, if that is known. ``in_order``: results are written in the order of the
+    inputs, otherwise as they come.
     """
 
     def __init__(
         self,
-        prepare: "Callable[[], Summarizer]",
+        scheduler: Scheduler,
         results: Results,
-        listener: Listener,
+        live: LiveLine,
+        outcome: RunOutcome,
+        *,
         on_done: Callable[[Report], None],
         on_error: Callable[[SpecxError], None],
-        as_it_is: Callable[[Document, Timings], Report | None] = lambda *_: None,
-        *,
+        on_read: Callable[[Input], None] = lambda _: None,
         on_skipped: Callable[[SkippedInput], None] = lambda _: None,
+        as_it_is: Callable[[Document, Timings], Report | None] = lambda *_: None,
         total: int | None = None,
-        journal: Journal | None = None,
-        deadline: Deadline | None = None,
-        allowed: AllowedFailures = NONE_ALLOWED,
-        fail_fast: bool = False,
-        strict_numbers: bool = False,
+        in_order: bool = True,
     ) -> None:
-        self._prepare, self._results, self._listener = prepare, results, listener
-        self._on_done, self._on_error, self._as_it_is = on_done, on_error, as_it_is
-        self._on_skipped, self._total = on_skipped, total
-        self._journal, self._deadline = journal, deadline
-        self._allowed, self._fail_fast = allowed, fail_fast
-        self._strict_numbers = strict_numbers
-        self._summarizer: Summarizer | None = None
-        self._cannot_load = False  # no model, no batch
-        self._item: InputDocument | None = None  # the document that is being summarized
-        self._writing = ""  # the name of one whose results are being written
-        self._done = 0
-        self._failed = self._skipped = 0
-        self._unnamed = 0  # failures of documents that nobody has named
-        self._divergence: DivergenceError | None = None  # the first one
-        self._unfound: UnfoundError | None = None  # the first one
+        self._scheduler, self._results, self._live = scheduler, results, live
+        self._outcome, self._as_it_is = outcome, as_it_is
+        self._on_done, self._on_error = on_done, on_error
+        self._on_read, self._on_skipped = on_read, on_skipped
+        self._total, self._in_order = total, in_order
+        self._streams = scheduler.streams  # a summary is shown while it is written
+        results.unseen = not self._streams
+        self._alone = False
+        self._works: dict[int, _Work] = {}  # by index, until their end is told
+        self._again: deque[_Work] = deque()  # those whose worker was lost
+        self._held: dict[int, _Settled] = {}  # by index, until their turn
+        self._turn = self._read = 0  # the index of the next result to write, and of the next input
+        self._writing = ""  # the name of a document whose results are being written
 
-    def run(self, inputs: Iterator[Input], *, alone: bool) -> None:
+    def run(self, inputs: Inputs, *, alone: bool = False) -> None:
         """Summarize all inputs.
 
-        ``alone``: there is one input, whose error is raised as it is. Raises DivergenceError at
-        the end when a check found an output that plain decoding would not have written, BatchError
-        when some of several inputs failed, unless that is allowed, UnfoundError when none did but a
-        summary states what its document does not, if that is asked for; JournalError at once.
+        ``alone``: there is one input, whose error is raised as it is. Raises JobError and the
+        error of models that cannot be loaded at once, others as ``RunOutcome.conclude`` does.
         """
-        for index, item in enumerate(inputs):
-            if isinstance(item, SkippedInput):
-                self._skip(item)
-                continue
-            try:
-                report = self._one(item, index)
-            except JournalError:
-                raise
-            except SpecxError as error:
-                self._fail(item, index, self._kept(item, error), alone=alone)
-                if self._stops:
-                    break
+        self._alone = alone
+        with closing(self._scheduler):
+            left = True
+            while left or self._works:
+                left, seconds = self._hand_out(inputs, left=left)
+                for update in self._scheduler.told(seconds) if self._works else ():
+                    self._hear(update)
+                left = left and not self._outcome.stops
+        self._outcome.conclude()
+
+    def interrupted(self) -> str:
+        """Keep all that is written of documents in work; say in a sentence what there is.
+
+        It is called while ``run`` stands still anywhere.
+        """
+        kept = []
+        for index, work in sorted(self._works.items()):
+            if index in self._held:  # done, and waiting for its turn
+                self._end(index)
+            elif place := self._keep_partial(work):
+                kept.append(f"of {printable(work.item.name)} {place}")
+        after = self._outcome.so_far()
+        if kept and not self._writing:
+            return f"interrupted{after}; the partial summary {', that '.join(kept)}"
+        if self._writing:
+            return f"interrupted{after}, while writing the results of {printable(self._writing)}"
+        after = self._outcome.so_far(failures=True)
+        return f"interrupted{after}" if after else "interrupted before anything was written"
+
+    def _keep_partial(self, work: _Work) -> str:
+        """Keep what is written of a document in work; say where it is, nothing without any."""
+        if self._streams:
+            return self._results.interrupted(self._scheduler.partial, work.item.relative)
+        self._results.begin(work.item.name)
+        ending = self._results.ending or "\n"
+        return self._results.interrupted(work.partial, work.item.relative, ending=ending)
+
+    # ---------------------------------------------------------------- to the workers
+
+    def _hand_out(self, inputs: Inputs, *, left: bool) -> tuple[bool, float]:
+        """Give workers what they have room for.
+
+        Return if inputs may be ``left``, and for how many seconds nothing else can be given.
+        """
+        while self._scheduler.has_room and (left or self._again):
+            if self._again:
+                self._give(self._again.popleft())
+            elif len(self._held) >= _MOST_HELD:
+                break
+            elif self._works and not inputs.is_ready:
+                return left, _LOOK_S
             else:
-                self._succeed(report)
-        self._conclude()
+                left = self._take(next(inputs, None)) and not self._outcome.stops
+        return left, _LONG_S
+
+    def _take(self, item: Input | None) -> bool:
+        """Take the next input; return False after the last."""
+        if item is None:
+            return False
+        self._on_read(item)
+        index, self._read = self._read, self._read + 1
+        try:
+            report = self._without_models(item)
+        except JobError:
+            raise
+        except SpecxError as error:
+            self._settle(index, _Settled(item=item, result=error))
+            return True
+        if report is not None or not isinstance(item, InputDocument):
+            self._settle(index, _Settled(item=item, result=report))
+            return True
+        progress = Progress(
+            item.name,
+            spent=item.read_s,
+            number=index + 1,
+            total=self._total,
+            phase="loading models",
+        )
+        self._give(_Work(item=item, index=index, progress=progress))
+        return True
+
+    def _without_models(self, item: Input) -> Report | None:
+        """Return the report of a document that needs no model. Raises the error of a bad input."""
+        if isinstance(item, FailedInput):
+            raise item.error
+        if isinstance(item, SkippedInput):
+            return None
+        self._results.check(item.relative)
+        return self._as_it_is(item.document, Timings(read=item.read_s))
+
+    def _give(self, work: _Work) -> None:
+        item, heading = work.item, ""
+        if self._streams:
+            heading = self._results.begin(item.name)
+        else:
+            self._live.follow(work.progress)
+        task = Task(
+            number=work.index,
+            document=item.document,
+            before=Timings(read=item.read_s),
+            total=self._total,
+            heading=heading,
+        )
+        self._scheduler.give(task)
+        self._works[work.index] = work
+
+    # ---------------------------------------------------------------- from the workers
+
+    def _hear(self, update: Update) -> None:
+        work = self._works[update.number]
+        match update:
+            case Progressed():
+                work.partial, work.progress.limit = update.partial, self._scheduler.limit
+                _advance(work.progress, update)
+                self._live.follow(work.progress)
+            case Ended():
+                settled = _Settled(item=work.item, result=update.outcome, partial=update.partial)
+                self._settle(work.index, settled)
+            case Returned():
+                self._lose(work, update)
+
+    def _lose(self, work: _Work, update: Returned) -> None:
+        """Try a document once more at another worker."""
+        work.lost += update.begun
+        if work.lost < TRIES:
+            work.progress.enter("waiting for another worker")
+            self._live.follow(work.progress)
+            self._again.append(work)
+            return
+        error = SpecxError(
+            f"{work.item.name} was given up: the worker that summarized it was lost {TRIES} times "
+            f"({update.reason}); it may need more memory than there is"
+        )
+        self._settle(work.index, _Settled(item=work.item, result=error))
+
+    # ---------------------------------------------------------------- results
+
+    def _settle(self, index: int, settled: _Settled) -> None:
+        """Write the results of a document and of those that waited for it, or let it wait."""
+        if (work := self._works.get(index)) and not self._streams:
+            self._live.unfollow(work.progress)
+        self._held[index] = settled
+        if not self._in_order:
+            self._end(index)
+        while self._turn in self._held:
+            self._end(self._turn)
+            self._turn += 1
+
+    def _end(self, index: int) -> None:
+        """Write the results of a document, or tell its failure, and let it go."""
+        settled = self._held[index]
+        item, result = settled.item, settled.result
+        if isinstance(result, Report) and isinstance(item, InputDocument):
+            self._writing = item.name  # an interruption finds it here, and no longer in work
+        has_worked = self._works.pop(index, None) is not None
+        self._held.pop(index)
+        shown = has_worked and self._streams
+        if isinstance(item, SkippedInput):
+            self._skip(item)
+        elif isinstance(result, Report) and isinstance(item, InputDocument):
+            self._publish(result, item, index, shown=shown)
+        elif isinstance(result, SpecxError):
+            if not shown:
+                self._results.begin(item.name)
+            self._fail(item, index, self._kept(item, result, settled.partial))
 
     def _skip(self, item: SkippedInput) -> None:
         self._on_skipped(item)
         self._results.skipped(item.relative)
-        self._skipped += 1
+        self._outcome.skipped()
 
-    def _succeed(self, report: Report) -> None:
-        """Tell of a document whose results are written."""
-        self._divergence = self._divergence or _divergence(report)
-        if self._strict_numbers:
-            self._unfound = self._unfound or _unfound(report)
-        self._on_done(report)
-
-    def _conclude(self) -> None:
-        """Raise what there is to say at the end of all documents."""
-        if self._divergence:
-            raise self._divergence
-        if self._fails:
-            done = self._done + self._skipped
-            excess = self._allowed.excess(self._failed, self._unnamed)
-            raise BatchError(
-                _stopped(done) if self._fail_fast else _failures(self._failed, done, excess)
-            )
-        if self._unfound:
-            raise self._unfound
-
-    @property
-    def _fails(self) -> bool:
-        """Return True if there are more failures than are allowed."""
-        return self._unnamed > self._allowed.number
-
-    @property
-    def _stops(self) -> bool:
-        return self._fail_fast and self._fails
-
-    def _fail(
-        self, item: FailedInput | InputDocument, index: int, error: SpecxError, *, alone: bool
-    ) -> None:
-        """Note and tell the failure of a document; raise it if it ends the run."""
-        self._item = None
-        self._results.broke_off()
-        if self._cannot_load:
-            raise error
-        self._failed += 1
-        known = self._allowed.names(item.name)
-        self._unnamed += not known
-        alone = alone and self._fails
-        if not alone:
-            self._on_error(error)  # first, because the journal may fail, too
+    def _publish(self, report: Report, item: InputDocument, index: int, *, shown: bool) -> None:
+        """Write and show a summary; it is ``shown`` if it was so while it was written."""
+        report.source, report.paragraphs = item.path, item.document.paragraphs
         try:
-            if self._journal:
-                self._journal.failed(item.relative, item.identity, str(error))
-        except JournalError:
-            if not alone:
-                raise
-        self._results.failed(item.name, error, index, item.relative, known=known)
-        if alone:
-            raise error
+            if not shown:
+                self._live.start(item.name, number=index + 1, total=self._total)
+                self._live.write(self._results.begin(item.name) + report.summary)
+            self._live.write(self._results.ending)
+            self._live.done(report)
+            self._results.done(report, item.relative, index, item.identity)
+        except JobError:
+            raise
+        except SpecxError as error:
+            self._fail(item, index, error)
+        else:
+            self._outcome.done(report)
+            self._writing = ""
+            self._on_done(report)
 
-    def _kept(self, item: FailedInput | InputDocument, error: SpecxError) -> SpecxError:
+    def _kept(
+        self, item: FailedInput | InputDocument, error: SpecxError, partial: str
+    ) -> SpecxError:
         """Keep the partial summary of a document that took too long, and say where it is."""
         if not isinstance(error, OverTimeError):
             return error
-        partial, ending = self._partial(item), self._results.ending
+        ending = self._results.ending or "\n"
         try:
-            place = self._results.interrupted(partial, item.relative, ending=ending or "\n")
+            place = self._results.interrupted(partial, item.relative, ending=ending)
         except SpecxError as why:
             return OverTimeError(f"{error}; the partial summary is lost: {why}")
         return OverTimeError(f"{error}; the partial summary {place}") if place else error
 
-    def _one(self, item: FailedInput | InputDocument, index: int) -> Report:
-        if isinstance(item, FailedInput):
-            raise item.error
-        if self._journal:
-            self._journal.check()
-        self._results.check(item.relative)
-        before = Timings(read=item.read_s)
-        report = self._as_it_is(item.document, before)
-        if report is None:
-            report = self._summarize(item, before, index)
-        else:
-            self._show(report, item, index)
-        self._write(report, item, index)
-        return report
-
-    def _partial(self, _: FailedInput | InputDocument) -> str:
-        """Return what is written of the summary of a document in work."""
-        return self._summarizer.partial if self._summarizer else ""
-
-    def _show(self, report: Report, item: InputDocument, index: int) -> None:
-        """Show a summary that nobody has seen while it was written."""
-        self._listener.start(item.name, number=index + 1, total=self._total)
-        self._listener.write(self._results.begin(item.name) + report.summary)
-
-    def _write(self, report: Report, item: InputDocument, index: int) -> None:
-        """Write the results of a document, and note that it is done."""
-        report.source, report.paragraphs = item.path, item.document.paragraphs
-        self._item, self._writing = None, item.name
-        self._listener.write(self._results.ending)
-        self._listener.done(report)
-        self._results.done(report, item.relative, index)
-        if self._journal:
-            self._journal.done(item.relative, item.identity)
+    def _fail(self, item: FailedInput | InputDocument, index: int, error: SpecxError) -> None:
+        """Note and tell the failure of a document; raise it if it ends the run."""
         self._writing = ""
-        self._done += 1
-
-    def _summarize(self, item: InputDocument, before: Timings, index: int) -> Report:
-        if self._summarizer is None:
-            before.load = self._load()
-        assert self._summarizer is not None
-        profile = self._summarizer.profile
-        self._listener.start(
-            item.name,
-            limit=profile.output_limit,
-            spent=before.read + before.load,
-            number=index + 1,
-            total=self._total,
-        )
-        self._listener.phase("preparing the prompt")
-        self._listener.write(self._results.begin(item.name))
+        self._results.broke_off()
+        known = self._outcome.failed(item.name)
+        alone = self._alone and self._outcome.is_failure
+        if not alone:
+            self._on_error(error)  # first, because the log may fail, too
         try:
-            self._summarizer.partial = ""
-            self._item = item
-            if self._deadline:
-                self._deadline.begin(item.name, before.read)
-            return self._summarizer.summarize(item.document, before)
-        except SpecxError:
-            raise
-        except Exception as error:  # an unexpected failure costs no other document
-            if isinstance(error, OSError) and error.filename is None:  # stdout
+            self._results.failed(item.name, error, index, item.relative, item.identity, known=known)
+        except JobError:
+            if not alone:
                 raise
-            raise error_of(item.name, error) from error
-
-    def interrupted(self) -> str:
-        """Keep the current document's partial summary; say in a sentence what there is.
-
-        It is called while ``run`` stands still anywhere.
-        """
-        item, place = self._item, ""
-        if item is not None and self._summarizer is not None:
-            place = self._results.interrupted(self._summarizer.partial, item.relative)
-        after = f" after {counted(self._done, 'document')}" if self._done else ""
-        if item is not None and place:
-            return f"interrupted{after}; the partial summary of {printable(item.name)} {place}"
-        if self._writing:
-            return f"interrupted{after}, while writing the results of {printable(self._writing)}"
-        if self._failed and not after:
-            after = f" after {counted(self._failed, 'failure')}"
-        return f"interrupted{after}" if after else "interrupted before anything was written"
-
-    def _load(self) -> float:
-        self._listener.phase("loading models")
-        started = time.perf_counter()
-        self._cannot_load = True
-        self._summarizer = self._prepare()
-        self._cannot_load = False
-        return time.perf_counter() - started
+        if alone:
+            raise error
 
 
-def _stopped(done: int) -> str:
-    before = f" after {counted(done, 'document')}" if done else ""
-    return f"stopped{before} at the first failure, as --fail-fast asks"
-
-
-def _failures(failed: int, done: int, excess: str = "") -> str:
-    """Say how many failed. ``excess``: why that is not allowed."""
-    if not done:
-        all_ = f"all {failed} documents failed" if failed > 1 else "the only document failed"
-        return all_ + excess
-    others = "others are" if done > 1 else "other is"
-    return f"{failed} of {failed + done} documents failed{excess}; the {others} done"
-
-
-def _unfound(report: Report) -> UnfoundError | None:
-    told = nowhere(report)
-    return UnfoundError(f"{report.input.name}: {told}") if told else None
-
-
-def _divergence(report: Report) -> DivergenceError | None:
-    check = report.lossless
-    if check is None:
-        return None
-    if check.identical:
-        return _wrong_wiring(report.input.name, check.reference)
-    gap = "" if check.logit_gap is None else f" (logit gap {check.logit_gap:.3g})"
-    return DivergenceError(
-        f"{report.input.name}: the output differs from plain decoding at token "
-        f"{check.position}{gap}; see `lossless` in the report"
-    )
-
-
-def _wrong_wiring(name: str, check: ReferenceCheck | None) -> DivergenceError | None:
-    if check is None or check.position is None or check.tie:
-        return None
-    return DivergenceError(
-        f"{name}: transformers writes another token than specx at token {check.position} (logit "
-        f"gap {check.logit_gap:.3g}), so specx computes this model wrongly; see "
-        "`lossless.reference` in the report"
-    )
+def _advance(progress: Progress, news: Progressed) -> None:
+    if news.phase:
+        progress.enter(news.phase)
+    if news.part:
+        progress.enter_part(*news.part)
+    for event in news.events:
+        progress.on(event)

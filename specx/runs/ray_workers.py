@@ -13,20 +13,21 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from specx.cores import usable_cores
+from specx.cores import usable_cores, without_collecting
 from specx.errors import UsageError, in_one_line
-from specx.runs.collecting import without_collecting
 from specx.runs.tasks import Lost, Message, Task, WorkerSettings
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class RayWorkers:
+class RayActors:
     """Actors, each with a GPU of its own where the cluster has any, otherwise with a few cores.
 
     ``address``: of a cluster; None for RAY_ADDRESS, or a cluster of this machine alone that lives
     as long as the run. ``threads``: of an actor on a CPU. Raises UsageError if there is no cluster.
     """
+
+    streams, partial = False, ""
 
     def __init__(
         self, settings: WorkerSettings, address: str | None, threads: int | None = None

@@ -2,49 +2,46 @@
 
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from specx.decoding.decode import context_window, decode
-from specx.decoding.methods import Pair, sampling_of
+from specx.decoding.decode import decode
+from specx.decoding.methods import Pair
 from specx.decoding.workspace import Shelf, cache_bytes, capacity_for
 from specx.documents.document import Document
 from specx.errors import DocumentError
 from specx.models.memory import check_memory
-from specx.profile import (
-    DigestPrompt,
-    InstructPrompt,
-    Profile,
-    sources_of,
-)
-from specx.prompts.digest import Digest
+from specx.profile import InstructPrompt, Settings
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, Prompt, PromptKind, Quote, refuse_if_longer
+from specx.prompts.prompt import Output, Prompt, Quote, refuse_if_longer
 from specx.prompts.reasoning import Thinking
-from specx.records import Finished, Method, Step, Stop, Timings
+from specx.records import Finished, Step, Stop, Timings
 from specx.reports.report import Citation, Report
 from specx.runs import warnings
-from specx.runs.calibration import resolve_layer, source_layer
-from specx.runs.deadline import Deadline
-from specx.runs.document_run import DecodedText, DocumentRun, input_facts, removed
-from specx.runs.listener import Listener
+from specx.runs.calibration import source_layer
+from specx.runs.document_run import DocumentRun, input_facts, removed
 from specx.runs.lossless import check_lossless, check_reference
-from specx.runs.neighbours import Neighbours
 from specx.runs.pair import facts
 from specx.runs.parts import PartWriter, Written
-from specx.runs.preparing import MakePrompts, Prepared
+from specx.runs.processes import MakePrompts, Prepared
 from specx.runs.provenance import provenance
-from specx.runs.room import reasoning_of, reserved, room_of
-from specx.runs.source_finder import SourceFinder
-from specx.runs.thinking import decode_thinking
+from specx.runs.tasks import Listener
+from specx.runs.text import (
+    DecodedText,
+    decode_thinking,
+    prompt_kind,
+    reasoning_of,
+    reserved,
+    room_of,
+)
 
 # With these a text goes on where it repeats itself, with the next where it does so again: a whole
 # text under a penalty drifts from its document, and a larger penalty ruins it.
-RETRIES: tuple[dict[str, float], ...] = (
+RETRIES: tuple[dict[str, Any], ...] = (
     {"repetition_penalty": 1.1},
     {"repetition_penalty": 1.1, "no_repeat_ngram": 8},
     {"repetition_penalty": 1.1, "no_repeat_ngram": 4},
@@ -52,40 +49,31 @@ RETRIES: tuple[dict[str, float], ...] = (
 
 
 class Summarizer:
-    """Summarizes documents with the models of one profile.
+    """Summarizes documents with models that stay loaded.
 
     ``partial``: the text written so far of the current document, for an early stop. It contains
-    the summaries of one level of parts until the next level begins. ``neighbours``: gives way to
-    other processes between steps. ``deadline``: ends a document that takes too long. ``asked``:
-    keys of ``generation`` that the command line has set in the profile.
+    the summaries of one level of parts until the next level begins. ``between_steps``: called
+    before and between the steps of decoding; its error ends the document.
     """
 
     def __init__(
         self,
-        profile: Profile,
-        method: Method,
+        settings: Settings,
         pair: Pair,
         listener: Listener,
         *,
         check: bool = False,
-        neighbours: Neighbours | None = None,
-        deadline: Deadline | None = None,
-        asked: frozenset[str] = frozenset(),
+        between_steps: Callable[[], None] = lambda: None,
     ) -> None:
-        self.method, self.pair = method, pair
+        self.settings, self.pair = settings, pair
         self._listener = listener
-        self._check, self._neighbours, self._deadline = check, neighbours, deadline
-        self._kind = _prompt_kind(profile, pair)
-        self._reasoning = reasoning_of(profile, self._kind, context_window(pair, profile))
-        self._room = room_of(profile, pair, self._reasoning)
-        self._set_by = sources_of(profile, pair.target.stated.settings, asked)
-        resolved = vars(sampling_of(pair, profile)) | {"max_new_tokens": profile.output_limit}
-        self.profile = profile.changed(generation={k: _listed(v) for k, v in resolved.items()})
-        if method in ("specextend", "specextend+lookup"):
-            window = context_window(pair, profile)
-            self.profile = resolve_layer(self.profile, pair, self._kind, listener, window)
-        layer = source_layer(pair.target, profile.target.revision) if profile.sources else None
-        self._finder = None if layer is None else SourceFinder(self._kind, layer)
+        self._check, self._between_steps = check, between_steps
+        self._kind = prompt_kind(settings.prompt, pair.target.tokenizer)
+        self._reasoning = reasoning_of(settings, self._kind)
+        self._room = room_of(settings, self._reasoning)
+        self._source_layer = (
+            source_layer(pair.target, settings.revision) if settings.sources else None
+        )
         self.partial = ""
         self._shelf = Shelf()
         self._referred = False  # a text was compared with transformers
@@ -104,32 +92,32 @@ class Summarizer:
         ``make_prompts`` has made them elsewhere.
 
         Raises DocumentError when it has no text, or is too long and parts are refused;
-        OutOfMemoryError when its caches do not fit; OverTimeError after its deadline.
+        OutOfMemoryError when its caches do not fit; what ``between_steps`` raises.
         """
         _reset_peak_memory(self.pair.target.device)
         run = DocumentRun(timings=replace(before))
         self.partial = ""
         prompts = self._prompts(document, run, prepared)
         write = partial(self._write, run, document)
-        writer = PartWriter(self.profile, self._kind, self._room, self._listener, run, write)
+        writer = PartWriter(self.settings, self._kind, self._room, self._listener, run, write)
         written = writer.summarize(document, prompts)
         unread, noted = warnings.unread(document, prompts)
-        settings = self.profile.model_dump(mode="json")
+        settings = self.settings
         quotes = [quote for output in written.outputs for quote in output.quotes]
         own_words = isinstance(self._kind, Instruct)
         found = provenance(document, written.outputs if own_words else [])
         run.end()
         return Report(
             input=input_facts(document, run.prompt_tokens, written.parts),
-            profile=self.profile.name,
-            method=self.method,
+            profile=settings.profile,
+            method=settings.method,
             summary=written.summary,
             tally=run.tally,
             timings=run.timings,
             peak_memory_bytes=_peak_memory(self.pair.target.device),
             environment=facts(self.pair),
-            settings=settings,
-            generation=self._chosen(settings["generation"]),
+            settings=dict(settings.resolved),
+            generation=_origins(settings),
             citations=[_citation(quote) for quote in quotes],
             cited_by=quotes[0].counted if quotes else None,
             sentences=found.sentences,
@@ -154,25 +142,22 @@ class Summarizer:
 
     def _warnings_before(self, document: Document) -> list[str]:
         """Warn about what is known before anything is written."""
+        settings, target = self.settings, self.pair.target
         return [
             *document.warnings,
-            *warnings.known_before(document, self.profile),
-            *warnings.not_done(self.pair.target.stated.not_done, self.profile),
+            *warnings.known_before(document, settings.profile, target.source, settings.prompt),
+            *warnings.not_done(target.stated.not_done, settings.prompt),
         ]
 
     def _warnings(self, run: DocumentRun, written: Written) -> list[str]:
         """Warn about the texts that were written."""
         return [
-            *warnings.cut(written, self.profile.output_limit),
+            *warnings.cut(written, self.settings.limit),
             *warnings.loops(run, written),
             *warnings.dropped(written.outputs, written.reasons),
             *warnings.not_verbatim(written.outputs),
             *written.warnings,
         ]
-
-    def _chosen(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return how tokens are chosen, and whose each value is."""
-        return {k: {"value": values[k], "from": source} for k, source in self._set_by.items()}
 
     def _prompts(
         self, document: Document, run: DocumentRun, prepared: Prepared | None
@@ -182,11 +167,11 @@ class Summarizer:
         if prepared:
             run.started -= prepared.seconds  # they count as if nothing had been done meanwhile
         prompts = prepared.prompts if prepared else self.make_prompts(document)
-        if self.profile.long_documents == "refuse":
+        if self.settings.long_documents == "refuse":
             refuse_if_longer(document, prompts, self._room)
         run.timings.tokenize = time.perf_counter() - run.started
         longest = max(len(prompt.token_ids) for prompt in prompts)
-        self._check_memory(longest + self.profile.output_limit + reserved(self._reasoning))
+        self._check_memory(longest + self.settings.limit + reserved(self._reasoning))
         return prompts
 
     def _write(
@@ -199,20 +184,19 @@ class Summarizer:
         shown: bool,
         anew: bool,
     ) -> Output:
-        profile = self._profile_for(prompt)
+        settings = self._settings_for(prompt)
         run.prompt_tokens += len(prompt.token_ids)
         run.begin_text()
         self.partial = "" if anew else self.partial
         self._add(heading, self._gap, shown=shown)
         before, gap = self.partial, self._gap
         try:
-            output, text = self._decode_again(run, prompt, profile, shown=shown)
+            output, text = self._decode_again(run, prompt, settings, shown=shown)
         except Exception:
             if shown and not self._kind.final:  # nothing changes it any more
                 self._listener.write(self.partial[len(before) :])
             raise
-        if self._finder:
-            output = self._finder.told(output, text, document)
+        output = text.told(output, document)
         if not self._kind.final:
             self.partial = before
             self._add(output.shown if shown else output.text, gap, shown=shown)
@@ -221,19 +205,21 @@ class Summarizer:
         return output
 
     def _decode_again(
-        self, run: DocumentRun, prompt: Prompt, profile: Profile, *, shown: bool
+        self, run: DocumentRun, prompt: Prompt, settings: Settings, *, shown: bool
     ) -> tuple[Output, DecodedText]:
         """Write the output of one prompt. Where it repeats itself, go on with a penalty."""
-        document = self._finder.tokens(prompt) if self._finder else None
-        before, text = self.partial, DecodedText(prompt, profile, document)
+        kind, layer = self._kind, self._source_layer
+        asks = layer is not None
+        document = kind.document_tokens(prompt) if asks and isinstance(kind, Instruct) else None
+        before, text = self.partial, DecodedText(prompt, settings, layer, document)
         output = self._decode(run, text, shown=shown)
-        for settings in self._retries(profile):
+        for penalties in _retries(settings):
             # Reasoning has a budget of its own, which begins with the text.
             kept = 0 if output.reasoning_tokens else output.kept_tokens
-            limit = profile.output_limit - kept
+            limit = settings.limit - kept
             if run.reasons[-1] != "looping" or limit < 1:
                 break
-            again = profile.changed(generation={**settings, "max_new_tokens": limit})
+            again = replace(settings, sampling=replace(settings.sampling, **penalties), limit=limit)
             self.partial, text = before, text.again(again, kept)
             run.go_on(kept)
             self._listener.show("")
@@ -246,13 +232,9 @@ class Summarizer:
         ends, final, before = self.pair.target.eos_token_ids, self._kind.final, len(self.partial)
         reader, stop = self._kind.reader(text.prompt), self._stop(text)
         gap = self._add(reader.feed(text.begun), self._gap, shown=shown and final)
-        sources = self._finder.settings(text) if self._finder else None
-        start = partial(
-            decode, self.pair, text.profile, self.method, sources=sources, shelf=self._shelf
-        )
-        events = decode_thinking(start, text.token_ids, stop)
-        events = self._deadline.between(events) if self._deadline else events
-        for event in self._neighbours.between(events) if self._neighbours else events:
+        start = partial(decode, self.pair, text.settings, sources=text.sources, shelf=self._shelf)
+        self._between_steps()
+        for event in decode_thinking(start, text.token_ids, stop):
             if isinstance(event, Finished):
                 text.attend(event.attended)
                 event = replace(event, attended=())  # nobody else needs it
@@ -264,29 +246,19 @@ class Summarizer:
                 gap = self._add(new, gap, shown=shown and final)
                 if shown and not final:
                     self._listener.show(self.partial[before:])
+            if not isinstance(event, Finished):  # what is done is done
+                self._between_steps()
         new, output = reader.finish()
         self._add(new, gap, shown=shown and final)
         run.reasoning_tokens += output.reasoning_tokens
         run.closed += isinstance(stop, Thinking) and stop.was_closed
         return output
 
-    def _retries(self, profile: Profile) -> Sequence[dict[str, float]]:
-        """Return the settings with which a text goes on where it repeats itself, in turn.
-
-        None where the user wants none, or has set a penalty: with that it would do so again.
-        """
-        prompt, penalty = profile.prompt, sampling_of(self.pair, profile).repetition_penalty
-        retries = isinstance(prompt, InstructPrompt) and prompt.on_loop == "retry"
-        return RETRIES if retries and penalty < RETRIES[0]["repetition_penalty"] else ()
-
-    def _profile_for(self, prompt: Prompt) -> Profile:
-        if prompt.limit is None and not self._reasoning:
-            return self.profile
-        tokens = self._limit(prompt) + self._reasoning
-        return self.profile.changed(generation={"max_new_tokens": tokens})
+    def _settings_for(self, prompt: Prompt) -> Settings:
+        return replace(self.settings, limit=self._limit(prompt) + self._reasoning)
 
     def _limit(self, prompt: Prompt) -> int:
-        return self.profile.output_limit if prompt.limit is None else prompt.limit
+        return self.settings.limit if prompt.limit is None else prompt.limit
 
     def _stop(self, text: DecodedText) -> Stop | None:
         """Return what ends a text. It has seen what the text begins with."""
@@ -305,14 +277,14 @@ class Summarizer:
         started = time.perf_counter()
         self._listener.phase("checking against plain decoding")
         self._shelf.clear()  # plain decoding needs caches of its own
-        ids, profile, before = text.token_ids, text.profile, run.lossless
-        found = check_lossless(self.pair, profile, ids, text.ids, self._stop(text))
+        ids, settings, before = text.token_ids, text.settings, run.lossless
+        found = check_lossless(self.pair, settings, ids, text.ids, self._stop(text))
         reference = before.reference if before else None
         if not self._referred:  # once: loading a model again takes a while
             self._referred = True
             self._listener.phase("checking against transformers")
             is_plain = found.identical and not run.closed
-            reference = check_reference(self.pair, profile, ids, text.ids if is_plain else None)
+            reference = check_reference(self.pair, settings, ids, text.ids if is_plain else None)
         run.lossless = replace(found, reference=reference)
         run.check_s += time.perf_counter() - started
 
@@ -343,16 +315,20 @@ class Summarizer:
         check_memory(needed, device, f"The KV cache of a prompt of {tokens} tokens")
 
 
-def _listed(value: Any) -> Any:
-    """Return a resolved value as a profile has it."""
-    return list(value) if isinstance(value, tuple) else value
+def _origins(settings: Settings) -> dict[str, Any]:
+    """Return how tokens are chosen, and whose each value is."""
+    values = settings.resolved["generation"]
+    return {k: {"value": values[k], "from": origin} for k, origin in settings.origins.items()}
 
 
-def _prompt_kind(profile: Profile, pair: Pair) -> PromptKind:
-    prompt, tokenizer = profile.prompt, pair.target.tokenizer
-    if isinstance(prompt, DigestPrompt):
-        return Digest(tokenizer, prompt.sentences)
-    return Instruct.of(tokenizer, prompt)
+def _retries(settings: Settings) -> Sequence[dict[str, Any]]:
+    """Return the penalties with which a text goes on where it repeats itself, in turn.
+
+    None where the user wants none, or has set one: with that it would do so again.
+    """
+    prompt, penalty = settings.prompt, settings.sampling.repetition_penalty
+    retries = isinstance(prompt, InstructPrompt) and prompt.on_loop == "retry"
+    return RETRIES if retries and penalty < RETRIES[0]["repetition_penalty"] else ()
 
 
 def _citation(quote: Quote) -> Citation:

@@ -1,18 +1,22 @@
-"""The records between a run and its workers, and the interface of workers.
+"""The records between a run and its workers, and the interfaces of both.
 
-A worker is a process, here or on another machine, that holds the models and summarizes one document
-after the other. Only these records cross the border, pickled; the run alone reads and writes files.
-Nothing here imports torch.
+A worker holds the models and summarizes one document after the other: in the process of the run, in
+one beside it, or in one of Ray's. Only these records cross the border, pickled where there is one;
+the run alone reads and writes files. Nothing here imports torch.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
 
 from specx.documents.document import Document
-from specx.errors import SpecxError
+from specx.errors import DocumentError, SpecxError
 from specx.profile import Profile
 from specx.records import Event, Method, Timings
 from specx.reports.report import Report
+
+
+class OverTimeError(DocumentError):
+    """A document that took longer than it may. What is written of it is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +24,8 @@ class WorkerSettings:
     """The work of all workers of a run.
 
     ``timeout``: seconds for each document. ``asked``: keys of ``generation`` that the command line
-    has set. ``prepares``: each has a process beside it that makes
-    the prompts of documents that wait.
+    has set. ``prepares``: each has a process beside it that makes the prompts of documents that
+    wait. ``gives_way``: on a CPU, to other processes that need its cores.
     """
 
     profile: Profile
@@ -31,15 +35,22 @@ class WorkerSettings:
     timeout: float | None = None
     asked: frozenset[str] = frozenset()
     prepares: bool = False
+    gives_way: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A document to summarize. ``number``: by which the run knows it."""
+    """A document to summarize.
+
+    ``number``: by which the run knows it, from 0, of ``total`` (None: unknown). ``heading``: what
+    is shown above a summary that is shown while it is written.
+    """
 
     number: int
     document: Document
     before: Timings
+    total: int | None = 1
+    heading: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +102,17 @@ Message = Loaded | NotLoaded | Progressed | Ended | Lost
 
 
 class Workers(Protocol):
-    """Workers by their places, numbers from 0. A place whose worker is lost may get another."""
+    """Workers by their places, numbers from 0. A place whose worker is lost may get another.
+
+    ``streams``: a document is shown while it is written, and ``partial`` is what there is of it.
+    Otherwise messages tell how far it is.
+    """
+
+    @property
+    def streams(self) -> bool: ...
+
+    @property
+    def partial(self) -> str: ...
 
     def start(self, place: int) -> None:
         """Start a worker, which loads its models. It does not wait for that."""
@@ -100,10 +121,49 @@ class Workers(Protocol):
         """Give a worker a document. A worker that is gone tells it by ``Lost``."""
 
     def told(self, seconds: float) -> list[tuple[int, Message]]:
-        """Return what the workers at which places have told; wait at most so long for something."""
+        """Return what the workers at which places have told; wait at most so long for something.
+
+        A worker in this process works meanwhile, however long that takes.
+        """
 
     def stop(self, place: int) -> None:
         """End a worker, of which nothing more is told."""
 
     def close(self) -> None:
         """End all workers."""
+
+
+class Listener(Protocol):
+    """Is told by a worker how far a document is. ``specx.reports.live.LiveLine`` is one."""
+
+    def start(
+        self,
+        name: str,
+        *,
+        limit: int | None = None,
+        spent: float = 0.0,
+        number: int = 1,
+        total: int | None = 1,
+    ) -> None:
+        """Begin a document, the ``number``-th of ``total`` (None: unknown).
+
+        ``limit``: the most output tokens of each part; ``spent``: seconds already spent on it.
+        """
+
+    def phase(self, name: str) -> None:
+        """Note the beginning of a phase that no event announces."""
+
+    def part(self, part: int, parts: int) -> None:
+        """Begin part ``part`` of ``parts``, counted from 1."""
+
+    def on(self, event: Event) -> None:
+        """Note an event of decoding."""
+
+    def show(self, text: str) -> None:
+        """Show what the summary goes on with as far as is known: it may still change.
+
+        It replaces what was shown so before, and the next ``write`` replaces it.
+        """
+
+    def write(self, text: str) -> None:
+        """Append ``text``, which is final, to the summary."""

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 from specx.documents.document import Document
 from specx.documents.prose import is_prose, prose_share
-from specx.profile import EMBEDDED, DigestPrompt, Profile
+from specx.profile import EMBEDDED, DigestPrompt, InstructPrompt
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FellBack, FinishReason
 from specx.runs.document_run import DocumentRun
 from specx.runs.parts import Written
+
+Asked = DigestPrompt | InstructPrompt
 
 NOTED_SHARE = 0.05  # of the text that is not read; headings are always less
 WARNED_SHARE = 0.5  # most of the text: the summary is of the rest
@@ -29,14 +31,17 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], li
     return (told, []) if share > WARNED_SHARE else ([], told)
 
 
-def known_before(document: Document, profile: Profile) -> list[str]:
-    """Return the warnings that a document's text gives before a model reads it."""
-    return [*foreign(document, profile), *not_prose(document, profile)]
+def known_before(document: Document, profile: str, model: str, asked: Asked) -> list[str]:
+    """Return the warnings that a document's text gives before a model reads it.
+
+    ``profile``, ``model``: the names of the profile and of its target.
+    """
+    return [*foreign(document, profile, model), *not_prose(document, asked)]
 
 
-def not_prose(document: Document, profile: Profile) -> list[str]:
+def not_prose(document: Document, asked: Asked) -> list[str]:
     """Warn about a digest of slides, tables, or lists: it can quote their few sentences alone."""
-    if not isinstance(profile.prompt, DigestPrompt) or document.everything:
+    if not isinstance(asked, DigestPrompt) or document.everything:
         return []
     if is_prose(document.paragraphs):
         return []
@@ -47,15 +52,15 @@ def not_prose(document: Document, profile: Profile) -> list[str]:
     ]
 
 
-def foreign(document: Document, profile: Profile) -> list[str]:
+def foreign(document: Document, profile: str, model: str) -> list[str]:
     """Warn about a text in a language that the embedded models were not made for."""
-    if not profile.target.model.startswith(EMBEDDED):
+    if not model.startswith(EMBEDDED):
         return []
     language = document.foreign_language
     if language is None:
         return []
     return [
-        f"most of the text is in {language}, and the profile {profile.name} reads English only, so "
+        f"most of the text is in {language}, and the profile {profile} reads English only, so "
         "its choice is poor and sentences may break off; choose a profile with a larger model "
         "that knows the language: specx profiles ls"
     ]
@@ -72,13 +77,13 @@ def fallback(events: Sequence[FellBack]) -> list[str]:
     ]
 
 
-def not_done(asked: Sequence[str], profile: Profile) -> list[str]:
+def not_done(wanted: Sequence[str], asked: Asked) -> list[str]:
     """Warn about what a model's own file asks for and specx does not do. A digest ignores it."""
-    if not asked or isinstance(profile.prompt, DigestPrompt):
+    if not wanted or isinstance(asked, DigestPrompt):
         return []
     return [
-        f"the model's generation_config.json asks for {', '.join(asked)}, which specx does not do, "
-        "so the text may differ from what its authors saw"
+        f"the model's generation_config.json asks for {', '.join(wanted)}, which specx does not "
+        "do, so the text may differ from what its authors saw"
     ]
 
 

@@ -2,100 +2,88 @@
 
 import resource
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
+import torch
+
+from specx.cores import BUSY, LoadMonitor, usable_cores
 from specx.errors import SpecxError, error_of
 from specx.models.memory import free_bytes
 from specx.records import Event
+from specx.reports.progress import duration
 from specx.reports.report import Report
-from specx.runs.deadline import Deadline
+from specx.runs.calibration import resolve_measured
 from specx.runs.pair import choose_device, load_pair
-from specx.runs.preparing import MakePrompts, Turned, taken
+from specx.runs.processes import MakePrompts, Prepared, Promised, prepared_by
 from specx.runs.summarizer import Summarizer
-from specx.runs.tasks import Ended, Loaded, Message, NotLoaded, Progressed, Task, WorkerSettings
+from specx.runs.tasks import (
+    Ended,
+    Listener,
+    Loaded,
+    Message,
+    NotLoaded,
+    OverTimeError,
+    Progressed,
+    Task,
+    WorkerSettings,
+)
 
 EVERY_S = 0.1  # at least, between two messages about one document
-
-
-class Relay:
-    """A listener that hands on what it is told, a few times a second."""
-
-    def __init__(
-        self, tell: Callable[[Message], None], clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self._tell, self._clock = tell, clock
-        self.partial: Callable[[], str] = lambda: ""
-        self.begin(-1)
-
-    def begin(self, number: int) -> None:
-        """Begin a document."""
-        self._number, self._events, self._phase = number, list[Event](), ""
-        self._part: tuple[int, int] | None = None
-        self._next = self._clock()
-
-    def phase(self, name: str) -> None:
-        self._phase = name
-        self._pass_on()
-
-    def part(self, part: int, parts: int) -> None:
-        self._part = (part, parts)
-
-    def on(self, event: Event) -> None:
-        self._events.append(event)
-        if self._clock() >= self._next:
-            self._pass_on()
-
-    def show(self, text: str) -> None:
-        """Nothing: the partial summary goes with the events."""
-
-    def write(self, text: str) -> None:
-        """Nothing, for the same reason."""
-
-    def start(self, name: str, **_: object) -> None:
-        """Nothing: the run knows which document it is."""
-
-    def done(self, report: Report) -> None:
-        """Nothing: the worker hands on the report."""
-
-    def _pass_on(self) -> None:
-        if self._number < 0:
-            return
-        self._tell(
-            Progressed(
-                number=self._number,
-                phase=self._phase,
-                part=self._part,
-                events=tuple(self._events),
-                partial=self.partial(),
-            )
-        )
-        self._events, self._phase, self._part = [], "", None
-        self._next = self._clock() + EVERY_S
+LOOK_S = 0.25  # between two looks for other processes
+QUIET_LOOKS = 4  # in a row, before cores are taken back
 
 
 class Worker:
-    """Summarizes documents and tells what becomes of them."""
+    """Summarizes documents and tells what becomes of them.
 
-    def __init__(self, settings: WorkerSettings, tell: Callable[[Message], None]) -> None:
+    ``listener``: is told how far a document is, in the process of the run; without it messages
+    tell that, a few times a second.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        tell: Callable[[Message], None],
+        listener: Listener | None = None,
+    ) -> None:
         self._settings, self._tell = settings, tell
-        self._relay = Relay(tell)
+        self._is_in_run = listener is not None
+        self._listener: Listener = listener or ProgressSender(tell, lambda: self.partial)
         self._deadline = None if settings.timeout is None else Deadline(settings.timeout)
+        self._limiter: ThreadLimiter | None = None
         self._summarizer: Summarizer | None = None
         self._load_s = 0.0
 
-    def load(self) -> bool:
-        """Load the models; return False, and tell the reason, if they cannot be loaded."""
-        started = time.perf_counter()
+    @property
+    def partial(self) -> str:
+        """Return what is written of the summary of the document in work."""
+        return self._summarizer.partial if self._summarizer else ""
+
+    def forget(self) -> None:
+        """Forget the summary of the document before."""
+        if self._summarizer:
+            self._summarizer.partial = ""
+
+    def load(self, started: float | None = None) -> bool:
+        """Load the models; return False, and tell the reason, if they cannot be loaded.
+
+        ``started``: ``time.perf_counter()`` where it is not now that loading begins.
+        """
+        started = time.perf_counter() if started is None else started
         try:
             self._summarizer = self._load()
-        except Exception as error:
-            known = error if isinstance(error, SpecxError) else error_of("loading", error)
-            self._tell(NotLoaded(error=known))
+        except SpecxError as error:
+            self._tell(NotLoaded(error=error))
             return False
-        self._relay.partial = lambda: self._summarizer.partial if self._summarizer else ""
+        except Exception as error:
+            if self._is_in_run:  # nobody else could go on
+                raise
+            self._tell(NotLoaded(error=error_of("loading", error)))
+            return False
         self._load_s = time.perf_counter() - started
-        limit = self._summarizer.profile.output_limit
+        limit = self._summarizer.settings.limit
         self._tell(Loaded(limit=limit, room=_room(self._summarizer)))
         return True
 
@@ -105,43 +93,63 @@ class Worker:
         assert self._summarizer is not None
         return self._summarizer.make_prompts
 
-    def do(self, task: Task, turn: Turned | None = None) -> None:
-        """Summarize a document. ``turn``: that of its prompts, if they are made elsewhere."""
+    def do(self, task: Task, promised: Promised | None = None) -> None:
+        """Summarize a document. ``promised``: its prompts, if they are made elsewhere."""
         assert self._summarizer is not None
-        self._relay.begin(task.number)
         before = replace(task.before, load=self._load_s)
         self._load_s = 0.0
-        self._relay.phase("preparing the prompt")
-        prepared = taken(turn)
+        self.forget()
+        self._listener.start(
+            task.document.name,
+            limit=self._summarizer.settings.limit,
+            spent=before.read + before.load,
+            number=task.number + 1,
+            total=task.total,
+        )
+        self._listener.phase("preparing the prompt")
+        self._listener.write(task.heading)
+        prepared = prepared_by(promised)
         if self._deadline:
             spent = before.read + (prepared.seconds if prepared else 0.0)
             self._deadline.begin(task.document.name, spent)
-        self._summarizer.partial = ""
+        outcome = self._summarize(replace(task, before=before), prepared)
+        self._tell(Ended(number=task.number, outcome=outcome, partial=self.partial))
+
+    def _summarize(self, task: Task, prepared: Prepared | None) -> Report | SpecxError:
+        """Return the report of a document, or its error, which holds no memory."""
+        assert self._summarizer is not None
         try:
-            outcome: Report | SpecxError = self._summarizer.summarize(
-                task.document, before, prepared
-            )
+            return self._summarizer.summarize(task.document, task.before, prepared)
         except SpecxError as error:
-            outcome = error.with_traceback(None)  # it would hold the caches, and this frame it
+            traceback.clear_frames(error.__traceback__)  # they have the caches
+            return error
         except Exception as error:  # an unexpected failure costs no other document
-            outcome = error_of(task.document.name, error)
-        partial = self._summarizer.partial
-        self._tell(Ended(number=task.number, outcome=outcome, partial=partial))
+            if self._is_in_run and isinstance(error, OSError) and error.filename is None:  # stdout
+                raise
+            told = error_of(task.document.name, error)
+            told.__cause__ = error
+            return told
 
     def _load(self) -> Summarizer:
         settings = self._settings
         device = choose_device(settings.device)
-        profile = settings.profile.on("cuda" if device.type == "cuda" else "cpu")
-        pair = load_pair(profile, settings.method, device)
+        profile, method, phase = settings.profile, settings.method, self._listener.phase
+        pair = load_pair(profile, method, device)
+        if settings.gives_way and device.type == "cpu":
+            self._limiter = ThreadLimiter()
         return Summarizer(
-            profile,
-            settings.method,
+            resolve_measured(profile, method, pair, phase, settings.asked),
             pair,
-            self._relay,
+            self._listener,
             check=settings.check,
-            deadline=self._deadline,
-            asked=settings.asked,
+            between_steps=self._between_steps,
         )
+
+    def _between_steps(self) -> None:
+        if self._deadline:
+            self._deadline.check()
+        if self._limiter:
+            self._limiter.look()
 
 
 def _room(summarizer: Summarizer) -> int:
@@ -154,3 +162,119 @@ def _room(summarizer: Summarizer) -> int:
         return 1 << 16
     taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return free // (2 * taken)
+
+
+class ProgressSender:
+    """A listener that sends on what it is told, a few times a second.
+
+    ``partial``: returns the summary of the document so far.
+    """
+
+    def __init__(
+        self,
+        tell: Callable[[Message], None],
+        partial: Callable[[], str],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._tell, self._partial, self._clock = tell, partial, clock
+        self.start("", number=0)
+
+    def start(self, name: str, *, number: int = 1, **_: object) -> None:  # noqa: ARG002 - the run knows the name
+        self._number, self._events, self._phase = number - 1, list[Event](), ""
+        self._part: tuple[int, int] | None = None
+        self._next = self._clock()
+
+    def phase(self, name: str) -> None:
+        self._phase = name
+        self._send()
+
+    def part(self, part: int, parts: int) -> None:
+        self._part = (part, parts)
+
+    def on(self, event: Event) -> None:
+        self._events.append(event)
+        if self._clock() >= self._next:
+            self._send()
+
+    def show(self, text: str) -> None:
+        """Send nothing: the partial summary goes with the events."""
+
+    def write(self, text: str) -> None:
+        """Send nothing, for the same reason."""
+
+    def _send(self) -> None:
+        if self._number < 0:  # models are loaded
+            return
+        self._tell(
+            Progressed(
+                number=self._number,
+                phase=self._phase,
+                part=self._part,
+                events=tuple(self._events),
+                partial=self._partial(),
+            )
+        )
+        self._events, self._phase, self._part = [], "", None
+        self._next = self._clock() + EVERY_S
+
+
+class Deadline:
+    """The time that each document may take for reading and writing, looked at between steps."""
+
+    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds, self._clock = seconds, clock
+        self.begin("")
+
+    def begin(self, name: str, spent: float = 0.0) -> None:
+        """Begin to write a document, after ``spent`` seconds of reading it."""
+        self._name = name
+        self._end = self._clock() + self.seconds - spent
+
+    def check(self) -> None:
+        """Raise OverTimeError after the end."""
+        if self._clock() >= self._end:
+            raise OverTimeError(
+                f"{self._name} took longer than --timeout allows ({duration(self.seconds)}) and "
+                "was given up"
+            )
+
+
+class ThreadLimiter:
+    """Sets the number of torch's threads between steps: fewer while others need the cores.
+
+    Threads that wait for each other lose far more than their share beside a busy process, since
+    each operation waits for the thread whose core was taken away. With one thread less for each
+    busy process there is nothing to wait for.
+
+    ``number``: threads while nobody else works. ``set_number`` and ``clock`` can be replaced.
+    """
+
+    def __init__(
+        self,
+        number: int | None = None,
+        others: LoadMonitor | None = None,
+        *,
+        set_number: Callable[[int], None] = torch.set_num_threads,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._most = self.number = number or torch.get_num_threads()
+        self._others = others or LoadMonitor()
+        self._cores = usable_cores()
+        self._set, self._clock = set_number, clock
+        self._next, self._quiet = clock() + LOOK_S, 0
+
+    def look(self) -> None:
+        """Give cores up at once where others need them; take them back after a second of quiet."""
+        if self._most == 1 or self._clock() < self._next:
+            return
+        self._next = self._clock() + LOOK_S
+        busy = self._others.busy()
+        if busy is None:
+            return
+        # A busy process that has to share its core keeps less than one busy.
+        taken = round(busy + 0.5 - BUSY)
+        wanted = max(1, min(self._most, self._cores - taken))
+        self._quiet = self._quiet + 1 if wanted > self.number else 0
+        if wanted < self.number or self._quiet >= QUIET_LOOKS:
+            self.number, self._quiet = wanted, 0
+            self._set(wanted)

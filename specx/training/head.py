@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from specx.models.head_spec import HeadSpec
+from specx.models.head_config import HeadSpec
 from specx.models.seam import NAME
 from specx.training.head_module import Head
 from specx.training.pool import Pool, generated_pool

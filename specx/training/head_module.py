@@ -19,7 +19,7 @@ from transformers.models.llama.modeling_llama import (
 )
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
-from specx.models.head_spec import HeadSpec
+from specx.models.head_config import HeadSpec
 
 
 class EagleFirstLayer(nn.Module):

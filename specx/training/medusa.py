@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from specx.models.medusa import FILES, MedusaHeads, public_names
+from specx.bench.baselines.medusa import FILES, MedusaHeads, public_names
 from specx.training.head import CHARACTERS, EMBEDDED, MIXTURE, REPORTS
 from specx.training.pool import Pool, generated_pool
 from specx.training.task import DOCUMENT, NOTHING, Batch, DigestDataset

@@ -146,19 +146,7 @@ def draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     The draft knows nothing of long input.
     """
     shape = {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 32}
-    return _draft(tokenizer, **shape, num_key_value_heads=4, intermediate_size=384)
-
-
-def large_draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """Return the course of a draft twice as large, 3.5 M parameters, for ``specx bench``.
-
-    The experiment asks if size does as much as retrieval; nothing else uses it.
-    """
-    shape = {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 3, "head_dim": 64}
-    return _draft(tokenizer, **shape, num_key_value_heads=3, intermediate_size=576)
-
-
-def _draft(tokenizer: PreTrainedTokenizerFast, **shape: int) -> Recipe:
+    shape |= {"num_key_value_heads": 4, "intermediate_size": 384}
     config = _llama(tokenizer, theta=1e4, max_position_embeddings=1024, **shape)
     return Recipe(config, (Phase((512,), 4000), Phase((512, 1024, 1024), 4000)))
 
@@ -168,5 +156,4 @@ RECIPES = {
     "target-further": further_target_recipe,
     "target-choosing": choosing_target_recipe,
     "draft": draft_recipe,
-    "draft-large": large_draft_recipe,
 }

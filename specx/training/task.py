@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from specx.prompts.control import substitute
 from specx.training.labels import Choice, choose_paragraphs, scores_so_far, token_worth
 from specx.training.pool import Pool
 from specx.training.team import Team
@@ -246,7 +245,7 @@ def _digest(text: Text, choice: Choice, first: int, control: bool) -> list[Piece
         lead = text.paragraphs[index][: text.leads[index]]
         source = markers[index] + 1 + np.arange(len(lead))
         if control:
-            lead = substitute(lead, FIRST_TEXT)
+            lead = lead ^ (lead >= FIRST_TEXT)  # each text token's partner
         piece = _piece(FIRST_MARKER + first + int(index), lead, CHOICE, COPY, text.natural)
         piece.sources[1:] = source
         pieces.append(piece)

@@ -1,6 +1,7 @@
 import pytest
 
 from specx.bench.cases import (
+    Control,
     beginning,
     first_paragraphs,
     generated_documents,
@@ -9,7 +10,6 @@ from specx.bench.cases import (
 )
 from specx.errors import UsageError
 from specx.profile import load_profile
-from specx.prompts.control import Control
 from specx.prompts.digest import Digest
 from tests.bench.benches import embedded
 

@@ -1,6 +1,6 @@
 import pytest
 
-from specx.bench.headline import Headline, headline
+from specx.bench.grouping import Headline, headline
 from tests.bench.benches import made_up
 
 OTHER = tuple(range(1, 102))

@@ -1,6 +1,6 @@
 import pytest
 
-from specx.bench.lengths import label, parse_length, parse_lengths
+from specx.bench.request import label, parse_length, parse_lengths
 from specx.errors import UsageError
 
 

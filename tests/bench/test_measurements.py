@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from specx.bench.experiments.registry import EXPERIMENTS
+from specx.bench.experiments import EXPERIMENTS
 from specx.bench.report.files import load_bench
 from specx.bench.session import concluded_again
 

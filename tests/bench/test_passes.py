@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from specx.bench import passes
+from docs import passes
+from docs.passes import LAPTOP, build, measure
 from specx.bench.floors import Ceilings, cache_bytes, read_bytes, reader
-from specx.bench.passes import build, measure
-from specx.bench.shapes import LAPTOP
 from specx.errors import OutOfMemoryError
 from specx.models import embedded
 

@@ -14,7 +14,7 @@ from specx.bench.scaled_weights import scaled_layer
 from specx.bench.shapes import DRAFTS, TARGETS, Shape
 from specx.decoding.forward import cache_shape
 from specx.decoding.kv_cache import PreallocatedCache
-from specx.decoding.methods import Pair, with_layer
+from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.documents.generated import generate_report
 from specx.errors import ModelError, OutOfMemoryError, UsageError
@@ -109,7 +109,7 @@ def scaled_decoder(small: SmallModel, shape: Shape, tokenizer: Any) -> LoadedMod
         tokenizer=tokenizer,
         stated=Stated(),
     )
-    return loaded_decoder(files, read_architecture(config, "large"), tensors, torch.float32)
+    return loaded_decoder(files, read_architecture(config, "large"), tensors.joined, torch.float32)
 
 
 def logits_of(small: Any, shape: Shape, dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -384,8 +384,8 @@ def test_layers_keep_their_distance_to_the_last() -> None:
     assert scaled_layer(7, 8, 32) == 31
     assert scaled_layer(0, 12, 80) == 68
     layers = small_pair().target.num_layers
-    mapped = scaled_profile(with_layer(mini(), 5), "vicuna-7b")
-    assert mapped == with_layer(mini(), 32 - layers + 5)
+    mapped = scaled_profile(mini().changed(draft_cache={"layer": 5}), "vicuna-7b")
+    assert mapped == mini().changed(draft_cache={"layer": 32 - layers + 5})
     last = mini().changed(draft_cache={"layer": "last"})
     assert scaled_profile(last, "vicuna-7b") == last
 

@@ -18,8 +18,7 @@ from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import calibrate
 from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Setting
-from specx.bench.scaled import scaled_pair, scaled_profile
-from specx.bench.scaled_head import scale_head
+from specx.bench.scaled import scale_head, scaled_pair, scaled_profile
 from specx.bench.shapes import LLAMA_8B, VICUNA_7B, HeadShape, Shape, draft_shape
 from specx.decoding.methods import Pair
 from specx.errors import ModelError, OutOfMemoryError

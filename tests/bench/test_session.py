@@ -81,7 +81,7 @@ def test_plain_and_lookup_are_always_beside_ours(asked: str, compared: str) -> N
 
 def test_other_processes_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(session.Others, "taken", lambda _, threads: asked.append(threads))
+    monkeypatch.setattr(session.LoadMonitor, "taken", lambda _, threads: asked.append(threads))
     bench = prepared(300, scale=None)
     list(bench.alternate(bench.all_cases(), warm_up=False))
     assert asked == 2 * [torch.get_num_threads()]

@@ -8,6 +8,7 @@ from specx.bench.runs import run_from_raw
 from specx.bench.workbench import with_output
 from specx.decoding.decode import decode
 from specx.errors import UsageError
+from specx.profile import resolve
 from specx.records import Step
 from tests.bench.benches import made_up, workbench
 
@@ -119,7 +120,9 @@ def test_a_shared_prefill_changes_nothing():
     (run,) = bench.alternate([case], warm_up=False)
     alone = [
         token
-        for event in decode(bench.pair, bench.profile, "specextend", case.ids)
+        for event in decode(
+            bench.pair, resolve(bench.profile, "specextend", bench.pair.facts), case.ids
+        )
         if isinstance(event, Step)
         for token in event.tokens
     ]

@@ -1,6 +1,7 @@
 """``specx bench`` from the outside."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,6 +90,53 @@ def test_the_page_can_be_made_again(bench: Bench) -> None:
         assert Path("second", name).read_bytes() == Path("first", name).read_bytes()
 
 
+def test_a_plain_install_has_tables_json_and_a_page_without_pictures(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as missing:
+        for package in ("matplotlib", "rouge_score", "nltk"):
+            missing.setitem(sys.modules, package, None)
+        ended = bench(*QUICK, "--methods", "plain,specextend")
+    assert ended.code == 0
+    assert "| specextend" in ended.out
+    assert ended.err.count("pictures") == 1
+    assert (
+        "specx: it has no pictures, which need the package matplotlib: "
+        "`pip install 'matplotlib>=3.10'`\n"
+    ) in ended.err
+    files = {path.name for path in Path("specx-bench").rglob("*.*")}
+    assert files == {"bench.html", "bench.md", "bench.json"}
+    page = Path("specx-bench/bench.html").read_text()
+    assert "specextend" in page
+    assert "<figure" not in page
+    assert "![" not in Path("specx-bench/bench.md").read_text()
+    again = bench("--from", "specx-bench/bench.json", "--out", "again")
+    assert (again.out, "pictures" in again.err) == (ended.out, False)
+    assert Path("again/figures/speedup-digest.svg").exists()
+
+
+def test_quality_without_its_package(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rouge_score", None)
+    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
+    ended = bench(*QUICK, "--methods", "plain", "--experiment", "quality")
+    assert ended.code == 2
+    assert ended.err.splitlines()[-1].endswith(
+        "quality needs the package rouge-score, which is not installed: "
+        "`pip install 'rouge-score>=0.1.2'`"
+    )
+    assert not Path("specx-bench").exists()
+
+
+def test_an_experiment_of_an_earlier_version_stays_as_it_was_found(bench: Bench) -> None:
+    bench(*QUICK, "--methods", "plain", "--out", "first")
+    report = json.loads(Path("first/bench.json").read_text())
+    report["sections"][0]["name"] = "hybrid"
+    Path("old.json").write_text(json.dumps(report))
+    ended = bench("--from", "old.json", "--json")
+    assert ended.code == 0
+    assert json.loads(ended.out) == report
+
+
 def test_a_page_cannot_be_made_again_without_outputs(bench: Bench) -> None:
     bench(*QUICK, "--methods", "plain", "--out", "first")
     path = Path("first/bench.json")
@@ -106,7 +154,7 @@ def test_a_page_cannot_be_made_again_without_outputs(bench: Bench) -> None:
 def test_a_headline_beside_other_processes_is_withheld(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, taken: float | None
 ) -> None:
-    monkeypatch.setattr(session.Others, "taken", lambda *_: taken)
+    monkeypatch.setattr(session.LoadMonitor, "taken", lambda *_: taken)
     ended = bench(*QUICK, "--methods", "specextend")
     report = json.loads(Path("specx-bench/bench.json").read_text())
     line = ended.out.splitlines()[0]
@@ -136,7 +184,7 @@ def test_quick_compares_ours_with_plain_and_lookup_until_it_holds(
 
     monkeypatch.setattr(session, "measure", noted)
     bench("--quick", "--length", "1k")
-    bench("--quick", "--experiment", "layers")
+    bench("--quick", "--experiment", "quality")
     bench("--length", "1k")
     quick, _, full = asked
     assert quick.methods == "plain,lookup,specextend,specextend+lookup"

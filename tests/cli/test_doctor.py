@@ -243,7 +243,7 @@ def test_specx_own_cache_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_free_memory_is_what_loading_compares_with(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (doctor._memory() or 0) > 0
     monkeypatch.setattr(cores, "_meminfo_available", lambda: 8 * 10**9)
-    monkeypatch.setattr(cores, "_memory_cgroups", lambda: [Path("container")])
+    monkeypatch.setattr(cores, "_cgroups", lambda _: [Path("container")])
     monkeypatch.setattr(cores, "cgroup_free", lambda _: 2 * 10**9)
     report = doctor.examine()
     assert report["machine"]["free_memory_gb"] == 2.0

@@ -21,9 +21,9 @@ from specx.documents import child
 from specx.errors import UsageError
 from specx.models import load
 from specx.records import Event
-from specx.runs import inputs, job, summarizer
-from specx.runs.deadline import Deadline
+from specx.runs import inputs, summarizer, worker
 from specx.runs.results import Results
+from specx.runs.worker import Deadline
 from tests.cli import processes
 from tests.cli.processes import Run, exit_code, fork_specx, in_a_process, read_all
 from tests.cli.test_jobs import done
@@ -267,7 +267,7 @@ def slow_model(monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
             yield event
 
     monkeypatch.setattr(summarizer, "decode", decode)
-    monkeypatch.setattr(job, "Deadline", partial(Deadline, clock=lambda: clock.now))
+    monkeypatch.setattr(worker, "Deadline", partial(Deadline, clock=lambda: clock.now))
     return write_profile(folder)
 
 
@@ -324,7 +324,7 @@ def test_an_output_folder_that_vanishes_ends_the_run(
     assert ended.code == 2
     *_, said = sentences(ended.err)
     assert said == (
-        "OUT/.specx-journal.jsonl is gone or was replaced while specx worked; the run ends here, "
+        "OUT/.specx-lock is gone or was replaced while specx worked; the run ends here, "
         "so that nothing is done that is not noted"
     )
     assert len(calls) == 2
@@ -396,17 +396,17 @@ def test_a_model_file_that_goes_after_it_was_checked(
 ) -> None:
     source = checkpoints()[role == "draft"]
     weights = copy_checkpoint(source, tmp_path / "model") / "model.safetensors"
-    measure = load.measure
+    loaded_bytes = load.loaded_bytes
 
     def then_it_goes(*arguments: Any) -> Any:
-        size = measure(*arguments)
+        size = loaded_bytes(*arguments)
         if arguments[0] == (weights,) and cut is None:
             weights.unlink()
         elif arguments[0] == (weights,):
             os.truncate(weights, cut or 0)
         return size
 
-    monkeypatch.setattr(load, "measure", then_it_goes)
+    monkeypatch.setattr(load, "loaded_bytes", then_it_goes)
     Path("docs/a.txt").write_text("\n\n".join([TEXT] * 3))
     profile = write_profile(tmp_path, "goes", **{role: {"model": str(weights.parent)}})
     ended = specx("docs/a.txt", "-p", profile, "-q")
@@ -435,7 +435,7 @@ def test_no_duration_is_measured_by_a_clock_that_can_be_set() -> None:
         for path in (ROOT / "specx").rglob("*.py")
         if clocks.search(path.read_text())
     }
-    labels = {"runs/journal.py", "bench/session.py", "reports/report.py", "models/template.py"}
+    labels = {"runs/results.py", "bench/session.py", "reports/report.py", "models/template.py"}
     ages_of_files = {"reports/writers.py"}
     assert found == labels | ages_of_files
 

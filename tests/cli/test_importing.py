@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from specx.cli import importing
-from specx.cli.importing import Importing
+from specx.cli import main
+from specx.cli.main import TorchImport
+from specx.cores import without_collecting
 from specx.documents.discover import discover
-from specx.runs.collecting import without_collecting
 from specx.runs.inputs import takes_a_while
 
 
@@ -22,8 +22,8 @@ def test_it_imports_once_and_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
         time.sleep(0.05)
         seen.append(name)
 
-    monkeypatch.setattr(importing.importlib, "import_module", slow)
-    work = Importing()
+    monkeypatch.setattr(main.importlib, "import_module", slow)
+    work = TorchImport()
     work.wait()  # nothing to wait for
     work.begin()
     work.begin()
@@ -37,8 +37,8 @@ def test_what_cannot_be_imported_is_told_where_it_is_used(monkeypatch: pytest.Mo
     def fails(_: str) -> None:
         raise ImportError
 
-    monkeypatch.setattr(importing.importlib, "import_module", fails)
-    work = Importing()
+    monkeypatch.setattr(main.importlib, "import_module", fails)
+    work = TorchImport()
     work.begin()
     work.wait()
     assert not work.is_under_way
@@ -46,8 +46,8 @@ def test_what_cannot_be_imported_is_told_where_it_is_used(monkeypatch: pytest.Mo
 
 def test_garbage_is_looked_for_again_after_the_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
-    monkeypatch.setattr(importing.importlib, "import_module", lambda _: seen.append(gc.isenabled()))
-    work = Importing()
+    monkeypatch.setattr(main.importlib, "import_module", lambda _: seen.append(gc.isenabled()))
+    work = TorchImport()
     work.begin()
     work.wait()
     assert seen == [False]
@@ -78,8 +78,8 @@ def test_a_process_does_not_wait_for_what_nobody_needs(tmp_path: Path) -> None:
     broken.write_bytes(b"%PDF-1.4 and no more")
     code = (
         "import time\n"
-        "from specx.cli import importing\n"
-        "importing._import = lambda: time.sleep(60)\n"
+        "from specx.cli import main as module\n"
+        "module._import = lambda: time.sleep(60)\n"
         "from specx.cli.main import main\n"
         f"main(['summarize', {str(broken)!r}])\n"
     )

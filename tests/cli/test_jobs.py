@@ -4,6 +4,7 @@ import io
 import json
 import os
 import signal
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,9 +16,9 @@ import torch
 
 from specx.records import Event
 from specx.reports import writers
-from specx.runs import job, summarizer
-from specx.runs.deadline import Deadline
-from specx.runs.journal import Journal
+from specx.runs import output_log, summarizer, worker
+from specx.runs.job import JobLock, JobOptions
+from specx.runs.worker import Deadline
 from tests.cli.processes import Ended, Run, exit_code, fork_specx
 from tests.runs.pairs import TEXT, saying, write_profile
 
@@ -160,8 +161,8 @@ def test_one_file_is_skipped_too(specx: Run) -> None:
 @pytest.mark.parametrize(
     ("option", "out", "sentence"),
     [
-        ("--resume", (), "--resume needs --out FOLDER: its journal lies in that folder"),
-        ("--resume", ("-o", "s.md"), "--resume needs --out FOLDER: its journal lies in that"),
+        ("--resume", (), "--resume needs --out FOLDER: its log lies in that folder"),
+        ("--resume", ("-o", "s.md"), "--resume needs --out FOLDER: its log lies in that"),
         ("--skip-existing", (), "--skip-existing needs --out: there is nothing to skip on stdout"),
     ],
 )
@@ -225,11 +226,64 @@ def test_lines_and_stdin_are_known_by_their_text(
         assert (ended.code, "skipped 1" in ended.err) == (0, done)
 
 
+def make_old(folder: Path) -> None:
+    """Replace a folder's log by the two files of older versions: of files, and of documents."""
+    entries = [json.loads(line[9:]) for line in (folder / ".specx-log.jsonl").open()]
+    hashes = {name: each for entry in entries for name, each in entry.get("files", {}).items()}
+    old = {
+        ".specx-outputs.jsonl": [{"name": name, "hashes": each} for name, each in hashes.items()],
+        ".specx-journal.jsonl": [{**entry, "run": 1} for entry in entries if "output" in entry],
+    }
+    for path in folder.glob(".specx-lo*"):
+        path.unlink()
+    for name, lines in old.items():
+        texts = [json.dumps(line) for line in lines]
+        content = "".join(f"{zlib.crc32(text.encode()):08x} {text}\n" for text in texts)
+        (folder / name).write_text(content)
+    output_log._log_of.cache_clear()  # no process of an older version works beside this one
+
+
+def test_a_folder_of_an_older_version_is_resumed_and_said_so_once(specx: Run) -> None:
+    Path("docs/d.txt").write_bytes(b"")
+    specx("docs", "--out", "OUT")
+    make_old(Path("OUT"))
+    Path("OUT/docs/b.txt.md").write_text("In my words.\n")
+    Path("OUT/docs/x/c.txt.json").unlink()
+    Path("docs/a.txt").write_text("Changed notes.\n")
+    Path("docs/d.txt").write_text("Not empty.\n")
+    before = times("OUT")
+    ended = specx("docs", "--out", "OUT", "--resume")
+    assert (ended.code, "(1 done before)" in ended.err) == (0, True)
+    told = (
+        "specx: the log of OUT was of an older version (.specx-outputs.jsonl) and is now in "
+        ".specx-log.jsonl; nothing has to be done\n"
+    )
+    assert ended.err.startswith(told)
+    changed = {name for name, when in times("OUT").items() if before.get(name) != when}
+    assert changed == {"docs/a.txt.md", "docs/d.txt.md", "docs/x/c.txt.md"}
+    assert Path("OUT/docs/b.txt.md").read_text() == "In my words.\n"
+    hidden = {path.name for path in Path("OUT").glob(".*")}
+    assert hidden == {".specx-log.jsonl", ".specx-lock"}
+    again = specx("docs", "--out", "OUT", "--resume").err
+    assert again.startswith("specx: 0 of 4 documents summarized in ")
+
+
+def test_a_file_of_an_older_version_is_replaced(specx: Run) -> None:
+    specx("docs/a.txt", "--out", "sum.md", "--report", "r.json")
+    make_old(Path())
+    ended = specx("docs/b.txt", "--out", "sum.md", "--report", "r.json")
+    assert (ended.code, ended.err.count(".specx-outputs.jsonl")) == (0, 1)
+    assert Path("sum.md").read_text() == "Notes of docs/b.txt.\n"
+    make_old(Path())
+    Path("sum.md").write_text("In my words.\n")
+    assert "was changed since specx" in specx("docs/a.txt", "--out", "sum.md").err
+
+
 def test_two_runs_do_not_resume_one_job(specx: Run) -> None:
-    other = Journal(Path("OUT"), "x", alone=True)
+    other = JobLock(Path("OUT"), JobOptions(resume=True))
     ended = specx("docs", "--out", "OUT", "--resume")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("specx: another run of specx is working with OUT/.specx-journal")
+    assert ended.err.startswith("specx: another run of specx is working with OUT/.specx-lock; wait")
     assert ended.err.count("\n") == 1
     other.close()
     assert specx("docs", "--out", "OUT", "--resume").code == 0
@@ -256,7 +310,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         Path(f"long/{name}.txt").write_text(long(name))
     write = saying("Half a sentence.")
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(job, "Deadline", partial(Deadline, clock=lambda: clock.now))
+    monkeypatch.setattr(worker, "Deadline", partial(Deadline, clock=lambda: clock.now))
     calls = []
 
     def decode(*arguments: Any, **options: Any) -> Iterator[Event]:
@@ -279,9 +333,9 @@ def test_a_document_that_takes_too_long(specx: Run, slow: list[str]) -> None:
     ) in ended.err
     assert "Half a sentence.".startswith(partial.read_text().strip())
     assert set(times("OUT")) == {"long/a.txt.partial.md", "long/b.txt.md"}
-    journal = Path("OUT/.specx-journal.jsonl").read_text()
-    assert '"state": "failed"' in journal
-    assert "took longer than --timeout allows" in journal
+    log = Path("OUT/.specx-log.jsonl").read_text()
+    assert '"state": "failed"' in log
+    assert "took longer than --timeout allows" in log
     assert specx("long", "--out", "OUT", "--resume", *slow).code == 0  # now it is fast
     assert set(times("OUT")) == {"long/a.txt.md", "long/b.txt.md"}
 
@@ -319,9 +373,14 @@ def results(folder: str) -> dict[str, Any]:
 
 def done(folder: str) -> list[str]:
     """The documents that were done, as often as they were."""
-    journal = (Path(folder) / ".specx-journal.jsonl").read_text().splitlines()
-    entries = [json.loads(line[9:]) for line in journal if line.endswith("}")]
-    return sorted(entry["output"] for entry in entries if entry["state"] == "done")
+    return sorted(entry["output"] for entry in ended(folder) if entry["state"] == "done")
+
+
+def ended(folder: str) -> list[dict[str, Any]]:
+    """The lines of documents that were done or failed."""
+    lines = (Path(folder) / ".specx-log.jsonl").read_text().splitlines()
+    entries = [json.loads(line[9:]) for line in lines if line.endswith("}")]
+    return [entry for entry in entries if "output" in entry]
 
 
 class Points:

@@ -24,7 +24,7 @@ from specx.documents.generated import generate_report
 from specx.documents.jsonl import require_documents
 from specx.documents.read import read_documents
 from tests.cli.test_bad_input import FILES
-from tests.cli.test_jobs import done, results
+from tests.cli.test_jobs import done, ended, results
 from tests.documents.pdfs import text_pdf
 from tests.fuzz import grammar
 
@@ -167,10 +167,9 @@ def start(names: Iterable[str], *options: str) -> subprocess.Popen[bytes]:
 
 
 def failed(folder: str) -> dict[str, str]:
-    """The reasons of documents that failed, from the journal."""
-    lines = (Path(folder) / ".specx-journal.jsonl").read_text().splitlines()
-    entries = [json.loads(line[9:]) for line in lines]
-    return {each["output"]: each["error"] for each in entries if each["state"] == "failed"}
+    """The reasons of documents that failed, from the log."""
+    failures = (each for each in ended(folder) if each["state"] == "failed")
+    return {each["output"]: each["error"] for each in failures}
 
 
 def resident(process: int) -> int:
@@ -231,10 +230,10 @@ def test_killed_at_20_random_moments_nothing_is_lost_or_done_twice() -> None:
     began = time.monotonic()
     assert start(many.names, "--out", "WHOLE").wait() == 7
     each = (time.monotonic() - began) / DOCUMENTS
-    journal = Path("OUT/.specx-journal.jsonl")
+    log = Path("OUT/.specx-log.jsonl")
     for moment in sorted(draw.choices(range(len(many.good) - 6), k=TIMES)):
         process = start(many.names, "--out", "OUT", "--resume")
-        while process.poll() is None and not (journal.exists() and len(done("OUT")) >= moment):
+        while process.poll() is None and not (log.exists() and len(done("OUT")) >= moment):
             time.sleep(0.01)
         time.sleep(draw.uniform(0, 4 * each))
         process.kill()

@@ -78,9 +78,9 @@ def test_a_draft_alone_takes_the_place_of_the_profiles(specx: Run, tmp_path: Pat
 def test_a_draft_of_a_digest_is_used(specx: Run) -> None:
     sentences = (f"In {year} the town counted {year * 7} ships." for year in range(1900, 1930))
     Path("a.txt").write_text(" ".join(sentences))
-    found = report(specx, "--draft", "embedded:draft-large")
+    found = report(specx, "--draft", "embedded:head")
     assert (found["profile"], found["method"]) == ("mini", "specextend")
-    assert found["environment"]["draft"] == "embedded:draft-large"
+    assert found["environment"]["draft"] == "embedded:head"
 
 
 def test_jobs_of_two_models_differ(specx: Run) -> None:

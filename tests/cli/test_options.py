@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specx.cli.main import run
-from specx.cli.options import Wishes, changed_profile
+from specx.cli.options import changed_profile
 from specx.errors import UsageError
 from specx.profile import InstructPrompt, Profile, load_profile, parse_profile
 from tests.profile.examples import MINIMAL
@@ -16,10 +16,9 @@ TINY = parse_profile(f"{MINIMAL}generation: {{max_new_tokens: 90}}\n", "p.yaml")
 
 
 def asked(profile: Profile = TINY, limit: int | None = None, **given: object) -> Profile:
-    wishes = dict.fromkeys(Wishes.__dataclass_fields__) | given
     return changed_profile(
         profile,
-        Wishes(**wishes),  # type: ignore[arg-type]
+        given,
         {"max_new_tokens": limit},
         parts=False,
         fallback=True,

@@ -133,8 +133,8 @@ def test_a_slurm_array_with_a_stand_in_for_srun(folder: Path) -> None:
     for task in "1234":
         sh(recipe("srun"), SLURM_ARRAY_TASK_ID=task)
     assert summaries() == ALL
-    journals = {path.name for path in Path("sums").glob(".specx-journal*")}
-    assert journals == {f".specx-journal-{task}-of-4.jsonl" for task in "1234"}
+    hidden = {path.name for path in Path("sums").glob(".specx*")}
+    assert hidden == {".specx-log.jsonl", *(f".specx-lock-{task}-of-4" for task in "1234")}
 
 
 def test_cron(folder: Path) -> None:

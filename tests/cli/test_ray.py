@@ -99,8 +99,8 @@ def kill_in_the_middle(run: int, draw: random.Random) -> None:
 def summarize_and_kill(out: str, after: int, draw: random.Random) -> str:
     """Run, kill an actor as soon as so many documents are done, and return stderr of the end."""
     started = Started(["summarize", "docs", "--out", out, "--workers", "ray", *MUCH])
-    journal = Path(out, ".specx-journal.jsonl")
-    wait_for(lambda: journal.exists() and len(done(out)) >= after)
+    log = Path(out, ".specx-log.jsonl")
+    wait_for(lambda: log.exists() and len(done(out)) >= after)
     kill_in_the_middle(started.process.pid, draw)
     _, err = started.process.communicate(timeout=900)
     assert started.process.returncode == 0, err

@@ -23,9 +23,9 @@ import yaml
 from specx.cli.main import run
 from specx.documents.document import Paragraph
 from specx.errors import OutOfMemoryError
-from specx.profile.find import shipped_folder
+from specx.profile.load import shipped_folder
 from specx.records import Event
-from specx.runs import inputs, lossless, neighbours, pair, summarizer
+from specx.runs import inputs, lossless, pair, summarizer, worker
 from tests.cli.processes import Ended, Run, exit_code, fork_specx, read_all
 from tests.decoding.pairs import computed_wrongly
 from tests.documents import pdfs
@@ -88,7 +88,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_a_few_words_are_printed_without_a_model(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pair, "load_pair", None)  # it would fail
+    monkeypatch.setattr(worker, "load_pair", None)  # it would fail
     Path("notes.txt").write_text("Meeting notes\n")
     assert run(["summarize", "notes.txt"]) == 0
     assert capsys.readouterr() == (
@@ -113,7 +113,7 @@ def test_it_gives_way_unless_the_number_of_threads_was_said(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", variable or "")
     looked = []
-    monkeypatch.setattr(neighbours.Neighbours, "look", lambda _: looked.append(1))
+    monkeypatch.setattr(worker.ThreadLimiter, "look", lambda _: looked.append(1))
     scripted("A summary.")
     assert summarize("a.txt", "--device", "cpu", *options).code == 0
     assert bool(looked) == looks
@@ -327,8 +327,8 @@ def test_folders_keep_their_layout(summarize: Run) -> None:
     names = ("docs/a.txt", "docs/d.pdf", "docs/sub/c.md", "b.txt")
     endings = (".md", ".json", ".html")
     assert made == {
-        ".specx-outputs.jsonl",
-        ".specx-journal.jsonl",
+        ".specx-log.jsonl",
+        ".specx-lock",
         "index.html",
         *(f"{name}{ending}" for name in names for ending in endings),
         # Texts without pages, in which sources are marked.
@@ -454,13 +454,13 @@ def test_a_check_without_findings(summarize: Run) -> None:
 def test_a_model_that_is_computed_wrongly_is_exit_code_6(
     summarize: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = pair.load_pair
+    real = worker.load_pair
 
     def scaled(*arguments: Any) -> Any:
         found = real(*arguments)
         return replace(found, target=computed_wrongly(found.target))
 
-    monkeypatch.setattr(pair, "load_pair", scaled)
+    monkeypatch.setattr(worker, "load_pair", scaled)
     ended = summarize("a.txt", "--check-lossless", "--report", "r.json")
     assert ended.code == 6
     assert re.search(

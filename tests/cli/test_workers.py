@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specx.cli import summary_run
-from specx.runs.staff import Staff
+from specx.runs.pool import Placement
 from tests.cli.processes import Run
 from tests.cli.test_interruption import Started, alive, children
 from tests.cli.test_jobs import done, long, results
@@ -86,9 +86,9 @@ def test_prompts_made_beside_a_worker_are_the_same(
     specx: Run, monkeypatch: pytest.MonkeyPatch, slow: str
 ) -> None:
     alone = specx("docs", "-p", slow, "--jsonl")
-    staff = Staff(number=1, waiting=1, reading=1, prepares=True)
-    monkeypatch.setattr(summary_run, "choose_staff", lambda *_, **__: staff)
-    with watching(b"runs.preparing") as seen:
+    placement = Placement(number=1, waiting=1, reading=1, prepares=True)
+    monkeypatch.setattr(summary_run, "choose_placement", lambda *_, **__: placement)
+    with watching(b"runs.processes") as seen:
         beside = specx("docs", "-p", slow, "--jsonl")
     assert seen
     assert beside.code == alone.code == 7
@@ -121,9 +121,9 @@ def test_a_model_that_cannot_be_loaded(specx: Run, tmp_path: Path) -> None:
 def in_the_middle(started: Started, out: str, documents: int) -> list[int]:
     """Wait until so many documents are done and workers are at others; return the workers."""
     deadline = time.monotonic() + 120
-    journal = Path(out) / ".specx-journal.jsonl"
+    log = Path(out) / ".specx-log.jsonl"
     while time.monotonic() < deadline:
-        ended = journal.read_text().count('"done"') if journal.exists() else -1
+        ended = log.read_text().count('"done"') if log.exists() else -1
         if ended >= documents and len(found := workers(started.process.pid)) == 2:
             return found
         time.sleep(0.02)

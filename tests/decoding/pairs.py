@@ -11,9 +11,9 @@ from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
-from specx.models.modules import in_memory
+from specx.models.seam import in_memory
 from specx.models.seam_trial import SeamTrial
-from specx.profile import GenerationSettings, Profile
+from specx.profile import GenerationSettings, Profile, resolve
 from specx.profile.schema import (
     DraftCacheSettings,
     DraftSettings,
@@ -150,7 +150,7 @@ def run(
     prompt: Sequence[int],
     stop: Stop | None = None,
 ) -> Run:
-    return collect(decode(pair, profile, method, prompt, stop=stop))
+    return collect(decode(pair, resolve(profile, method, pair.facts), prompt, stop=stop))
 
 
 def collect(events: Iterator[Event]) -> Run:

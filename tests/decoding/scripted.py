@@ -1,13 +1,14 @@
 """Drafters that propose what a test tells them to, put in the place of the method's own."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
 from specx.decoding import methods
-from specx.decoding.drafter import Drafter, StepPlan
+from specx.decoding.drafter import Drafter
 from specx.decoding.target import Target
 from specx.ops.trees import Path, TokenTree
 from specx.records import PrefillProgress
@@ -17,6 +18,8 @@ Guess = Callable[[int], int]  # place in the output -> the token that is propose
 
 class Scripted(Drafter):
     """Proposes one chain of ``levels`` tokens a step; notes what it was told."""
+
+    retrieve_every = 2
 
     def __init__(self, levels: int, guess: Guess) -> None:
         self.levels, self.guess = levels, guess
@@ -39,9 +42,6 @@ class Scripted(Drafter):
     def commit(self, path: Path) -> None:
         self.committed.append(path.tokens[: int(path.count)].tolist())
 
-    def plan(self, steps: int) -> StepPlan:
-        return StepPlan(retrieve=steps % 2 == 0)
-
     def retrieve(self, target: Target) -> None:  # noqa: ARG002
         self.retrieved_after.append(len(self.committed) - 1)
 
@@ -61,4 +61,7 @@ def chain_tree(root: Tensor, chain: list[int]) -> TokenTree:
 def use(monkeypatch: pytest.MonkeyPatch, drafter: Scripted) -> Scripted:
     """Let ``decode`` draft with ``drafter``, whatever the method."""
     monkeypatch.setattr(methods, "make_drafter", lambda *_: drafter)
+    of = methods.Pair.facts.fget
+    facts = property(lambda pair: replace(of(pair), has_draft=True))
+    monkeypatch.setattr(methods.Pair, "facts", facts)
     return drafter

@@ -6,19 +6,13 @@ from functools import partial
 import pytest
 
 from specx.decoding import decode as loop
-from specx.decoding import measured_costs
 from specx.decoding.cost import Costs, Curve, TreePlan, TreeShape
-from specx.decoding.fallback import DRAFTING_STEPS, PLAIN_STEPS, Fallback
-from specx.decoding.measured_costs import (
-    DRAFTED_ROWS,
-    VERIFIED_ROWS,
-    known_of,
-    measure_costs,
-)
+from specx.decoding.measured_costs import DRAFTED_ROWS, VERIFIED_ROWS, measure_costs
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.step import DecodingState
-from specx.decoding.tree_choice import LEAST_DEPTH, Experience, TreeChoice, first_plan
+from specx.decoding.times import PLAIN_STEPS, KnownTimes, KnownTrees
+from specx.decoding.tuner import DRAFTING_STEPS, LEAST_DEPTH, Tuner, first_plan
 from specx.profile import AutoTree
 from specx.records import Finished
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
@@ -34,28 +28,21 @@ PROMPT = make_prompt(60)
 NEVER, SOMETIMES, ALWAYS = loaded(seed=5), loaded(**LIKE_IT), loaded(**SURE)
 
 
-class Clocked(Pipeline):
-    """Says of every step that it took what ``costs`` say."""
-
-    def __init__(self, *arguments, costs: Costs, **more) -> None:
-        super().__init__(*arguments, **more)
-        self.costs = costs
-
-    def next(self):
-        step, settled = super().next()
-        self.verification = None  # its seconds are those of this machine
-        seconds = self.costs.plain
-        if step.drafted:
-            seconds = self.costs.step(TreeShape(step.drafted, step.levels, 1), 1, step.levels)
-        return replace(step, seconds=seconds), settled
-
-
 @pytest.fixture(params=[0, 1], ids=["in step", "one step ahead"])
 def clock(request, monkeypatch):
+    """Says of every step that it took what ``costs`` say."""
+    note = Tuner.note
+
     def with_costs(costs: Costs) -> None:
-        pipeline = partial(Clocked, ahead=request.param, costs=costs)
-        monkeypatch.setattr(loop, "Pipeline", pipeline)
-        monkeypatch.setattr(measured_costs, "measure_costs", lambda *_: costs)
+        def clocked(tuner, arm, step, place, *, verification, **more):  # noqa: ARG001
+            seconds = costs.plain  # those of a verification are of this machine
+            if step.drafted:
+                seconds = costs.step(TreeShape(step.drafted, step.levels, 1), 1, step.levels)
+            note(tuner, arm, replace(step, seconds=seconds), place, **more)
+
+        monkeypatch.setattr(Tuner, "note", clocked)
+        monkeypatch.setattr(loop, "Pipeline", partial(Pipeline, ahead=request.param))
+        monkeypatch.setattr(loop, "measure_costs", lambda *_: costs)
 
     return with_costs
 
@@ -169,7 +156,7 @@ def test_costs_are_measured_once_for_each_length_class(monkeypatch):
         measured.append(state.target.cache.committed)
         return COSTS
 
-    monkeypatch.setattr(measured_costs, "measure_costs", measure)
+    monkeypatch.setattr(loop, "measure_costs", measure)
     pair = pair_of(loaded(**SURE), SOMETIMES)
     for length in (100, 110, 64, 61, 30):  # and 4 tokens before the draft begins
         run(pair, auto(max_new_tokens=10), "specextend", make_prompt(length))
@@ -196,7 +183,8 @@ def test_measuring_leaves_caches_and_drafts_as_they_were(method, monkeypatch):
 
     def measured(self, drafter):
         if isinstance(drafter, ModelDrafter):
-            costs.append(measure_costs(self, drafter, 1.0))
+            begin(self, drafter)
+            costs.append(measure_costs(self, 1.0))
         begin(self, drafter)
 
     monkeypatch.setattr(DecodingState, "draft_with", measured)
@@ -209,17 +197,27 @@ def test_measuring_leaves_caches_and_drafts_as_they_were(method, monkeypatch):
     assert (found.retrieval > 0) == (method != "tree")
 
 
-def test_known_costs_are_scaled_to_the_plain_step_of_the_text(monkeypatch):
-    choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.0, 1.0]))
-    monkeypatch.setattr(measured_costs, "measure_costs", lambda *_: COSTS)
-    assert choice.known_plan(100) is None
-    assert known_of(choice, None, None, tokens=100) == Experience(COSTS)
-    choice = TreeChoice(Fallback(1.0, plain=[9.0, 1.5, 1.5]), choice.known)
-    monkeypatch.setattr(measured_costs, "measure_costs", pytest.fail)
-    assert choice.known_plan(127) == first_plan(COSTS)
-    assert choice.start(known_of(choice, None, None, tokens=127)) == first_plan(COSTS)
-    costs = choice.costs
+def test_known_costs_are_scaled_to_the_plain_step_of_the_text():
+    known = KnownTimes()
+
+    def tuner(tokens: int, plain: float) -> Tuner:
+        made = Tuner(
+            below=1.0, tokens=tokens, shape=TreeShape.of(AutoTree()), kind="a draft", known=known
+        )
+        made.times.expect_plain(plain)
+        return made
+
+    first = tuner(100, 1.0)
+    assert first.needs_costs
+    first.learn_costs(COSTS)
+    assert not first.needs_costs
+    assert known.trees == {("a draft", 7): KnownTrees(COSTS)}
+    later = tuner(127, 1.5)
+    assert not later.needs_costs
+    assert later.first_trees() == first_plan(COSTS)
+    costs = later.costs
     assert (costs.plain, costs.verify(1), costs.draft(1)) == (1.5, 1.5, 0.2)
+    assert tuner(200, 1.0).needs_costs
 
 
 @pytest.mark.usefixtures("clocked")

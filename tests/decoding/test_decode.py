@@ -9,13 +9,17 @@ from itertools import islice
 import pytest
 import torch
 
-from specx.decoding.decode import context_window, decode_with
+from specx.decoding.decode import decode_with
+from specx.decoding.drafter import Drafter
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.methods import make_drafter
 from specx.decoding.target import Target
+from specx.decoding.workspace import Shelf
 from specx.errors import DocumentError
 from specx.ops.trees import TokenTree
+from specx.profile import resolve
+from specx.records import FellBack
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.scripted import Scripted, use
 
@@ -206,8 +210,8 @@ def test_the_window_of_the_model_ends_the_text_too(text, monkeypatch):
     pair = pair_of(replace(TARGET, window=len(PROMPT) + 8))
     result = run(pair, make_profile(max_new_tokens=30, window=1000), "tree", PROMPT)
     assert (result.tokens, result.reason) == (text[:8], "window")
-    assert context_window(pair, make_profile(window=1000)) == len(PROMPT) + 8
-    assert context_window(pair, make_profile(window=9)) == 9
+    assert resolve(make_profile(window=1000), "plain", pair.facts).window == len(PROMPT) + 8
+    assert resolve(make_profile(window=9), "plain", pair.facts).window == 9
 
 
 @pytest.mark.parametrize(("prompt", "window"), [(PROMPT, 20), (PROMPT, 3), ([], None)])
@@ -226,7 +230,7 @@ def test_the_end_of_text_wins_over_the_limit(text, monkeypatch):
 def test_retrieval_runs_when_the_drafter_says_it_is_due(text, monkeypatch):
     drafter = scripted(monkeypatch, text, levels=1)
     run(PAIR, make_profile(max_new_tokens=15), "tree", PROMPT)
-    assert drafter.retrieved_after == [0, 2, 4, 6]
+    assert drafter.retrieved_after == [2, 4, 6]
 
 
 def test_a_fallback_leaves_the_rest_to_the_target(text, monkeypatch):
@@ -275,15 +279,40 @@ def test_the_caches_die_with_the_document(method, events):
         caches.append(weakref.ref(target.cache))
         return target
 
-    profile, pair = make_profile(max_new_tokens=8), pair_of(TARGET, loaded("llama", 1))
+    pair = pair_of(TARGET, loaded("llama", 1))
+    settings = resolve(make_profile(max_new_tokens=8), method, pair.facts)
     gc.collect()
     gc.disable()
     try:
-        make = partial(make_drafter, method, profile, pair)
-        decoding = decode_with(pair, profile, make, PROMPT, make_target=watched)
+        make = partial(make_drafter, settings, pair)
+        decoding = decode_with(pair, settings, make, PROMPT, make_target=watched)
         for _ in islice(decoding, events):
             assert caches[0]() is not None
         del decoding, make
         assert caches[0]() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("method", ["specextend", "specextend+lookup"])
+def test_a_fallback_frees_what_drafting_needed(method, kept):
+    """At once, too, unless the next document may take it."""
+    drafters: list[weakref.ref[Drafter]] = []
+    pair, shelf = pair_of(TARGET, loaded("llama", 1)), Shelf() if kept else None
+    settings = resolve(make_profile(max_new_tokens=40, below=1e9), method, pair.facts)
+
+    def watched(max_tokens):
+        drafter = make_drafter(settings, pair, max_tokens)
+        drafters.append(weakref.ref(drafter))
+        return drafter
+
+    gc.collect()
+    gc.disable()
+    try:
+        events = decode_with(pair, settings, watched, PROMPT, shelf=shelf)
+        assert any(isinstance(event, FellBack) for event in events)
+        assert len(list(islice(events, 3))) == 3
+        assert (drafters[0]() is not None) == kept
     finally:
         gc.enable()

@@ -1,16 +1,12 @@
 """The judge on made-up steps, with exact figures, and in the loop."""
 
+from dataclasses import replace
+
 import pytest
 
-from specx.decoding.controller import Budget, Controller
-from specx.decoding.fallback import (
-    DRAFTING_STEPS,
-    JUDGED_STEPS,
-    PLAIN_STEPS,
-    SERVED,
-    Fallback,
-    PlainTimes,
-)
+from specx.decoding.cost import TreeShape
+from specx.decoding.times import JUDGED_STEPS, PLAIN_STEPS, SERVED, KnownTimes, Times
+from specx.decoding.tuner import DRAFTING_STEPS, Tuner
 from specx.records import FellBack, Step
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
@@ -23,12 +19,27 @@ def plain(seconds: float) -> Step:
     return Step((1,), drafted=0, accepted=0, seconds=seconds)
 
 
-def judge_at(below: float) -> Fallback:
+TREE = TreeShape(8, 8, 8)
+
+
+class Judge(Tuner):
+    """A tuner of a fixed tree that is told of steps one at a time."""
+
+    def judge(self, step: Step) -> FellBack | None:
+        self.note(TREE, step, 0, settled=True)
+        verdict = self.decide()
+        assert verdict is None or isinstance(verdict, FellBack)
+        return verdict
+
+
+def judge_at(below: float) -> Judge:
     """A judge who has seen a slow first token, then 0.125 and 0.375 seconds: median 0.25."""
-    judge = Fallback(below)
+    judge = Judge(below=below, tokens=1000, shape=TREE)
     for seconds in (9.0, 0.125, 0.375):
+        assert judge.decide() is None
         assert judge.needs_plain
-        assert judge.judge(plain(seconds)) is None
+        judge.note("plain", plain(seconds), 0, settled=True)
+    assert judge.decide() == "draft"
     assert not judge.needs_plain
     assert judge.judge(drafted(1, 99.0)) is None  # the warm-up of drafting does not count
     return judge
@@ -64,10 +75,11 @@ def test_only_the_most_recent_steps_count():
         assert judge.judge(drafted(8, 0.5)) is None  # 4 times as fast as plain
     later = [judge.judge(drafted(1, 0.5)) for _ in range(JUDGED_STEPS)]
     # n of 24 steps are slow (speedup 0.5): the mean falls below 1 from the 21st on.
-    expected = [((24 - n) * 8 + n) * 0.25 / 12 < 1 for n in range(1, 25)]
-    assert [verdict is not None for verdict in later] == expected
-    assert expected.index(True) == 20
-    assert later[-1] == FellBack(speedup=0.5, below=1.0)
+    means = [((24 - n) * 8 + n) * 0.25 / 12 for n in range(1, 25)]
+    first = next(place for place, mean in enumerate(means) if mean < 1)
+    assert first == 20
+    assert later[first] == FellBack(speedup=means[first], below=1.0)
+    assert [place for place, verdict in enumerate(later) if verdict] == [first]  # said once
 
 
 PAIR = pair_of(loaded("llama", 0), loaded("llama", 5))
@@ -75,7 +87,7 @@ PAIR = pair_of(loaded("llama", 0), loaded("llama", 5))
 
 @pytest.mark.parametrize("method", ["tree", "streaming", "specextend"])
 def test_falling_back_is_said_once_and_changes_no_token(method, monkeypatch):
-    monkeypatch.setattr(Fallback, "pace", 1.0)  # whatever else this machine does meanwhile
+    monkeypatch.setattr(Times, "pace", 1.0)  # whatever else this machine does meanwhile
     prompt = make_prompt(40)
     expected = run(PAIR, make_profile(max_new_tokens=40), "plain", prompt)
     result = run(PAIR, make_profile(max_new_tokens=40, below=1e9), method, prompt)
@@ -129,13 +141,14 @@ def test_the_draft_reads_the_tokens_that_were_measured_too():
 
 
 def judged(
-    judge: Fallback, seconds: float, verification: float, steps: int, nodes: int = 8
+    judge: Judge, seconds: float, verification: float, steps: int, nodes: int = 8
 ) -> list[bool]:
     """Give the judge steps of four tokens; return for each if it was the last one."""
     verdicts = []
     for _ in range(steps):
-        judge.note_verification(nodes, verification)
-        verdicts.append(judge.judge(drafted(4, seconds)) is not None)
+        step = replace(drafted(4, seconds), drafted=nodes)
+        judge.note(TREE, step, 0, settled=True, verification=verification)
+        verdicts.append(judge.decide() is not None)
     return verdicts
 
 
@@ -163,7 +176,7 @@ def test_a_larger_tree_is_no_slower_machine():
     assert not any(judged(judge, 0.5, verification=0.25, steps=5))
     # Chains of 31 take longer than trees of 8, and four tokens in 1.5 s are slower than plain.
     assert any(judged(judge, 1.5, verification=0.75, steps=60, nodes=31))
-    assert judge.pace == 1.0
+    assert judge.times.pace == 1.0
 
 
 def test_trees_of_many_sizes_tell_of_a_slower_machine():
@@ -172,9 +185,9 @@ def test_trees_of_many_sizes_tell_of_a_slower_machine():
         judged(judge, 0.5, verification=0.01 * nodes, steps=1, nodes=nodes)
     for nodes in (8, 31) * 16:  # everything takes three times as long
         assert judged(judge, 1.5, verification=0.03 * nodes, steps=1, nodes=nodes) == [False]
-    assert judge.pace == pytest.approx(3.0)
+    assert judge.times.pace == pytest.approx(3.0)
     judged(judge, 1.5, verification=1.5, steps=20, nodes=16)  # a size that was not seen before
-    assert judge.pace == pytest.approx(3.0)
+    assert judge.times.pace == pytest.approx(3.0)
 
 
 def test_plain_tokens_among_drafted_ones_count_at_the_pace_of_the_start():
@@ -183,62 +196,79 @@ def test_plain_tokens_among_drafted_ones_count_at_the_pace_of_the_start():
     judged(judge, 1.5, verification=0.75, steps=16)
     for _ in range(20):
         judge.judge(plain(0.75))  # three times the 0.25 s of the start
-    assert judge.plain_seconds == pytest.approx(0.25)
+    assert judge.times.plain_seconds == pytest.approx(0.25)
 
 
 def test_the_pace_outlives_a_new_tree():
     judge = judge_at(below=1.0)
     judged(judge, 1.5, verification=0.25, steps=5)
     judged(judge, 1.5, verification=0.75, steps=16)
-    assert judge.pace == 3.0
-    judge.restart()
-    assert judge.pace == 1.0
-    assert judge.plain_seconds == 0.75
+    assert judge.times.pace == 3.0
+    judge.times.restart()
+    assert judge.times.pace == 1.0
+    assert judge.times.plain_seconds == 0.75
 
 
-def controller(times: PlainTimes | None, tokens: int) -> Controller:
-    return Controller(Budget(frozenset(), 1000, "length"), Fallback(1.0), tokens, times)
+def tuner(known: KnownTimes, tokens: int, kind: object | None = "here") -> Tuner:
+    return Tuner(below=1.0, tokens=tokens, shape=TREE, known=known, plain_kind=kind)
 
 
 def test_a_plain_token_is_measured_once_for_texts_of_a_length():
-    times = PlainTimes()
-    first = controller(times, 1000)
+    known = KnownTimes()
+    first = tuner(known, 1000)
     for seconds in (9.0, 0.25, 0.25):
         assert first.needs_plain
-        first.note_plain(plain(seconds), settled=True)
+        first.note("plain", plain(seconds), 0, settled=True)
     assert not first.needs_plain
-    assert [controller(times, near).needs_plain for near in (890, 1000, 1140)] == [False] * 3
-    assert [controller(times, far).needs_plain for far in (800, 2000)] == [True] * 2
-    assert controller(None, 1000).needs_plain  # where each text has its own
+    assert [tuner(known, near).needs_plain for near in (890, 1000, 1140)] == [False] * 3
+    assert [tuner(known, far).needs_plain for far in (800, 2000)] == [True] * 2
+    assert tuner(known, 1000, None).needs_plain  # where each text has its own
+    assert tuner(known, 1000, "other settings").needs_plain
 
-    later = controller(times, 1100)
+    later = tuner(known, 1100)
+    assert later.decide() == "draft"
     for place in range(DRAFTING_STEPS + 1):
-        assert later.decide(place, drafted(4, 0.5), settled=True) is None
+        later.note(TREE, drafted(4, 0.5), place, settled=True)
+        assert later.decide() is None
     parts = {part: [0.25] * 20 for part in ("drafting", "verification", "keep")}
-    assert later.speedup(parts).ratios() == {
+    assert later.times.reported(parts).ratios() == {
         "measured": pytest.approx(2.0),
         "predicted": pytest.approx(4 * 0.25 / 0.75),
     }
 
 
+def test_plain_steps_that_were_recorded_do_not_count_but_as_a_warm_up():
+    tuned = tuner(KnownTimes(), 1000)
+    for seconds, settled in ((9.0, False), (8.0, False), (0.25, True), (7.0, False), (0.5, True)):
+        assert tuned.needs_plain
+        tuned.note("plain", plain(seconds), 0, settled=settled)
+    assert tuned.times.plain == [9.0, 0.25, 0.5]
+    tuned.note("plain", plain(3.0), 0, settled=True)  # one that was launched ahead
+    assert tuned.times.plain_seconds == 0.375
+
+
 def test_of_plain_times_the_one_nearest_in_length_counts():
-    times = PlainTimes()
-    times.note(1000, 1.0)
-    times.note(1100, 1.25)
-    assert (times.take(1040), times.take(1060), times.take(2000)) == (1.0, 1.25, None)
+    known = KnownTimes()
+    known.note_plain(0, 1000, 1.0)
+    known.note_plain(0, 1100, 1.25)
+    assert [known.take_plain(0, tokens) for tokens in (1040, 1060, 2000)] == [1.0, 1.25, None]
 
 
 def test_a_plain_token_is_timed_anew_after_some_texts():
-    times = PlainTimes()
-    times.note(1000, 1.0)
-    assert [times.take(1000 + text) for text in range(SERVED + 1)] == [1.0] * SERVED + [None]
+    known = KnownTimes()
+    known.note_plain(0, 1000, 1.0)
+    served = [known.take_plain(0, 1000 + text) for text in range(SERVED + 1)]
+    assert served == [1.0] * SERVED + [None]
 
 
 def test_a_time_that_ended_drafting_is_measured_again():
     """Others may have begun to use the device since."""
-    times = PlainTimes()
-    times.note(1000, 0.25)
-    slowed = controller(times, 1000)
-    verdicts = [slowed.decide(i, drafted(1, 0.5), settled=True) for i in range(DRAFTING_STEPS + 1)]
-    assert isinstance(verdicts[-1], FellBack)
-    assert controller(times, 1000).needs_plain
+    known = KnownTimes()
+    known.note_plain("here", 1000, 0.25)
+    slowed = tuner(known, 1000)
+    assert slowed.decide() == "draft"
+    for place in range(DRAFTING_STEPS + 1):
+        slowed.note(TREE, drafted(1, 0.5), place, settled=True)
+        verdict = slowed.decide()
+    assert isinstance(verdict, FellBack)
+    assert tuner(known, 1000).needs_plain

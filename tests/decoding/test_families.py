@@ -15,14 +15,15 @@ from transformers import (
 )
 
 from specx.decoding.forward import PREFILL_CHUNK, cache_shape
-from specx.decoding.methods import Pair, retrieval_layer
+from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.decoding.workspace import cache_bytes, capacity_for
 from specx.models.compat import check_pair
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.profile import resolve
 from specx.records import Method
-from tests.decoding.pairs import loaded, make_profile, make_prompt, run
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.models.families import CELLS, SIZES, Cell
 from tests.models.families import make_pair as make_oracle
 from tests.tiny import VOCAB, make_checkpoint, make_model, make_tokenizer
@@ -134,10 +135,9 @@ def test_layers_with_a_window_keep_that_and_choose_no_chunks(tmp_path):
     shape = cache_shape(model)
     assert [(group.layers, group.window) for group in shape.groups] == [(3, None), (3, 24)]
     assert shape.places == ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2))
-    chosen = [
-        retrieval_layer(make_profile(cache={"layer": layer}).draft_cache, model)
-        for layer in [*range(6), "last"]
-    ]
+    facts = replace(pair_of(model).facts, has_draft=True)
+    profiles = [make_profile(cache={"layer": layer}) for layer in [*range(6), "last"]]
+    chosen = [resolve(profile, "specextend", facts).layer for profile in profiles]
     assert chosen == [0, 1, 1, 4, 4, 4, 4]
 
 

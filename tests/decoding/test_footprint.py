@@ -148,13 +148,13 @@ import re, sys, torch
 from pathlib import Path
 from specx.decoding.decode import decode
 from specx.runs.pair import facts, load_pair
-from specx.profile import profile_for
+from specx.profile import profile_for, resolve
 changes = {"fallback": {"below": None}, "generation": {"max_new_tokens": 20}, "sources": False}
 profile = profile_for(None, sys.argv[1], None).on("cpu").changed(**changes)
 pair = load_pair(profile, "plain", torch.device("cpu"))
 for length in (200, int(sys.argv[2]))[int(sys.argv[3]):]:
     ids = torch.randint(100, 40000, (length,)).tolist()
-    for event in decode(pair, profile, "plain", ids):
+    for event in decode(pair, resolve(profile, "plain", pair.facts), ids):
         pass
 peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())  # not the parent's
 print(int(peak[1]) * 1024)

@@ -3,15 +3,14 @@
 import pytest
 import torch
 
-from specx.decoding import head_drafter
 from specx.decoding.forward import PREFILL_CHUNK
-from specx.decoding.head_drafter import HeadDrafter, within_window
+from specx.decoding.head_drafter import HeadDrafter
 from specx.decoding.methods import Pair, make_drafter
 from specx.decoding.model_drafter import DraftPlan
 from specx.decoding.target import Target
 from specx.models.compat import head_facts
 from specx.ops.trees import Path
-from specx.profile.schema import DraftCacheSettings, TreeSettings
+from specx.profile import DraftCacheSettings, TreeSettings, resolve, within_window
 from tests.decoding.pairs import make_profile, make_prompt
 from tests.heads import HIDDEN, LAYERS, YARN, PlainHead, head_target, load, make_head_file
 from tests.ops.test_trees import paths_of
@@ -53,8 +52,8 @@ def make(tmp_path, layout, **flags):
 
 def drafter_of(head, model, cache, tree) -> HeadDrafter:
     settings = DraftCacheSettings(**{"policy": "full", "window": None, **cache})
+    settings = within_window(settings, head.spec.window)
     plan = DraftPlan(tree=TreeSettings(**tree), cache=settings)
-    plan = within_window(plan, head.spec.window)
     return HeadDrafter(head, head_facts(model, head).draft_allowed, plan, max_tokens=200)
 
 
@@ -62,17 +61,11 @@ def prefilled(drafter, model, prompt) -> Target:
     reader = Target(model, 300, drafter.retrieval_layer)
     reader.keep_features(drafter.features)
     ids = torch.tensor(prompt)
-    for progress in list_progress(reader, ids):
+    for progress, _ in reader.prefill(ids):
         drafter.follow(ids, progress.done, reader)
     list(drafter.prefill(ids, reader))
     drafter.commit(Path.of(torch.tensor([ROOT])))
     return reader
-
-
-def list_progress(reader, ids):
-    for item in reader.prefill(ids):
-        if not isinstance(item, torch.Tensor):
-            yield item
 
 
 def features_of(text, kind="eagle3", layers=ENTERING):
@@ -132,7 +125,7 @@ def weights_of(levels):
 @torch.inference_mode()
 def test_a_head_keeps_to_its_window(tmp_path, monkeypatch):
     plain, head, model = make(tmp_path, "speculators", layers=2, **WINDOW)
-    monkeypatch.setattr(head_drafter, "WINDOW_CHUNK", 1)
+    monkeypatch.setattr("specx.profile.settings.WINDOW_CHUNK", 1)
     drafter = drafter_of(head, model, {}, {"nodes": 4, "depth": 1, "threshold": 0.0})
     prompt = make_prompt(40)
     prefilled(drafter, model, prompt)
@@ -187,7 +180,6 @@ def test_chosen_chunks_are_those_of_the_tokens(tmp_path, chunk):
     plan = DraftPlan(
         tree=TreeSettings(nodes=4, depth=2, threshold=0.0),
         cache=DraftCacheSettings(**cache),
-        policy=head_drafter.Streaming(DraftCacheSettings(**cache)),
     )
     drafter = HeadDrafter(head, head_facts(model, head).draft_allowed, plan, max_tokens=200)
     prompt = make_prompt(33)
@@ -207,6 +199,6 @@ def test_every_method_has_a_head(tmp_path):
     facts = head_facts(model, head)
     pair = Pair(model, facts.target_allowed, head, facts.draft_allowed)
     for method in ("tree", "streaming", "specextend", "specextend+lookup"):
-        drafter = make_drafter(method, make_profile(), pair, 100)
+        drafter = make_drafter(resolve(make_profile(), method, pair.facts), pair, 100)
         assert drafter.features.layers == ENTERING
         assert drafter.features.size == 3 * HIDDEN

@@ -11,10 +11,10 @@ import torch
 
 from specx.decoding import decode as decoding
 from specx.decoding.forward import PREFILL_CHUNK
-from specx.decoding.joined_drafter import BEHIND
+from specx.decoding.lookup_drafter import BEHIND
 from specx.decoding.methods import Pair
-from specx.decoding.selector import DrafterSelector
 from specx.decoding.target import Target
+from specx.decoding.tuner import Tuner
 from specx.errors import ModelError
 from specx.models.compat import head_facts
 from specx.models.head_config import HeadChoices
@@ -110,7 +110,7 @@ def test_a_working_cache_that_holds_everything_drafts_as_the_full_one(method):
 def test_a_head_that_lookup_left_behind_catches_up(monkeypatch):
     """It reads the features of the steps that lookup drafted alone."""
     turns = [True, *[False] * 90, *[True] * 1000]
-    monkeypatch.setattr(DrafterSelector, "model_drafts", lambda _: turns.pop(0))
+    monkeypatch.setattr(Tuner, "model_drafts", lambda _: turns.pop(0))
     profile = make_profile(cache=SMALL_CACHE, max_new_tokens=400)
     prompt = make_prompt(20) * 3
     result = check(apt_pair("safeailab"), "specextend+lookup", profile, prompt)
@@ -172,7 +172,7 @@ def test_draws_are_distributed_as_the_targets_own():
     counts = torch.zeros(VOCAB)
     for token in (tokens[1] for tokens in written if tokens[0] == first):
         counts[token] += 1
-    *_, logits = Target(target, 64, None).prefill(torch.tensor([*prompt, first]))
+    *_, (_, logits) = Target(target, 64, None).prefill(torch.tensor([*prompt, first]))
     best = logits[0].topk(4)
     exact = torch.zeros(VOCAB).index_copy(0, best.indices, (best.values / 3).softmax(-1))
     assert p_value(counts, exact) > 1e-3

@@ -14,12 +14,12 @@ from specx.decoding.forward import PREFILL_CHUNK, cache_shape
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.lazy_prefill import LazyPrefill
 from specx.decoding.model_drafter import LAZY, LAZY_BESIDE_OTHERS, ModelDrafter
-from specx.decoding.selector import DrafterSelector
+from specx.decoding.tuner import Tuner
 from specx.decoding.workspace import Shelf
 from specx.models.call import PrefillCall
 from specx.models.load import LoadedModel
 from specx.ops.chunks import Grid, chunk_rows
-from specx.profile import AutoTree
+from specx.profile import AutoTree, resolve
 from specx.records import PrefillProgress
 from tests.decoding.pairs import collect, loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.test_lossless import LIKE_IT, SURE
@@ -123,7 +123,7 @@ def test_a_draft_proposes_the_same_and_reads_less(method, monkeypatch, passes):
     pair = pair_of(loaded(**SURE), loaded(**LIKE_IT))
     cache = CACHE | {"every": 4}
     profile, prompt = make_profile(cache=cache, max_new_tokens=40), make_prompt(2000)
-    monkeypatch.setattr(DrafterSelector, "model_drafts", lambda _: True)
+    monkeypatch.setattr(Tuner, "model_drafts", lambda _: True)
     lazy = run(pair, profile, method, prompt)
     read = [chunk for layer, chunks, _ in passes if layer == 1 for chunk in chunks]
     assert 0 < len(read) < len(prompt) / CACHE["chunk"] / 2
@@ -184,8 +184,8 @@ def test_the_next_document_is_read_anew(method, monkeypatch, passes):
     turns = {"lookup alone, for long": cycle("m" + 60 * "l"), "in turn": cycle("mmll")}
 
     def written(prompt, shelf, turn):
-        monkeypatch.setattr(DrafterSelector, "model_drafts", lambda _: next(turn) == "m")
-        found = collect(decode(pair, profile, method, prompt, shelf=shelf))
+        monkeypatch.setattr(Tuner, "model_drafts", lambda _: next(turn) == "m")
+        found = collect(decode(pair, resolve(profile, method, pair.facts), prompt, shelf=shelf))
         return found.tokens, found.accepted
 
     long, other, short = make_prompt(1000), make_prompt(960, seed=7), make_prompt(20, seed=9)

@@ -9,19 +9,18 @@ import pytest
 import torch
 
 from specx.decoding import decode as loop
-from specx.decoding.drafter import DraftMode, Outcome
-from specx.decoding.joined_drafter import JoinedDrafter
 from specx.decoding.lookup import REACH
+from specx.decoding.lookup_drafter import JoinedDrafter
 from specx.decoding.methods import Pair, make_drafter
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.pipeline import Pipeline
-from specx.decoding.selector import DrafterSelector
 from specx.decoding.target import Target
+from specx.decoding.tuner import Tuner
 from specx.errors import UsageError
 from specx.ops.contract import HAS_TRITON
 from specx.ops.torch.trees import best_tree
 from specx.ops.trees import Path
-from specx.records import Step
+from specx.profile import resolve
 from tests.decoding.pairs import Run, loaded, make_profile, make_prompt, on_triton, pair_of, run
 from tests.decoding.trigrams import random_table, trigram_model
 from tests.ops.test_trees import paths_of
@@ -42,7 +41,7 @@ def alternate(monkeypatch) -> Alternation:
 
     def use(pattern: str) -> None:
         turns = cycle(pattern)
-        monkeypatch.setattr(DrafterSelector, "model_drafts", lambda _: next(turns) == "m")
+        monkeypatch.setattr(Tuner, "model_drafts", lambda _: next(turns) == "m")
 
     return use
 
@@ -213,7 +212,7 @@ def joined_and_alone(text: list[int]) -> tuple[JoinedDrafter, Callable[[list[int
     profile = make_profile(tree={"nodes": 6, "depth": 4}, cache=cache)
 
     def begun(method: str, prompt: list[int]):
-        drafter = make_drafter(method, profile, pair, 400)
+        drafter = make_drafter(resolve(profile, method, pair.facts), pair, 400)
         target = Target(pair.target, 500, None)
         list(target.prefill(torch.tensor(prompt)))
         list(drafter.prefill(torch.tensor(prompt[:-1]), target))
@@ -225,38 +224,32 @@ def joined_and_alone(text: list[int]) -> tuple[JoinedDrafter, Callable[[list[int
 
 @pytest.mark.parametrize("told", [False, True])
 @pytest.mark.parametrize("skipped", [0, 1, 3, 7, 8, 60])
-def test_what_the_model_missed_it_reads_before_it_drafts(skipped, told, alternate):
+def test_what_the_model_missed_it_reads_before_it_drafts(skipped, told):
     """Its levels are those of a model that read everything as it came.
 
     ``told``: whether it hears how many tokens each step had.
     """
-    alternate("l" * skipped + "m")
     text = make_prompt(30)
     joined, reads_at_once = joined_and_alone(text)
     generator = torch.Generator().manual_seed(skipped)
-    modes, behind = [], []
-    for number in range(skipped + 1):
-        plan = joined.plan(number)
-        modes.append(plan.mode)
-        behind.append(plan.catch_up)
+    behind = []
+    for number in range(skipped):
+        behind.append(joined.begin_step(alone=True))
         if behind[-1]:
             joined.catch_up()
-        levels = []
-        grow_levels = joined._model.grow_levels
-        joined._model.grow_levels = lambda: levels.extend(grow_levels()) or levels  # noqa: B023
-        joined.grow(torch.tensor(text[-1:]))
-        joined._model.grow_levels = grow_levels
-        if number < skipped:
-            count = int(torch.randint(1, 6, (1,), generator=generator))
-            tokens = make_prompt(count, seed=number)
-            padded = torch.tensor([*tokens, *tokens[-1:] * (5 - count)])
-            joined.commit(Path(torch.zeros_like(padded), padded, torch.tensor(count)))
-            text = text + tokens
-            if told:
-                step = Step(tuple(tokens), 5, accepted=count - 1, seconds=1.0)
-                outcome = Outcome(mode=modes[-1], step=step, note=torch.tensor(0), settled=True)
-                joined.learn(outcome)
-    root = torch.tensor(text[-1:])
+        joined.look_up(torch.tensor(text[-1:]))
+        count = int(torch.randint(1, 6, (1,), generator=generator))
+        tokens = make_prompt(count, seed=number)
+        padded = torch.tensor([*tokens, *tokens[-1:] * (5 - count)])
+        joined.commit(Path(torch.zeros_like(padded), padded, torch.tensor(count)))
+        text = text + tokens
+        if told:
+            joined.end_step(count)
+    if late := joined.begin_step(alone=False):
+        joined.catch_up()
+    root, levels, grow_levels = torch.tensor(text[-1:]), [], joined._model.grow_levels
+    joined._model.grow_levels = lambda: levels.extend(grow_levels()) or levels
+    joined.grow(root)
     fresh = reads_at_once(text)
     expected = dict(zip(range(4), fresh.grow_levels(), strict=True))
     for number, level in enumerate(levels):
@@ -264,10 +257,9 @@ def test_what_the_model_missed_it_reads_before_it_drafts(skipped, told, alternat
         assert torch.equal(level.tokens[:2], kept.tokens[:2])
         torch.testing.assert_close(level.weights[:2], kept.weights[:2], atol=1e-4, rtol=1e-4)
     assert paths_of(best_tree(root, levels))
-    assert modes == [DraftMode.LOOKUP] * skipped + [DraftMode.MODEL]
-    assert behind[-1] == (1 + len(text) - 30 > 5 if told else skipped > 0)
+    assert late == (1 + len(text) - 30 > 5 if told else skipped > 0)
     # 32 tokens a step at most, 3 on average
-    assert sum(behind[:-1]) == (0 if told else max(0, skipped - 1) // 7)
+    assert sum(behind) == (0 if told else max(0, skipped - 1) // 7)
 
 
 @pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")

@@ -11,7 +11,7 @@ from specx.decoding.decode import decode
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.model_drafter import ModelDrafter
 from specx.documents.generated import generate_report
-from specx.profile import load_profile
+from specx.profile import load_profile, resolve
 from specx.prompts.digest import Digest
 from specx.runs.pair import load_pair
 from tests.decoding.pairs import allowed, loaded, make_profile, make_prompt, pair_of, run
@@ -251,7 +251,7 @@ def test_two_documents_at_the_same_time_do_not_know_of_each_other():
     pair = pair_of(loaded(**SURE), loaded(**LIKE_IT))
     profile = make_profile(cache=SMALL_CACHE)
     prompts = make_prompt(40, seed=1), make_prompt(30, seed=2)
-    loops = [decode(pair, profile, "specextend", prompt) for prompt in prompts]
+    loops = [decode(pair, resolve(profile, "specextend", pair.facts), prompt) for prompt in prompts]
     tokens = [[], []]
     for events in zip_longest(*loops):
         for written, event in zip(tokens, events, strict=True):

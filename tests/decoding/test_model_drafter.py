@@ -1,21 +1,20 @@
 """What the draft proposes and remembers, against transformers' own forwards."""
 
 from itertools import pairwise
+from statistics import mean
 
 import pytest
 import torch
 
 from specx.decoding.cost import TreePlan
-from specx.decoding.drafter import DraftMode, Outcome
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.model_drafter import LAYOUTS, DraftPlan, ModelDrafter
-from specx.decoding.policies import CrossModelRetrieval, Streaming
 from specx.decoding.target import Target
 from specx.models.call import TreeCall
 from specx.models.decoder import Decoder
+from specx.ops.chunks import Grid
 from specx.ops.trees import Path, TokenTree
 from specx.profile.schema import DraftCacheSettings, TreeSettings
-from specx.records import Step
 from tests.decoding.pairs import allowed, loaded, make_prompt, pair_of, run
 from tests.decoding.pairs import make_profile as profile_of
 from tests.ops.test_trees import assert_is_tree, paths_of
@@ -27,12 +26,7 @@ FULL = {"policy": "full", "window": None}
 
 def make_drafter(model, tree, cache, layer=None, ids=range(VOCAB)) -> ModelDrafter:
     settings = DraftCacheSettings(**cache)
-    policies = {
-        "full": lambda: None,
-        "streaming": lambda: Streaming(settings),
-        "cross-model": lambda: CrossModelRetrieval(settings, layer),
-    }
-    plan = DraftPlan(tree=TreeSettings(**tree), cache=settings, policy=policies[settings.policy]())
+    plan = DraftPlan(tree=TreeSettings(**tree), cache=settings, layer=layer)
     return ModelDrafter(model, allowed(model, ids), plan, max_tokens=200)
 
 
@@ -142,12 +136,7 @@ def test_other_trees_are_grown_from_all_that_was_emitted(cache, following):
         text.append(70)
     assert drafter.cache.store.committed == len(text) - 1
     assert drafter.levels == 2
-    assert drafter.retrieval_due(6) == (cache["policy"] != "full")
-    assert not drafter.retrieval_due(5)
-    for accepted in (2, 0):  # before it is due where acceptance falls
-        step = Step((1,) * (accepted + 1), 6, accepted, seconds=1.0)
-        drafter.learn(Outcome(mode=DraftMode.MODEL, step=step, note=None, settled=True))
-    assert drafter.retrieval_due(7) == (cache["policy"] != "full")
+    assert drafter.retrieve_every == (None if cache["policy"] == "full" else 2)
 
 
 def test_a_tree_that_was_at_work_works_on_the_same_tensors_again():
@@ -221,7 +210,7 @@ def gain_at(depth: int, text: list[int]) -> float:
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize(("chunk", "top_k"), [(4, 3), (8, 2), (1, 6), (32, 1)])
+@pytest.mark.parametrize(("chunk", "top_k"), [(4, 3), (8, 2), (2, 6), (32, 1)])
 def test_retrieval_takes_the_chunks_that_the_target_attends_to(layer, chunk, top_k):
     prompt, draft = make_prompt(70), loaded(seed=5)
     cache = {"chunk": chunk, "top_k": top_k, "window": None}
@@ -233,10 +222,11 @@ def test_retrieval_takes_the_chunks_that_the_target_attends_to(layer, chunk, top
     with torch.no_grad():
         output = eager(input_ids=torch.tensor([prompt]), output_attentions=True, use_cache=False)
     row = output.attentions[layer][0, :, -1].mean(0).tolist()
-    means = [sum(row[i : i + chunk]) / len(row[i : i + chunk]) for i in range(0, 70, chunk)]
-    newest = len(means) - 1
+    grid = Grid.around(70, chunk)  # the chunk that is kept is the newest, too
+    newest = grid.chunk_of(69)
+    means = [mean(row[slice(*grid.span_of(i))]) for i in range(newest + 1)]
     best = sorted(range(newest), key=lambda i: -means[i])[: top_k - 1]
-    rows = [row for row in range(70) if row // chunk in (*best, newest)]
+    rows = [row for row in range(70) if grid.chunk_of(row) in (*best, newest)]
 
     working, store = drafter.cache.working, drafter.cache.store
     assert working.committed == len(rows)

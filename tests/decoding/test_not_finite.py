@@ -17,7 +17,7 @@ from specx.decoding.target import Target
 from specx.errors import ModelError
 from specx.ops.torch.backend import TorchOps
 from specx.ops.trees import NO_CHOICE
-from specx.profile import Sampling
+from specx.profile import Sampling, resolve
 from specx.records import METHODS
 from tests.decoding.pairs import collect, loaded, make_profile, make_prompt, pair_of, run
 
@@ -63,8 +63,9 @@ class OffTheText(Damaged):
 
 
 def decoded(method, target, profile=PROFILE, pair=PAIR, prompt=PROMPT):
-    make = partial(make_drafter, method, profile, pair)
-    return collect(decode_with(pair, profile, make, prompt, make_target=target))
+    settings = resolve(profile, method, pair.facts)
+    make = partial(make_drafter, settings, pair)
+    return collect(decode_with(pair, settings, make, prompt, make_target=target))
 
 
 def damaged(kind: type[Damaged], wrong: float, ids: object = slice(None)) -> type[Damaged]:
@@ -108,8 +109,8 @@ def test_the_first_token():
 
     class Broken(Target):
         def prefill(self, prompt):
-            for item in super().prefill(prompt):
-                yield item * math.nan if isinstance(item, torch.Tensor) else item
+            for progress, logits in super().prefill(prompt):
+                yield progress, logits * math.nan
 
     with pytest.raises(ModelError, match="the target broken in float32"):
         decoded("lookup", Broken, pair=replace(PAIR, target=broken))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from specx.decoding.methods import sampling_of
+from specx.profile import resolve
 from tests.decoding.chi_square import p_value
 from tests.decoding.pairs import loaded, make_profile, make_prompt, on_triton, pair_of, run
 from tests.decoding.test_head_lossless import KINDS, apt_pair
@@ -137,7 +137,7 @@ def test_a_fallback_goes_on_with_the_text_so_far():
 )
 def test_only_penalties_that_do_something_cost_anything(settings, penalizes):
     pair = pair_of(loaded())
-    assert sampling_of(pair, make_profile(**settings)).penalizes == penalizes
+    assert resolve(make_profile(**settings), "plain", pair.facts).sampling.penalizes == penalizes
 
 
 PENALIZED = [

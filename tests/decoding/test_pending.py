@@ -35,18 +35,18 @@ def three_pending(device):
     events = PendingEvents(CPU)
     for event in EVENTS:
         device.launched += 1
-        events.add(event)
+        assert list(events.then(event)) == []
     return events
 
 
 def test_what_has_happened_is_handed_over_once_and_the_rest_is_not_waited_for(device):
     events = three_pending(device)
-    assert list(events.happened()) == []
     device.done = 2
-    assert list(events.happened()) == EVENTS[:2]
-    assert list(events.happened()) == []
+    device.launched += 1
+    last = PrefillProgress("draft", 1, 1)
+    assert list(events.then(last)) == EVENTS[:2]
     assert device.done == 2
-    assert list(events.all()) == EVENTS[2:]
+    assert list(events.all()) == [*EVENTS[2:], last]
     assert list(events.all()) == []
 
 
@@ -58,10 +58,9 @@ def test_each_event_is_handed_over_as_soon_as_it_has_happened(device):
 def test_what_is_only_known_then_is_asked_for_then(device):
     events = PendingEvents(CPU)
     device.launched = 1
-    events.add(lambda: PrefillProgress("target", device.done, 9))
-    assert list(events.happened()) == []
+    assert list(events.then(lambda: PrefillProgress("target", device.done, 9))) == []
     device.done = 4
-    assert list(events.happened()) == [PrefillProgress("target", 4, 9)]
+    assert list(events.all()) == [PrefillProgress("target", 4, 9)]
 
 
 def test_events_are_handed_over_while_the_host_is_at_work(device):
@@ -82,17 +81,13 @@ def test_events_are_handed_over_while_the_host_is_at_work(device):
 def test_nothing_is_handed_over_that_comes_too_late():
     over = False
     events = PendingEvents(CPU, is_over=lambda: over)
-    for event in EVENTS:
-        events.add(event)
-    assert next(events.all()) == EVENTS[0]
+    assert list(events.then(EVENTS[0])) == EVENTS[:1]
     over = True
-    assert [*events.happened(), *events.all()] == []
+    assert [*events.then(EVENTS[1]), *events.all()] == []
 
 
 def test_on_a_cpu_everything_has_happened():
-    events = PendingEvents(CPU)
-    events.add(EVENTS[0])
-    assert list(events.happened()) == EVENTS[:1]
+    assert list(PendingEvents(CPU).then(EVENTS[0])) == EVENTS[:1]
 
 
 def test_a_copy_holds_what_was_there_when_it_was_sent():

@@ -12,11 +12,12 @@ import pytest
 from specx.decoding import decode as loop
 from specx.decoding import pipeline, stopwatch
 from specx.decoding.decode import decode
-from specx.decoding.pending import PendingEvents
+from specx.decoding.pending import HostCopy, PendingEvents
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.runner import EagerRunner
 from specx.decoding.stages import Verify
 from specx.decoding.step import launch_step
+from specx.profile import resolve
 from specx.records import Finished, Step
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
@@ -30,7 +31,7 @@ METHODS = ["plain", "tree", "streaming", "specextend"]
 def launch_ahead(request, monkeypatch):
     def switch_on() -> None:
         monkeypatch.setattr(loop, "Pipeline", partial(Pipeline, ahead=request.param))
-        monkeypatch.setattr(PendingEvents, "happened", lambda _: iter(()))
+        monkeypatch.setattr(PendingEvents, "_happened", lambda _: iter(()))
         monkeypatch.setattr(EagerRunner, "records", True)
 
     return switch_on
@@ -145,13 +146,12 @@ def test_what_runs_as_it_is_gains_nothing_from_being_launched_early(monkeypatch)
 
     monkeypatch.setattr(Pipeline, "launch", looking)
     run(PAIR, make_profile(max_new_tokens=30), "specextend", PROMPT)
-    assert launched
-    assert not any(launched)
+    assert launched[0] == 0
 
 
 def test_events_are_handed_over_between_parts_of_the_first_step(launch_ahead, monkeypatch):
     """Here all that was launched has happened when the first part has run."""
-    happened = PendingEvents.happened
+    happened = PendingEvents._happened
     launch_ahead()
     parts: list[object] = []
 
@@ -162,9 +162,11 @@ def test_events_are_handed_over_between_parts_of_the_first_step(launch_ahead, mo
         parts.append(stage)
         return stage.work(*inputs)
 
-    monkeypatch.setattr(PendingEvents, "happened", seen)
+    monkeypatch.setattr(PendingEvents, "_happened", seen)
     monkeypatch.setattr(EagerRunner, "run", run_stage)
-    for event in decode(PAIR, make_profile(max_new_tokens=30, below=None), "plain", PROMPT):
+    for event in decode(
+        PAIR, resolve(make_profile(max_new_tokens=30, below=None), "plain", PAIR.facts), PROMPT
+    ):
         if isinstance(event, Step):
             break
     assert [type(part) for part in parts] == [Verify]
@@ -176,14 +178,16 @@ def test_decoding_takes_from_the_first_token_to_the_last(method, launch_ahead, m
     clock = [0.0]
     monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: clock[0])
 
-    def step(state, laps):
+    def step(state, plan):
+        launched = yield from launch_step(state, plan)
         clock[0] += 1
-        return (yield from launch_step(state, laps))
+        launched.laps.end("keep")
+        return replace(launched, copy=HostCopy(launched.copy._copy))
 
     monkeypatch.setattr(pipeline, "launch_step", step)
     profile = make_profile(max_new_tokens=30, below=None)
     launch_ahead()
-    *_, finished = decode(PAIR, profile, method, PROMPT)
+    *_, finished = decode(PAIR, resolve(profile, method, PAIR.facts), PROMPT)
     steps = run(PAIR, profile, method, PROMPT).steps
     assert isinstance(finished, Finished)
     assert finished.decoding == len(steps)

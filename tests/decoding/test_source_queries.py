@@ -10,6 +10,7 @@ from specx.decoding.leave_out import LeaveOut
 from specx.decoding.sources import SourceSettings, usual_layer
 from specx.decoding.workspace import Shelf
 from specx.ops.chunks import PASSAGE, Passages
+from specx.profile import resolve
 from specx.records import METHODS, Finished
 from tests.decoding.pairs import collect, loaded, make_profile, make_prompt, pair_of
 from tests.tiny import make_model
@@ -25,7 +26,9 @@ def attended(method, layer=0, prompt=PROMPT, profile=None, shelf=None):
     """The tokens of a run, and the attention of each."""
     profile = profile or make_profile(cache=CACHE, max_new_tokens=30)
     sources = SourceSettings(layer=layer, passages=PASSAGES)
-    result = collect(decode(PAIR, profile, method, prompt, sources=sources, shelf=shelf))
+    result = collect(
+        decode(PAIR, resolve(profile, method, PAIR.facts), prompt, sources=sources, shelf=shelf)
+    )
     finished = result.events[-1]
     assert isinstance(finished, Finished)
     assert len(finished.attended) == len(result.tokens)
@@ -86,7 +89,9 @@ def test_a_workspace_serves_texts_of_other_lengths():
 
 
 def test_nobody_asks():
-    result = collect(decode(PAIR, make_profile(cache=CACHE), "specextend", PROMPT))
+    result = collect(
+        decode(PAIR, resolve(make_profile(cache=CACHE), "specextend", PAIR.facts), PROMPT)
+    )
     assert result.events[-1].attended == ()
     assert result.timings.sources == 0
 

@@ -37,8 +37,8 @@ def path_to(row: int) -> list[int]:
 
 
 def read(target: Target, prompt: list[int]) -> torch.Tensor:
-    *progress, logits = target.prefill(torch.tensor(prompt))
-    assert all(isinstance(item, PrefillProgress) for item in progress)
+    *_, (progress, logits) = target.prefill(torch.tensor(prompt))
+    assert progress == PrefillProgress("target", len(prompt), len(prompt))
     return logits
 
 

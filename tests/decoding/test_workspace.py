@@ -23,11 +23,11 @@ from specx.decoding.workspace import (
     WorkspaceKind,
     capacity_for,
 )
-from specx.models.features import Features
+from specx.models.call import Features
 from specx.ops.contract import built_in_ops
 from specx.ops.penalties import TextSoFar
 from specx.ops.trees import MAX_ROWS
-from specx.profile import AutoTree, Sampling
+from specx.profile import AutoTree, Sampling, resolve
 from specx.records import METHODS, WITHOUT_DRAFT
 from tests.decoding.pairs import Run, collect, loaded, make_profile, make_prompt, pair_of
 from tests.decoding.test_head_lossless import apt_pair
@@ -60,7 +60,7 @@ def run_on(
     pair: Pair = PAIR,
     **more: Any,
 ) -> Run:
-    return collect(decode(pair, profile, method, prompt, shelf=shelf, **more))
+    return collect(decode(pair, resolve(profile, method, pair.facts), prompt, shelf=shelf, **more))
 
 
 def figures(run: Run) -> tuple[Any, ...]:
@@ -102,7 +102,7 @@ def poison(workspace: Workspace) -> int:
 
 def kept(shelf: Shelf) -> Workspace:
     assert shelf._kept is not None
-    return shelf._kept[1]
+    return shelf._kept
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_document_that_does_not_end_leaves_nothing(how, method):
     alone = figures(run_on(None, SECOND, method, profile))
     run_on(shelf, FIRST, method, profile)
     if how == "interrupted":
-        events = decode(PAIR, profile, method, FIRST, shelf=shelf)
+        events = decode(PAIR, resolve(profile, method, PAIR.facts), FIRST, shelf=shelf)
         assert len(list(islice(events, 5))) == 5
         del events
     else:
@@ -180,7 +180,7 @@ def test_a_document_that_fell_back_leaves_as_much_as_others():
     profile, shelf = profile_of(below=1e9, max_new_tokens=150), Shelf()
     endless = replace(PAIR, target=replace(PAIR.target, eos_token_ids=frozenset()))
     alone, before, again = (
-        collect(decode(endless, profile, "specextend", prompt, shelf=place))
+        collect(decode(endless, resolve(profile, "specextend", endless.facts), prompt, shelf=place))
         for prompt, place in ((SECOND, None), (FIRST, shelf), (SECOND, shelf))
     )
     assert alone.fell_back
@@ -227,10 +227,10 @@ def test_other_settings_take_nothing(changes):
     ],
 )
 def test_a_workspace_serves_what_it_serves_as_a_new_one_would(there, asked, taken):
-    kind, shelf = WorkspaceKind.of(PAIR, "plain", profile_of()), Shelf()
+    kind, shelf = WorkspaceKind.of(PAIR, resolve(profile_of(), "plain", PAIR.facts)), Shelf()
     parts = SimpleNamespace(begin=lambda: True)
-    workspace = Workspace(there, parts, parts)
-    shelf.put(kind, workspace)
+    workspace = Workspace(kind, there, parts, parts)
+    shelf.put(workspace)
     assert (shelf.take(kind, asked) is workspace) == taken
     assert shelf.capacity == 0
 
@@ -239,7 +239,7 @@ def test_what_is_not_taken_is_freed_before_anything_is_made():
     shelf, profile = Shelf(), profile_of()
     run_on(shelf, FIRST, "specextend", profile)
     cache = weakref.ref(kept(shelf).state.target.cache)
-    other = WorkspaceKind.of(PAIR, "tree", profile)
+    other = WorkspaceKind.of(PAIR, resolve(profile, "tree", PAIR.facts))
     assert cache() is not None
     assert shelf.take(other, kept(shelf).capacity) is None
     assert cache() is None

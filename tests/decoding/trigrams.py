@@ -10,7 +10,6 @@ from torch import Tensor
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.decoder import rows_of
 from specx.models.load import LoadedModel
-from specx.models.rope import RopeFacts
 from specx.ops.torch.backend import TorchOps
 
 
@@ -55,7 +54,7 @@ def trigram_model(table: Tensor) -> LoadedModel:
         vocab_size=len(table),
         window=1000,
         eos_token_ids=frozenset(),
-        rope=RopeFacts("default", torch.ones(1), 1.0),
+        inv_freq=torch.ones(1),
         model=Trigrams(table),
         tokenizer=None,
         source="trigrams",

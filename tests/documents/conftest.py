@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from specx.documents import pdf, pdf_by_pdfium, pdf_by_pypdf, pdf_reading, pdf_worker
-from specx.documents.child import ChildEnd
+from specx.documents import pdf_by_pypdf, pdf_reading, pdf_worker
+from specx.documents.child import Ended
 from specx.documents.child_worker import Answer, RefusedError
 
 SaveFile = Callable[[str, bytes], str]
@@ -37,8 +37,7 @@ def no_password(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read PDF files in this process: the same answers as a child's, without start and limits."""
     monkeypatch.setattr(pdf_by_pypdf, "_amend_fonts", lambda: None)  # it would change pypdf here
-    for reader in (pdf_by_pypdf, pdf_by_pdfium):
-        monkeypatch.setattr(reader, "_limited_time", lambda _: nullcontext())
+    monkeypatch.setattr(pdf_worker, "_limited_time", lambda *_, **__: nullcontext())
     monkeypatch.setattr(pdf_reading, "try_children", _served)
 
 
@@ -52,16 +51,16 @@ def each_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 def _served(
-    _worker: str, request: pdf.PdfRequest, shares: Sequence[dict[str, Any]], _seconds: float
-) -> list[ChildEnd]:
+    _worker: str, request: pdf_reading.PdfRequest, shares: Sequence[dict[str, Any]], _seconds: float
+) -> list[Ended]:
     return [_end(request, details) for details in shares]
 
 
-def _end(request: pdf.PdfRequest, details: dict[str, Any]) -> ChildEnd:
+def _end(request: pdf_reading.PdfRequest, details: dict[str, Any]) -> Ended:
     answers: list[Answer] = []
     try:
         answers += pdf_worker.serve({**details, "path": str(request.path)})
     except RefusedError as refused:
         answers.append(refused.answer)
     output = "".join(json.dumps(answer) + "\n" for answer in answers).encode()
-    return ChildEnd(output, complaint=b"", code=0)
+    return Ended((), 0, output, b"")

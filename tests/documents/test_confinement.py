@@ -12,7 +12,7 @@ import pytest
 
 from specx.documents import confinement
 from specx.documents.child import answers, run_child
-from specx.documents.pdf import PdfRequest
+from specx.documents.pdf_reading import PdfRequest
 from specx.errors import DocumentError
 
 from .conftest import SaveFile

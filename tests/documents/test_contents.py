@@ -1,7 +1,7 @@
 from specx.documents.contents import entries, mark_entries
 from specx.documents.document import Paragraph
 from specx.documents.lines import Line, PageLines
-from specx.documents.parts import mark_parts
+from specx.documents.sections import mark_parts
 
 
 def page_of(*texts: str) -> PageLines:

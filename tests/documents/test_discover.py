@@ -1,10 +1,13 @@
+import io
+import os
 from collections.abc import Iterator
 from pathlib import Path, PurePath
+from types import SimpleNamespace
 
 import pytest
 
-from specx.documents.discover import discover, require_file
-from specx.errors import DocumentError
+from specx.documents.discover import discover, read_names, require_file
+from specx.errors import DocumentError, UsageError
 
 
 @pytest.fixture
@@ -183,3 +186,101 @@ def test_names_that_no_file_can_have(folder: Path) -> None:
         discover(["n" * 5000])
     with pytest.raises(DocumentError, match=r"^plain/b.txt does not exist; check the path$"):
         discover(["plain/b.txt"])
+
+
+@pytest.mark.parametrize(
+    ("listed", "names"),
+    [
+        (b"a.txt\nb c.txt\n", ["a.txt", "b c.txt"]),
+        (b"a.txt\r\n\r\nb.txt", ["a.txt", "b.txt"]),
+        (b"a\nb.txt\0c.txt\0", ["a\nb.txt", "c.txt"]),
+        (b"one.txt\0", ["one.txt"]),
+        (b" a.txt \n", [" a.txt "]),
+        (b"\xe9.txt\n", [os.fsdecode(b"\xe9.txt")]),
+    ],
+)
+def test_line_ends_or_nul(tmp_path: Path, listed: bytes, names: list[str]) -> None:
+    (tmp_path / "list").write_bytes(listed)
+    assert read_names(str(tmp_path / "list")) == names
+
+
+def test_a_list_on_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"a.txt\n")))
+    assert read_names("-") == ["a.txt"]
+
+
+@pytest.mark.parametrize(("listed", "others"), [(b"a\n-\n", []), (b"a\n", ["-"])])
+def test_stdin_is_one_thing(
+    monkeypatch: pytest.MonkeyPatch, listed: bytes, others: list[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(listed)))
+    with pytest.raises(UsageError, match=r"^--from-file - reads a list from stdin, so stdin"):
+        read_names("-", others)
+
+
+def test_lists_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "list").write_bytes(b"\n\n")
+    with pytest.raises(UsageError, match=r"the list .*list names no files"):
+        read_names(str(tmp_path / "list"))
+    with pytest.raises(DocumentError, match=r"the list .*no cannot be read: No such file"):
+        read_names(str(tmp_path / "no"))
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("d/a.txt", "d/x/b.txt", "d/x/c.md", "d/.h/e.txt", "d/.f.txt", "a[1].txt", "g.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "d/x/loop").symlink_to(tmp_path / "d")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("d/**/*.txt", ["d/a.txt", "d/x/b.txt"]),
+        ("d/**", ["d/a.txt", "d/x/b.txt", "d/x/c.md"]),
+        ("d/*", ["d/a.txt"]),
+        ("d/?/*.m[dk]", ["d/x/c.md"]),
+        ("*.txt", ["a[1].txt", "g.txt"]),
+        ("a[1].txt", ["a[1].txt"]),
+        ("d/.h/*", ["d/.h/e.txt"]),
+        ("d/.*/*", ["d/.h/e.txt"]),
+    ],
+)
+@pytest.mark.usefixtures("tree")
+def test_what_a_pattern_stands_for(pattern: str, found: list[str]) -> None:
+    assert [source.path for source in discover([pattern])] == found
+
+
+def test_results_lie_as_below_the_folder_that_is_named(tree: Path) -> None:
+    for pattern in ("d/**/*.txt", f"../{tree.name}/d/**/*.txt"):
+        relative = [str(source.relative) for source in discover([pattern])]
+        assert relative == ["d/a.txt", "d/x/b.txt"]
+    assert [str(source.relative) for source in discover([f"{tree}/d/*/b*"])] == ["d/x/b.txt"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sentence"),
+    [
+        ("d/**/*.pdf", "d/**/*.pdf matches no file; check the pattern"),
+        ("nowhere/*", "nowhere/* matches no file; check the pattern"),
+    ],
+)
+@pytest.mark.usefixtures("tree")
+def test_a_pattern_without_files(pattern: str, sentence: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        discover([pattern])
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.usefixtures("tree")
+def test_a_pattern_that_python_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("Invalid pattern: '**' can only be an entire path component")
+
+    monkeypatch.setattr(Path, "glob", refuse)
+    with pytest.raises(DocumentError, match=r"\*\* must stand alone between slashes"):
+        discover(["d/**.txt"])

@@ -13,7 +13,7 @@ def pages_of(*pages: list[str]) -> list[PageLines]:
 
 
 def left(*pages: list[str]) -> list[list[str]]:
-    stripped = set_furniture_apart(pages_of(*pages)).pages
+    stripped, _ = set_furniture_apart(pages_of(*pages))
     return [[line.text for line in page.lines] for page in stripped]
 
 
@@ -78,12 +78,12 @@ def test_large_type_stays() -> None:
         PageLines(n, (Line("Notes", size=20.0), *(Line(text, size=10.0) for text in body(n))))
         for n in range(1, 5)
     ]
-    assert set_furniture_apart(pages, body_size=10.0).pages == pages
+    assert set_furniture_apart(pages, body_size=10.0)[0] == pages
 
 
 def test_what_goes_is_kept_apart_in_order() -> None:
     pages = pages_of(*([f"The Report {n}", *body(n), f"{n}"] for n in range(1, 4)))
-    assert set_furniture_apart(pages).furniture == tuple(
+    assert set_furniture_apart(pages)[1] == tuple(
         Paragraph(text, n, "furniture") for n in range(1, 4) for text in (f"The Report {n}", f"{n}")
     )
 

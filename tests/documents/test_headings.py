@@ -1,9 +1,12 @@
 """Headings that are none."""
 
+from pathlib import Path
+
 import pytest
 
 from specx.documents.document import Paragraph
-from specx.documents.headings import without_false_headings
+from specx.documents.headings import LONGEST_TITLE, is_caption, title_of, without_false_headings
+from specx.documents.read import read_document
 
 TEXT = "The council met on a Monday and decided to close the old bridge for a whole long year."
 
@@ -12,9 +15,9 @@ def heading(text: str, page: int = 1) -> Paragraph:
     return Paragraph(text, page, "heading")
 
 
-def headings(*paragraphs: Paragraph, levels: list[float] | None = None) -> list[str]:
+def headings(*paragraphs: Paragraph, prominence: list[float] | None = None) -> list[str]:
     """The headings that a citation may name."""
-    made = without_false_headings(paragraphs, levels or [0.0] * len(paragraphs))
+    made = without_false_headings(paragraphs, prominence or [0.0] * len(paragraphs))
     return [each.text for each in made if each.kind == "heading" and each.part == "body"]
 
 
@@ -45,7 +48,9 @@ def test_headings_with_dates_in_them_stay(text: str) -> None:
 def test_authors_stand_in_the_title() -> None:
     front = [heading("On Closing Bridges"), heading("Eva-Maria Beispiel"), heading("Uni Brennick")]
     section, text = heading("Results of the Year", 3), Paragraph(TEXT, 1)
-    assert headings(*front, text, section, text, levels=[20, 12, 12, 0, 14, 0]) == [section.text]
+    assert headings(*front, text, section, text, prominence=[20, 12, 12, 0, 14, 0]) == [
+        section.text
+    ]
 
 
 def test_a_section_on_the_first_page_is_told_by_its_number_its_words_or_the_later_ones() -> None:
@@ -53,7 +58,7 @@ def test_a_section_on_the_first_page_is_told_by_its_number_its_words_or_the_late
     later = heading("Results of the Year", 3)
     for section in ("1 Bridges", "Abstract", "Introduction", "Bridges"):
         paragraphs = [title, heading("Eva Beispiel"), heading(section), text, later, text]
-        found = headings(*paragraphs, levels=[20, 12, 14, 0, 14, 0])
+        found = headings(*paragraphs, prominence=[20, 12, 14, 0, 14, 0])
         assert found == [section, later.text]
 
 
@@ -76,3 +81,96 @@ def test_labels_of_a_drawing_are_no_headings() -> None:
     sections = [heading("2 Fits", 3), Paragraph(TEXT, 3)]
     assert headings(*sections, *plot, heading("Fits", 3), Paragraph(TEXT, 3)) == ["2 Fits", "Fits"]
     assert headings(*sections, *plot[:3], Paragraph(TEXT, 3))[1:] == [plot[0].text, plot[2].text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Figure 10: Cullen and Frey graph for the data set, with the bootstrapped values.",
+        "Figure 2.3 – The old bridge",
+        "Fig. 3. The bridge in winter.",
+        "FIG. 3.—A bridge.",
+        "Figure 4 Days below the standard at the four stations",
+        "Figure 1",
+        "Figure A.2: Depth",
+        "Supplementary Table 2. Counts of all birds.",
+        "Table 1: Counts of birds by month.",
+        "TABLE II: Costs",
+        "Listing 2 | A loop",
+        "Algorithm 1 Sorting by insertion",
+        "Scheme 3. Reaction",
+        "Abbildung 4: Die Brücke im Winter.",
+        "Abb. 4: Die Brücke.",
+        "Tableau 1 : Les oiseaux du mois.",
+        "Рис. 3. Мост зимой.",
+        "図3 橋",
+        "图 2：桥",
+    ],
+)
+def test_captions_begin_with_their_number(text: str) -> None:
+    assert is_caption(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Figure 3 shows how the depth of the river changed over the year.",
+        "Table 2 and Table 3 have the counts.",
+        "Tables are made of wood here.",
+        "Figures from 2019 are not given.",
+        "Map reading is taught in March.",
+        "Chart the course of the ferry before it sails.",
+        "Algorithms 1 and 2 differ in one line.",
+        "Plates 3 to 5 are missing.",
+    ],
+)
+def test_sentences_about_figures_are_text(text: str) -> None:
+    assert not is_caption(text)
+
+
+def test_captions_of_a_text_file_are_a_kind_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("Figure 3: The old bridge in winter.\n\nNobody crosses the bridge in winter.\n")
+    kinds = [each.kind for each in read_document(str(file)).paragraphs]
+    assert kinds == ["caption", "text"]
+
+
+def heading_of(text: str, **more: str) -> Paragraph:
+    return Paragraph(text, None, kind="heading", **more)  # type: ignore[arg-type]
+
+
+TEXT_BELOW = Paragraph("It was mended in April.", None)
+
+
+@pytest.mark.parametrize(
+    "title",
+    ["The Chain  Ferry", "2019 Annual Report", "Civil War", "I, Robot", "Part of the Story"],
+)
+def test_the_first_heading_is_the_title(title: str) -> None:
+    assert title_of([heading_of(title), TEXT_BELOW]) == " ".join(title.split())
+    assert title_of([TEXT_BELOW, heading_of(title), TEXT_BELOW]) == " ".join(title.split())
+
+
+@pytest.mark.parametrize(
+    "section",
+    ["1. Costs", "2.3 Costs", "IV. Costs", "Chapter 1", "Abstract", "INTRODUCTION", "311", "* * *"],
+)
+def test_the_heading_of_a_section_is_not(section: str) -> None:
+    assert title_of([heading_of(section), TEXT_BELOW, heading_of("Later")]) is None
+
+
+def test_a_text_without_headings_near_its_beginning_has_none() -> None:
+    assert title_of([]) is None
+    assert title_of([TEXT_BELOW] * 4 + [heading_of("Far Down")]) is None
+    assert title_of([heading_of("x" * (LONGEST_TITLE + 1))]) is None
+
+
+def test_a_licence_in_front_is_passed_over() -> None:
+    assert (
+        title_of([heading_of("Copying", part="copyright")] * 9 + [heading_of("The Weir")])
+        == "The Weir"
+    )
+
+
+def test_a_title_controls_nothing() -> None:
+    assert title_of([heading_of("The\x1b[31m Weir\u202e")]) == "The Weir"

@@ -1,8 +1,8 @@
 import pytest
 
-from specx.documents.hyphenation import Words, join_lines
+from specx.documents.hyphenation import counted_words, join_lines
 
-NO_WORDS = Words([])
+NO_WORDS = counted_words([])
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,15 @@ def test_addresses_end(left: str, right: str) -> None:
 
 
 def test_a_spelling_found_elsewhere_decides() -> None:
-    hyphenated = Words(["The co-author and a co-author"])
+    hyphenated = counted_words(["The co-author and a co-author"])
     assert join_lines(("the co-", "author"), hyphenated) == "the co-author"
-    plain = Words(["the coauthor"])
+    plain = counted_words(["the coauthor"])
     assert join_lines(("the co-", "author"), plain) == "the coauthor"
 
 
 def test_half_words_at_line_ends_prove_nothing() -> None:
-    words = Words(["a mon-", "itor"])
-    assert words.count("mon") == 0
+    words = counted_words(["a mon-", "itor"])
+    assert words["mon"] == 0
 
 
 def test_join_many_lines() -> None:

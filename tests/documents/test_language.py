@@ -1,6 +1,5 @@
 import pytest
 
-from specx.documents.document import Paragraph
 from specx.documents.language import foreign_language
 
 ENGLISH = "The committee met in the old town hall and read the report of the harbour master."
@@ -8,7 +7,7 @@ CHINESE = "委员会在旧市政厅开会，阅读了港务局长的报告，这
 
 
 def language(*texts: str) -> str | None:
-    return foreign_language([Paragraph(text, None) for text in texts])
+    return foreign_language(texts)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-from specx.documents.hyphenation import Words
+from specx.documents.hyphenation import counted_words
 from specx.documents.layout import PageBlocks, Typography, page_blocks
 from specx.documents.lines import Line, PageLines
 
@@ -9,7 +9,7 @@ def blocks(lines: list[Line]) -> PageBlocks:
     # A second page of plain text settles what the usual size and leading are.
     plain = PageLines(2, tuple(Line(FULL, 72, 700 - 12 * row, 10) for row in range(30)))
     page = PageLines(1, tuple(lines))
-    return page_blocks(page, Typography([page, plain]), Words([]))
+    return page_blocks(page, Typography([page, plain]), counted_words([]))
 
 
 def texts(lines: list[Line]) -> list[str]:
@@ -121,4 +121,4 @@ def test_lines_of_one_width_are_code_unless_all_are() -> None:
     code = [Line("make install", 72, 700, 10, mono=True), Line(FULL, 72, 680, 10)]
     assert [b.kind for b in blocks(code).blocks] == ["code", "text"]
     page = PageLines(1, (Line(FULL, 72, 700, 10, mono=True),))
-    assert page_blocks(page, Typography([page]), Words([])).blocks[0].kind == "text"
+    assert page_blocks(page, Typography([page]), counted_words([])).blocks[0].kind == "text"

@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specx.documents.pages import first_page_beyond, format_pages, parse_pages, select_pages
+from specx.documents.pdf import format_pages
+from specx.documents.pdf_reading import parse_pages
+from specx.documents.pdf_worker import first_page_beyond, select_pages
 from specx.errors import UsageError
 
 

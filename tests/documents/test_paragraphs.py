@@ -2,11 +2,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specx.documents.document import Paragraph
-from specx.documents.hyphenation import Words
+from specx.documents.hyphenation import counted_words
 from specx.documents.layout import Block, PageBlocks
 from specx.documents.paragraphs import group_sentences, to_paragraphs
 
-WORDS = Words([])
+WORDS = counted_words([])
 
 
 def paragraphs(*pages: list[Block]) -> list[Paragraph]:

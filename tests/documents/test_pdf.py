@@ -239,13 +239,12 @@ _FAULTY = """
 import os, time
 from specx.documents import pdf_by_pdfium, pdf_worker
 read, opened = pdf_by_pdfium._PdfiumFile.read, pdf_by_pdfium.open_pdf
-def faulty_read(self, number, limit_s):
+def faulty_read(self, number):
     def meets():
         AT_PAGE
-    with pdf_by_pdfium._limited_time(limit_s):
-        if number in (2, 4):
-            meets()
-    return read(self, number, limit_s)
+    if number in (2, 4):
+        meets()
+    return read(self, number)
 def faulty_open(request):
     AT_START
     return opened(request)

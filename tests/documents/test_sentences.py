@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specx.documents.sentences import split_sentences
+from specx.documents.sentences import count_words, split_sentences
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,22 @@ def test_nothing_is_lost(text: str) -> None:
 @given(st.text(max_size=60))
 def test_nothing_is_lost_of_any_text(text: str) -> None:
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", 0),
+        ("The council met on 3 May.", 6),
+        ("- one — two\n\n* three", 3),
+        ("a well-known author's 3.5% share", 5),
+        ("委员会认为", 5),
+        ("委员会 met 3 次。", 6),
+        ("会議は五月に開かれた。", 10),
+        ("위원회는 5월에 모였다.", 3),
+        ("คณะกรรมการประชุมกัน", 4),
+        ("Комитет заседал в мае.", 4),
+    ],
+)
+def test_words(text: str, words: int) -> None:
+    assert count_words(text) == words

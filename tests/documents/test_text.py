@@ -1,9 +1,11 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specx.documents.text import decode_text
-from specx.errors import DocumentError
+from specx.documents.text import clean_line, decode_text, is_undecoded
+from specx.errors import DocumentError, harmless, printable
 
 TEXT = "Grüße from the café.\nA second line.\n"
 
@@ -31,7 +33,7 @@ def test_a_guess_is_reported() -> None:
     assert text == "“Grüße”"
     assert "Windows-1252" in warnings[0]
     assert "guess" in warnings[0]
-    assert "Latin-1" in decode_text(b"caf\xe9 \x81", "a.txt").warnings[0]
+    assert "Latin-1" in decode_text(b"caf\xe9 \x81", "a.txt")[1][0]
 
 
 def test_utf8_cut_inside_a_character_stays_utf8() -> None:
@@ -71,7 +73,7 @@ def test_binary_files_are_refused(data: bytes, kind: str) -> None:
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"])))
 def test_utf8_is_read_as_it_is(text: str) -> None:
     text = "word" + text
-    assert decode_text(text.encode(), "a.txt").text == text
+    assert decode_text(text.encode(), "a.txt")[0] == text
 
 
 @given(st.binary(max_size=300))
@@ -82,3 +84,64 @@ def test_any_bytes_give_text_or_a_refusal(data: bytes) -> None:
         return
     assert text.strip()
     assert "\x00" not in text
+
+
+def test_ligatures_are_expanded() -> None:
+    assert clean_line("eﬃcient oﬀer, ﬁne ﬂow, waﬄe, faﬅ, miﬆ") == (
+        "efficient offer, fine flow, waffle, fast, mist"
+    )
+
+
+def test_other_compatibility_characters_stay() -> None:
+    assert clean_line("10 km², x³, №, ½, ™, Å") == "10 km², x³, №, ½, ™, Å"
+
+
+def test_spaces_and_invisible_characters() -> None:
+    assert clean_line(" a\u00a0b\u2009c\u200bd  e\x07\x00 ") == "a b cd e"
+
+
+def test_soft_hyphens_stay_only_at_the_end() -> None:
+    assert clean_line("moni\u00adtor\u00ad ") == "monitor\u00ad"
+    assert clean_line("one \u00ad word") == "one word"
+
+
+def test_halves_of_surrogate_pairs_are_dropped() -> None:
+    assert clean_line("a\ud835b") == "ab"
+
+
+def test_undecoded() -> None:
+    assert is_undecoded("\ufffd\ufffd\ue001 a")
+    assert not is_undecoded("A line with one \ufffd sign")
+    assert not is_undecoded("")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("a \x1b[31mred\x1b[0m word", "a red word"),
+        ("\x1b[38;5;196mred \x9b1mbold", "red bold"),
+        ("\x1b]0;title\x07A \x1b]8;;http://a.b\x1b\\link\x1b]8;;\x1b\\.", "A link."),
+        ("\x1b]52;c;cm0gLXJmIH4=\x07A text \x1bP1;2|x\x1b\\and more", "A text and more"),
+        ("\x1b(Ba\x1b7\x1b8 b", "a b"),
+        ("\x1b]2;never ends", "never ends"),
+        ("a\x9db and \x9bc", "ab and c"),  # not the beginning of anything: damaged text
+        ("e\x1bect", "eect"),  # of a font in which ESC is a ligature
+        ("pay \u202e001\u202c or \u2066\u05d0\u05d1\u2069", "pay 001 or \u05d0\u05d1"),
+        ("\u05e9\u05dc\u05d5\u05dd (a) \u200f1", "\u05e9\u05dc\u05d5\u05dd (a) \u200f1"),
+    ],
+)
+def test_nothing_is_left_of_what_controls_a_terminal(written: str, read: str) -> None:
+    assert clean_line(written) == read
+
+
+@given(st.text(alphabet="\x1b\x9b\x9d\x9c\x07[]();?01mKaZ \u202e\u2066\\P\n"))
+def test_no_control_ever_stays(text: str) -> None:
+    for clean in (clean_line(text.replace("\n", " ")), harmless(text), printable(text)):
+        assert not {*"\x1b\x9b\x9d\x07\u202e\u2066"} & {*clean}
+
+
+def test_sequences_cost_time_in_proportion() -> None:
+    started = time.process_time()
+    for part in ("\x1b]0;", "\x1b[1", "\x1b[", "\x9b1", "\x1b]a" + "b" * 50):
+        clean_line(part * 100_000)
+    assert time.process_time() - started < 5

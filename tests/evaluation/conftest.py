@@ -73,9 +73,9 @@ def shared_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
     read = Target.prefill
     kept: dict[str, Any] = {}
 
-    def prefill(target: Target, prompt: Tensor) -> Iterator[PrefillProgress | Tensor]:
+    def prefill(target: Target, prompt: Tensor) -> Iterator[tuple[PrefillProgress, Tensor]]:
         rows = len(prompt)
-        if kept and torch.equal(kept["prompt"], prompt):
+        if "prompt" in kept and torch.equal(kept["prompt"], prompt):
             target.cache.storage[:, :, :, :rows] = kept["rows"]
             target.cache.commit(rows)
             target.last_row.copy_(kept["last_row"])
@@ -83,17 +83,16 @@ def shared_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert target.retrieval.layer == kept["retrieval"].layer
                 target.retrieval.queries.copy_(kept["retrieval"].queries)
                 target.retrieval.lse.copy_(kept["retrieval"].lse)
-            yield kept["logits"]
+            yield PrefillProgress("target", rows, rows), kept["logits"]
             return
-        for item in read(target, prompt):
-            if isinstance(item, Tensor):
-                kept.update(
-                    prompt=prompt,
-                    rows=target.cache.storage[:, :, :, :rows].clone(),
-                    last_row=target.last_row.clone(),
-                    retrieval=copy.deepcopy(target.retrieval),
-                    logits=item,
-                )
-            yield item
+        for progress, logits in read(target, prompt):
+            kept["logits"] = logits
+            yield progress, logits
+        kept.update(
+            prompt=prompt,
+            rows=target.cache.storage[:, :, :, :rows].clone(),
+            last_row=target.last_row.clone(),
+            retrieval=copy.deepcopy(target.retrieval),
+        )
 
     monkeypatch.setattr(Target, "prefill", prefill)

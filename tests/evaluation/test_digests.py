@@ -11,7 +11,7 @@ import pytest
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
-from specx.profile import Profile
+from specx.profile import Profile, resolve
 from specx.prompts.digest import Digest
 from specx.prompts.prompt import Prompt
 from specx.records import Step
@@ -46,7 +46,7 @@ def written(
         outputs[size] = []
         for document in govreport[size]:
             (prompt,) = digest.prompts(document, pair.target.window - most)
-            events = decode(pair, profile, "plain", prompt.token_ids)
+            events = decode(pair, resolve(profile, "plain", pair.facts), prompt.token_ids)
             tokens = [
                 token for event in events if isinstance(event, Step) for token in event.tokens
             ]

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 import specx.models.embedded
 from specx.documents.paragraphs import group_sentences
 from specx.documents.sentences import split_sentences
-from specx.prompts.passages import SHORTEST_PASSAGE
+from specx.prompts.quotable import SHORTEST_PIECE
 from specx.training.labels import MAX_LEAD, _borders, choose_paragraphs
 from tests.evaluation.reports import generate_report_with_summary
 
@@ -55,7 +55,7 @@ def make(tokenizer: PreTrainedTokenizerFast, characters: int, seed: int) -> Repo
     texts = [paragraph.text for paragraph in report.document.paragraphs]
     if seed % 2:
         texts = group_sentences(" ".join(texts))
-    texts = [text for text in texts if len(text) >= SHORTEST_PASSAGE]
+    texts = [text for text in texts if len(text) >= SHORTEST_PIECE]
     sentences = [split_sentences(text)[0] for text in texts]
     rows = tokenizer(texts, add_special_tokens=False)["input_ids"]
     leads = tokenizer(sentences, add_special_tokens=False)["input_ids"]

@@ -6,7 +6,7 @@ import torch
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
-from specx.profile import Profile, load_profile
+from specx.profile import Profile, load_profile, resolve
 from specx.prompts.digest import Digest
 from specx.records import Method, Step
 from specx.runs.lossless import logit_gap
@@ -29,7 +29,7 @@ TIE = 1e-4  # logits that are nearer than this may fall either way in float32
 
 
 def written(pair: Pair, profile: Profile, method: Method, prompt: tuple[int, ...]) -> list[int]:
-    events = decode(pair, profile, method, prompt)
+    events = decode(pair, resolve(profile, method, pair.facts), prompt)
     return [token for event in events if isinstance(event, Step) for token in event.tokens]
 
 

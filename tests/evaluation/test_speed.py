@@ -16,7 +16,7 @@ from specx.bench.cases import make_cases
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
-from specx.profile import Profile
+from specx.profile import Profile, resolve
 from specx.prompts.digest import Digest
 from specx.records import Method, Step
 
@@ -30,7 +30,7 @@ def throughput(pair: Pair, profile: Profile, method: Method, prompt: tuple[int, 
     """Tokens of output per second of decoding steps; neither model's prefill is counted."""
     steps = [
         event
-        for event in decode(pair, profile, method, prompt)
+        for event in decode(pair, resolve(profile, method, pair.facts), prompt)
         if isinstance(event, Step) and event.passes
     ]
     return sum(len(step.tokens) for step in steps) / sum(step.seconds for step in steps)

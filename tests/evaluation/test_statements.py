@@ -28,7 +28,7 @@ def test_references_state_little_that_their_documents_do_not(
         summary, known = references[document.name], Quantities.of(document.text)
         found = find_statements(summary)
         stated += len(found)
-        marked += sum(not each.is_in(known) for each in found)
+        marked += sum(not known.has(each) for each in found)
         names, have = list(find_names(summary)), Names.of(document.text)
         named += len(names)
         unknown += sum(not have.has(name) for name in names)

@@ -9,13 +9,12 @@ from statistics import mean
 
 import pytest
 
-from specx.bench.cases import make_cases
+from specx.bench.cases import Control, make_cases
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
-from specx.profile import Profile, TreeSettings
-from specx.prompts.control import Control
+from specx.profile import Profile, TreeSettings, resolve
 from specx.prompts.digest import Digest
 from specx.records import Method, Step, Tally
 from tests.evaluation.lookup import lookup_acceptance
@@ -72,7 +71,7 @@ def test_retrieval_brings_back_what_length_takes(
             prompt = case.ids
             for method in METHODS:
                 output = []
-                for event in decode(pair, profile, method, prompt):
+                for event in decode(pair, resolve(profile, method, pair.facts), prompt):
                     if isinstance(event, Step):
                         tallies[method].add(event)
                         output += event.tokens

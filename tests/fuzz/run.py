@@ -26,7 +26,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from specx.documents import child_worker, pdf, pdf_by_pypdf, pdf_reading, pdf_worker
-from specx.documents.child import ChildEnd
+from specx.documents.child import Ended
 from specx.documents.confinement import confine
 from specx.documents.jsonl import parse_jsonl
 from specx.documents.plain import document_from_text
@@ -55,16 +55,16 @@ class Outcome:
 # ---------------------------------------------------------------- the readers
 
 
-def _request(name: str, data: bytes, limit_s: float) -> pdf.PdfRequest:
-    return pdf.PdfRequest(
+def _request(name: str, data: bytes, limit_s: float) -> pdf_reading.PdfRequest:
+    return pdf_reading.PdfRequest(
         name=name, path=None, data=data, passwords=(), ranges=None,
         time_limit_s=limit_s, memory_limit_bytes=_MEMORY,
     )  # fmt: skip
 
 
 def _served(
-    _worker: str, request: pdf.PdfRequest, shares: list[dict[str, Any]], _seconds: float
-) -> list[ChildEnd]:
+    _worker: str, request: pdf_reading.PdfRequest, shares: list[dict[str, Any]], _seconds: float
+) -> list[Ended]:
     """Return what the child process would have sent: there is one for bytes without a path."""
     (details,) = shares
     sys.stdin = SimpleNamespace(buffer=io.BytesIO(request.data))  # type: ignore[assignment]
@@ -76,7 +76,7 @@ def _served(
     except MemoryError:
         answers.append({"error": "memory"})
     output = "".join(json.dumps(answer) + "\n" for answer in answers).encode()
-    return [ChildEnd(output, complaint=b"", code=0)]
+    return [Ended((), 0, output, b"")]
 
 
 def _read_pdf(data: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -17,15 +17,15 @@ from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.runner import EagerRunner
 from specx.decoding.stages import Draft
-from specx.decoding.tree_choice import TreeChoice
+from specx.decoding.tuner import Tuner
 from specx.documents.generated import generate_report
 from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid
 from specx.ops.contract import Ops, built_in_ops
 from specx.ops.torch.backend import TorchOps
-from specx.profile import AutoTree, Profile, TreeSettings, load_profile
+from specx.profile import AutoTree, Profile, TreeSettings, load_profile, resolve
 from specx.prompts.digest import Digest
-from specx.records import Finished, Method, Step, Tally
+from specx.records import FellBack, Finished, Method, Step, Tally
 from specx.runs.lossless import logit_gap
 from specx.runs.pair import load_pair
 from tests.ops import reference
@@ -183,7 +183,7 @@ def written(
 ) -> tuple[list[int], Tally]:
     tally = Tally()
     tokens: list[int] = []
-    for event in decode(pair, profile, method, prompt):
+    for event in decode(pair, resolve(profile, method, pair.facts), prompt):
         if isinstance(event, Step):
             tokens += event.tokens
             tally.add(event)
@@ -255,8 +255,7 @@ def test_trees_that_change_write_what_plain_decoding_writes(
     for method in ("tree", "streaming", "specextend"):
         ours, tally = written(pair, profile, method, prompt)
         same_or_tied(pair, prompt, plain, ours)
-        (known,) = list(pair.known.values())[-1].values()
-        costs = known.costs
+        costs = list(pair.known.trees.values())[-1].costs
         print(method, costs, plans)
         assert costs.verify(64) < 10 * costs.plain  # graphs were timed, not their recording
         assert costs.draft(17) < costs.plain
@@ -276,9 +275,13 @@ def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPat
     shapes = [(63, 16, 32), (2, 1, 1), (16, 10, 4)]
     seen = [first]
 
-    def often(choice: TreeChoice, step: Step) -> TreePlan | None:
-        if not choice.note(step):
-            return None
+    decide = Tuner.decide
+
+    def often(tuner: Tuner) -> Literal["draft"] | FellBack | TreePlan | None:
+        found = tuner._drafts and tuner._undecided
+        verdict = decide(tuner)
+        if not found:
+            return verdict
         seen.append(seen[-1] + 1)
         nodes, depth, width = shapes[seen[-1] % 3]
         return TreePlan(TreeSettings(nodes=nodes, depth=depth, width=width), every=2)
@@ -290,7 +293,7 @@ def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPat
         recorded.append(stage)
         record(recording, stage, *inputs)
 
-    monkeypatch.setattr(TreeChoice, "judge", often)
+    monkeypatch.setattr(Tuner, "decide", often)
     monkeypatch.setattr(runner_module, "_record", counted)
     ours, _ = written(pair, profile, "specextend", prompt)
     same_or_tied(pair, prompt, plain, ours)

@@ -12,7 +12,7 @@ from specx.documents.generated import generate_report
 from specx.models.call import TreeCall
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel, ModelSpec, load_model, open_model
-from specx.models.modules import load_modules
+from specx.models.seam import load_modules
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.profile import Profile
 from specx.prompts.digest import Digest

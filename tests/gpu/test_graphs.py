@@ -9,15 +9,15 @@ import torch
 
 from specx.decoding import decode as decode_module
 from specx.decoding import runner as runner_module
-from specx.decoding.fallback import PLAIN_STEPS
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.runner import EagerRunner, GraphRunner, runner_for
-from specx.decoding.selector import DrafterSelector
 from specx.decoding.stages import Retrieve
 from specx.decoding.target import Target
+from specx.decoding.times import PLAIN_STEPS
+from specx.decoding.tuner import Tuner
 from specx.decoding.workspace import Shelf
 from specx.documents.generated import generate_report
-from specx.profile import Profile
+from specx.profile import Profile, resolve
 from specx.prompts.digest import Digest
 from specx.records import METHODS, WITHOUT_DRAFT, Finished, Method, PrefillProgress
 from specx.runs.pair import load_pair
@@ -189,10 +189,10 @@ def test_first_steps_are_launched_while_the_prompt_is_read(
     prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
     expected = run(pair, profile, "specextend", prompt)
     if not known:
-        pair.plain_times.clear()
+        pair.known._plain.clear()
     read, launch, reading = Target.prefill, Pipeline.launch, list[Any]()
 
-    def slowly(target: Target, ids: torch.Tensor) -> Iterator[PrefillProgress | torch.Tensor]:
+    def slowly(target: Target, ids: torch.Tensor) -> Iterator[tuple[PrefillProgress, torch.Tensor]]:
         yield from read(target, ids)
         torch.cuda._sleep(SECOND)
         reading.append(torch.cuda.Event())
@@ -257,9 +257,7 @@ def test_decoders_do_in_graphs_what_they_do_eagerly(
     written: list[list[Run]] = []
     for make in (runner_for, lambda *_, **__: EagerRunner()):
         turns = cycle("mmmlllll")
-        monkeypatch.setattr(
-            DrafterSelector, "model_drafts", lambda _, turns=turns: next(turns) == "m"
-        )
+        monkeypatch.setattr(Tuner, "model_drafts", lambda _, turns=turns: next(turns) == "m")
         monkeypatch.setattr(decode_module, "runner_for", make)
         written.append([run(pair, profile, method, prompt) for prompt in prompts])
     for recorded, eager in zip(*written, strict=True):
@@ -288,9 +286,11 @@ def test_the_next_document_replays_what_the_one_before_recorded(
 
     def written(prompt: Any, shelf: Shelf | None) -> tuple[list[int], list[int]]:
         turns = cycle("mmmlllll")
-        monkeypatch.setattr(DrafterSelector, "model_drafts", lambda _: next(turns) == "m")
+        monkeypatch.setattr(Tuner, "model_drafts", lambda _: next(turns) == "m")
         recorded.clear()
-        found = collect(decode_module.decode(pair, profile, method, prompt, shelf=shelf))
+        found = collect(
+            decode_module.decode(pair, resolve(profile, method, pair.facts), prompt, shelf=shelf)
+        )
         return found.tokens, found.accepted
 
     written(second, None)  # behind which the time of a plain token is known

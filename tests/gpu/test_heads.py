@@ -11,8 +11,8 @@ from transformers import LlamaConfig, Qwen3Config
 from specx.documents.generated import generate_report
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.decoder_files import tensors_of
-from specx.models.head_decoder import Borrowed, HeadDecoder, head_weights
-from specx.models.head_spec import HeadSpec
+from specx.models.head_config import HeadSpec
+from specx.models.head_decoder import HeadDecoder, head_weights
 from specx.models.seam import NAME
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.contract import built_in_ops
@@ -71,14 +71,18 @@ def make_head(hidden: int, device: torch.device, **flags: Any) -> Head:
 def decoder_of(head: Head) -> HeadDecoder:
     """The same head as a decoder, with copies of its weights."""
     weight, ops = head.fc.weight, built_in_ops(CUDA)
-    borrowed = Borrowed(
+    tensors = {name: each.clone() for name, each in head.state_dict().items()}
+    read = Read(tensors, weight.dtype, CUDA)
+    weights = head_weights(
+        head.spec,
+        read.joined,
+        ops.arranged,
+        "The head",
         embedding=head.embed_tokens.weight,
         head=LinearMap(head.lm_head.weight, None),
         target_ids=head.target_ids,
     )
-    tensors = {name: each.clone() for name, each in head.state_dict().items()}
-    read = Read(tensors, weight.dtype, CUDA)
-    return HeadDecoder(head_weights(head.spec, read, borrowed, ops.arranged, "The head"), ops)
+    return HeadDecoder(weights, ops)
 
 
 def one_pass(

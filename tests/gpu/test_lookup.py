@@ -10,9 +10,9 @@ from specx.decoding import decode as decode_module
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.decoding.runner import EagerRunner, runner_for
-from specx.decoding.selector import DrafterSelector
+from specx.decoding.tuner import Tuner
 from specx.documents.generated import generate_report
-from specx.profile import Profile, load_profile
+from specx.profile import Profile, load_profile, resolve
 from specx.prompts.digest import Digest
 from specx.records import Method, Step, Tally
 from specx.runs.lossless import logit_gap
@@ -48,7 +48,7 @@ def written(
 ) -> tuple[list[int], Counter[int]]:
     """The text, and how often so many drafts were accepted."""
     tally, tokens = Tally(), []
-    for event in decode(pair, profile, method, prompt):
+    for event in decode(pair, resolve(profile, method, pair.facts), prompt):
         if isinstance(event, Step):
             tokens += event.tokens
             tally.add(event)
@@ -80,9 +80,7 @@ def test_graphs_of_every_mode_do_what_eager_steps_do(
     outcomes = []
     for make in (runner_for, lambda *_, **__: EagerRunner()):
         turns = cycle(pattern)
-        monkeypatch.setattr(
-            DrafterSelector, "model_drafts", lambda _, turns=turns: next(turns) == "m"
-        )
+        monkeypatch.setattr(Tuner, "model_drafts", lambda _, turns=turns: next(turns) == "m")
         monkeypatch.setattr(decode_module, "runner_for", make)
         outcomes.append(written(pair, mini(temperature), "specextend+lookup", prompt))
     assert outcomes[0] == outcomes[1]

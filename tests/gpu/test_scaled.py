@@ -62,7 +62,7 @@ def prompt(small: Pair) -> tuple[int, ...]:
 def last_logits(pair: Pair, prompt: tuple[int, ...]) -> torch.Tensor:
     """float32 [V of the tokenizer]: what the target makes of the whole prompt."""
     target = Target(pair.target, len(prompt), retrieval_layer=None)
-    *_, logits = target.prefill(torch.tensor(prompt, device=DEVICE))
+    *_, (_, logits) = target.prefill(torch.tensor(prompt, device=DEVICE))
     assert not isinstance(logits, PrefillProgress)
     return logits[0, pair.target_allowed].float()
 

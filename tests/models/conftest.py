@@ -9,7 +9,7 @@ import pytest
 
 from specx.errors import SpecxError
 from specx.models.load import LoadedModel, ModelSpec, Role, load_model, open_model
-from specx.models.modules import load_modules
+from specx.models.seam import load_modules
 from tests.tiny import copy_checkpoint, make_checkpoint
 
 

@@ -324,17 +324,13 @@ AT_ONCE = CpuOps()  # passes over few rows in machine code, where that is writte
 
 
 class Read:
-    """The tensors of a file, by name (``Tensors``)."""
+    """The tensors of a file, by name."""
 
     def __init__(
         self, tensors: dict[str, Tensor], dtype: torch.dtype, device: torch.device = CPU
     ) -> None:
         self.tensors, self.dtype, self.read = tensors, dtype, set[str]()
         self.device = device
-
-    @property
-    def names(self) -> set[str]:
-        return set(self.tensors)
 
     def joined(self, names: Any) -> Tensor:
         self.read |= set(names)
@@ -352,7 +348,7 @@ def decoder_of(module: Any, ops: Ops = LAYERED, spare: float = float("inf")) -> 
     reader = WeightReader(
         spec=architecture.spec,
         weight_map=architecture.weights,
-        tensors=Read(tensors, module.dtype),
+        joined=Read(tensors, module.dtype).joined,
         arranged=ops.arranged,
     )
     return Decoder(reader.decoder(lambda: spare), ops)
@@ -383,7 +379,7 @@ class Pair:
             reader = WeightReader(
                 spec=architecture.spec,
                 weight_map=architecture.weights,
-                tensors=tensors,
+                joined=tensors.joined,
                 arranged=ops.arranged,
             )
             self.made[key] = Decoder(reader.decoder(lambda: float("inf")), ops)

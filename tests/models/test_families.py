@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from specx.models.call import KeptQueries
+from specx.models.call import Features, FeatureSource, KeptQueries
 from specx.models.families import FAMILIES
-from specx.models.features import Features, FeatureSource
 from specx.ops.contract import HAS_TRITON
 from specx.ops.torch.backend import HAS_LLVMLITE, TorchOps
 from tests.models.families import (

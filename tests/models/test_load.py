@@ -37,7 +37,7 @@ def test_facts(checkpoint: Make, load: Load, family: str, role: str, modules: bo
     assert [weight.shape for weight in loaded.vocabulary_weights] == [(384, 64)] * 2
     if not modules:
         assert isinstance(loaded.model, Decoder)
-        assert loaded.rope.inv_freq.equal(load(checkpoint(family), modules=True).rope.inv_freq)
+        assert loaded.inv_freq.equal(load(checkpoint(family), modules=True).inv_freq)
         return
     module = loaded.model.module
     assert not loaded.is_ours
@@ -73,7 +73,7 @@ def test_dtype_is_converted_but_frequencies_stay_exact(checkpoint: Make, load: L
     loaded = load(checkpoint(), "draft", dtype="bfloat16")
     assert loaded.dtype == torch.bfloat16
     expected = 10_000.0 ** (-torch.arange(0, 16, 2).float() / 16)
-    torch.testing.assert_close(loaded.rope.inv_freq, expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(loaded.inv_freq, expected, rtol=1e-6, atol=0)
 
 
 def test_padded_vocabulary_counts_rows(checkpoint: Make, load: Load) -> None:
@@ -92,9 +92,8 @@ def test_eos_ids_of_all_sources(broken: Make, load: Load) -> None:
 )
 def test_draft_with_fixed_rope(checkpoint: Make, load: Load, rope: Any, kind: str) -> None:
     loaded = load(checkpoint(rope_parameters={**rope, "rope_theta": 10_000.0}), "draft")
-    assert loaded.rope.kind == kind
-    assert len(loaded.rope.inv_freq) == 8
-    assert (loaded.rope.attention_scaling > 1.0) == (kind == "yarn")
+    assert len(loaded.inv_freq) == 8
+    assert (loaded.decoder_spec.ropes[0].amplitude > 1.0) == (kind == "yarn")
 
 
 def test_old_spelling_of_rope(broken: Make, load: Load) -> None:
@@ -105,7 +104,7 @@ def test_old_spelling_of_rope(broken: Make, load: Load) -> None:
         max_position_embeddings=512,
     )
     loaded = load(folder, "draft")
-    assert loaded.rope.kind == "linear"
+    assert loaded.inv_freq[0] == 0.25
     assert loaded.window == 2048
 
 

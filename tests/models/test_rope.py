@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from specx.errors import ModelError
-from specx.models.rope import rope_kind, window
+from specx.models.facts import rope_kind, window
 
 
 def _config(**settings: Any) -> Any:

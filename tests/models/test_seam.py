@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from specx.errors import ModelError
-from specx.models.modules import in_memory
+from specx.models.seam import in_memory
 from specx.models.seam_trial import SeamTrial
 from tests.tiny import make_model, make_tokenizer
 
@@ -61,13 +61,25 @@ def test_partial_rotation_is_a_fact() -> None:
     model = _model("Phi", partial_rotary_factor=0.5)
     trial = _trial(model)
     trial.check_rotation()
-    assert trial.loaded.rope is not None
-    assert (len(trial.loaded.rope.inv_freq), trial.loaded.head_dim) == (4, 16)
+    assert trial.loaded.inv_freq is not None
+    assert (len(trial.loaded.inv_freq), trial.loaded.head_dim) == (4, 16)
 
 
 def test_attention_outside_the_interface() -> None:
     with pytest.raises(ModelError, match="the attention interface of transformers in 0 of 4"):
         _try_out(_model("Bloom"))
+
+
+def test_a_model_that_fails_before_its_layers() -> None:
+    model = make_model()
+
+    def forward(*_: Any, **__: Any) -> Any:
+        raise ValueError("no such input. More follows")
+
+    model.model.forward = forward
+    expected = r"\(LlamaForCausalLM\) fails on a trial run of two tokens before any layer calls "
+    with pytest.raises(ModelError, match=expected + r".*interface \(no such input\); choose"):
+        _try_out(model)
 
 
 def test_extra_keywords_that_do_not_arrive() -> None:

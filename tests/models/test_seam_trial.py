@@ -7,7 +7,7 @@ import torch
 from transformers import BertConfig, BertLMHeadModel
 
 from specx.errors import ModelError
-from specx.models.modules import in_memory
+from specx.models.seam import in_memory
 from specx.models.seam_trial import SeamTrial
 from tests.tiny import VOCAB, make_model, make_tokenizer
 

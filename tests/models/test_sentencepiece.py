@@ -10,7 +10,7 @@ from sentencepiece import SentencePieceProcessor
 
 from specx.cli.main import run
 from specx.errors import ModelError
-from specx.prompts.detokenize import Detokenizer
+from specx.prompts.tokens import Detokenizer
 from tests.runs.pairs import TEXT, write_profile
 from tests.tiny import make_sentencepiece_checkpoint
 

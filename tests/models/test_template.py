@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from specx.errors import ModelError
-from specx.models.template_file import read_template
 from specx.models.tokenizer import Tokenizer
+from specx.models.tokenizer_files import read_template
 from specx.prompts.instruct import Instruct
 from tests.models.chat_templates import TEMPLATES
 from tests.tiny import make_tokenizer

@@ -7,8 +7,7 @@ from torch.nn.functional import embedding, linear
 from specx.ops.block_matrix import BlockMatrix
 from specx.ops.blocks import by_name
 from specx.ops.layers import LinearMap
-from specx.ops.torch.block_product import block_product
-from specx.ops.torch.cpu_product import CpuProduct, arranged
+from specx.ops.torch.cpu_layer import CpuProduct, arranged, block_product
 from tests.ops.test_blocks import random_blocks
 
 
@@ -29,7 +28,7 @@ def test_it_is_a_tensor_of_what_is_unpacked() -> None:
     m = matrix(*MIXED)
     floats = m.unpack()
     assert (m.shape, m.dtype, m.numel()) == ((20, 64), torch.float32, 1280)
-    assert m.packed_bytes == 14 * 40 + 6 * 68
+    assert sum(blocks.numel() for blocks, _ in m.parts) == 14 * 40 + 6 * 68
     assert torch.equal(torch.cat([form.unpack(blocks) for blocks, form in m.parts]), floats)
     x, ids = torch.randn(5, 64), torch.tensor([[0, 11], [19, 10]])
     assert torch.equal(linear(x, m), linear(x, floats))
@@ -55,7 +54,7 @@ def test_products_are_those_with_what_is_unpacked(
 ) -> None:
     m, x, bias = matrix(*MIXED), torch.randn(rows, 64), torch.randn(20)
     expected = x.double() @ m.unpack().double().T
-    monkeypatch.setattr("specx.ops.torch.block_product.AT_ONCE", 7 * 64)
+    monkeypatch.setattr("specx.ops.torch.cpu_layer.AT_ONCE", 7 * 64)
     assert arranged(m) is m
     torch.testing.assert_close(block_product(x, m).double(), expected, rtol=1e-5, atol=1e-4)
     product = CpuProduct(LinearMap(m, bias))

@@ -40,7 +40,6 @@ def test_the_backend_is_chosen_when_a_model_is_loaded() -> None:
         "models/load.py": [1, 0],
         "ops/contract.py": [0, 1],
         "cli/doctor.py": [0, 1],  # it says which one it would be
-        "bench/attention.py": [0, 1],  # it compares them
     }
 
 

@@ -11,7 +11,7 @@ from typing import get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from specx.profile import Profile, parse_profile
-from specx.profile.messages import sections
+from specx.profile.section import sections
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "profiles.md"
 

@@ -6,7 +6,7 @@ import pytest
 
 from specx.errors import ProfileError
 from specx.profile import check_profile, load_profile
-from specx.profile.folders import model_folder
+from specx.profile.load import model_folder
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from specx.errors import ProfileError
 from specx.profile import Profile, parse_profile
-from specx.profile.messages import sentence_of
+from specx.profile.section import sentence_of
 from tests.profile.examples import MINIMAL
 
 

@@ -9,7 +9,6 @@ from specx.profile import (
     Sampling,
     TargetSettings,
     resolve_sampling,
-    sources_of,
 )
 
 STATED = GenerationSettings(temperature=0.7, top_k=20, repetition_penalty=1.05, suppress_tokens=[3])
@@ -22,16 +21,16 @@ def profile(**generation) -> Profile:
 
 
 def test_the_profile_is_asked_before_the_model_and_the_model_before_specx():
-    found = resolve_sampling(profile(temperature=0.0, seed=4, min_p=0.1), STATED)
+    found, _ = resolve_sampling(profile(temperature=0.0, seed=4, min_p=0.1), STATED)
     assert found == Sampling(
         temperature=0.0, top_k=20, repetition_penalty=1.05, suppress_tokens=(3,), seed=4, min_p=0.1
     )
-    assert resolve_sampling(profile()) == Sampling()
+    assert resolve_sampling(profile())[0] == Sampling()
 
 
 def test_the_sources_are_named():
     settings = profile(temperature=0.0, min_p=0.1)
-    found = sources_of(settings, STATED, frozenset({"temperature", "max_new_tokens"}))
+    _, found = resolve_sampling(settings, STATED, frozenset({"temperature", "max_new_tokens"}))
     assert found["temperature"] == "command line"
     assert found["min_p"] == "profile"
     assert found["top_k"] == "model"
@@ -41,13 +40,14 @@ def test_the_sources_are_named():
 
 def test_a_digest_copies_whatever_the_model_says():
     digest = profile().changed(prompt=DigestPrompt())
-    assert resolve_sampling(digest, STATED) == Sampling()
-    assert "model" not in sources_of(digest, STATED).values()
+    found, origins = resolve_sampling(digest, STATED)
+    assert found == Sampling()
+    assert "model" not in origins.values()
 
 
 @pytest.mark.parametrize("key", ["repetition_penalty", "presence_penalty", "no_repeat_ngram"])
 def test_a_resolved_profile_resolves_to_itself(key):
-    found = resolve_sampling(profile(**{key: 2}), STATED)
+    found, _ = resolve_sampling(profile(**{key: 2}), STATED)
     values = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(found).items()}
-    assert resolve_sampling(profile(**values), STATED) == found
+    assert resolve_sampling(profile(**values), STATED)[0] == found
     assert found.penalizes

@@ -9,18 +9,11 @@ from hypothesis import strategies as st
 
 from specx.documents.document import Document, Paragraph
 from specx.errors import DocumentError, UsageError
-from specx.prompts.digest import Digest, quotable, readable
+from specx.prompts.digest import Digest, readable
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import (
-    Prompt,
-    PromptKind,
-    Unit,
-    encode_text,
-    make_units,
-    pack,
-    refuse_if_longer,
-    token_counter,
-)
+from specx.prompts.prompt import Prompt, PromptKind, Unit, make_units, pack, refuse_if_longer
+from specx.prompts.quotable import quotable
+from specx.prompts.tokens import encode_text, token_counter
 from tests.tiny import make_tokenizer
 
 TOKENIZER = make_tokenizer()

@@ -14,7 +14,7 @@ import pytest
 
 from specx.documents.document import Paragraph
 from specx.reports.index import index_page
-from specx.reports.palette import DARK, LIGHT, Palette
+from specx.reports.templates import DARK, LIGHT, Palette
 from specx.reports.writers import report_files, report_text, write_text_atomic
 from tests.reports.test_index import fail
 from tests.reports.test_page import digest, lines_report, part

@@ -9,8 +9,8 @@ import pytest
 
 from specx.documents.document import Paragraph
 from specx.reports import text_view
-from specx.reports.palette import LIGHT
 from specx.reports.report import Report
+from specx.reports.templates import LIGHT
 from specx.reports.text_view import MarkedText, stretches, to_view, view_of, view_path
 from tests.reports.examples import make_report
 from tests.reports.pages import Page

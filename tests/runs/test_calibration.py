@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from specx.decoding import calibrate
-from specx.decoding.calibrate import LayerScore, best_layer, score_layers
 from specx.decoding.methods import Pair
-from specx.profile import AutoTree, Profile, TreeSettings, load_profile
-from specx.prompts.instruct import Instruct
+from specx.profile import AutoTree, Profile, Settings, TreeSettings, load_profile
 from specx.runs import calibration
-from specx.runs.calibration import resolve_layer
+from specx.runs.calibration import best_layer, measured_layer, score_layers
 from specx.runs.pair import load_pair
 
 from .pairs import TEXT, checkpoints, encode, write_profile
@@ -58,22 +55,21 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The prompts of every measurement; each of them finds layer 0 best."""
     calls: list[Any] = []
 
-    def score(_pair: Pair, _profile: Profile, prompts: Any) -> list[LayerScore]:
+    def score(_pair: Pair, _profile: Profile, prompts: Any) -> dict[int, float]:
         calls.append(prompts)
-        return [LayerScore(0, 2.0), LayerScore(1, 1.5)]
+        return {0: 2.0, 1: 1.5}
 
     monkeypatch.setattr(calibration, "score_layers", score)
     return calls
 
 
-def resolve(profile: Profile, pair: Pair, ear: Ear | None = None) -> Any:
-    kind = Instruct(pair.target.tokenizer, "Summarize.")
-    return resolve_layer(profile, pair, kind, ear or Ear(), WINDOW).draft_cache.layer
+def layer_for(profile: Profile, pair: Pair, ear: Ear | None = None) -> Any:
+    return measured_layer(profile, pair, (ear or Ear()).phase)
 
 
 def test_measured_once(profile: Profile, pair: Pair, calls: list[Any], cache: Path) -> None:
     first, second = Ear(), Ear()
-    assert resolve(profile, pair, first) == resolve(profile, pair, second) == 0
+    assert layer_for(profile, pair, first) == layer_for(profile, pair, second) == 0
     assert len(calls) == 1
     assert len(first.phases) == 1
     assert second.phases == []
@@ -81,7 +77,7 @@ def test_measured_once(profile: Profile, pair: Pair, calls: list[Any], cache: Pa
 
 
 def test_prompts_fit_the_window(profile: Profile, pair: Pair, calls: list[Any]) -> None:
-    resolve(profile, pair)
+    layer_for(profile, pair)
     (prompts,) = calls
     assert len(prompts) == calibration.DOCUMENTS
     assert all(0 < len(prompt) <= WINDOW * 3 // 4 for prompt in prompts)
@@ -92,7 +88,7 @@ def test_nothing_to_resolve(
     profile: Profile, pair: Pair, calls: list[Any], change: dict[str, Any]
 ) -> None:
     fixed = profile.changed(draft_cache=change)
-    assert resolve(fixed, pair) == fixed.draft_cache.layer
+    assert layer_for(fixed, pair) is None
     assert calls == []
 
 
@@ -100,8 +96,8 @@ def test_nothing_to_resolve(
 def test_another_revision_is_measured_anew(
     profile: Profile, pair: Pair, calls: list[Any], role: str
 ) -> None:
-    resolve(profile, pair)
-    resolve(profile.changed(**{role: {"revision": "v2"}}), pair)
+    layer_for(profile, pair)
+    layer_for(profile.changed(**{role: {"revision": "v2"}}), pair)
     assert len(calls) == 2
 
 
@@ -112,20 +108,20 @@ def test_a_folder_is_known_by_its_resolved_path(
     for folder in (here, there):
         folder.mkdir()
         (folder / "model").mkdir()
-    resolve(profile, pair)
+    layer_for(profile, pair)
     relative = replace(pair, target=replace(pair.target, source="./model"))
     monkeypatch.chdir(here)
-    resolve(profile, relative)
+    layer_for(profile, relative)
     assert len(calls) == 2
     monkeypatch.chdir(there)
-    resolve(profile, relative)
+    layer_for(profile, relative)
     assert len(calls) == 3
     absolute = replace(pair, target=replace(pair.target, source=str(there / "model")))
-    resolve(profile, absolute)
+    layer_for(profile, absolute)
     assert len(calls) == 3
     # The pair at hand by another of its names.
     (tmp_path / "link").symlink_to(checkpoints()[0])
-    resolve(profile, replace(pair, target=replace(pair.target, source=str(tmp_path / "link"))))
+    layer_for(profile, replace(pair, target=replace(pair.target, source=str(tmp_path / "link"))))
     assert len(calls) == 3
 
 
@@ -137,7 +133,7 @@ def test_a_garbled_cache_file_is_written_anew(
 ) -> None:
     cache.mkdir()
     (cache / "layers.json").write_bytes(content)
-    assert resolve(profile, pair) == resolve(profile, pair) == 0
+    assert layer_for(profile, pair) == layer_for(profile, pair) == 0
     assert len(calls) == 1
 
 
@@ -145,10 +141,10 @@ def test_a_garbled_cache_file_is_written_anew(
 def test_a_remembered_layer_that_cannot_be(
     profile: Profile, pair: Pair, calls: list[Any], cache: Path, layer: object
 ) -> None:
-    resolve(profile, pair)
+    layer_for(profile, pair)
     file = cache / "layers.json"
     file.write_text(json.dumps(dict.fromkeys(json.loads(file.read_text()), layer)))
-    assert resolve(profile, pair) == 0
+    assert layer_for(profile, pair) == 0
     assert len(calls) == 2
 
 
@@ -157,7 +153,7 @@ def test_what_other_pairs_left_is_kept(
 ) -> None:
     cache.mkdir()
     (cache / "layers.json").write_text('{"other": 7}')
-    resolve(profile, pair)
+    layer_for(profile, pair)
     assert json.loads((cache / "layers.json").read_text())["other"] == 7
     assert len(calls) == 1
 
@@ -166,7 +162,7 @@ def test_an_unreadable_cache_file(
     profile: Profile, pair: Pair, calls: list[Any], cache: Path
 ) -> None:
     (cache / "layers.json").mkdir(parents=True)
-    assert resolve(profile, pair) == 0
+    assert layer_for(profile, pair) == 0
     assert len(calls) == 1
 
 
@@ -174,7 +170,7 @@ def test_a_cache_folder_that_cannot_be_made(
     profile: Profile, pair: Pair, calls: list[Any], cache: Path
 ) -> None:
     cache.write_text("a file is in its place")
-    assert resolve(profile, pair) == resolve(profile, pair) == 0
+    assert layer_for(profile, pair) == layer_for(profile, pair) == 0
     assert len(calls) == 2  # measured each time, and summarized all the same
 
 
@@ -184,20 +180,19 @@ def test_a_read_only_cache_folder(
 ) -> None:
     cache.mkdir()
     cache.chmod(0o500)
-    assert resolve(profile, pair) == 0
+    assert layer_for(profile, pair) == 0
     assert list(cache.iterdir()) == []
     assert len(calls) == 1
 
 
 def test_the_deepest_of_equal_layers() -> None:
-    scores = [LayerScore(0, 1.0), LayerScore(1, 2.5), LayerScore(2, 2.5), LayerScore(3, 2.0)]
-    assert best_layer(scores) == 2
+    assert best_layer({0: 1.0, 1: 2.5, 2: 2.5, 3: 2.0}) == 2
 
 
 def test_every_layer_is_measured(profile: Profile, pair: Pair) -> None:
     scores = score_layers(pair, profile, [tuple(encode(TEXT * 6)[:150])])
-    assert [score.layer for score in scores] == [0, 1]
-    assert all(1.0 <= score.acceptance_length <= profile.tree.depth + 1 for score in scores)
+    assert list(scores) == [0, 1]
+    assert all(1.0 <= length <= profile.tree.depth + 1 for length in scores.values())
 
 
 def test_layers_are_compared_with_one_tree(
@@ -205,11 +200,11 @@ def test_layers_are_compared_with_one_tree(
 ) -> None:
     trees = []
 
-    def decode(_pair: Pair, profile: Profile, *_: Any) -> list[Any]:
-        trees.append(profile.tree)
+    def decode(_pair: Pair, settings: Settings, *_: Any) -> list[Any]:
+        trees.append(settings.tree)
         return []
 
-    monkeypatch.setattr(calibrate, "decode", decode)
+    monkeypatch.setattr(calibration, "decode", decode)
     score_layers(pair, profile.changed(tree=AutoTree()), [(5, 6, 7)])
     score_layers(pair, profile, [(5, 6, 7)])
     assert trees == [TreeSettings()] * 2 + [profile.tree] * 2

@@ -21,10 +21,9 @@ from specx.runs.inputs import (
     FailedInput,
     Input,
     InputDocument,
+    Inputs,
     Reading,
-    SourceReader,
     find_sources,
-    known_number,
 )
 from specx.runs.outputs import Outputs
 
@@ -68,9 +67,7 @@ def test_one_missing_input_is_an_error() -> None:
 @pytest.mark.usefixtures("folder")
 def test_the_same_name_in_two_folders_gives_two_results() -> None:
     items = list(
-        SourceReader(
-            find_sources(["x/a.txt", "y/a.txt", "x/a.txt"]), Reading(options=ReadOptions())
-        )
+        Inputs(find_sources(["x/a.txt", "y/a.txt", "x/a.txt"]), Reading(options=ReadOptions()))
     )
     assert [item.name for item in items] == ["x/a.txt", "y/a.txt"]
     assert len({item.relative for item in items}) == 2
@@ -88,7 +85,7 @@ def test_results_in_a_folder_are_no_documents(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_reading_waits_for_its_turn() -> None:
-    items: Iterator[Input] = SourceReader(
+    items: Iterator[Input] = Inputs(
         find_sources(["x/a.txt", "c.txt"]), Reading(options=ReadOptions())
     )
     assert next(items).name == "x/a.txt"
@@ -112,7 +109,7 @@ def test_a_folder_that_cannot_be_opened_is_one_failure(
 
     monkeypatch.setattr(Path, "iterdir", iterdir)
     found = find_sources(["x"])
-    told = {item.name: item for item in SourceReader(found, Reading(options=ReadOptions()))}
+    told = {item.name: item for item in Inputs(found, Reading(options=ReadOptions()))}
     assert list(told) == ["x/a.txt", "x/b.txt", "x/gone", "x/link.txt"]
     failed = [str(item.error) for item in told.values() if isinstance(item, FailedInput)]
     assert failed == [
@@ -123,15 +120,19 @@ def test_a_folder_that_cannot_be_opened_is_one_failure(
 
 @pytest.mark.usefixtures("folder")
 def test_how_many_there_are_and_which_is_read() -> None:
-    assert known_number(find_sources(["x", "no", "c.txt"])) == 4
+    several = Inputs(find_sources(["x", "no", "c.txt"]), Reading(options=ReadOptions()))
+    assert (several.least, several.total) == (4, 4)
     Path("m.jsonl").write_text('{"text": "One."}\n{"text": "Two."}\n')
-    assert known_number(find_sources(["x", "m.jsonl"])) is None
+    with_lines = Inputs(find_sources(["x", "m.jsonl"]), Reading(options=ReadOptions()))
+    assert (with_lines.least, with_lines.total) == (3, None)
+    lines = Inputs(find_sources(["m.jsonl"]), Reading(options=ReadOptions()))
+    assert (lines.least, lines.total) == (2, 2)
     told: list[tuple[int, str, int | None]] = []
     sources = find_sources(["x", "no", "m.jsonl"])
     reading = Reading(options=ReadOptions(), on_source=lambda *told_of: told.append(told_of))
     for ahead in (0, 2):  # what is read ahead is told of in its turn
         told.clear()
-        items = SourceReader(sources, replace(reading, ahead=ahead))
+        items = Inputs(sources, replace(reading, ahead=ahead))
         assert next(items).name == "x/a.txt"
         assert told == [(1, "x/a.txt", None)]
         assert [item.name for item in items] == ["x/b.txt", "no", "m.jsonl#1", "m.jsonl#2"]
@@ -149,7 +150,7 @@ def test_waiting_for_the_turn_is_no_reading_time(monkeypatch: pytest.MonkeyPatch
         return read(path, options)
 
     monkeypatch.setattr(inputs, "read_documents", slowly)
-    items = SourceReader(find_sources(["x", "c.txt"]), Reading(options=ReadOptions(), ahead=1))
+    items = Inputs(find_sources(["x", "c.txt"]), Reading(options=ReadOptions(), ahead=1))
     first = next(items)
     time.sleep(0.3)
     assert items.is_ready
@@ -168,7 +169,7 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
         {"text": "Five.", "id": "l" * 300},
     ]
     (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    items = list(SourceReader(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
+    items = list(Inputs(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
     assert [str(item.relative) for item in items] == [
         "m.jsonl#.._x_y_",
         "m.jsonl#same",
@@ -180,14 +181,14 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
 
 def test_stdin_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"One sentence.")))
-    (item,) = SourceReader(find_sources(["-"]), Reading(options=ReadOptions()))
+    (item,) = Inputs(find_sources(["-"]), Reading(options=ReadOptions()))
     assert isinstance(item, InputDocument)
     assert item.path is None
 
 
 def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
-    (item,) = SourceReader(find_sources(["-"]), Reading(options=ReadOptions()))
+    (item,) = Inputs(find_sources(["-"]), Reading(options=ReadOptions()))
     assert (item.name, str(item.relative)) == ("stdin", "stdin")
     assert isinstance(item, FailedInput)
     assert str(item.error) == "stdin is empty; there is nothing to summarize"
@@ -202,7 +203,7 @@ ids = st.text() | st.text(alphabet="./\\\0~東é\u202e", max_size=300)
 @given(label=ids)
 def test_no_id_leads_out_of_the_output_folder(folder: Path, label: str) -> None:
     (folder / "many.jsonl").write_text(json.dumps({"id": label, "text": "A text."}))
-    (item,) = SourceReader(find_sources(["many.jsonl"]), Reading(options=ReadOptions()))
+    (item,) = Inputs(find_sources(["many.jsonl"]), Reading(options=ReadOptions()))
     (name,) = item.relative.parts  # no folder, and no way up
     assert name.startswith("many.jsonl#")
     assert len(name.encode()) < 200  # of 255, for endings

@@ -1,24 +1,19 @@
 """The options of a whole job, and what makes two runs the same job."""
 
-import io
 import json
-from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specx.documents.read import ReadOptions
+from specx.errors import UsageError
 from specx.profile import Profile, load_profile
-from specx.runs.changes import changes_since
-from specx.runs.job import Earlier, JobOptions, settings_of
-from specx.runs.results import Destination, Results
-from specx.runs.shard import Shard
-from tests.reports.examples import make_report
+from specx.runs.inputs import Shard
+from specx.runs.job import JobError, JobLock, JobOptions, changes_since, settings_of
 
 MINI = load_profile("mini")
-A = PurePath("a.txt")
-INPUT = {"path": "/a.txt", "size": 3, "mtime_ns": 7}
+RESUME = JobOptions(resume=True)
 
 
 @pytest.mark.parametrize(("timeout", "limit"), [(None, 120), (5.0, 5), (500.0, 120)])
@@ -27,7 +22,6 @@ def test_reading_takes_no_longer_than_a_document_may(timeout: float | None, limi
     reading = job.reading(ReadOptions(pages="1-3"), lambda *_: None, lambda *_: False)
     assert (reading.options.time_limit_s, reading.options.pages) == (limit, "1-3")
     assert reading.shard == Shard(1, 2)
-    assert (job.deadline() is None) is (timeout is None)
 
 
 def settings(**options: Any) -> str:
@@ -49,41 +43,6 @@ def test_settings_are_those_that_change_results() -> None:
         ),
     ]
     assert len({same, *others}) == 8
-
-
-@pytest.mark.parametrize("resume", [True, False])
-@pytest.mark.parametrize("skip", [True, False])
-def test_what_is_done_already(tmp_path: Path, resume: bool, skip: bool) -> None:
-    destination = Destination(io.StringIO(), out=tmp_path)
-    with Earlier(JobOptions(), destination, "s") as first:
-        assert first.journal is not None
-        Results(destination, headings=False).done(make_report(), A, 0)
-        first.journal.done(A, INPUT)
-    options = JobOptions(resume=resume, skip_existing=skip)
-    with Earlier(options, destination, "s") as later:
-        assert later.is_done(A, INPUT) is (resume or skip)
-        assert later.is_done(A, {**INPUT, "size": 4}) is skip
-        (tmp_path / "a.txt.md").write_text("In my words.\n")
-        assert later.is_done(A, INPUT) is resume
-        (tmp_path / "a.txt.json").unlink()
-        assert not later.is_done(A, INPUT)
-
-
-def test_settings_that_changed_are_told_once(tmp_path: Path) -> None:
-    destination = Destination(io.StringIO(), out=tmp_path)
-    with Earlier(JobOptions(), destination, "s") as first:
-        assert first.journal is not None
-        for each in (A, PurePath("b.txt")):
-            Results(destination, headings=False).done(make_report(), each, 0)
-            first.journal.done(each, INPUT)
-    told: list[list[Path]] = []
-    with Earlier(JobOptions(resume=True), destination, "t", told.append) as later:
-        assert not later.is_done(PurePath("new.txt"), INPUT)
-        assert not later.is_done(A, {**INPUT, "size": 4})  # it changed itself
-        assert told == []
-        assert not later.is_done(A, INPUT)
-        assert not later.is_done(PurePath("b.txt"), INPUT)
-    assert told == [[tmp_path / "a.txt.json", tmp_path / "a.txt.html"]]
 
 
 def test_changes_since_a_report(tmp_path: Path) -> None:
@@ -109,10 +68,37 @@ def test_changes_since_a_report(tmp_path: Path) -> None:
     assert changes_since(tmp_path / "none.json", profile, "plain") == ""
 
 
-def test_without_a_folder_there_is_no_journal(tmp_path: Path) -> None:
-    destination = Destination(io.StringIO(), out=tmp_path / "sum.md")
-    for each in (destination, replace(destination, out=None)):
-        with Earlier(JobOptions(), each, "s") as earlier:
-            assert earlier.journal is None
-            assert not earlier.is_done(A, INPUT)
-    assert list(tmp_path.iterdir()) == []
+def test_one_run_at_a_time_may_resume(tmp_path: Path) -> None:
+    shared, also = (JobLock(tmp_path, JobOptions()) for _ in range(2))
+    with pytest.raises(UsageError) as caught:
+        JobLock(tmp_path, RESUME)
+    assert str(caught.value) == (
+        f"another run of specx is working with {tmp_path}/.specx-lock; wait for its end, or choose "
+        "another folder or shard"
+    )
+    shared.close()
+    also.close()
+    alone = JobLock(tmp_path, RESUME)
+    for wants in (RESUME, JobOptions()):
+        with pytest.raises(UsageError, match="another run"):
+            JobLock(tmp_path, wants)
+    JobLock(tmp_path, JobOptions(resume=True, shard=Shard(1, 2))).close()
+    alone.close()
+    JobLock(tmp_path, RESUME).close()
+
+
+def test_a_lock_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / ".specx-lock").mkdir()
+    with pytest.raises(UsageError, match=r"cannot write .*\.specx-lock: Is a directory"):
+        JobLock(tmp_path, JobOptions())
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_lock_that_is_gone_is_noticed(tmp_path: Path, replaced: bool) -> None:
+    lock = JobLock(tmp_path, JobOptions())
+    lock.check()
+    (tmp_path / ".specx-lock").unlink()
+    if replaced:
+        JobLock(tmp_path, RESUME).close()
+    with pytest.raises(JobError, match="is gone or was replaced while specx worked"):
+        lock.check()

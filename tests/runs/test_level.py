@@ -4,7 +4,7 @@ import pytest
 
 from specx.documents.document import Document, Paragraph
 from specx.prompts.prompt import Output, Prompt, Unit
-from specx.runs.level import LevelWritten
+from specx.runs.parts import LevelWritten
 
 PAGES = [
     Paragraph("1 Bridges", 1, kind="heading"),

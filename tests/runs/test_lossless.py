@@ -12,7 +12,7 @@ from specx.decoding.methods import Pair
 from specx.documents.document import Document, Paragraph
 from specx.errors import OutOfMemoryError
 from specx.models import reference
-from specx.profile import Profile, load_profile
+from specx.profile import Settings, load_profile, resolve
 from specx.records import Timings
 from specx.reports.report import ReferenceCheck
 from specx.runs.lossless import REFERENCE_TOKENS, check_reference
@@ -28,9 +28,10 @@ PROMPT = tuple(encode(TEXT))
 CPU = torch.device("cpu")
 
 
-def loaded(folder: Path, **changes: Any) -> tuple[Pair, Profile]:
+def loaded(folder: Path, **changes: Any) -> tuple[Pair, Settings]:
     profile = load_profile(write_profile(folder, draft=None, **changes))
-    return load_pair(profile, "plain", CPU), profile
+    pair = load_pair(profile, "plain", CPU)
+    return pair, resolve(profile, "lookup", pair.facts)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "smollm3", "mistral"])
@@ -40,8 +41,8 @@ def test_the_first_tokens_are_those_of_transformers(
 ) -> None:
     folder = make_checkpoint(tmp_path / "model", family, seed=1)
     generation = {"temperature": 1.0 if sampled else 0, "max_new_tokens": 200}
-    pair, profile = loaded(tmp_path, target={"model": str(folder)}, generation=generation)
-    check = check_reference(pair, profile, PROMPT, [1, 2, 3] if sampled else None)
+    pair, settings = loaded(tmp_path, target={"model": str(folder)}, generation=generation)
+    check = check_reference(pair, settings, PROMPT, [1, 2, 3] if sampled else None)
     assert check.identical
     assert 0 < check.tokens <= REFERENCE_TOKENS
     assert (check.position, check.logit_gap, check.skipped) == (None, None, None)
@@ -52,20 +53,21 @@ def test_the_models_own_settings_do_not_matter(tmp_path: Path) -> None:
     own = json.loads((folder / "generation_config.json").read_text())
     own |= {"repetition_penalty": 1.8, "do_sample": True, "max_new_tokens": 2}
     (folder / "generation_config.json").write_text(json.dumps(own))
-    pair, profile = loaded(tmp_path, target={"model": str(folder)})
-    assert check_reference(pair, profile, PROMPT, None).identical
+    pair, settings = loaded(tmp_path, target={"model": str(folder)})
+    assert check_reference(pair, settings, PROMPT, None).identical
 
 
 def test_the_embedded_pair_is_compared_too() -> None:
     profile = load_profile("mini")
     pair = load_pair(profile, "lookup", CPU)
-    assert check_reference(pair, profile, (5, 6, 7, 8) * 20, None).identical
+    settings = resolve(profile, "lookup", pair.facts)
+    assert check_reference(pair, settings, (5, 6, 7, 8) * 20, None).identical
 
 
 def test_a_model_that_is_computed_wrongly_is_found(tmp_path: Path) -> None:
-    pair, profile = loaded(tmp_path)
+    pair, settings = loaded(tmp_path)
     pair = replace(pair, target=computed_wrongly(pair.target))
-    check = check_reference(pair, profile, PROMPT, None)
+    check = check_reference(pair, settings, PROMPT, None)
     assert check.identical is False
     assert not check.tie
     assert check.position is not None
@@ -79,7 +81,7 @@ def test_a_model_that_is_computed_wrongly_is_found(tmp_path: Path) -> None:
 def test_a_gap_that_rounding_makes_is_a_tie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gap: float, dtype: str, tie: bool
 ) -> None:
-    pair, profile = loaded(tmp_path, target={"dtype": dtype})
+    pair, settings = loaded(tmp_path, target={"dtype": dtype})
 
     class Other:
         def __init__(self, *_: object) -> None:
@@ -91,34 +93,34 @@ def test_a_gap_that_rounding_makes_is_a_tie(
             return [5, 7, 9], logits
 
     monkeypatch.setattr("specx.models.reference.Reference", Other)
-    check = check_reference(pair, profile, PROMPT, [5, 6, 8])
+    check = check_reference(pair, settings, PROMPT, [5, 6, 8])
     assert (check.identical, check.position, check.tie) == (False, 1, tie)
     assert check.logit_gap == pytest.approx(gap, abs=1e-6)
 
 
 def test_what_cannot_be_compared_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair, profile = loaded(tmp_path)
-    assert check_reference(pair, profile, PROMPT, []).skipped == "nothing was written"
+    pair, settings = loaded(tmp_path)
+    assert check_reference(pair, settings, PROMPT, []).skipped == "nothing was written"
 
     def fail(*_: object) -> None:
         raise ValueError("no such\nthing")
 
     monkeypatch.setattr(reference.Reference, "generate", fail)
-    check = check_reference(pair, profile, PROMPT, None)
+    check = check_reference(pair, settings, PROMPT, None)
     assert check == ReferenceCheck(skipped="transformers fails with ValueError: no such thing")
 
     def too_little(needed: int, *_: object) -> None:
         raise OutOfMemoryError(f"{needed > pair.target.weight_bytes}: too little memory")
 
     monkeypatch.setattr(reference, "check_memory", too_little)
-    check = check_reference(pair, profile, PROMPT, None)
+    check = check_reference(pair, settings, PROMPT, None)
     assert check == ReferenceCheck(skipped="True: too little memory")
 
 
 def test_a_run_compares_one_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair, profile = loaded(tmp_path)
+    pair, settings = loaded(tmp_path)
     ear = Ear()
-    one = Summarizer(profile, "lookup", pair, ear, check=True)
+    one = Summarizer(settings, pair, ear, check=True)
     made = Document("a.txt", "text", (), tuple(Paragraph(f"{TEXT} {n}.", None) for n in range(9)))
     first = one.summarize(made, Timings())
     assert first.input.parts > 1

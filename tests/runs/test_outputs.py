@@ -1,16 +1,14 @@
 """Files that specx may replace, and those that it may not."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from specx.errors import UsageError
-from specx.runs import outputs, record
-from specx.runs.outputs import Outputs, written_files
-from specx.runs.record import RECORD, Record
-from specx.runs.sealed import unsealed
+from specx.runs import output_log, outputs
+from specx.runs.output_log import LOG, log_of
+from specx.runs.outputs import Outputs, is_own
 
 
 def test_its_own_files_are_replaced(tmp_path: Path) -> None:
@@ -61,14 +59,14 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
         Outputs().check(tmp_path / ("n" * 300))
 
 
-def test_one_record_for_all_files_of_a_folder(tmp_path: Path) -> None:
+def test_one_log_for_all_files_of_a_folder(tmp_path: Path) -> None:
     writer = Outputs(tmp_path)
     for name in ("x/deep/a.md", "b\udce9.md"):
         writer.write_text(tmp_path / name, "One.\n")
     outside = tmp_path.parent / "outside"
     writer.write({outside / "r.json": "{}"})
-    assert sorted(Record(tmp_path).files()) == ["b\udce9.md", "x/deep/a.md"]
-    assert list(Record(outside).files()) == ["r.json"]
+    assert sorted(log_of(tmp_path).contents().files) == ["b\udce9.md", "x/deep/a.md"]
+    assert list(log_of(outside).contents().files) == ["r.json"]
 
 
 def test_a_file_is_known_however_it_is_named(
@@ -83,8 +81,8 @@ def test_a_file_is_known_however_it_is_named(
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"files": 3}', '{"files": {"a.md": null}}', "\xff"])
-def test_a_damaged_record_is_made_again(tmp_path: Path, content: str) -> None:
-    (tmp_path / RECORD).write_text(content)
+def test_a_damaged_log_is_passed_over(tmp_path: Path, content: str) -> None:
+    (tmp_path / LOG).write_text(content)
     path = tmp_path / "a.md"
     path.write_text("precious\n")
     with pytest.raises(UsageError):
@@ -93,14 +91,7 @@ def test_a_damaged_record_is_made_again(tmp_path: Path, content: str) -> None:
     Outputs().write_text(path, "Two.\n")
 
 
-def test_processes_keep_each_others_records(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        names = [f"{number}.md" for number in range(40)]
-        list(pool.map(lambda name: Outputs().write_text(tmp_path / name, name), names))
-    assert sorted(Record(tmp_path).files()) == sorted(names)
-
-
-def test_killed_between_record_and_file_the_old_one_stays_known(
+def test_killed_between_log_and_file_the_old_one_stays_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, other = tmp_path / "a.md", tmp_path / "b.md"
@@ -154,7 +145,7 @@ def test_a_file_that_it_removed_is_forgotten(tmp_path: Path) -> None:
     assert Outputs().is_complete(path)
 
 
-def test_a_record_that_cannot_be_written_stops_no_removal(
+def test_a_log_that_cannot_be_written_stops_no_removal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.partial.md"
@@ -163,53 +154,20 @@ def test_a_record_that_cannot_be_written_stops_no_removal(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(record, "append", full)
+    monkeypatch.setattr(output_log, "_append", full)
     Outputs(tmp_path).remove(path)
     assert not path.exists()
-
-
-def test_a_record_is_read_on_from_where_it_was_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = []
-    monkeypatch.setattr(record, "unsealed", lambda lines: read.append(lines) or unsealed(lines))
-    for number in range(20):
-        Outputs(tmp_path).write_text(tmp_path / f"{number}.md", "One.\n")
-    assert Outputs().is_complete(tmp_path / "3.md")
-    assert b"".join(read) == (tmp_path / RECORD).read_bytes()  # each line once
 
 
 def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
     for name in ("a.md", "b.md"):
         Outputs().write_text(tmp_path / name, "One.\n")
-    content = (tmp_path / RECORD).read_bytes()
-    (tmp_path / RECORD).write_bytes(content[:-5])
+    content = (tmp_path / LOG).read_bytes()
+    (tmp_path / LOG).write_bytes(content[:-5])
+    assert not Outputs().is_complete(tmp_path / "b.md")
     Outputs().write_text(tmp_path / "c.md", "One.\n")
-    assert sorted(Record(tmp_path).files()) == ["a.md", "c.md"]
+    assert sorted(log_of(tmp_path).contents().files) == ["a.md", "c.md"]
     assert [Outputs().is_complete(tmp_path / f"{name}.md") for name in "abc"] == [True, False, True]
-
-
-def test_a_record_of_few_files_stays_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "_SPARE_LINES", 10)
-    for number in range(100):
-        Record(tmp_path).add(lambda _, number=number: {f"{number % 3}.md": [str(number)]})  # type: ignore[misc]
-    assert Record(tmp_path).files() == {"0.md": ["99"], "1.md": ["97"], "2.md": ["98"]}
-    assert (tmp_path / RECORD).read_bytes().count(b"\n") < 20
-
-
-def test_a_record_is_not_shortened_while_another_process_may_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(record, "_SPARE_LINES", 0)
-    monkeypatch.setattr(record, "_PAUSE", 0)
-    with Record(tmp_path)._alone() as alone:
-        assert alone
-        for number in range(9):
-            Record(tmp_path).add(lambda _, number=number: {"a.md": [str(number)]})  # type: ignore[misc]
-    assert (tmp_path / RECORD).read_bytes().count(b"\n") == 9
-    Record(tmp_path).add(lambda _: {"a.md": ["9"]})
-    assert (tmp_path / RECORD).read_bytes().count(b"\n") == 1
-    assert Record(tmp_path).files() == {"a.md": ["9"]}
 
 
 def test_files_are_known_as_specxs_until_somebody_changes_them(tmp_path: Path) -> None:
@@ -217,7 +175,7 @@ def test_files_are_known_as_specxs_until_somebody_changes_them(tmp_path: Path) -
     Outputs(tmp_path).write_text(tmp_path / "b.md", "A summary.\n")
     (tmp_path / "b.md").write_text("A better one.\n")
     (tmp_path / "c.md").write_text("Notes.\n")
-    found = filter(written_files(), (tmp_path / name for name in ("x/a.md", "b.md", "c.md")))
+    found = filter(is_own, (tmp_path / name for name in ("x/a.md", "b.md", "c.md")))
     assert list(found) == [tmp_path / "x" / "a.md"]
 
 

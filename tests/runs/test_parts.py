@@ -9,7 +9,7 @@ import torch
 from specx.decoding.methods import Pair
 from specx.documents.document import Document, Page, Paragraph
 from specx.errors import UsageError
-from specx.profile import Profile, load_profile
+from specx.profile import Profile, load_profile, resolve
 from specx.records import Timings
 from specx.reports.report import Report
 from specx.runs import summarizer
@@ -43,7 +43,7 @@ class Maker:
 
     def __call__(self, **changes: Any) -> Summarizer:
         profile = load_profile(write_profile(self.folder, **{"target": WINDOW, **changes}))
-        return Summarizer(profile, "plain", self.pair, self.ear)
+        return Summarizer(resolve(profile, "plain", self.pair.facts), self.pair, self.ear)
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_a_window_too_small_is_refused_before_anything_is_written(
 def test_a_check_of_parts_decodes_each_with_its_own_limit(make: Maker) -> None:
     settings: dict[str, Any] = {"generation": {"max_new_tokens": 80}, "target": {"window": 370}}
     profile = load_profile(write_profile(make.folder, **settings))
-    one = Summarizer(profile, "plain", make.pair, make.ear, check=True)
+    one = Summarizer(resolve(profile, "plain", make.pair.facts), make.pair, make.ear, check=True)
     report = summarize(one, Document("a.txt", "text", (), PAPER.paragraphs * 2))
     assert report.levels[0][0].limit not in (None, 80)
     assert report.lossless is not None
@@ -231,7 +231,7 @@ def test_the_digest_of_a_document_in_parts_has_the_asked_number_of_sentences(
     embedded: Pair,
 ) -> None:
     paper, ear = council(60), Ear()
-    report = summarize(Summarizer(mini(), "plain", embedded, ear), paper)
+    report = summarize(Summarizer(resolve(mini(), "plain", embedded.facts), embedded, ear), paper)
     assert len(report.levels) == 2
     assert report.input.parts == len(report.levels[0]) > 1
     assert ear.text == report.summary == report.levels[1][0].summary
@@ -246,7 +246,9 @@ def test_the_digest_of_a_document_in_parts_has_the_asked_number_of_sentences(
 
 def test_or_those_of_all_parts_under_headings(embedded: Pair) -> None:
     profile = mini(long_documents="separate")
-    report = summarize(Summarizer(profile, "plain", embedded, Ear()), council(60))
+    report = summarize(
+        Summarizer(resolve(profile, "plain", embedded.facts), embedded, Ear()), council(60)
+    )
     (level,) = report.levels
     assert report.summary.count("## Part ") == len(level) > 1
     assert len(report.citations) > 4

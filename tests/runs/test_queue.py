@@ -4,10 +4,11 @@ import gc
 import io
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,15 +25,27 @@ from specx.errors import (
     OutOfMemoryError,
     SpecxError,
 )
-from specx.profile import load_profile
+from specx.profile import Facts, load_profile, resolve
 from specx.records import Timings
 from specx.reports.report import LosslessCheck, Report
-from specx.runs.allowed import AllowedFailures
-from specx.runs.inputs import FailedInput, Input, InputDocument, Reading, SourceReader, find_sources
+from specx.runs.destination import Destination
+from specx.runs.inputs import (
+    FailedInput,
+    Input,
+    InputDocument,
+    Inputs,
+    Reading,
+    find_sources,
+)
+from specx.runs.local_workers import ThisProcess
+from specx.runs.outcome import AllowedFailures, RunOutcome
 from specx.runs.pair import load_pair
+from specx.runs.pool import Scheduler
 from specx.runs.queue import Queue
-from specx.runs.results import Destination, Results
+from specx.runs.results import Results
 from specx.runs.summarizer import Summarizer
+from specx.runs.tasks import WorkerSettings
+from specx.runs.worker import Worker
 from tests.reports.examples import make_report
 from tests.runs.listening import Ear
 from tests.runs.pairs import TEXT, write_profile
@@ -49,11 +62,13 @@ class Fake:
     """Stands for a Summarizer: a document's text says what happens to it."""
 
     def __init__(self) -> None:
-        self.profile = load_profile("mini")
+        facts = Facts(device="cpu", target="", window=99, layers=1, full_layers=(0,))
+        self.settings = resolve(load_profile("mini"), "plain", facts)
+        self.pair = SimpleNamespace(target=SimpleNamespace(device=torch.device("cpu")))
         self.partial = ""
         self.loads: list[float] = []
 
-    def summarize(self, document: Document, before: Timings) -> Report:
+    def summarize(self, document: Document, before: Timings, _: object) -> Report:
         self.loads.append(before.load)
         self.partial = "Half a"
         report = make_report(document.name)
@@ -82,6 +97,40 @@ def as_input(name: str, content: str | SpecxError) -> Input:
     return InputDocument(name=name, relative=PurePath(name), document=document)
 
 
+SETTINGS = WorkerSettings(profile=load_profile("mini"), method="plain", device="cpu")
+
+
+class Here(ThisProcess):
+    """The only worker, with what a test gives it in place of models; an error in place of these."""
+
+    def __init__(self, models: Any, live: Any) -> None:
+        super().__init__(SETTINGS, live)
+        self.models, self.loaded = models, 0
+
+    def _make_worker(self) -> Worker:
+        worker = super()._make_worker()
+        worker._load = self._given  # type: ignore[method-assign]
+        return worker
+
+    def _given(self) -> Any:
+        self.loaded += 1
+        if isinstance(self.models, Exception):
+            raise self.models
+        return self.models
+
+
+class Ready(Inputs):
+    """Inputs that a test has made."""
+
+    is_ready = True  # type: ignore[assignment]
+
+    def __init__(self, items: Iterable[Input]) -> None:
+        self._items = iter(items)
+
+    def __next__(self) -> Input:
+        return next(self._items)
+
+
 class Batch:
     """A queue over documents with the given texts, and all that can be seen of it."""
 
@@ -90,31 +139,39 @@ class Batch:
             as_input(f"{number}.txt", content) for number, content in enumerate(contents)
         ]
         self.fake = Fake()
-        self.prepared = 0
+        self.here: Here | None = None
         self.reports: list[Report] = []
         self.errors: list[SpecxError] = []
         self.stdout = io.StringIO()
 
-    def run(
-        self, *, alone: bool = False, model: SpecxError | None = None, **options: Any
-    ) -> list[Report]:
-        def prepare() -> Any:
-            self.prepared += 1
-            if model is not None:
-                raise model
-            return self.fake
-
-        results = Results(Destination(self.stdout, format="jsonl"), headings=not alone)
-        queue = Queue(
-            prepare,
+    def queue(
+        self, results: Results | None = None, model: SpecxError | None = None, **options: Any
+    ) -> Queue:
+        results = results or Results(Destination(self.stdout, format="jsonl"), headings=True)
+        self.here = Here(model or self.fake, Silent())
+        ending = {k: options.pop(k) for k in ("allowed", "fail_fast") if k in options}
+        return Queue(
+            Scheduler(self.here, 1),
             results,
-            Silent(),
+            Silent(),  # type: ignore[arg-type]
+            RunOutcome(**ending),
             on_done=self.reports.append,
             on_error=self.errors.append,
             **options,
         )
-        queue.run(iter(self.items), alone=alone)
+
+    @property
+    def inputs(self) -> Inputs:
+        return Ready(self.items)
+
+    def run(self, *, alone: bool = False, **options: Any) -> list[Report]:
+        self.queue(**options).run(self.inputs, alone=alone)
         return self.reports
+
+    @property
+    def prepared(self) -> int:
+        """How often models were loaded."""
+        return self.here.loaded if self.here else 0
 
     @property
     def done(self) -> list[str]:
@@ -197,7 +254,7 @@ def test_running_out_of_memory_holds_no_memory(
     ops = LittleMemory(pair.target.ops, operation)
     pair = replace(pair, target=replace(pair.target, ops=ops))  # type: ignore[arg-type]
     batch = Batch(TEXT, TEXT)
-    batch.fake = Summarizer(profile, "specextend", pair, Ear())  # type: ignore[assignment]
+    batch.fake = Summarizer(resolve(profile, "specextend", pair.facts), pair, Ear())  # type: ignore[assignment]
     caches: list[weakref.ref[torch.Tensor]] = []
     make = PreallocatedCache.__init__
 
@@ -278,23 +335,17 @@ def test_nothing_readable_loads_nothing() -> None:
 def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
     batch = Batch("stop", "a")
     destination = Destination(io.StringIO(), out=tmp_path)
-    queue = Queue(
-        lambda: batch.fake,  # type: ignore[arg-type,return-value]
-        Results(destination, headings=True),
-        Silent(),
-        on_done=lambda _: None,
-        on_error=batch.errors.append,
-    )
+    queue = batch.queue(Results(destination, headings=True))
     assert queue.interrupted() == "interrupted before anything was written"
     with pytest.raises(KeyboardInterrupt):
-        queue.run(iter(batch.items), alone=False)
+        queue.run(batch.inputs)
     assert queue.interrupted() == (
         f"interrupted; the partial summary of 0.txt is in {tmp_path}/0.txt.partial.md"
     )
     assert (tmp_path / "0.txt.partial.md").read_text() == "Half a\n"
     assert {path.name for path in tmp_path.iterdir()} == {
         "0.txt.partial.md",
-        ".specx-outputs.jsonl",
+        ".specx-log.jsonl",
     }
 
 
@@ -309,15 +360,9 @@ def test_interrupting_keeps_what_was_written(tmp_path: Path) -> None:
 )
 def test_an_interruption_says_what_there_is(contents: tuple[str, ...], said: str) -> None:
     batch = Batch(*contents)
-    queue = Queue(
-        lambda: batch.fake,  # type: ignore[arg-type,return-value]
-        Results(Destination(batch.stdout), headings=True),
-        Silent(),
-        on_done=lambda _: None,
-        on_error=batch.errors.append,
-    )
+    queue = batch.queue(Results(Destination(batch.stdout), headings=True))
     with suppress(KeyboardInterrupt, BatchError):
-        queue.run(iter(batch.items), alone=False)
+        queue.run(batch.inputs)
     assert queue.interrupted() == said
     assert batch.stdout.getvalue().endswith("Half a\n") == ("partial" in said)
 
@@ -326,15 +371,9 @@ def test_files_of_others_cost_one_document_and_no_loading(tmp_path: Path) -> Non
     (tmp_path / "0.txt.md").write_text("precious")
     batch = Batch("a", "b")
     results = Results(Destination(io.StringIO(), out=tmp_path), headings=True)
-    queue = Queue(
-        lambda: batch.fake,  # type: ignore[arg-type,return-value]
-        results,
-        Silent(),
-        on_done=batch.reports.append,
-        on_error=batch.errors.append,
-    )
+    queue = batch.queue(results)
     with pytest.raises(BatchError, match="1 of 2 documents failed"):
-        queue.run(iter(batch.items), alone=False)
+        queue.run(batch.inputs)
     assert (batch.done, len(batch.fake.loads)) == (["1.txt"], 1)
     assert "exists and specx did not write it" in str(batch.errors[0])
     assert (tmp_path / "0.txt.md").read_text() == "precious"
@@ -356,7 +395,7 @@ def test_a_divergence_is_raised_after_all_documents() -> None:
 
 def lines_of(text: str) -> list[Input]:
     Path("m.jsonl").write_text(text)
-    return list(SourceReader(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
+    return list(Inputs(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
 
 
 def test_a_bad_line_is_an_input_in_its_place(

@@ -2,6 +2,10 @@
 
 import io
 import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePath
 
@@ -9,10 +13,13 @@ import pytest
 
 from specx.documents.document import Paragraph
 from specx.errors import DocumentError, UsageError
-from specx.reports.chosen_keys import ChosenKeys
+from specx.reports.json_lines import parse_keys
 from specx.reports.report import Report
+from specx.runs.destination import Destination, Format
+from specx.runs.inputs import Identity, Shard
+from specx.runs.job import JobError, JobOptions
 from specx.runs.outputs import Outputs
-from specx.runs.results import Destination, Format, Results
+from specx.runs.results import Results
 from tests.reports.examples import make_report
 
 A, XA = PurePath("a.txt"), PurePath("x/a.pdf")
@@ -294,7 +301,7 @@ def test_json_lines_have_an_index_and_failures() -> None:
 
 
 def test_json_lines_have_the_chosen_keys() -> None:
-    destination = to(format="jsonl", keys=ChosenKeys.parse("input.name,steps"))
+    destination = to(format="jsonl", keys=parse_keys("input.name,steps"))
     results = Results(destination, headings=True)
     results.failed("a.txt", DocumentError("a.txt is empty"), 0, A)
     results.done(make_report("b.txt"), A, 1)
@@ -450,3 +457,143 @@ def test_a_folder_that_became_read_only_costs_no_work(tmp_path: Path) -> None:
     (tmp_path / "out" / "x").chmod(0o500)
     with pytest.raises(UsageError, match=r"cannot write .*: the folder .*out/x is not writable"):
         results.check(XA)
+
+
+# ---------------------------------------------------------------- what earlier runs have done
+
+INPUT: Identity = {"path": "/a.txt", "size": 3, "mtime_ns": 7}
+B = PurePath("b\udce9.txt")
+
+
+@contextmanager
+def run(out: Path, settings: str = "s", **job: object) -> Iterator[Results]:
+    """A run with results in a folder."""
+    options = JobOptions(**job)  # type: ignore[arg-type]
+    with Results(to(out), headings=False, job=options, settings=settings) as results:
+        yield results
+
+
+def resumes(out: Path, relative: PurePath, identity: Identity | None, settings: str = "s") -> bool:
+    """Whether a document is done for a run that resumes."""
+    with run(out, settings, resume=True) as results:
+        return results.is_done(relative, identity)
+
+
+def test_a_document_is_done_with_the_same_input_and_settings(tmp_path: Path) -> None:
+    with run(tmp_path) as results:
+        results.done(make_report(), A, 0, INPUT)
+        results.done(make_report(), B, 1, {"sha256": "b"})
+        assert not results.is_done(A, INPUT)  # this run does not resume
+    assert resumes(tmp_path, A, INPUT)
+    assert resumes(tmp_path, B, {"sha256": "b"})
+    assert not resumes(tmp_path, A, {**INPUT, "mtime_ns": 8})
+    assert not resumes(tmp_path, A, None)
+    assert not resumes(tmp_path, PurePath("c.txt"), INPUT)
+    assert not resumes(tmp_path, A, INPUT, "other")
+
+
+def test_the_latest_end_of_a_document_counts(tmp_path: Path) -> None:
+    with run(tmp_path) as results:
+        results.done(make_report(), A, 0, INPUT)
+        results.failed("a.txt", DocumentError("a.txt is empty\x1b"), 0, A, INPUT)
+        results.failed("b.txt", DocumentError("no"), 1, B)
+        results.done(make_report(), B, 1, INPUT)
+    assert not resumes(tmp_path, A, INPUT)
+    assert resumes(tmp_path, B, INPUT)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("skip", [True, False])
+def test_what_is_done_already(tmp_path: Path, resume: bool, skip: bool) -> None:
+    with run(tmp_path) as first:
+        first.done(make_report(), A, 0, INPUT)
+    with run(tmp_path, resume=resume, skip_existing=skip) as later:
+        assert later.is_done(A, INPUT) is (resume or skip)
+        assert later.is_done(A, {**INPUT, "size": 4}) is skip
+        (tmp_path / "a.txt.md").write_text("In my words.\n")
+        assert later.is_done(A, INPUT) is resume
+        (tmp_path / "a.txt.json").unlink()
+        assert not later.is_done(A, INPUT)
+
+
+def test_settings_that_changed_are_told_once(tmp_path: Path) -> None:
+    with run(tmp_path) as first:
+        for each in (A, B):
+            first.done(make_report(), each, 0, INPUT)
+    told: list[list[Path]] = []
+    job = JobOptions(resume=True)
+    with Results(to(tmp_path), headings=False, job=job, on_changed=told.append) as later:
+        assert not later.is_done(PurePath("new.txt"), INPUT)
+        assert not later.is_done(A, {**INPUT, "size": 4})  # it changed itself
+        assert told == []
+        assert not later.is_done(A, INPUT)
+        assert not later.is_done(B, INPUT)
+    assert told == [[tmp_path / "a.txt.json", tmp_path / "a.txt.html"]]
+
+
+def test_without_a_folder_nothing_is_locked_or_noted(tmp_path: Path) -> None:
+    for destination in (to(tmp_path / "sum.md"), to()):
+        with Results(destination, headings=False) as results:
+            assert not results.is_done(A, INPUT)
+            results.failed("a.txt", DocumentError("empty"), 0, A, INPUT)
+            assert list(tmp_path.iterdir()) == []
+
+
+def test_shards_write_one_log_and_know_of_each_other(tmp_path: Path) -> None:
+    with (
+        run(tmp_path, resume=True, shard=Shard(1, 2)) as first,
+        run(tmp_path, resume=True, shard=Shard(2, 2)) as second,
+    ):
+        first.done(make_report(), A, 0, INPUT)
+        second.failed("a.txt", DocumentError("later"), 0, A, INPUT)
+        second.done(make_report(), B, 0, INPUT)
+        assert first.is_done(B, INPUT)
+    hidden = sorted(path.name for path in tmp_path.glob(".*"))
+    assert hidden == [".specx-lock-1-of-2", ".specx-lock-2-of-2", ".specx-log.jsonl"]
+    assert not resumes(tmp_path, A, INPUT)
+    assert resumes(tmp_path, B, INPUT)
+
+
+def test_the_order_of_runs_does_not_depend_on_clocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 2e9
+    monkeypatch.setattr(time, "time", lambda: now)
+    for shard in (Shard(1, 2), Shard(2, 2), Shard(1, 1), Shard(3, 4)):
+        with run(tmp_path, shard=shard) as results:
+            results.failed("a.txt", DocumentError("no"), 0, A, INPUT)
+        now -= 1e8  # the clock was set back
+    with run(tmp_path) as last:
+        last.done(make_report(), A, 0, INPUT)
+    assert resumes(tmp_path, A, INPUT)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_in_a_folder_that_is_gone_nothing_is_done(tmp_path: Path, replaced: bool) -> None:
+    out = tmp_path / "out"
+    with run(out) as results:
+        results.done(make_report(), A, 0, INPUT)
+        results.check(B)
+        out.rename(tmp_path / "old")
+        if replaced:
+            with run(out):
+                pass
+        for act in (
+            lambda: results.check(B),
+            lambda: results.done(make_report(), B, 1, INPUT),
+            lambda: results.failed("b.txt", DocumentError("no"), 1, B, INPUT),
+        ):
+            with pytest.raises(JobError, match=r"out/\.specx-lock is gone or was replaced while"):
+                act()
+    assert resumes(tmp_path / "old", A, INPUT)
+
+
+def test_a_full_disk_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with run(tmp_path) as results:
+        real = os.write
+        monkeypatch.setattr(os, "write", lambda file, line: real(file, line[:20]))
+        with pytest.raises(JobError, match="No space left on device; the run ends here, and --res"):
+            results.failed("a.txt", DocumentError("no"), 0, A, INPUT)
+        monkeypatch.undo()
+        results.done(make_report(), B, 1, INPUT)
+    assert resumes(tmp_path, B, INPUT)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specx.errors import UsageError
-from specx.runs.shard import WHOLE, Shard, parse_shard
+from specx.runs.inputs import WHOLE, Shard, parse_shard
 
 
 @given(st.lists(st.integers(), unique=True, max_size=40), st.integers(1, 12))

@@ -8,7 +8,7 @@ from specx.documents.document import Document, Page, Paragraph
 from specx.profile import Profile, load_profile
 from specx.records import Timings
 from specx.reports.report import Removed, Report
-from specx.runs.short import as_it_is
+from specx.runs.document_run import as_it_is
 
 MINI = load_profile("mini")
 SENTENCE = "The council met on a Monday and closed the bridge over the river for a year."

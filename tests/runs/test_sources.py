@@ -8,7 +8,7 @@ import torch
 from specx.decoding.methods import Pair
 from specx.documents.generated import generate_report
 from specx.errors import UsageError
-from specx.profile import load_profile
+from specx.profile import load_profile, resolve
 from specx.records import METHODS, Method, Timings
 from specx.reports.report import Report
 from specx.runs import calibration
@@ -32,7 +32,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 def summarize(pair: Pair, folder: Path, method: Method = "plain", **changes: object) -> Report:
     profile = load_profile(write_profile(folder, **{**ROOM, **changes}))
-    return Summarizer(profile, method, pair, Ear()).summarize(DOCUMENT, Timings())
+    return Summarizer(resolve(profile, method, pair.facts), pair, Ear()).summarize(
+        DOCUMENT, Timings()
+    )
 
 
 def told(report: Report) -> list[list[tuple[str, str]]]:
@@ -96,10 +98,10 @@ def test_the_measured_layer_is_kept(
     assert source_layer(pair.target, None) == 1  # of two
     sentences = [measured(0, 1)] * 5
     monkeypatch.setattr(calibration, "measure_sentences", lambda *_: sentences)
-    found = measure_source_layer(pair, profile, Ear())
+    found = measure_source_layer(pair, profile, Ear().phase)
     assert (found.layer, found.strong, found.right, found.usually) == (0, 60, 60, 0)
     assert source_layer(pair.target, None) == 0
     assert source_layer(pair.target, "another revision") == 1
     sentences[:] = []
     with pytest.raises(UsageError, match="only 0 of 0 sentences"):
-        measure_source_layer(pair, profile, Ear())
+        measure_source_layer(pair, profile, Ear().phase)

@@ -15,13 +15,13 @@ from specx.documents.document import Document, Page, Paragraph
 from specx.documents.generated import generate_report
 from specx.errors import DocumentError, UsageError
 from specx.models.generation_file import Stated
-from specx.profile import GenerationSettings, Profile, load_profile
+from specx.profile import GenerationSettings, Profile, Settings, load_profile, resolve
 from specx.records import METHODS, FellBack, Finished, Method, Speedup, Step, Timings
 from specx.reports.remarks import remarks
 from specx.reports.report import Report
 from specx.runs import lossless, summarizer
 from specx.runs.pair import load_pair
-from specx.runs.preparing import Prepared
+from specx.runs.processes import Prepared
 from specx.runs.summarizer import Summarizer
 
 from .listening import Ear
@@ -98,7 +98,9 @@ class Maker:
     ) -> Summarizer:
         profile = load_profile(write_profile(self.folder, **changes))
         self.ear = Ear()
-        return Summarizer(profile, method, self.pair, self.ear, check=check)
+        return Summarizer(
+            resolve(profile, method, self.pair.facts), self.pair, self.ear, check=check
+        )
 
 
 @pytest.fixture
@@ -300,7 +302,9 @@ def digests(
     data["prompt"]["sentences"] = sentences
     for section, keys in changes.items():
         data[section] |= keys
-    return Summarizer(Profile.model_validate(data), method, embedded, Ear(), check=check)
+    return Summarizer(
+        resolve(Profile.model_validate(data), method, embedded.facts), embedded, Ear(), check=check
+    )
 
 
 def test_the_room_for_a_document_shrinks_with_the_sentences(
@@ -541,9 +545,9 @@ def penalties(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
         asked: list[float] = []
         says = saying(*texts)
 
-        def decode(pair: Any, profile: Profile, *arguments: Any, **options: Any) -> Any:
-            asked.append(profile.generation.repetition_penalty or 1.0)
-            return says(pair, profile, *arguments, **options)
+        def decode(pair: Any, settings: Settings, *arguments: Any, **options: Any) -> Any:
+            asked.append(settings.sampling.repetition_penalty)
+            return says(pair, settings, *arguments, **options)
 
         monkeypatch.setattr(summarizer, "decode", decode)
         return asked
@@ -565,9 +569,9 @@ def test_a_text_that_repeats_itself_goes_on_from_there(make: Maker, penalties: A
 def test_it_is_decoded_behind_what_is_kept(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     says, asked = saying(LOOP, "All is well."), list[tuple[Any, int | None]]()
 
-    def decode(pair: Any, profile: Profile, *arguments: Any, **options: Any) -> Any:
-        asked.append((arguments[-1], profile.generation.max_new_tokens))
-        return says(pair, profile, *arguments, **options)
+    def decode(pair: Any, settings: Settings, *arguments: Any, **options: Any) -> Any:
+        asked.append((arguments[-1], settings.limit))
+        return says(pair, settings, *arguments, **options)
 
     monkeypatch.setattr(summarizer, "decode", decode)
     summarize(make(generation={"max_new_tokens": 150}))
@@ -583,10 +587,10 @@ def test_where_it_does_so_again_fewer_tokens_may_return(
     again = "It is very old. " * 40
     says, asked = saying(LOOP, f"It is small. {again}", again), list[tuple[Any, Any]]()
 
-    def decode(pair: Any, profile: Profile, *arguments: Any, **options: Any) -> Any:
-        chosen = profile.generation
+    def decode(pair: Any, settings: Settings, *arguments: Any, **options: Any) -> Any:
+        chosen = settings.sampling
         asked.append((chosen.repetition_penalty, chosen.no_repeat_ngram))
-        return says(pair, profile, *arguments, **options)
+        return says(pair, settings, *arguments, **options)
 
     monkeypatch.setattr(summarizer, "decode", decode)
     one = make(generation={"max_new_tokens": 120})

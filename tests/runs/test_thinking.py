@@ -9,7 +9,7 @@ import torch
 from specx.decoding.methods import Pair
 from specx.documents.document import Document, Paragraph
 from specx.errors import UsageError
-from specx.profile import load_profile
+from specx.profile import load_profile, resolve
 from specx.records import METHODS, Method, Timings
 from specx.reports.report import Report
 from specx.runs.pair import load_pair
@@ -39,7 +39,9 @@ def summarized(
 ) -> Report:
     prompt = {"kind": "instruct", "instruction": "Summarize.", "think": think}
     profile = load_profile(write_profile(folder, prompt=prompt, **changes))
-    return Summarizer(profile, method, pair, Ear(), check=True).summarize(PAPER, Timings())
+    return Summarizer(resolve(profile, method, pair.facts), pair, Ear(), check=True).summarize(
+        PAPER, Timings()
+    )
 
 
 @pytest.mark.parametrize("temperature", [0, 1.0])

@@ -4,8 +4,7 @@ import torch
 from transformers import AutoTokenizer
 
 from specx.models.head_config import HeadChoices
-from specx.models.head_files import open_head
-from specx.models.head_load import load_head
+from specx.models.head_files import load_head, open_head
 from specx.models.load import ModelSpec, load_model
 from specx.training.head import (
     EMBEDDED,

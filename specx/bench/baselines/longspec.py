@@ -19,18 +19,17 @@ from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
 from specx.decoding.grower import TreeGrower
-from specx.decoding.head_drafter import within_window
-from specx.decoding.methods import Pair, draft_plan
+from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target
 from specx.errors import ModelError
 from specx.models import hub
-from specx.models.architecture import read_raw
 from specx.models.call import AttentionCall, TreeCall
 from specx.models.load import LoadedModel
+from specx.models.source import read_raw
 from specx.ops.ancestors import AncestorMask
 from specx.ops.trees import Level
-from specx.profile import HUB_ID, Profile
+from specx.profile import HUB_ID, Settings, TreeSettings, within_window
 from specx.records import PrefillProgress
 
 WINDOW = 512  # tokens that self-attention sees
@@ -62,7 +61,7 @@ def load_glide(model: str, target: LoadedModel) -> Glide:
     Raises ModelError that names the key or tensor which is missing, superfluous or wrong.
     """
     label = f"The draft {model}"
-    if target.rope is None or len(target.full_layers) < target.num_layers:
+    if target.inv_freq is None or len(target.full_layers) < target.num_layers:
         raise ModelError(
             f"{label} needs a target whose layers all see the whole text and turn alike, which "
             f"those of {target.source} do not."
@@ -128,18 +127,20 @@ def _check(tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]], label
 class LongSpec(ModelDrafter):
     """A LongSpec draft at work on one document."""
 
-    def __init__(self, profile: Profile, pair: Pair, glide: Glide, max_tokens: int) -> None:
+    def __init__(self, settings: Settings, pair: Pair, glide: Glide, max_tokens: int) -> None:
         target = pair.target
-        self._glide, (self._embed, self._lm_head) = glide, target.vocabulary_maps
-        assert target.rope is not None
+        self._glide, model = glide, target.model
+        self._embed, self._lm_head = model.embed, model.logits
+        assert target.inv_freq is not None
         self._scaling = target.head_dim**-0.5
-        self._frequencies = target.rope.inv_freq.to(target.device)
+        self._frequencies = target.inv_freq.to(target.device)
         own = replace(target, num_layers=1, num_kv_heads=glide.kv_heads, decoder_spec=None)
-        plan = within_window(draft_plan("tree", profile, target), WINDOW)
+        everything = settings.draft_cache.changed(policy="full", window=None)
+        plan = DraftPlan(tree=settings.tree, cache=within_window(everything, WINDOW))
         super().__init__(own, pair.target_allowed, plan, max_tokens)
 
-    def _make_grower(self, plan: DraftPlan) -> "GlideGrower":
-        grower = GlideGrower(self.model, self.allowed, plan.tree, plan.reserved)
+    def _make_grower(self, tree: TreeSettings) -> "GlideGrower":
+        grower = GlideGrower(self.model, self.allowed, tree, self.draft_plan.reserved)
         grower.draft = self
         return grower
 

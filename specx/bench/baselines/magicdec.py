@@ -3,25 +3,69 @@
 Source: Chen et al., MagicDec: Breaking the Latency-Throughput Tradeoff for Long Context Generation
 with Speculative Decoding. There the draft's cache is filled by a second prefill and has compact
 positions. Here its rows are taken from the target's own cache and keep their positions
-(``excerpt.py``): that spares the prefill, and no key is rotated.
+(``Excerpt``): that spares the prefill, and no key is rotated.
 """
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
-from specx.bench.baselines.excerpt import Excerpt
-from specx.decoding.drafter import Drafter, StepPlan
+from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape
 from specx.decoding.grower import TreeGrower
+from specx.decoding.kv_cache import CacheShape, PreallocatedCache
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.models.call import TreeCall
 from specx.ops.ancestors import AncestorMask, chain_sets
-from specx.ops.chunks import Grid, streaming_chunks
+from specx.ops.chunks import Grid, chunk_rows, streaming_chunks
 from specx.ops.trees import Path, TokenTree
-from specx.profile import Profile
+from specx.profile import Settings
 from specx.records import PrefillProgress
+
+
+class Excerpt(PreallocatedCache):
+    """Chosen rows of ``source``, then all that became text there since, then drafts.
+
+    The rows are copies, and keys keep the positions at which they were computed: it is the same
+    model, so it is at home at all positions of the text, and what it drafts comes from the very
+    keys that verification uses. ``gap`` int64 [1]: how many tokens of the text are left out.
+    """
+
+    def __init__(
+        self, source: PreallocatedCache, shape: CacheShape, capacity: int, most: int
+    ) -> None:
+        """``most``: tokens that become text between two calls of ``follow``, at most."""
+        super().__init__(shape, capacity)
+        self.source = source
+        self.gap = torch.zeros_like(self.length)
+        self._copied = torch.zeros_like(self.length)  # rows that are not drafts
+        self._new = torch.arange(most, device=shape.device)
+
+    @property
+    def next_position(self) -> Tensor:
+        return self.length + self.gap
+
+    def choose(self, chunks: Tensor, chunk: int) -> None:
+        """Hold the given chunks (int64 ids as ``policies`` returns them) and nothing else."""
+        rows = chunk_rows(chunks, Grid(chunk))
+        known = (rows < self.source.length).sum()  # the others only fill up the shape
+        self.storage[:, :, :, : len(rows)] = self._rows_of_source(rows)
+        self._copied.copy_(known)
+        self.gap.copy_(self.source.length - known)
+        self.refill(known)
+
+    def follow(self) -> None:
+        """Drop the drafts and take up what became text in the source since the last time."""
+        self.refill(self._copied[0])
+        rows = self._rows_of_source(self.next_position + self._new)
+        self.storage.index_copy_(3, self.mapping(len(self._new)).slots, rows)
+        self._copied.copy_(self.source.length - self.gap)
+        self.refill(self._copied[0])
+
+    def _rows_of_source(self, rows: Tensor) -> Tensor:
+        return self.source.storage.index_select(3, rows.clamp(max=self.source.capacity - 1))
 
 
 class MagicDec(Drafter):
@@ -31,10 +75,10 @@ class MagicDec(Drafter):
     drafts are a chain of at most ``tree.depth``, with the alternatives beside it that cost nothing.
     """
 
-    def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:  # noqa: ARG002
-        self.model, self.settings = pair.target, profile.draft_cache
-        chain = profile.tree.changed(width=1)
-        self.levels = chain.depth
+    def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:  # noqa: ARG002
+        self.model, self.settings = pair.target, settings.draft_cache
+        chain = settings.tree.changed(width=1)
+        self.levels, self.retrieve_every = chain.depth, self.settings.every
         self._grower = TreeGrower(self.model, pair.target_allowed, chain)
         # The root sees all of the text and itself, which is the first row behind the text.
         self._itself = AncestorMask(chain_sets(1, self.model.device), 1)
@@ -54,9 +98,6 @@ class MagicDec(Drafter):
 
     def commit(self, path: Path) -> None:
         """Do nothing: the target's cache has it, and ``grow`` takes it from there."""
-
-    def plan(self, steps: int) -> StepPlan:
-        return StepPlan(retrieve=steps > 0 and steps % self.settings.every == 0)
 
     def retrieve(self, target: Target) -> None:
         chunk, k, sink = self.settings.chunk, self.settings.top_k, self.settings.sink

@@ -3,24 +3,184 @@
 Source: Cai et al., Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding
 Heads. There a candidate may also be accepted because it is typical; here the target decides as
 ever.
+
+The layout is that of FasterDecoding's checkpoints: ``medusa_lm_head.pt`` or ``.safetensors`` with
+tensors ``HEAD.BLOCK.linear.weight``, ``HEAD.BLOCK.linear.bias`` and ``HEAD.BLOCKS.weight``, the
+head's own lm head. Where all lack that, they share the target's.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib import resources
+from pathlib import Path as FilePath
+from pickle import UnpicklingError
+from typing import Any
 
 import torch
-from torch import Tensor
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn.functional import silu
 
 from specx.bench.baselines.static_tree import Chances, Choices, Topology
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
-from specx.models.features import FeatureSource
+from specx.errors import ModelError
+from specx.models import hub
+from specx.models.call import FeatureSource
 from specx.models.load import LoadedModel
-from specx.models.medusa import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
+from specx.ops.layers import RowFunction
 from specx.ops.trees import Level, Path, TokenTree
-from specx.profile import Profile
+from specx.profile import HUB_ID, Settings
 from specx.records import PrefillProgress
+
+FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
+EMBEDDED_MEDUSA = "embedded:medusa"
+_BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)")
+_LM_HEAD = re.compile(r"(\d+)\.(\d+)\.weight")
+
+
+class ResidualBlock(nn.Module):
+    """A linear map, SiLU, and what came in. It begins as the identity."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, size)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + silu(self.linear(x))
+
+
+class MedusaHeads(nn.Module):
+    """Heads of residual blocks. Head k guesses the token k + 2 places behind a state.
+
+    ``blocks``: of each head; ``lm_heads``: the last map of each, where they do not share the
+    target's.
+    """
+
+    def __init__(
+        self, heads: int, blocks: int, size: int, lm_head: RowFunction, rows: int = 0
+    ) -> None:
+        """``lm_head``: the target's, from states [T, H]; ``rows``: of heads' own lm
+        heads, 0 where they share it."""
+        super().__init__()
+        chains = [[ResidualBlock(size) for _ in range(blocks)] for _ in range(heads)]
+        self.blocks = nn.ModuleList(nn.Sequential(*chain) for chain in chains)
+        own = [nn.Linear(size, rows, bias=False) for _ in range(heads if rows else 0)]
+        self.lm_heads = nn.ModuleList(own)
+        self._shared = (lm_head,)  # not itself, or a module would become a part of the heads
+
+    def forward(self, states: Tensor, heads: int | None = None) -> list[Tensor]:
+        """Return logits [T, V] of the first ``heads`` heads for the target's states [T, H]."""
+        lm_heads: Iterable[Any] = self.lm_heads or self._shared * len(self.blocks)
+        chosen = list(zip(self.blocks, lm_heads, strict=True))[:heads]
+        return [lm_head(blocks(states)) for blocks, lm_head in chosen]
+
+
+def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
+    """Load heads for a target: a folder, a hub id, or the embedded ones.
+
+    Raises ModelError that names the tensor which is missing, superfluous or of the wrong shape.
+    """
+    label = f"The draft {model}"
+    tensors = _read(_find(model, label), label)
+    heads, blocks, rows = _sizes(tensors, label)
+    size, lm_head = target.hidden_size, target.model.logits
+    if rows and rows != target.vocab_size:
+        raise ModelError(
+            f"{label} was made for another target: its 0.{blocks}.weight has {rows} rows, the "
+            f"target's lm head {target.vocab_size}."
+        )
+    with torch.device("meta"):
+        loaded = MedusaHeads(heads, blocks, size, lm_head, rows)
+    found = {_own_name(name, blocks): tensor for name, tensor in tensors.items()}
+    expected = {name: part.shape for name, part in loaded.named_parameters() if part.is_meta}
+    for name, shape in expected.items():
+        given = found.get(name)
+        if given is None or given.shape != shape:
+            public = _public_name(name, blocks)
+            what = "lacks the tensor" if given is None else f"has {list(given.shape)} for"
+            raise ModelError(f"{label} {what} {public}; the target calls for {list(shape)}.")
+    moved = {name: found[name].to(target.device, target.dtype) for name in expected}
+    loaded.load_state_dict(moved, assign=True, strict=False)
+    return loaded.eval().requires_grad_(False)
+
+
+def public_names(heads: MedusaHeads) -> dict[str, Tensor]:
+    """Return the heads' own tensors by the names of the public layout."""
+    blocks = len(list(heads.blocks[0].children()))
+    return {
+        _public_name(f"blocks.{name}", blocks): part.detach()
+        for name, part in heads.blocks.named_parameters()
+    }
+
+
+def _own_name(name: str, blocks: int) -> str:
+    if _BLOCK.fullmatch(name):
+        return f"blocks.{name}"
+    return (
+        name.replace(f".{blocks}.", ".")
+        if not _LM_HEAD.fullmatch(name)
+        else (f"lm_heads.{name.partition('.')[0]}.weight")
+    )
+
+
+def _public_name(name: str, blocks: int) -> str:
+    kind, _, rest = name.partition(".")
+    return rest if kind == "blocks" else rest.replace(".weight", f".{blocks}.weight")
+
+
+def _find(model: str, label: str) -> FilePath:
+    if model == EMBEDDED_MEDUSA:
+        folder = FilePath(str(resources.files("specx.models"))) / "embedded" / "medusa"
+    elif HUB_ID.fullmatch(model):
+        folder = hub.fetch_files(model, None, label, FILES)
+    else:
+        folder = FilePath(model).expanduser()
+    for name in FILES:
+        if (folder / name).is_file():
+            return folder / name
+    raise ModelError(f"{label} has no {' or '.join(FILES)}.")
+
+
+def _read(file: FilePath, label: str) -> dict[str, Tensor]:
+    try:
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, SafetensorError, UnpicklingError, EOFError) as error:
+        raise ModelError(f"{label} has a damaged {file.name}.") from error
+    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+        raise ModelError(f"{label} has a {file.name} that is no set of tensors.")
+    return found
+
+
+def _sizes(tensors: dict[str, Tensor], label: str) -> tuple[int, int, int]:
+    """Return the numbers of heads, of blocks in each, and of rows of their lm heads."""
+    blocks = [match for match in map(_BLOCK.fullmatch, tensors) if match]
+    lm_heads = [match for match in map(_LM_HEAD.fullmatch, tensors) if match]
+    known = {match.string for match in (*blocks, *lm_heads)}
+    for name in tensors:
+        if name not in known:
+            raise ModelError(f"{label} has a tensor {name}, which Medusa heads have not.")
+    if not blocks:
+        raise ModelError(f"{label} lacks the tensor 0.0.linear.weight of Medusa heads.")
+    heads, each = _count(blocks, 1), _count(blocks, 2)
+    for match in lm_heads:
+        if int(match[2]) != each or int(match[1]) >= heads:
+            raise ModelError(f"{label} has a tensor {match.string}, which Medusa heads have not.")
+    return heads, each, len(tensors[lm_heads[0].string]) if lm_heads else 0
+
+
+def _count(matches: Sequence[re.Match[str]], group: int) -> int:
+    return 1 + max(int(match[group]) for match in matches)
+
+
+# ---------------------------------------------------------------- the heads at work
 
 
 class MedusaDrafter(Drafter):
@@ -30,7 +190,7 @@ class MedusaDrafter(Drafter):
     """
 
     def __init__(
-        self, profile: Profile, pair: Pair, heads: MedusaHeads, choices: Choices | None,
+        self, settings: Settings, pair: Pair, heads: MedusaHeads, choices: Choices | None,
         max_tokens: int,  # noqa: ARG002
     ) -> None:  # fmt: skip
         """``choices``: a fixed tree; None: the best nodes by joint probability, as many as
@@ -38,7 +198,7 @@ class MedusaDrafter(Drafter):
         target = pair.target
         self.features = FeatureSource((), target.hidden_size)
         self.heads, self._ops = heads, target.ops
-        self._nodes, self._forbidden = profile.tree.nodes, ~pair.target_allowed
+        self._nodes, self._forbidden = settings.tree.nodes, ~pair.target_allowed
         self._certain = torch.zeros(1, device=target.device)
         self._shape = Topology.of(choices, target.device) if choices else None
         self.levels = len(self._shape.nodes) if self._shape else len(heads.blocks)
@@ -80,7 +240,7 @@ def scaled_heads(target: LoadedModel, size: int) -> MedusaHeads:
     """
     small = load_medusa(EMBEDDED_MEDUSA, replace(target, hidden_size=size))
     blocks = [list(chain.children()) for chain in small.blocks]
-    _, lm_head = target.vocabulary_maps
+    lm_head = target.model.logits
     large = MedusaHeads(len(blocks), len(blocks[0]), target.hidden_size, lm_head)
     for name, own in small.blocks.named_parameters():
         weight = large.blocks.get_parameter(name).data

@@ -13,11 +13,11 @@ from math import log
 import torch
 from torch import Tensor
 
-from specx.bench.runs import refuse_head
-from specx.decoding.methods import Pair, draft_plan
-from specx.decoding.model_drafter import ModelDrafter
+from specx.bench.runs import draft_model
+from specx.decoding.methods import Pair
+from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target
-from specx.profile import Profile
+from specx.profile import Settings
 from specx.records import PrefillProgress
 
 SATURATION, LENGTH = 1.2, 0.75  # BM25's k1 and b
@@ -30,12 +30,10 @@ class Rapid(ModelDrafter):
     Positions are those of the shortened prompt.
     """
 
-    def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:
-        assert pair.draft is not None, "Engine.check refuses profiles without a draft"
-        assert pair.draft_allowed is not None
-        refuse_head(pair, "rapid")
-        plan = draft_plan("tree", profile, pair.target)
-        super().__init__(pair.draft, pair.draft_allowed, plan, max_tokens)
+    def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
+        draft, allowed = draft_model(pair, "rapid")
+        plan = DraftPlan.of(settings)
+        super().__init__(draft, allowed, plan, max_tokens)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         settings = self.draft_plan.cache

@@ -19,10 +19,11 @@ from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.errors import UsageError
 from specx.models.call import PrefillCall, TreeCall
+from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.trees import MAX_ROWS, Path, TokenTree
-from specx.profile import Profile
+from specx.profile import Settings
 from specx.records import PrefillProgress
 
 AT_ONCE = 8  # of so many layers one is left out in each round of the choice
@@ -45,8 +46,12 @@ def with_layers(loaded: LoadedModel, kept: Sequence[int]) -> LoadedModel:
 
     It works on the same layers of the whole model's cache.
     """
-    decoder = loaded.model.with_layers(kept)
-    return replace(loaded, model=decoder, decoder_spec=decoder.spec, num_layers=len(kept))
+    whole = loaded.model
+    assert whole.spec.per_layer is None, "tables have the inputs of all layers"
+    layers = [whole.weights.layers[layer] for layer in kept]
+    spec = replace(whole.spec, layers=tuple(layer.spec for layer in layers))
+    decoder = Decoder(replace(whole.weights, spec=spec, layers=layers), whole.ops)
+    return replace(loaded, model=decoder, decoder_spec=spec, num_layers=len(kept))
 
 
 class SkippedLayers(Drafter):
@@ -55,11 +60,17 @@ class SkippedLayers(Drafter):
     Rows of drafts lie behind the text, where verification overwrites them.
     """
 
-    def __init__(self, profile: Profile, pair: Pair, draft: SkippingDraft, max_tokens: int) -> None:  # noqa: ARG002
+    def __init__(
+        self,
+        settings: Settings,
+        pair: Pair,
+        draft: SkippingDraft,
+        max_tokens: int,  # noqa: ARG002
+    ) -> None:
         self.model, self._kept = with_layers(pair.target, draft.layers), draft.layers
         self.levels = draft.depth
-        nodes = max(profile.tree.nodes, draft.depth)
-        chain = profile.tree.changed(nodes=nodes, depth=draft.depth, width=1)
+        nodes = max(settings.tree.nodes, draft.depth)
+        chain = settings.tree.changed(nodes=nodes, depth=draft.depth, width=1)
         self._grower = TreeGrower(self.model, pair.target_allowed, chain)
         self._itself = AncestorMask(chain_sets(1, self.model.device), 1)
 

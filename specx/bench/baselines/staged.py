@@ -6,19 +6,20 @@ and the draft writes a chain, several tokens of it in one pass where lookup is r
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from specx.bench.runs import refuse_head
+from specx.bench.runs import draft_model
 from specx.decoding.branches import chain_tree
 from specx.decoding.lookup import LONGEST, NO_TOKEN, continuation, longest_match
-from specx.decoding.methods import Pair, draft_plan
-from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.methods import Pair
+from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.trees import Path, TokenTree
-from specx.profile import Profile, TreeSettings
+from specx.profile import Settings, TreeSettings
 from specx.records import PrefillProgress
 
 DEEPEST = 32  # levels of a tree, at most
@@ -31,15 +32,13 @@ class Staged(ModelDrafter):
     It writes ``tree.depth`` tokens, and what its last pass wrote beyond that.
     """
 
-    def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:
-        assert pair.draft is not None, "Engine.check refuses profiles without a draft"
-        assert pair.draft_allowed is not None
-        refuse_head(pair, "staged")
-        self.wanted = min(profile.tree.depth, DEEPEST - PROPOSED)
+    def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
+        draft, allowed = draft_model(pair, "staged")
+        self.wanted = min(settings.tree.depth, DEEPEST - PROPOSED)
         levels = self.wanted + PROPOSED
         tree = TreeSettings(nodes=levels, depth=levels, width=1, threshold=0)
-        plan = draft_plan("specextend", profile.changed(tree=tree), pair.target)
-        super().__init__(pair.draft, pair.draft_allowed, plan, max_tokens)
+        plan = replace(DraftPlan.of(settings), tree=tree)
+        super().__init__(draft, allowed, plan, max_tokens)
         device = self.model.device
         self.looks = device.type == "cpu"  # at how much is written; elsewhere it would wait
         rows = LONGEST + max_tokens + 2 * levels

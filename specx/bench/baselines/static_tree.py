@@ -1,4 +1,4 @@
-"""Trees of one fixed shape, fitted to how often a draft's choices are right, by their rank.
+"""Trees of one fixed shape: chains, and trees fitted to how often a draft's choices are right.
 
 Sources: Miao et al., SpecInfer: Accelerating Large Language Model Serving with Tree-based
 Speculative Inference and Verification, where all nodes of a level have equally many children; Chen
@@ -9,18 +9,18 @@ tokens that it was right for, and Sequoia's dynamic program comes to taking the 
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
 import torch
 from torch import Tensor
 
-from specx.bench.runs import refuse_head
-from specx.decoding.methods import Pair, draft_plan
-from specx.decoding.model_drafter import ModelDrafter
+from specx.bench.runs import draft_model
+from specx.decoding.methods import Pair
+from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.ops.trees import Level, LevelInputs, TokenTree
-from specx.profile import Profile, TreeSettings
+from specx.profile import Settings, TreeSettings
 
 Choices = tuple[tuple[int, ...], ...]  # nodes, each as the ranks on the way to it
 Chances = Sequence[Sequence[float]]  # by depth, then by rank, given that all above is right
@@ -128,16 +128,14 @@ class Topology:
 class StaticDrafter(ModelDrafter):
     """The draft of a pair at work on one document, in trees of one shape."""
 
-    def __init__(self, profile: Profile, pair: Pair, choices: Choices, max_tokens: int) -> None:
+    def __init__(self, settings: Settings, pair: Pair, choices: Choices, max_tokens: int) -> None:
         """Raises UsageError where the draft is a head."""
-        assert pair.draft is not None, "Engine.check refuses profiles without a draft"
-        assert pair.draft_allowed is not None
-        refuse_head(pair, "a tree of a fixed shape")
-        self.shape = Topology.of(choices, pair.draft.device)
+        draft, allowed = draft_model(pair, "a tree of a fixed shape")
+        self.shape = Topology.of(choices, draft.device)
         depth, width = len(choices[-1]), self.shape.width
         tree = TreeSettings(nodes=len(choices), depth=depth, width=width, threshold=0)
-        plan = draft_plan("specextend", profile.changed(tree=tree), pair.target)
-        super().__init__(pair.draft, pair.draft_allowed, plan, max_tokens)
+        plan = replace(DraftPlan.of(settings), tree=tree)
+        super().__init__(draft, allowed, plan, max_tokens)
 
     def grow(self, root: Tensor) -> TokenTree:
         grower, working = self.grower, self.cache.working
@@ -154,3 +152,34 @@ class StaticDrafter(ModelDrafter):
         """Return the best ids of each row: int64 [P, ranks]."""
         allowed = logits.masked_fill(self.grower.forbidden, -torch.inf)
         return allowed.topk(self.shape.ranks, dim=-1).indices
+
+
+# ---------------------------------------------------------------- a chain
+
+
+class ChainDrafter(ModelDrafter):
+    """Drafts one token a level, always as many as the tree has levels.
+
+    The plan's tree must continue one node a level (``width`` 1).
+    """
+
+    def grow(self, root: Tensor) -> TokenTree:
+        grower, cache = self.grower, self.cache.working
+        levels = [self._best(self.read_pending())]
+        inputs: LevelInputs | None = None
+        while len(levels) < self.levels:
+            own = grower.own[len(levels) - 1]
+            logits, inputs = grower.read(levels[-1], inputs, own, len(levels), cache)
+            levels.append(self._best(logits))
+        return unbranched_tree(torch.cat([root, *(level.tokens for level in levels)]))
+
+    def _best(self, logits: Tensor) -> Level:
+        weight = torch.zeros(1, device=logits.device)
+        return self.model.ops.best_continuations(logits, self.grower.forbidden, weight, nodes=1)
+
+
+def unbranched_tree(tokens: Tensor) -> TokenTree:
+    """Return the tree in which every token (int64 [T], the root first) hangs on the one before."""
+    rows = torch.arange(len(tokens), device=tokens.device)
+    valid = torch.ones_like(rows, dtype=torch.bool)
+    return TokenTree(tokens, (rows - 1).clamp(min=0), rows, valid, levels=len(tokens) - 1)

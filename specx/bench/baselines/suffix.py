@@ -17,7 +17,7 @@ from specx.decoding.lookup import LONGEST, NO_TOKEN
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.ops.trees import MAX_ROWS, Path, TokenTree, root_only
-from specx.profile import Profile
+from specx.profile import Settings
 from specx.records import PrefillProgress
 
 PLACES = 16  # earlier places that are looked at, those with the longest agreement, then the latest
@@ -31,8 +31,8 @@ class SuffixDrafter(Drafter):
 
     levels = DEPTH
 
-    def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:
-        self.device, self._threshold = pair.target.device, profile.tree.threshold
+    def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
+        self.device, self._threshold = pair.target.device, settings.tree.threshold
         # A path may be written behind the text in full, though not all of it stays.
         rows = PATTERN + max_tokens + DEPTH + 1
         self._text = torch.full((rows,), NO_TOKEN, dtype=torch.int64, device=self.device)

@@ -13,18 +13,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specx.bench.baselines.excerpt import Excerpt
-from specx.bench.runs import refuse_head
-from specx.decoding.drafter import Drafter, StepPlan
+from specx.bench.baselines.magicdec import Excerpt
+from specx.bench.runs import draft_model
+from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape
-from specx.decoding.methods import Pair, retrieval_layer
+from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
-from specx.decoding.policies import Streaming
 from specx.decoding.target import Target
-from specx.errors import UsageError
 from specx.ops.chunks import Grid
 from specx.ops.trees import Path, TokenTree
-from specx.profile import Profile, TreeSettings
+from specx.profile import Settings, TreeSettings
 from specx.records import PrefillProgress
 
 PROPOSED = 1  # tokens that the small draft proposes at once, as in the authors' own code
@@ -34,12 +32,14 @@ EVERY = 16  # steps between two retrievals
 class TriForce(Drafter):
     """The small draft and the target on an excerpt, at work on one document."""
 
-    def __init__(self, profile: Profile, pair: Pair, max_tokens: int) -> None:
-        self.pair, self.settings = pair, profile.draft_cache
-        self.retrieval_layer: int | None = retrieval_layer(self.settings, pair.target)
-        self.wanted = profile.tree.depth
+    retrieve_every = EVERY
+
+    def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
+        self.pair, self.settings = pair, settings.draft_cache
+        self.retrieval_layer: int | None = settings.layer
+        self.wanted = settings.tree.depth
         self.levels = self.wanted + PROPOSED  # the last round may write more than is wanted
-        self._small = small_draft(pair, profile, max_tokens)
+        self._small = small_draft(pair, settings, max_tokens)
         device = pair.target.device
         self.looks = device.type == "cpu"  # at how much is written; elsewhere it would wait
         self._forbidden = ~pair.target_allowed
@@ -76,9 +76,6 @@ class TriForce(Drafter):
         cache.store.refill(self._mark[0])
         cache.working.refill(self._mark[1])
         self._small.commit(path)
-
-    def plan(self, steps: int) -> StepPlan:
-        return StepPlan(retrieve=steps > 0 and steps % EVERY == 0)
 
     def retrieve(self, target: Target) -> None:
         grid, length = Grid(self.settings.chunk), target.cache.length
@@ -131,17 +128,14 @@ class TriForce(Drafter):
         )
 
 
-def small_draft(pair: Pair, profile: Profile, max_tokens: int) -> ModelDrafter:
+def small_draft(pair: Pair, settings: Settings, max_tokens: int) -> ModelDrafter:
     """Return the draft of the pair on its first and latest tokens.
 
     Raises UsageError when the profile has no draft model.
     """
-    if pair.draft is None or pair.draft_allowed is None:
-        raise UsageError(f"profile {profile.name} has no draft, so it cannot run triforce")
-    refuse_head(pair, "triforce")
+    draft, allowed = draft_model(pair, "triforce")
     tree = TreeSettings(nodes=PROPOSED, depth=PROPOSED, threshold=0, width=1)
     # Chunks are chosen every step, but besides what is accepted there must be room for drafts.
-    settings = profile.draft_cache.changed(policy="streaming", every=2)
-    longest = profile.tree.depth + PROPOSED + 1
-    plan = DraftPlan(tree=tree, cache=settings, policy=Streaming(settings), chain=longest)
-    return ModelDrafter(pair.draft, pair.draft_allowed, plan, max_tokens)
+    cache = settings.draft_cache.changed(policy="streaming", every=2)
+    plan = DraftPlan(tree=tree, cache=cache, chain=settings.tree.depth + PROPOSED + 1)
+    return ModelDrafter(draft, allowed, plan, max_tokens)

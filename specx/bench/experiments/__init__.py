@@ -1,1 +1,33 @@
-"""The experiments of ``specx bench``, one file each, in the order of ``docs/results.md``."""
+"""The experiments of ``specx bench`` by name, in the order in which ``all`` runs them."""
+
+from specx.bench.experiments import breakdown, expectation, long_output, quality, speed
+from specx.bench.experiments.experiment import Experiment
+from specx.errors import UsageError
+from specx.profile.section import did_you_mean
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        speed.SPEEDUP,
+        speed.ABLATION,
+        breakdown.EXPERIMENT,
+        quality.EXPERIMENT,
+        speed.COMPARISON,
+        expectation.EXPERIMENT,
+        long_output.EXPERIMENT,
+    )
+}
+
+
+def find_experiments(names: str) -> list[Experiment]:
+    """Find experiments: ``quality,speedup`` -> both, in that order; ``all``: every one. Raises
+    UsageError for other names."""
+    if names.strip() == "all":
+        return list(EXPERIMENTS.values())
+    found = []
+    for name in dict.fromkeys(part.strip() for part in names.split(",")):
+        if name not in EXPERIMENTS:
+            hint = did_you_mean(name, EXPERIMENTS)
+            raise UsageError(f"{name!r} is no experiment{hint} (specx bench --list names them)")
+        found.append(EXPERIMENTS[name])
+    return found

@@ -14,10 +14,11 @@ from specx.bench.cases import Case, first_paragraphs
 from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, in_turn, table
 from specx.bench.floors import Ceilings, floors, measure_ceilings
 from specx.bench.grouping import Group, groups_of
-from specx.bench.methods.engine import Engine, drafts_with_a_model
-from specx.bench.report.findings import Cell, Figure, Series, Table
+from specx.bench.methods.engine import Engine
+from specx.bench.report.report import Cell, Figure, Series, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
+from specx.decoding.model_drafter import ModelDrafter
 
 BEFORE = ("read", "tokenize", "load")
 PREFILL = ("target_prefill", "draft_prefill")
@@ -62,7 +63,7 @@ def _floors_of_methods(
             bench.pair,
             method.change(bench.profile),
             ceilings,
-            drafts=drafts_with_a_model(method, setting),
+            drafts=isinstance(method.drafter(setting)(1), ModelDrafter),
         )
         for method in bench.methods
         if isinstance(method, Engine)

@@ -17,7 +17,7 @@ from specx.bench.grouping import BASELINE, Group, by, groups_of
 from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import Calibration, Dialled, calibrate
 from specx.bench.methods.engine import Engine
-from specx.bench.report.findings import Cell, Figure, Table
+from specx.bench.report.report import Cell, Figure, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError

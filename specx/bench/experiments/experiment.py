@@ -2,15 +2,12 @@
 for each task a table with a row for each group of runs, and figures of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from specx.bench.grouping import BASELINE, Group, by, groups_of, is_disturbed, undisturbed
-from specx.bench.headline import Headline
-from specx.bench.lengths import label
-from specx.bench.methods import BenchMethod, find_methods
-from specx.bench.report.findings import Cell, Figure, Findings, Series, Table
-from specx.bench.runs import Run
+from specx.bench.grouping import Group, Headline, by, is_disturbed, undisturbed
+from specx.bench.report.report import Cell, Figure, Findings, Series, Table
+from specx.bench.request import label
+from specx.bench.runs import BenchMethod, Run
 from specx.bench.workbench import Workbench
 
 Columns = Mapping[str, Callable[[Group], Cell]]  # header of a column -> its cell in a row
@@ -32,14 +29,6 @@ def in_turn(bench: Workbench, methods: Sequence[BenchMethod] | None = None) -> I
     for task in bench.tasks:
         for length in bench.lengths:
             yield from bench.alternate(bench.cases(length, task), methods)
-
-
-def named_in_turn(
-    bench: Workbench, names: Iterable[str], facts: Mapping[str, Mapping[str, Any]] | None = None
-) -> Iterator[Run]:
-    """Run the methods of these names on every case; each run gets the facts of its method."""
-    for run in in_turn(bench, find_methods(",".join(names), bench.profile)):
-        yield replace(run, facts={**run.facts, **facts[run.method]}) if facts else run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,20 +125,4 @@ def bars(
             heights.setdefault(group.length, {})[name] = height
     return tuple(
         Series(label(length), tuple(each), tuple(each.values())) for length, each in heights.items()
-    )
-
-
-def acceptance_figure(name: str, title: str, runs: Iterable[Run]) -> Figure:
-    """Return the mean acceptance length along the lengths, a line for each method but plain
-    decoding, which accepts nothing."""
-    drafting = [run for run in runs if run.method != BASELINE]
-    methods = dict.fromkeys(run.method for run in drafting)
-    return Figure(
-        name,
-        title,
-        "input, tokens",
-        "tokens per verification pass",
-        lines(groups_of(drafting, methods), Group.acceptance),
-        log_x=True,
-        level=1.0,
     )

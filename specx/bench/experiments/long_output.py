@@ -11,10 +11,10 @@ from specx.bench.cases import Case
 from specx.bench.experiments.experiment import DECODING, INPUT, METHOD, Columns, Experiment, table
 from specx.bench.grouping import BASELINE, Group, by, groups_of
 from specx.bench.methods import find_runnable
-from specx.bench.report.findings import Figure, Series, Table
+from specx.bench.report.report import Figure, Series, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
-from specx.decoding.decode import context_window
+from specx.profile import resolve
 
 TOKENS = 2048
 COMPARED = (BASELINE, "lookup", "tree", "streaming", "specextend", "specextend+lookup")
@@ -30,7 +30,7 @@ DEFINED = (
 
 def measure(bench: Workbench) -> Iterator[Run]:
     methods = find_runnable(COMPARED, bench.profile)
-    room = context_window(bench.pair, bench.profile)
+    room = resolve(bench.profile, "plain", bench.pair.facts).window
     for task in bench.tasks:
         for length in bench.lengths:
             for case in bench.cases(length, task):

@@ -8,9 +8,10 @@ from typing import Any
 
 from specx.bench.experiments.experiment import INPUT, Columns, Experiment, in_turn, table
 from specx.bench.grouping import BASELINE, Group, by, groups_of
-from specx.bench.report.findings import Table
+from specx.bench.report.report import Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
+from specx.errors import UsageError
 from specx.prompts.prompt import Output
 
 KINDS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
@@ -28,8 +29,14 @@ class Rouge:
     words, as the library ``rouge-score`` counts them (Lin 2004)."""
 
     def __init__(self) -> None:
-        from rouge_score.rouge_scorer import RougeScorer  # takes a second to import
-
+        """Raises UsageError where ``rouge-score`` is missing, which a plain install lacks."""
+        try:
+            from rouge_score.rouge_scorer import RougeScorer  # takes a second to import
+        except ImportError:
+            raise UsageError(
+                "quality needs the package rouge-score, which is not installed: "
+                "`pip install 'rouge-score>=0.1.2'`"
+            ) from None
         self._scorer: Any = RougeScorer(list(KINDS), use_stemmer=True)
 
     def score(self, text: str, reference: str) -> dict[str, float]:

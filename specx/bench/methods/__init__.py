@@ -1,21 +1,254 @@
-"""The methods that can be compared, by name (``table.py``)."""
+"""The table of methods: name, what it is, how its drafter is built; and methods by their names.
 
-from specx.bench.methods.engine import drafting
-from specx.bench.methods.table import (
-    METHODS,
-    find_methods,
-    find_runnable,
-    split_names,
-    with_settings,
+A name may say more than the table: ``-hta`` and ``-flash`` take fast attention away
+(``tree-hta-flash``), and settings follow a colon (``specextend:chunk=64,every=8``).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NoReturn
+
+from specx.bench.baselines.magicdec import MagicDec
+from specx.bench.baselines.medusa import EMBEDDED_MEDUSA
+from specx.bench.baselines.rapid import Rapid
+from specx.bench.baselines.staged import Staged
+from specx.bench.baselines.static_tree import (
+    ChainDrafter,
+    Chances,
+    Choices,
+    best_shape,
+    expanded_shape,
 )
-from specx.bench.runs import BenchMethod
+from specx.bench.baselines.suffix import SuffixDrafter
+from specx.bench.baselines.triforce import TriForce
+from specx.bench.masked import Phase
+from specx.bench.methods.engine import TREE, Engine
+from specx.bench.methods.fitted import Fitted, LongSpecMethod, MedusaMethod, SelfDrafting
+from specx.bench.methods.stock import STOCK
+from specx.bench.runs import BenchMethod, draft_model
+from specx.decoding.drafter import Drafter
+from specx.decoding.methods import Pair, make_drafter
+from specx.decoding.model_drafter import DraftPlan
+from specx.errors import UsageError
+from specx.profile import Profile, Settings
+from specx.profile.section import did_you_mean
+from specx.records import Method
 
-__all__ = [
-    "METHODS",
-    "BenchMethod",
-    "drafting",
-    "find_methods",
-    "find_runnable",
-    "split_names",
-    "with_settings",
-]
+CHUNKS = (*TREE, "window", "chunk", "top_k", "every")
+FULL = {"policy": "full", "sink": 0}
+
+
+def chain(settings: Settings, pair: Pair, max_tokens: int) -> Drafter:
+    draft, allowed = draft_model(pair, "chain")
+    return ChainDrafter(draft, allowed, DraftPlan.of(settings), max_tokens)
+
+
+def ours(method: Method, about: str) -> Engine:
+    """Return a method of the product, as the profile says."""
+    return Engine(method, about, make_drafter, method)
+
+
+def fitted(name: str, about: str, shape: Callable[[Chances, int], Choices]) -> Fitted:
+    """Return a method with trees of one shape, whose draft sees everything, as in ``tree``."""
+    about += ", fitted to measured acceptance; the draft sees everything"
+    return Fitted(
+        name,
+        about,
+        make_drafter,
+        cache={**FULL, "window": None},
+        keys=("nodes", "depth", "window"),
+        tree={"threshold": 0},
+        shape=shape,
+    )
+
+
+def medusa(name: str, about: str, *, fixed: bool) -> MedusaMethod:
+    """Return Medusa in one form; its heads are those of the embedded target, or named."""
+    return MedusaMethod(
+        name,
+        f"Medusa: {about}",
+        make_drafter,
+        method="plain",
+        cache={"policy": "full"},  # there is no layer to calibrate
+        keys=("nodes", "heads"),
+        tree={"threshold": 0},
+        options={"heads": EMBEDDED_MEDUSA},
+        fixed=fixed,
+    )
+
+
+TABLE: tuple[BenchMethod, ...] = (
+    ours("plain", "our engine, one token a pass: the baseline"),
+    *STOCK,
+    Engine(
+        "chain",
+        "classic speculative decoding: a chain of drafts, the draft sees everything",
+        chain,
+        cache={**FULL, "window": None},
+        keys=("depth", "window"),
+        chain=True,
+    ),
+    Engine(
+        "tree",
+        "OPT-Tree: the draft sees everything",
+        make_drafter,
+        cache={**FULL, "window": None},
+        keys=(*TREE, "window"),
+    ),
+    Engine(
+        "streaming",
+        "the draft sees the first and the latest chunks",
+        make_drafter,
+        cache={"policy": "streaming"},
+        keys=(*CHUNKS, "sink"),
+    ),
+    Engine(
+        "specextend",
+        "the draft sees what the target attends to",
+        make_drafter,
+        cache={"policy": "cross-model", "sink": 0},
+        keys=(*CHUNKS, "retrieve", "layer"),
+    ),
+    Engine(
+        "specextend-cmr",
+        "specextend without cross-model retrieval: the draft sees everything",
+        make_drafter,
+        cache=FULL,
+        keys=(*TREE, "window"),
+    ),
+    Engine(
+        "window",
+        "the draft sees the latest chunks",
+        make_drafter,
+        cache={"policy": "streaming", "sink": 0},
+        keys=CHUNKS,
+    ),
+    Engine(
+        "staged",
+        "staged speculation: lookup drafts for the draft, which sees what the target attends to",
+        Staged,
+        cache={"policy": "cross-model", "sink": 0},
+        keys=("depth", *CHUNKS[len(TREE) :], "retrieve", "layer"),
+        chain=True,
+    ),
+    fitted("specinfer", "SpecInfer: equally many children a level", expanded_shape),
+    fitted("sequoia", "Sequoia: the best tree of one shape", best_shape),
+    ours("lookup", "what followed earlier in the text, no draft"),
+    Engine(
+        "suffix",
+        "SuffixDecoding: trees of what followed earlier in the text, by how often, no draft",
+        SuffixDrafter,
+        method="plain",
+    ),
+    ours("specextend+lookup", "specextend and lookup in one tree"),
+    Engine(
+        "magicdec",
+        "MagicDec: the target drafts, seeing the first and the latest chunks",
+        MagicDec,
+        method="plain",
+        cache={"policy": "streaming"},  # there is no layer to calibrate
+    ),
+    Engine(
+        "rapid",
+        "RAPID, lossless: the draft reads passages retrieved from the document alone",
+        Rapid,
+        "tree",
+        cache={"chunk": 64, "top_k": 8},
+        keys=(*TREE, "chunk", "top_k"),
+    ),
+    SelfDrafting(
+        "self-draft",
+        "Draft & Verify: the target drafts without some layers, which a measurement chooses",
+        make_drafter,
+        method="plain",
+        cache={"policy": "full"},  # there is no layer to calibrate
+        keys=("depth",),
+        tree={"threshold": 0},
+    ),
+    medusa("medusa", "a fixed tree of what its heads guess", fixed=True),
+    medusa("medusa-joint", "its heads' best nodes by joint probability", fixed=False),
+    LongSpecMethod(
+        "longspec",
+        "LongSpec: a layer that attends to a window, and to the target's own keys",
+        make_drafter,
+        method="plain",
+        cache=FULL,
+        keys=(*TREE, "draft"),
+        tree={"threshold": 0},
+        options={"draft": None},
+    ),
+    Engine(
+        "triforce",
+        "TriForce: the target drafts on retrieved chunks, helped by the draft on the latest",
+        TriForce,
+        cache={"policy": "cross-model"},
+    ),
+)
+METHODS = {method.name: method for method in TABLE}
+
+WITHOUT: dict[str, tuple[Phase, str]] = {
+    "hta": ("tree", "hybrid tree attention"),
+    "flash": ("prefill", "flash attention in prefill"),
+}
+
+
+def find_methods(names: str, profile: Profile) -> list[BenchMethod]:
+    """Find methods, ``plain,tree-hta,specextend:chunk=64,every=8``, each once.
+
+    Raises UsageError for a name that is none, or a method that the profile cannot run.
+    """
+    found = [find_method(name) for name in split_names(names)]
+    for method in found:
+        method.check(profile)
+    return found
+
+
+def find_runnable(names: Iterable[str], profile: Profile) -> list[BenchMethod]:
+    """Return those of the methods that the profile can run."""
+    found = []
+    for name in names:
+        try:
+            found += find_methods(name, profile)
+        except UsageError:
+            continue
+    return found
+
+
+def split_names(text: str) -> list[str]:
+    """Split ``tree,specextend:chunk=64,top_k=16`` into ``tree`` and
+    ``specextend:chunk=64,top_k=16``, each once: a comma before a setting belongs to the name."""
+    names: list[str] = []
+    for part in (part.strip() for part in text.split(",")):
+        if names and "=" in part and ":" not in part:
+            names[-1] += f",{part}"
+        else:
+            names.append(part)
+    return list(dict.fromkeys(names))
+
+
+def find_method(name: str) -> BenchMethod:
+    """Return the method of a name. Raises UsageError when there is none."""
+    head, colon, settings = name.partition(":")
+    base, without = head, list[str]()
+    while base not in METHODS and (parts := base.rpartition("-"))[2] in WITHOUT:
+        base = parts[0]
+        without.insert(0, parts[2])
+    if base not in METHODS:
+        _refuse(name, base)
+    method = METHODS[base]
+    if base == name:
+        return method
+    if not isinstance(method, Engine) or not method.keys:
+        raise UsageError(f"{base} has no components and no settings; write {base}")
+    if colon and not settings:
+        raise UsageError(f"{name!r} has no setting behind the colon; write {head}:key=value")
+    for each in without:
+        phase, what = WITHOUT[each]
+        about = f"{method.about}, without {what}"
+        method = replace(method, name=name, about=about, masked=method.masked | {phase})
+    return method.with_settings(name, settings) if settings else method
+
+
+def _refuse(name: str, base: str) -> NoReturn:
+    hint = did_you_mean(base, METHODS) or f"; there are {', '.join(METHODS)}"
+    raise UsageError(f"{name!r} is no method{hint}")

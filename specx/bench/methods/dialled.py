@@ -6,31 +6,30 @@ from hashlib import sha256
 
 import torch
 
-from specx.bench.baselines.dialled import (
+from specx.bench.cases import Case, generated_documents, make_cases
+from specx.bench.dial import REFERENCE, AgreementRecord, Dial, uniforms
+from specx.bench.forcing import force, shared_ids
+from specx.bench.methods import METHODS
+from specx.bench.methods.dialled_draft import (
     DialledDrafter,
     DialledHeadDrafter,
     Dialling,
     NetStopwatch,
 )
-from specx.bench.cases import Case, generated_documents, make_cases
-from specx.bench.dial import REFERENCE, AgreementRecord, Dial, uniforms
-from specx.bench.forcing import force, shared_ids
-from specx.bench.methods.engine import Engine, with_measured_layer
-from specx.bench.methods.table import METHODS
-from specx.bench.prefill import read_together
-from specx.bench.runs import Run, Setting, run_drafter
+from specx.bench.methods.engine import Engine
+from specx.bench.runs import Run, Setting, read_together, run_drafter
 from specx.bench.workbench import Workbench
 from specx.decoding.cost import Curve
-from specx.decoding.head_drafter import within_window
-from specx.decoding.methods import Pair, draft_plan
+from specx.decoding.methods import Pair
+from specx.decoding.model_drafter import DraftPlan
 from specx.decoding.runner import Runner, runner_for
 from specx.decoding.stopwatch import Stopwatch
-from specx.decoding.tree_choice import WIDTHS
+from specx.decoding.tuner import WIDTHS
 from specx.decoding.workspace import AHEAD
 from specx.errors import UsageError
 from specx.models.head_files import LoadedHead
 from specx.ops.trees import MAX_ROWS, Path
-from specx.profile import Profile, TreeSettings
+from specx.profile import Profile, Settings, TreeSettings
 
 SEED = 5000  # of the documents for calibration, which are none of those that are measured
 DOCUMENTS = 3  # for calibration, for each that is measured at a length
@@ -65,25 +64,25 @@ class Dialled:
         self.method.check(profile)
 
     def run(self, setting: Setting, case: Case) -> Run:
-        setting = replace(setting, profile=self.change(setting))
+        settings, pair = self.settings(setting), setting.pair
         dialling = self.dialling(setting, case)
-        watch = NetStopwatch(setting.pair.target.device, dialling)
+        watch = NetStopwatch(pair.target.device, dialling)
 
         def make(max_tokens: int) -> DialledDrafter:
-            return dialled_drafter(setting, max_tokens, dialling)
+            return dialled_drafter(settings, pair, max_tokens, dialling)
 
-        run = run_drafter(self.name, make, setting, case, watch)
+        run = run_drafter(self.name, make, setting, settings, case, watch)
         tree = dialling.tree
         facts = {"nodes": tree.nodes, "depth": tree.depth, "width": tree.continued}
         own_ms = 1e3 * watch.own / max(1, run.steps)
         decode_s = max(0.0, run.decode_s - watch.own)
         return replace(run, decode_s=decode_s, facts={**facts, "dialling_ms": own_ms})
 
-    def change(self, setting: Setting) -> Profile:
-        """Return the profile as this method runs it."""
+    def settings(self, setting: Setting) -> Settings:
+        """Return the settings that this method runs with."""
         profile = setting.profile.changed(fallback={"below": self.below})
         profile = profile if self.tree is None else profile.changed(tree=self.tree)
-        return with_measured_layer(self.method.change(profile), setting.pair)
+        return self.method.settings(replace(setting, profile=profile))
 
     def dialling(self, setting: Setting, case: Case) -> Dialling:
         """Return its dial for a document: the same draws in all trees and methods."""
@@ -104,15 +103,14 @@ def _draft_ids(pair: Pair) -> dict[int, int]:
     return dict(zip(ids.tolist(), own.tolist(), strict=True))
 
 
-def dialled_drafter(setting: Setting, max_tokens: int, dialling: Dialling) -> DialledDrafter:
+def dialled_drafter(
+    settings: Settings, pair: Pair, max_tokens: int, dialling: Dialling
+) -> DialledDrafter:
     """Make the dialled form of the draft of a pair, a model or a head."""
-    pair = setting.pair
     assert pair.draft is not None, "Engine.check refuses profiles without a draft"
     assert pair.draft_allowed is not None
-    plan = draft_plan("specextend", setting.profile, pair.target)
-    kind = DialledDrafter
-    if isinstance(pair.draft, LoadedHead):
-        kind, plan = DialledHeadDrafter, within_window(plan, pair.draft.spec.window)
+    kind = DialledHeadDrafter if isinstance(pair.draft, LoadedHead) else DialledDrafter
+    plan = DraftPlan.of(settings)
     return kind(pair.draft, pair.draft_allowed, plan, max_tokens, dialling)
 
 
@@ -220,17 +218,16 @@ def added_cost(
 ) -> Curve:
     """Measure the seconds that a dial adds to a level of a draft, by the nodes of the level."""
     dialled = Dialled("", method, Dial(0.5, 1.0), REFERENCE)
-    setting = replace(setting, profile=dialled.change(setting))
+    settings = dialled.settings(setting)
     pair, longest = setting.pair, len(case.ids) + AHEAD
     dialling = dialled.dialling(setting, case)
     dialling.own = Curve({1: 0.0})
-    drafter = dialled_drafter(setting, longest, dialling)
+    drafter = dialled_drafter(settings, pair, longest, dialling)
     target = setting.target(pair.target, longest + MAX_ROWS, drafter.retrieval_layer)
     text = torch.tensor(case.ids, device=pair.target.device)
     read_together(target, drafter, text[:-1])
     drafter.commit(Path.of(text[-1:]))
-    graphs = setting.profile.graphs
-    runner = runner_for(pair.target.device, graphs=graphs, is_ours=pair.is_ours)
+    runner = runner_for(pair.target.device, graphs=settings.graphs, is_ours=pair.is_ours)
     return Curve(
         {
             rows: max(

@@ -1,25 +1,25 @@
 """Methods of specx's own engine: a drafter, what it changes in the profile, how models attend."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
 import yaml
 
-from specx.bench.cases import Case, prompt_kind
+from specx.bench.cases import Case
 from specx.bench.masked import Phase, masked
-from specx.bench.runs import BenchMethod, Run, Setting, run_drafter
-from specx.decoding.decode import context_window
+from specx.bench.runs import Run, Setting, run_drafter
 from specx.decoding.drafter import Drafter
-from specx.decoding.methods import Pair, make_drafter
-from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.methods import Pair
+from specx.decoding.times import KnownTimes
 from specx.errors import ProfileError, UsageError
-from specx.profile import AutoTree, DraftCacheSettings, Profile, TreeSettings
-from specx.profile.wording import did_you_mean
-from specx.runs.calibration import resolve_layer
+from specx.profile import AutoTree, DraftCacheSettings, Profile, Settings, TreeSettings
+from specx.profile.section import did_you_mean
+from specx.records import WITHOUT_DRAFT, Method
+from specx.runs.calibration import resolve_measured
 
-Build = Callable[[Profile, Pair, int], Drafter]
+Build = Callable[[Settings, Pair, int], Drafter]
 Changes = Mapping[str, Any]
 
 TREE = tuple(TreeSettings.model_fields)
@@ -30,18 +30,19 @@ CACHE = tuple(DraftCacheSettings.model_fields)
 class Engine:
     """A method of specx's own engine.
 
-    ``build``: makes the drafter of one document, of the changed profile, the pair and the most
-    tokens that prompt and output can have. ``cache``, ``tree``: keys of ``draft_cache`` and
-    ``tree`` that the method changes. ``keys``: those that its name may change (``chunk=64``), none
-    where it has no settings. ``chain``: one draft a level. ``masked``: phases in which models
-    attend under one mask instead: of a tree the target alone, which verifies; of prefill both.
-    ``options``: settings of its own that no profile has.
+    ``build``: makes the drafter of one document, of its settings, the pair and the most tokens that
+    prompt and output can have. ``method``: of the product, by which the changed profile is
+    resolved. ``cache``, ``tree``: keys of ``draft_cache`` and ``tree`` that the method changes.
+    ``keys``: those that its name may change (``chunk=64``), none where it has no settings.
+    ``chain``: one draft a level. ``masked``: phases in which models attend under one mask instead:
+    of a tree the target alone, which verifies; of prefill both. ``options``: settings of its own
+    that no profile has.
     """
 
     name: str
     about: str
     build: Build
-    needs_draft: bool = True
+    method: Method = "specextend"
     cache: Changes = field(default_factory=dict)
     tree: Changes = field(default_factory=dict)
     keys: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class Engine:
     options: Changes = field(default_factory=dict)
 
     def check(self, profile: Profile) -> None:
-        if self.needs_draft and profile.draft is None:
+        if self.method not in WITHOUT_DRAFT and profile.draft is None:
             raise UsageError(f"profile {profile.name} has no draft, so it cannot run {self.name}")
         self.change(profile)
 
@@ -75,12 +76,21 @@ class Engine:
 
     def run(self, setting: Setting, case: Case) -> Run:
         setting = self._attending(setting)
-        return run_drafter(self.name, self.drafter(setting), setting, case)
+        settings = self.settings(setting)
+        make = partial(self.build, settings, setting.pair)
+        return run_drafter(self.name, make, setting, settings, case)
+
+    def settings(self, setting: Setting) -> Settings:
+        """Return the settings that the changed profile comes to.
+
+        ``layer: auto`` is measured as for a summary, before anything is timed.
+        """
+        profile = self.change(setting.profile)
+        return resolve_measured(profile, self.method, setting.pair, lambda _: None)
 
     def drafter(self, setting: Setting) -> Callable[[int], Drafter]:
         """Return the maker of its drafter, which gets the most tokens of prompt and output."""
-        profile = with_measured_layer(self.change(setting.profile), setting.pair)
-        return partial(self.build, profile, setting.pair)
+        return partial(self.build, self.settings(setting), setting.pair)
 
     def with_settings(self, name: str, settings: str) -> "Engine":
         """Return the method with settings of its own, ``chunk=64,top_k=8``, under another name.
@@ -106,32 +116,8 @@ class Engine:
         draft = pair.draft and masked(pair.draft, self.masked - {"tree"})
         read = None if "prefill" in self.masked else setting.read  # it is to be seen what it costs
         # What is known of costs is of models that attend otherwise.
-        pair = replace(pair, target=target, draft=draft, known={}, plain_times={})
+        pair = replace(pair, target=target, draft=draft, known=KnownTimes())
         return replace(setting, pair=pair, read=read)
-
-
-def drafting(name: str, about: str, *, cache: Changes) -> Engine:
-    """Drafting by the pair's draft model, as the changed profile says."""
-    return Engine(name, about, partial(make_drafter, "specextend"), cache=cache)
-
-
-def drafts_with_a_model(method: BenchMethod, setting: Setting) -> TypeGuard[Engine]:
-    """Return True for a method whose drafts are those of a draft model alone."""
-    return isinstance(method, Engine) and isinstance(method.drafter(setting)(1), ModelDrafter)
-
-
-def model_drafting(methods: Sequence[BenchMethod], setting: Setting) -> list[Engine]:
-    """Return the methods that draft with a model: only these have an expectation.
-
-    Raises UsageError when there is none.
-    """
-    found = [method for method in methods if drafts_with_a_model(method, setting)]
-    if not found:
-        raise UsageError(
-            "this experiment asks drafts for probabilities; name a method that drafts with a "
-            "model, such as specextend"
-        )
-    return found
 
 
 def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any]:
@@ -153,15 +139,3 @@ def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any
 
 def _only(changes: Changes, keys: tuple[str, ...]) -> Changes:
     return {key: value for key, value in changes.items() if key in keys}
-
-
-class _Nobody:
-    def phase(self, name: str) -> None:
-        """Tell nobody about a calibration: it belongs to no run."""
-
-
-def with_measured_layer(profile: Profile, pair: Pair) -> Profile:
-    """Resolve ``layer: auto`` as for a summary, before anything is timed: the profile with a
-    retrieval layer that is a number or ``last``."""
-    kind = prompt_kind(profile, pair.target.tokenizer, "digest")
-    return resolve_layer(profile, pair, kind, _Nobody(), context_window(pair, profile))

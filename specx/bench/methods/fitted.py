@@ -10,22 +10,28 @@ from weakref import WeakKeyDictionary
 import torch
 
 from specx.bench.baselines.longspec import LongSpec, load_glide
-from specx.bench.baselines.medusa import MedusaDrafter, head_chances, scaled_heads
+from specx.bench.baselines.medusa import (
+    EMBEDDED_MEDUSA,
+    MedusaDrafter,
+    MedusaHeads,
+    head_chances,
+    load_medusa,
+    scaled_heads,
+)
 from specx.bench.baselines.skipped_layers import SkippedLayers, SkippingDraft, choose_layers
 from specx.bench.baselines.static_tree import Chances, Choices, StaticDrafter, best_shape
 from specx.bench.cases import Case, generated_documents, make_cases, prompt_kind
 from specx.bench.forcing import force
 from specx.bench.methods.engine import Engine
-from specx.bench.runs import Run, Setting, refuse_head, run_drafter
+from specx.bench.runs import Run, Setting, draft_model, run_drafter
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
 from specx.models.load import LoadedModel
-from specx.models.medusa import EMBEDDED_MEDUSA, MedusaHeads, load_medusa
-from specx.profile import Profile
+from specx.profile import Profile, Settings
 
 T = TypeVar("T")
-Fit = tuple[Callable[[int], Drafter], dict[str, Any]]
+Fit = tuple[Callable[[int], Drafter], dict[str, Any]]  # a maker of drafters, and facts of a run
 
 SEED = 7000  # of documents to fit on, which are none of those that are measured
 DOCUMENTS = 2
@@ -51,7 +57,7 @@ def written_by_target(setting: Setting, case: Case, documents: int = DOCUMENTS) 
     # Not every one comes close enough to the length with whole paragraphs.
     made = generated_documents(4 * documents, case.length, SEED)
     cases = make_cases(kind, case.task, made, case.length, documents)
-    plain = Engine("plain", "", partial(make_drafter, "plain"))
+    plain = Engine("plain", "", make_drafter, "plain")
     return [TargetText(case=each, output=plain.run(setting, each).output) for each in cases]
 
 
@@ -80,12 +86,17 @@ class Measured(Engine):
 
     def run(self, setting: Setting, case: Case) -> Run:
         setting = self._attending(setting)
-        make, facts = self.fit(replace(setting, profile=self.change(setting.profile)), case)
-        return replace(run_drafter(self.name, make, setting, case), facts=facts)
+        settings = self.settings(setting)
+        changed = replace(setting, profile=self.change(setting.profile))
+        make, facts = self.fit(changed, settings, case)
+        return replace(run_drafter(self.name, make, setting, settings, case), facts=facts)
 
     @abstractmethod
-    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
-        """Return the maker of its drafter, and what was measured, as facts of the run."""
+    def fit(self, setting: Setting, settings: Settings, case: Case) -> Fit:
+        """Return the maker of its drafter, and what was measured, as facts of the run.
+
+        ``setting``: with the changed profile, which ``settings`` are of.
+        """
 
     def once(self, model: LoadedModel, case: Case, measure: Callable[[], T]) -> T:
         """Return what ``measure`` finds for a model and a kind of case."""
@@ -101,17 +112,16 @@ class Fitted(Measured):
 
     shape: Callable[[Chances, int], Choices] = field(kw_only=True)
 
-    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
-        pair, tree = setting.pair, setting.profile.tree
-        refuse_head(pair, self.name)
-        assert pair.draft is not None, "Engine.check refuses profiles without a draft"
-        chances = self.once(pair.draft, case, partial(self._chances, setting, case))
+    def fit(self, setting: Setting, settings: Settings, case: Case) -> Fit:
+        pair, tree = setting.pair, settings.tree
+        draft, _ = draft_model(pair, self.name)
+        chances = self.once(draft, case, partial(self._chances, setting, case))
         choices = self.shape([chances] * tree.depth, tree.nodes)
-        make = partial(StaticDrafter, setting.profile, pair, choices)
+        make = partial(StaticDrafter, settings, pair, choices)
         return make, {"chances": chances, "shape": [list(path) for path in choices]}
 
     def _chances(self, setting: Setting, case: Case) -> list[float]:
-        drafting = Engine(self.name, "", partial(make_drafter, "specextend"), cache=self.cache)
+        drafting = Engine(self.name, "", make_drafter, cache=self.cache)
         return rank_chances(drafting, setting, written_by_target(setting, case))
 
 
@@ -124,11 +134,11 @@ class MedusaMethod(Measured):
 
     fixed: bool = field(kw_only=True)
 
-    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
-        pair, tree = setting.pair, setting.profile.tree
+    def fit(self, setting: Setting, settings: Settings, case: Case) -> Fit:
+        pair, tree = setting.pair, settings.tree
         heads, chances = self.once(pair.target, case, partial(self._measure, setting, case))
         choices = best_shape(chances, tree.nodes) if self.fixed else None
-        make = partial(MedusaDrafter, setting.profile, pair, heads, choices)
+        make = partial(MedusaDrafter, settings, pair, heads, choices)
         return make, {"chances": chances, "shape": [list(path) for path in choices or ()]}
 
     def _measure(self, setting: Setting, case: Case) -> tuple[MedusaHeads, Chances]:
@@ -151,19 +161,19 @@ class LongSpecMethod(Measured):
         if self.options["draft"] is None:
             raise UsageError("longspec needs a draft of its own; write longspec:draft=FOLDER")
 
-    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
+    def fit(self, setting: Setting, settings: Settings, case: Case) -> Fit:
         pair, source = setting.pair, str(self.options["draft"])
         glide = self.once(pair.target, case, partial(load_glide, source, pair.target))
-        return partial(LongSpec, setting.profile, pair, glide), {}
+        return partial(LongSpec, settings, pair, glide), {}
 
 
 @dataclass(frozen=True)
 class SelfDrafting(Measured):
     """A method whose draft is the target without some of its layers."""
 
-    def fit(self, setting: Setting, case: Case) -> tuple[Callable[[int], Drafter], dict[str, Any]]:
+    def fit(self, setting: Setting, settings: Settings, case: Case) -> Fit:
         draft = self.once(setting.pair.target, case, partial(self._choose, setting, case))
-        make = partial(SkippedLayers, setting.profile, setting.pair, draft)
+        make = partial(SkippedLayers, settings, setting.pair, draft)
         return make, {"kept_layers": list(draft.layers), "drafted": draft.depth}
 
     def _choose(self, setting: Setting, case: Case) -> SkippingDraft:

@@ -1,24 +1,43 @@
-"""Decoding as transformers itself does it."""
+"""Decoding as transformers itself does it, by its own class with a decoder's weights.
+
+These are views of the decoder's where it holds what a checkpoint holds, only joined; else the model
+is loaded a second time.
+"""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StaticCache
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StaticCache,
+)
 
 from specx.bench.cases import Case
-from specx.bench.methods.stock_model import stock_model
-from specx.bench.runs import Run, Setting, refuse_head
-from specx.decoding.decode import context_window
-from specx.decoding.methods import Pair, sampling_of
+from specx.bench.runs import Run, Setting, draft_model
+from specx.decoding.methods import Pair
 from specx.errors import DocumentError, UsageError
+from specx.models.decoder import Decoder
+from specx.models.families import read_architecture
+from specx.models.families.text_part import has_parts
+from specx.models.families.weight_map import WeightMap
 from specx.models.load import LoadedModel
-from specx.models.quiet import quiet_transformers
-from specx.profile import Profile, Sampling
+from specx.models.memory import check_memory
+from specx.models.reference import load_own_class
+from specx.models.seam_config import quiet_transformers
+from specx.models.source import locate
+from specx.ops.layers import DecoderWeights, LinearMap
+from specx.ops.spec import LayerSpec
+from specx.profile import Profile, Sampling, resolve
 
 ATTENTION = "sdpa"  # what transformers chooses for itself
 COMPILING = 4  # tokens that transformers writes before it is timed, where it compiles
@@ -65,21 +84,22 @@ class Stock:
     def run(self, setting: Setting, case: Case) -> Run:
         """Raises DocumentError when the prompt leaves no room for output, and UsageError when the
         vocabularies differ in size, which transformers does not support."""
-        pair, window = setting.pair, context_window(setting.pair, setting.profile)
-        limit = min(setting.profile.output_limit, window - len(case.ids))
+        pair = setting.pair
+        settings = resolve(setting.profile, "plain", pair.facts)
+        limit, window = settings.limit_behind(len(case.ids)), settings.window
         if limit < 1:
             raise DocumentError(f"the prompt has {len(case.ids)} tokens and the window is {window}")
         if self.drafts:
-            refuse_head(pair, self.name)
-        if self.drafts and pair.draft and pair.draft.vocab_size != pair.target.vocab_size:
-            raise UsageError(
-                f"{self.name} needs a draft whose lm head is as large as the target's; "
-                f"{pair.draft.source} has {pair.draft.vocab_size} rows instead of "
-                f"{pair.target.vocab_size}"
-            )
+            draft, _ = draft_model(pair, self.name)
+            if draft.vocab_size != pair.target.vocab_size:
+                raise UsageError(
+                    f"{self.name} needs a draft whose lm head is as large as the target's; "
+                    f"{draft.source} has {draft.vocab_size} rows instead of "
+                    f"{pair.target.vocab_size}"
+                )
         if self.compiles and pair.target.device.type == "cuda":
-            self._generate(setting, case, limit, COMPILING)
-        clock = self._generate(setting, case, limit, limit)
+            self._generate(pair, settings.sampling, case, limit, COMPILING)
+        clock = self._generate(pair, settings.sampling, case, limit, limit)
         steps = len(clock.tokens) - 1
         decoded = sum(len(tokens) for tokens in clock.tokens[1:])
         return Run.of(
@@ -96,9 +116,10 @@ class Stock:
             read_s=0.0,
         )
 
-    def _generate(self, setting: Setting, case: Case, room: int, limit: int) -> "Clock":
+    def _generate(
+        self, pair: Pair, settings: Sampling, case: Case, room: int, limit: int
+    ) -> "Clock":
         """Write ``limit`` tokens, with a cache for ``room``, if its size is fixed."""
-        pair, settings = setting.pair, sampling_of(setting.pair, setting.profile)
         device = pair.target.device
         ids = torch.tensor([case.ids], device=device)
         with ExitStack() as stack:
@@ -222,3 +243,89 @@ STOCK = (
         lambda *_: {"prompt_lookup_num_tokens": 10},
     ),
 )
+
+
+# ---------------------------------------------------------------- transformers' own class
+
+_MADE: WeakKeyDictionary[Decoder, Any] = WeakKeyDictionary()
+
+
+def stock_model(loaded: LoadedModel) -> Any:
+    """Return transformers' model, the same one each time.
+
+    Raises OutOfMemoryError where a second copy is needed and does not fit.
+    """
+    if not isinstance(loaded.model, Decoder):
+        return loaded.model.module
+    if loaded.model not in _MADE:
+        module = _of_views(loaded) or _loaded_again(loaded)
+        _MADE[loaded.model] = module.eval().requires_grad_(False)
+    return _MADE[loaded.model]
+
+
+def _of_views(loaded: LoadedModel) -> Any:
+    """Return a model with views of a decoder's weights; None where it has others."""
+    if loaded.formats is not None:  # in blocks, or unpacked in another order
+        return None
+    tensors = tensors_by_name(
+        loaded.model.weights, read_architecture(loaded.config, loaded.source).weights
+    )
+    if tensors is None or has_parts(loaded.config):
+        return None
+    config = AutoConfig.for_model(**loaded.config)
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config, dtype=loaded.dtype)
+    module.load_state_dict(tensors, strict=False, assign=True)
+    module.tie_weights()
+    # Frequencies are no weights. They are made on the CPU, as those of models that are loaded.
+    decoder = module.get_decoder()
+    if hasattr(decoder, "rotary_emb"):
+        decoder.rotary_emb = type(decoder.rotary_emb)(config).to(loaded.device)
+    every = [*module.parameters(), *module.buffers()]
+    return None if any(tensor.is_meta for tensor in every) else module
+
+
+def _loaded_again(loaded: LoadedModel) -> Any:
+    check_memory(loaded.weight_bytes, loaded.device, f"A second copy of {loaded.source}")
+    return load_own_class(locate(loaded.source, None, "target"), loaded.dtype).to(loaded.device)
+
+
+def tensors_by_name(weights: DecoderWeights, names: WeightMap) -> dict[str, Tensor] | None:
+    """Return views of a decoder's weights under the names of its checkpoint.
+
+    None for weights that were changed when they were read.
+    """
+    spec, special = weights.spec, (names.order, names.scalar, names.constants or None)
+    if any(each is not None for each in special) or names.norm_offset or names.keys_are_values:
+        return None
+    if spec.per_layer is not None or any(each.mlp.experts is not None for each in spec.layers):
+        return None
+    found: dict[str, Tensor] = {}
+    outside = {"embedding": weights.embedding, "norm": weights.norm, "head": weights.head.weight,
+               "norm_bias": weights.norm_bias, "head_bias": weights.head.bias}  # fmt: skip
+    for field, (name,) in names.outside(spec).items():
+        found[name] = _kept(outside[field])
+    for index, layer in enumerate(weights.layers):
+        fields: dict[str, Any] = {}
+        for field, value in vars(layer).items():
+            is_map = isinstance(value, LinearMap)
+            fields |= (
+                {field: value.weight, f"{field}_bias": value.bias} if is_map else {field: value}
+            )
+        for field, members in names.of_layer(spec, index).items():
+            found |= _parts(_kept(fields[field]), members, layer.spec)
+    return found
+
+
+def _kept(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None
+    return tensor
+
+
+def _parts(whole: Tensor, names: Sequence[str], spec: LayerSpec) -> Mapping[str, Tensor]:
+    """Return the tensors that were joined, one below the other."""
+    rows, attention = [len(whole) // len(names)] * len(names), spec.attention
+    if len(names) == 3:
+        heads = attention.query_heads, attention.kv_heads, attention.kv_heads
+        rows = [each * attention.head_dim for each in heads]
+    return dict(zip(names, whole.split(rows), strict=True))

@@ -6,16 +6,16 @@ half a second, and figures come at the end of a benchmark.
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from specx.bench.report.findings import Figure, Series
-from specx.bench.report.numbers import show, tokens
-from specx.bench.report.styles import SeriesStyle
-from specx.reports.palette import LIGHT, Palette
+from specx.bench.report.report import Figure, Series, show, tokens
+from specx.reports.templates import LIGHT, Palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,59 @@ TITLE_LETTERS = 62  # a line of a title
 DASHED = (0, (4, 3))
 KINDS = {"lines": "Lines", "bars": "Bars", "stacked": "Stacked bars"}
 
+
+@dataclass(frozen=True)
+class SeriesStyle:
+    """The style of a series. Two styles differ in more than the colour. ``colour``: its place in
+    ``Palette.series``. ``hollow``: only the edge of its markers is coloured."""
+
+    colour: int
+    marker: str
+    hollow: bool
+    dash: str
+    hatch: str
+
+
+MARKERS = "osD^vPX<>hp"
+DASHES, HATCHES = ("-", "--", ":"), ("", "////", "....")
+COLOURS = len(LIGHT.series)
+STYLES = tuple(
+    SeriesStyle(
+        i % COLOURS,
+        MARKERS[i % len(MARKERS)],
+        i % 2 == 1,
+        DASHES[i // COLOURS],
+        HATCHES[i // COLOURS],
+    )
+    for i in range(COLOURS * len(DASHES))
+)
+
+
+def styles_of(figures: Iterable[Figure]) -> dict[str, SeriesStyle]:
+    """Choose a style for each label: the same in all figures, and no other's in the same figure.
+
+    Labels that never meet may share one, so that a few colours last for many figures. A figure of
+    more labels than there are styles repeats them.
+    """
+    groups = [[series.label for series in figure.series] for figure in figures]
+    chosen: dict[str, int] = {}
+    for label in dict.fromkeys(label for group in groups for label in group):
+        met = {other for group in groups if label in group for other in group}
+        taken = {chosen[other] for other in met & chosen.keys()}
+        free = [number for number in range(len(STYLES)) if number not in taken]
+        solid = [number for number in free if number < COLOURS]
+        uses = Counter(chosen.values())
+        best = min(solid or free or range(len(STYLES)), key=lambda n, uses=uses: (uses[n], n))
+        chosen[label] = best
+    return {label: STYLES[number] for label, number in chosen.items()}
+
+
 Styles = Mapping[str, SeriesStyle]
+
+
+def can_draw() -> bool:
+    """Return True if matplotlib is installed, which a plain install does without."""
+    return find_spec("matplotlib") is not None
 
 
 def is_empty(figure: Figure) -> bool:

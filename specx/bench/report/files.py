@@ -1,15 +1,19 @@
-"""The files of a benchmark: a page, Markdown, figures, and the JSON that all of it is made of."""
+"""The files of a benchmark: a page, Markdown, figures, and the JSON that all of it is made of.
+
+Without matplotlib the page and the Markdown have the tables alone.
+"""
 
 import json
+from base64 import b64encode
 from pathlib import Path
 
-from specx.bench.report.figures import draw, is_empty, to_png, to_svg
+from specx.bench.report import figures
+from specx.bench.report.figures import can_draw, draw, is_empty, styles_of, to_png, to_svg
 from specx.bench.report.markdown import to_bench_markdown
-from specx.bench.report.page import to_page
-from specx.bench.report.report import BenchReport, from_dict
-from specx.bench.report.styles import styles_of
+from specx.bench.report.report import BenchReport, Figure, count, from_dict, numeric_columns, show
 from specx.errors import UsageError
 from specx.reports.json_lines import to_json_folded
+from specx.reports.templates import Palette, templates
 from specx.reports.writers import write_bytes_atomic, write_text_atomic
 
 JSON, PAGE, MARKDOWN, FIGURES = "bench.json", "bench.html", "bench.md", "figures"
@@ -23,7 +27,8 @@ def write_bench(report: BenchReport, folder: Path) -> None:
     """
     _make(folder / FIGURES)
     write_text_atomic(folder / JSON, to_json_folded(report.to_dict()) + "\n")
-    _write_figures(report, folder / FIGURES)
+    if can_draw():
+        _write_figures(report, folder / FIGURES)
     write_text_atomic(folder / MARKDOWN, to_bench_markdown(report, JSON, FIGURES))
     write_text_atomic(folder / PAGE, to_page(report, JSON))
 
@@ -61,3 +66,29 @@ def _write_figures(report: BenchReport, folder: Path) -> None:
             name = section.file_name(figure)
             write_text_atomic(folder / f"{name}.svg", to_svg(canvas))
             write_bytes_atomic(folder / f"{name}.png", to_png(canvas))
+
+
+def to_page(report: BenchReport, raw: str) -> str:
+    """Return one HTML page that needs nothing beside it: no network, no fonts, no scripts.
+
+    ``raw``: name of the JSON file beside it, which holds the runs.
+    """
+    environment = templates("specx.bench.report")
+    environment.filters |= {"show": show, "json": to_json_folded, "numeric": numeric_columns}
+    styles = styles_of(report.figures)
+
+    def image(figure: Figure, palette: Palette) -> str:
+        """Draw a figure, as the address of an image."""
+        svg = to_svg(draw(figure, styles, palette))
+        return f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
+
+    return environment.get_template("page.html.j2").render(
+        report=report,
+        raw=raw,
+        styles=styles,
+        count=count,
+        image=image,
+        describe=figures.describe,
+        is_empty=is_empty,
+        can_draw=can_draw(),
+    )

@@ -8,8 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from specx.bench.lengths import label
-from specx.bench.request import BenchListener
+from specx.bench.request import BenchListener, label
 
 if TYPE_CHECKING:
     from specx.bench.runs import Run

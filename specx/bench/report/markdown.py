@@ -2,12 +2,18 @@
 
 from collections.abc import Iterator
 
-from specx.bench.report.figures import describe, is_empty
-from specx.bench.report.findings import Figure, Table
-from specx.bench.report.numbers import count, numeric_columns, show
-from specx.bench.report.report import BenchReport, ReportSection
+from specx.bench.report.figures import can_draw, describe, is_empty
+from specx.bench.report.report import (
+    BenchReport,
+    Figure,
+    ReportSection,
+    Table,
+    count,
+    numeric_columns,
+    show,
+)
 from specx.reports.json_lines import to_json_folded
-from specx.reports.markdown_notation import bullets, code_block, plain, table
+from specx.reports.markdown import bullets, code_block, plain, table
 
 
 def to_bench_markdown(report: BenchReport, raw: str, figures: str) -> str:
@@ -48,7 +54,7 @@ def _paragraphs(report: BenchReport, raw: str, figures: str) -> Iterator[str]:
 
 
 def _findings(section: ReportSection, raw: str, figures: str) -> Iterator[str]:
-    for figure in section.findings.figures:
+    for figure in section.findings.figures if can_draw() else ():
         yield _figure(f"{figures}/{section.file_name(figure)}.svg", figure)
     for one in section.findings.tables:
         yield from _table(one)

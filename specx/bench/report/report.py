@@ -1,19 +1,76 @@
 """The report of a benchmark: what was measured, on which machine, and the findings. No torch."""
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from specx.bench.report.findings import Figure, Findings
 from specx.errors import UsageError
 from specx.reports.figures import facts
 
 SCHEMA = "specx.bench/1"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")  # in names of files
+
+Cell = str | bool | int | float | None
+# A float of JSON, where null is nan.
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+
+
+@dataclass(frozen=True)
+class Table:
+    """``columns`` name their unit; a number in ``rows`` is shown with three digits, None as a dash.
+
+    ``baseline``: what every ratio in it is relative to, if it has any. ``note``: how it was made.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    baseline: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a figure, or one set of bars. ``low``, ``high``: spread of each point."""
+
+    label: str
+    x: tuple[int | float | str, ...]
+    y: tuple[Number, ...]
+    low: tuple[Number, ...] = ()
+    high: tuple[Number, ...] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """``name``: of its files. ``kind``: ``lines`` over numbers (drawn as bars where there is one
+    x only), ``bars`` over names, or ``stacked`` bars. ``log_x``: powers of two apart. ``level``: a
+    value to compare with, drawn as a dashed line."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    kind: str = "lines"
+    log_x: bool = False
+    level: float | None = None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """``headline``: the result in a few words, if the experiment has one; ``withheld``: the reason
+    why it is not told. ``sentences``: notes on what no figure shows, such as how its parts were
+    defined; a paragraph each."""
+
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    sentences: tuple[str, ...] = ()
+    headline: str = ""
+    withheld: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,4 +163,57 @@ def _without_nan(value: Any) -> Any:
         return {name: _without_nan(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# ---------------------------------------------------------------- numbers as people read them
+
+SMALLEST = 1e-4  # below it, zeros behind the point are harder to count than an exponent is to read
+NONE = "–"
+MINUS = "−"
+
+
+def show(value: Cell, digits: int = 3) -> str:
+    """``1234.5`` -> ``1,234``; ``0.01234`` -> ``0.0123``; integers in full; None -> ``–``.
+
+    Text stays as it is; nan and infinity are shown as None is.
+    """
+    if value is None:
+        return NONE
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}".replace("-", MINUS)
+    return _decimal(value, digits) if math.isfinite(value) else NONE
+
+
+def _decimal(value: float, digits: int) -> str:
+    if value == 0:
+        return "0"
+    scientific = f"{value:.{digits - 1}e}"
+    exponent = int(scientific.partition("e")[2])  # after rounding: 9.996 is 10.0, not 10.00
+    if abs(value) < SMALLEST:
+        return f"{scientific.partition('e')[0]}e{exponent}".replace("-", MINUS)
+    return f"{value:,.{max(digits - 1 - exponent, 0)}f}".replace("-", MINUS)
+
+
+def numeric_columns(table: Table) -> list[bool]:
+    """Return True for each column of numbers, or of text that begins with one (``16K``)."""
+    return [_is_numeric(row[place] for row in table.rows) for place in range(len(table.columns))]
+
+
+def _is_numeric(cells: Iterable[Cell]) -> bool:
+    known = [cell for cell in cells if cell is not None]
+    return bool(known) and all(not isinstance(c, str) or c[:1].isdigit() for c in known)
+
+
+def tokens(count: float) -> str:
+    """A power of two as lengths are written: 16384 -> ``16K``, 1536 -> ``1.5K``, 512 -> ``512``."""
+    return f"{count / 1024:g}K" if count >= 1024 and count % 128 == 0 else f"{count:g}"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 run``, ``2,000 runs``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -4,167 +4,60 @@ from collections.abc import Mapping
 from typing import Any
 
 from specx.errors import ModelError
-from specx.models.families import corrected_experts, experts, gemma, llama, normed, text_part
+from specx.models.families import experts, gemma, llama, normed, text_part
+from specx.models.families.config import Config
 from specx.models.families.family import Architecture, Family
-from specx.models.families.settings import Settings
 from specx.models.families.text_part import text_config
 
-_LLAMA = llama.SIZES | {"attention_bias": False, "mlp_bias": False, "head_dim": None}
-_FAMILIES = (
-    Family(model_type="llama", name="Llama", defaults=_LLAMA, read=llama.llama),
-    Family(
-        model_type="mistral",
-        name="Mistral, Mistral Small 3",
-        defaults=llama.MISTRAL,
-        read=llama.mistral,
+FAMILIES: Mapping[str, Family] = {  # by the model types that configs state
+    "llama": Family("Llama", llama.LLAMA, llama.llama),
+    "mistral": Family("Mistral, Mistral Small 3", llama.MISTRAL, llama.mistral),
+    "ministral": Family("Ministral", llama.MINISTRAL, llama.ministral),
+    "ministral3": Family("Ministral 3", llama.MINISTRAL3, llama.ministral3),
+    "qwen2": Family("Qwen2, Qwen2.5", llama.QWEN, llama.qwen2),
+    "qwen3": Family("Qwen3", llama.QWEN3, llama.qwen3),
+    "qwen2_5_vl_text": Family(
+        "Qwen2.5-VL, its text part", text_part.QWEN2_5_VL, text_part.qwen2_5_vl
     ),
-    Family(
-        model_type="ministral",
-        name="Ministral",
-        defaults=llama.MISTRAL | {"layer_types": None},
-        read=llama.ministral,
+    "qwen3_vl_text": Family("Qwen3-VL, its text part", text_part.QWEN3_VL, text_part.qwen3_vl),
+    "smollm3": Family("SmolLM3", llama.SMOLLM3, llama.smollm3),
+    "phi3": Family("Phi-3, Phi-4", llama.PHI3, llama.phi3),
+    "gemma": Family("Gemma", gemma.GEMMA, gemma.gemma),
+    "gemma2": Family("Gemma 2", gemma.GEMMA2, gemma.gemma2),
+    "gemma3_text": Family("Gemma 3", gemma.GEMMA3, gemma.gemma3),
+    "gemma4_text": Family("Gemma 4", gemma.GEMMA4, gemma.gemma4),
+    "olmo2": Family("OLMo 2", normed.OLMO2, normed.olmo2),
+    "olmo3": Family("OLMo 3", normed.OLMO3, normed.olmo3),
+    "cohere": Family("Command R", normed.COHERE1, normed.cohere),
+    "cohere2": Family("Command R7B, Command A", normed.COHERE2, normed.cohere2),
+    "granite": Family("Granite 3", llama.GRANITE3, llama.granite),
+    "granitemoehybrid": Family(
+        "Granite 4, dense and without recurrence", llama.GRANITE_HYBRID, llama.granite_hybrid
     ),
-    Family(
-        model_type="ministral3",
-        name="Ministral 3",
-        defaults=llama.MISTRAL
-        | {
-            "vocab_size": 131_072,
-            "num_hidden_layers": 34,
-            "head_dim": 128,
-            "max_position_embeddings": 262_144,
-            "rms_norm_eps": 1e-5,
-            "sliding_window": None,
-            "rope_parameters": llama.MINISTRAL3_ROPE,
-        },
-        read=llama.ministral3,
-    ),
-    Family(model_type="qwen2", name="Qwen2, Qwen2.5", defaults=llama.QWEN, read=llama.qwen2),
-    Family(
-        model_type="qwen3",
-        name="Qwen3",
-        defaults=llama.QWEN | {"head_dim": 128, "attention_bias": False},
-        read=llama.qwen3,
-    ),
-    Family(
-        model_type="qwen2_5_vl_text",
-        name="Qwen2.5-VL, its text part",
-        defaults=text_part.QWEN2_5_VL,
-        read=text_part.qwen2_5_vl,
-    ),
-    Family(
-        model_type="qwen3_vl_text",
-        name="Qwen3-VL, its text part",
-        defaults=text_part.QWEN3_VL,
-        read=text_part.qwen3_vl,
-    ),
-    Family(model_type="smollm3", name="SmolLM3", defaults=llama.SMOLLM3, read=llama.smollm3),
-    Family(model_type="phi3", name="Phi-3, Phi-4", defaults=llama.PHI3, read=llama.phi3),
-    Family(model_type="gemma", name="Gemma", defaults=gemma.GEMMA, read=gemma.gemma),
-    Family(model_type="gemma2", name="Gemma 2", defaults=gemma.GEMMA2, read=gemma.gemma2),
-    Family(model_type="gemma3_text", name="Gemma 3", defaults=gemma.GEMMA3, read=gemma.gemma3),
-    Family(model_type="gemma4_text", name="Gemma 4", defaults=gemma.GEMMA4, read=gemma.gemma4),
-    Family(model_type="olmo2", name="OLMo 2", defaults=normed.OLMO2, read=normed.olmo2),
-    Family(model_type="olmo3", name="OLMo 3", defaults=normed.OLMO3, read=normed.olmo3),
-    Family(model_type="cohere", name="Command R", defaults=normed.COHERE1, read=normed.cohere),
-    Family(
-        model_type="cohere2",
-        name="Command R7B, Command A",
-        defaults=normed.COHERE2,
-        read=normed.cohere2,
-    ),
-    Family(
-        model_type="granite",
-        name="Granite 3",
-        defaults=llama.GRANITE | {"mlp_bias": False},
-        read=llama.granite,
-    ),
-    Family(
-        model_type="granitemoehybrid",
-        name="Granite 4, dense and without recurrence",
-        defaults=llama.GRANITE
-        | {
-            "num_local_experts": 8,
-            "shared_intermediate_size": 1024,
-            "position_embedding_type": None,
-            "layer_types": None,
-        },
-        read=llama.granite_hybrid,
-    ),
-    Family(model_type="glm", name="GLM", defaults=llama.GLM, read=llama.glm),
-    Family(model_type="glm4", name="GLM-4", defaults=normed.GLM4, read=normed.glm4),
-    Family(model_type="seed_oss", name="Seed-OSS", defaults=llama.SEED_OSS, read=llama.seed_oss),
-    Family(model_type="ernie4_5", name="ERNIE 4.5", defaults=llama.ERNIE, read=llama.ernie),
-    Family(model_type="helium", name="Helium", defaults=normed.HELIUM, read=normed.helium),
-    Family(
-        model_type="starcoder2",
-        name="Starcoder 2",
-        defaults=normed.STARCODER2,
-        read=normed.starcoder2,
-    ),
-    Family(model_type="stablelm", name="StableLM", defaults=normed.STABLELM, read=normed.stablelm),
-    Family(
-        model_type="nemotron",
-        name="Nemotron 4, Minitron",
-        defaults=normed.NEMOTRON,
-        read=normed.nemotron,
-    ),
-    Family(model_type="apertus", name="Apertus", defaults=llama.APERTUS, read=llama.apertus),
-    Family(model_type="arcee", name="Arcee", defaults=llama.ARCEE, read=llama.arcee),
-    Family(
-        model_type="hunyuan_v1_dense",
-        name="HunYuan, dense",
-        defaults=llama.HUNYUAN,
-        read=llama.hunyuan,
-    ),
-    Family(model_type="exaone4", name="EXAONE 4", defaults=normed.EXAONE4, read=normed.exaone4),
-    Family(model_type="mixtral", name="Mixtral", defaults=experts.MIXTRAL, read=experts.mixtral),
-    Family(
-        model_type="qwen2_moe", name="Qwen2 MoE", defaults=experts.QWEN2_MOE, read=experts.qwen2_moe
-    ),
-    Family(
-        model_type="qwen3_moe", name="Qwen3 MoE", defaults=experts.QWEN3_MOE, read=experts.qwen3_moe
-    ),
-    Family(model_type="olmoe", name="OLMoE", defaults=experts.OLMOE, read=experts.olmoe),
-    Family(
-        model_type="granitemoe",
-        name="Granite MoE",
-        defaults=experts.GRANITE_MOE,
-        read=experts.granite_moe,
-    ),
-    Family(
-        model_type="glm4_moe",
-        name="GLM-4.5 MoE",
-        defaults=corrected_experts.GLM4_MOE,
-        read=corrected_experts.glm4_moe,
-    ),
-    Family(
-        model_type="ernie4_5_moe",
-        name="ERNIE 4.5 MoE",
-        defaults=corrected_experts.ERNIE_MOE,
-        read=corrected_experts.ernie_moe,
-    ),
-    Family(
-        model_type="hunyuan_v1_moe",
-        name="HunYuan MoE",
-        defaults=experts.HUNYUAN_MOE,
-        read=experts.hunyuan_moe,
-    ),
-    Family(
-        model_type="minimax_m2",
-        name="MiniMax M2",
-        defaults=corrected_experts.MINIMAX_M2,
-        read=corrected_experts.minimax_m2,
-    ),
-    Family(
-        model_type="dots1",
-        name="Dots 1",
-        defaults=corrected_experts.DOTS1,
-        read=corrected_experts.dots1,
-    ),
-    Family(model_type="gpt_oss", name="gpt-oss", defaults=experts.GPT_OSS, read=experts.gpt_oss),
-)
-FAMILIES: Mapping[str, Family] = {family.model_type: family for family in _FAMILIES}
+    "glm": Family("GLM", llama.GLM, llama.glm),
+    "glm4": Family("GLM-4", llama.GLM, normed.glm4),
+    "seed_oss": Family("Seed-OSS", llama.SEED_OSS, llama.seed_oss),
+    "ernie4_5": Family("ERNIE 4.5", llama.ERNIE, llama.ernie),
+    "helium": Family("Helium", normed.HELIUM, normed.helium),
+    "starcoder2": Family("Starcoder 2", normed.STARCODER2, normed.starcoder2),
+    "stablelm": Family("StableLM", normed.STABLELM, normed.stablelm),
+    "nemotron": Family("Nemotron 4, Minitron", normed.NEMOTRON, normed.nemotron),
+    "apertus": Family("Apertus", llama.APERTUS, llama.apertus),
+    "arcee": Family("Arcee", llama.ARCEE, llama.arcee),
+    "hunyuan_v1_dense": Family("HunYuan, dense", llama.HUNYUAN, llama.hunyuan),
+    "exaone4": Family("EXAONE 4", normed.EXAONE4, normed.exaone4),
+    "mixtral": Family("Mixtral", experts.MIXTRAL, experts.mixtral),
+    "qwen2_moe": Family("Qwen2 MoE", experts.QWEN2_MOE, experts.qwen2_moe),
+    "qwen3_moe": Family("Qwen3 MoE", experts.QWEN3_MOE, experts.qwen3_moe),
+    "olmoe": Family("OLMoE", experts.OLMOE, experts.olmoe),
+    "granitemoe": Family("Granite MoE", experts.GRANITE_MOE, experts.granite_moe),
+    "glm4_moe": Family("GLM-4.5 MoE", experts.GLM4_MOE, experts.glm4_moe),
+    "ernie4_5_moe": Family("ERNIE 4.5 MoE", experts.ERNIE_MOE, experts.ernie_moe),
+    "hunyuan_v1_moe": Family("HunYuan MoE", experts.HUNYUAN_MOE, experts.hunyuan_moe),
+    "minimax_m2": Family("MiniMax M2", experts.MINIMAX_M2, experts.minimax_m2),
+    "dots1": Family("Dots 1", experts.DOTS1, experts.dots1),
+    "gpt_oss": Family("gpt-oss", experts.GPT_OSS, experts.gpt_oss),
+}
 
 
 def family_of(config: Mapping[str, Any]) -> Family | None:
@@ -186,4 +79,4 @@ def read_architecture(
     if family is None:
         kind = text_config(config).get("model_type")
         raise ModelError(f"{label} is of the type {kind}, which specx does not know.")
-    return family.read(Settings(text_config(config), family.defaults, label, length))
+    return family.read(Config(text_config(config), family.defaults, label, length))

@@ -4,19 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from specx.models.families.family import (
-    ATTENTION,
-    SIZES,
-    Architecture,
-    biases,
-    decoder,
-    plain,
-)
-from specx.models.families.frequencies import Turning, ropes
-from specx.models.families.llama import GRANITE, QWEN, granite_scales
-from specx.models.families.settings import FULL, SLIDING, Settings
-from specx.models.families.weight_map import ExpertNames, WeightMap
-from specx.ops.spec import ExpertsSpec, HeadNormSpec, LayerSpec, MlpSpec, SwigluClamp
+from specx.models.families.config import FULL, SLIDING, Config
+from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
+from specx.models.families.frequencies import Turning
+from specx.models.families.llama import GRANITE, HUNYUAN, HUNYUAN_NORMS, QWEN, granite_scales
+from specx.models.families.weight_map import ExpertNames
+from specx.ops.spec import ExpertsSpec, MlpSpec, SwigluClamp
 
 MIXTRAL = SIZES | {
     "intermediate_size": 14_336,
@@ -80,14 +73,7 @@ OLMOE = SIZES | {
     "norm_topk_prob": False,
 }
 GRANITE_MOE = GRANITE | {"num_local_experts": 8, "num_experts_per_tok": 2}
-HUNYUAN_MOE = SIZES | {
-    "vocab_size": 290_943,
-    "rms_norm_eps": 1e-5,
-    "attention_bias": False,
-    "head_dim": None,
-    "num_experts": 1,
-    "moe_topk": 1,
-}
+HUNYUAN_MOE = HUNYUAN | {"num_experts": 1, "moe_topk": 1}
 GPT_OSS = SIZES | {
     "vocab_size": 201_088,
     "hidden_size": 2880,
@@ -114,6 +100,74 @@ GPT_OSS = SIZES | {
     "swiglu_alpha": 1.702,
     "swiglu_limit": 7.0,
 }
+OF_DEEPSEEK = SIZES | {
+    "intermediate_size": 10_944,
+    "attention_bias": False,
+    "moe_intermediate_size": 1408,
+    "routed_scaling_factor": 1.0,
+    "n_group": 1,
+    "topk_group": 1,
+}
+GLM4_MOE = OF_DEEPSEEK | {
+    "vocab_size": 151_552,
+    "num_hidden_layers": 46,
+    "num_attention_heads": 96,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131_072,
+    "rms_norm_eps": 1e-5,
+    "num_experts_per_tok": 8,
+    "n_shared_experts": 1,
+    "n_routed_experts": 128,
+    "first_k_dense_replace": 1,
+    "norm_topk_prob": True,
+    "use_qk_norm": False,
+}
+DOTS1 = OF_DEEPSEEK | {
+    "vocab_size": 152_064,
+    "hidden_size": 4608,
+    "num_hidden_layers": 62,
+    "num_key_value_heads": 32,
+    "num_experts_per_tok": None,
+    "n_shared_experts": None,
+    "n_routed_experts": None,
+    "first_k_dense_replace": 0,
+    "norm_topk_prob": False,
+    "sliding_window": 4096,
+    "max_window_layers": 62,
+    "layer_types": None,
+}
+ERNIE_MOE = SIZES | {
+    "vocab_size": 103_424,
+    "hidden_size": 2560,
+    "intermediate_size": 12_288,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 131_072,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "use_bias": False,
+    "moe_intermediate_size": 1536,
+    "moe_k": 6,
+    "moe_num_experts": 64,
+    "moe_num_shared_experts": 2,
+    "moe_layer_start_index": 1,
+    "moe_layer_end_index": -1,
+    "moe_layer_interval": 1,
+    "moe_norm_min": 1e-12,
+}
+MINIMAX_M2 = SIZES | {
+    "vocab_size": 200_064,
+    "hidden_size": 3072,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 62,
+    "num_attention_heads": 48,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 196_608,
+    "num_experts_per_tok": 8,
+    "num_local_experts": 256,
+}
 BY_NUMBER = ExpertNames(  # Mixtral's
     router="block_sparse_moe.gate.weight",
     correction="block_sparse_moe.e_score_correction_bias",
@@ -122,159 +176,122 @@ BY_NUMBER = ExpertNames(  # Mixtral's
 )
 
 
-def with_experts(settings: Settings, inner: int, chosen: str, *counts: str, **how: Any) -> MlpSpec:
-    """Return an MLP of experts with ``inner`` elements.
+def with_experts(
+    config: Config, *counts: str, chosen: str = "num_experts_per_tok",
+    inner: int | None = None, **how: Any,
+) -> MlpSpec:  # fmt: skip
+    """Return an MLP of experts.
 
-    ``chosen``: the key of how many a token has; ``counts``: the keys that may say how many there
-    are; ``how``: what else ``ExpertsSpec`` says.
+    ``counts``: the keys that may say how many there are; ``chosen``: that of how many a token has;
+    ``inner``: their elements, where the MLP has others; ``how``: what else ``ExpertsSpec`` says.
     """
-    stated = [key for key in counts if key in settings.stated]
-    count, number = settings.size([*stated, *counts][0]), settings.size(chosen)
+    stated = [key for key in counts if key in config.stated]
+    count, number = config.size([*stated, *counts][0]), config.size(chosen)
     if number > count:
-        settings.refuse(chosen)
-    return replace(
-        settings.mlp(), inner=inner, experts=ExpertsSpec(count=count, chosen=number, **how)
-    )
+        config.refuse(chosen)
+    experts = ExpertsSpec(count=count, chosen=number, **how)
+    return replace(config.mlp(), inner=inner or config.size("intermediate_size"), experts=experts)
 
 
-def among(
-    settings: Settings, experts: MlpSpec, has: Callable[[int], bool]
-) -> Callable[[int], MlpSpec]:
+def among(config: Config, experts: MlpSpec, has: Callable[[int], bool]) -> Callable[[int], MlpSpec]:
     """Return what gives a layer its MLP: experts if it ``has`` them, else that of dense layers."""
-    dense = settings.mlp()
+    dense = config.mlp()
     return lambda index: experts if has(index) else dense
 
 
-def mixtral(settings: Settings) -> Architecture:
-    mlp = with_experts(
-        settings, settings.size("intermediate_size"), "num_experts_per_tok",
-        "num_local_experts", "num_experts",
-    )  # fmt: skip
+def mixtral(config: Config) -> Architecture:
     return plain(
-        settings,
+        config,
         turning=Turning(theta=1_000_000.0),
-        types=[SLIDING for _ in settings.layers],
-        mlp_of=lambda _: mlp,
+        types=SLIDING,
+        mlp_of=with_experts(config, "num_local_experts", "num_experts"),
         weights={"experts": BY_NUMBER},
     )
 
 
-def qwen2_moe(settings: Settings) -> Architecture:
+def qwen2_moe(config: Config) -> Architecture:
     """Return Qwen2's with experts, all layers sharing one behind a gate."""
-    has_windows = settings.flag("use_sliding_window")
-    last = settings.get("max_window_layers")
-    types = settings.layer_types(lambda index: index % 2 == 0 and index < last)
-    shared = settings.size("shared_expert_intermediate_size")
+    last = config.get("max_window_layers")
+    types = config.layer_types(lambda index: index % 2 == 0 and index < last)
+    shared = config.size("shared_expert_intermediate_size")
     return plain(
-        settings,
-        types=types if has_windows else [FULL for _ in types],
-        mlp_of=_of_qwen(settings, shared=shared, shared_gate=True),
-        weights={
-            "biased": biases(settings, heads="qkv_bias"),
-            "experts": ExpertNames(shared="mlp.shared_expert."),
-        },
+        config,
+        types=types if config.flag("use_sliding_window") else FULL,
+        mlp_of=_of_qwen(config, shared=shared, shared_gate=True),
+        biased={"heads": "qkv_bias"},
+        weights={"experts": ExpertNames(shared="mlp.shared_expert.")},
     )
 
 
-def qwen3_moe(settings: Settings) -> Architecture:
-    kind = SLIDING if settings.flag("use_sliding_window") else FULL
+def qwen3_moe(config: Config) -> Architecture:
+    kind = SLIDING if config.flag("use_sliding_window") else FULL
     return plain(
-        settings,
-        types=[kind for _ in settings.layers],
-        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps")),
-        mlp_of=_of_qwen(settings),
-        weights={"biased": biases(settings, **ATTENTION)},
+        config,
+        types=kind,
+        attention={"head_norm": config.head_norm()},
+        mlp_of=_of_qwen(config),
+        biased=ATTENTION,
     )
 
 
-def _of_qwen(settings: Settings, **how: Any) -> Callable[[int], MlpSpec]:
-    every, dense = settings.size("decoder_sparse_step"), settings.get("mlp_only_layers") or ()
+def _of_qwen(config: Config, **how: Any) -> Callable[[int], MlpSpec]:
+    every, dense = config.size("decoder_sparse_step"), config.get("mlp_only_layers") or ()
     experts = with_experts(
-        settings, settings.size("moe_intermediate_size"), "num_experts_per_tok",
-        "num_experts", "num_local_experts", normed=settings.flag("norm_topk_prob"), **how,
+        config, "num_experts", "num_local_experts",
+        inner=config.size("moe_intermediate_size"), normed=config.flag("norm_topk_prob"), **how,
     )  # fmt: skip
-    return among(settings, experts, lambda index: index not in dense and (index + 1) % every == 0)
+    return among(config, experts, lambda index: index not in dense and (index + 1) % every == 0)
 
 
-def olmoe(settings: Settings) -> Architecture:
-    settings.refuse_if("clip_qkv", lambda limit: limit is not None)
-    mlp = with_experts(
-        settings, settings.size("intermediate_size"), "num_experts_per_tok",
-        "num_experts", "num_local_experts", normed=settings.flag("norm_topk_prob"),
-    )  # fmt: skip
+def olmoe(config: Config) -> Architecture:
+    config.refuse_if("clip_qkv", lambda limit: limit is not None)
+    normed = config.flag("norm_topk_prob")
     return plain(
-        settings,
-        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps"), whole=True),
-        mlp_of=lambda _: mlp,
-        weights={"biased": biases(settings, **ATTENTION)},
+        config,
+        attention={"head_norm": config.head_norm(whole=True)},
+        mlp_of=with_experts(config, "num_experts", "num_local_experts", normed=normed),
+        biased=ATTENTION,
     )
 
 
-def granite_moe(settings: Settings) -> Architecture:
-    mlp = with_experts(
-        settings, settings.size("intermediate_size"), "num_experts_per_tok", "num_local_experts"
-    )
+def granite_moe(config: Config) -> Architecture:
     names = ExpertNames(
         router="block_sparse_moe.router.layer.weight",
         gate_up=("block_sparse_moe.input_linear.weight",),
         down="block_sparse_moe.output_linear.weight",
     )
     return plain(
-        settings,
-        **granite_scales(settings),
-        mlp_of=lambda _: mlp,
-        weights={"biased": biases(settings, **ATTENTION), "experts": names},
+        config,
+        **granite_scales(config),
+        mlp_of=with_experts(config, "num_local_experts"),
+        biased=ATTENTION,
+        weights={"experts": names},
     )
 
 
-def hunyuan_moe(settings: Settings) -> Architecture:
+def hunyuan_moe(config: Config) -> Architecture:
     """Return HunYuan's with experts, of which single layers may choose more or fewer."""
-    inner = settings.size("intermediate_size")
+    inner = config.size("intermediate_size")
 
     def mlp_of(index: int) -> MlpSpec:
-        own = dict(settings.stated)
-        for key in ("num_experts", "moe_topk"):
-            value = settings.get(key)
-            own[key] = value[index] if isinstance(value, list) else value
-        layer = Settings(own, settings.defaults, settings.label, settings.length)
-        return with_experts(layer, inner, "moe_topk", "num_experts", shared=inner)
+        stated = {key: config.get(key) for key in ("num_experts", "moe_topk")}
+        own = {key: each[index] if isinstance(each, list) else each for key, each in stated.items()}
+        return with_experts(config.changed(**own), "num_experts", chosen="moe_topk", shared=inner)
 
     return plain(
-        settings,
-        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps"), turned=True),
+        config,
+        attention={"head_norm": config.head_norm(turned=True)},
         mlp_of=mlp_of,
-        weights={
-            "biased": biases(settings, **ATTENTION),
-            "query_norm": "self_attn.query_layernorm",
-            "key_norm": "self_attn.key_layernorm",
-            "experts": ExpertNames(router="mlp.gate.wg.weight", shared="mlp.shared_mlp."),
-        },
+        biased=ATTENTION,
+        weights=HUNYUAN_NORMS
+        | {"experts": ExpertNames(router="mlp.gate.wg.weight", shared="mlp.shared_mlp.")},
     )
 
 
-def gpt_oss(settings: Settings) -> Architecture:
+def gpt_oss(config: Config) -> Architecture:
     """Return gpt-oss's: sinks, a window in every other layer, a clamped gate, biases everywhere."""
-    types = settings.layer_types(lambda index: index % 2 == 0)
-    turned, norm = ropes(settings, Turning(theta=150_000.0)), settings.rms(wide=True)
-    clamp = SwigluClamp(
-        alpha=settings.number("swiglu_alpha"), limit=settings.number("swiglu_limit")
-    )
-    mlp = with_experts(
-        settings, settings.size("intermediate_size"), "num_experts_per_tok",
-        "num_local_experts", "num_experts",
-    )  # fmt: skip
-    layers = [
-        LayerSpec(
-            attention=replace(
-                settings.attention(rope=turned.of(kind), window=settings.window_of(kind)),
-                sinks=True,
-            ),
-            mlp=replace(mlp, clamp=clamp),
-            input_norm=norm,
-            output_norm=norm,
-        )
-        for kind in types
-    ]
+    clamp = SwigluClamp(alpha=config.number("swiglu_alpha"), limit=config.number("swiglu_limit"))
+    mlp = with_experts(config, "num_local_experts", "num_experts")
     names = ExpertNames(
         router="mlp.router.weight",
         router_bias="mlp.router.bias",
@@ -283,5 +300,85 @@ def gpt_oss(settings: Settings) -> Architecture:
         biases=("mlp.experts.gate_up_proj_bias", "mlp.experts.down_proj_bias"),
         across=True,
     )
-    weights = WeightMap(biased=biases(settings, **ATTENTION), experts=names)
-    return Architecture(spec=decoder(settings, turned, layers, norm), weights=weights)
+    return plain(
+        config,
+        turning=Turning(theta=150_000.0),
+        types=config.layer_types(lambda index: index % 2 == 0),
+        norm=config.rms(wide=True),
+        attention={"sinks": True},
+        mlp_of=replace(mlp, clamp=clamp),
+        biased=ATTENTION,
+        weights={"experts": names},
+    )
+
+
+def glm4_moe(config: Config) -> Architecture:
+    return plain(
+        config,
+        turning=Turning(partial=True, partial_factor=0.5),
+        attention={"head_norm": config.head_norm() if config.flag("use_qk_norm") else None},
+        mlp_of=_of_deepseek(config),
+        biased={"heads": "attention_bias"},
+    )
+
+
+def dots1(config: Config) -> Architecture:
+    first, has_windows = config.get("max_window_layers"), config.get("sliding_window")
+    return plain(
+        config,
+        types=config.layer_types(lambda index: has_windows is not None and index >= first),
+        attention={"head_norm": config.head_norm()},
+        mlp_of=_of_deepseek(config),
+        biased=ATTENTION,
+    )
+
+
+def _of_deepseek(config: Config) -> Callable[[int], MlpSpec]:
+    """Return the MLPs of the scheme of DeepSeek V3: the first are dense, experts lie in groups."""
+    inner, dense = config.size("moe_intermediate_size"), config.get("first_k_dense_replace")
+    groups, kept = config.size("n_group"), config.size("topk_group")
+    experts = with_experts(
+        config, "n_routed_experts", "num_local_experts", inner=inner,
+        scores="sigmoid", corrected=True, groups=groups, kept_groups=kept,
+        normed=config.flag("norm_topk_prob"), scale=config.number("routed_scaling_factor"),
+        shared=inner * config.size("n_shared_experts"),
+    )  # fmt: skip
+    assert experts.experts is not None
+    of_group, rest = divmod(experts.experts.count, groups)
+    if rest or kept > groups or experts.experts.chosen > kept * of_group:
+        config.refuse("n_group")
+    return among(config, experts, lambda index: index >= (dense or 0))
+
+
+def ernie_moe(config: Config) -> Architecture:
+    """Return ERNIE 4.5's with experts, in some layers."""
+    config.refuse_if("use_bias", bool)
+    inner, shared = config.size("moe_intermediate_size"), config.get("moe_num_shared_experts")
+    experts = with_experts(
+        config, "moe_num_experts", chosen="moe_k", inner=inner, corrected=True,
+        least=config.number("moe_norm_min"), shared=inner * shared if shared else None,
+    )  # fmt: skip
+    first, last = (config.get(f"moe_layer_{end}_index") for end in ("start", "end"))
+    last = len(config.layers) - 1 if last == -1 else last
+    every = config.size("moe_layer_interval")
+    return plain(
+        config,
+        turning=Turning(theta=500_000.0, interleaved=True, wide=True),
+        mlp_of=among(
+            config, experts, lambda index: (index + 1) % every == 0 and first <= index <= last
+        ),
+        weights={"experts": ExpertNames(correction="mlp.moe_statics.e_score_correction_bias")},
+    )
+
+
+def minimax_m2(config: Config) -> Architecture:
+    turned = config.get("rotary_dim")
+    part = 1.0 if turned is None else turned / config.head_dim
+    mlp = with_experts(config, "num_local_experts", "num_experts", scores="sigmoid", corrected=True)
+    return plain(
+        config,
+        turning=Turning(theta=5_000_000.0, partial=True, partial_factor=part),
+        attention={"head_norm": config.head_norm(whole=True)},
+        mlp_of=mlp,
+        weights={"experts": BY_NUMBER},
+    )

@@ -1,24 +1,16 @@
 """A family of models: its config's defaults, its spec, and the names of its weights.
 
-``plain`` makes most of them: decoders whose layers have a norm in front of both parts.
+``plain`` makes nearly all of them: decoders whose layers differ in windows and positions alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specx.models.families.config import FULL, Config
 from specx.models.families.frequencies import Ropes, Turning, ropes
-from specx.models.families.settings import FULL, Settings
 from specx.models.families.weight_map import WeightMap
-from specx.ops.spec import (
-    DecoderSpec,
-    HeadNormSpec,
-    LayerSpec,
-    MlpSpec,
-    NormSpec,
-    PerLayerInputSpec,
-    QueryTemperature,
-)
+from specx.ops.spec import DecoderSpec, LayerSpec, MlpSpec, NormSpec
 
 # Defaults of Llama's config, which those of other families begin with.
 SIZES = {
@@ -36,6 +28,9 @@ SIZES = {
 # Which maps have a bias, and the key of the config that says so.
 ATTENTION = {"heads": "attention_bias", "out": "attention_bias"}
 MLP = {"gate_up": "mlp_bias", "down": "mlp_bias"}
+# The norms of a layer: in front of its two parts, behind them, or both.
+BEFORE = ("input_norm", "output_norm")
+BEHIND = ("attended_norm", "mlp_norm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,89 +41,83 @@ class Architecture:
     weights: WeightMap
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Family:
-    """``model_type``: as configs state it. ``defaults``: of its config, for what it may leave out.
+    """``name``: for people. ``defaults``: of its config, for what it may leave out.
 
     ``read``: makes an ``Architecture`` of a config; raises ModelError.
     """
 
-    model_type: str
     name: str
     defaults: Mapping[str, Any]
-    read: Callable[[Settings], Architecture]
+    read: Callable[[Config], Architecture]
 
 
 def decoder(
-    settings: Settings,
-    ropes: Ropes,
-    layers: Sequence[LayerSpec],
-    norm: NormSpec,
-    *,
-    embedding_scale: float = 1.0,
-    logit_scale: float = 1.0,
-    logit_softcap: float | None = None,
-    per_layer: PerLayerInputSpec | None = None,
+    config: Config, turned: Ropes, layers: Sequence[LayerSpec], norm: NormSpec, **outside: Any
 ) -> DecoderSpec:
-    """Return the decoder of a config, for what all families state alike."""
+    """Return the decoder of a config. ``outside``: what else ``DecoderSpec`` says."""
     return DecoderSpec(
-        vocabulary=settings.size("vocab_size"),
-        hidden=settings.size("hidden_size"),
+        vocabulary=config.size("vocab_size"),
+        hidden=config.size("hidden_size"),
         layers=tuple(layers),
         norm=norm,
-        tied=settings.flag("tie_word_embeddings"),
-        embedding_scale=embedding_scale,
-        logit_scale=logit_scale,
-        logit_softcap=logit_softcap,
-        per_layer=per_layer,
-        longest=ropes.longest,
+        tied=config.flag("tie_word_embeddings"),
+        longest=turned.longest,
+        **outside,
     )
 
 
 def plain(
-    settings: Settings,
+    config: Config,
     *,
-    turning: Turning = Turning(),  # noqa: B008 - frozen
-    types: list[str] | None = None,
+    turning: Turning | Ropes = Turning(),  # noqa: B008 - frozen
+    types: str | list[str] = FULL,
     rotates: Callable[[int], bool] = lambda _: True,
     norm: NormSpec | None = None,
-    head_norm: HeadNormSpec | None = None,
-    temperature: QueryTemperature | None = None,
-    scaling: float | None = None,
-    gated: bool = True,
-    mlp_of: Callable[[int], MlpSpec] | None = None,
+    norms: Sequence[str] = BEFORE,
+    attention: Mapping[str, Any] | None = None,
+    mlp_of: MlpSpec | Callable[[int], MlpSpec] | None = None,
     residual_scale: float = 1.0,
-    weights: dict[str, Any] | None = None,
+    parallel: bool = False,
+    biased: Mapping[str, str] | None = None,
+    weights: Mapping[str, Any] | None = None,
     **outside: Any,
 ) -> Architecture:
-    """Return a decoder with a norm before attention and one before the MLP.
+    """Return a decoder whose layers are alike but for the following.
 
-    ``types``: of the layers; ``rotates``: if a layer has positions; ``norm``: None is RMSNorm's;
-    ``mlp_of``: the MLP of a layer, where they differ; ``weights``: where a checkpoint differs from
-    Llama's; ``outside``: scales outside the layers.
+    ``types``: of all layers, or of each; ``rotates``: if a layer has positions;
+    ``norm``: None is RMSNorm's; ``norms``: those that a layer has; ``attention``: what else
+    ``AttentionSpec`` says; ``mlp_of``: the MLP, or that of each layer, where it is not the usual
+    one; ``parallel``: as in ``LayerSpec``; ``biased``: the fields whose maps have a bias, each with
+    the key of the config that says so; ``weights``: where a checkpoint differs from Llama's;
+    ``outside``: what is outside the layers.
     """
-    types = types or [FULL for _ in settings.layers]
-    turned, norm = ropes(settings, turning), norm or settings.rms()
+    types = [types for _ in config.layers] if isinstance(types, str) else types
+    norm = norm or config.rms()
+    turned = ropes(config, turning) if isinstance(turning, Turning) else turning
+    mlp = config.mlp() if mlp_of is None else mlp_of
     layers = [
         LayerSpec(
-            attention=settings.attention(
+            attention=config.attention(
                 rope=turned.of(kind) if rotates(index) else None,
-                window=settings.window_of(kind),
-                head_norm=head_norm,
-                temperature=temperature,
-                scaling=scaling,
+                window=config.window_of(kind),
+                **(attention or {}),
             ),
-            mlp=mlp_of(index) if mlp_of else settings.mlp(gated=gated),
-            input_norm=norm,
-            output_norm=norm,
+            mlp=mlp if isinstance(mlp, MlpSpec) else mlp(index),
+            **{name: norm if name in norms else None for name in (*BEFORE, *BEHIND)},
             residual_scale=residual_scale,
+            parallel=parallel,
         )
         for index, kind in enumerate(types)
     ]
-    spec = decoder(settings, turned, layers, norm, **outside)
-    return Architecture(spec=spec, weights=WeightMap(order=turned.order, **(weights or {})))
+    names = {"biased": biases(config, **(biased or {})), **(weights or {})}
+    return Architecture(
+        spec=decoder(config, turned, layers, norm, **outside),
+        weights=WeightMap(order=turned.order, **names),
+    )
 
 
-def biases(settings: Settings, **flags: str) -> frozenset[str]:
+def biases(config: Config, **flags: str) -> frozenset[str]:
     """Return the fields whose maps have a bias: each with the key of the config that says so."""
-    return frozenset(name for name, key in flags.items() if settings.flag(key))
+    return frozenset(name for name, key in flags.items() if config.flag(key))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specx.models.families.settings import FULL, SLIDING, Settings
+from specx.models.families.config import FULL, SLIDING, Config
 from specx.ops.spec import RopeSpec
 
 SCALED = frozenset({"llama3", "yarn", "longrope"})  # kinds that know their length of training
@@ -35,7 +35,7 @@ class Turning:
 class Ropes:
     """The rotary embeddings of a model by kind of layer, each made once."""
 
-    settings: Settings
+    config: Config
     turning: Turning
     stated: dict[str, dict[str, Any]]  # of each kind of layer
     head_dims: Mapping[str, int] = field(default_factory=dict)
@@ -45,15 +45,15 @@ class Ropes:
         """Return the rotary embeddings of a kind of layer."""
         key = layer_type if len(self.stated) > 1 else FULL
         if key not in self._made:
-            dim = self.head_dims.get(key, self.settings.head_dim)
-            self._made[key] = _rope(self.settings, self.turning, self.stated[key], dim)
+            dim = self.head_dims.get(key, self.config.head_dim)
+            self._made[key] = _rope(self.config, self.turning, self.stated[key], dim)
         return self._made[key]
 
     @property
     def longest(self) -> int | None:
         """Return the length for which frequencies were chosen, where they depend on it."""
         if any(_kind(each) in STRETCHED for each in self.stated.values()):
-            return self.settings.length
+            return self.config.length
         return None
 
     @property
@@ -62,8 +62,8 @@ class Ropes:
 
         None: as they are. For families that turn all their layers alike.
         """
-        dim, turning = self.settings.head_dim, self.turning
-        turned = 2 * _pairs(self.settings, turning, self.stated[FULL], dim)
+        dim, turning = self.config.head_dim, self.turning
+        turned = 2 * _pairs(self.config, turning, self.stated[FULL], dim)
         if turned == dim and not turning.interleaved:
             return None
         index = torch.arange(turned)
@@ -72,11 +72,11 @@ class Ropes:
         return torch.cat([first, still, second, other])
 
 
-def ropes(settings: Settings, turning: Turning) -> Ropes:
+def ropes(config: Config, turning: Turning) -> Ropes:
     """Read the rotary embeddings of a config, in its new form or one of the old."""
-    stated = dict(settings.get("rope_scaling") or settings.get("rope_parameters") or {})
-    theta = settings.get("rope_theta", turning.theta)
-    partial = settings.get("partial_rotary_factor", turning.partial_factor)
+    stated = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+    theta = config.get("rope_theta", turning.theta)
+    partial = config.get("partial_rotary_factor", turning.partial_factor)
     nested = {key: dict(stated[key] or {}) for key in (FULL, SLIDING) if key in stated}
     if not nested:
         nested = {FULL: stated}
@@ -84,66 +84,69 @@ def ropes(settings: Settings, turning: Turning) -> Ropes:
         nested[FULL] = nested[SLIDING]
     is_nested = FULL in stated or SLIDING in stated
     for each in nested.values():
-        complete(settings, each, theta, partial, is_nested=is_nested)
-    return Ropes(settings, turning, nested)
+        complete(config, each, theta, partial, is_nested=is_nested)
+    return Ropes(config, turning, nested)
+
+
+def by_kind(config: Config, thetas: Mapping[str, Any], turning: Turning) -> Ropes:
+    """Read frequencies by kind of layer, of which only those with full attention are scaled.
+
+    ``thetas``: of each kind, where the config does not state it in the form of today.
+    """
+    stated = config.get("rope_parameters") or {}
+    found = {kind: dict(stated.get(kind) or {}) for kind in thetas}
+    found[FULL] |= config.get("rope_scaling") or {}
+    for kind, theta in thetas.items():
+        found[kind].setdefault("rope_theta", theta)
+    return ropes(config.changed(rope_parameters=found, rope_scaling=None), turning)
 
 
 def complete(
-    settings: Settings, stated: dict[str, Any], theta: Any, partial: Any, *, is_nested: bool
+    config: Config, stated: dict[str, Any], theta: Any, partial: Any, *, is_nested: bool
 ) -> None:
     """Put into the settings of a kind of layer what lies elsewhere in the config."""
     if stated.get("rope_theta") is None:
         stated["rope_theta"] = theta
     stated.setdefault("partial_rotary_factor", partial)
-    outer = settings.get("original_max_position_embeddings")
+    outer = config.get("original_max_position_embeddings")
     if _kind(stated) in SCALED:
         if outer is not None and not is_nested:
             stated["original_max_position_embeddings"] = outer
-        stated.setdefault(
-            "original_max_position_embeddings", settings.get("max_position_embeddings")
-        )
+        stated.setdefault("original_max_position_embeddings", config.get("max_position_embeddings"))
 
 
 def _kind(stated: Mapping[str, Any]) -> str:
     return str(stated.get("rope_type") or stated.get("type") or "default")
 
 
-def _pairs(settings: Settings, turning: Turning, stated: Mapping[str, Any], dim: int) -> int:
+def _pairs(config: Config, turning: Turning, stated: Mapping[str, Any], dim: int) -> int:
     """Return how many pairs of elements of a head turn."""
     if _kind(stated) == "proportional":
         return dim // 2  # with frequencies of 0 among them
     part = stated.get("partial_rotary_factor")
     part = 1.0 if part is None else part
     if part != 1.0 and not turning.partial:
-        settings.refuse("partial_rotary_factor")
+        config.refuse("partial_rotary_factor")
     turned = int(dim * part)
     return -(-turned // 2)
 
 
-def _rope(settings: Settings, turning: Turning, stated: Mapping[str, Any], dim: int) -> RopeSpec:
+def _rope(config: Config, turning: Turning, stated: Mapping[str, Any], dim: int) -> RopeSpec:
     """Make the rotary embeddings of one kind of layer."""
-    kind = _kind(stated)
-    make = KINDS.get(kind)
+    make = KINDS.get(_kind(stated))
+    key = "rope_parameters" if "rope_parameters" in config.stated else "rope_scaling"
     if make is None:
-        settings.refuse(
-            "rope_parameters" if "rope_parameters" in settings.stated else "rope_scaling"
-        )
+        config.refuse(key)
     if dim % 2:
-        settings.refuse("head_dim")
-    asked = Asked(settings, stated, dim, 2 * _pairs(settings, turning, stated, dim))
+        config.refuse("head_dim")
+    asked = Asked(config, stated, dim, 2 * _pairs(config, turning, stated, dim))
     try:
         frequencies, amplitude = make(asked)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        settings.refuse(
-            "rope_parameters" if "rope_parameters" in settings.stated else "rope_scaling"
-        )
+        config.refuse(key)
     still = dim // 2 - len(frequencies)
     inv_freq = torch.cat([frequencies, torch.zeros(still)])
     return RopeSpec(inv_freq=inv_freq, amplitude=amplitude, wide=turning.wide)
-
-
-def _key(settings: Settings) -> str:
-    return "rope_scaling" if settings.get("rope_scaling") else "rope_parameters"
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ class Asked:
     ``turned``: how many elements of a head turn, of ``dim``.
     """
 
-    settings: Settings
+    config: Config
     stated: Mapping[str, Any]
     dim: int
     turned: int
@@ -163,13 +166,23 @@ class Asked:
 
     @property
     def longest(self) -> int:
-        return self.settings.size("max_position_embeddings")
+        return self.config.size("max_position_embeddings")
+
+    @property
+    def original(self) -> float:
+        """Return the length of training."""
+        return self.number("original_max_position_embeddings")
+
+    @property
+    def factor(self) -> float:
+        """Return by how much positions are stretched."""
+        factor = self.stated.get("factor")
+        return self.longest / self.original if factor is None else float(factor)
 
     def powers(self, base: float | None = None) -> Tensor:
         """Return the reciprocals of unscaled frequencies: float32 [R/2]."""
         base = self.number("rope_theta") if base is None else base
-        powers: Tensor = base ** (torch.arange(0, self.turned, 2, dtype=torch.float) / self.turned)
-        return powers
+        return base ** (torch.arange(0, self.turned, 2, dtype=torch.float) / self.turned)
 
 
 Frequencies = tuple[Tensor, float]
@@ -198,16 +211,14 @@ def _dynamic(asked: Asked) -> Frequencies:
     if asked.stated.get("alpha"):
         return 1.0 / asked.powers(base * asked.number("alpha") ** (dim / (dim - 2))), 1.0
     factor, most = asked.number("factor"), asked.longest
-    length = max(asked.settings.length or most, most)
+    length = max(asked.config.length or most, most)
     base = base * ((factor * length / most) - (factor - 1)) ** (dim / (dim - 2))
     return 1.0 / asked.powers(base), 1.0
 
 
 def _yarn(asked: Asked) -> Frequencies:
     dim, base, stated = asked.turned, asked.number("rope_theta"), asked.stated
-    original = asked.number("original_max_position_embeddings")
-    factor = stated.get("factor")
-    factor = asked.longest / original if factor is None else float(factor)
+    original, factor = asked.original, asked.factor
     amplitude = stated.get("attention_factor")
     if amplitude is None:
         one, all_dims = stated.get("mscale"), stated.get("mscale_all_dim")
@@ -237,15 +248,13 @@ def _mscale(scale: float, mscale: float) -> float:
 def _longrope(asked: Asked) -> Frequencies:
     """One set of frequencies for short texts and another for long ones."""
     stated = asked.stated
-    original = asked.number("original_max_position_embeddings")
-    factor = stated.get("factor")
-    factor = asked.longest / original if factor is None else float(factor)
+    original, factor = asked.original, asked.factor
     amplitude = stated.get("attention_factor")
     if amplitude is None:
         amplitude = 1.0
         if factor > 1.0:
             amplitude = math.sqrt(1 + math.log(factor) / math.log(original))
-    is_long = (asked.settings.length or asked.longest) > original
+    is_long = (asked.config.length or asked.longest) > original
     factors = torch.tensor(stated["long_factor" if is_long else "short_factor"])
     if factors.shape != (asked.turned // 2,):
         raise ValueError("one factor for each frequency")
@@ -255,7 +264,7 @@ def _longrope(asked: Asked) -> Frequencies:
 def _llama3(asked: Asked) -> Frequencies:
     plain, factor = 1.0 / asked.powers(), asked.number("factor")
     low, high = asked.number("low_freq_factor"), asked.number("high_freq_factor")
-    original = asked.number("original_max_position_embeddings")
+    original = asked.original
     lengths = 2 * math.pi / plain
     scaled = torch.where(lengths > original / low, plain / factor, plain)
     share = (original / lengths - low) / (high - low)

@@ -4,16 +4,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, decoder
-from specx.models.families.frequencies import Ropes, Turning, ropes
-from specx.models.families.settings import FULL, SLIDING, Settings
+from specx.models.families.config import FULL, SLIDING, Config
+from specx.models.families.family import (
+    ATTENTION,
+    BEFORE,
+    BEHIND,
+    SIZES,
+    Architecture,
+    biases,
+    decoder,
+    plain,
+)
+from specx.models.families.frequencies import Ropes, Turning, by_kind, ropes
 from specx.models.families.weight_map import WeightMap
 from specx.ops.spec import (
     AttentionSpec,
-    DecoderSpec,
-    HeadNormSpec,
     LayerSpec,
-    NormSpec,
     PerLayerInputSpec,
 )
 
@@ -72,11 +78,11 @@ GEMMA4 = {key: value for key, value in GEMMA3.items() if key not in UNREAD} | {
     "enable_moe_block": False,
     "use_double_wide_mlp": False,
 }
-SANDWICH = WeightMap(
-    output_norm="pre_feedforward_layernorm",
-    attended_norm="post_attention_layernorm",
-    mlp_norm="post_feedforward_layernorm",
-)
+SANDWICH: dict[str, Any] = {
+    "output_norm": "pre_feedforward_layernorm",
+    "attended_norm": "post_attention_layernorm",
+    "mlp_norm": "post_feedforward_layernorm",
+}
 PER_LAYER = {
     "table": "model.embed_tokens_per_layer",
     "projection": "model.per_layer_model_projection",
@@ -87,118 +93,85 @@ PER_LAYER = {
 }
 
 
-def gemma(settings: Settings) -> Architecture:
-    turned, norm = ropes(settings, Turning()), settings.rms(wide=True)
-    settings.refuse_if("use_bidirectional_attention", bool)
-    mlp = settings.mlp()
-    if settings.get("hidden_act") == "gelu":  # old configs mean the other
+def gemma(config: Config) -> Architecture:
+    config.refuse_if("use_bidirectional_attention", bool)
+    mlp = config.mlp()
+    if config.get("hidden_act") == "gelu":  # old configs mean the other
         mlp = replace(mlp, activation="gelu_tanh")
-    layer = LayerSpec(
-        attention=settings.attention(rope=turned.of()), mlp=mlp, input_norm=norm, output_norm=norm
+    return plain(
+        config,
+        norm=config.rms(wide=True),
+        mlp_of=mlp,
+        biased=ATTENTION,
+        weights={"norm_offset": 1.0},
+        **_outside(config),
     )
-    spec = _decoder(settings, turned, [layer for _ in settings.layers], norm)
-    weights = WeightMap(norm_offset=1.0, biased=biases(settings, **ATTENTION))
-    return Architecture(spec=spec, weights=weights)
 
 
-def gemma2(settings: Settings) -> Architecture:
+def gemma2(config: Config) -> Architecture:
     """Return Gemma 2's: every other layer has a window, scores and logits have a cap."""
-    types = settings.layer_types(lambda index: (index + 1) % 2 != 0)
-    cap = settings.get("attn_logit_softcapping")
-    softcap = None if cap is None else settings.number("attn_logit_softcapping")
-    return _sandwich(settings, ropes(settings, Turning()), types, None, softcap)
+    types = config.layer_types(lambda index: (index + 1) % 2 != 0)
+    cap = config.get("attn_logit_softcapping")
+    softcap = None if cap is None else config.number("attn_logit_softcapping")
+    return _sandwich(config, Turning(), types, softcap=softcap)
 
 
-def gemma3(settings: Settings) -> Architecture:
+def gemma3(config: Config) -> Architecture:
     """Return Gemma 3's: five of six layers have a window and frequencies of their own."""
-    every = settings.size("sliding_window_pattern", 6)
-    types = settings.layer_types(lambda index: (index + 1) % every != 0)
-    settings.refuse_if("attn_logit_softcapping", lambda cap: cap is not None)
-    head_norm = HeadNormSpec(eps=settings.number("rms_norm_eps"), wide=True)
-    return _sandwich(settings, _two_ropes(settings), types, head_norm, None)
+    every = config.size("sliding_window_pattern", 6)
+    types = config.layer_types(lambda index: (index + 1) % every != 0)
+    config.refuse_if("attn_logit_softcapping", lambda cap: cap is not None)
+    thetas = {
+        FULL: config.get("rope_theta", 1_000_000.0),
+        SLIDING: config.get("rope_local_base_freq", 10_000.0),
+    }
+    turned = by_kind(config, thetas, Turning())
+    return _sandwich(config, turned, types, head_norm=config.head_norm(wide=True))
 
 
 def _sandwich(
-    settings: Settings,
-    turned: Ropes,
-    types: list[str],
-    head_norm: HeadNormSpec | None,
-    softcap: float | None,
+    config: Config, turning: Turning | Ropes, types: list[str], **attention: Any
 ) -> Architecture:
-    settings.refuse_if("use_bidirectional_attention", bool)
-    norm = settings.rms(wide=True)
-    layers = [
-        LayerSpec(
-            attention=settings.attention(
-                rope=turned.of(kind),
-                window=settings.window_of(kind),
-                head_norm=head_norm,
-                softcap=softcap,
-                scaling=settings.number("query_pre_attn_scalar") ** -0.5,
-            ),
-            mlp=settings.mlp("hidden_activation"),
-            input_norm=norm,
-            output_norm=norm,
-            attended_norm=norm,
-            mlp_norm=norm,
-        )
-        for kind in types
-    ]
-    spec = _decoder(settings, turned, layers, norm)
-    weights = replace(SANDWICH, norm_offset=1.0, biased=biases(settings, **ATTENTION))
-    return Architecture(spec=spec, weights=weights)
-
-
-def _two_ropes(settings: Settings) -> Ropes:
-    """Read the frequencies of both kinds of layers, in the form of today or in the old one."""
-    stated = settings.get("rope_parameters") or {}
-    full, sliding = (dict(stated.get(kind) or {}) for kind in (FULL, SLIDING))
-    full |= settings.get("rope_scaling") or {}
-    full.setdefault("rope_theta", settings.get("rope_theta", 1_000_000.0))
-    sliding.setdefault("rope_theta", settings.get("rope_local_base_freq", 10_000.0))
-    return nested(settings, {FULL: full, SLIDING: sliding}, Turning())
-
-
-def nested(settings: Settings, stated: dict[str, dict[str, Any]], turning: Turning) -> Ropes:
-    """Return frequencies that a config states in a way of its own, by kind of layer."""
-    both = {**settings.stated, "rope_parameters": stated, "rope_scaling": None}
-    inner = Settings(both, settings.defaults, settings.label, settings.length)
-    return ropes(inner, turning)
-
-
-def _decoder(
-    settings: Settings,
-    turned: Ropes,
-    layers: list[LayerSpec],
-    norm: NormSpec,
-    per_layer: PerLayerInputSpec | None = None,
-) -> DecoderSpec:
-    cap = settings.get("final_logit_softcapping")
-    return decoder(
-        settings,
-        turned,
-        layers,
-        norm,
-        embedding_scale=settings.size("hidden_size") ** 0.5,
-        logit_softcap=None if cap is None else settings.number("final_logit_softcapping"),
-        per_layer=per_layer,
+    """Return a decoder with norms on both sides of each part."""
+    config.refuse_if("use_bidirectional_attention", bool)
+    scaling = config.number("query_pre_attn_scalar") ** -0.5
+    return plain(
+        config,
+        turning=turning,
+        types=types,
+        norm=config.rms(wide=True),
+        norms=BEFORE + BEHIND,
+        attention={"scaling": scaling, **attention},
+        mlp_of=config.mlp("hidden_activation"),
+        biased=ATTENTION,
+        weights={**SANDWICH, "norm_offset": 1.0},
+        **_outside(config),
     )
+
+
+def _outside(config: Config) -> dict[str, Any]:
+    """Return what is special outside the layers."""
+    cap = config.get("final_logit_softcapping")
+    return {
+        "embedding_scale": config.size("hidden_size") ** 0.5,
+        "logit_softcap": None if cap is None else config.number("final_logit_softcapping"),
+    }
 
 
 # ---------------------------------------------------------------- Gemma 4
 
 
-def gemma4(settings: Settings) -> Architecture:
+def gemma4(config: Config) -> Architecture:
     """Return Gemma 4's text decoder, without experts."""
     for key in ("use_bidirectional_attention", "enable_moe_block"):
-        settings.refuse_if(key, bool)
-    types = settings.layer_types(lambda index: (index + 1) % 6 != 0)
+        config.refuse_if(key, bool)
+    types = config.layer_types(lambda index: (index + 1) % 6 != 0)
     types[-1] = FULL
-    turned = ropes(settings, Turning(partial=True))
-    turned.head_dims = {kind: _sizes(settings, i, kind)[0] for i, kind in enumerate(types)}
-    norm = settings.rms(wide=True)
-    wide = settings.flag("use_double_wide_mlp")
-    mlp = settings.mlp("hidden_activation")
+    turned = ropes(config, Turning(partial=True))
+    turned.head_dims = {kind: _sizes(config, i, kind)[0] for i, kind in enumerate(types)}
+    norm = config.rms(wide=True)
+    wide = config.flag("use_double_wide_mlp")
+    mlp = config.mlp("hidden_activation")
     layers = [
         LayerSpec(
             attention=attention,
@@ -208,70 +181,70 @@ def gemma4(settings: Settings) -> Architecture:
             attended_norm=norm,
             mlp_norm=norm,
         )
-        for attention in _attentions(settings, types, turned)
+        for attention in _attentions(config, types, turned)
     ]
     per_layer = None
-    if settings.get("hidden_size_per_layer_input"):
+    if config.get("hidden_size_per_layer_input"):
         per_layer = PerLayerInputSpec(
-            size=settings.size("hidden_size_per_layer_input"),
-            vocabulary=settings.size("vocab_size_per_layer_input"),
+            size=config.size("hidden_size_per_layer_input"),
+            vocabulary=config.size("vocab_size_per_layer_input"),
             norm=norm,
         )
-    spec = _decoder(settings, turned, layers, norm, per_layer)
-    return Architecture(spec=spec, weights=_gemma4_weights(settings, types))
+    spec = decoder(config, turned, layers, norm, per_layer=per_layer, **_outside(config))
+    return Architecture(spec=spec, weights=_gemma4_weights(config, types))
 
 
-def _gemma4_weights(settings: Settings, types: list[str]) -> WeightMap:
-    equal = settings.flag("attention_k_eq_v")
+def _gemma4_weights(config: Config, types: list[str]) -> WeightMap:
+    equal = config.flag("attention_k_eq_v")
     full = frozenset(i for i, kind in enumerate(types) if kind == FULL and equal)
-    return replace(
-        SANDWICH,
-        biased=biases(settings, **ATTENTION),
+    return WeightMap(
+        **SANDWICH,
+        biased=biases(config, **ATTENTION),
         scalar="layer_scalar",
         keys_are_values=full,
         per_layer=PER_LAYER,
     )
 
 
-def _sizes(settings: Settings, index: int, kind: str) -> tuple[int, int]:
+def _sizes(config: Config, index: int, kind: str) -> tuple[int, int]:
     """Return elements of a head, and key heads, of a layer, which configs state in two ways."""
-    dim, kv_heads = settings.head_dim, settings.kv_heads
-    by_layer = settings.get("per_layer_config")
+    dim, kv_heads = config.head_dim, config.kv_heads
+    by_layer = config.get("per_layer_config")
     if by_layer is not None:
         own: Mapping[str, Any] = by_layer.get(str(index)) or by_layer.get(index) or {}
         if not {*own} <= {"head_dim", "num_key_value_heads"}:
-            settings.refuse("per_layer_config")
+            config.refuse("per_layer_config")
         return own.get("head_dim", dim), own.get("num_key_value_heads", kv_heads)
     if kind == SLIDING:
         return dim, kv_heads
-    dim = settings.size("global_head_dim", 512)
-    if settings.flag("attention_k_eq_v") and settings.get("num_global_key_value_heads"):
-        kv_heads = settings.size("num_global_key_value_heads")
+    dim = config.size("global_head_dim", 512)
+    if config.flag("attention_k_eq_v") and config.get("num_global_key_value_heads"):
+        kv_heads = config.size("num_global_key_value_heads")
     return dim, kv_heads
 
 
-def _attentions(settings: Settings, types: list[str], turned: Ropes) -> list[AttentionSpec]:
+def _attentions(config: Config, types: list[str], turned: Ropes) -> list[AttentionSpec]:
     """Return the attention of each layer. The last layers read what one of their kind stored."""
-    first_shared = len(types) - int(settings.number("num_kv_shared_layers"))
-    head_norm = HeadNormSpec(eps=settings.number("rms_norm_eps"), wide=True)
+    first_shared = len(types) - int(config.number("num_kv_shared_layers"))
+    head_norm = config.head_norm(wide=True)
     found = []
     for index, kind in enumerate(types):
-        dim, kv_heads = _sizes(settings, index, kind)
+        dim, kv_heads = _sizes(config, index, kind)
         storing = [i for i in range(min(index, first_shared)) if types[i] == kind]
         if index >= first_shared and not storing:
-            settings.refuse("num_kv_shared_layers")
-        if settings.heads % kv_heads or dim % 2:
-            settings.refuse("num_attention_heads")
+            config.refuse("num_kv_shared_layers")
+        if config.heads % kv_heads or dim % 2:
+            config.refuse("num_attention_heads")
         found.append(
             AttentionSpec(
-                query_heads=settings.heads,
+                query_heads=config.heads,
                 kv_heads=kv_heads,
                 head_dim=dim,
                 scaling=1.0,
                 rope=turned.of(kind),
-                window=settings.window_of(kind),
+                window=config.window_of(kind),
                 head_norm=head_norm,
-                value_norm=settings.rms(wide=True),
+                value_norm=config.rms(wide=True),
                 shared=storing[-1] if index >= first_shared else None,
             )
         )

@@ -2,17 +2,38 @@
 
 from typing import Any
 
-from specx.models.families.family import ATTENTION, MLP, SIZES, Architecture, biases, plain
+from specx.models.families.config import FULL, SLIDING, Config
+from specx.models.families.family import ATTENTION, MLP, SIZES, Architecture, plain
 from specx.models.families.frequencies import Turning
-from specx.models.families.settings import FULL, SLIDING, Settings
-from specx.ops.spec import HeadNormSpec, QueryTemperature
+from specx.ops.spec import QueryTemperature
 
+LLAMA = SIZES | {"attention_bias": False, "mlp_bias": False, "head_dim": None}
 MISTRAL = SIZES | {
     "intermediate_size": 14_336,
     "num_key_value_heads": 8,
     "head_dim": None,
     "max_position_embeddings": 131_072,
     "sliding_window": 4096,
+}
+MINISTRAL = MISTRAL | {"layer_types": None}
+MINISTRAL3 = MISTRAL | {
+    "vocab_size": 131_072,
+    "num_hidden_layers": 34,
+    "head_dim": 128,
+    "max_position_embeddings": 262_144,
+    "rms_norm_eps": 1e-5,
+    "sliding_window": None,
+    "rope_parameters": {
+        "type": "yarn",
+        "rope_theta": 1_000_000.0,
+        "factor": 16.0,
+        "original_max_position_embeddings": 16_384,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale_all_dim": 1.0,
+        "mscale": 1.0,
+        "llama_4_scaling_beta": 0.1,
+    },
 }
 QWEN = SIZES | {
     "vocab_size": 151_936,
@@ -24,7 +45,7 @@ QWEN = SIZES | {
     "max_window_layers": 28,
     "layer_types": None,
 }
-
+QWEN3 = QWEN | {"head_dim": 128, "attention_bias": False}
 SMOLLM3 = SIZES | {
     "vocab_size": 128_256,
     "hidden_size": 2048,
@@ -56,6 +77,13 @@ GRANITE = SIZES | {
     "logits_scaling": 1.0,
     "residual_multiplier": 1.0,
     "attention_multiplier": 1.0,
+}
+GRANITE3 = GRANITE | {"mlp_bias": False}
+GRANITE_HYBRID = GRANITE | {
+    "num_local_experts": 8,
+    "shared_intermediate_size": 1024,
+    "position_embedding_type": None,
+    "layer_types": None,
 }
 GLM = SIZES | {
     "vocab_size": 151_552,
@@ -118,118 +146,110 @@ ARCEE = SIZES | {
     "mlp_bias": False,
     "head_dim": None,
 }
+HUNYUAN_NORMS = {
+    "query_norm": "self_attn.query_layernorm",
+    "key_norm": "self_attn.key_layernorm",
+}
 HUNYUAN = SIZES | {
     "vocab_size": 290_943,
     "rms_norm_eps": 1e-5,
     "attention_bias": False,
     "head_dim": None,
 }
-MINISTRAL3_ROPE = {
-    "type": "yarn",
-    "rope_theta": 1_000_000.0,
-    "factor": 16.0,
-    "original_max_position_embeddings": 16_384,
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-    "mscale_all_dim": 1.0,
-    "mscale": 1.0,
-    "llama_4_scaling_beta": 0.1,
-}
 
 
-def llama(settings: Settings) -> Architecture:
-    return plain(settings, weights={"biased": biases(settings, **ATTENTION, **MLP)})
+def llama(config: Config) -> Architecture:
+    return plain(config, biased=ATTENTION | MLP)
 
 
-def mistral(settings: Settings) -> Architecture:
+def mistral(config: Config) -> Architecture:
     """Return Mistral's: all layers have the window, if there is one."""
-    return plain(settings, types=[SLIDING for _ in settings.layers])
+    return plain(config, types=SLIDING)
 
 
-def ministral(settings: Settings) -> Architecture:
-    has_window = settings.get("sliding_window") is not None
-    return plain(settings, types=settings.layer_types(lambda _: has_window))
+def ministral(config: Config) -> Architecture:
+    has_window = config.get("sliding_window") is not None
+    return plain(config, types=config.layer_types(lambda _: has_window))
 
 
-def ministral3(settings: Settings) -> Architecture:
-    stated = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+def ministral3(config: Config) -> Architecture:
+    stated = config.get("rope_parameters") or config.get("rope_scaling") or {}
     beta, length = (stated.get(key) for key in ("llama_4_scaling_beta",
                                                 "original_max_position_embeddings"))  # fmt: skip
     if beta is None or not length:
-        settings.refuse("rope_parameters")
+        config.refuse("rope_parameters")
     return plain(
-        settings,
-        types=[SLIDING for _ in settings.layers],
-        temperature=QueryTemperature(beta=float(beta), length=int(length)),
+        config,
+        types=SLIDING,
+        attention={"temperature": QueryTemperature(beta=float(beta), length=int(length))},
     )
 
 
-def qwen2(settings: Settings) -> Architecture:
-    return plain(settings, types=_qwen_types(settings), weights={"biased": frozenset({"heads"})})
+def qwen2(config: Config) -> Architecture:
+    return plain(config, types=_qwen_types(config), weights={"biased": frozenset({"heads"})})
 
 
-def qwen3(settings: Settings) -> Architecture:
+def qwen3(config: Config) -> Architecture:
     return plain(
-        settings,
-        types=_qwen_types(settings),
-        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps")),
-        weights={"biased": biases(settings, **ATTENTION)},
+        config,
+        types=_qwen_types(config),
+        attention={"head_norm": config.head_norm()},
+        biased=ATTENTION,
     )
 
 
-def _qwen_types(settings: Settings) -> list[str]:
-    first = settings.get("max_window_layers")
-    types = settings.layer_types(lambda index: index >= first)
-    return types if settings.flag("use_sliding_window") else [FULL for _ in types]
+def _qwen_types(config: Config) -> str | list[str]:
+    first = config.get("max_window_layers")
+    types = config.layer_types(lambda index: index >= first)
+    return types if config.flag("use_sliding_window") else FULL
 
 
-def smollm3(settings: Settings) -> Architecture:
-    every = settings.size("no_rope_layer_interval")
-    rotates = settings.get("no_rope_layers")
+def smollm3(config: Config) -> Architecture:
+    every = config.size("no_rope_layer_interval")
+    rotates = config.get("no_rope_layers")
     if rotates is None:
-        rotates = [(index + 1) % every != 0 for index in settings.layers]
-    elif len(rotates) < len(settings.layers):
-        settings.refuse("no_rope_layers")
-    has_window = settings.flag("use_sliding_window") and settings.get("sliding_window") is not None
-    types = settings.layer_types(lambda index: has_window and not rotates[index])
-    if not settings.flag("use_sliding_window"):
-        types = [FULL for _ in settings.layers]
+        rotates = [(index + 1) % every != 0 for index in config.layers]
+    elif len(rotates) < len(config.layers):
+        config.refuse("no_rope_layers")
+    has_window = config.flag("use_sliding_window") and config.get("sliding_window") is not None
+    types = config.layer_types(lambda index: has_window and not rotates[index])
     return plain(
-        settings,
+        config,
         turning=Turning(theta=2_000_000.0),
-        types=types,
+        types=types if config.flag("use_sliding_window") else FULL,
         rotates=lambda index: bool(rotates[index]),
-        weights={"biased": biases(settings, **ATTENTION, **MLP)},
+        biased=ATTENTION | MLP,
     )
 
 
-def seed_oss(settings: Settings) -> Architecture:
-    biased = biases(settings, heads="attention_bias", out="attention_out_bias", **MLP)
-    return plain(settings, weights={"biased": biased})
+def seed_oss(config: Config) -> Architecture:
+    return plain(config, biased={"heads": "attention_bias", "out": "attention_out_bias"} | MLP)
 
 
-def ernie(settings: Settings) -> Architecture:
-    names = ("heads", "out", "gate_up", "down")
-    biased = biases(settings, **dict.fromkeys(names, "use_bias"))
+def ernie(config: Config) -> Architecture:
     turning = Turning(theta=500_000.0, interleaved=True, wide=True)
-    return plain(settings, turning=turning, weights={"biased": biased})
+    return plain(config, turning=turning, biased=dict.fromkeys(ATTENTION | MLP, "use_bias"))
 
 
-def arcee(settings: Settings) -> Architecture:
-    weights = {"biased": biases(settings, **ATTENTION, **MLP), "gate_up": ("mlp.up_proj",)}
-    return plain(settings, gated=False, weights=weights)
-
-
-def apertus(settings: Settings) -> Architecture:
-    constants = ("alpha_p", "alpha_n", "beta", "eps")
-    xielu = settings.get("hidden_act") == "xielu"
+def arcee(config: Config) -> Architecture:
     return plain(
-        settings,
+        config,
+        mlp_of=config.mlp(gated=False),
+        biased=ATTENTION | MLP,
+        weights={"gate_up": ("mlp.up_proj",)},
+    )
+
+
+def apertus(config: Config) -> Architecture:
+    constants = ("alpha_p", "alpha_n", "beta", "eps")
+    xielu = config.get("hidden_act") == "xielu"
+    return plain(
+        config,
         turning=Turning(theta=12_000_000.0),
-        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps")),
-        gated=False,
+        attention={"head_norm": config.head_norm()},
+        mlp_of=config.mlp(gated=False),
+        biased=ATTENTION,
         weights={
-            "biased": biases(settings, **ATTENTION),
             "gate_up": ("mlp.up_proj",),
             "input_norm": "attention_layernorm",
             "output_norm": "feedforward_layernorm",
@@ -238,75 +258,61 @@ def apertus(settings: Settings) -> Architecture:
     )
 
 
-def hunyuan(settings: Settings) -> Architecture:
+def hunyuan(config: Config) -> Architecture:
     return plain(
-        settings,
-        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps"), turned=True),
-        weights={
-            "biased": biases(settings, **ATTENTION),
-            "query_norm": "self_attn.query_layernorm",
-            "key_norm": "self_attn.key_layernorm",
-        },
+        config,
+        attention={"head_norm": config.head_norm(turned=True)},
+        biased=ATTENTION,
+        weights=HUNYUAN_NORMS,
     )
 
 
-def granite(settings: Settings) -> Architecture:
-    return plain(
-        settings,
-        **granite_scales(settings),
-        weights={"biased": biases(settings, **ATTENTION, **MLP)},
-    )
+def granite(config: Config) -> Architecture:
+    return plain(config, **granite_scales(config), biased=ATTENTION | MLP)
 
 
-def granite_scales(settings: Settings) -> dict[str, Any]:
+def granite_scales(config: Config) -> dict[str, Any]:
     """Return the multipliers of Granite as arguments of ``plain``."""
     return {
-        "scaling": settings.number("attention_multiplier"),
-        "residual_scale": settings.number("residual_multiplier"),
-        "embedding_scale": settings.number("embedding_multiplier"),
-        "logit_scale": 1 / settings.number("logits_scaling"),
+        "attention": {"scaling": config.number("attention_multiplier")},
+        "residual_scale": config.number("residual_multiplier"),
+        "embedding_scale": config.number("embedding_multiplier"),
+        "logit_scale": 1 / config.number("logits_scaling"),
     }
 
 
-def granite_hybrid(settings: Settings) -> Architecture:
+def granite_hybrid(config: Config) -> Architecture:
     """Return Granite 4's without recurrent layers and without experts."""
-    settings.refuse_if("num_local_experts", lambda number: number)
-    kind = "layers_block_type" if "layers_block_type" in settings.stated else "layer_types"
-    types = settings.get(kind)
+    config.refuse_if("num_local_experts", lambda number: number)
+    kind = "layers_block_type" if "layers_block_type" in config.stated else "layer_types"
+    types = config.get(kind)
     if not isinstance(types, list) or not {*types} <= {FULL, "attention"}:
-        settings.refuse(kind)
-    settings.refuse_if("position_embedding_type", lambda kind: kind not in (None, "rope", "nope"))
-    rotates = settings.get("position_embedding_type") == "rope"
-    inner = {**settings.stated, "intermediate_size": settings.size("shared_intermediate_size")}
-    dense = Settings(inner, settings.defaults, settings.label, settings.length)
+        config.refuse(kind)
+    config.refuse_if("position_embedding_type", lambda kind: kind not in (None, "rope", "nope"))
+    rotates = config.get("position_embedding_type") == "rope"
     return plain(
-        dense,
+        config.changed(intermediate_size=config.size("shared_intermediate_size")),
         rotates=lambda _: rotates,
-        **granite_scales(settings),
-        weights={
-            "biased": biases(settings, **ATTENTION),
-            "gate_up": ("shared_mlp.input_linear",),
-            "down": "shared_mlp.output_linear",
-        },
+        **granite_scales(config),
+        biased=ATTENTION,
+        weights={"gate_up": ("shared_mlp.input_linear",), "down": "shared_mlp.output_linear"},
     )
 
 
-def phi3(settings: Settings) -> Architecture:
+def phi3(config: Config) -> Architecture:
     """Return Phi-3's and Phi-4's, whose maps are joined in the checkpoint."""
     return plain(
-        settings,
+        config,
         turning=Turning(partial=True),
-        types=[SLIDING for _ in settings.layers],
+        types=SLIDING,
         weights={"heads": ("self_attn.qkv_proj",), "gate_up": ("mlp.gate_up_proj",)},
     )
 
 
-def glm(settings: Settings) -> Architecture:
+def glm(config: Config) -> Architecture:
     return plain(
-        settings,
+        config,
         turning=Turning(partial=True, partial_factor=0.5, interleaved=True),
-        weights={
-            "biased": biases(settings, heads="attention_bias"),
-            "gate_up": ("mlp.gate_up_proj",),
-        },
+        biased={"heads": "attention_bias"},
+        weights={"gate_up": ("mlp.gate_up_proj",)},
     )

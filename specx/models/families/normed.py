@@ -1,24 +1,25 @@
 """Families with other norms than Llama's: behind each part, in parallel, wide, or LayerNorm."""
 
-from dataclasses import replace
+from typing import Any
 
+from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import (
     ATTENTION,
+    BEFORE,
+    BEHIND,
     MLP,
     SIZES,
     Architecture,
     biases,
-    decoder,
     plain,
 )
-from specx.models.families.frequencies import Ropes, Turning, ropes
-from specx.models.families.gemma import nested
-from specx.models.families.llama import GLM
-from specx.models.families.settings import FULL, SLIDING, Settings
-from specx.models.families.weight_map import WeightMap
-from specx.ops.spec import HeadNormSpec, LayerSpec, NormSpec
+from specx.models.families.frequencies import Ropes, Turning, by_kind
+from specx.ops.spec import HeadNormSpec
 
-BEHIND = WeightMap(attended_norm="post_attention_layernorm", mlp_norm="post_feedforward_layernorm")
+NAMES_BEHIND = {
+    "attended_norm": "post_attention_layernorm",
+    "mlp_norm": "post_feedforward_layernorm",
+}
 NORMS = frozenset({"input_norm", "output_norm", "norm"})
 OLMO2 = SIZES | {"vocab_size": 50_304, "rms_norm_eps": 1e-5, "attention_bias": False}
 OLMO3 = OLMO2 | {"sliding_window": 4096, "layer_types": None}
@@ -37,7 +38,6 @@ COHERE = CENTRED | {
 }
 COHERE1 = COHERE | {"use_qk_norm": False}
 COHERE2 = COHERE | {"sliding_window": 4096, "layer_types": None}
-GLM4 = GLM
 EXAONE4 = SIZES | {
     "vocab_size": 102_400,
     "intermediate_size": 16_384,
@@ -99,176 +99,128 @@ STARCODER2 = CENTRED | {
 }
 
 
-def _behind(
-    settings: Settings, turned: Ropes, types: list[str], head_norm: HeadNormSpec,
-    norm: NormSpec, *, full_turns: bool, weights: WeightMap,
-) -> Architecture:  # fmt: skip
-    """Return a decoder that norms what its parts add, and not what they read.
-
-    ``full_turns``: layers without a window have positions.
-    """
-    layers = [
-        LayerSpec(
-            attention=settings.attention(
-                rope=turned.of(kind) if full_turns or kind == SLIDING else None,
-                window=settings.window_of(kind),
-                head_norm=head_norm,
-            ),
-            mlp=settings.mlp(),
-            input_norm=None,
-            output_norm=None,
-            attended_norm=norm,
-            mlp_norm=norm,
-        )
-        for kind in types
-    ]
-    return Architecture(spec=decoder(settings, turned, layers, norm), weights=weights)
+def olmo2(config: Config) -> Architecture:
+    return _olmo(config, Turning(wide=True), FULL)
 
 
-def olmo2(settings: Settings) -> Architecture:
-    turned = ropes(settings, Turning(wide=True))
-    return _olmo(settings, turned, [FULL for _ in settings.layers])
-
-
-def olmo3(settings: Settings) -> Architecture:
+def olmo3(config: Config) -> Architecture:
     """Return OLMo 3's: frequencies are scaled in layers without a window alone."""
-    stated = settings.get("rope_parameters") or {}
-    full, sliding = (dict(stated.get(kind) or {}) for kind in (FULL, SLIDING))
-    full |= settings.get("rope_scaling") or {}
-    full.setdefault("rope_theta", settings.get("rope_theta", 500_000.0))
-    sliding.setdefault("rope_theta", 500_000.0)
-    turned = nested(settings, {FULL: full, SLIDING: sliding}, Turning(wide=True))
-    return _olmo(settings, turned, settings.layer_types(lambda index: (index + 1) % 4 != 0))
+    thetas = {FULL: config.get("rope_theta", 500_000.0), SLIDING: 500_000.0}
+    types = config.layer_types(lambda index: (index + 1) % 4 != 0)
+    return _olmo(config, by_kind(config, thetas, Turning(wide=True)), types)
 
 
-def _olmo(settings: Settings, turned: Ropes, types: list[str]) -> Architecture:
-    eps = settings.number("rms_norm_eps")
-    head_norm = HeadNormSpec(eps=eps, wide=True, whole=True)
-    weights = replace(BEHIND, biased=biases(settings, **ATTENTION))
-    norm = settings.rms(wide=True)
-    return _behind(settings, turned, types, head_norm, norm, full_turns=True, weights=weights)
+def _olmo(config: Config, turning: Turning | Ropes, types: str | list[str]) -> Architecture:
+    return plain(
+        config,
+        turning=turning,
+        types=types,
+        norm=config.rms(wide=True),
+        norms=BEHIND,
+        attention={"head_norm": config.head_norm(wide=True, whole=True)},
+        biased=ATTENTION,
+        weights=NAMES_BEHIND,
+    )
 
 
-def exaone4(settings: Settings) -> Architecture:
+def exaone4(config: Config) -> Architecture:
     """Return EXAONE 4's: beside layers with windows, those without have no positions."""
-    has_windows = settings.get("sliding_window") is not None
-    every = settings.size("sliding_window_pattern") if has_windows else 1
-    types = settings.layer_types(lambda index: (index + 1) % every != 0)
-    if not has_windows:
-        types = [FULL for _ in types]
-    head_norm = HeadNormSpec(eps=settings.number("rms_norm_eps"))
-    return _behind(
-        settings, ropes(settings, Turning()), types, head_norm, settings.rms(),
-        full_turns=not has_windows, weights=BEHIND,
-    )  # fmt: skip
+    has_windows = config.get("sliding_window") is not None
+    every = config.size("sliding_window_pattern") if has_windows else 1
+    types = config.layer_types(lambda index: (index + 1) % every != 0)
+    return plain(
+        config,
+        types=types if has_windows else FULL,
+        rotates=lambda index: not has_windows or types[index] == SLIDING,
+        norms=BEHIND,
+        attention={"head_norm": config.head_norm()},
+        weights=NAMES_BEHIND,
+    )
 
 
-def cohere(settings: Settings) -> Architecture:
+def cohere(config: Config) -> Architecture:
     head_norm = None
-    if settings.flag("use_qk_norm"):
-        eps = settings.number("layer_norm_eps")
+    if config.flag("use_qk_norm"):
+        eps = config.number("layer_norm_eps")
         head_norm = HeadNormSpec(eps=eps, centred=True, wide=True)
-    return _parallel(settings, [FULL for _ in settings.layers], head_norm, full_turns=True)
+    return _parallel(config, 500_000.0, attention={"head_norm": head_norm})
 
 
-def cohere2(settings: Settings) -> Architecture:
+def cohere2(config: Config) -> Architecture:
     """Return Command R7B's and A's: layers without a window have no positions."""
-    every = settings.size("sliding_window_pattern", 4)
-    types = settings.layer_types(lambda index: (index + 1) % every != 0)
-    if settings.get("sliding_window") is None:
-        settings.refuse("sliding_window")
-    settings.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(settings)))
-    return _parallel(settings, types, None, full_turns=False)
+    every = config.size("sliding_window_pattern", 4)
+    types = config.layer_types(lambda index: (index + 1) % every != 0)
+    if config.get("sliding_window") is None:
+        config.refuse("sliding_window")
+    config.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(config)))
+    return _parallel(config, 10_000.0, types=types, rotates=lambda i: types[i] == SLIDING)
 
 
-def _quotient(settings: Settings) -> int:
-    return settings.size("hidden_size") // settings.heads
+def _parallel(config: Config, theta: float, **how: Any) -> Architecture:
+    """Return a decoder of Cohere's, whose MLPs read what attention reads."""
+    return plain(
+        config,
+        turning=Turning(theta=theta, interleaved=True, wide=True),
+        norm=config.layer_norm(),
+        norms=("input_norm",),
+        parallel=True,
+        biased=ATTENTION,
+        logit_scale=config.number("logit_scale"),
+        **how,
+    )
 
 
-def _parallel(
-    settings: Settings, types: list[str], head_norm: HeadNormSpec | None, *, full_turns: bool
-) -> Architecture:
-    turned = ropes(settings, Turning(theta=_cohere_theta(full_turns), interleaved=True, wide=True))
-    norm = settings.layer_norm()
-    layers = [
-        LayerSpec(
-            attention=settings.attention(
-                rope=turned.of(kind) if full_turns or kind == SLIDING else None,
-                window=settings.window_of(kind),
-                head_norm=head_norm,
-            ),
-            mlp=settings.mlp(),
-            input_norm=norm,
-            output_norm=None,
-            parallel=True,
-        )
-        for kind in types
-    ]
-    spec = decoder(settings, turned, layers, norm, logit_scale=settings.number("logit_scale"))
-    weights = WeightMap(order=turned.order, biased=biases(settings, **ATTENTION))
-    return Architecture(spec=spec, weights=weights)
+def _quotient(config: Config) -> int:
+    return config.size("hidden_size") // config.heads
 
 
-def _cohere_theta(is_first: bool) -> float:
-    return 500_000.0 if is_first else 10_000.0
-
-
-def glm4(settings: Settings) -> Architecture:
+def glm4(config: Config) -> Architecture:
     """Return GLM-4's of 2025: norms on both sides."""
-    turning = Turning(partial=True, partial_factor=0.5, interleaved=True)
-    turned, norm = ropes(settings, turning), settings.rms()
-    layer = LayerSpec(
-        attention=settings.attention(rope=turned.of()),
-        mlp=settings.mlp(),
-        input_norm=norm,
-        output_norm=norm,
-        attended_norm=norm,
-        mlp_norm=norm,
-    )
-    weights = WeightMap(
-        order=turned.order,
-        biased=biases(settings, heads="attention_bias"),
-        gate_up=("mlp.gate_up_proj",),
-        attended_norm="post_self_attn_layernorm",
-        mlp_norm="post_mlp_layernorm",
-    )
-    spec = decoder(settings, turned, [layer for _ in settings.layers], norm)
-    return Architecture(spec=spec, weights=weights)
-
-
-def helium(settings: Settings) -> Architecture:
     return plain(
-        settings,
-        turning=Turning(theta=100_000.0, interleaved=True),
-        norm=settings.rms(wide=True),
-        weights={"biased": biases(settings, heads="attention_bias", **MLP)},
-    )
-
-
-def starcoder2(settings: Settings) -> Architecture:
-    maps = dict.fromkeys(("heads", "out", "gate_up", "down"), "use_bias")
-    return plain(
-        settings,
-        types=[SLIDING for _ in settings.layers],
-        norm=settings.layer_norm("norm_epsilon"),
-        gated=False,
+        config,
+        turning=Turning(partial=True, partial_factor=0.5, interleaved=True),
+        norms=BEFORE + BEHIND,
+        biased={"heads": "attention_bias"},
         weights={
-            "biased": biases(settings, **maps) | NORMS,
+            "gate_up": ("mlp.gate_up_proj",),
+            "attended_norm": "post_self_attn_layernorm",
+            "mlp_norm": "post_mlp_layernorm",
+        },
+    )
+
+
+def helium(config: Config) -> Architecture:
+    return plain(
+        config,
+        turning=Turning(theta=100_000.0, interleaved=True),
+        norm=config.rms(wide=True),
+        biased={"heads": "attention_bias"} | MLP,
+    )
+
+
+def starcoder2(config: Config) -> Architecture:
+    return plain(
+        config,
+        types=SLIDING,
+        norm=config.layer_norm("norm_epsilon"),
+        mlp_of=config.mlp(gated=False),
+        weights={
+            "biased": biases(config, **dict.fromkeys(ATTENTION | MLP, "use_bias")) | NORMS,
             "gate_up": ("mlp.c_fc",),
             "down": "mlp.c_proj",
         },
     )
 
 
-def nemotron(settings: Settings) -> Architecture:
+def nemotron(config: Config) -> Architecture:
     """Return Nemotron's: half of each head turns; norms have weights around 0."""
     return plain(
-        settings,
+        config,
         turning=Turning(partial=True, partial_factor=0.5),
-        norm=settings.layer_norm("norm_eps"),
-        gated=False,
+        norm=config.layer_norm("norm_eps"),
+        mlp_of=config.mlp(gated=False),
         weights={
-            "biased": biases(settings, **ATTENTION, **MLP) | NORMS,
+            "biased": biases(config, **ATTENTION, **MLP) | NORMS,
             "gate_up": ("mlp.up_proj",),
             "norm_offset": 1.0,
             "rounds_offset": True,
@@ -276,27 +228,21 @@ def nemotron(settings: Settings) -> Architecture:
     )
 
 
-def stablelm(settings: Settings) -> Architecture:
+def stablelm(config: Config) -> Architecture:
     """Return StableLM's: the first quarter of each head turns, and each has a norm of its own."""
-    settings.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(settings)))
-    turned = ropes(settings, Turning(partial=True, partial_factor=0.25))
-    parallel = settings.flag("use_parallel_residual")
-    norm = settings.layer_norm()
+    config.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(config)))
+    parallel, norm = config.flag("use_parallel_residual"), config.layer_norm()
     head_norm = HeadNormSpec(eps=norm.eps, centred=True, wide=True)
-    layer = LayerSpec(
-        attention=settings.attention(
-            rope=turned.of(), head_norm=head_norm if settings.flag("qk_layernorm") else None
-        ),
-        mlp=settings.mlp(),
-        input_norm=norm,
-        output_norm=None if parallel else norm,
+    return plain(
+        config,
+        turning=Turning(partial=True, partial_factor=0.25),
+        norm=norm,
+        norms=("input_norm",) if parallel else BEFORE,
+        attention={"head_norm": head_norm if config.flag("qk_layernorm") else None},
         parallel=parallel,
+        weights={
+            "biased": biases(config, heads="use_qkv_bias") | NORMS,
+            "query_norm": "self_attn.q_layernorm.norms.{}",
+            "key_norm": "self_attn.k_layernorm.norms.{}",
+        },
     )
-    weights = WeightMap(
-        order=turned.order,
-        biased=biases(settings, heads="use_qkv_bias") | NORMS,
-        query_norm="self_attn.q_layernorm.norms.{}",
-        key_norm="self_attn.k_layernorm.norms.{}",
-    )
-    spec = decoder(settings, turned, [layer for _ in settings.layers], norm)
-    return Architecture(spec=spec, weights=weights)

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, plain
+from specx.models.families.config import Config
+from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
 from specx.models.families.llama import QWEN, qwen2
-from specx.models.families.settings import Settings
-from specx.ops.spec import HeadNormSpec
 
 QWEN2_5_VL = QWEN | {
     "vocab_size": 152_064,
@@ -65,33 +64,30 @@ def has_parts(config: Mapping[str, Any]) -> bool:
 
 def why_refused(kind: str) -> str:
     """Return why the text part of a model type is not read, to stand behind the type."""
-    return _WHY.get(kind, f"whose text part is not known; of such models {_names()} are")
-
-
-def _names() -> str:
     *some, last = PARTS
-    return f"{', '.join(some)} and {last}"
+    known = f"{', '.join(some)} and {last}"
+    return _WHY.get(kind, f"whose text part is not known; of such models {known} are")
 
 
-def qwen2_5_vl(settings: Settings) -> Architecture:
-    return qwen2(_of_text(settings, 1_000_000.0))
+def qwen2_5_vl(config: Config) -> Architecture:
+    return qwen2(_of_text(config, 1_000_000.0))
 
 
-def qwen3_vl(settings: Settings) -> Architecture:
-    settings = _of_text(settings, 500_000.0)
+def qwen3_vl(config: Config) -> Architecture:
+    config = _of_text(config, 500_000.0)
     return plain(
-        settings,
-        head_norm=HeadNormSpec(eps=settings.number("rms_norm_eps")),
-        weights={"biased": biases(settings, **ATTENTION)},
+        config,
+        attention={"head_norm": config.head_norm()},
+        biased=ATTENTION,
     )
 
 
-def _of_text(settings: Settings, theta: float) -> Settings:
-    """Return settings with rotary embeddings for positions of one dimension, which text has.
+def _of_text(config: Config, theta: float) -> Config:
+    """Return a config with rotary embeddings for positions of one dimension, which text has.
 
     The sections of a head that turn by other dimensions turn by the same then.
     """
-    stated = {"rope_theta": theta, **settings.stated}
+    stated = {"rope_theta": theta, **config.stated}
     for key in ("rope_scaling", "rope_parameters"):
         rope = dict(stated.get(key) or {})
         for name in ("rope_type", "type"):
@@ -99,4 +95,4 @@ def _of_text(settings: Settings, theta: float) -> Settings:
                 rope[name] = "default"
         if rope:
             stated[key] = rope
-    return Settings(stated, settings.defaults, settings.label, settings.length)
+    return config.changed(**stated)

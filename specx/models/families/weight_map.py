@@ -1,8 +1,8 @@
 """From the names of a checkpoint's tensors to the weights of a decoder, a layer at a time."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,17 +20,8 @@ from specx.ops.spec import DecoderSpec, ExpertsSpec
 
 Names = tuple[str, ...]
 Arranged = Callable[[Tensor], Tensor]
-
-
-class Tensors(Protocol):
-    """The tensors of a checkpoint, each read when it is asked for."""
-
-    @property
-    def names(self) -> Collection[str]:
-        """Return the names of all tensors."""
-
-    def joined(self, names: Sequence[str]) -> Tensor:
-        """Read tensors, one below the other. Raises KeyError for one that is not there."""
+# Reads tensors by name, one below the other. Raises KeyError for one that is not there.
+Joined = Callable[[Sequence[str]], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,21 +185,21 @@ class WeightReader:
 
     spec: DecoderSpec
     weight_map: WeightMap
-    tensors: Tensors
+    joined: Joined
     arranged: Arranged
 
     def decoder(self, spare: Callable[[], float]) -> DecoderWeights:
         """Read everything, layer by layer. Raises what reading raises."""
         names, spec = self.weight_map.outside(self.spec), self.spec
         layers = [self.layer(index) for index in range(len(spec.layers))]
-        stored = self.tensors.joined(names["embedding"])
+        stored = self.joined(names["embedding"])
         # As the lm head where it is that as well, of which all of it is read.
         embedding = self.arranged(stored) if spec.tied else stored
-        head = embedding if spec.tied else self.arranged(self.tensors.joined(names["head"]))
+        head = embedding if spec.tied else self.arranged(self.joined(names["head"]))
         per_layer = None
         if spec.per_layer is not None:
             per_layer = PerLayerTables(
-                embedding=self.tensors.joined(names["table"]),
+                embedding=self.joined(names["table"]),
                 projection=self._map(names, "projection"),
                 norm=self._norm(names, "table_norm"),
             )
@@ -259,13 +250,13 @@ class WeightReader:
         )
 
     def _read(self, names: dict[str, Names], name: str) -> Tensor:
-        return self.tensors.joined(names[name])
+        return self.joined(names[name])
 
     def _maybe(self, read: Any, names: dict[str, Names], name: str) -> Any:
         return read(names, name) if name in names else None
 
     def _map(self, names: dict[str, Names], name: str) -> LinearMap:
-        weight = self.arranged(self.tensors.joined(names[name]))
+        weight = self.arranged(self.joined(names[name]))
         return LinearMap(weight, self._maybe(self._read, names, f"{name}_bias"))
 
     def _experts(self, names: dict[str, Names], name: str) -> LinearMap:
@@ -294,7 +285,7 @@ class WeightReader:
 
     def _heads(self, names: dict[str, Names], index: int) -> LinearMap:
         """Read the map to queries, keys and values, its rows in the order of ``RopeSpec``."""
-        weight = self.tensors.joined(names["heads"])
+        weight = self.joined(names["heads"])
         bias = self._maybe(self._read, names, "heads_bias")
         attention = self.spec.layers[index].attention
         order = self.weight_map.order
@@ -332,15 +323,17 @@ class WeightReader:
         """Read the constants of xielu, whose α are stored as what softplus is applied to."""
         if names is None:
             return None
-        there = self.tensors.names
-        given = [self.tensors.joined([name]).flatten() if name in there else None for name in names]
-        positive, negative, beta, eps = given
-        assert positive is not None
-        assert negative is not None
-        beta = positive.new_tensor([0.5]) if beta is None else beta
-        eps = positive.new_tensor([-1e-6]) if eps is None else eps
+        positive, negative = (self.joined([name]).flatten() for name in names[:2])
+        beta = self._constant(names[2], 0.5, positive)
+        eps = self._constant(names[3], -1e-6, positive)
         alphas = softplus(positive), beta + softplus(negative)
         return (float(alphas[0]), float(alphas[1]), float(beta), float(eps))
+
+    def _constant(self, name: str, default: float, like: Tensor) -> Tensor:
+        try:
+            return self.joined([name]).flatten()
+        except KeyError:  # checkpoints may leave it out
+            return like.new_tensor([default])
 
 
 def _by_head(name: str, heads: int) -> Names:

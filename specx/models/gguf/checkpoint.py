@@ -2,23 +2,25 @@
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from specx.errors import ModelError
+from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory
 from specx.models.families import read_architecture
 from specx.models.families.family import Architecture
-from specx.models.gguf.container import Container, PackedTensor, read_container
+from specx.models.gguf.container import Contents, PackedTensor, read_container
 from specx.models.gguf.families import config_of, family_of
 from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.vocabulary import tokenizer_of
-from specx.models.gguf.weights import GgufWeight, weights_of
+from specx.models.gguf.weights import weights_of
 from specx.models.tokenizer import Tokenizer
+from specx.ops.block_matrix import BlockMatrix, unpack_rows
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.gguf)", re.IGNORECASE)
 _MOST_PARTS = 1000
@@ -29,6 +31,7 @@ _TURN_ENDS = (
     *("<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<|END_OF_TURN_TOKEN|>", "<EOT>"),
     *("<｜end▁of▁sentence｜>", "<end_of_utterance>", "<|user|>"),
 )
+AT_ONCE = 1 << 24  # values whose blocks go to a device at once
 _SAMPLING = {
     "temp": "temperature",
     "top_k": "top_k",
@@ -47,9 +50,8 @@ class GgufCheckpoint:
 
     label: str
     keys: Metadata
-    files: tuple[Path, ...]
     config: Mapping[str, Any]
-    weights: Mapping[str, GgufWeight]
+    weights: Mapping[str, PackedTensor]
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -71,16 +73,14 @@ class GgufCheckpoint:
 
         Raises ModelError as ``read_architecture`` does.
         """
-        found = read_architecture(self.config, self.label, tokens)
-        experts = found.weights.experts.one_by_one()
-        return replace(found, weights=replace(found.weights, experts=experts))
+        return _architecture(self.config, self.label, tokens)
 
     def bytes_in(self, kept: Collection[str], dtype: torch.dtype) -> int:
         """Return the bytes of all weights, of matrices in ``kept`` formats as they are."""
         total = 0
         for weight in self.weights.values():
             stays = len(weight.shape) == 2 and weight.format.name in kept
-            total += weight.tensor.size if stays else math.prod(weight.shape) * dtype.itemsize
+            total += weight.size if stays else math.prod(weight.shape) * dtype.itemsize
         return total
 
     def formats(self) -> dict[str, int]:
@@ -88,7 +88,7 @@ class GgufCheckpoint:
         sizes: dict[str, int] = {}
         for weight in self.weights.values():
             name = weight.format.name
-            sizes[name] = sizes.get(name, 0) + weight.tensor.size
+            sizes[name] = sizes.get(name, 0) + weight.size
         return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
     def formats_as(self, unpacked: torch.dtype | None = None) -> str:
@@ -117,17 +117,22 @@ def read_checkpoint(file: Path, label: str) -> GgufCheckpoint:
 
     Raises ModelError for files that are missing, damaged, or of an unsupported model.
     """
-    container = _joined(parts_of(file, label), label)
-    keys = Metadata(container.metadata, label)
+    metadata, tensors = _joined(parts_of(file, label), label)
+    keys = Metadata(metadata, label)
     family = family_of(keys, label)
-    config = config_of(keys, family, container.tensors)
+    config = config_of(keys, family, tensors)
     return GgufCheckpoint(
         label=label,
         keys=keys,
-        files=container.files,
         config=config,
-        weights=weights_of(keys, family, config, container.tensors),
+        weights=weights_of(keys, family, _architecture(config, label), tensors),
     )
+
+
+def _architecture(config: Mapping[str, Any], label: str, tokens: int | None = None) -> Architecture:
+    found = read_architecture(config, label, tokens)
+    experts = found.weights.experts.one_by_one()
+    return replace(found, weights=replace(found.weights, experts=experts))
 
 
 def parts_of(file: Path, label: str) -> tuple[Path, ...]:
@@ -148,34 +153,92 @@ def parts_of(file: Path, label: str) -> tuple[Path, ...]:
     return tuple(file.parent / name for name in names)
 
 
-def _joined(files: tuple[Path, ...], label: str) -> Container:
+def _joined(files: tuple[Path, ...], label: str) -> Contents:
     """Read all files of a model; the metadata are those of the first."""
-    found = [read_container(file, _part_label(label, file, files)) for file in files]
-    count = found[0].metadata.get(_COUNT, 0)
+    labels = [label] if len(files) == 1 else [f"{label}, file {file.name}," for file in files]
+    found = [read_container(*each) for each in zip(files, labels, strict=True)]
+    first, tensors = found[0][0], dict[str, PackedTensor]()
+    count = first.get(_COUNT, 0)
     if count and count != len(files):
         raise ModelError(
             f"{label} is one of {count} files by its metadata, and {len(files)} by its name; give "
             "all files the names that they were published with."
         )
-    tensors: dict[str, PackedTensor] = {}
-    for i, (file, part) in enumerate(zip(files, found, strict=True)):
-        if len(files) > 1 and part.metadata.get(_NUMBER) != i:
+    for i, (file, (metadata, own)) in enumerate(zip(files, found, strict=True)):
+        if len(files) > 1 and metadata.get(_NUMBER) != i:
             raise ModelError(
                 f"{label} has a file {file.name} that is no part {i + 1} by its metadata; download "
                 "it again."
             )
-        twice = tensors.keys() & part.tensors.keys()
+        twice = tensors.keys() & own.keys()
         if twice:
             raise ModelError(f"{label} has the tensor {min(twice)} in two of its files.")
-        tensors |= part.tensors
-    stated = found[0].metadata.get(_TENSORS, len(tensors))
+        tensors |= own
+    stated = first.get(_TENSORS, len(tensors))
     if len(files) > 1 and stated != len(tensors):
         raise ModelError(
             f"{label} has {len(tensors)} tensors in its {len(files)} files and should have "
             f"{stated}; download them again."
         )
-    return Container(metadata=found[0].metadata, tensors=tensors, files=files)
+    return first, tensors
 
 
-def _part_label(label: str, file: Path, files: tuple[Path, ...]) -> str:
-    return label if len(files) == 1 else f"{label}, file {file.name},"
+# ---------------------------------------------------------------- reading weights
+
+
+class GgufTensors:
+    """Tensors as ``Checkpoint`` has them. ``dtype``: of those that are returned.
+
+    ``kept``: the formats whose matrices stay in blocks, where a kernel reads them.
+    """
+
+    def __init__(
+        self,
+        gguf: GgufCheckpoint,
+        device: torch.device,
+        dtype: torch.dtype,
+        kept: Collection[str] = (),
+    ) -> None:
+        self.label, self.device, self.dtype = gguf.label, device, dtype
+        self._weights, self._kept = gguf.weights, kept
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._weights)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._weights[name].shape
+
+    def joined(self, names: Sequence[str]) -> Tensor:
+        """Unpack tensors [N, ...], one below the other, onto the device, or leave them in blocks.
+
+        Raises KeyError if one is not there, OutOfMemoryError.
+        """
+        weights = [self._weights[name] for name in names]
+        if all(len(each.shape) == 2 and each.format.name in self._kept for each in weights):
+            return BlockMatrix([(each.packed(), each.format) for each in weights])
+        rows = sum(weight.shape[0] for weight in weights)
+        try:
+            whole = torch.empty((rows, *weights[0].shape[1:]), dtype=self.dtype, device=self.device)
+            first = 0
+            for weight in weights:
+                _unpack(weight, whole[first : first + weight.shape[0]])
+                first += weight.shape[0]
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise OutOfMemoryError(
+                f"{self.label} does not fit into memory: too little memory; choose a smaller model."
+            ) from error
+        return whole
+
+
+def _unpack(weight: PackedTensor, to: Tensor) -> None:
+    """Unpack some rows at a time, on the device that they go to."""
+    if len(weight.shape) < 2:
+        to.copy_(weight.floats())
+        return
+    packed = weight.packed()
+    step = max(1, AT_ONCE // weight.shape[-1])
+    for first in range(0, len(packed), step):
+        unpack_rows(packed[first : first + step].to(to.device), weight.format, to[first:][:step])

@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from specx.errors import ModelError
-from specx.models.reason import reason
+from specx.errors import ModelError, reason
 from specx.ops.blocks import FORMATS, UNREAD, BlockFormat
 
 MAGIC = b"GGUF"
@@ -36,9 +35,11 @@ _FEWEST_BYTES = {**{i: struct.calcsize(letter) for i, letter in _NUMBERS.items()
 
 @dataclass(frozen=True, kw_only=True)
 class PackedTensor:
-    """A tensor as a file stores it.
+    """A tensor as a file stores it, and how transformers' weight differs from it.
 
     ``shape``: the slowest dimension first, as in torch. ``start``, ``size``: bytes in ``file``.
+    ``pairs``: heads whose rows stand in pairs, halves of a head in turn; 0: rows stand as they
+    are. ``offset``: is taken from each value.
     """
 
     name: str
@@ -47,39 +48,38 @@ class PackedTensor:
     file: Path
     start: int
     size: int
+    pairs: int = 0
+    offset: float = 0.0
 
     def packed(self) -> torch.Tensor:
+        """Return the blocks, uint8 [rows, bytes], of a matrix without an offset."""
+        assert len(self.shape) > 1
+        assert not self.offset
+        return self._in_order(self._stored())
+
+    def floats(self) -> torch.Tensor:
+        """Return the values as float32 of the tensor's shape."""
+        values = self._in_order(self.format.unpack(self._stored()))
+        return values - self.offset if self.offset else values
+
+    def _stored(self) -> torch.Tensor:
         """Return the bytes, uint8 [..., bytes of a row], mapped from the file as they are read."""
         whole = np.memmap(self.file, np.uint8, "c", self.start, (self.size,))  # torch wants "c"
         rows = (*self.shape[:-1], self.format.row_bytes(self.shape[-1]))
         return torch.from_numpy(whole).reshape(rows)
 
-    def floats(self) -> torch.Tensor:
-        """Return the values as float32 of the tensor's shape."""
-        return self.format.unpack(self.packed())
+    def _in_order(self, rows: torch.Tensor) -> torch.Tensor:
+        if not self.pairs:
+            return rows
+        order = torch.arange(rows.shape[0]).reshape(self.pairs, -1, 2).transpose(1, 2).flatten()
+        return rows[order]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Container:
-    """The contents of one file, or of all files of a split model."""
-
-    metadata: dict[str, Any]
-    tensors: dict[str, PackedTensor]
-    files: tuple[Path, ...]
+# Metadata, and tensors by name: of one file, or of all files of a split model.
+Contents = tuple[dict[str, Any], dict[str, PackedTensor]]
 
 
-def is_gguf(file: Path) -> bool:
-    """Return True if a file begins as GGUF does, or is named so."""
-    if file.suffix.lower() == ".gguf":
-        return True
-    try:
-        with file.open("rb") as stream:
-            return stream.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
-
-
-def read_container(file: Path, label: str) -> Container:
+def read_container(file: Path, label: str) -> Contents:
     """Read one file. ``label`` begins the sentence of each ModelError about it."""
     try:
         with file.open("rb") as stream:
@@ -103,7 +103,7 @@ class _ContainerReader:
         self._data, self._file, self._label = data, file, label
         self._size, self._at = len(data), 0
 
-    def read(self) -> Container:
+    def read(self) -> Contents:
         tensor_count, key_count = self._header()
         metadata: dict[str, Any] = {}
         for number in range(key_count):
@@ -114,7 +114,7 @@ class _ContainerReader:
                 self._damaged(f"the key {key} is there twice")
             metadata[key] = self._value(key)
         tensors = self._tensors(tensor_count, self._alignment(metadata))
-        return Container(metadata=metadata, tensors=tensors, files=(self._file,))
+        return metadata, tensors
 
     def _header(self) -> tuple[int, int]:
         """Return the number of tensors and that of keys."""

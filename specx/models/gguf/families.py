@@ -1,70 +1,53 @@
 """From the metadata of a file to the config that transformers would have for the same model.
 
-llama.cpp's names of architectures and keys are those of its converter. What a family there takes
-for granted, such as which layers have windows, is in ``particulars``.
+llama.cpp's names of architectures and keys are those of its converter. What the config of a family
+may say is known from its defaults (``models/families``); what llama.cpp takes for granted, such as
+which layers have windows, stands here.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from specx.errors import ModelError
-from specx.models.gguf import particulars as own
+from specx.models.families import FAMILIES as OURS
+from specx.models.families.config import FULL, SLIDING
 from specx.models.gguf.container import PackedTensor
 from specx.models.gguf.metadata import Metadata
-from specx.models.gguf.particulars import Config, Tensors
 from specx.models.gguf.rotary import rotary
 
-_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
+RawConfig = dict[str, Any]
+Tensors = Mapping[str, PackedTensor]
+_EPSILONS = {
+    "rms_norm_eps": ".attention.layer_norm_rms_epsilon",
+    "layer_norm_eps": ".attention.layer_norm_epsilon",
+    "norm_epsilon": ".attention.layer_norm_epsilon",
 }
-_AROUND = {  # norms before and behind
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
+_BIASES = {"attention_bias": "attn_q", "use_bias": "attn_q", "mlp_bias": "ffn_up"}
+_EXPERTS = {
+    **dict.fromkeys(
+        ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+        ".expert_count",
+    ),
+    **dict.fromkeys(("num_experts_per_tok", "moe_k"), ".expert_used_count"),
+    "moe_intermediate_size": ".expert_feed_forward_length",
 }
-_BEHIND = {"post_attention_norm": "post_attention_layernorm"}  # and no other in front of the MLP
-_PER_LAYER = {
-    "layer_output_scale": "layer_scalar",
-    "inp_gate": "per_layer_input_gate",
-    "proj": "per_layer_projection",
-    "post_norm": "post_per_layer_input_norm",
-}
+_SIGMOID = 2  # llama.cpp's number of the function that makes scores of logits
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class GgufFamily:
     """An architecture of llama.cpp and what transformers calls it.
 
-    ``more``: the keys of its config beside those that all have. ``layer``: names of a layer's
-    tensors unlike llama's. ``permuted``: rows of queries and keys stand in pairs for the rotation.
-    ``norm_offset``: what norms have more than in transformers. ``act``: the activation's key and
-    name. ``epsilon``: the key of the norms' epsilon. ``tied``: it never has an output matrix of its
-    own.
+    ``more``: the keys of its config beside those that follow from the family's defaults.
+    ``permuted``: rows of queries and keys stand in pairs for the rotation. ``tied``: it never has
+    an output matrix of its own.
     """
 
     model_type: str
-    architecture: str
-    more: Callable[[Metadata, Tensors], Config] = own.nothing
-    layer: Mapping[str, str] = field(default_factory=dict)
+    more: Callable[[Metadata, Tensors], RawConfig] = lambda *_: {}
     permuted: bool = False
-    norm_offset: float = 0.0
-    act: tuple[str, str] = ("hidden_act", "silu")
-    epsilon: str = "rms_norm_eps"
     tied: bool = False
-
-    def names(self) -> dict[str, str]:
-        """Return transformers' names of a layer's tensors, those of single experts left out."""
-        return {**_LAYER, **self.layer}
 
 
 def family_of(keys: Metadata, label: str) -> GgufFamily:
@@ -85,17 +68,15 @@ def family_of(keys: Metadata, label: str) -> GgufFamily:
             f"reads {', '.join(sorted(FAMILIES))}."
         )
     if name == "llama" and keys.count(".expert_count", 0):
-        return _MIXTRAL
+        return GgufFamily("mixtral", permuted=True)
     if name == "olmo2" and ".attention.sliding_window" in keys:
-        return _OLMO3
+        return GgufFamily("olmo3", _olmo3)
     return FAMILIES[name]
 
 
-def config_of(keys: Metadata, family: GgufFamily, tensors: Tensors) -> Config:
+def config_of(keys: Metadata, family: GgufFamily, tensors: Tensors) -> RawConfig:
     """Return the contents of a config.json. Raises ModelError as ``Metadata`` does."""
-    config = _sizes(keys, tensors)
-    rms = family.epsilon == "rms_norm_eps"
-    epsilon = ".attention.layer_norm_rms_epsilon" if rms else ".attention.layer_norm_epsilon"
+    config, defaults = _sizes(keys, tensors), OURS[family.model_type].defaults
     more = family.more(keys, tensors)
     heads = config["num_attention_heads"]
     if "num_key_value_heads" not in more:
@@ -103,15 +84,19 @@ def config_of(keys: Metadata, family: GgufFamily, tensors: Tensors) -> Config:
     if "intermediate_size" not in more:
         config["intermediate_size"] = keys.count(".feed_forward_length")
     if "head_dim" not in more:
-        config["head_dim"] = own.head_dim(keys)
+        config["head_dim"] = _head_dim(keys)
     if "rope_parameters" not in more:
         config["rope_parameters"] = rotary(keys, tensors, config["head_dim"])
     config |= {
         "model_type": family.model_type,
-        "architectures": [family.architecture],
         "tie_word_embeddings": family.tied or "output.weight" not in tensors,
-        family.epsilon: keys.number(epsilon),
-        family.act[0]: family.act[1],
+        **{ours: keys.number(key) for ours, key in _EPSILONS.items() if ours in defaults},
+        **{
+            ours: f"blk.0.{name}.bias" in tensors
+            for ours, name in _BIASES.items()
+            if ours in defaults
+        },
+        **{ours: keys.count(key) for ours, key in _EXPERTS.items() if ours in defaults},
         **_ends(keys),
         **more,
     }
@@ -121,7 +106,7 @@ def config_of(keys: Metadata, family: GgufFamily, tensors: Tensors) -> Config:
     return config
 
 
-def _sizes(keys: Metadata, tensors: Tensors) -> Config:
+def _sizes(keys: Metadata, tensors: Tensors) -> RawConfig:
     embeddings = _embeddings(keys, tensors)
     config = {
         "vocab_size": embeddings.shape[0],
@@ -154,114 +139,241 @@ def _embeddings(keys: Metadata, tensors: Tensors) -> PackedTensor:
     return found
 
 
-def _ends(keys: Metadata) -> Config:
+def _ends(keys: Metadata) -> RawConfig:
     """Return the ids of the tokens that begin, end and fill up a text."""
     ids = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id"}
     found = {ours: f"tokenizer.ggml.{theirs}_token_id" for theirs, ours in ids.items()}
     return {ours: keys.count(key) for ours, key in found.items() if key in keys}
 
 
-def _family(model_type: str, architecture: str, **kind: object) -> GgufFamily:
-    whole = f"{architecture}ForCausalLM"
-    return GgufFamily(model_type=model_type, architecture=whole, **kind)  # type: ignore[arg-type]
+# ---------------------------------------------------------------- what only some families have
 
 
-_GELU = ("hidden_activation", "gelu_pytorch_tanh")
-_GEMMA = {"norm_offset": 1.0, "act": _GELU}
-_FUSED = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
-_MIXTRAL = _family(
-    "mixtral",
-    "Mixtral",
-    more=own.mixtral,
-    permuted=True,
-    layer={"ffn_gate_inp": "block_sparse_moe.gate"},
-)
-_ROUTER = {"ffn_gate_inp": "mlp.gate"}
-_SHARED = {
-    "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
-    "ffn_up_shexp": "mlp.shared_experts.up_proj",
-    "ffn_down_shexp": "mlp.shared_experts.down_proj",
-}
-_OLMO3 = _family("olmo3", "Olmo3", more=own.olmo3, layer=_AROUND)
+def _head_dim(keys: Metadata) -> int:
+    """Return the size of a head. Raises ModelError where keys and values differ."""
+    even = keys.count(".embedding_length") // max(1, keys.count(".attention.head_count"))
+    size = keys.count(".attention.key_length", even)
+    if not size or keys.count(".attention.value_length", size) != size:
+        keys.refuse("keys and values have heads of different sizes, which is not supported")
+    return size
+
+
+def _windows(keys: Metadata, every: int, default: int | None = None) -> RawConfig:
+    """Return window and kinds of layers: those of the file, or each ``every``-th a full one."""
+    layers, pattern = keys.count(".block_count"), keys.raw(".attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        slides = keys.flags(".attention.sliding_window_pattern")
+        if len(slides) < layers:
+            keys.refuse(f"there are {layers} layers and {len(slides)} kinds of layers")
+    else:
+        every = keys.count(".attention.sliding_window_pattern", every)
+        slides = [bool(every and (i + 1) % every) for i in range(layers)]
+    kinds = [SLIDING if slide else FULL for slide in slides[:layers]]
+    return {
+        "sliding_window": keys.count(".attention.sliding_window", default) or None,
+        "layer_types": kinds,
+    }
+
+
+def _qwen3_moe(_: Metadata, __: Tensors) -> RawConfig:
+    return {"norm_topk_prob": True}  # as llama.cpp computes it
+
+
+def _olmoe(keys: Metadata, _: Tensors) -> RawConfig:
+    limit = ".attention.clamp_kqv"
+    return {
+        "norm_topk_prob": False,  # as llama.cpp computes it
+        "clip_qkv": (keys.number(limit) or None) if limit in keys else None,
+    }
+
+
+def _glm4_moe(keys: Metadata, tensors: Tensors) -> RawConfig:
+    if keys.count(".expert_gating_func", _SIGMOID) != _SIGMOID:
+        keys.refuse("experts are chosen by other scores than a sigmoid's")
+    layers = keys.count(".block_count") - keys.count(".nextn_predict_layers", 0)
+    if layers < 1:
+        keys.refuse("all layers predict further tokens")
+    return {
+        "num_hidden_layers": layers,
+        "use_qk_norm": "blk.0.attn_q_norm.weight" in tensors,
+        "n_shared_experts": keys.count(".expert_shared_count"),
+        "first_k_dense_replace": keys.count(".leading_dense_block_count", 0),
+        "routed_scaling_factor": keys.number(".expert_weights_scale", 1.0),
+        "norm_topk_prob": keys.flag(".expert_weights_norm", False),
+        "n_group": keys.count(".expert_group_count", 1),
+        "topk_group": keys.count(".expert_group_used_count", 1),
+    }
+
+
+def _ernie_moe(keys: Metadata, _: Tensors) -> RawConfig:
+    return {
+        "moe_num_shared_experts": keys.count(".expert_shared_count", 0),
+        "moe_layer_start_index": keys.count(".leading_dense_block_count", 0),
+        "moe_layer_end_index": -1,
+        "moe_layer_interval": keys.count(".interleave_moe_layer_step", 1),
+    }
+
+
+def _gpt_oss(keys: Metadata, tensors: Tensors) -> RawConfig:
+    rope = rotary(keys, tensors, _head_dim(keys), 150_000.0)
+    return {
+        **_windows(keys, 2),
+        "intermediate_size": keys.count(".expert_feed_forward_length"),
+        "rope_parameters": rope | ({"truncate": False} if rope["rope_type"] == "yarn" else {}),
+    }
+
+
+def _scalar(keys: Metadata, wide_layers: int) -> int:
+    """Return the size whose root divides queries: of Gemma's 27B, as wide as a model of it is."""
+    hidden, heads = keys.count(".embedding_length"), keys.count(".attention.head_count")
+    wide = keys.count(".block_count") == wide_layers and heads
+    return hidden // heads if wide else keys.count(".attention.key_length")
+
+
+def _gemma2(keys: Metadata, _: Tensors) -> RawConfig:
+    return {
+        **_windows(keys, 2, 4096),
+        "attn_logit_softcapping": keys.number(".attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": keys.number(".final_logit_softcapping", 30.0),
+        "query_pre_attn_scalar": _scalar(keys, 46),
+    }
+
+
+def _two_ropes(keys: Metadata, full: RawConfig) -> RawConfig:
+    local = keys.number(".rope.freq_base_swa", 10_000.0)
+    return {FULL: full, SLIDING: {"rope_type": "default", "rope_theta": local}}
+
+
+def _gemma3(keys: Metadata, tensors: Tensors) -> RawConfig:
+    caps = ".final_logit_softcapping"
+    full = rotary(keys, tensors, keys.count(".attention.key_length"), 1_000_000.0)
+    return {
+        **_windows(keys, 6, 0),
+        "final_logit_softcapping": keys.number(caps) if caps in keys else None,
+        "query_pre_attn_scalar": _scalar(keys, 62),
+        "rope_parameters": _two_ropes(keys, full),
+    }
+
+
+def _gemma4(keys: Metadata, tensors: Tensors) -> RawConfig:
+    if keys.count(".expert_count", 0):
+        keys.refuse("Gemma 4 has experts, which specx does not read from GGUF yet")
+    layers, windows = keys.count(".block_count"), _windows(keys, 6)
+    kinds = windows["layer_types"]
+    kv = keys.counts(".attention.head_count_kv", layers)
+    wide = keys.counts(".feed_forward_length", layers)
+    by_kind = {kind: {kv[i] for i in range(layers) if kinds[i] == kind} for kind in kinds}
+    if any(len(counts) > 1 for counts in by_kind.values()) or len(by_kind) < 2:
+        keys.refuse("layers of one kind have different numbers of key heads")
+    shared = keys.count(".attention.shared_kv_layers", 0)
+    first_full = kinds.index(FULL)
+    per_layer = tensors.get("per_layer_token_embd.weight")
+    caps = ".final_logit_softcapping"
+    full_rope = _proportional(keys, tensors)
+    return {
+        **windows,
+        "head_dim": keys.count(".attention.key_length_swa"),
+        "global_head_dim": keys.count(".attention.key_length"),
+        "num_key_value_heads": by_kind[SLIDING].pop(),
+        "num_global_key_value_heads": by_kind[FULL].pop(),
+        "attention_k_eq_v": f"blk.{first_full}.attn_v.weight" not in tensors,
+        "num_kv_shared_layers": shared,
+        "intermediate_size": wide[0],
+        "use_double_wide_mlp": wide[-1] > wide[0],
+        "hidden_size_per_layer_input": keys.count(".embedding_length_per_layer_input", 0),
+        "vocab_size_per_layer_input": per_layer.shape[0] if per_layer else 0,
+        "final_logit_softcapping": keys.number(caps) if caps in keys else None,
+        "enable_moe_block": False,
+        "rope_parameters": _two_ropes(keys, full_rope),
+    }
+
+
+def _proportional(keys: Metadata, tensors: Tensors) -> RawConfig:
+    """Return the rotation of Gemma 4's full layers, whose factors are 1 where it turns."""
+    theta = keys.number(".rope.freq_base", 1_000_000.0)
+    share = 0.25
+    if "rope_freqs.weight" in tensors:
+        factors = tensors["rope_freqs.weight"].floats().tolist()
+        share = sum(factor == 1 for factor in factors) / len(factors)
+    return {"rope_type": "proportional", "partial_rotary_factor": share, "rope_theta": theta}
+
+
+def _phi3(keys: Metadata, _: Tensors) -> RawConfig:
+    context = keys.count(".context_length")
+    return {
+        "sliding_window": keys.count(".attention.sliding_window", 0) or None,
+        "original_max_position_embeddings": keys.count(
+            ".rope.scaling.original_context_length", context
+        ),
+    }
+
+
+def _granite(keys: Metadata, _: Tensors) -> RawConfig:
+    return {
+        "attention_multiplier": keys.number(".attention.scale", 1.0),
+        "embedding_multiplier": keys.number(".embedding_scale", 1.0),
+        "residual_multiplier": keys.number(".residual_scale", 1.0),
+        "logits_scaling": keys.number(".logit_scale", 1.0),
+    }
+
+
+def _cohere(keys: Metadata, tensors: Tensors) -> RawConfig:
+    return {
+        "logit_scale": keys.number(".logit_scale"),
+        "use_qk_norm": "blk.0.attn_q_norm.weight" in tensors,
+    }
+
+
+def _cohere2(keys: Metadata, _: Tensors) -> RawConfig:
+    return {**_windows(keys, 4), "logit_scale": keys.number(".logit_scale")}
+
+
+def _olmo3(keys: Metadata, tensors: Tensors) -> RawConfig:
+    full = rotary(keys, tensors, _head_dim(keys), 500_000.0)
+    local = {"rope_type": "default", "rope_theta": full["rope_theta"]}
+    return {**_windows(keys, 4), "rope_parameters": {FULL: full, SLIDING: local}}
+
+
+def _exaone4(keys: Metadata, _: Tensors) -> RawConfig:
+    if not keys.count(".attention.sliding_window", 0):
+        return {"sliding_window": None, "layer_types": [FULL] * keys.count(".block_count")}
+    return _windows(keys, 4)
+
+
+def _ministral3(keys: Metadata, tensors: Tensors) -> RawConfig:
+    rope = rotary(keys, tensors, _head_dim(keys), 1_000_000.0)
+    if ".attention.temperature_scale" in keys:
+        rope["llama_4_scaling_beta"] = keys.number(".attention.temperature_scale")
+        rope["max_position_embeddings"] = keys.count(".context_length")
+    return {"rope_parameters": rope}
+
+
 FAMILIES = {
-    "llama": _family("llama", "Llama", more=own.llama, permuted=True),
-    "mistral3": _family("ministral3", "Ministral3", more=own.ministral3, permuted=True),
-    "qwen2": _family("qwen2", "Qwen2"),
-    "qwen3": _family("qwen3", "Qwen3", more=own.attention_bias),
-    "qwen3moe": _family("qwen3_moe", "Qwen3Moe", more=own.qwen3_moe, layer=_ROUTER),
-    "olmoe": _family("olmoe", "Olmoe", more=own.olmoe, layer=_ROUTER),
-    "glm4moe": _family(
-        "glm4_moe",
-        "Glm4Moe",
-        more=own.glm4_moe,
-        layer={
-            **{**_BEHIND, **_ROUTER, **_SHARED},
-            "exp_probs_b": "mlp.gate.e_score_correction_bias",
-        },
-    ),
-    "ernie4_5-moe": _family(
-        "ernie4_5_moe",
-        "Ernie4_5_Moe",
-        more=own.ernie_moe,
-        layer={
-            **{**_ROUTER, **_SHARED},
-            "exp_probs_b": "mlp.moe_statics.e_score_correction_bias",
-        },
-    ),
-    "gemma": _family("gemma", "Gemma", tied=True, **_GEMMA),
-    "gemma2": _family("gemma2", "Gemma2", more=own.gemma2, layer=_AROUND, tied=True, **_GEMMA),
-    "gemma3": _family("gemma3_text", "Gemma3", more=own.gemma3, layer=_AROUND, **_GEMMA),
-    "gemma4": _family(
-        "gemma4_text", "Gemma4", more=own.gemma4, layer={**_AROUND, **_PER_LAYER}, act=_GELU
-    ),
-    "phi3": _family("phi3", "Phi3", more=own.phi3, layer=_FUSED),
-    "smollm3": _family("smollm3", "SmolLM3", more=own.smollm3, permuted=True),
-    "gpt-oss": _family(
-        "gpt_oss",
-        "GptOss",
-        more=own.gpt_oss,
-        layer={**_BEHIND, "attn_sinks": "self_attn.sinks", "ffn_gate_inp": "mlp.router"},
-    ),
-    "granite": _family("granite", "Granite", more=own.granite, permuted=True),
-    "granitemoe": _family(
-        "granitemoe",
-        "GraniteMoe",
-        more=own.granite_moe,
-        permuted=True,
-        layer={"ffn_gate_inp": "block_sparse_moe.router.layer"},
-    ),
-    "command-r": _family("cohere", "Cohere", more=own.cohere, epsilon="layer_norm_eps", tied=True),
-    "cohere2": _family("cohere2", "Cohere2", more=own.cohere2, epsilon="layer_norm_eps", tied=True),
-    "olmo2": _family("olmo2", "Olmo2", more=own.attention_bias, layer=_AROUND),
-    "glm4": _family(
-        "glm4",
-        "Glm4",
-        more=own.attention_bias,
-        layer={
-            "post_attention_norm": "post_self_attn_layernorm",
-            "post_ffw_norm": "post_mlp_layernorm",
-            "ffn_up": "mlp.gate_up_proj",
-        },
-    ),
-    "ernie4_5": _family("ernie4_5", "Ernie4_5", more=own.ernie),
-    "seed_oss": _family("seed_oss", "SeedOss", more=own.attention_bias, layer=_BEHIND),
-    "starcoder2": _family(
-        "starcoder2",
-        "Starcoder2",
-        more=own.starcoder2,
-        layer={"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
-        epsilon="norm_epsilon",
-        act=("hidden_act", "gelu_pytorch_tanh"),
-    ),
-    "arcee": _family("arcee", "Arcee", more=own.llama, permuted=True, act=("hidden_act", "relu2")),
-    "hunyuan-dense": _family(
-        "hunyuan_v1_dense",
-        "HunYuanDenseV1",
-        more=own.attention_bias,
-        layer={
-            "attn_q_norm": "self_attn.query_layernorm",
-            "attn_k_norm": "self_attn.key_layernorm",
-        },
-    ),
-    "exaone4": _family("exaone4", "Exaone4", more=own.exaone4, layer=_AROUND),
+    "llama": GgufFamily("llama", permuted=True),
+    "mistral3": GgufFamily("ministral3", _ministral3, permuted=True),
+    "qwen2": GgufFamily("qwen2"),
+    "qwen3": GgufFamily("qwen3"),
+    "qwen3moe": GgufFamily("qwen3_moe", _qwen3_moe),
+    "olmoe": GgufFamily("olmoe", _olmoe),
+    "glm4moe": GgufFamily("glm4_moe", _glm4_moe),
+    "ernie4_5-moe": GgufFamily("ernie4_5_moe", _ernie_moe),
+    "gemma": GgufFamily("gemma", tied=True),
+    "gemma2": GgufFamily("gemma2", _gemma2, tied=True),
+    "gemma3": GgufFamily("gemma3_text", _gemma3),
+    "gemma4": GgufFamily("gemma4_text", _gemma4),
+    "phi3": GgufFamily("phi3", _phi3),
+    "smollm3": GgufFamily("smollm3", permuted=True),
+    "gpt-oss": GgufFamily("gpt_oss", _gpt_oss),
+    "granite": GgufFamily("granite", _granite, permuted=True),
+    "granitemoe": GgufFamily("granitemoe", _granite, permuted=True),
+    "command-r": GgufFamily("cohere", _cohere, tied=True),
+    "cohere2": GgufFamily("cohere2", _cohere2, tied=True),
+    "olmo2": GgufFamily("olmo2"),
+    "glm4": GgufFamily("glm4"),
+    "ernie4_5": GgufFamily("ernie4_5"),
+    "seed_oss": GgufFamily("seed_oss"),
+    "starcoder2": GgufFamily("starcoder2"),
+    "arcee": GgufFamily("arcee", permuted=True),
+    "hunyuan-dense": GgufFamily("hunyuan_v1_dense"),
+    "exaone4": GgufFamily("exaone4", _exaone4),
 }

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from specx.errors import ModelError
-from specx.profile.wording import shown
+from specx.profile.section import shown
 
 _LARGEST_COUNT = 1 << 31
 

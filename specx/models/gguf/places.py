@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from specx.errors import ModelError
-from specx.models.reason import reason
+from specx.errors import ModelError, reason
 from specx.profile import GGUF, LM_STUDIO, OLLAMA, PACKAGE, QUANTIZED_ID
 
 _REGISTRY, _LIBRARY, _LATEST = "registry.ollama.ai", "library", "latest"

@@ -15,10 +15,81 @@ from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram
 from tokenizers.processors import TemplateProcessing
 
+from specx.errors import reason
 from specx.models.gguf.metadata import Metadata
-from specx.models.gguf.pretokenizers import PRE_TOKENIZERS, PreTokenization
-from specx.models.reason import reason
 from specx.models.tokenizer import Tokenizer
+from specx.models.tokenizer_class import QWEN2, QWEN3_5
+
+_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + _REST
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_SLASHED = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_GPT_4O = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?|\p{{N}}{{1,3}}" + _SLASHED
+)
+_TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}" + _SLASHED
+)
+_SEED = (
+    _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}"
+    r"| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_ASCII_MARKS = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"""
+_DEEPSEEK3 = (
+    r"\p{N}{1,3}",
+    "[一-龥぀-ゟ゠-ヿ]+",
+    rf"{_ASCII_MARKS}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
+_DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")
+_DIGIT = r"\p{N}"
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_DEFAULT = (r"[\p{P}$+<=>^~|`]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreTokenization:
+    """A way to cut texts.
+
+    ``patterns``: expressions, one after the other, whose matches are words of their own. ``gpt2``:
+    then as GPT-2 does. ``whole_first``: a word that is a token is not merged from parts. ``nfc``:
+    texts are normalized. ``bos``, ``eos``: texts begin, end with a token where a file does not say.
+    """
+
+    patterns: tuple[str, ...] = ()
+    gpt2: bool = False
+    whole_first: bool = False
+    nfc: bool = False
+    bos: bool = False
+    eos: bool = False
+
+
+_OF_GPT2 = PreTokenization(gpt2=True)
+_DIGITS_APART = PreTokenization(patterns=(_DIGIT,), gpt2=True)
+_OF_LLAMA3 = PreTokenization(patterns=(_LLAMA3,), whole_first=True, bos=True)
+_CL100K = PreTokenization(patterns=(_LLAMA3,))
+_OF_QWEN2 = PreTokenization(patterns=(QWEN2,), nfc=True)
+PRE_TOKENIZERS = {
+    **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral"), _OF_LLAMA3),
+    **dict.fromkeys(("midm-2.0", "lfm2"), _OF_LLAMA3),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe", "glm4"), _CL100K),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _OF_QWEN2),
+    **dict.fromkeys(("hunyuan", "stablelm2"), PreTokenization(patterns=(QWEN2,))),
+    "default": PreTokenization(patterns=_DEFAULT),
+    "qwen35": PreTokenization(patterns=(QWEN3_5,), nfc=True),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "codeshell", "exaone"), _DIGITS_APART),
+    "command-r": PreTokenization(patterns=(_DIGIT,), gpt2=True, nfc=True),
+    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "trillion"), _OF_GPT2),
+    **dict.fromkeys(("gpt-4o", "llama4"), PreTokenization(patterns=(_GPT_4O,))),
+    "tekken": PreTokenization(patterns=(_TEKKEN,), whole_first=True, bos=True),
+    "seed-coder": PreTokenization(patterns=(_SEED,)),
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense"), PreTokenization(patterns=_DEEPSEEK3)),
+    "deepseek-coder": PreTokenization(patterns=_DEEPSEEK_CODER),
+}
+
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)  # kinds of tokens
 _SPACE = "▁"  # SentencePiece writes it for a space
@@ -34,15 +105,7 @@ _NAMED = {
 _KEPT_SPACES = ("<unk>", "<s>", "<|endoftext|>")  # of Phi-3, whose other tokens take them
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Pieces:
-    """The vocabulary of a file: tokens and their kinds by id."""
-
-    tokens: list[str]
-    kinds: list[int]
-
-    def ids(self) -> dict[str, int]:
-        return {token: i for i, token in enumerate(self.tokens)}
+Pieces = dict[str, int]  # tokens of a file in the order of their ids, and their kinds
 
 
 def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
@@ -67,7 +130,7 @@ def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
     )
 
 
-def _pieces(keys: Metadata, rows: int) -> _Pieces:
+def _pieces(keys: Metadata, rows: int) -> Pieces:
     tokens = keys.texts("tokenizer.ggml.tokens")
     if not tokens:
         keys.refuse("the tokenizer has no tokens")
@@ -82,15 +145,15 @@ def _pieces(keys: Metadata, rows: int) -> _Pieces:
         seen: set[str] = set()
         twice = next(token for token in tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]
         keys.refuse(f"the token {twice!r} is there twice")
-    return _Pieces(tokens=tokens, kinds=kinds)
+    return dict(zip(tokens, kinds, strict=True))
 
 
 # ---------------------------------------------------------------- kinds of tokenizers
 
 
-def _bpe(keys: Metadata, pieces: _Pieces, merges: list[tuple[str, str]], **settings: Any) -> BPE:
+def _bpe(keys: Metadata, pieces: Pieces, merges: list[tuple[str, str]], **settings: Any) -> BPE:
     try:
-        return BPE(pieces.ids(), merges, **settings)
+        return BPE(_ids(pieces), merges, **settings)
     except Exception as error:  # the package has no class of its own for it
         keys.refuse(f"the merges do not fit the tokens ({reason(error)})")
 
@@ -103,7 +166,7 @@ def _merges(keys: Metadata) -> list[tuple[str, str]]:
     return [(left, right) for left, _, right in merges]
 
 
-def _byte_level(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _byte_level(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     name = keys.text(_PRE, "")
     if name not in PRE_TOKENIZERS:
         said = f"texts are cut into words as {name!r}" if name else "nothing says how to cut words"
@@ -125,7 +188,7 @@ def _byte_level(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, 
     return backend, words
 
 
-def _sentencepiece(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _sentencepiece(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     """Build a BPE whose merges follow from the scores of the pieces, the best first."""
     scores = _scores(keys, pieces)
     merges = _merges_by_score(pieces, scores)
@@ -133,24 +196,24 @@ def _sentencepiece(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenize
     return _with_spaces(keys, pieces, merges, spaced), PreTokenization(bos=True)
 
 
-def _gemma4(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _gemma4(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     backend = _with_spaces(keys, pieces, _merges(keys), spaced=False)
     backend.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
     return backend, PreTokenization(bos=True)
 
 
 def _with_spaces(
-    keys: Metadata, pieces: _Pieces, merges: list[tuple[str, str]], spaced: bool
+    keys: Metadata, pieces: Pieces, merges: list[tuple[str, str]], spaced: bool
 ) -> tokenizers.Tokenizer:
     """Build a BPE over characters, with spaces as SentencePiece writes them, and bytes."""
-    unknown = [token for token, kind in zip(*_columns(pieces), strict=True) if kind == _UNKNOWN]
+    unknown = [token for token, kind in pieces.items() if kind == _UNKNOWN]
     model = _bpe(
         keys,
         pieces,
         merges,
         unk_token=unknown[0] if unknown else None,
         fuse_unk=True,
-        byte_fallback=_BYTE in pieces.kinds or "<0x0A>" in pieces.tokens,
+        byte_fallback=_BYTE in pieces.values() or "<0x0A>" in pieces,
     )
     backend = tokenizers.Tokenizer(model)
     written = [normalizers.Prepend(_SPACE)] if spaced else []
@@ -161,12 +224,12 @@ def _with_spaces(
     return backend
 
 
-def _unigram(keys: Metadata, pieces: _Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _unigram(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     scores = _scores(keys, pieces)
-    unknown = pieces.kinds.index(_UNKNOWN) if _UNKNOWN in pieces.kinds else None
-    scored = list(zip(pieces.tokens, scores, strict=True))
+    unknown = next((i for i, kind in enumerate(pieces.values()) if kind == _UNKNOWN), None)
+    scored = list(zip(pieces, scores, strict=True))
     backend = tokenizers.Tokenizer(
-        Unigram(scored, unk_id=unknown, byte_fallback=_BYTE in pieces.kinds)
+        Unigram(scored, unk_id=unknown, byte_fallback=_BYTE in pieces.values())
     )
     written: list[Any] = []
     charsmap = keys.raw("tokenizer.ggml.precompiled_charsmap")
@@ -192,27 +255,24 @@ def _bytes(keys: Metadata, charsmap: Any) -> bytes:
     return bytes(int(number) % 256 for number in numbers)
 
 
-def _columns(pieces: _Pieces) -> tuple[list[str], list[int]]:
-    return pieces.tokens, pieces.kinds
+def _ids(pieces: Pieces) -> dict[str, int]:
+    return {token: i for i, token in enumerate(pieces)}
 
 
-def _scores(keys: Metadata, pieces: _Pieces) -> list[float]:
+def _scores(keys: Metadata, pieces: Pieces) -> list[float]:
     scores = keys.numbers("tokenizer.ggml.scores")
-    if len(scores) != len(pieces.tokens):
-        keys.refuse(f"there are {len(pieces.tokens)} tokens and {len(scores)} scores")
+    if len(scores) != len(pieces):
+        keys.refuse(f"there are {len(pieces)} tokens and {len(scores)} scores")
     return scores
 
 
-def _merges_by_score(pieces: _Pieces, scores: Sequence[float]) -> list[tuple[str, str]]:
+def _merges_by_score(pieces: Pieces, scores: Sequence[float]) -> list[tuple[str, str]]:
     """Return each way to make a piece of two, those of the best piece first."""
-    ids = {
-        token: i
-        for i, (token, kind) in enumerate(zip(*_columns(pieces), strict=True))
-        if kind in (_NORMAL, _USER_DEFINED)
-    }
+    mergeable = (_NORMAL, _USER_DEFINED)
+    ids = {token: i for token, i in _ids(pieces).items() if pieces[token] in mergeable}
     merges = []
     for token, i in ids.items():
-        if pieces.kinds[i] != _NORMAL:
+        if pieces[token] != _NORMAL:
             continue
         for cut in range(1, len(token)):
             left, right = token[:cut], token[cut:]
@@ -225,11 +285,11 @@ def _merges_by_score(pieces: _Pieces, scores: Sequence[float]) -> list[tuple[str
 # ---------------------------------------------------------------- tokens beside
 
 
-def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: _Pieces) -> None:
+def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: Pieces) -> None:
     """Have control and user-defined tokens found in a text before anything else is."""
     takes_spaces = keys.architecture == "phi3" and keys.text(_MODEL) == "llama"
     adding = []
-    for token, kind in zip(*_columns(pieces), strict=True):
+    for token, kind in pieces.items():
         if kind in (_CONTROL, _USER_DEFINED, _UNKNOWN) and token:
             strips = takes_spaces and kind == _CONTROL and token not in _KEPT_SPACES
             special = kind != _USER_DEFINED
@@ -237,16 +297,16 @@ def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: _Pieces) 
     backend.add_tokens(adding)
 
 
-def _named(keys: Metadata, pieces: _Pieces) -> dict[str, str]:
-    named = {}
+def _named(keys: Metadata, pieces: Pieces) -> dict[str, str]:
+    named, tokens = {}, list(pieces)
     for ours, theirs in _NAMED.items():
         key = f"tokenizer.ggml.{theirs}_token_id"
         if key not in keys:
             continue
         token = keys.count(key)
-        if token >= len(pieces.tokens):
-            keys.refuse(f"{key} is {token}, and there are {len(pieces.tokens)} tokens")
-        named[ours] = pieces.tokens[token]
+        if token >= len(pieces):
+            keys.refuse(f"{key} is {token}, and there are {len(pieces)} tokens")
+        named[ours] = tokens[token]
     return named
 
 

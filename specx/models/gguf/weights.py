@@ -1,141 +1,141 @@
 """From the tensors of a file to the weights that transformers would have for the same model.
 
-Experts alone have names of their own, the same in all families (``ExpertNames.one_by_one``).
+Their names are those that a family's ``WeightMap`` has, but experts have names of their own, the
+same in all families (``ExpertNames.one_by_one``).
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-import torch
-
+from specx.models.families.family import Architecture
+from specx.models.families.weight_map import Names
 from specx.models.gguf.container import PackedTensor
 from specx.models.gguf.families import GgufFamily
 from specx.models.gguf.metadata import Metadata
-from specx.ops.blocks import BlockFormat
 
-_WHOLE = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-    "per_layer_token_embd": "model.embed_tokens_per_layer",
-    "per_layer_model_proj": "model.per_layer_model_projection",
-    "per_layer_proj_norm": "model.per_layer_projection_norm",
+# The fields of ``WeightMap`` and how llama.cpp calls what they are joined of.
+_OUTSIDE: dict[str, Names] = {
+    "embedding": ("token_embd",),
+    "norm": ("output_norm",),
+    "head": ("output",),
+    "table": ("per_layer_token_embd",),
+    "projection": ("per_layer_model_proj",),
+    "table_norm": ("per_layer_proj_norm",),
+}
+_IN_LAYER: dict[str, Names] = {
+    "input_norm": ("attn_norm",),
+    "heads": ("attn_q", "attn_k", "attn_v"),
+    "query_norm": ("attn_q_norm",),
+    "key_norm": ("attn_k_norm",),
+    "sinks": ("attn_sinks",),
+    "out": ("attn_output",),
+    "attended_norm": ("post_attention_norm",),
+    "output_norm": ("ffn_norm",),
+    "gate_up": ("ffn_gate", "ffn_up"),
+    "down": ("ffn_down",),
+    "router": ("ffn_gate_inp",),
+    "correction": ("exp_probs_b",),
+    "shared_gate_up": ("ffn_gate_shexp", "ffn_up_shexp"),
+    "shared_down": ("ffn_down_shexp",),
+    "mlp_norm": ("post_ffw_norm",),
+    "layer_down": ("inp_gate",),
+    "layer_up": ("proj",),
+    "layer_norm": ("post_norm",),
+    "scalar": ("layer_output_scale",),
+}
+_OF_EXPERTS: dict[str, Names] = {
+    "gate_up": ("ffn_gate_exps", "ffn_up_exps"),
+    "down": ("ffn_down_exps",),
 }
 _OF_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
-_IN_LAYER = re.compile(r"blk\.(\d+)\.([a-z0-9_.]+?)(?:\.(weight|bias))?")
-_BARE = (  # parameters, not modules with a weight
-    *("layer_scalar", "self_attn.sinks", "mlp.gate.e_score_correction_bias"),
-    "mlp.moe_statics.e_score_correction_bias",
-)
-_OF_EXPERTS = {
-    "ffn_gate_exps": "gate_proj",
-    "ffn_up_exps": "up_proj",
-    "ffn_down_exps": "down_proj",
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class GgufWeight:
-    """One weight under the name and in the order that transformers has.
-
-    ``pairs``: heads whose rows stand in pairs, halves of a head in turn; 0: rows stand as they
-    are. ``offset``: is taken from each value.
-    """
-
-    tensor: PackedTensor
-    pairs: int = 0
-    offset: float = 0.0
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.tensor.shape
-
-    @property
-    def format(self) -> BlockFormat:
-        return self.tensor.format
-
-    def packed(self) -> torch.Tensor:
-        """Return the blocks, uint8 [rows, bytes], of a matrix without an offset."""
-        assert len(self.shape) > 1
-        assert not self.offset
-        return self._in_order(self.tensor.packed())
-
-    def floats(self) -> torch.Tensor:
-        """Return the values as float32."""
-        values = self._in_order(self.tensor.floats())
-        return values - self.offset if self.offset else values
-
-    def _in_order(self, rows: torch.Tensor) -> torch.Tensor:
-        if not self.pairs:
-            return rows
-        order = torch.arange(rows.shape[0]).reshape(self.pairs, -1, 2).transpose(1, 2).flatten()
-        return rows[order]
+_LAYER = re.compile(r"blk\.(\d+)\.(.*)")
 
 
 def weights_of(
     keys: Metadata,
     family: GgufFamily,
-    config: Mapping[str, Any],
+    architecture: Architecture,
     tensors: Mapping[str, PackedTensor],
-) -> dict[str, GgufWeight]:
+) -> dict[str, PackedTensor]:
     """Return all weights by transformers' names. Raises ModelError for a tensor without one."""
-    found: dict[str, GgufWeight] = {}
+    found: dict[str, PackedTensor] = {}
+    named, layers = _names(architecture), len(architecture.spec.layers)
+    stated = keys.count(".block_count")
     for name, tensor in tensors.items():
         if name in _OF_CONFIG or (name == "output.weight" and family.tied):
             continue
-        for ours, weight in _named(keys, family, config, tensor):
-            found[ours] = weight
-    for name in ("model.embed_tokens.weight", "model.norm.weight"):
+        match = _LAYER.fullmatch(name)
+        number = int(match[1]) if match else 0
+        if layers <= number < stated:
+            continue  # of a layer that predicts further tokens
+        if number >= layers:
+            keys.refuse(f"the tensor {name} belongs to a layer that is not there")
+        names = named.get(name, named.get(f"{name}.weight", ()))
+        if not names or any(each in found for each in names):
+            keys.refuse(f"the tensor {name} has no place in a model of {family.model_type}")
+        if "_exps" in name:
+            found.update(zip(names, _one_by_one(keys, tensor, len(names)), strict=True))
+        else:
+            part = match[2] if match else name
+            found[names[0]] = _in_order(keys, family, architecture, part, tensor)
+    for field in ("token_embd.weight", "output_norm.weight"):
+        (name,) = named[field]
         if name not in found:
             keys.refuse(f"the tensor of {name} is missing")
     return found
 
 
-def _named(
-    keys: Metadata, family: GgufFamily, config: Mapping[str, Any], tensor: PackedTensor
-) -> Iterator[tuple[str, GgufWeight]]:
-    stem, _, kind = tensor.name.rpartition(".")
-    if stem in _WHOLE and kind in ("weight", "bias"):
-        is_norm = "norm" in stem
-        offset = family.norm_offset if is_norm else 0.0
-        yield f"{_WHOLE[stem]}.{kind}", GgufWeight(tensor=tensor, offset=offset)
-        return
-    match = _IN_LAYER.fullmatch(tensor.name)
-    part, number = (match[2], int(match[1])) if match else ("", 0)
-    if config["num_hidden_layers"] <= number < keys.count(".block_count"):
-        return  # of a layer that predicts further tokens
-    if match is None or part not in {**family.names(), **_OF_EXPERTS}:
-        keys.refuse(f"the tensor {tensor.name} has no place in a model of {family.model_type}")
-    if number >= config["num_hidden_layers"]:
-        keys.refuse(f"the tensor {tensor.name} belongs to a layer that is not there")
-    layer, kind = f"model.layers.{number}", match[3] or "weight"
-    if part in _OF_EXPERTS:
-        yield from _experts(keys, f"{layer}.mlp.experts.{{}}.{_OF_EXPERTS[part]}.{kind}", tensor)
-        return
-    name = family.names()[part]
-    ending = "" if name in _BARE else f".{kind}"
-    yield f"{layer}.{name}{ending}", _weight(keys, family, config, part, tensor)
+def _names(architecture: Architecture) -> dict[str, Names]:
+    """Return transformers' names of the tensors of a file, by their names there."""
+    spec, weight_map = architecture.spec, architecture.weights
+    found = _parts(weight_map.outside(replace(spec, tied=False)), _OUTSIDE, "")
+    for index, layer in enumerate(spec.layers):
+        fields, parts = weight_map.of_layer(spec, index), dict(_IN_LAYER)
+        if len(weight_map.heads) == 1:
+            parts["heads"] = ("attn_qkv",)
+        if layer.mlp.experts is not None:
+            parts |= _OF_EXPERTS
+        elif len(weight_map.gate_up) == 1:
+            parts["gate_up"] = ("ffn_up",)
+        if "attended_norm" not in fields and "output_norm" in fields:
+            # Some files name the norm in front of the MLP by what it is behind.
+            fields["attended_norm"] = fields["output_norm"]
+        if "correction" in fields:
+            fields["correction_bias"] = fields["correction"]  # which files call one
+        found |= _parts(fields, parts, f"blk.{index}.")
+    return found
 
 
-def _weight(
-    keys: Metadata, family: GgufFamily, config: Mapping[str, Any], part: str, tensor: PackedTensor
-) -> GgufWeight:
-    offset = family.norm_offset if part.endswith("norm") else 0.0
-    groups = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
-    pairs = config[groups[part]] if family.permuted and part in groups else 0
+def _parts(
+    fields: Mapping[str, Names], parts: Mapping[str, Names], prefix: str
+) -> dict[str, Names]:
+    found = {}
+    for field, joined in parts.items():
+        for kind, ending in (("weight", ""), ("bias", "_bias")):
+            names = tuple(dict.fromkeys(fields.get(field + ending, ())))  # keys may be values
+            for place, part in enumerate(joined):
+                found[f"{prefix}{part}.{kind}"] = names[place :: len(joined)]
+    return found
+
+
+def _in_order(
+    keys: Metadata, family: GgufFamily, architecture: Architecture, part: str, tensor: PackedTensor
+) -> PackedTensor:
+    """Return a tensor with what transformers has otherwise."""
+    stem, attention = part.partition(".")[0], architecture.spec.layers[0].attention
+    offset = architecture.weights.norm_offset if stem.endswith("norm") else 0.0
+    heads = {"attn_q": attention.query_heads, "attn_k": attention.kv_heads}
+    pairs = heads.get(stem, 0) if family.permuted else 0
     if pairs and tensor.shape[0] % (2 * pairs):
         keys.refuse(f"the tensor {tensor.name} has {tensor.shape[0]} rows for {pairs} heads")
-    return GgufWeight(tensor=tensor, pairs=pairs, offset=offset)
+    return replace(tensor, pairs=pairs, offset=offset)
 
 
-def _experts(keys: Metadata, name: str, tensor: PackedTensor) -> Iterator[tuple[str, GgufWeight]]:
-    """Yield a tensor of all experts one by one."""
-    count = keys.count(".expert_count", 0)
+def _one_by_one(keys: Metadata, tensor: PackedTensor, count: int) -> Iterator[PackedTensor]:
+    """Yield the tensor of each of so many experts."""
     if tensor.shape[0] != count or len(tensor.shape) < 2:
         keys.refuse(f"the tensor {tensor.name} has the shape {tensor.shape} for {count} experts")
     size = tensor.size // count
     for i in range(count):
-        one = replace(tensor, shape=tensor.shape[1:], start=tensor.start + i * size, size=size)
-        yield name.format(i), GgufWeight(tensor=one)
+        yield replace(tensor, shape=tensor.shape[1:], start=tensor.start + i * size, size=size)

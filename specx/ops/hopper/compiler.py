@@ -1,4 +1,4 @@
-"""Compiling CUDA C++ at first use with NVRTC, which comes with CUDA builds of torch."""
+"""Kernels of ours, compiled at first use with NVRTC, which comes with CUDA builds of torch."""
 
 import contextlib
 import ctypes
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from specx.cache_folder import cache_folder
-from specx.ops.hopper.driver import CudaError
+from specx.ops.hopper.driver import CudaError, Kernel, is_hopper, load
 
 HEADER = Path(__file__).with_name("hopper.cuh")  # which every source may include
 OPTIONS = ("--std=c++17", "--gpu-architecture=sm_90a")  # Hopper with its own instructions
@@ -120,3 +120,23 @@ def _read(program: c_void_p, size_of: str, read: str) -> bytes:
     buffer = create_string_buffer(size.value)
     _call(read, program, buffer)
     return buffer.raw
+
+
+@cache
+def kernel_of(
+    source: Path, name: str, shared: int, device: torch.device, **constants: int
+) -> Kernel | None:
+    """Return the kernel ``name`` of a file on a CUDA device, or None where it cannot be had.
+
+    ``constants`` are defined in front of the file; each block has ``shared`` bytes of dynamic
+    shared memory. It cannot be had on another GPU than Hopper or without a compiler: everything
+    that such a kernel does can be done another way.
+    """
+    if not is_hopper(device):
+        return None
+    try:
+        binary = compiled(source, constants)
+        with torch.cuda.device(device):
+            return load(binary, name, shared)
+    except CudaError:
+        return None

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from specx.ops.hopper.compiler import kernel_of
 from specx.ops.hopper.driver import CudaError, TensorMap, is_hopper
-from specx.ops.hopper.loader import kernel_of
 from specx.ops.spec import Activation
 
 SOURCE = Path(__file__).with_suffix(".cu")

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specx.ops.hopper.compiler import kernel_of
 from specx.ops.hopper.driver import Kernel, TensorMap
-from specx.ops.hopper.loader import kernel_of
 from specx.ops.triton.tree_inputs import TreeInputs
 
 SOURCE = Path(__file__).with_suffix(".cu")

@@ -8,14 +8,10 @@ from torch import Tensor
 
 from specx.ops.layers import (
     DecoderWeights,
-    Experts,
-    HeadInput,
-    HeadNorms,
     LayerKernels,
     LayerWeights,
     LinearMap,
-    Norm,
-    Product,
+    RowFunction,
     WholePass,
 )
 from specx.ops.native import HAS_LLVMLITE
@@ -25,9 +21,7 @@ from specx.ops.torch import (
     cache,
     cpu_attention,
     cpu_layer,
-    cpu_product,
     layer,
-    passages,
     penalties,
     scores,
     softmax,
@@ -53,7 +47,7 @@ class TorchOps:
     merge_attention = staticmethod(softmax.merge)
     chunk_scores = staticmethod(scores.chunk_scores)
     best_chunks = staticmethod(scores.best_chunks)
-    passage_attention = staticmethod(passages.passage_attention)
+    passage_attention = staticmethod(scores.passage_attention)
 
     best_continuations = staticmethod(trees.best_continuations)
     level_inputs = staticmethod(trees.level_inputs)
@@ -65,11 +59,9 @@ class TorchOps:
     layer_kernels: ClassVar["staticmethod[[LayerWeights], LayerKernels]"] = staticmethod(
         layer.TorchLayer
     )
-    experts: ClassVar["staticmethod[[LayerWeights], Experts]"] = staticmethod(layer.experts)
-    product: ClassVar["staticmethod[[LinearMap], Product]"] = staticmethod(layer.TorchProduct)
-    head_input: ClassVar["staticmethod[[Tensor, HeadNorms | None], HeadInput]"] = staticmethod(
-        layer.TorchHeadInput
-    )
+    experts: ClassVar["staticmethod[[LayerWeights], RowFunction]"] = staticmethod(layer.experts)
+    product: ClassVar["staticmethod[[LinearMap], RowFunction]"] = staticmethod(layer.torch_product)
+    head_input = staticmethod(layer.torch_head_input)
     rotary_angles = staticmethod(layer.rotary_angles)
 
     def arranged(self, weight: Tensor) -> Tensor:
@@ -81,8 +73,8 @@ class TorchOps:
         weight: Tensor | None,
         bias: Tensor | None,
         dtype: torch.dtype,  # noqa: ARG002 - it is that of what is normed
-    ) -> Norm:
-        return layer.TorchNorm(spec, weight, bias)
+    ) -> RowFunction:
+        return layer.torch_norm(spec, weight, bias)
 
     def whole_pass(self, weights: DecoderWeights) -> WholePass | None:  # noqa: ARG002
         return None
@@ -100,10 +92,10 @@ class CpuOps(TorchOps):
     best_continuations = staticmethod(trees.best_continuations_on_cpu)
     most_probable = staticmethod(trees.most_probable_on_cpu)
 
-    arranged = staticmethod(cpu_product.arranged)
-    product = staticmethod(cpu_product.CpuProduct)
-    experts = staticmethod(partial(layer.experts, product=cpu_product.CpuProduct))
-    head_input = staticmethod(cpu_layer.CpuHeadInput)
+    arranged = staticmethod(cpu_layer.arranged)
+    product = staticmethod(cpu_layer.CpuProduct)
+    experts = staticmethod(partial(layer.experts, product=cpu_layer.CpuProduct))
+    head_input = staticmethod(cpu_layer.cpu_head_input)
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
         wide = weights.out.weight.dtype in cpu_attention.WIDE
@@ -111,10 +103,10 @@ class CpuOps(TorchOps):
 
     def norm(
         self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype
-    ) -> Norm:
+    ) -> RowFunction:
         if dtype in cpu_attention.WIDE:
             return cpu_layer.cpu_norm(spec, weight, bias)
-        return layer.TorchNorm(spec, weight, bias)
+        return layer.torch_norm(spec, weight, bias)
 
     def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
         if not HAS_LLVMLITE:

@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from specx.ops.layers import LayerWeights, LinearMap, Product
+from specx.ops.layers import LayerWeights, LinearMap, RowFunction
 from specx.ops.spec import ExpertsSpec, MlpSpec
 
-Activated = Callable[[Tensor], Tensor]
 
-
-def gated(mlp: MlpSpec, act: Activated, inner: Tensor) -> Tensor:
+def gated(mlp: MlpSpec, act: RowFunction, inner: Tensor) -> Tensor:
     """Return what ``down`` multiplies, from ``inner`` [T, 2 I], or [T, I] without a gate."""
     if not mlp.gated:
         return act(inner)
@@ -42,7 +40,7 @@ def route(spec: ExpertsSpec, logits: Tensor, correction: Tensor | None) -> tuple
 
 
 class TorchExperts:
-    """``Experts`` in torch.
+    """``Ops.experts`` in torch.
 
     Pairs of a row and an expert are sorted by expert. On a CPU the experts that are touched are
     multiplied one after the other, by ``product``; elsewhere, where the host must not wait for
@@ -50,7 +48,7 @@ class TorchExperts:
     """
 
     def __init__(
-        self, weights: LayerWeights, act: Activated, product: Callable[[LinearMap], Product]
+        self, weights: LayerWeights, act: RowFunction, product: Callable[[LinearMap], RowFunction]
     ) -> None:
         """``product`` prepares products with single maps."""
         self._mlp, self._act, self._weights = weights.spec.mlp, act, weights

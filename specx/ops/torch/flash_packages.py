@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,17 +26,10 @@ class UnusableError(Exception):
     """A package that cannot be used here; the message says why, in a few words."""
 
 
-class Attend(Protocol):
-    """Attend with a package, in its layout.
-
-    q [1, T, Hq, D]; k, v [1, S, Hkv, D] -> (out [1, T, Hq, D], lse [1, Hq, T] or None). ``used``
-    int32 [1]: how many keys there are, None for all. Causal attention is aligned at the last key.
-    """
-
-    def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, *, scaling: float, causal: bool,
-        window: int | None = None, used: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]: ...  # fmt: skip
+# Attends with a package, in its layout: q [1, T, Hq, D]; k, v [1, S, Hkv, D] -> (out [1, T, Hq, D],
+# lse [1, Hq, T] or None). Keywords: ``scaling``; ``causal``, aligned at the last key; ``window``;
+# ``used`` int32 [1]: how many keys there are, None for all.
+Attend = Callable[..., tuple[Tensor, Tensor | None]]
 
 
 @dataclass(frozen=True)
@@ -180,12 +173,11 @@ def open_package(
 def _function(name: str) -> Callable[..., Any]:
     source = PACKAGES[name]
     try:
-        found: Callable[..., Any] = getattr(import_module(source.module), source.function)
+        return getattr(import_module(source.module), source.function)
     except Exception as problem:  # a library that was built for another torch raises what it likes
         if not is_installed(name):
             raise UnusableError("it is not installed") from problem
         raise UnusableError(f"it cannot be imported ({_line(problem)})") from problem
-    return found
 
 
 @torch.inference_mode()
@@ -232,34 +224,33 @@ class FlashOps:
 
     def prefill_attention(
         self, q: Tensor, keys: Tensor, values: Tensor, past: int, window: int | None,
-        scaling: float, *, softcap: float | None = None, sinks: Tensor | None = None,
+        scaling: float, **special: Any,
     ) -> Tensor:  # fmt: skip
+        """Attend by the package where no ``special`` keyword of ``Ops`` says more."""
         is_ring = past + q.shape[1] > keys.shape[1]
-        special = softcap is not None or sinks is not None or is_ring
-        if special or (window is not None and not self.package.windows):
-            out: Tensor = self._inner.prefill_attention(
-                q, keys, values, past, window, scaling, softcap=softcap, sinks=sinks
-            )
-            return out
+        if _is_any(special) or is_ring or (window is not None and not self.package.windows):
+            return self._inner.prefill_attention(q, keys, values, past, window, scaling, **special)
         first = 0 if window is None else max(0, past - window + 1)  # nobody sees what is before
         rows = slice(first, past + q.shape[1])
         return self.package.prefill(q, keys[:, rows], values[:, rows], window, scaling)
 
     def tree_attention(
         self, q: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, mask: AncestorMask,
-        scaling: float, *, needs_lse: bool = True, window: int | None = None,
-        softcap: float | None = None, sinks: Tensor | None = None,
+        scaling: float, *, needs_lse: bool = True, **special: Any,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """Attend by the package where no ``special`` keyword of ``Ops`` says more."""
         inner = self._inner
-        if not self.package.verifies or not (window is softcap is sinks is None):
-            found: tuple[Tensor, Tensor | None] = inner.tree_attention(
-                q, keys, values, prefix, mask, scaling, needs_lse=needs_lse,
-                window=window, softcap=softcap, sinks=sinks,
-            )  # fmt: skip
-            return found
+        if not self.package.verifies or _is_any(special):
+            return inner.tree_attention(
+                q, keys, values, prefix, mask, scaling, needs_lse=needs_lse, **special
+            )
         seen = self.package.prefix(q, keys, values, prefix, scaling)
         own = prefix + torch.arange(mask.rows, device=q.device)
         tree = (each.index_select(1, own) for each in (keys, values))
         out, lse = inner.tree_attention(q, *tree, torch.zeros_like(prefix), mask, scaling)
         merged, total = inner.merge_attention(*seen, out.transpose(0, 1)[None], lse[None])
         return merged[0].transpose(0, 1), total[0]
+
+
+def _is_any(special: dict[str, Any]) -> bool:
+    return any(value is not None for value in special.values())

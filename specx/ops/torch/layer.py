@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import embedding as lookup
 from torch.nn.functional import gelu, linear, relu, silu
 
-from specx.ops.layers import Experts, HeadNorms, LayerWeights, LinearMap, Norm, Product
+from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap, RowFunction
 from specx.ops.spec import Activation, NormSpec
 from specx.ops.torch.cache import store_rows
 from specx.ops.torch.experts import TorchExperts, gated
@@ -47,42 +47,32 @@ def rotary_angles(
     return cos.to(dtype), sin.to(dtype)
 
 
-class TorchNorm:
-    """``Norm`` in torch."""
-
-    def __init__(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> None:
-        self._spec, self._weight, self._bias = spec, weight, bias
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return norm(x, self._spec, self._weight, self._bias)
+def torch_norm(spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> RowFunction:
+    """Prepare ``Ops.norm``."""
+    return partial(norm, spec=spec, weight=weight, bias=bias)
 
 
-class TorchProduct:
-    """``Product`` by torch's own linear map."""
-
-    def __init__(self, weights: LinearMap) -> None:
-        self._weights = weights
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return linear(x, self._weights.weight, self._weights.bias)
+def torch_product(weights: LinearMap) -> RowFunction:
+    """Prepare ``Ops.product`` by torch's own linear map."""
+    return partial(linear, weight=weights.weight, bias=weights.bias)
 
 
-class TorchHeadInput:
-    """``HeadInput`` in torch."""
+def torch_head_input(embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
+    """Prepare ``Ops.head_input``."""
+    return partial(_head_input, embedding, norms)
 
-    def __init__(self, embedding: Tensor, norms: HeadNorms | None) -> None:
-        self._embedding, self._norms = embedding, norms
 
-    def __call__(
-        self, tokens: Tensor, states: Tensor, parents: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        embedded, norms = lookup(tokens, self._embedding), self._norms
-        residual = states if parents is None else states.index_select(0, parents)
-        if norms is None:
-            return torch.cat([embedded, residual], dim=-1), residual
-        normed = rms_norm(residual, norms.state, norms.eps)
-        x = torch.cat([rms_norm(embedded, norms.embedding, norms.eps), normed], dim=-1)
-        return x, normed if norms.residual else residual
+def _head_input(
+    embedding: Tensor, norms: HeadNorms | None, tokens: Tensor, states: Tensor,
+    parents: Tensor | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    embedded = lookup(tokens, embedding)
+    residual = states if parents is None else states.index_select(0, parents)
+    if norms is None:
+        return torch.cat([embedded, residual], dim=-1), residual
+    normed = rms_norm(residual, norms.state, norms.eps)
+    x = torch.cat([rms_norm(embedded, norms.embedding, norms.eps), normed], dim=-1)
+    return x, normed if norms.residual else residual
 
 
 class TorchLayer:
@@ -114,17 +104,17 @@ class TorchLayer:
             self._per_layer_norm = self.norm(spec.output_norm, w.per_layer.norm, None)
         self._scalar = w.scalar
 
-    def product(self, linear_map: LinearMap) -> Product:
+    def product(self, linear_map: LinearMap) -> RowFunction:
         """Prepare a product."""
-        return TorchProduct(linear_map)
+        return torch_product(linear_map)
 
-    def experts(self, weights: LayerWeights) -> Experts:
+    def experts(self, weights: LayerWeights) -> RowFunction:
         """Prepare the MLP of a layer with experts."""
         return experts(weights, self.product)
 
-    def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> Norm:
+    def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> RowFunction:
         """Prepare a norm."""
-        return TorchNorm(spec, weight, bias)
+        return torch_norm(spec, weight, bias)
 
     def rotated(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Give heads [H, T, D] their positions."""
@@ -132,7 +122,7 @@ class TorchLayer:
 
     def _norm_of(
         self, spec: NormSpec | None, weight: Tensor | None, bias: Tensor | None = None
-    ) -> Norm | None:
+    ) -> RowFunction | None:
         return None if spec is None else self.norm(spec, weight, bias)
 
     def before_attention(
@@ -149,7 +139,7 @@ class TorchLayer:
             store_rows(keys, values, slots, k, _normed(v, self._value_norm))
         return q
 
-    def _turned(self, flat: Tensor, norm: Norm | None, cos: Tensor, sin: Tensor) -> Tensor:
+    def _turned(self, flat: Tensor, norm: RowFunction | None, cos: Tensor, sin: Tensor) -> Tensor:
         """Norm flat [T, H · D] and give it positions, in the layer's order: [H, T, D]."""
         attention = self._spec.attention
         spec = attention.head_norm
@@ -183,7 +173,7 @@ class TorchLayer:
 
 
 def experts(
-    weights: LayerWeights, product: Callable[[LinearMap], Product] = TorchProduct
+    weights: LayerWeights, product: Callable[[LinearMap], RowFunction] = torch_product
 ) -> TorchExperts:
     """Prepare ``Ops.experts`` with the products of a device."""
     act = activation(weights.spec.mlp.activation, weights.activation)
@@ -192,7 +182,7 @@ def experts(
 
 def activation(
     name: Activation, constants: tuple[float, float, float, float] | None = None
-) -> Callable[[Tensor], Tensor]:
+) -> RowFunction:
     """Return a function; ``constants``: those of xielu."""
     if name == "xielu":
         assert constants is not None
@@ -205,7 +195,7 @@ def _xielu(positive: float, negative: float, beta: float, eps: float, x: Tensor)
     return torch.where(x > 0, positive * x * x + beta * x, below)
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+ACTIVATIONS: dict[str, RowFunction] = {
     "silu": silu,
     "gelu": gelu,
     "gelu_tanh": partial(gelu, approximate="tanh"),
@@ -213,7 +203,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _normed(x: Tensor, norm: Norm | None) -> Tensor:
+def _normed(x: Tensor, norm: RowFunction | None) -> Tensor:
     return x if norm is None else norm(x)
 
 

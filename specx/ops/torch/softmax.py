@@ -1,4 +1,4 @@
-"""Softmax attention that also returns the log-sum-exp, on whatever torch offers for the device."""
+"""Softmax attention, mostly with its log-sum-exp, on whatever torch offers for the device."""
 
 import torch
 from torch import Tensor
@@ -32,6 +32,38 @@ def flash_serves(q: Tensor) -> bool:
     """Return True if torch's flash kernels for a GPU know the precision and the size of a head."""
     half = q.dtype in (torch.float16, torch.bfloat16)
     return half and q.shape[3] % 8 == 0 and q.shape[3] <= 256
+
+
+def flash_prefill_serves(q: Tensor) -> bool:
+    """Return True if torch's flash kernels for a GPU are for queries [1, H, T, D]."""
+    return q.is_cuda and flash_serves(q)
+
+
+def flash_prefill(
+    q: Tensor, k: Tensor, v: Tensor, scaling: float, past: int, window: int | None
+) -> Tensor:
+    """Attend from q [1, Hq, T, D] to k, v [1, Hkv, past + T, D], unrepeated -> [1, Hq, T, D].
+
+    Token i sees the first past + i + 1 rows, of these at most the last ``window``.
+    """
+    if window is not None:
+        return _flash_windowed(q, k, v, scaling, past, window)
+    # These kernels align the mask of fewer queries than keys at the last key.
+    return torch.ops.aten._scaled_dot_product_flash_attention(
+        q, k, v, 0.0, True, False, scale=scaling
+    )[0]
+
+
+def _flash_windowed(
+    q: Tensor, k: Tensor, v: Tensor, scaling: float, past: int, window: int
+) -> Tensor:
+    first = max(0, past - window + 1)  # nobody sees what is before
+    rows = [x.transpose(1, 2) for x in (q, k[:, :, first:], v[:, :, first:])]
+    out: Tensor = torch.ops.aten._flash_attention_forward(
+        *rows, None, None, rows[0].shape[1], rows[1].shape[1], 0.0, True, False,
+        scale=scaling, window_size_left=window - 1, window_size_right=0,
+    )[0]  # fmt: skip
+    return out.transpose(1, 2)
 
 
 def _attend_in_blocks(

@@ -3,66 +3,95 @@
 Which kernel serves a shape is decided in this file; a kernel's own ``suits`` says what it can do.
 """
 
-from functools import partial
+import contextlib
+import signal
+from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from triton import knobs
 
 from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid
 from specx.ops.hopper import tree_attention as hopper_attention
 from specx.ops.layers import (
-    DecoderWeights,
-    Experts,
+    HeadInput,
     HeadNorms,
     LayerKernels,
     LayerWeights,
-    LinearMap,
-    Norm,
+    RowFunction,
 )
 from specx.ops.spec import NormSpec
 from specx.ops.torch import attention as torch_attention
-from specx.ops.torch import passages as torch_passages
 from specx.ops.torch import scores as torch_scores
-from specx.ops.torch.layer import TorchLayer, TorchNorm
+from specx.ops.torch.backend import TorchOps
+from specx.ops.torch.layer import TorchLayer, torch_norm
 from specx.ops.torch.softmax import flash_serves
-from specx.ops.trees import LevelInputs, Path, TokenTree
 from specx.ops.triton import (
     best_chunks,
+    cache,
     causal_attention,
-    gather_chunks,
     layer,
-    level_inputs,
-    merge,
-    move_rows,
     penalties,
     prefill,
     select,
-    store,
     tree_attention,
     verify,
 )
 from specx.ops.triton.decoder_layer import TritonLayer, TritonProduct, experts_of
-from specx.ops.triton.signal_handlers import keep_signal_handlers
 from specx.ops.triton.tree_inputs import TreeInputs
 
 HALF = {torch.float16, torch.bfloat16}  # float32 is for who wants transformers' own numbers
 
 
-class TritonOps:
-    """``Ops`` by kernels, on a GPU with Triton. In Triton's interpreter on a CPU, for tests."""
+TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@lru_cache
+def keep_signal_handlers() -> None:
+    """Have handlers that were set in Python put back whenever Triton has compiled a kernel.
+
+    At the first kernel that Triton compiles, LLVM puts handlers of its own in front of the
+    process's for SIGINT, SIGTERM and SIGHUP. They fall back to the default for a moment before they
+    pass a signal on, and a second one in that moment kills the process without a word. ``timeout``
+    sends two.
+    """
+    then = knobs.compilation.listener
+
+    def listener(**compiled: Any) -> None:
+        with contextlib.suppress(ValueError):  # another thread than the main one may not
+            for number in TAKEN:
+                if (handler := signal.getsignal(number)) is not None:
+                    signal.signal(number, handler)
+        if then is not None:
+            then(**compiled)
+
+    knobs.compilation.listener = listener
+
+
+class TritonOps(TorchOps):
+    """``Ops`` by kernels, on a GPU with Triton. In Triton's interpreter on a CPU, for tests.
+
+    What stays torch's: sources, which are computed once in a text, and passes through all layers
+    at once, of which there are none: CUDA graphs replay a pass with one launch.
+    """
 
     name = "triton"
-    attention_by = "built-in"
 
-    store_rows = staticmethod(store.store_rows)
-    keep_rows = staticmethod(move_rows.keep_rows)
-    append_rows = staticmethod(move_rows.append_rows)
-    gather_chunks = staticmethod(gather_chunks.gather_chunks)
+    store_rows = staticmethod(cache.store_rows)
+    keep_rows = staticmethod(cache.keep_rows)
+    append_rows = staticmethod(cache.append_rows)
+    gather_chunks = staticmethod(cache.gather_chunks)
+    chunk_scores = staticmethod(tree_attention.chunk_scores)
     best_continuations = staticmethod(select.best_continuations)
+    level_inputs = staticmethod(select.level_inputs)
     best_tree = staticmethod(select.best_tree)
     most_probable = staticmethod(verify.most_probable)
     penalize = staticmethod(penalties.penalize)
+    accept = staticmethod(verify.accept)
+    experts = staticmethod(experts_of)
+    product = staticmethod(TritonProduct.of)
     rotary_angles = staticmethod(layer.rotary_angles)
 
     def __init__(self) -> None:
@@ -127,21 +156,7 @@ class TritonOps:
     def merge_attention(
         self, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
     ) -> tuple[Tensor, Tensor]:
-        return merge.merge(out_a, lse_a, out_b, lse_b, out_a.dtype)
-
-    def chunk_scores(
-        self,
-        query: Tensor,
-        lse: Tensor,
-        keys: Tensor,
-        length: Tensor,
-        scaling: float,
-        grid: Grid,
-        softcap: float | None = None,
-    ) -> Tensor:
-        return tree_attention.chunk_scores(
-            query, lse, keys, length, scaling, grid.chunk, grid.short, softcap
-        )
+        return prefill.merge(out_a, lse_a, out_b, lse_b, out_a.dtype)
 
     def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
         """Choose in one launch, as long as a single program can hold all scores."""
@@ -149,52 +164,16 @@ class TritonOps:
             return best_chunks.best_chunks(scores, tokens, grid, k)
         return torch_scores.best_chunks(scores, tokens, grid, k)
 
-    passage_attention = staticmethod(torch_passages.passage_attention)  # once in a text
-
-    def level_inputs(
-        self, parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
-        position: Tensor, ahead: int,
-    ) -> LevelInputs:  # fmt: skip
-        found = level_inputs.level_inputs(parents, above, own, (length, after), (position, ahead))
-        return LevelInputs(*found)
-
-    def accept(self, tree: TokenTree, choices: Tensor) -> Path:
-        return Path(*verify.accept(tree, choices))
-
-    def arranged(self, weight: Tensor) -> Tensor:
-        return weight
-
-    def whole_pass(self, weights: DecoderWeights) -> None:  # noqa: ARG002
-        return None  # CUDA graphs replay a pass with one launch
-
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
         is_known = weights.out.weight.dtype != torch.float64
         return TritonLayer(weights) if is_known else TorchLayer(weights)
 
     def norm(
         self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None, dtype: torch.dtype
-    ) -> Norm:
+    ) -> RowFunction:
         if dtype == torch.float64:
-            return TorchNorm(spec, weight, bias)
+            return torch_norm(spec, weight, bias)
         return layer.NormWeights(spec=spec, weight=weight, bias=bias)
 
-    def experts(self, weights: LayerWeights) -> Experts:
-        return experts_of(weights)
-
-    def product(self, linear: LinearMap) -> TritonProduct:
-        return TritonProduct.of(linear)
-
-    def head_input(self, embedding: Tensor, norms: HeadNorms | None) -> "TritonHeadInput":
-        return TritonHeadInput(embedding, norms)
-
-
-class TritonHeadInput:
-    """``HeadInput`` in one launch."""
-
-    def __init__(self, embedding: Tensor, norms: HeadNorms | None) -> None:
-        self._embedding, self._norms = embedding, norms
-
-    def __call__(
-        self, tokens: Tensor, states: Tensor, parents: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        return layer.head_input(tokens, self._embedding, states, parents, self._norms)
+    def head_input(self, embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
+        return partial(layer.head_input, embedding, norms)

@@ -7,18 +7,19 @@ from torch.nn.functional import linear
 
 from specx.ops.hopper import product as hopper_product
 from specx.ops.hopper.product import CudaProduct, GatedProduct, HeadsProduct, product_of
-from specx.ops.layers import Experts, LayerWeights, LinearMap
+from specx.ops.layers import LayerWeights, LinearMap, RowFunction
 from specx.ops.spec import NormSpec
 from specx.ops.torch import layer as torch_layer
 from specx.ops.triton import experts, layer, row_product, small_product
 from specx.ops.triton.experts import RoutedExperts
 from specx.ops.triton.layer import HeadNormWeights, NormWeights
 
+PLAIN: tuple[Any, dict[str, Any]] = CudaProduct, {}  # a kind of Hopper's product, and options
 FEW_ROWS = 64  # more take longer to be added to within a product than behind it
 
 
 class TritonProduct:
-    """``Product`` by the kernel for the number of rows: one, up to 64 on Hopper, or cuBLAS'.
+    """``Ops.product`` by the kernel for the number of rows: one, up to 64 on Hopper, or cuBLAS'.
 
     A single row's and Hopper's add a residual as well. So do the small products of small models,
     with ``counters``.
@@ -64,50 +65,24 @@ class TritonProduct:
         return residual.addmm_(x, self._weight.t())  # in the product itself, and rounded once
 
 
-class TritonMlp:
-    """An MLP up to its last product, by which it is finished: x [T, K] -> [T, I]."""
+def experts_of(weights: LayerWeights) -> RowFunction:
+    """Prepare ``Ops.experts``: a router's by kernels of their own, the shared one as other MLPs."""
+    if not experts.suits(weights):
+        return torch_layer.experts(weights)
+    routing, activation = weights.routing, weights.spec.mlp.activation
+    assert routing is not None
+    routed = RoutedExperts(weights)
+    maps = (routing.gate_up, routing.down, routing.shared_gate)
+    gate_up, down, gate = (None if each is None else TritonProduct.of(each) for each in maps)
 
-    def __init__(self, weights: LayerWeights, few: GatedProduct | CudaProduct | None) -> None:
-        self._mlp, self._constants = weights.spec.mlp, weights.activation
-        self._weights, self._few = weights.gate_up, few
-        self._product = TritonProduct(self._weights, few if isinstance(few, CudaProduct) else None)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        mlp, weights = self._mlp, self._weights
-        if mlp.gated and self._constants is None:
-            if len(x) == 1:
-                return row_product.gated_row_product(
-                    x, weights.weight, weights.bias, mlp.activation
-                )
-            if isinstance(self._few, GatedProduct) and len(x) <= hopper_product.MOST_ROWS:
-                return self._few(x)
-        inner = self._product(x)
-        return layer.activated(inner, mlp.activation, gated=mlp.gated, constants=self._constants)
-
-
-class TritonExperts:
-    """``Experts``: those of a router by kernels of their own, the shared one as other MLPs."""
-
-    def __init__(self, weights: LayerWeights) -> None:
-        routing = weights.routing
-        assert routing is not None
-        self._routed, self._activation = RoutedExperts(weights), weights.spec.mlp.activation
-        maps = (routing.gate_up, routing.down, routing.shared_gate)
-        products = (None if each is None else TritonProduct.of(each) for each in maps)
-        self._gate_up, self._down, self._gate = products
-
-    def __call__(self, x: Tensor) -> Tensor:
-        parts, shares = self._routed(x)
-        if self._gate_up is None or self._down is None:
+    def mlp(x: Tensor) -> Tensor:
+        parts, shares = routed(x)
+        if gate_up is None or down is None:
             return experts.combine(parts, shares)
-        inner = layer.activated(self._gate_up(x), self._activation, gated=True)
-        gate = None if self._gate is None else self._gate(x)
-        return experts.combine(parts, shares, self._down(inner), gate)
+        inner = layer.activated(gate_up(x), activation, gated=True)
+        return experts.combine(parts, shares, down(inner), None if gate is None else gate(x))
 
-
-def experts_of(weights: LayerWeights) -> Experts:
-    """Prepare ``Ops.experts``."""
-    return TritonExperts(weights) if experts.suits(weights) else torch_layer.experts(weights)
+    return mlp
 
 
 class TritonLayer:
@@ -131,15 +106,16 @@ class TritonLayer:
         small = all(each.bias is None and small_product.suits(each.weight) for each in maps)
         device = w.heads.weight.device
         self.counters = small_product.counters(device) if small else None
-        self.few = None if small else FewRowsProducts.of(w)
-        few, counters = self.few, self.counters
-        heads = None if few is None else few.heads
+        few, counters = {} if small else _few_rows_products(w), self.counters
+        heads, gate_up = few.get("heads"), few.get("gate_up")
         self._heads = heads if isinstance(heads, HeadsProduct) else None
         self._qkv = TritonProduct(w.heads, heads if isinstance(heads, CudaProduct) else None)
-        self._out = TritonProduct(w.out, None if few is None else few.out, counters)
+        self._out = TritonProduct(w.out, few.get("out"), counters)
         if self._experts is None:
-            self._mlp = TritonMlp(w, None if few is None else few.gate_up)
-            self._down = TritonProduct(w.down, None if few is None else few.down, counters)
+            self._gated = gate_up if isinstance(gate_up, GatedProduct) else None
+            own = gate_up if isinstance(gate_up, CudaProduct) else None
+            self._gate_up = TritonProduct(w.gate_up, own)
+            self._down = TritonProduct(w.down, few.get("down"), counters)
         if w.per_layer is not None:
             assert spec.output_norm is not None
             self._down_in, self._up_out = map(TritonProduct.of, (w.per_layer.down, w.per_layer.up))
@@ -181,6 +157,18 @@ class TritonLayer:
         gate = layer.activated(self._down_in(x), self._spec.mlp.activation, gated=False)
         own = self._up_out(gate * per_layer)
         return layer.add_norm(x, own, None, before=self._per_layer_norm, scalar=scalar)[0]
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        """Compute the MLP up to its last product, by which it is finished: x [T, K] -> [T, I]."""
+        mlp, weights = self._spec.mlp, self._weights
+        if mlp.gated and weights.activation is None:
+            if len(x) == 1:
+                maps = weights.gate_up
+                return row_product.gated_row_product(x, maps.weight, maps.bias, mlp.activation)
+            if self._gated is not None and len(x) <= hopper_product.MOST_ROWS:
+                return self._gated(x)
+        inner = self._gate_up(x)
+        return layer.activated(inner, mlp.activation, gated=mlp.gated, constants=weights.activation)
 
     def _between(self, attended: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return x with what attention adds, and what the MLP reads."""
@@ -224,44 +212,26 @@ def _head_norms(weights: LayerWeights) -> HeadNormWeights | None:
     return HeadNormWeights(spec=spec, query=query, key=query if key is None else key)
 
 
-class FewRowsProducts:
-    """Hopper's products of a layer.
+def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:
+    """Return Hopper's products of a layer by its maps; none if the kernels of some cannot be had.
 
     ``heads``: with what follows it, unless heads are normed; ``gate_up``, too, if it knows the
     activation. Experts have other kernels, and their layers neither ``gate_up`` nor ``down``.
     """
-
-    def __init__(
-        self,
-        heads: CudaProduct | HeadsProduct,
-        out: CudaProduct,
-        gate_up: GatedProduct | CudaProduct | None = None,
-        down: CudaProduct | None = None,
-    ) -> None:
-        self.heads, self.out, self.gate_up, self.down = heads, out, gate_up, down
-
-    @classmethod
-    def of(cls, weights: LayerWeights) -> "FewRowsProducts | None":
-        """Return the products of a layer, or None if the kernels of some cannot be had."""
-        w, attention, mlp = weights, weights.spec.attention, weights.spec.mlp
-        turns_alone = (
-            attention.head_norm is attention.value_norm is attention.shared is None
-            and not (attention.rope is not None and attention.rope.wide)
-        )
-        gates = mlp.gated and mlp.activation in hopper_product.ACTIVATIONS
-        found: list[Any] = [
-            product_of(HeadsProduct, w.heads.weight, w.heads.bias, head_dim=attention.head_dim)
-            if turns_alone
-            else product_of(CudaProduct, w.heads.weight, w.heads.bias),
-            product_of(CudaProduct, w.out.weight, w.out.bias),
-        ]
-        if mlp.experts is None:
-            found += [
-                product_of(
-                    GatedProduct, w.gate_up.weight, w.gate_up.bias, activation=mlp.activation
-                )
-                if gates
-                else product_of(CudaProduct, w.gate_up.weight, w.gate_up.bias),
-                product_of(CudaProduct, w.down.weight, w.down.bias),
-            ]
-        return None if None in found else cls(*found)
+    w, attention, mlp = weights, weights.spec.attention, weights.spec.mlp
+    turns_alone = attention.head_norm is attention.value_norm is attention.shared is None and not (
+        attention.rope is not None and attention.rope.wide
+    )
+    gates = mlp.gated and mlp.activation in hopper_product.ACTIVATIONS
+    kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        "heads": (HeadsProduct, {"head_dim": attention.head_dim}) if turns_alone else PLAIN,
+        "out": PLAIN,
+    }
+    if mlp.experts is None:
+        kinds["gate_up"] = (GatedProduct, {"activation": mlp.activation}) if gates else PLAIN
+        kinds["down"] = PLAIN
+    found = {}
+    for name, (kind, options) in kinds.items():
+        linear_map = getattr(w, name)
+        found[name] = product_of(kind, linear_map.weight, linear_map.bias, **options)
+    return {} if None in found.values() else found

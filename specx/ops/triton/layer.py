@@ -29,7 +29,7 @@ class NormWeights:
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Compute ``Norm``: x [..., K]."""
+        """Norm x [..., K]."""
         return norm(x, self)
 
 
@@ -111,13 +111,13 @@ def _kind(name: str, norm: NormWeights | None) -> dict[str, bool]:
 
 
 def head_input(
-    tokens: Tensor,
     embedding: Tensor,
+    norms: HeadNorms | None,
+    tokens: Tensor,
     states: Tensor,
     parents: Tensor | None,
-    norms: HeadNorms | None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute ``HeadInput``: embedding [V, H]."""
+    """Compute what ``Ops.head_input`` prepares."""
     rows, size = len(tokens), states.shape[1]
     assert parents is not None or len(states) == rows
     assert embedding.shape[1] == size
@@ -227,15 +227,15 @@ def activated(
 
 
 def rotary_angles(
-    positions: Tensor, frequencies: Tensor, scaling: float, dtype: torch.dtype
+    positions: Tensor, inv_freq: Tensor, scaling: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Compute ``Ops.rotary_angles``."""
-    assert positions.stride(0) == frequencies.stride(0) == 1
-    half = len(frequencies)
+    assert positions.stride(0) == inv_freq.stride(0) == 1
+    half = len(inv_freq)
     both = torch.empty((2, len(positions), 2 * half), dtype=dtype, device=positions.device)
     # Not launched early: attention reads the prefix before the kernels behind this one are done.
     _angles[(len(positions),)](
-        positions, frequencies, both[0], both[1], scaling,
+        positions, inv_freq, both[0], both[1], scaling,
         HALF=half, BLOCK=triton.next_power_of_2(half), num_warps=1,
     )  # fmt: skip
     return both[0], both[1]

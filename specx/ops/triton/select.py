@@ -7,7 +7,8 @@ the best maxima. The second kernel, a single program, picks the N best of all pa
 the order of their best paths, the one at place i can contribute at most N − i, as i paths are not
 worse than its own first: a triangle is left of the lists. No copy of the logits is made.
 
-``best_tree`` is one kernel instead of dozens of operations on a few hundred numbers.
+``best_tree`` is one kernel instead of dozens of operations on a few hundred numbers, and
+``level_inputs`` one for what the nodes of a level are read with.
 
 Nothing is read back to the host, and grids depend on shapes only: all of it can be captured in a
 CUDA graph.
@@ -18,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.ops.trees import MAX_ROWS, Level, TokenTree, doublings
+from specx.ops.trees import MAX_ROWS, Level, LevelInputs, TokenTree, doublings
 
 KEPT = tl.constexpr(MAX_ROWS)  # what is picked at most: groups of a part, its ids, nodes
 GROUP = tl.constexpr(32)  # ids
@@ -354,3 +355,62 @@ def places_of_greatest(keys: tl.tensor, count: tl.tensor) -> tl.tensor:
     running = tl.cumsum(above + (equal << 16), 0)  # two sums in one
     place = tl.where(keys > low, running & 0xFFFF, tl.sum(above, 0) + (running >> 16)) - 1
     return tl.where((keys >= low) & (place < count), place, -1)
+
+
+WORDS = 8  # of a set: up to 16 levels of 32 nodes one kernel serves, not one for each size
+
+
+def level_inputs(
+    parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
+    position: Tensor, ahead: int,
+) -> LevelInputs:  # fmt: skip
+    """Compute ``Ops.level_inputs``."""
+    count, words = own.shape
+    assert count <= MAX_ROWS
+    assert own.is_contiguous()
+    assert above is None or above.is_contiguous()
+    assert parents.stride(0) == 1
+    sets = torch.empty_like(own)
+    positions = torch.empty(count, dtype=torch.int64, device=own.device)
+    places = torch.empty_like(positions)
+    _footing[(1,)](
+        parents, own if above is None else above, own, length, after, position, ahead,
+        sets, positions, places, count, words,
+        ABOVE=above is not None, BLOCK=MAX_ROWS,
+        BLOCK_WORDS=max(WORDS, triton.next_power_of_2(words)), num_warps=4,
+    )  # fmt: skip
+    return LevelInputs(sets, positions, places)
+
+
+@triton.jit(
+    do_not_specialize=["after", "ahead", "count", "words"],
+    do_not_specialize_on_alignment=["parents_ptr", "length_ptr", "position_ptr"],
+)
+def _footing(
+    parents_ptr: tl.tensor,  # int64 [N]
+    above_ptr: tl.tensor,  # int64 [M, W] where ABOVE
+    own_ptr: tl.tensor,  # int64 [N, W]
+    length_ptr: tl.tensor,  # int64 [1]
+    after: tl.tensor,
+    position_ptr: tl.tensor,  # int64 [1]
+    ahead: tl.tensor,
+    sets_ptr: tl.tensor,  # int64 [N, W]
+    positions_ptr: tl.tensor,  # int64 [N]
+    places_ptr: tl.tensor,  # int64 [N]
+    count: tl.tensor,
+    words: tl.tensor,
+    ABOVE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_WORDS: tl.constexpr,
+) -> None:
+    node, word = tl.arange(0, BLOCK), tl.arange(0, BLOCK_WORDS)[None, :]
+    is_node = node < count
+    inside = is_node[:, None] & (word < words)
+    own = node[:, None] * words + word
+    sets = tl.load(own_ptr + own, mask=inside, other=0)
+    if ABOVE:
+        parent = tl.load(parents_ptr + node, mask=is_node, other=0)
+        sets |= tl.load(above_ptr + parent[:, None] * words + word, mask=inside, other=0)
+    tl.store(sets_ptr + own, sets, mask=inside)
+    tl.store(positions_ptr + node, tl.load(position_ptr) + ahead, mask=is_node)
+    tl.store(places_ptr + node, tl.load(length_ptr) + after + node, mask=is_node)

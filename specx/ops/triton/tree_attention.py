@@ -18,13 +18,14 @@ Source: SpecExtend, section on hybrid tree attention.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from specx.ops.chunks import Grid
 from specx.ops.triton import programmatic_launch
 from specx.ops.triton.programmatic_launch import wait
 from specx.ops.triton.tree_inputs import WORD, TreeInputs
@@ -37,7 +38,7 @@ LN_2 = tl.constexpr(math.log(2))
 
 @dataclass(frozen=True)
 class Launch:
-    """The spread of ``tree_attention`` over the device.
+    """The spread of tree attention over the device.
 
     ``splits``: programs along the columns. ``block_rows``, ``block_columns``: the tile of scores
     that a program holds, powers of 2 from 16. ``warps``, ``stages``: Triton's ``num_warps`` and
@@ -109,46 +110,6 @@ def _fits(block_columns: int, stages: int, row: int, device: Device) -> bool:
     return read_ahead + 16 * 1024 <= device.shared_memory
 
 
-def tree_attention(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    prefix: Tensor,
-    visible: Tensor,
-    scaling: float,
-    *,
-    out: Tensor | None = None,
-    lse: Tensor | None = None,
-    launch: Launch | None = None,
-    window: int | None = None,
-    columns: int = 0,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Attend from T tree nodes to a committed prefix and the rows written behind it.
-
-    q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 512; keys, values [Hkv, capacity, D],
-    the whole storage of a layer; only the last dimension of the three must be contiguous.
-    prefix: int64, one element on the device: rows before it are seen by every query. It and these
-    rows must have been written before the last kernel that was not launched early
-    (``programmatic_launch.options``): they are read before the kernels behind that one are done. In
-    a forward pass that is the embedding, or the rotary angles.
-    visible: int64 [T, W]: bit j of word w of row t says that query t sees row prefix + 64·w + j.
-    Bits are set for written rows only, and every query sees at least one row; what lies in the
-    storage behind the written rows is never used, NaN included.
-    scaling: positive factor of the scores. window, softcap, sinks: as of ``Ops.tree_attention``;
-    columns: rows that are written behind the prefix, if it is known.
-
-    Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32, natural logarithm), written to
-    ``out`` and ``lse`` (contiguous) where given.
-    """
-    inputs = TreeInputs(
-        q, keys, values, prefix, visible, scaling * LOG2_E, window, softcap, sinks, columns
-    )
-    launch = launch or plan_for(inputs)
-    return in_parts(inputs, launch.splits, partial(attend_in_parts, launch=launch), out, lse)
-
-
 def plan_for(inputs: TreeInputs) -> Launch:
     """Plan the launch for these inputs on their device."""
     q = inputs.q
@@ -157,25 +118,16 @@ def plan_for(inputs: TreeInputs) -> Launch:
 
 
 def in_parts(
-    inputs: TreeInputs,
-    splits: int,
-    attend: Callable[[TreeInputs, Tensor, Tensor], None],
-    out: Tensor | None = None,
-    lse: Tensor | None = None,
+    inputs: TreeInputs, splits: int, attend: Callable[[TreeInputs, Tensor, Tensor], None]
 ) -> tuple[Tensor, Tensor]:
     """Have ``attend`` attend to ``splits`` parts of the columns, and merge what it wrote.
 
-    Returns what ``tree_attention`` returns.
+    Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32, natural logarithm).
     """
     q = inputs.q
     heads, nodes, dim = q.shape
-    if out is None:
-        out = torch.empty((nodes, heads, dim), dtype=q.dtype, device=q.device)
-    if lse is None:
-        lse = torch.empty((heads, nodes), dtype=torch.float32, device=q.device)
-    assert out.is_contiguous()
-    assert lse.is_contiguous()
-
+    out = torch.empty((nodes, heads, dim), dtype=q.dtype, device=q.device)
+    lse = torch.empty((heads, nodes), dtype=torch.float32, device=q.device)
     part_out, part_lse = out, lse
     if splits > 1:
         # Half precision halves the traffic of the merge, and costs as much as rounding the result
@@ -254,29 +206,17 @@ def chunk_scores(
     keys: Tensor,
     length: Tensor,
     scaling: float,
-    chunk: int,
-    short: int = 0,
+    grid: Grid,
     softcap: float | None = None,
-    out: Tensor | None = None,
 ) -> Tensor:
-    """Compute ``Ops.chunk_scores``: ``exp(q·K·scaling − lse)``, averaged by chunks.
-
-    query [Hq, D]; lse float32 [Hq], natural logarithm of that query's own softmax; keys
-    [Hkv, capacity, D]; length: int64, one element on the device: the rows that count. The mean is
-    over the heads and over the rows of each chunk of ``chunk`` rows; the first chunk is ``short``
-    rows short, and the last one may be short.
-
-    Returns ``out``, float32 [ceil((capacity + short) / chunk)], −inf for chunks beyond the text.
-    """
-    heads, dim = query.shape
-    kv_heads, capacity, _ = keys.shape
+    """Compute ``Ops.chunk_scores``; lse is float32, D a multiple of 16."""
+    (heads, dim), (kv_heads, capacity, _) = query.shape, keys.shape
+    chunk, short = grid.chunk, grid.short
     chunks = triton.cdiv(capacity + short, chunk)
-    if out is None:
-        out = torch.empty(chunks, dtype=torch.float32, device=query.device)
+    out = torch.empty(chunks, dtype=torch.float32, device=query.device)
     assert heads % kv_heads == 0
     assert dim % 16 == 0
-    assert query.stride(1) == keys.stride(2) == out.stride(0) == 1
-    assert out.shape == (chunks,)
+    assert query.stride(1) == keys.stride(2) == 1
     group = heads // kv_heads
     columns = 64 if query.itemsize == 2 else 16  # what a program holds at once, in registers
     columns = columns if dim <= 256 else min(columns, 32)

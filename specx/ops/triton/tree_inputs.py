@@ -11,11 +11,19 @@ WORD = 64  # columns per word of a visibility bit set
 
 @dataclass(frozen=True)
 class TreeInputs:
-    """Queries of tree nodes and the storage of a layer, as of ``triton_tree.tree_attention``.
+    """Queries of tree nodes and the storage of a layer.
 
-    q [Hq, T, D]; keys, values [Hkv, capacity, D]; prefix int64, one element; visible int64 [T, W];
-    ``scale``: of the scores, in base 2. ``window``, ``softcap``, ``sinks``: as of
-    ``Ops.tree_attention``; ``columns``: rows behind the prefix that are written, as far as known.
+    q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 512; keys, values [Hkv, capacity, D],
+    the whole storage of a layer; only the last dimension of the three must be contiguous.
+    prefix: int64, one element on the device: rows before it are seen by every query. It and these
+    rows must have been written before the last kernel that was not launched early
+    (``programmatic_launch.options``): they are read before the kernels behind that one are done. In
+    a forward pass that is the embedding, or the rotary angles.
+    visible: int64 [T, W]: bit j of word w of row t says that query t sees row prefix + 64·w + j.
+    Bits are set for written rows only, and every query sees at least one row; what lies in the
+    storage behind the written rows is never used, NaN included.
+    ``scale``: positive factor of the scores, in base 2. ``window``, ``softcap``, ``sinks``: as of
+    ``Ops.tree_attention``; ``columns``: rows that are written behind the prefix, if it is known.
     """
 
     q: Tensor

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.ops.trees import MAX_ROWS, NO_CHOICE, TokenTree, doublings
+from specx.ops.trees import MAX_ROWS, NO_CHOICE, Path, TokenTree, doublings
 from specx.ops.triton.select import allowed_logits
 
 PROGRAMS = 256  # of all rows: about two for each multiprocessor
@@ -50,8 +50,8 @@ def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
     return best
 
 
-def accept(tree: TokenTree, choices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute ``Ops.accept`` for at most 64 rows: rows, tokens and count of the path."""
+def accept(tree: TokenTree, choices: Tensor) -> Path:
+    """Compute ``Ops.accept`` for at most 64 rows."""
     rows, most = len(tree.tokens), tree.levels + 1
     assert rows <= MAX_ROWS
     columns = (tree.tokens, tree.parents, tree.depths, tree.valid, choices)
@@ -61,7 +61,7 @@ def accept(tree: TokenTree, choices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rows, most, doublings(tree.levels),
         BLOCK=MAX_ROWS, BLOCK_PATH=max(PATH, triton.next_power_of_2(most)), num_warps=1,
     )  # fmt: skip
-    return path[1 + most :], path[1 : 1 + most], path[0]
+    return Path(path[1 + most :], path[1 : 1 + most], path[0])
 
 
 @triton.jit(do_not_specialize=["part_blocks"])

@@ -7,7 +7,8 @@ from typing import Any
 from specx.decoding.decode import decode_with
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
-from specx.profile import Profile
+from specx.profile import Profile, Settings, resolve
+from specx.records import Method
 from tests.decoding.pairs import Run, allowed, collect, loaded, make_profile, pair_of, run
 from tests.decoding.test_lossless import LIKE_IT, SMALL_CACHE, SURE
 from tests.tiny import VOCAB
@@ -26,12 +27,17 @@ def small_profile(cache: dict[str, Any] | None = None, **settings: Any) -> Profi
     return make_profile(cache={**SMALL_CACHE, **(cache or {})}, **settings)
 
 
+def resolved(profile: Profile, pair: Pair, method: Method | None = None) -> Settings:
+    """The settings of a drafter, by default those of a draft that retrieves if there is one."""
+    return resolve(profile, method or ("specextend" if pair.draft else "plain"), pair.facts)
+
+
 def check(
     make: Callable[[int], Drafter], pair: Pair, profile: Profile, prompt: Sequence[int]
 ) -> Run:
     """The run with a drafter, after comparing it with plain decoding."""
     expected = run(pair, profile, "plain", prompt)
-    result = collect(decode_with(pair, profile, make, prompt))
+    result = collect(decode_with(pair, resolved(profile, pair, "plain"), make, prompt))
     assert result.tokens == expected.tokens
     assert result.reason == expected.reason
     return result

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specx.bench.baselines.excerpt import Excerpt
+from specx.bench.baselines.magicdec import Excerpt
 from specx.decoding.kv_cache import PreallocatedCache
 from tests.decoding.cache_examples import normal, shape_of
 

@@ -15,7 +15,7 @@ from specx.bench.methods.stock import stock
 from specx.decoding.target import Target
 from specx.errors import ModelError, UsageError
 from specx.ops.trees import Path as TreePath
-from tests.bench.baselines.drafting import check, small_profile
+from tests.bench.baselines.drafting import check, resolved, small_profile
 from tests.bench.settings import tiny_case, tiny_setting
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of
 from tests.decoding.test_lossless import SURE
@@ -73,7 +73,7 @@ class Written:
 
     def rotate(self, x: Tensor) -> Tensor:
         half = x.shape[-1] // 2
-        angles = torch.arange(len(x))[:, None] * self.target.rope.inv_freq
+        angles = torch.arange(len(x))[:, None] * self.target.inv_freq
         cos, sin = angles.cos()[:, None], angles.sin()[:, None]
         a, b = x[..., :half], x[..., half:]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
@@ -121,7 +121,7 @@ def test_drafts_are_those_of_the_layer_written_out(tmp_path, bias, modules, kv_h
     folder = write(tmp_path, tensors, num_key_value_heads=kv_heads)
     glide = load_glide(folder, pair.target)
     profile = make_profile(tree={"nodes": 8, "depth": 3, "width": 1, "threshold": 0})
-    drafter = LongSpec(profile, pair, glide, 200)
+    drafter = LongSpec(resolved(profile, pair), pair, glide, 200)
     target = Target(pair.target, 300, None)
     text, root = make_prompt(40), 5
     list(target.prefill(torch.tensor(text)))
@@ -154,7 +154,7 @@ def test_the_window_moves(tmp_path, monkeypatch):
     glide = load_glide(write(tmp_path, tensors), pair.target)
     found = []
     for start in (make_prompt(100), [*make_prompt(164)[100:], *make_prompt(100)[64:]]):
-        drafter = LongSpec(make_profile(), pair, glide, 200)
+        drafter = LongSpec(resolved(make_profile(), pair), pair, glide, 200)
         target = Target(pair.target, 300, None)
         list(target.prefill(torch.tensor(start)))
         list(drafter.prefill(torch.tensor(start), target))
@@ -169,7 +169,9 @@ def test_the_text_is_the_targets_own(tmp_path, monkeypatch, window):
     monkeypatch.setattr(longspec, "WINDOW", window)
     pair, profile = pair_of(loaded(**SURE)), small_profile()
     glide = load_glide(write(tmp_path, weights()), pair.target)
-    check(lambda n: LongSpec(profile, pair, glide, n), pair, profile, make_prompt(60))
+    check(
+        lambda n: LongSpec(resolved(profile, pair), pair, glide, n), pair, profile, make_prompt(60)
+    )
 
 
 def without(name: str) -> dict[str, Tensor]:

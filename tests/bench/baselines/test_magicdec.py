@@ -15,6 +15,7 @@ from tests.bench.baselines.drafting import (
     forbidding,
     likely_pair,
     on_triton,
+    resolved,
     small_profile,
 )
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
@@ -24,7 +25,7 @@ from tests.tiny import make_model
 
 
 def magicdec(pair, profile, prompt, drafting=None):
-    drafter = MagicDec(profile, drafting or pair, 0)
+    drafter = MagicDec(resolved(profile, pair), drafting or pair, 0)
     return check(lambda _: drafter, pair, profile, prompt)
 
 
@@ -100,7 +101,7 @@ def test_drafts_are_what_transformers_writes_on_the_same_rows(emitted):
     cache = {"chunk": 4, "top_k": 3, "sink": 1, "every": 9}
     profile = make_profile(tree={"nodes": 12, "depth": 3}, cache=cache)
     text, root = make_prompt(40), 50
-    drafter = MagicDec(profile, pair_of(model), 0)
+    drafter = MagicDec(resolved(profile, pair_of(model)), pair_of(model), 0)
     target = Target(model, 200, drafter.retrieval_layer)
     list(target.prefill(torch.tensor(text)))
     list(drafter.prefill(torch.tensor(text), target))

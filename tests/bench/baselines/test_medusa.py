@@ -8,13 +8,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specx.bench.baselines.medusa import MedusaDrafter, head_chances, scaled_heads
+from specx.bench.baselines.medusa import (
+    FILES,
+    MedusaDrafter,
+    head_chances,
+    load_medusa,
+    scaled_heads,
+)
 from specx.bench.methods import find_methods, fitted
 from specx.decoding.target import Target
 from specx.errors import ModelError
-from specx.models.features import FeatureSource
-from specx.models.medusa import FILES, load_medusa
-from tests.bench.baselines.drafting import check, small_profile
+from specx.models.call import FeatureSource
+from tests.bench.baselines.drafting import check, resolved, small_profile
 from tests.bench.settings import tiny_case, tiny_setting
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.test_lossless import SURE
@@ -117,7 +122,12 @@ SHAPE = ((0,), (1,), (0, 0), (0, 2), (1, 0), (0, 0, 1))
 def test_the_text_is_the_targets_own(tmp_path, choices):
     pair, profile = pair_of(loaded(**SURE)), small_profile()
     heads = load_medusa(write(tmp_path, weights(lm_heads=False)), pair.target)
-    check(lambda n: MedusaDrafter(profile, pair, heads, choices, n), pair, profile, make_prompt(60))
+    check(
+        lambda n: MedusaDrafter(resolved(profile, pair), pair, heads, choices, n),
+        pair,
+        profile,
+        make_prompt(60),
+    )
 
 
 def test_drafts_are_of_the_last_token_that_was_read(tmp_path):
@@ -133,7 +143,7 @@ def test_drafts_are_of_the_last_token_that_was_read(tmp_path):
 
     def drafts(choices, nodes):
         profile = make_profile(tree={"nodes": nodes, "depth": 1, "threshold": 0})
-        drafter = MedusaDrafter(profile, pair, heads, choices, 0)
+        drafter = MedusaDrafter(resolved(profile, pair), pair, heads, choices, 0)
         list(drafter.prefill(torch.tensor(text), target))
         return set(paths_of(drafter.grow(torch.tensor([root]))))
 

@@ -5,7 +5,7 @@ import torch
 
 from specx.bench.baselines.rapid import FRAME, Rapid, bm25, retrieved_rows
 from specx.bench.methods.stock import stock
-from tests.bench.baselines.drafting import check, likely_pair, small_profile
+from tests.bench.baselines.drafting import check, likely_pair, resolved, small_profile
 from tests.decoding.pairs import make_prompt
 from tests.ops.test_trees import paths_of
 
@@ -15,7 +15,12 @@ FULL = {"policy": "full", "window": None, "chunk": 8, "top_k": 3}
 @pytest.mark.parametrize("length", [1, 200])
 def test_the_text_is_the_targets_own(length):
     pair, profile = likely_pair(), small_profile(FULL)
-    result = check(lambda n: Rapid(profile, pair, n), pair, profile, make_prompt(length))
+    result = check(
+        lambda n: Rapid(resolved(profile, pair, "tree"), pair, n),
+        pair,
+        profile,
+        make_prompt(length),
+    )
     assert sum(result.accepted) > 0
     assert [item.total for item in result.progress if item.model == "draft"] == [
         min(length, 2 * FRAME + 3 * 8)
@@ -25,7 +30,7 @@ def test_the_text_is_the_targets_own(length):
 def test_drafts_are_those_behind_the_passages_alone():
     pair, profile = likely_pair(), small_profile(FULL, tree={"nodes": 4, "depth": 4, "width": 1})
     text, root = make_prompt(200), 5
-    drafter = Rapid(profile, pair, 300)
+    drafter = Rapid(resolved(profile, pair, "tree"), pair, 300)
     list(drafter.prefill(torch.tensor(text), None))
     drafter.pend(torch.tensor([root]), torch.tensor(1))
     found = paths_of(drafter.grow(torch.tensor([root])))

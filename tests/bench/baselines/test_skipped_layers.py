@@ -18,7 +18,7 @@ from specx.decoding.target import Target
 from specx.errors import UsageError
 from specx.models.decoder import Decoder
 from specx.ops.layers import LinearMap
-from tests.bench.baselines.drafting import check, small_profile
+from tests.bench.baselines.drafting import check, resolved, small_profile
 from tests.bench.settings import tiny_case, tiny_setting
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.test_lossless import SURE
@@ -27,7 +27,7 @@ from tests.ops.test_trees import paths_of
 
 def drafting(pair, layers, depth=3):
     draft = SkippingDraft(layers=layers, depth=depth, gain=1.0)
-    return SkippedLayers(small_profile(), pair, draft, 0)
+    return SkippedLayers(resolved(small_profile(), pair), pair, draft, 0)
 
 
 @pytest.mark.parametrize("layers", [(1,), (0, 1)])

@@ -6,7 +6,7 @@ import torch
 from specx.bench.baselines.staged import PROPOSED, Staged
 from specx.bench.methods.stock import stock
 from specx.errors import UsageError
-from tests.bench.baselines.drafting import check, likely_pair, small_profile
+from tests.bench.baselines.drafting import check, likely_pair, resolved, small_profile
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of
 from tests.decoding.test_lossless import SURE
 from tests.ops.test_trees import paths_of
@@ -14,7 +14,7 @@ from tests.ops.test_trees import paths_of
 
 def staged(pair, profile, prompt, **changes):
     def make(max_tokens):
-        drafter = Staged(profile, pair, max_tokens)
+        drafter = Staged(resolved(profile, pair), pair, max_tokens)
         vars(drafter).update(changes)
         return drafter
 
@@ -47,7 +47,7 @@ def test_what_the_target_drafts_for_itself_is_always_right():
 def test_drafts_are_what_the_draft_writes(looks):
     pair, profile = likely_pair(), small_profile({"policy": "full", "window": None})
     text, root = [*make_prompt(30), 7, 8, 9, 7, 8, 9, 7], 8
-    drafter = Staged(profile, pair, 200)
+    drafter = Staged(resolved(profile, pair), pair, 200)
     drafter.looks = looks
     list(drafter.prefill(torch.tensor(text), None))
     drafter.pend(torch.tensor([root]), torch.tensor(1))

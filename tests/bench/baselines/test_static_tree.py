@@ -16,7 +16,7 @@ from specx.bench.baselines.static_tree import (
 from specx.bench.methods import find_methods, fitted
 from specx.bench.methods.stock import stock
 from specx.errors import UsageError
-from tests.bench.baselines.drafting import check, likely_pair, small_profile
+from tests.bench.baselines.drafting import check, likely_pair, resolved, small_profile
 from tests.bench.tiny_benches import tiny_bench
 from tests.decoding.pairs import make_prompt
 from tests.ops.test_trees import paths_of
@@ -87,7 +87,7 @@ def test_nodes_are_the_drafts_own_choices(shape):
     """Held against the choices after each path, read one after the other."""
     pair, profile = likely_pair(), small_profile({"policy": "full", "window": None})
     text, root = make_prompt(30), 5
-    drafter = StaticDrafter(profile, pair, shape, 200)
+    drafter = StaticDrafter(resolved(profile, pair), pair, shape, 200)
     list(drafter.prefill(torch.tensor(text), None))
     drafter.pend(torch.tensor([root]), torch.tensor(1))
     tree = drafter.grow(torch.tensor([root]))
@@ -113,7 +113,12 @@ def test_nodes_are_the_drafts_own_choices(shape):
 @pytest.mark.parametrize("shape", ["wide"])
 def test_the_text_is_the_targets_own(shape):
     pair, profile = likely_pair(), small_profile()
-    check(lambda n: StaticDrafter(profile, pair, SHAPES[shape], n), pair, profile, make_prompt(60))
+    check(
+        lambda n: StaticDrafter(resolved(profile, pair), pair, SHAPES[shape], n),
+        pair,
+        profile,
+        make_prompt(60),
+    )
 
 
 def test_padding_of_narrow_levels():

@@ -10,7 +10,7 @@ from specx.bench.baselines import suffix
 from specx.bench.baselines.suffix import DEPTH, FACTOR, PATTERN, SuffixDrafter
 from specx.bench.methods import METHODS
 from specx.ops.trees import Path
-from tests.bench.baselines.drafting import check, likely_pair, small_profile
+from tests.bench.baselines.drafting import check, likely_pair, resolved, small_profile
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of
 from tests.decoding.test_lossless import SURE
 from tests.ops.test_trees import paths_of
@@ -49,7 +49,7 @@ class SuffixTrie:
 
 def drafter_behind(text: list[int]) -> SuffixDrafter:
     profile = make_profile(tree={"nodes": 3, "depth": 3, "threshold": 0})
-    drafter = SuffixDrafter(profile, pair_of(loaded()), 400)
+    drafter = SuffixDrafter(resolved(profile, pair_of(loaded())), pair_of(loaded()), 400)
     list(drafter.prefill(torch.tensor(text[:-3]), None))
     tokens = torch.tensor([*text[-3:], 1, 1])  # a path that is only accepted in part
     drafter.commit(Path(torch.zeros(5, dtype=torch.int64), tokens, torch.tensor(3)))
@@ -92,13 +92,20 @@ def test_nothing_is_drafted_where_nothing_returns():
 @pytest.mark.parametrize("length", [1, 60])
 def test_the_text_is_the_targets_own(length):
     pair, profile = likely_pair(), small_profile(max_new_tokens=60)
-    check(lambda n: SuffixDrafter(profile, pair, n), pair, profile, make_prompt(length))
+    check(
+        lambda n: SuffixDrafter(resolved(profile, pair), pair, n),
+        pair,
+        profile,
+        make_prompt(length),
+    )
 
 
 def test_copied_text_is_accepted():
     model = loaded(**{**SURE, "peak": 100.0, "attention": 0.0})  # repeats itself
     pair, profile = pair_of(model), make_profile(max_new_tokens=60)
-    result = check(lambda n: SuffixDrafter(profile, pair, n), pair, profile, make_prompt(20))
+    result = check(
+        lambda n: SuffixDrafter(resolved(profile, pair), pair, n), pair, profile, make_prompt(20)
+    )
     assert max(result.accepted) > 3
 
 

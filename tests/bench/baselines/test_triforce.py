@@ -23,6 +23,7 @@ from tests.bench.baselines.drafting import (
     forbidding,
     likely_pair,
     on_triton,
+    resolved,
     small_profile,
 )
 from tests.decoding.pairs import allowed, collect, loaded, make_profile, make_prompt, pair_of, run
@@ -30,7 +31,9 @@ from tests.decoding.test_lossless import SURE
 
 
 def run_triforce(pair, profile, prompt, drafting=None):
-    return check(partial(TriForce, profile, drafting or pair), pair, profile, prompt)
+    return check(
+        partial(TriForce, resolved(profile, pair), drafting or pair), pair, profile, prompt
+    )
 
 
 @pytest.fixture(params=[1, 3])
@@ -123,8 +126,8 @@ def test_what_was_not_accepted_is_forgotten():
     it remembers of it what the target remembers."""
     model, profile = loaded(**SURE), make_profile(cache=EVERYTHING, max_new_tokens=40)
     pair, prompt = pair_of(model, model), make_prompt(60)
-    tokens = run(pair, profile, "plain", prompt).tokens
-    drafter = TriForce(profile, forbidding(pair, tokens[5::4]), 400)
+    settings, tokens = resolved(profile, pair), run(pair, profile, "plain", prompt).tokens
+    drafter = TriForce(settings, forbidding(pair, tokens[5::4]), 400)
 
     def commit(path: Path) -> None:
         TriForce.commit(drafter, path)
@@ -135,7 +138,7 @@ def test_what_was_not_accepted_is_forgotten():
         assert difference.abs().max() < 1e-4
 
     drafter.commit = commit
-    result = collect(decode_with(pair, profile, lambda _: drafter, prompt))
+    result = collect(decode_with(pair, settings, lambda _: drafter, prompt))
     assert result.tokens == tokens
     assert len(set(result.accepted)) > 1
 
@@ -145,7 +148,7 @@ def test_without_looking_every_step_is_the_same_work(proposed):
     pair, profile = likely_pair(), small_profile(tree={"nodes": 8, "depth": 5})
 
     def blind(max_tokens: int) -> TriForce:
-        drafter = TriForce(profile, pair, max_tokens)
+        drafter = TriForce(resolved(profile, pair), pair, max_tokens)
         drafter.looks = False
         return drafter
 
@@ -158,7 +161,7 @@ def test_without_looking_every_step_is_the_same_work(proposed):
 def test_the_excerpt_is_what_the_target_attends_to(layer):
     pair, profile = likely_pair(), small_profile({"layer": layer})
     prompt = torch.tensor(make_prompt(70))
-    drafter = TriForce(profile, pair, 200)
+    drafter = TriForce(resolved(profile, pair), pair, 200)
     target = Target(pair.target, 300, drafter.retrieval_layer)
     list(target.prefill(prompt))
     list(drafter.prefill(prompt, target))
@@ -186,4 +189,4 @@ def test_a_profile_without_a_draft_is_refused():
     with pytest.raises(UsageError, match="tiny has no draft, so it cannot run triforce"):
         METHODS["triforce"].check(profile)
     with pytest.raises(UsageError, match="tiny has no draft, so it cannot run triforce"):
-        TriForce(profile, pair_of(loaded()), 100)
+        TriForce(resolved(profile, pair_of(loaded())), pair_of(loaded()), 100)

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from specx.bench.experiments.ablation import COMPONENTS, EXPERIMENT, STANDARD
+from specx.bench.experiments.speed import ABLATION, COMPONENTS, STANDARD
 from specx.bench.runs import Run
 from tests.bench.experiments.benches import made_run, tiny_bench
 
@@ -20,7 +20,7 @@ def runs_of(decode_s: dict[str, float], prefill_s: dict[str, float]) -> list[Run
 
 
 def row(runs: Sequence[Run], components: str) -> dict[str, object]:
-    table = EXPERIMENT.conclude(runs).tables[0]
+    table = ABLATION.conclude(runs).tables[0]
     rows = [dict(zip(table.columns, cells, strict=True)) for cells in table.rows]
     return next(cells for cells in rows if cells["components"] == components)
 
@@ -28,7 +28,7 @@ def row(runs: Sequence[Run], components: str) -> dict[str, object]:
 def test_every_method_reads_the_prompt_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     reading: list[str] = []
     monkeypatch.setattr("specx.bench.workbench.read_beginning", lambda *_: reading.append("once"))
-    runs = list(EXPERIMENT.measure(tiny_bench(200)))
+    runs = list(ABLATION.measure(tiny_bench(200)))
     assert [run.method for run in runs] == list(COMPONENTS)
     assert not reading
     assert all(set(run.prefill_s) == {"target_prefill", "draft_prefill"} for run in runs)
@@ -50,7 +50,7 @@ def test_end_to_end_and_decoding_alone() -> None:
 def test_of_an_interrupted_benchmark() -> None:
     runs = runs_of({}, {})
     for count in range(len(runs)):
-        findings = EXPERIMENT.conclude(runs[:count])
+        findings = ABLATION.conclude(runs[:count])
         assert sum(len(table.rows) for table in findings.tables) == count
     without = [run for run in runs if run.method != STANDARD]
     assert row(without, "all")["end-to-end speedup"] is None

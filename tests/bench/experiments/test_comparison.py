@@ -1,15 +1,15 @@
 import pytest
 
-from specx.bench.experiments import comparison
-from specx.bench.experiments.comparison import EXPERIMENT
+from specx.bench.experiments import speed
+from specx.bench.experiments.speed import COMPARISON
 from tests.bench.experiments.benches import made_run, tiny_bench
 
 
 def test_methods_that_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "COMPARED", ("plain", "unknown", "tree", "specextend"))
-    runs = list(EXPERIMENT.measure(tiny_bench(200)))
+    monkeypatch.setattr(speed, "COMPARED", ("plain", "unknown", "tree", "specextend"))
+    runs = list(COMPARISON.measure(tiny_bench(200)))
     assert [run.method for run in runs] == ["plain", "tree", "specextend"]
-    findings = EXPERIMENT.conclude(runs)
+    findings = COMPARISON.conclude(runs)
     assert [row[-1] for row in findings.tables[0].rows] == 3 * ["1 of 1"]
 
 
@@ -20,7 +20,7 @@ def test_both_baselines() -> None:
         made_run("tree", decode_s=2.0),
         made_run("specextend", decode_s=1.0, acceptance_length=3.5),
     ]
-    findings = EXPERIMENT.conclude(runs)
+    findings = COMPARISON.conclude(runs)
     rows = {row[0]: row[2:7] for row in findings.tables[0].rows}
     assert rows["specextend"] == (100.0, 4.0, 8.0, None, 3.5)
     assert rows["plain"] == (25.0, 1.0, 2.0, None, 1.0)
@@ -30,6 +30,6 @@ def test_both_baselines() -> None:
 
 
 def test_without_a_baseline_there_is_no_speedup() -> None:
-    findings = EXPERIMENT.conclude([made_run("tree")])
+    findings = COMPARISON.conclude([made_run("tree")])
     assert findings.tables[0].rows[0][3:5] == (None, None)
     assert findings.figures[0].series == ()

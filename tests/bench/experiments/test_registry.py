@@ -1,14 +1,14 @@
 import pytest
 
-from specx.bench.experiments.registry import EXPERIMENTS, find_experiments
+from specx.bench.experiments import EXPERIMENTS, find_experiments
 from specx.errors import UsageError
 
 
 def test_names() -> None:
-    assert list(EXPERIMENTS)[:3] == ["speedup", "ablation", "sweep"]
+    assert list(EXPERIMENTS)[:3] == ["speedup", "ablation", "breakdown"]
     assert all(name == experiment.name for name, experiment in EXPERIMENTS.items())
-    found = find_experiments("hybrid, sweep,hybrid")
-    assert [experiment.name for experiment in found] == ["hybrid", "sweep"]
+    found = find_experiments("quality, speedup,quality")
+    assert [experiment.name for experiment in found] == ["quality", "speedup"]
 
 
 def test_an_unknown_name() -> None:

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from specx.bench.experiments.speedup import EXPERIMENT
+from specx.bench.experiments.speed import SPEEDUP
 from tests.bench.benches import made_up, workbench
 
 
@@ -15,7 +15,7 @@ def test_ratios_are_medians_over_documents():
         made_up("fast", 30, case="b", acceptance_length=4.0),
         made_up("fast", 90, case="c", acceptance_length=6.0, output=tuple(range(1, 102))),
     ]
-    (table,) = EXPERIMENT.conclude(runs).tables
+    (table,) = SPEEDUP.conclude(runs).tables
     assert table.baseline == "plain"
     rows = {row[0]: row for row in table.rows}
     _, length, _, speedup, lowest, highest, _, _, acceptance, _, same = rows["fast"]
@@ -26,9 +26,9 @@ def test_ratios_are_medians_over_documents():
 
 def test_end_to_end_is_beside_decoding():
     runs = [made_up("plain", 10, read_s=10.0), made_up("fast", 20, read_s=10.0)]
-    (table,) = EXPERIMENT.conclude(runs).tables
+    (table,) = SPEEDUP.conclude(runs).tables
     assert [row[6:8] for row in table.rows] == [(101 / 20, 1.0), (101 / 15, pytest.approx(20 / 15))]
-    (table,) = EXPERIMENT.conclude([replace(run, read_s=None) for run in runs]).tables
+    (table,) = SPEEDUP.conclude([replace(run, read_s=None) for run in runs]).tables
     assert [row[6:8] for row in table.rows] == 2 * [(None, None)]
 
 
@@ -38,7 +38,7 @@ def test_no_table_and_no_figure_has_what_others_disturbed():
         for repeat, taken, speeds in ((0, 0.0, (10, 20)), (1, 0.5, (1, 9)), (2, 0.0, (10, 22)))
         for method, speed in zip(("plain", "fast"), speeds, strict=True)
     ]
-    findings = EXPERIMENT.conclude(runs)
+    findings = SPEEDUP.conclude(runs)
     assert findings.tables[0].rows[1][2:4] == (21.0, pytest.approx(2.1))
     assert findings.figures[0].series[0].y == (pytest.approx(2.1),)
     assert findings.sentences == (
@@ -46,14 +46,14 @@ def test_no_table_and_no_figure_has_what_others_disturbed():
         "2 are in no table.",
     )
     assert (findings.headline, findings.withheld[:12]) == ("", "No headline:")
-    findings = EXPERIMENT.conclude(runs[2:4])
+    findings = SPEEDUP.conclude(runs[2:4])
     assert findings.tables[0].rows[1][3] == pytest.approx(9.0)
     assert "2 are, as their prompts have no others" in findings.sentences[0]
 
 
 def test_one_table_a_task_and_two_figures():
     bench = workbench((300, 400), "plain,specextend", tasks=("digest", "control"))
-    findings = EXPERIMENT.conclude(list(EXPERIMENT.measure(bench)))
+    findings = SPEEDUP.conclude(list(SPEEDUP.measure(bench)))
     assert [table.title for table in findings.tables] == ["Speed, digest", "Speed, control"]
     assert [figure.name for figure in findings.figures] == [
         "speedup-digest",
@@ -71,6 +71,6 @@ def test_one_table_a_task_and_two_figures():
 
 
 def test_an_interrupted_benchmark_is_concluded_too():
-    assert EXPERIMENT.conclude([]).tables == ()
-    (table,) = EXPERIMENT.conclude([made_up("fast", 10)]).tables
+    assert SPEEDUP.conclude([]).tables == ()
+    (table,) = SPEEDUP.conclude([made_up("fast", 10)]).tables
     assert table.rows[0][3:6] == (None, None, None)

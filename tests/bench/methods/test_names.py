@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from specx.bench.methods import METHODS, find_methods
-from specx.bench.methods.table import find_method, split_names
+from specx.bench.methods import METHODS, find_method, find_methods, split_names
 from specx.errors import UsageError
 from tests.bench.settings import tiny_setting
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GemmaConfig
 
-from specx.bench.methods.stock import Clock, stock
-from specx.bench.methods.stock_model import stock_model
+from specx.bench.methods.stock import Clock, stock, stock_model
 from specx.errors import DocumentError, UsageError
 from specx.models.generation_file import Stated
 from specx.models.load import ModelSpec, load_model

@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specx.bench.methods import METHODS
-from specx.bench.methods.table import find_method
-from specx.decoding.methods import with_layer
+from specx.bench.methods import METHODS, find_method
 from specx.models.decoder import Decoder
 from specx.ops.torch.backend import CpuOps
 from tests.bench.settings import SMALL_CACHE, run_method, tiny_case, tiny_setting
@@ -145,12 +143,12 @@ def test_every_method_says_what_it_is():
 def test_an_automatic_layer_is_measured_before_a_run(monkeypatch):
     asked = []
 
-    def measured(profile, pair, kind, listener, window):  # noqa: ARG001
+    def measured(profile, pair, phase):  # noqa: ARG001
         asked.append(profile.draft_cache.layer)
-        listener.phase("measuring")
-        return with_layer(profile, 1)
+        phase("measuring")
+        return 1
 
-    monkeypatch.setattr("specx.bench.methods.engine.resolve_layer", measured)
+    monkeypatch.setattr("specx.runs.calibration.measured_layer", measured)
     setting = tiny_setting()
     drafter = find_method("specextend:layer=auto").drafter(setting)(100)
     assert asked == ["auto"]

@@ -1,8 +1,15 @@
 """Figures of all kinds, and a benchmark with everything in it that is hard to write down: names
 that are markup, numbers of every size, a figure without data."""
 
-from specx.bench.report.findings import Figure, Findings, Series, Table
-from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
+from specx.bench.report.report import (
+    BenchReport,
+    DocumentFacts,
+    Figure,
+    Findings,
+    ReportSection,
+    Series,
+    Table,
+)
 
 LENGTHS = (1024, 4096, 16384)
 METHODS = (*(f"method-{number}" for number in range(9)), "<b>&\"'$x$")

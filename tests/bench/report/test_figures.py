@@ -13,10 +13,9 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
-from specx.bench.report.figures import describe, draw, is_empty, to_png, to_svg
-from specx.bench.report.findings import Figure, Series
-from specx.bench.report.styles import styles_of
-from specx.reports.palette import DARK, LIGHT
+from specx.bench.report.figures import describe, draw, is_empty, styles_of, to_png, to_svg
+from specx.bench.report.report import Figure, Series
+from specx.reports.templates import DARK, LIGHT
 from tests.bench.report.examples import BARS, EMPTY, FEW, MANY, METHODS, STACKED
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from specx.bench.report.files import load_bench, write_bench
-from specx.bench.report.findings import Findings, Series
 from specx.bench.report.markdown import to_tables
-from specx.bench.report.report import BenchReport, from_dict
+from specx.bench.report.report import BenchReport, Findings, Series, from_dict
 from specx.errors import UsageError
 from tests.bench.report.examples import EMPTY, FIGURES, HOSTILE, METHODS, STACKED, make_bench
 

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from specx.bench.report.findings import Cell, Table
-from specx.bench.report.numbers import count, numeric_columns, show, tokens
+from specx.bench.report.report import Cell, Table, count, numeric_columns, show, tokens
 
 
 @pytest.mark.parametrize(

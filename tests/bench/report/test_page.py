@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from specx.bench.report.figures import describe
-from specx.bench.report.findings import Findings
-from specx.bench.report.page import to_page
-from specx.reports.palette import DARK, LIGHT
+from specx.bench.report.files import to_page
+from specx.bench.report.report import Findings
+from specx.reports.templates import DARK, LIGHT
 from tests.bench.report.examples import FIGURES, HOSTILE, METHODS, make_bench
 from tests.reports.pages import Page
 

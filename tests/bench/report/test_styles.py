@@ -1,8 +1,8 @@
 """Styles of series: who has which."""
 
-from specx.bench.report.findings import Figure, Series
-from specx.bench.report.styles import STYLES, styles_of
-from specx.reports.palette import LIGHT
+from specx.bench.report.figures import STYLES, styles_of
+from specx.bench.report.report import Figure, Series
+from specx.reports.templates import LIGHT
 
 
 def figure(*labels: str) -> Figure:

@@ -11,10 +11,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from specx.models.decoder import Decoder
 from specx.models.families.weight_map import WeightReader
-from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
+from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors, read_checkpoint
 from specx.models.gguf.families import FAMILIES
-from specx.models.gguf.modules import transformers_config, transformers_model
-from specx.models.gguf.tensors import GgufTensors
+from specx.models.reference import transformers_config, transformers_model
 from specx.ops.contract import built_in_ops
 from tests.models.families import Text
 from tests.models.gguf.writer import write_model
@@ -193,7 +192,7 @@ def decoder_of(checkpoint: GgufCheckpoint) -> Decoder:
     reader = WeightReader(
         spec=architecture.spec,
         weight_map=architecture.weights,
-        tensors=GgufTensors(checkpoint, cpu, torch.float32),
+        joined=GgufTensors(checkpoint, cpu, torch.float32).joined,
         arranged=ops.arranged,
     )
     return Decoder(reader.decoder(lambda: float("inf")), ops)

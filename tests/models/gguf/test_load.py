@@ -9,7 +9,7 @@ import gguf
 import pytest
 import torch
 
-from specx.bench.methods.stock_model import stock_model
+from specx.bench.methods.stock import stock_model
 from specx.cli.main import run
 from specx.errors import ModelError, OutOfMemoryError
 from specx.models import memory

@@ -12,10 +12,9 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 
 from specx.models.gguf.metadata import Metadata
-from specx.models.gguf.pretokenizers import PRE_TOKENIZERS
-from specx.models.gguf.vocabulary import tokenizer_of
+from specx.models.gguf.vocabulary import PRE_TOKENIZERS, tokenizer_of
 from specx.models.tokenizer import Tokenizer as OurTokenizer
-from specx.models.tokenizer_parts import PARTS
+from specx.models.tokenizer_class import PARTS
 from tests.models.texts import PROSE, texts
 from tests.models.tokenizer_folders import byte_level, sentencepiece
 

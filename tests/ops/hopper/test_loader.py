@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from specx.ops.hopper import loader
+from specx.ops.hopper import compiler
+from specx.ops.hopper.compiler import kernel_of
 from specx.ops.hopper.driver import CudaError, Kernel
-from specx.ops.hopper.loader import kernel_of
 
 DEVICE = torch.device("cuda", 0)
 SOURCE = Path("kernel.cu")
@@ -28,9 +28,9 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, int
     def load(binary: bytes, name: str, shared: int) -> Any:
         return Kernel((binary, name), shared)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loader, "compiled", compiled)
-    monkeypatch.setattr(loader, "load", load)
-    monkeypatch.setattr(loader, "is_hopper", lambda _: True)
+    monkeypatch.setattr(compiler, "compiled", compiled)
+    monkeypatch.setattr(compiler, "load", load)
+    monkeypatch.setattr(compiler, "is_hopper", lambda _: True)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     kernel_of.cache_clear()
     yield seen
@@ -48,7 +48,7 @@ def test_each_variant_is_made_once(compilations: list[dict[str, int]]) -> None:
 def test_none_on_other_devices(
     compilations: list[dict[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader, "is_hopper", lambda _: False)
+    monkeypatch.setattr(compiler, "is_hopper", lambda _: False)
     assert kernel_of(SOURCE, "attend", 100, DEVICE, HALF=True) is None
     assert compilations == []
 
@@ -61,7 +61,7 @@ def test_a_refusal_is_not_asked_for_again(step: str, monkeypatch: pytest.MonkeyP
         asked.append(arguments)
         raise CudaError("no")
 
-    monkeypatch.setattr(loader, step, refuse)
+    monkeypatch.setattr(compiler, step, refuse)
     for _ in range(2):  # of a model with many layers
         assert kernel_of(SOURCE, "attend", 100, DEVICE, HALF=True) is None
     assert len(asked) == 1

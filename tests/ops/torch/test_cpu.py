@@ -5,9 +5,9 @@ import torch
 
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.layers import LinearMap
-from specx.ops.torch import attention, cpu_attention, cpu_product
+from specx.ops.torch import attention, cpu_attention, cpu_layer
 from specx.ops.torch.backend import CpuOps
-from specx.ops.torch.cpu_product import FLAT, LARGE, CpuProduct, arranged
+from specx.ops.torch.cpu_layer import FLAT, LARGE, CpuProduct, arranged
 from tests.ops import reference
 from tests.ops.examples import attend_to_tree, error, make_inputs
 from tests.ops.reference import visible_of
@@ -65,9 +65,9 @@ def test_a_weight_is_arranged_without_changing_it(shape):
 @pytest.fixture(params=[True, False], ids=["intel", "other"])
 def intel(request, monkeypatch):
     """Processors of Intel, where MKL does more."""
-    monkeypatch.setattr(cpu_product, "is_intel", lambda: request.param)
-    monkeypatch.setattr(cpu_product, "has_onednn", lambda: True)
-    monkeypatch.setattr(cpu_product, "LARGE_ON_INTEL", 4 * LARGE)
+    monkeypatch.setattr(cpu_layer, "is_intel", lambda: request.param)
+    monkeypatch.setattr(cpu_layer, "has_onednn", lambda: True)
+    monkeypatch.setattr(cpu_layer, "LARGE_ON_INTEL", 4 * LARGE)
     return request.param
 
 
@@ -78,7 +78,7 @@ def test_a_large_weight_stays_row_by_row(intel):
         assert (arranged(weight) is weight) == stays
 
 
-@pytest.mark.skipif(not cpu_product.has_onednn(), reason="torch has no oneDNN here")
+@pytest.mark.skipif(not cpu_layer.has_onednn(), reason="torch has no oneDNN here")
 @pytest.mark.parametrize("rows", [1, 2, 33])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.usefixtures("intel")

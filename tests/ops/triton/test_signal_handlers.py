@@ -16,7 +16,7 @@ import triton, triton.language as tl
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from specx.ops.triton.signal_handlers import TAKEN, keep_signal_handlers
+from specx.ops.triton.backend import TAKEN, keep_signal_handlers
 
 @triton.jit
 def kernel(ptr):

@@ -5,6 +5,7 @@ storage of every kind.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 import torch
@@ -17,7 +18,8 @@ from specx.ops.hopper import tree_attention as hopper_attention
 from specx.ops.torch.scores import attention_row
 from specx.ops.triton import tree_attention as triton_attention
 from specx.ops.triton.backend import TritonOps
-from specx.ops.triton.tree_attention import Device, Launch, chunk_scores, plan, tree_attention
+from specx.ops.triton.tree_attention import Device, Launch, chunk_scores, plan
+from specx.ops.triton.tree_inputs import TreeInputs
 from tests.ops import reference
 from tests.ops.examples import (
     ERROR,
@@ -59,21 +61,24 @@ def one(number: int) -> Tensor:
     return torch.tensor([number], device=DEVICE)
 
 
+def tree_attention(
+    q: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, bits: Tensor, scaling: float,
+    launch: Launch | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    inputs = TreeInputs(q, keys, values, prefix, bits, scaling * triton_attention.LOG2_E)
+    launch = launch or triton_attention.plan_for(inputs)
+    attend = partial(triton_attention.attend_in_parts, launch=launch)
+    return triton_attention.in_parts(inputs, launch.splits, attend)
+
+
 def launched(
     inputs: Inputs, prefix: int, visible: Tensor, launch: Launch, words: int | None, spare: int
 ) -> tuple[Tensor, Tensor]:
-    """Attend with a launch that is given, into tensors that are."""
+    """Attend with a launch that is given."""
     q = inputs.q.transpose(0, 1).contiguous().to(DEVICE).transpose(0, 1)  # as models have it
     keys, values = (stored(x, x.shape[1] + spare, DEVICE) for x in (inputs.k, inputs.v))
     bits = sets_of(visible, words).to(DEVICE)
-    heads, nodes, dim = q.shape
-    out = torch.full((nodes, heads, dim), torch.nan, dtype=q.dtype, device=DEVICE)
-    lse = torch.full((heads, nodes), torch.nan, device=DEVICE)
-    result = tree_attention(
-        q, keys, values, one(prefix), bits, inputs.scaling, out=out, lse=lse, launch=launch
-    )
-    assert result[0] is out
-    assert result[1] is lse
+    out, lse = tree_attention(q, keys, values, one(prefix), bits, inputs.scaling, launch)
     return out.cpu(), lse.cpu()
 
 
@@ -311,7 +316,7 @@ def test_storage_beyond_the_range_of_int32(launch, strides):
     values.copy_(inputs.v)
     visible = visible_of(random_parents(5))
     q, bits = inputs.q.to(DEVICE), sets_of(visible).to(DEVICE)
-    out, _ = tree_attention(q, keys, values, one(130), bits, inputs.scaling, launch=launch)
+    out, _ = tree_attention(q, keys, values, one(130), bits, inputs.scaling, launch)
     seen = tree_mask(130, visible)
     expected, _ = reference.attention(inputs.q, inputs.k, inputs.v, seen, inputs.scaling)
     assert error(out.cpu(), expected) < ERROR[torch.float16]
@@ -370,7 +375,7 @@ def test_chunk_scores_of_an_empty_text():
     inputs = make_inputs(2, 3, dtype=torch.float32)
     keys = stored(inputs.k, 40, DEVICE)
     lse = torch.zeros(4, device=DEVICE)
-    scores = chunk_scores(inputs.q[:, 0].to(DEVICE), lse, keys, one(0), 0.1, 16)
+    scores = chunk_scores(inputs.q[:, 0].to(DEVICE), lse, keys, one(0), 0.1, Grid(16))
     assert scores.tolist() == [-torch.inf] * 3
 
 
@@ -433,10 +438,10 @@ def test_one_graph_serves_every_length(launch, rows):
     q, keys, values, visible = big(rows, 4096, 32, 8, 128, torch.bfloat16)
     bits, prefix = sets_of(visible.cpu()).cuda(), one(0)
     scaling = q.shape[2] ** -0.5
-    tree_attention(q, keys, values, prefix, bits, scaling, launch=launch)
+    tree_attention(q, keys, values, prefix, bits, scaling, launch)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out, lse = tree_attention(q, keys, values, prefix, bits, scaling, launch=launch)
+        out, lse = tree_attention(q, keys, values, prefix, bits, scaling, launch)
     for length in (0, 1, 63, 64, 65, 511, 512, 513, 2000, 4096):
         prefix.fill_(length)
         out.fill_(torch.nan)
@@ -457,7 +462,7 @@ def test_lengths_and_sizes_compile_nothing_anew():
         q, keys, values, visible = big(rows, prefix, 32, 8, 128, torch.bfloat16)
         for words in (1, 3):
             bits = sets_of(visible.cpu(), words).cuda()
-            tree_attention(q, keys, values, one(prefix), bits, 0.1, launch=launch)
+            tree_attention(q, keys, values, one(prefix), bits, 0.1, launch)
         counts.append(compiled())
     assert len(set(counts)) == 1
 
@@ -471,7 +476,7 @@ def test_chunk_scores_of_a_long_text_on_the_device(chunk, dtype):
     text, scaling = keys[:, :16001], 128**-0.5
     packed = q[:, 0].double().view(8, 4, 128)
     lse = (packed @ text.double().transpose(1, 2) * scaling).logsumexp(-1).flatten().float()
-    scores = chunk_scores(q[:, 0], lse, keys, one(16001), scaling, chunk)
+    scores = chunk_scores(q[:, 0], lse, keys, one(16001), scaling, Grid(chunk))
     row = attention_row(q[:, 0].double(), text.double(), scaling, lse.double())
     expected = torch.tensor(reference.chunk_means(row.mean(0), Grid(chunk)), dtype=torch.float64)
     assert error(scores[: len(expected)].cpu(), expected) < 1e-4

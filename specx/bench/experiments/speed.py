@@ -1,0 +1,214 @@
+"""Experiments that compare the speed of methods: at every length, each component, all methods."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from statistics import median
+
+from specx.bench.experiments.experiment import (
+    DECODING,
+    END_TO_END,
+    INPUT,
+    METHOD,
+    Columns,
+    Experiment,
+    bars,
+    in_turn,
+    lines,
+    table,
+)
+from specx.bench.grouping import BASELINE, Group, end_to_end, groups_of, headline, methods_first
+from specx.bench.methods import find_methods, find_runnable
+from specx.bench.report.report import Figure, Series, Table
+from specx.bench.runs import Run
+from specx.bench.workbench import Workbench
+
+NOTE = f"{DECODING} {END_TO_END}"
+
+
+def over(baseline: str) -> Callable[[Group], float | None]:
+    """Return what tells the end-to-end speedup of a group over a method."""
+    return lambda group: group.ratio(baseline, end_to_end)
+
+
+# ---------------------------------------------------------------- against input length
+
+
+SPEEDUP_COLUMNS: Columns = {
+    **METHOD,
+    **INPUT,
+    "tokens/s": Group.speed,
+    "speedup": Group.ratio,
+    "lowest": lambda group: min(group.ratios(), default=None),
+    "highest": lambda group: max(group.ratios(), default=None),
+    "end to end, tokens/s": lambda group: group.median(end_to_end) or None,
+    "end to end, speedup": over(BASELINE),
+    "acceptance length": Group.acceptance,
+    "accepted drafts per step": lambda group: group.mean(lambda run: run.accepted_per_step),
+    "same output": Group.same_output,
+}
+
+
+def describe_speedup(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+    groups = methods_first(runs)
+    drafting = [group for group in groups if group.method != BASELINE]
+    yield table(f"Speed, {task}", groups, SPEEDUP_COLUMNS, baseline=BASELINE, note=NOTE)
+    yield Figure(
+        f"speedup-{task}",
+        f"Speedup over {BASELINE}, {task}",
+        "input, tokens",
+        "speedup",
+        tuple(_speedups(drafting)),
+        log_x=True,
+        level=1.0,
+    )
+    yield Figure(
+        f"acceptance-{task}",
+        f"Acceptance length, {task}",
+        "input, tokens",
+        "tokens per verification pass",
+        lines(drafting, Group.acceptance),
+        log_x=True,
+        level=1.0,
+    )
+
+
+def _speedups(groups: Iterable[Group]) -> Iterator[Series]:
+    """Yield the median, lowest and highest speedup of each method along the lengths."""
+    points: dict[str, dict[int, list[float]]] = {}
+    for group in groups:
+        if ratios := group.ratios():
+            points.setdefault(group.method, {})[group.length] = ratios
+    for method, line in points.items():
+        found = line.values()
+        yield Series(
+            method,
+            tuple(line),
+            tuple(map(median, found)),
+            tuple(map(min, found)),
+            tuple(map(max, found)),
+        )
+
+
+SPEEDUP = Experiment(
+    name="speedup",
+    title="Speedup and acceptance length against input length",
+    about="every method at every length (the paper's Table 2 and Figure 5)",
+    describe=describe_speedup,
+    headline=headline,
+)
+
+
+# ---------------------------------------------------------------- each component
+
+
+STANDARD = "tree-hta-flash"  # masked attention in verification, scores written out in prefill
+COMPONENTS = {
+    STANDARD: "standard",
+    "specextend-hta-flash": "standard + cmr",
+    "streaming-hta-flash": "standard + streaming",
+    "tree-hta": "standard + flash",
+    "tree-flash": "standard + hta",
+    "specextend-cmr": "all without cmr",
+    "specextend-flash": "all without flash",
+    "specextend-hta": "all without hta",
+    "specextend": "all",
+}
+COMPONENTS_ARE = (
+    "cmr: cross-model retrieval; hta: hybrid tree attention in verification; flash: prefill that "
+    "writes no scores. Every method reads the prompt itself; end-to-end is prefill of target and "
+    "draft, and decoding. Medians over documents."
+)
+ABLATION_COLUMNS: Columns = {
+    "components": lambda group: COMPONENTS[group.method],
+    **METHOD,
+    **INPUT,
+    "prefill s": lambda group: group.median(lambda run: sum(run.prefill_s.values())),
+    "end-to-end tokens/s": lambda group: group.median(end_to_end),
+    "end-to-end speedup": over(STANDARD),
+    "decoding tokens/s": Group.speed,
+    "decoding speedup": lambda group: group.ratio(STANDARD),
+    "acceptance length": Group.acceptance,
+    "same output": lambda group: group.same_output(STANDARD),
+}
+
+
+def measure_components(bench: Workbench) -> Iterator[Run]:
+    methods = find_methods(",".join(COMPONENTS), bench.profile)
+    yield from in_turn(replace(bench, shared=False), methods)
+
+
+def describe_components(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+    # Each has read the prompt itself, also in files that do not say so.
+    groups = groups_of((replace(run, read_s=run.read_s or 0.0) for run in runs), COMPONENTS)
+    title, baseline = f"Components, {task}", COMPONENTS[STANDARD]
+    yield table(title, groups, ABLATION_COLUMNS, baseline=baseline, note=COMPONENTS_ARE)
+    yield Figure(
+        f"ablation-{task}",
+        f"End-to-end speedup over standard tree decoding, {task}",
+        "components",
+        "speedup",
+        bars(groups, over(STANDARD), names=COMPONENTS),
+        kind="bars",
+        level=1.0,
+    )
+
+
+ABLATION = Experiment(
+    name="ablation",
+    title="What each component gives",
+    about="each component alone over standard tree decoding, and all without each (Table 4)",
+    measure=measure_components,
+    describe=describe_components,
+)
+
+
+# ---------------------------------------------------------------- all methods
+
+
+TRANSFORMERS = "hf-generate"
+COMPARED = (
+    *(BASELINE, "lookup", TRANSFORMERS, "hf-assisted", "prompt-lookup"),
+    *("chain", "tree", "specinfer", "sequoia", "staged", "streaming", "magicdec", "triforce"),
+    *("rapid", "self-draft", "medusa", "medusa-joint", "suffix", "window"),
+    *("specextend", "specextend+lookup"),
+)
+COMPARISON_COLUMNS: Columns = {
+    **METHOD,
+    **INPUT,
+    "tokens/s": Group.speed,
+    f"speedup over {BASELINE}": Group.ratio,
+    f"speedup over {TRANSFORMERS}": lambda group: group.ratio(TRANSFORMERS),
+    f"end to end over {BASELINE}": over(BASELINE),
+    "acceptance length": Group.acceptance,
+    "same output": Group.same_output,
+}
+
+
+def measure_all_methods(bench: Workbench) -> Iterator[Run]:
+    yield from in_turn(bench, find_runnable(COMPARED, bench.profile))
+
+
+def describe_all_methods(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+    groups, baseline = groups_of(runs), f"{BASELINE} and {TRANSFORMERS}"
+    note = f"{NOTE} Acceptance length: emitted tokens per verification pass."
+    yield table(f"All methods, {task}", groups, COMPARISON_COLUMNS, baseline=baseline, note=note)
+    yield Figure(
+        f"comparison-{task}",
+        f"Speedup over {BASELINE}, {task}",
+        "method",
+        "speedup",
+        bars(groups, Group.ratio),
+        kind="bars",
+        level=1.0,
+    )
+
+
+COMPARISON = Experiment(
+    name="comparison",
+    title="All methods",
+    about="transformers' own, ours, and those of the field (docs/field.md) at every length "
+    "(Table 3)",
+    measure=measure_all_methods,
+    describe=describe_all_methods,
+    headline=headline,
+)

@@ -1,0 +1,86 @@
+"""Messages on stderr about the documents of a job, each as soon as it is known, and their count."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from specx.errors import SpecxError, printable
+from specx.profile import Profile
+from specx.reports.progress import JobProgress, closing_line, counted
+from specx.reports.remarks import remarks
+from specx.reports.report import Report
+from specx.runs.inputs import Input, InputDocument, SkippedInput
+from specx.runs.results import Results
+from specx.runs.warnings import known_before
+
+
+class Notices:
+    """Tells what becomes of each document.
+
+    A terminal shows lines for each one. Elsewhere, unless ``debug`` asks for them, all is summed up
+    in one closing line. ``errors``: the console for errors and warnings, which are told even where
+    everything else is quiet.
+    """
+
+    def __init__(self, console: Console, errors: Console, results: Results, *, debug: bool) -> None:
+        self._console, self._errors, self._results = console, errors, results
+        self._debug = debug
+        self._warned: set[tuple[str, str]] = set()  # each warning of a document is told once
+        self._sums_up = not (console.is_interactive or debug)
+        self.job = JobProgress(None)
+        self.several = False
+
+    def read(self, profile: Profile, item: Input) -> None:
+        """Tell what the text of a document warns of, before a model reads it."""
+        if isinstance(item, InputDocument):
+            model, asked = profile.target.model, profile.prompt
+            found = known_before(item.document, profile.name, model, asked)
+            self._warn(item.name, [*item.document.warnings, *found])
+
+    def done(self, report: Report) -> None:
+        """Tell the warnings and remarks on a summary, and its files."""
+        self.job.ended(failed=False)
+        name = report.input.name
+        self._warn(name, report.warnings)
+        for remark in remarks(report, debug=self._debug):
+            self._say(f"{printable(name)}: {printable(remark)}")
+        if not self._sums_up:
+            self._say(self._results.files())
+        elif not self.several:
+            line = "; ".join(filter(None, (closing_line(report), self._results.files())))
+            self._console.print(line, soft_wrap=True)
+
+    def failed(self, error: SpecxError) -> None:
+        """Tell why a document failed."""
+        self.job.ended(failed=True)
+        self._errors.print(f"specx: {printable(str(error))}", soft_wrap=True)
+
+    def skipped(self, _: SkippedInput) -> None:
+        """Count a document that an earlier run has done."""
+        self.job.skipped += 1
+
+    def end(self) -> None:
+        """Sum up: how many documents there were, and of several where the summaries are."""
+        if self._sums_up and self.several:
+            if self.job.ended_so_far:
+                index = self._results.index()
+                self._say("; ".join(filter(None, (self.job.closing_line(), index))))
+            return
+        if number := self.job.skipped:
+            were = "was" if number == 1 else "were"
+            self._say(f"skipped {counted(number, 'document')} that {were} done before")
+        if self.several:
+            self._say(self._results.folder())
+
+    def _warn(self, name: str, warnings: Iterable[str]) -> None:
+        """Print the warnings of the document ``name`` that were not told yet."""
+        for warning in warnings:
+            if (name, warning) not in self._warned:
+                self._warned.add((name, warning))
+                self._errors.print(
+                    f"specx: {printable(name)}: {printable(warning)}", soft_wrap=True
+                )
+
+    def _say(self, sentence: str) -> None:
+        if sentence:
+            self._console.print(f"specx: {sentence}", soft_wrap=True)

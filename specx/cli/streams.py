@@ -1,0 +1,111 @@
+"""Standard streams: what is missing, full or gone, and characters that stdout cannot show."""
+
+import codecs
+import errno
+import io
+import os
+import select
+import sys
+from pathlib import Path
+from typing import TypeGuard
+
+# Of a stream that cannot be written; errors of files also have a name.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+
+
+class Escaping:
+    """Writes ``\\u2013`` for a dash, as JSON does, where stdout allows only ASCII, and counts such
+    characters."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def install(self) -> None:
+        """Begin with stdout, unless whoever started specx has chosen how to replace characters."""
+        stream = sys.stdout
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            codecs.register_error("specx.escape", self._escape)
+            stream.reconfigure(errors="specx.escape")
+
+    def warning(self) -> str:
+        """Say what was replaced; nothing if all could be shown."""
+        if not self.count:
+            return ""
+        what = "1 character" if self.count == 1 else f"{self.count:,} characters"
+        return (
+            f"stdout is {sys.stdout.encoding} and cannot show {what}, written as \\uXXXX; set "
+            "PYTHONIOENCODING=utf-8, or write a file with --out"
+        )
+
+    def _escape(self, error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+        self.count += error.end - error.start
+        escaped = (f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+        return "".join(escaped), error.end
+
+
+def is_unwritable(error: Exception) -> TypeGuard[OSError]:
+    """Return True if a stream is on a disk that is full, or has gone."""
+    return isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None
+
+
+def reader_is_gone() -> bool:
+    """Return True if the reader of stdout or stderr has left; other broken pipes are errors."""
+    if not hasattr(select, "poll"):  # Windows cannot tell
+        return True
+    poll = select.poll()
+    poll.register(1, 0)
+    poll.register(2, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def open_missing_output() -> None:
+    """Open /dev/null for a process that was started without stdout or stderr (`>&-`)."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
+
+
+class _Stderr(io.TextIOWrapper):
+    """A stderr that may go away, as a terminal does. What cannot be told then is dropped.
+
+    The raw file below is Python's own: an interruption in the middle of another's ``write`` would
+    leave its text in the buffer, to be written a second time.
+    """
+
+    def __init__(self, old: io.TextIOWrapper) -> None:
+        raw = io.FileIO(old.fileno(), "w", closefd=False)
+        super().__init__(io.BufferedWriter(raw), old.encoding, old.errors, line_buffering=True)
+        self._old = old  # whose end would close the descriptor
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            self._let_go()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+
+
+def let_stderr_go() -> None:
+    """Let no loss of stderr end the work: results go elsewhere."""
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _Stderr(sys.stderr)
+
+
+def drop_unwritable_output() -> None:
+    """Drop output that cannot be written: the last flush would change the exit code."""
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

@@ -1,0 +1,319 @@
+"""Tell the parts of a document that are not its text: title, licence, contents, index, references.
+
+A section is known by its title and goes to the next one of its level; a licence is known also by
+sentences that only licences have.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from specx.documents.contents import is_entry, with_lists
+from specx.documents.document import Paragraph, Part
+from specx.documents.headings import without_false_headings
+from specx.documents.layout import ENDS_SENTENCE
+
+_NUMBER = r"(?:(?:chapter|appendix|annex|section|part)\s+)?(?:[\dA-Z]{1,3}(?:\.\d+)*[.:]?\s+)?"
+_COPYRIGHT = (
+    r"(?:copyright|licen[cs](?:e|ing)|copying|disclaimer|imprint|legal|permissions?)"
+    r"(?:,? (?:and|or|of|the|this|page|notices?|licen[cs]es?|information|statements?|copying"
+    r"|agreements?|terms|conditions|disclaimers?|warranty|manual|document))*"
+    r"|gnu [a-z ]{0,30}licen[cs]e"
+)
+_TITLE_WORDS: dict[Part, str] = {
+    "contents": r"(?:table of |brief )?contents|list of (?:figures|tables|examples|listings)",
+    "references": r"references(?: and notes)?|bibliography|works cited|literature(?: cited)?"
+    r"|reference list|list of references",
+    "index": r"(?:[\w-]+ ){0,4}index|index of [\w ]+",
+    "copyright": _COPYRIGHT,
+    "acknowledgements": r"acknowledge?ments?(?: and [\w ]+)?|thanks|funding|dedication|colophon"
+    r"|(?:conflicts? of|competing) interests?|author(?:s['’]?)? contributions?|about the authors?",
+}
+_TITLES = {
+    part: re.compile(rf"#*\s*{_NUMBER}(?:{words}):?", re.IGNORECASE)
+    for part, words in _TITLE_WORDS.items()
+}
+# What running text within a part looks like: without it, the part has ended.
+_FITS: dict[Part, re.Pattern[str]] = {
+    "contents": re.compile(r"\d$"),
+    "references": re.compile(r"\d{4}|https?:|\bdoi\b"),
+    "index": re.compile(r", \d|\d$"),
+    "copyright": re.compile(
+        r"(?i)licen[cs]|copy|document|modif|distribut|warrant|trademark|rights|permi|publi|liab"
+    ),
+    "acknowledgements": re.compile(
+        r"(?i)thank|grateful|gratitude|acknowledg|indebted|fund|support|grant|dedicat|interest"
+        r"|author|contribut|helpful|professor|universit"
+    ),
+}
+_LETTER = re.compile(r"\W*\w?\W*|symbols|numbers|special characters", re.IGNORECASE)
+_RUNNING = 60  # characters of a paragraph of running text, at least
+_NEAR = 6  # paragraphs below the title of a licence, one of which only a licence has
+_OTHERS = 2  # paragraphs of running text that end a part which they do not fit
+_LONGEST_TITLE = 80  # characters
+_FRONT = 6  # pages at the beginning, of which one may be a page of copyright
+_LEGAL_SHARE = 0.3  # of such a page's text
+_LONGEST_TITLE_PAGE = 800  # characters
+_BODY_SHARE = 0.2  # of the text: with less body, another part is the document
+
+
+def mark_parts(
+    paragraphs: Sequence[Paragraph], prominence: Sequence[float] | None = None
+) -> tuple[Paragraph, ...]:
+    """Return ``paragraphs`` with the part of the document in which each stands.
+
+    ``prominence``: as ``Block.prominence``, of each. A part that is known stays. Where next to
+    nothing would be left as body, the largest of the other parts is the body: the document is a
+    licence, or a bibliography.
+    """
+    prominence = prominence or [0.0] * len(paragraphs)
+    paragraphs = _with_sections(paragraphs, prominence)
+    paragraphs = with_lists(with_references(with_frame(paragraphs)))
+    paragraphs = without_false_headings(paragraphs, prominence)
+    paragraphs = _with_title(_with_legal(paragraphs))
+    return tuple(_with_body(paragraphs))
+
+
+def _is_running(paragraph: Paragraph) -> bool:
+    """Return True for whole sentences, as opposed to headings, labels and bits of tables."""
+    return (
+        paragraph.kind in ("text", "item")
+        and len(paragraph.text) >= _RUNNING
+        and bool(ENDS_SENTENCE.search(paragraph.text))
+    )
+
+
+def _with_sections(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> list[Paragraph]:
+    marked = list(paragraphs)
+    n = 0
+    while n < len(marked):
+        part = _title(marked, n)
+        end = _section_end(marked, prominence, n, part) if part else n + 1
+        for index in range(n, end) if part else ():
+            # Entries are those of a table of contents until the title says otherwise.
+            if part and marked[index].part in ("body", "contents"):
+                marked[index] = replace(marked[index], part=part)
+        n = end
+    return marked
+
+
+def _title(paragraphs: Sequence[Paragraph], n: int) -> Part | None:
+    """Return the part of which the paragraph is the title, or None."""
+    paragraph = paragraphs[n]
+    if len(paragraph.text) > _LONGEST_TITLE or paragraph.kind in ("footnote", "table"):
+        return None
+    for part, title in _TITLES.items():
+        if title.fullmatch(paragraph.text.strip()):
+            below = paragraphs[n + 1 : n + 1 + _NEAR]
+            if part == "copyright" and not any(is_legal(p.text) for p in below):
+                return None
+            return part if part != "index" or paragraph.kind == "heading" else None
+    return None
+
+
+def _section_end(
+    paragraphs: Sequence[Paragraph], prominence: Sequence[float], start: int, part: Part
+) -> int:
+    """Return the place behind the last paragraph of the section that begins at ``start``."""
+    others: list[int] = []
+    for n in range(start + 1, len(paragraphs)):
+        paragraph = paragraphs[n]
+        if paragraph.kind == "heading" and prominence[n] >= prominence[start]:
+            inner = (
+                is_entry(paragraph.text)
+                if part == "contents"
+                else _LETTER.fullmatch(paragraph.text)
+            )
+            if not inner:
+                return n
+        if _is_running(paragraph):
+            others = [] if _FITS[part].search(paragraph.text) else [*others, n]
+            if len(others) == _OTHERS:
+                return others[0]
+    return len(paragraphs)
+
+
+def _with_legal(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
+    """Mark the paragraphs of a licence, and the whole page if it is one of copyright."""
+    marked = [
+        replace(p, part="copyright")
+        if p.part == "body" and p.kind != "heading" and is_legal(p.text)
+        else p
+        for p in paragraphs
+    ]
+    whole: Counter[int | None] = Counter()
+    legal: Counter[int | None] = Counter()
+    for p in marked:
+        whole[p.page] += len(p.text)
+        legal[p.page] += len(p.text) * (p.part == "copyright")
+    front = [page for page in whole if page is not None][:_FRONT]
+    notices = {page for page in front if legal[page] >= _LEGAL_SHARE * whole[page]}
+    return [
+        replace(p, part="copyright") if p.page in notices and p.part == "body" else p
+        for p in marked
+    ]
+
+
+def _with_title(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
+    """Mark a first page without running text as the title, and a second that repeats it."""
+    pages = list(dict.fromkeys(p.page for p in paragraphs if p.page is not None))[:2]
+    shown: set[str] = set()
+    titles: set[int] = set()
+    for page in pages:
+        here = [p for p in paragraphs if p.page == page]
+        short = sum(len(p.text) for p in here if p.part == "body") <= _LONGEST_TITLE_PAGE
+        texts = {p.text for p in here}
+        if not short or any(map(_is_running, here)) or (shown and not shown & texts):
+            break
+        titles.add(page)
+        shown |= texts
+    if all(p.page in titles for p in paragraphs):
+        return list(paragraphs)
+    return [
+        replace(p, part="title") if p.page in titles and p.part == "body" else p for p in paragraphs
+    ]
+
+
+def _with_body(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
+    sizes: Counter[Part] = Counter()
+    for p in paragraphs:
+        sizes[p.part] += len(p.text) * (p.kind != "heading")
+    if sizes["body"] >= _BODY_SHARE * sizes.total():
+        return list(paragraphs)
+    largest = max(sizes, key=lambda part: sizes[part])
+    return [replace(p, part="body") if p.part == largest else p for p in paragraphs]
+
+
+# ---------------------------------------------------------------- references
+
+_LABEL = r"\[[\w+., -]{1,20}\]"
+_SURNAME = r"(?:(?:van|von|de|der|den|la|le|du|di|del) )*[A-Z][^\W\d_]*(?:[’'-][^\W\d_]+)*"
+_INITIALS = r"(?:[A-Z]\.[ -]?){1,4}"
+_WITH_INITIALS = rf"(?:{_SURNAME},? {_INITIALS}|{_INITIALS} ?{_SURNAME})"
+_IN_FULL = rf"{_SURNAME}(?: (?:[A-Z]\. ?)?{_SURNAME}){{1,2}}"
+_NEXT = r"(?:,? (?:and|und|et|&) |[,;] (?:and |& )?)"
+_INITIALED = re.compile(
+    rf"(?:{_LABEL}|\d{{1,3}}\.)?\s*{_WITH_INITIALS}(?:{_NEXT}(?:{_WITH_INITIALS}|{_IN_FULL}))*"
+    r"(?:,? et al\.?)?[,.:;]?\s"
+)
+_DATED = re.compile(
+    rf"(?:{_LABEL}|\d{{1,3}}\.)?\s*(?:{_WITH_INITIALS}|{_IN_FULL}|{_SURNAME})"
+    rf"(?:{_NEXT}(?:{_WITH_INITIALS}|{_IN_FULL}))*(?:,? et al\.?)?[,.]? ?"
+    r"(?:\(eds?\.?\),? ?)?\((?:1[5-9]|20)\d\d[a-z]?\)[.,:]"
+)
+_LABELLED = re.compile(_LABEL + r"\s+\S")
+_YEAR = re.compile(r"\b(?:1[5-9]|20)\d\d[a-z]?\b")
+_PUBLISHED = re.compile(
+    r"\b(?:Press|Publish\w+|Springer|Wiley|Elsevier|Addison|O['’]Reilly|Verlag|Academic|McGraw"
+    r"|Hall|Journal|Proc(?:eedings|\.)|Conference|Symposium|Workshop|Trans(?:actions|\.)|Letters"
+    r"|Annals|Review|[Vv]ol\.|[Pp]p\.|[Nn]o\.|ISBN|ISSN|RFC|[Dd][Oo][Ii]|arXiv|[Tt]hesis"
+    r"|[Tt]ech(?:nical|\.) [Rr]eport|[Ee]d(?:ition|n?\.)|[Ii]n:|In Proc)"
+    r"|https?://|\d+ ?\(\d+\)|\b\d+:\d+[–-]\d+|[“\"][A-Z][^”\"]+[,.]?[”\"]"
+)
+_LONGEST_REFERENCE = 700  # characters
+
+
+def is_reference(text: str) -> bool:
+    """Return True for an entry of a bibliography: authors, a year, and where it was published."""
+    if len(text) > _LONGEST_REFERENCE or not _YEAR.search(text) or not _PUBLISHED.search(text):
+        return False
+    return any(form.match(text) for form in (_INITIALED, _DATED, _LABELLED))
+
+
+def with_references(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
+    """Mark the entries of bibliographies as references, and a paragraph between two of them."""
+    entries = [
+        index
+        for index, each in enumerate(paragraphs)
+        if each.part == "body" and each.kind in ("text", "item") and is_reference(each.text)
+    ]
+    between = [
+        one + 1
+        for one, other in pairwise(entries)
+        if other == one + 2 and paragraphs[one + 1].kind in ("text", "item")
+    ]
+    marked = list(paragraphs)
+    for index in (*entries, *between):
+        marked[index] = replace(marked[index], part="references")
+    return marked
+
+
+# ---------------------------------------------------------------- licences and free books
+
+_LEGAL = re.compile(
+    r"^\W*copyright\W.{0,9}\d{4}|^\W{0,3}©|all rights reserved|not subject to copyright"
+    r"|permission (?:is|to) (?:hereby )?(?:granted|use|copy|make)|redistribute it and/or modify"
+    r"|may (?:be )?(?:used|copied|distributed|redistributed)[\w ,/]{0,40} under the (?:terms|cond)"
+    r"|without (?:even the implied |any |express )?warranty|warranties? of merchantability"
+    r"|express or implied warrant|warranties are disclaimed|verbatim copies"
+    r"|published by the free software foundation|received a copy of the gnu"
+    r"|(?:this|above) (?:copyright|permission) notice|trademarks? (?:is|are) (?:the )?property"
+    r"|trademarks? (?:or registered trademarks? )?of |in no event (?:shall|will) "
+    r"|software is provided ['\"“]?as is|be included in all copies"
+    r"|under the terms of (?:the |version [\d.]+ of the )?(?:gnu|mozilla|apache|mit|bsd)\b"
+    r"|(?:document|manual|book|work|report|publication) is (?:licensed|released) under"
+    r"|creative commons (?:attribution|licen[cs]e)"
+    r"|project gutenberg(?:™|-tm)? (?:e-?book|e-?text|electronic|work|licen[cs]e|literary|is a reg)"
+    r"|project gutenberg(?:™|-tm| literary)? .{0,80}(?:licen[cs]e|trademark|donation)"
+    r"|(?:e-?book|e-?text) is for the use of anyone anywhere"
+    r"|tous droits (?:de [\w ,]{1,60} )?réservés|alle rechte vorbehalten"
+    r"|(?:mis|publié)e?s? (?:à disposition )?(?:sous|selon les termes de) (?:la )?licence"
+    r"|(?:termes|conditions|bedingungen|términos|termini|licence|lizenz) .{0,20}\bgnu\b"
+    r"|e-?book (?:est|may be used|is free)[\w ,]{0,40} (?:usage|use) (?:de|of)",
+    re.IGNORECASE,
+)
+_LEGAL_HINTS = (  # one of them is in all that _LEGAL finds, and they are found faster
+    "copyright", "©", "rights", "permission", "modify", "under the", "warrant", "verbatim",
+    "published", "received", "trademark", "licen", "commons", "gutenberg", "book", "text is for",
+    "droits", "rechte", "gnu", "in no event", "provided", "all copies",
+)  # fmt: skip
+# The lines between which Project Gutenberg puts a book, in all languages; older files have others.
+_BOOK_BEGINS = re.compile(
+    r"\W*(?:start (?:of )?(?:the|this|de ce)? ?project gutenberg|end\W+the small print)",
+    re.IGNORECASE,
+)
+_BOOK_ENDS = re.compile(
+    r"\W*(?:end (?:of )?(?:the|this)? ?project gutenberg|fin (?:de|du) .{0,80}project gutenberg"
+    r"|end of .{0,30}project gutenberg|(?:start: )?full (?:project gutenberg )?license\W*$"
+    r"|the full project gutenberg.{0,9} license)",
+    re.IGNORECASE,
+)
+# Who made a file of Project Gutenberg stands between its first line and the book.
+_MADE_BY = re.compile(
+    r"\W*(?:e-?(?:book|text) )?(?:produced|prepared|transcribed|scanned|created|réalisé|produit)\b"
+    r".{0,30}\b(?:by|par)\b|\W*(?:credits|release date|most recently updated|language|character set"
+    r" encoding|original publication|transcriber['’]s notes?)\s*:|.{0,60}distributed proofread",
+    re.IGNORECASE,
+)
+_MADE_BY_WITHIN = 12  # paragraphs behind the first line
+_WHOLE_BOOK = 0.2  # of the characters: a line that ends a book stands behind more of it
+
+
+def is_legal(text: str) -> bool:
+    """Return True for text that only a licence or a notice of copyright has."""
+    lower = text.lower()
+    return any(hint in lower for hint in _LEGAL_HINTS) and bool(_LEGAL.search(text))
+
+
+def with_frame(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
+    """Mark what Project Gutenberg puts in front of a book and behind it as copyright."""
+    start, stop = 0, len(paragraphs)
+    if not any("gutenberg" in p.text.lower() or "SMALL PRINT" in p.text for p in paragraphs):
+        return list(paragraphs)
+    whole, before = sum(len(p.text) for p in paragraphs), 0
+    for index, paragraph in enumerate(paragraphs):
+        early = before <= whole / 2
+        if early and _BOOK_BEGINS.match(paragraph.text):
+            start = index + 1
+        elif before >= _WHOLE_BOOK * whole and index >= start and _BOOK_ENDS.match(paragraph.text):
+            stop = index
+            break
+        before += len(paragraph.text)
+    front = range(start, min(start + _MADE_BY_WITHIN, stop))
+    made_by = {index for index in front if start and _MADE_BY.match(paragraphs[index].text)}
+    return [
+        replace(each, part="copyright") if not start <= index < stop or index in made_by else each
+        for index, each in enumerate(paragraphs)
+    ]

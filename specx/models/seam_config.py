@@ -1,0 +1,134 @@
+"""Models that transformers may compute, judged by their config before any weight is read."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import AutoConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.utils import logging
+
+from specx.errors import ModelError, reason
+from specx.models.families.text_part import why_refused
+from specx.models.source import SUPPORTED, not_supported, read_raw
+
+_HEADS = ("ForCausalLM", "LMHeadModel")
+_OTHER_SENSES = ("vision_config", "audio_config")
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+
+
+def read_config(folder: Path, label: str) -> Any:
+    """Read the config of a checkpoint as transformers understands it.
+
+    Raises ModelError when it is missing, invalid, or of a model that is not a causal language
+    model of the supported kind.
+    """
+    raw = read_raw(folder, label)
+    if not isinstance(raw.get("model_type"), str):
+        raise ModelError(
+            f"{label} has a config.json without a model_type; give a model that transformers can "
+            "load."
+        )
+    _check_kind(raw, label)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # the classes of its validation errors differ between versions
+        raise ModelError(
+            f"{label} has a config.json that transformers {transformers.__version__} refuses "
+            f"({reason(error)}); repair it, or choose another model."
+        ) from error
+    if config.is_encoder_decoder:
+        raise not_supported(label, f"is an encoder-decoder model ({config.model_type})")
+    return config
+
+
+def check_layers(config: Any, label: str, positions: int) -> None:
+    """Refuse layers that do not attend to all of the ``positions`` tokens that may be used.
+
+    Raises ModelError for sliding windows, linear and chunked attention, and soft-capping.
+    """
+    kinds = set(getattr(config, "layer_types", None) or [])
+    unknown = sorted(kinds - {_FULL, _SLIDING})
+    if unknown:
+        raise not_supported(label, f"has {unknown[0].replace('_', ' ')} layers")
+    if _SLIDING in kinds or (not kinds and getattr(config, "use_sliding_window", True)):
+        check_window(getattr(config, "sliding_window", None), label, positions)
+    if getattr(config, "attn_logit_softcapping", None) is not None:
+        raise not_supported(label, "caps its attention logits (attn_logit_softcapping)")
+
+
+def check_window(sliding_window: int | None, label: str, positions: int) -> None:
+    """Refuse a sliding window that is narrower than the positions to be used.
+
+    Raises ModelError.
+    """
+    if sliding_window is not None and sliding_window < positions:
+        raise not_supported(
+            label,
+            f"has sliding-window layers ({sliding_window} tokens, {positions} are to be used)",
+        )
+
+
+def _check_kind(raw: dict, label: str) -> None:
+    kind = raw["model_type"]
+    if kind not in CONFIG_MAPPING_NAMES:
+        raise ModelError(_unknown_kind(raw, kind, label))
+    if raw.get("is_encoder_decoder"):
+        raise not_supported(label, f"is an encoder-decoder model ({kind})")
+    if any(raw.get(key) is not None for key in _OTHER_SENSES):
+        why = why_refused(kind)
+        raise not_supported(label, f"is a model for images or sound ({kind}), {why}")
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise not_supported(label, f"is not a causal language model ({kind})")
+    classes = [str(name) for name in raw.get("architectures") or []]
+    if classes and not any(name.endswith(_HEADS) for name in classes):
+        raise not_supported(label, f"is not a causal language model ({classes[0]})")
+
+
+def _unknown_kind(raw: dict, kind: str, label: str) -> str:
+    if raw.get("auto_map"):
+        return (
+            f"{label} needs Python code from its own repository ({kind}), which specx never runs; "
+            "choose a model that transformers implements itself."
+        )
+    return (
+        f"{label} has the architecture {kind}, which transformers {transformers.__version__} does "
+        f"not know; upgrade transformers, or choose another model ({SUPPORTED})."
+    )
+
+
+def quantization(config: Any) -> str | None:
+    """Return the method by which a checkpoint is quantized; None when it is not."""
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
+        return None
+    stated = settings if isinstance(settings, dict) else vars(settings)
+    return str(stated.get("quant_method", "an unnamed method"))
+
+
+def quantized(label: str, method: str, why: str) -> ModelError:
+    """Return the error for a quantized checkpoint. ``why``: a clause about the method."""
+    return ModelError(
+        f"{label} is quantized with {method}, which {why} choose the checkpoint that is not "
+        "quantized."
+    )
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence reports and progress bars of transformers inside the block.
+
+    What its loading report would warn about, ``seam.py`` checks and raises.
+    """
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)  # it logs what it then raises
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

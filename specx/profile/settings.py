@@ -1,0 +1,262 @@
+"""Settings: what a profile, a method and the models come to, resolved once and then fixed.
+
+Behind ``resolve`` nothing reads a profile.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from specx.errors import UsageError
+from specx.profile.profile import GenerationSettings, LongDocuments, Profile
+from specx.profile.schema import (
+    LONGEST_INTERVAL,
+    AutoTree,
+    Device,
+    DigestPrompt,
+    DraftCacheSettings,
+    InstructPrompt,
+    TreeSettings,
+)
+from specx.records import WITHOUT_DRAFT, Method
+
+Source = Literal["command line", "profile", "model", "specx"]
+ASKING: tuple[Method, ...] = ("specextend", "specextend+lookup")  # a layer of the target
+WINDOW_CHUNK = 32  # tokens by which a head's own window moves, where no policy chooses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """The target's choice of tokens: the keys of ``generation`` in numbers, by default ours."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    no_repeat_ngram: int = 0
+    suppress_tokens: tuple[int, ...] = ()
+    begin_suppress_tokens: tuple[int, ...] = ()
+    seed: int = 0
+
+    @property
+    def penalizes(self) -> bool:
+        """Return True if the choice depends on what the text has already."""
+        neutral = Sampling()
+        return any(getattr(self, name) != getattr(neutral, name) for name in PENALTIES)
+
+
+PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "no_repeat_ngram")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that a user can choose, with nothing left open.
+
+    Where it has the name of a key in a profile, ``docs/profiles.md`` says what it is; of these
+
+    - ``profile`` is the profile's name, ``prompt`` as it stands there, and ``revision`` the
+      target's;
+    - ``draft_cache`` is what the method and the models leave of it: ``full`` for a draft that sees
+      everything, ``streaming`` where there is no layer to ask.
+
+    ``limit``: tokens after which writing stops; ``limit_follows``: nobody chose it, it follows from
+    the prompt. ``origins``: whose each value of ``sampling`` is. ``window``: the most tokens of
+    prompt and output together. ``layer``: of the target, whose attention chooses the chunks that
+    the draft sees, counted from 0; None: none does. ``fallback``: the speedup below which drafting
+    stops; None: it never does. ``resolved``: the profile with all these values, for reports.
+    """
+
+    profile: str
+    method: Method
+    prompt: DigestPrompt | InstructPrompt
+    long_documents: LongDocuments
+    sources: bool
+    revision: str | None
+    window: int
+    limit: int
+    limit_follows: bool
+    sampling: Sampling
+    origins: Mapping[str, Source]
+    tree: TreeSettings
+    draft_cache: DraftCacheSettings
+    layer: int | None
+    fallback: float | None
+    graphs: bool
+    resolved: Mapping[str, Any] = field(compare=False)
+
+    def limit_behind(self, prompt: int) -> int:
+        """Return the most tokens of output behind ``prompt`` tokens; less than 1: no room."""
+        return min(self.limit, self.window - prompt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The facts of loaded models that settings depend on.
+
+    ``window``: of the target, in tokens; ``layers``: how many it has, and ``full_layers``, those
+    that attend to the whole text. ``stated``: what its ``generation_config.json`` says, None if
+    nothing. ``head_window``: rows that a head attends to; None: all, or no head drafts.
+    """
+
+    device: Device
+    target: str
+    window: int
+    layers: int
+    full_layers: tuple[int, ...]
+    stated: GenerationSettings | None = None
+    has_draft: bool = False
+    head_window: int | None = None
+
+
+def resolve(
+    profile: Profile,
+    method: Method,
+    models: Facts,
+    *,
+    layer: int | None = None,
+    asked: frozenset[str] = frozenset(),
+) -> Settings:
+    """Resolve a profile: the one place where it becomes settings, for the device of the models.
+
+    ``layer``: in the place of ``draft_cache.layer: auto``, where a layer is asked. ``asked``: keys
+    of ``generation`` that the command line has set.
+
+    Raises UsageError where the method drafts with a model and there is none, needs a larger tree,
+    or asks a layer that the target lacks.
+    """
+    profile = profile.on(models.device)
+    if layer is not None:
+        profile = profile.changed(draft_cache={"layer": layer})
+    if not models.has_draft and method not in WITHOUT_DRAFT:
+        raise no_draft(profile.name)
+    cache = _draft_cache(profile, method, models)
+    asks = method in ASKING and cache.policy == "cross-model"
+    sampling, origins = resolve_sampling(profile, models.stated, asked)
+    limit = profile.output_limit
+    chosen = {key: _listed(value) for key, value in vars(sampling).items()}
+    resolved = profile.changed(generation={**chosen, "max_new_tokens": limit})
+    return Settings(
+        profile=profile.name,
+        method=method,
+        prompt=profile.prompt,
+        long_documents=profile.long_documents,
+        sources=profile.sources,
+        revision=profile.target.revision,
+        window=min(profile.target.window or models.window, models.window),
+        limit=limit,
+        limit_follows=profile.generation.max_new_tokens is None,
+        sampling=sampling,
+        origins=origins,
+        tree=_tree(profile, method),
+        draft_cache=cache,
+        layer=_layer(cache, models) if asks else None,
+        fallback=profile.fallback.below,
+        graphs=profile.graphs,
+        resolved=resolved.model_dump(mode="json"),
+    )
+
+
+def no_draft(profile: str) -> UsageError:
+    """Return the error for a method that drafts with a model, where the profile names none."""
+    methods = " and ".join(sorted(WITHOUT_DRAFT, reverse=True))
+    return UsageError(
+        f"profile {profile} has no draft, so only --method {methods} can run; --draft names one"
+    )
+
+
+def _tree(profile: Profile, method: Method) -> TreeSettings:
+    """Return the tree of a method. Lookup's branch takes a node of each level, and nothing chooses
+    such trees."""
+    tree = profile.tree
+    if method != "specextend+lookup":
+        return tree
+    if isinstance(tree, AutoTree):
+        return TreeSettings()
+    if tree.nodes < 2:
+        raise UsageError("tree.nodes is 1, but the method specextend+lookup needs at least 2")
+    return tree
+
+
+def _draft_cache(profile: Profile, method: Method, models: Facts) -> DraftCacheSettings:
+    """Return what a draft sees under a method.
+
+    ``tree``: everything, prefill included, as OPT-Tree was published. ``streaming``: the first and
+    the most recent chunks. Others: as the profile says.
+    """
+    cache = profile.draft_cache
+    if isinstance(profile.tree, AutoTree) and method not in WITHOUT_DRAFT:
+        cache = cache.changed(every=LONGEST_INTERVAL)  # room for any
+        if method != "specextend+lookup":  # beside lookup nothing is chosen
+            cache = cache.changed(retrieve="adaptive")
+    if method == "tree":
+        cache = cache.changed(policy="full", window=None)
+    elif method == "streaming":
+        cache = cache.changed(policy="streaming")
+    elif cache.policy == "cross-model" and not models.full_layers:
+        # The target itself sees no more than its window, at whose end the draft belongs then.
+        cache = cache.model_copy(update={"policy": "streaming"})
+    return within_window(cache, models.head_window)
+
+
+def within_window(cache: DraftCacheSettings, window: int | None) -> DraftCacheSettings:
+    """Return what a head sees that attends to a ``window`` of rows; None: to all.
+
+    Where nothing chooses what it sees, these are the most recent chunks. What a step reads, its
+    chain and its tree, sees that of the step's beginning.
+    """
+    if window is None:
+        return cache
+    cache = cache.changed(window=min(window, cache.window or window))
+    if cache.policy != "full":
+        return cache
+    chunk = min(WINDOW_CHUNK, window)
+    recent = {"chunk": chunk, "top_k": max(1, (window - 1) // chunk), "sink": 0, "every": 1}
+    return cache.changed(policy="streaming", **recent)
+
+
+def _layer(cache: DraftCacheSettings, models: Facts) -> int:
+    """Return the layer whose attention chooses chunks, counted from 0.
+
+    It sees the whole text: the one that is asked for or, if that has a window, the nearest.
+    """
+    asked = cache.layer
+    if asked == "last":
+        return models.full_layers[-1]
+    assert isinstance(asked, int), "`auto` is measured before a profile is resolved"
+    if asked >= models.layers:
+        raise UsageError(
+            f"draft_cache.layer is {asked}, but {models.target} has layers 0 to {models.layers - 1}"
+        )
+    return min(models.full_layers, key=lambda layer: (abs(layer - asked), -layer))
+
+
+def resolve_sampling(
+    profile: Profile,
+    stated: GenerationSettings | None = None,
+    asked: frozenset[str] = frozenset(),
+) -> tuple[Sampling, dict[str, Source]]:
+    """Resolve each key: as the profile says, else the model's file, else by default.
+
+    ``stated``, ``asked``: as in ``Facts`` and ``resolve``. A digest copies, whatever the file
+    says. Returns the values, and the source of each by its key.
+    """
+    layers: dict[Source, dict[str, Any]] = {"profile": dict(profile.generation)}
+    if stated is not None and not isinstance(profile.prompt, DigestPrompt):
+        layers["model"] = dict(stated)
+    layers["specx"] = vars(Sampling())
+    chosen: dict[str, Any] = {}
+    origins: dict[str, Source] = {}
+    for key in layers["specx"]:
+        source = next(each for each, values in layers.items() if values[key] is not None)
+        value = layers[source][key]
+        chosen[key] = tuple(value) if isinstance(value, list) else value
+        origins[key] = "command line" if source == "profile" and key in asked else source
+    return Sampling(**chosen), origins
+
+
+def _listed(value: Any) -> Any:
+    """Return a resolved value as a profile has it."""
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,162 @@
+"""From the text of a document to token ids, none of them a command; from ids to text as they come.
+
+Models obey tokens such as ``<|im_end|>`` and ``[/INST]``. Those of a tokenizer's special tokens are
+told apart from the same letters by their ids. Others are known only by what they look like: tokens
+that were added without being special (``<tool_call>``), and what a chat template writes in plain
+letters (``[/INST]`` of Llama 2). They are encoded letter by letter, so that the text is the same
+and the ids are others.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import chain, count
+from typing import Any
+
+
+def first_words(text: str, tokens: int, tokenizer: Any) -> str:
+    """Return the beginning of ``text`` that has at most ``tokens`` tokens, in whole words."""
+
+    def count(end: int) -> int:
+        return len(encode_text(tokenizer, [text[:end]])[0])
+
+    if count(len(text)) <= tokens:
+        return text
+    start = text[: max(0, bisect_right(range(len(text)), tokens, key=count) - 1)]
+    return start.rpartition(" ")[0] or start
+
+
+def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
+    """Return a function that counts the tokens of each of some texts."""
+
+    def count(texts: list[str]) -> list[int]:
+        if not texts:
+            return []
+        return [len(ids) for ids in encode_text(tokenizer, texts)]
+
+    return count
+
+
+def encode_spans(
+    tokenizer: Any, texts: list[str], **how: bool
+) -> list[tuple[list[int], list[tuple[int, int]]]] | None:
+    """Return the token ids of each text, and the characters that each token stands for.
+
+    ``how``: as for the tokenizer. Returns None for a tokenizer that does not know.
+    """
+    try:
+        found = tokenizer(texts, return_offsets_mapping=True, verbose=False, **how)
+    except NotImplementedError:  # transformers' own tokenizers in Python
+        return None
+    return list(zip(found["input_ids"], found["offset_mapping"], strict=True))
+
+
+def encode_text(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """Return the token ids of some texts of a document.
+
+    ``</s>`` or ``<p3>`` in a text are letters, not commands.
+    """
+    rows: list[list[int]] = tokenizer(
+        texts,
+        add_special_tokens=False,
+        split_special_tokens=True,
+        verbose=False,  # texts longer than the window are cut into parts later
+    )["input_ids"]
+    return rows
+
+
+# ---------------------------------------------------------------- commands
+
+_MARK = re.compile(r"[\[<][^\s\[\]<>]{1,40}[\]>]")  # of a template, in plain letters
+_TAG = re.compile(r"document(?:-(\d+))?\s*>", re.IGNORECASE)
+
+
+class LiteralEncoder:
+    """Encode text that a model shall read and not obey. ``frame``: what a template puts around."""
+
+    def __init__(self, tokenizer: Any, frame: str = "") -> None:
+        self._tokenizer = tokenizer
+        added = getattr(tokenizer, "added_tokens_decoder", {})
+        # Some tokenizers have runs of spaces as added tokens; those are letters.
+        self._commands = {i for i, token in added.items() if token.special or token.content.strip()}
+        plain = {token.content for token in added.values() if not token.special}
+        marks = {mark for mark in plain | {*_MARK.findall(frame)} if len(mark.strip()) > 1}
+        marks -= {token.content for token in added.values() if token.special}
+        longest_first = sorted(marks, key=len, reverse=True)
+        self._marks = re.compile(f"({'|'.join(map(re.escape, longest_first))})") if marks else None
+
+    def commands(self, ids: Sequence[int]) -> list[int]:
+        """Return those of some token ids that a model may obey."""
+        return [token for token in ids if token in self._commands]
+
+    def holds_mark(self, text: str) -> bool:
+        """Return True if a command stands in ``text`` that its id alone would not give away."""
+        return self._marks is not None and self._marks.search(text) is not None
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of ``text``, none of them a command."""
+        texts = self.pieces(text)
+        return list(chain(*encode_text(self._tokenizer, texts))) if texts else []
+
+    def pieces(self, text: str) -> list[str]:
+        """Return ``text`` in pieces, to be encoded each by itself."""
+        pieces = self._marks.split(text) if self._marks else [text]
+        # Every second piece is a mark.
+        parts = [[*piece] if place % 2 else [piece] for place, piece in enumerate(pieces)]
+        return [part for part in chain(*parts) if part]
+
+
+def enclosed(text: str) -> str:
+    """Return ``text`` between tags, numbered if it holds such tags itself: it cannot close them."""
+    taken = {match[1] or "1" for match in _TAG.finditer(text)}
+    number = next(number for number in count(1) if str(number) not in taken)
+    tag = "document" if number == 1 else f"document-{number}"
+    return f"<{tag}>\n{text}\n</{tag}>"
+
+
+# ---------------------------------------------------------------- decoding
+
+_BROKEN = "\ufffd"  # decoded for a character whose bytes are incomplete
+
+
+class Detokenizer:
+    """Decode a growing list of token ids. Half a character is never shown.
+
+    Each piece is decoded behind the one before it, as some tokenizers drop the space in front of
+    a text's first word. The whole list is never decoded again: long outputs stay cheap.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._last: list[int] = []  # ids of the piece handed out last
+        self._waiting: list[int] = []
+
+    def feed(self, ids: Sequence[int]) -> str:
+        """Return the text that ``ids`` add; an unfinished character waits for its bytes."""
+        self._waiting += ids
+        new = self._new()
+        return "" if new.endswith(_BROKEN) else self._hand_out(new)
+
+    def finish(self) -> str:
+        """Return the rest of the text, without a character that is not finished."""
+        return self._hand_out(self._new())
+
+    def _new(self) -> str:
+        known = len(_decode(self._tokenizer, self._last))
+        return _decode(self._tokenizer, self._last + self._waiting)[known:]
+
+    def _hand_out(self, new: str) -> str:
+        if new:
+            self._last, self._waiting = self._waiting, []
+        return new.replace(_BROKEN, "")
+
+
+def decode_whole(tokenizer: Any, ids: Sequence[int]) -> str:
+    """Return the text of all ``ids`` without white space around it, and without half a character
+    at its end."""
+    return _decode(tokenizer, ids).rstrip(_BROKEN).strip()
+
+
+def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text

@@ -1,0 +1,115 @@
+"""The sentences of a summary in a model's own words, for its page: their sources, and what they
+state that is nowhere in the document."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from specx.reports.report import Report, SourcePassage, SourcePiece, Statement
+
+Mark = Literal["", "nowhere", "elsewhere"]  # where in the document a statement stands, if marked
+
+
+@dataclass(frozen=True)
+class ShownPassage:
+    """A passage of the document, and the numbers of the sentences that are from it."""
+
+    number: int
+    source: SourcePassage
+    sentences: tuple[int, ...]
+
+    @property
+    def piece(self) -> SourcePiece:
+        """Return the part that stands in the passage's own paragraph."""
+        own = [piece for piece in self.source.pieces if piece.paragraph == self.source.paragraph]
+        return (own or self.source.pieces)[0]
+
+
+def shown_passages(report: Report) -> list[ShownPassage]:
+    """Return every passage that a sentence is from, numbered from 1 in their order there."""
+    found: dict[tuple[int, str], tuple[SourcePassage, list[int]]] = {}
+    for number, sentence in enumerate(report.sentences, 1):
+        for source in sentence.sources:
+            found.setdefault(_key(source), (source, []))[1].append(number)
+    ordered = sorted(found.items(), key=lambda item: _place(report, *item[0]))
+    return [
+        ShownPassage(number, source, tuple(sentences))
+        for number, (_, (source, sentences)) in enumerate(ordered, 1)
+    ]
+
+
+def _key(source: SourcePassage) -> tuple[int, str]:
+    """Return what a passage is known by: its first paragraph, and its text."""
+    return source.pieces[0].paragraph, "\n".join(piece.text for piece in source.pieces)
+
+
+def _place(report: Report, paragraph: int, text: str) -> tuple[int, int]:
+    """Return where a passage begins: its paragraph, and the characters in front of it there."""
+    if paragraph > len(report.paragraphs):  # the text of the document is not known
+        return paragraph, 0
+    return paragraph, report.paragraphs[paragraph - 1].text.find(text.partition("\n")[0])
+
+
+@dataclass(frozen=True)
+class MarkedSentence:
+    """A sentence of the summary, from 1, or text between sentences: ``number`` 0.
+
+    ``runs``: its text, with what is to be marked. ``place``: of its source, where that is shown;
+    ``passage``: that source's number.
+    """
+
+    number: int
+    runs: tuple[tuple[str, Mark], ...]
+    place: str = ""
+    passage: int = 0
+
+
+class SentenceMarker:
+    """Finds a report's sentences in the blocks of its summary, which come in their order."""
+
+    def __init__(self, report: Report, passages: Sequence[ShownPassage]) -> None:
+        """``passages``: those of the report."""
+        self._sentences, self._next = report.sentences, 0
+        self._passages = {_key(each.source): each.number for each in passages}
+        self._marks: dict[int, list[tuple[Statement, Mark]]] = {}
+        for each in report.not_in_document:
+            self._marks.setdefault(each.sentence, []).append((each, "nowhere"))
+        for each in report.not_in_sources:
+            self._marks.setdefault(each.sentence, []).append((each, "elsewhere"))
+
+    def __call__(self, text: str) -> Iterator[MarkedSentence]:
+        """Yield the sentences of a text, and what is between them."""
+        place = 0
+        while self._next < len(self._sentences):
+            sentence = self._sentences[self._next]
+            at = text.find(sentence.text, place)
+            if at < 0:
+                break
+            self._next += 1
+            if at > place:
+                yield MarkedSentence(0, ((text[place:at], ""),))
+            place = at + len(sentence.text)
+            behind = f" [{sentence.shown}]" if sentence.shown else ""
+            shown = bool(behind) and text.startswith(behind, place)
+            place += len(behind) if shown else 0
+            runs = tuple(self._runs(self._next, sentence.text))
+            if shown and sentence.shown:
+                number = self._passages[_key(sentence.sources[0])]
+                yield MarkedSentence(self._next, runs, sentence.shown, number)
+            else:
+                yield MarkedSentence(self._next, runs)
+        if text[place:]:
+            yield MarkedSentence(0, ((text[place:], ""),))
+
+    def _runs(self, number: int, text: str) -> Iterator[tuple[str, Mark]]:
+        place = 0
+        marks: Sequence[tuple[Statement, Mark]] = self._marks.get(number, ())
+        for statement, mark in sorted(marks, key=lambda each: each[0].start):
+            if statement.start < place:
+                continue
+            if text[place : statement.start]:
+                yield text[place : statement.start], ""
+            place = statement.start + len(statement.text)
+            yield statement.text, mark
+        if text[place:]:
+            yield text[place:], ""

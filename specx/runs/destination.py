@@ -1,0 +1,167 @@
+"""The places of results: stdout, one file, or a folder with some for each document."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
+from os.path import isdir, isfile  # unlike the methods of Path, they cannot fail
+from pathlib import Path, PurePath
+from typing import Literal, TextIO
+
+from specx.documents.formats import FORMAT_ENDINGS
+from specx.errors import UsageError
+from specx.reports.index import INDEX
+from specx.reports.json_lines import Tree
+from specx.reports.text_view import view_path
+from specx.reports.writers import check_folder, check_report_path
+from specx.runs.output_log import log_of
+from specx.runs.outputs import Outputs
+
+Format = Literal["text", "json", "jsonl"]
+REPORT_ENDINGS = (".json", ".html")
+_FILE_ENDINGS = {".md", ".markdown", ".txt"}
+# Of files in formats that no summary is written in. Other endings may be those of folders: run.2.
+_OTHER_ENDINGS = FORMAT_ENDINGS | {
+    *(".json", ".jsonl", ".yaml", ".yml", ".csv", ".tsv", ".xml", ".toml", ".log", ".zip"),
+    *(".pdf", ".doc", ".rtf", ".tex", ".rst", ".org", ".adoc", ".ps", ".djvu", ".mobi", ".azw3"),
+    *(".ppt", ".pptx", ".odp", ".xls", ".xlsx", ".ods", ".png", ".jpg", ".jpeg", ".svg"),
+}
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The places that the user chose for summaries and reports.
+
+    ``out``: a file for one summary, or a folder for many. ``report``: a file for one report.
+    ``format``: the form of the output on stdout. ``keys``: those of its JSON lines, None for all.
+    ``streamed``: a listener has already shown the
+    summary there while it was written. ``force``: replace files that specx did not write.
+    """
+
+    stdout: TextIO
+    _: KW_ONLY
+    out: Path | None = None
+    report: Path | None = None
+    format: Format = "text"
+    keys: Tree | None = None
+    streamed: bool = False
+    force: bool = False
+
+    @property
+    def piped(self) -> bool:
+        """Return True if summaries go to a stdout that is no terminal, as plain text."""
+        return self.out is None and self.format == "text" and not self.streamed
+
+    def check(self, documents: int, inputs: Iterable[str] = ()) -> None:
+        """Raise UsageError, before any model loads, for options that do not fit the inputs.
+
+        ``documents``: how many are known so far. ``inputs``: the files themselves.
+        """
+        if documents > 1:
+            self._check_room_for_several()
+        if self.report is not None:
+            check_report_path(self.report)
+        if self.out is not None:
+            self._check_out(self.out)
+        read = {os.path.realpath(name) for name in inputs}
+        views = ((f"the text view of --report {self.report},", v) for v in self._views_of_report)
+        for option, path in (("--out", self.out), ("--report", self.report), *views):
+            if path is not None and os.path.realpath(path) in read and not isdir(path):
+                raise UsageError(f"{option} {path} is an input itself; choose another name")
+        if self.out is not None and self.out == self.report:
+            raise UsageError(f"--out and --report both name {self.out}; choose two names")
+        index = None if self.folder is None else self.folder / INDEX
+        for path in (self.out if index is None else index, self.report, *self._views_of_report):
+            if path is not None:
+                self.outputs.check(path)
+
+    def _check_room_for_several(self) -> None:
+        if self.report is not None:
+            raise UsageError(
+                "--report names one file and there are several inputs; use --out FOLDER, which "
+                "gets a summary and a report for each"
+            )
+        if self.format == "json":
+            raise UsageError("--json prints one object and there are several inputs; use --jsonl")
+        if self.out is not None and self._out_is_file():
+            raise UsageError(
+                f"--out {self.out} is a file and there are several inputs; name a folder"
+            )
+
+    def _check_out(self, out: Path) -> None:
+        if out.suffix.lower() in _OTHER_ENDINGS and not isdir(out):
+            raise UsageError(
+                f"--out {out} must end in .md or .txt, or be a folder, because summaries are "
+                "written as Markdown or text; reports (.json, .md or .html) go to --report"
+            )
+        check_folder(out, out.parent if self._out_is_file() else out)
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the folder that gets the results; None if they go elsewhere."""
+        return None if self.out is None or self._out_is_file() else self.out
+
+    @property
+    def outputs(self) -> Outputs:
+        """Return the writer of all files."""
+        return Outputs(self.folder, force=self.force)
+
+    def _out_is_file(self) -> bool:
+        assert self.out is not None
+        return isfile(self.out) or (
+            self.out.suffix.lower() in _FILE_ENDINGS and not isdir(self.out)
+        )
+
+    def paths(self, relative: PurePath) -> list[Path]:
+        """Return the files of a document's results."""
+        summary = self.summary_path(relative)
+        return ([] if summary is None else [summary]) + self.report_paths(relative)
+
+    def summary_path(self, relative: PurePath) -> Path | None:
+        """Return the file of a summary, ``OUT/x/a.pdf.md`` for ``x/a.pdf``, or None for stdout."""
+        return self.out if self.folder is None else _beside(self.folder, relative, ".md")
+
+    def partial_path(self, relative: PurePath) -> Path | None:
+        """Return the file of an interrupted summary, ``OUT/x/a.pdf.partial.md``, or None."""
+        path = self.summary_path(relative)
+        return None if path is None else path.with_name(f"{path.stem}.partial{path.suffix}")
+
+    def leftovers(self, relative: PurePath) -> list[Path]:
+        """Return the files that an earlier run may have left of a document, and this one not."""
+        others = (self.partial_path(relative), self.failure_path(relative))
+        return [path for path in others if path is not None] + self.view_paths(relative)
+
+    def failure_path(self, relative: PurePath) -> Path | None:
+        """Return the file that says why a document failed, ``OUT/x/a.pdf.error.json``, or None."""
+        return None if self.folder is None else _beside(self.folder, relative, ".error.json")
+
+    def report_paths(self, relative: PurePath) -> list[Path]:
+        """Return the files of a report: in a folder ``OUT/x/a.pdf.json`` and ``.html``."""
+        paths = [] if self.report is None else [self.report]
+        if self.folder is not None:
+            written = (_beside(self.folder, relative, ending) for ending in REPORT_ENDINGS)
+            paths += [path for path in written if path != self.folder / INDEX]
+        return paths
+
+    def view_paths(self, relative: PurePath) -> list[Path]:
+        """Return the text views that the pages of a document may have beside them."""
+        return _views(self.report_paths(relative))
+
+    @property
+    def _views_of_report(self) -> list[Path]:
+        return _views([self.report] if self.report is not None else [])
+
+    def tidy_logs(self) -> list[Path]:
+        """Drop what is no longer true from the logs; return the folders that had older ones."""
+        out = self.folder or (self.out.parent if self.out is not None else None)
+        report = None if self.report is None else self.report.parent
+        homes = dict.fromkeys(home for home in (out, report) if home is not None)
+        return [home for home in homes if log_of(home).tidy()]
+
+
+def _beside(folder: Path, relative: PurePath, ending: str) -> Path:
+    return folder / relative.with_name(relative.name + ending)
+
+
+def _views(paths: Iterable[Path]) -> list[Path]:
+    views = (view_path(path) for path in paths if path.suffix.lower() == ".html")
+    return [view for view in views if view is not None]

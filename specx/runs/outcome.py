@@ -1,0 +1,191 @@
+"""The end of a run: documents that are done, failures, and which of these are allowed."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from specx.documents.discover import is_pattern, matches, split_names
+from specx.errors import BatchError, DivergenceError, UnfoundError, UsageError
+from specx.reports.progress import counted
+from specx.reports.remarks import nowhere
+from specx.reports.report import ReferenceCheck, Report
+
+
+@dataclass(frozen=True)
+class AllowedFailures:
+    """The failures that ``--allow-failures`` allows: ``number`` and those of ``paths``.
+
+    ``paths``: names as they are given, and real paths, of documents or of folders above them.
+    ``source``: what the user gave; empty if nothing is allowed.
+    """
+
+    number: int = 0
+    paths: frozenset[str] = frozenset()
+    source: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a number or, otherwise, the file of that name. Raises UsageError if it is neither.
+
+        The file has names and patterns, one a line or NUL-separated, and may be empty.
+        """
+        if text.isdecimal():
+            return cls(number=int(text), source=text)
+        try:
+            listed = split_names(Path(text).read_bytes())
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(
+                f"--allow-failures is {text}; it must be a number of documents, such as 3, or a "
+                f"file that lists them ({why})"
+            ) from error
+        return cls(paths=frozenset(path for name in listed for path in _paths(name)), source=text)
+
+    def names(self, document: str) -> bool:
+        """Return True if the list has a document: its name, its file, or a folder above it."""
+        file = document.rpartition("#")[0]  # of a line of JSON lines
+        places = [Path(os.path.realpath(each)) for each in (document, file) if each]
+        above = (str(path) for place in places for path in (place, *place.parents))
+        return document in self.paths or not self.paths.isdisjoint(above)
+
+    def excess(self, failed: int, unnamed: int) -> str:
+        """Say why failures are too many; nothing if they are allowed or none ever is.
+
+        ``unnamed``: those of ``failed`` that the list does not have.
+        """
+        if not self.source or unnamed <= self.number:
+            return ""
+        if self.source.isdecimal():
+            return f", and --allow-failures allows {self.number}"
+        return f", {unnamed} of which {self.source} does not name" if failed > 1 else ""
+
+
+NONE_ALLOWED = AllowedFailures()
+
+
+def parse_allowed(text: str | None) -> AllowedFailures:
+    """Return the failures that an option allows; None for no option."""
+    return NONE_ALLOWED if text is None else AllowedFailures.parse(text)
+
+
+def _paths(name: str) -> list[str]:
+    found = matches(name)[1] if is_pattern(name) else [Path(name)]
+    return [name, *(os.path.realpath(path) for path in found)]
+
+
+class RunOutcome:
+    """Counts the documents of a run, and says how it ends.
+
+    ``allowed``: failures that do not fail the run. ``fail_fast``: begin no document after a failure
+    that is not allowed. ``strict_numbers``: a summary that states what is nowhere in its document
+    fails the run.
+    """
+
+    def __init__(
+        self,
+        allowed: AllowedFailures = NONE_ALLOWED,
+        *,
+        fail_fast: bool = False,
+        strict_numbers: bool = False,
+    ) -> None:
+        self._allowed, self._fail_fast = allowed, fail_fast
+        self._strict_numbers = strict_numbers
+        self._done = self._failed = self._skipped = 0
+        self._unnamed = 0  # failures of documents that nobody has named
+        self._divergence: DivergenceError | None = None  # the first one
+        self._unfound: UnfoundError | None = None  # the first one
+
+    def skipped(self) -> None:
+        """Count a document that an earlier run has done."""
+        self._skipped += 1
+
+    def done(self, report: Report) -> None:
+        """Count a document whose results are written."""
+        self._done += 1
+        self._divergence = self._divergence or _divergence(report)
+        if self._strict_numbers:
+            self._unfound = self._unfound or _unfound(report)
+
+    def failed(self, name: str) -> bool:
+        """Count a failure; return True if the user has named the document."""
+        known = self._allowed.names(name)
+        self._failed += 1
+        self._unnamed += not known
+        return known
+
+    @property
+    def is_failure(self) -> bool:
+        """Return True if there are more failures than are allowed."""
+        return self._unnamed > self._allowed.number
+
+    @property
+    def stops(self) -> bool:
+        """Return True if nothing more may begin."""
+        return self._fail_fast and self.is_failure
+
+    def so_far(self, *, failures: bool = False) -> str:
+        """Say after how many documents, or else ``failures``; nothing if there are none."""
+        if self._done:
+            return f" after {counted(self._done, 'document')}"
+        return f" after {counted(self._failed, 'failure')}" if failures and self._failed else ""
+
+    def conclude(self) -> None:
+        """End the run.
+
+        Raises DivergenceError when a check found an output that plain decoding would not have
+        written; BatchError when documents failed, unless that is allowed; UnfoundError when none
+        did but a summary states what its document does not, if that is asked for.
+        """
+        if self._divergence:
+            raise self._divergence
+        if self.is_failure:
+            done = self._done + self._skipped
+            excess = self._allowed.excess(self._failed, self._unnamed)
+            raise BatchError(
+                _stopped(done) if self._fail_fast else _failures(self._failed, done, excess)
+            )
+        if self._unfound:
+            raise self._unfound
+
+
+def _stopped(done: int) -> str:
+    before = f" after {counted(done, 'document')}" if done else ""
+    return f"stopped{before} at the first failure, as --fail-fast asks"
+
+
+def _failures(failed: int, done: int, excess: str = "") -> str:
+    """Say how many failed. ``excess``: why that is not allowed."""
+    if not done:
+        all_ = f"all {failed} documents failed" if failed > 1 else "the only document failed"
+        return all_ + excess
+    others = "others are" if done > 1 else "other is"
+    return f"{failed} of {failed + done} documents failed{excess}; the {others} done"
+
+
+def _unfound(report: Report) -> UnfoundError | None:
+    told = nowhere(report)
+    return UnfoundError(f"{report.input.name}: {told}") if told else None
+
+
+def _divergence(report: Report) -> DivergenceError | None:
+    check = report.lossless
+    if check is None:
+        return None
+    if check.identical:
+        return _wrong_wiring(report.input.name, check.reference)
+    gap = "" if check.logit_gap is None else f" (logit gap {check.logit_gap:.3g})"
+    return DivergenceError(
+        f"{report.input.name}: the output differs from plain decoding at token "
+        f"{check.position}{gap}; see `lossless` in the report"
+    )
+
+
+def _wrong_wiring(name: str, check: ReferenceCheck | None) -> DivergenceError | None:
+    if check is None or check.position is None or check.tie:
+        return None
+    return DivergenceError(
+        f"{name}: transformers writes another token than specx at token {check.position} (logit "
+        f"gap {check.logit_gap:.3g}), so specx computes this model wrongly; see "
+        "`lossless.reference` in the report"
+    )

@@ -1,0 +1,219 @@
+"""The log of a folder: the files that specx wrote there, and the documents that have ended.
+
+It only grows, a line at a time. Before files are written, one line has their hashes, so that at
+whatever instant the process is killed the file that lies there is known. Once they are on the disk,
+another line says that their document is done. The latest line about a thing counts, which needs no
+clock. Each line has a checksum; one that was torn when a process or a machine went down is passed
+over. What is no longer true is dropped when most lines are that.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from specx.errors import UsageError
+from specx.reports.writers import write_bytes_atomic
+
+LOG = ".specx-log.jsonl"
+# In their place older versions had the hashes of files, and what was done, in one file a shard.
+OLD_FILES, OLD_DOCUMENTS = ".specx-outputs.jsonl", ".specx-journal*.jsonl"
+
+_KEPT_HASHES = 16  # of a file; more than there are processes that write it at the same time
+_SPARE_LINES = 100  # that tell nothing new, besides as many as there are files and documents
+_ATTEMPTS, _PAUSE = 40, 0.01  # seconds; a process that hangs with the lock stops no other
+
+Entry = dict[str, Any]
+
+
+@dataclass
+class LogContents:
+    """The part of a log that was read. ``inode``: its file's, so that another is noticed.
+
+    ``files``: the hashes of each file by its name, the latest last. ``documents``: the latest line
+    of each by the path of its results.
+    """
+
+    inode: int = -1
+    read_to: int = 0  # bytes
+    lines: int = 0
+    files: dict[str, list[str]] = field(default_factory=dict)
+    documents: dict[str, Entry] = field(default_factory=dict)
+
+    def take(self, entry: Entry) -> None:
+        """Take in one line. A file without hashes was removed."""
+        for name, hashes in entry.get("files", {}).items():
+            if hashes:
+                self.files[name] = [*self.files.get(name, ()), *hashes][-_KEPT_HASHES:]
+            else:
+                self.files.pop(name, None)
+        if "output" in entry:
+            self.documents[entry["output"]] = entry
+
+
+class OutputLog:
+    """The log in ``folder``; whatever of it cannot be read is not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._path = folder, folder / LOG
+        self._contents = LogContents()
+
+    def contents(self) -> LogContents:
+        """Return what the log says, and read what was added before."""
+        try:
+            found = self._path.stat()
+            inode, size = found.st_ino, found.st_size
+        except OSError:
+            inode = size = 0
+        contents = self._contents
+        if contents.inode != inode or size < contents.read_to:
+            # A new one: last words may be written while another thread stands still in here.
+            contents = LogContents(inode)
+            for entry in self._older():
+                contents.take(entry)
+            self._contents = contents
+        if size > contents.read_to:
+            self._read_on(contents)
+        return contents
+
+    def add(self, entry: Entry) -> None:
+        """Add a line. It is on the disk when this returns. Raises UsageError if it cannot be."""
+        try:
+            with self._opened() as (file, _):
+                _append(file, _sealed(entry))
+        except OSError as error:
+            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
+
+    def tidy(self) -> bool:
+        """Write the log anew where most lines are no longer true, or an older version has others.
+
+        Returns True if what an older version has noted was taken over. Where the log cannot be
+        written, all stays as it is.
+        """
+        contents, has_older = self.contents(), (self._folder / OLD_FILES).exists()
+        things = len(contents.files) + len(contents.documents)
+        if has_older or contents.lines > 2 * things + _SPARE_LINES:
+            with contextlib.suppress(OSError, UsageError), self._opened() as (_, alone):
+                if alone:
+                    self._write_anew()
+                    return has_older
+        return False
+
+    def _write_anew(self) -> None:
+        """Write the log without lines that are no longer true. It is read for that.
+
+        An inode may be used again, so what is known of one need not be the whole of its file.
+        """
+        contents = OutputLog(self._folder).contents()
+        files = ({"files": {name: hashes}} for name, hashes in contents.files.items())
+        lines = map(_sealed, [*files, *contents.documents.values()])
+        write_bytes_atomic(self._path, b"".join(lines))
+        for old in (*self._folder.glob(OLD_DOCUMENTS), self._folder / OLD_FILES):
+            old.unlink(missing_ok=True)
+
+    def _read_on(self, contents: LogContents) -> None:
+        """Read the lines behind those that are known; one that is not ended is read again later."""
+        start = contents.read_to
+        try:
+            with self._path.open("rb") as file:
+                file.seek(start)
+                lines = file.read()
+        except OSError:  # another user's, say
+            return
+        for entry in _unsealed(lines):
+            contents.take(entry)
+        contents.read_to = start + lines.rfind(b"\n") + 1
+        contents.lines += lines.count(b"\n")
+
+    def _older(self) -> list[Entry]:
+        """Return the lines that older versions have written, as if they were the log's.
+
+        Their runs were counted, and runs at the same time did other documents.
+        """
+        if not (self._folder / OLD_FILES).exists():
+            return []
+        files = _entries(self._folder / OLD_FILES)
+        documents = [each for path in self._folder.glob(OLD_DOCUMENTS) for each in _entries(path)]
+        return [
+            *({"files": {each["name"]: each["hashes"][::-1]}} for each in files),
+            *sorted(documents, key=lambda each: each.get("run", 0)),
+        ]
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[int, bool]]:
+        """Open the log, and let other processes wait that write to it.
+
+        Yields the file, and False where others cannot be made to wait.
+        """
+        while True:
+            file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                alone = _locked(file)
+                if os.path.samestat(os.fstat(file), self._path.stat()):  # not written anew
+                    yield file, alone
+                    return
+            finally:
+                os.close(file)
+
+
+def log_of(folder: Path) -> OutputLog:
+    """Return the log of a folder, with what was read of it before."""
+    return _log_of(os.path.abspath(folder))  # noqa: PTH100 - links stay as they are
+
+
+@lru_cache(maxsize=64)
+def _log_of(folder: str) -> OutputLog:
+    return OutputLog(Path(folder))
+
+
+def _locked(file: int) -> bool:
+    for _ in range(_ATTEMPTS):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE)
+        except OSError:  # a file system without locks
+            break
+        else:
+            return True
+    return False
+
+
+def _append(file: int, line: bytes) -> None:
+    """Append a line, behind one that a killed process has torn."""
+    size = os.fstat(file).st_size
+    torn = size and os.pread(file, 1, size - 1) != b"\n"
+    line = b"\n" * bool(torn) + line
+    if os.write(file, line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(file)
+
+
+def _sealed(entry: Entry) -> bytes:
+    text = json.dumps(entry).encode()  # ASCII: names that are no UTF-8 are escaped
+    return b"%b %b\n" % (_checksum(text), text)
+
+
+def _unsealed(lines: bytes) -> Iterator[Entry]:
+    """Yield the entries of lines, without those that are torn or damaged."""
+    for line in lines.split(b"\n"):
+        checksum, _, text = line.partition(b" ")
+        if checksum == _checksum(text):
+            yield json.loads(text)
+
+
+def _entries(path: Path) -> Iterator[Entry]:
+    with contextlib.suppress(OSError):
+        yield from _unsealed(path.read_bytes())
+
+
+def _checksum(text: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(text)

@@ -1,0 +1,271 @@
+"""The workers of a run: how many and where, which has what in work, and what becomes of it."""
+
+import ctypes
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from specx.cores import Threads, free_memory, usable_cores
+from specx.errors import BatchError, OutOfMemoryError, UsageError
+from specx.runs.tasks import Ended, Loaded, Lost, Message, NotLoaded, Progressed, Task, Workers
+
+RAY = "ray"  # in place of a number: as many as Ray has room for
+FEWEST_DOCUMENTS = 4  # for several workers on a CPU: each has to load the models
+_READER_BYTES = 1536 * 2**20  # that a process which reads a document may take
+_LOST_LOADING = 2  # workers in a row that no document can have harmed
+_LOST_IN_A_ROW = 6  # and two more for each worker, without a document that ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """The number and the places of workers. ``number``: 0 if this process summarizes by itself.
+
+    ``gpus``: the names of GPUs, as CUDA_VISIBLE_DEVICES has them, given out in turn. ``threads``:
+    of each worker on a CPU. ``waiting``: documents that may wait at each. ``reading``: documents
+    that are read at a time, ahead of the workers. ``prepares``: each worker has a process beside
+    it that makes the prompts of documents that wait.
+    """
+
+    number: int
+    gpus: tuple[str, ...] = ()
+    threads: int = 1
+    waiting: int = 0
+    reading: int = 0
+    prepares: bool = False
+
+    def environment(self, place: int) -> dict[str, str]:
+        """Return the variables of the worker at a place."""
+        if self.gpus:
+            return {"CUDA_VISIBLE_DEVICES": self.gpus[place % len(self.gpus)]}
+        return {"OMP_NUM_THREADS": str(self.threads)}
+
+
+def parse_workers(text: str | None) -> int | None:
+    """Return the number of workers that the user asks for; None where he does not say one."""
+    if text is None or text in ("auto", RAY):
+        return None
+    if text.isascii() and text.isdigit() and 0 < int(text) < 10**4:
+        return int(text)
+    raise UsageError(f"--workers {text} is neither a number of processes nor auto nor ray")
+
+
+def choose_placement(
+    asked: int | None, documents: int, device: str, threads: Threads, *, asked_threads: int | None
+) -> Placement:
+    """Choose for a run. ``asked``: the user's number of workers; ``documents``: at least so many.
+
+    A GPU has one worker. This process reads and writes beside it, and where there are cores for it
+    another one prepares its prompts. On a CPU there is a worker for each core, with one thread, if
+    there are documents enough; but only where neither the number of workers nor that of threads is
+    the user's.
+    """
+    cores = usable_cores()
+    gpus = visible_gpus(os.environ) if device != "cpu" else ()
+    if documents < 2 and asked is None:
+        return Placement(number=0)
+    if gpus:
+        number = asked or min(len(gpus), documents)
+        reading = _reading(min(cores, number + 1))
+        prepares = documents > number and cores > 2 * number  # a core for each, and for this one
+        return Placement(number=number, gpus=gpus, waiting=1, reading=reading, prepares=prepares)
+    if asked is None and (threads.fixed or documents < FEWEST_DOCUMENTS or cores < 2):
+        return Placement(number=0, reading=_reading(min(1, cores - 1)))
+    number = min(asked or cores, documents)
+    each = asked_threads or max(1, cores // number)
+    return Placement(number=number, threads=each, reading=_reading(max(1, min(number, cores))))
+
+
+def placement_by_ray(number: int) -> Placement:
+    """Return so many workers, which this process reads for."""
+    return Placement(number=number, waiting=1, reading=_reading(min(usable_cores(), number + 1)))
+
+
+def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the GPUs that CUDA would use, as CUDA_VISIBLE_DEVICES names them. Imports no torch."""
+    try:
+        if version("torch").endswith("+cpu"):
+            return ()
+        cuda = ctypes.CDLL("libcuda.so.1")
+        count = ctypes.c_int()
+        if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+            return ()
+    except (OSError, AttributeError, PackageNotFoundError):
+        return ()
+    named = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    names = [name.strip() for name in named if name.strip()] or list(map(str, range(count.value)))
+    return tuple(names[: count.value])
+
+
+def _reading(wanted: int) -> int:
+    """Return how many documents may be read at a time: half of the free memory is theirs."""
+    free = free_memory()
+    return wanted if free is None else max(min(1, wanted), min(wanted, free // (2 * _READER_BYTES)))
+
+
+# ---------------------------------------------------------------- documents to workers
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A document that a lost worker had. ``begun``: it was in work there; otherwise it waited."""
+
+    number: int
+    begun: bool
+    reason: str
+
+
+Update = Progressed | Ended | Returned
+
+
+class Scheduler:
+    """Gives documents to workers, which are started as they are needed.
+
+    What is meant for a worker that still loads its models stays here, where one that has them can
+    take it.
+
+    ``most``: workers at a time. ``waiting``: documents that may wait at each worker, so that it has
+    none to wait for. ``one_first``: start others when the first has loaded its models and told how
+    many more have room. ``on_first``: called when the first one is started.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        most: int,
+        *,
+        waiting: int = 0,
+        one_first: bool = False,
+        on_first: Callable[[], None] | None = None,
+    ) -> None:
+        self._workers, self._most, self._waiting = workers, most, waiting
+        self._on_first = on_first
+        self._room = 1 if one_first else most
+        self._tasks: dict[int, deque[Task]] = {}  # by place; the first is in work
+        self._loaded: set[int] = set()
+        self._unfit: set[int] = set()  # places where models cannot be loaded
+        self._lost = self._lost_loading = 0  # in a row
+        self.limit: int | None = None  # output tokens of a part, once it is known
+
+    @property
+    def streams(self) -> bool:
+        """Return True if a document is shown while it is written."""
+        return self._workers.streams
+
+    @property
+    def partial(self) -> str:
+        """Return what is written of a document that is shown meanwhile."""
+        return self._workers.partial
+
+    @property
+    def has_room(self) -> bool:
+        """Return True if a document can be given."""
+        least = min(map(len, self._tasks.values()), default=0)
+        return least == 0 or self._may_start or least <= self._waiting
+
+    def give(self, task: Task) -> None:
+        """Give a document to a worker that is free, to a new one, or to wait at one."""
+        free = [place for place, tasks in self._tasks.items() if not tasks]
+        if free:
+            place = min(free, key=lambda place: place not in self._loaded)
+        elif self._may_start:
+            place = self._start()
+        else:
+            place = min(self._tasks, key=lambda place: len(self._tasks[place]))
+        self._add(place, task)
+
+    def told(self, seconds: float) -> list[Update]:
+        """Return what workers have told; wait at most so long for something.
+
+        Raises the error of loading if no worker can load the models, and BatchError when one worker
+        after the other is lost.
+        """
+        return [
+            news
+            for place, message in self._workers.told(seconds)
+            for news in self._understand(place, message)
+        ]
+
+    def close(self) -> None:
+        """End all workers."""
+        self._workers.close()
+
+    @property
+    def _may_start(self) -> bool:
+        return len(self._tasks) < min(self._most, self._room)
+
+    def _start(self) -> int:
+        if self._on_first:
+            self._on_first()
+            self._on_first = None
+        taken = self._tasks.keys() | self._unfit
+        place = next(place for place in itertools.count() if place not in taken)
+        self._tasks[place] = deque()
+        self._workers.start(place)
+        return place
+
+    def _add(self, place: int, task: Task) -> None:
+        self._tasks[place].append(task)
+        if place in self._loaded:
+            self._workers.give(place, task)
+
+    def _relieve(self, place: int) -> None:
+        """Let a worker with models have the oldest document that waits for those of another."""
+        loading = [self._tasks[each] for each in self._tasks.keys() - self._loaded]
+        waiting = min(filter(None, loading), key=lambda tasks: tasks[0].number, default=None)
+        if waiting and len(self._tasks[place]) <= self._waiting:
+            self._add(place, waiting.popleft())
+
+    def _understand(self, place: int, message: Message) -> list[Update]:
+        match message:
+            case Loaded():
+                self._loaded.add(place)
+                self._lost_loading, self.limit = 0, message.limit
+                self._room = max(self._room, min(self._most, len(self._tasks) + message.room))
+                for task in self._tasks[place]:
+                    self._workers.give(place, task)
+                return []
+            case NotLoaded():
+                if len(self._tasks) == 1:  # no model, no batch
+                    raise message.error
+                self._workers.stop(place)
+                self._do_without(place)  # the others have models: there is no room for one more
+                return self._take_back(place, str(message.error), begun=False)
+            case Lost():
+                return self._lose(place, message.reason)
+            case Ended():
+                self._tasks[place].popleft()
+                self._lost = 0
+                self._relieve(place)
+        return [message]
+
+    def _lose(self, place: int, reason: str) -> list[Update]:
+        had_models = place in self._loaded
+        self._lost += 1
+        self._lost_loading = 0 if had_models else self._lost_loading + 1
+        if self._lost_loading >= _LOST_LOADING:
+            if not self._loaded:
+                raise OutOfMemoryError(
+                    f"{self._lost_loading} workers in a row were lost while they loaded the models "
+                    f"({reason}); fewer --workers need less memory"
+                )
+            self._do_without(place)
+        if self._lost > _LOST_IN_A_ROW + 2 * self._most:
+            raise BatchError(
+                f"stopped: {self._lost} workers in a row were lost ({reason}); "
+                "fewer --workers need less memory"
+            )
+        return self._take_back(place, reason, begun=had_models)
+
+    def _do_without(self, place: int) -> None:
+        """Start one worker less from now on, and none at this place: its GPU may be the reason."""
+        self._most -= 1
+        self._unfit.add(place)
+        self._lost_loading = 0
+
+    def _take_back(self, place: int, reason: str, *, begun: bool) -> list[Update]:
+        self._loaded.discard(place)
+        tasks = self._tasks.pop(place)
+        return [Returned(task.number, begun and at == 0, reason) for at, task in enumerate(tasks)]

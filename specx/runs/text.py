@@ -1,0 +1,169 @@
+"""One text of a summary: the tokens that it may take, its decoding, and its sentences' sources."""
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from specx.decoding.sources import SourceSettings
+from specx.documents.document import Document
+from specx.errors import UsageError
+from specx.ops.chunks import PASSAGE, Passages
+from specx.profile import REASONING_TOKENS, DigestPrompt, InstructPrompt, Settings
+from specx.prompts.digest import Digest
+from specx.prompts.instruct import Instruct
+from specx.prompts.prompt import Output, Prompt, PromptKind
+from specx.prompts.reasoning import CLOSING, Thinking
+from specx.prompts.sources import DocumentTokens, sentence_sources
+from specx.records import Attention, Event, Finished, Step, Stop
+from specx.runs.provenance import cited
+
+# ---------------------------------------------------------------- its prompt, and a window's tokens
+
+
+def prompt_kind(asked: DigestPrompt | InstructPrompt, tokenizer: Any) -> PromptKind:
+    """Return the kind of prompt that asks a model for what a profile's ``prompt`` says."""
+    if isinstance(asked, DigestPrompt):
+        return Digest(tokenizer, asked.sentences)
+    return Instruct.of(tokenizer, asked)
+
+
+def reasoning_of(settings: Settings, kind: PromptKind) -> int:
+    """Return the most tokens of reasoning before an answer; 0 for a model that does not reason."""
+    if not isinstance(kind, Instruct) or not kind.thinks:
+        return 0
+    assert isinstance(settings.prompt, InstructPrompt)
+    return settings.prompt.think or min(REASONING_TOKENS, settings.window // 4)
+
+
+def reserved(reasoning: int) -> int:
+    """Return the tokens of an output beyond those of its answer."""
+    return reasoning + CLOSING if reasoning else 0
+
+
+def room_of(settings: Settings, reasoning: int) -> int:
+    """Return the most tokens of a prompt. Raises UsageError when the output fills the window."""
+    window, limit = settings.window - reserved(reasoning), settings.limit
+    if limit < window:
+        return window - limit
+    output, advice = f"max_new_tokens is {limit}", "lower it"
+    prompt, follows = settings.prompt, settings.limit_follows
+    if follows and isinstance(prompt, DigestPrompt):
+        output = f"{prompt.sentences} sentences may take {limit} tokens"
+        advice = "ask for fewer sentences"
+    elif follows and isinstance(prompt, InstructPrompt) and prompt.words is not None:
+        output, advice = f"{prompt.words} words may take {limit} tokens", "ask for fewer words"
+    raise UsageError(
+        f"{output}, which leaves no room for a document in a window of {window} tokens"
+        f"{f' beside {reasoning} tokens of reasoning' if reasoning else ''}; {advice}"
+    )
+
+
+# ---------------------------------------------------------------- what is written
+
+
+@dataclass
+class DecodedText:
+    """A text that is written: what it answers, and how tokens are chosen.
+
+    ``layer``: the one whose attention tells the sentences' sources, from 0; None where nobody asks.
+    ``document``: which tokens of the prompt are the document's; None where that is not known, and
+    of digests, which cite by themselves. ``begun``: the tokens that it begins with; ``ids``: those
+    behind them, so far. ``attention``: of all these tokens to the document; empty for one that was
+    not decoded.
+    """
+
+    prompt: Prompt
+    settings: Settings
+    layer: int | None = None
+    document: DocumentTokens | None = None
+    begun: tuple[int, ...] = ()
+    ids: list[int] = field(default_factory=list)
+    attention: list[Sequence[float]] = field(default_factory=list)
+
+    def again(self, settings: Settings, kept: int) -> "DecodedText":
+        """Return a text that goes on behind ``kept`` tokens of this one, otherwise."""
+        begun, attention = self.tokens[:kept], self.attention[:kept]
+        return replace(self, settings=settings, begun=begun, ids=[], attention=attention)
+
+    def attend(self, rows: Attention) -> None:
+        """Take the attention of the tokens that were decoded last."""
+        unknown = len(self.tokens) - len(self.attention) - len(rows)
+        self.attention += [*[()] * unknown, *rows]
+
+    @property
+    def sources(self) -> SourceSettings | None:
+        """Return what is to be kept while the text is written; None: nothing."""
+        if self.layer is None or self.document is None:
+            return None
+        passages = Passages(first=self.document.first, tokens=len(self.document.spans))
+        return SourceSettings(layer=self.layer, passages=passages)
+
+    def told(self, output: Output, document: Document) -> Output:
+        """Return the output of the text with the sources of its sentences, where they are known."""
+        if self.layer is None or self.document is None:
+            return output
+        sources = sentence_sources(output, self.attention, self.prompt, self.document, PASSAGE)
+        output = replace(output, sources=sources)
+        return replace(output, cited=cited(document, output))
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """All tokens of the text, so far."""
+        return (*self.begun, *self.ids)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The ids in front of what is to be written."""
+        return (*self.prompt.token_ids, *self.begun)
+
+
+# ---------------------------------------------------------------- decoding behind reasoning
+
+
+class Start(Protocol):
+    """Begin to decode behind a prompt, as ``decode`` does."""
+
+    def __call__(self, prompt: tuple[int, ...], *, stop: Stop | None) -> Iterator[Event]: ...
+
+
+def decode_thinking(start: Start, prompt: Sequence[int], stop: Stop | None) -> Iterator[Event]:
+    """Yield the events of one output, in one piece or, past its budget of reasoning, in two.
+
+    The second piece is decoded behind the prompt, the reasoning and the tags that end it; these
+    are a step that took no time. What is written depends on token ids alone, in every method.
+    """
+    first = yield from _piece(start, tuple(prompt), stop)
+    if first is None:
+        return
+    written, finished = first
+    assert isinstance(stop, Thinking)
+    closing = stop.close()
+    yield Step(closing, drafted=0, accepted=0, seconds=0.0, passes=0)
+    for event in start((*prompt, *written, *closing), stop=stop):
+        yield _joined(finished, event) if isinstance(event, Finished) else event
+
+
+def _piece(
+    start: Start, prompt: tuple[int, ...], stop: Stop | None
+) -> Generator[Event, None, tuple[list[int], Finished] | None]:
+    """Yield the events of a piece; return its tokens and end if reasoning took all of its budget,
+    and yield that end otherwise."""
+    written: list[int] = []
+    for event in start(prompt, stop=stop):
+        if isinstance(event, Step):
+            written += event.tokens
+        if isinstance(event, Finished) and isinstance(stop, Thinking) and stop.is_over:
+            return written, event
+        yield event
+    return None
+
+
+def _joined(first: Finished, last: Finished) -> Finished:
+    first.timings.add(last.timings)
+    first.speedup.add(last.speedup)
+    return replace(
+        last,
+        timings=first.timings,
+        speedup=first.speedup,
+        decoding=first.decoding + last.decoding,
+    )
