@@ -40,7 +40,7 @@ LATE_IMPORTS = {
     "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
     "documents/child_worker.py": {"specx.documents.confinement"},
     "documents/formats_worker.py": {"selectolax.lexbor"},
-    "documents/markdown.py": {"markdown_it"},
+    "documents/markdown_blocks.py": {"markdown_it"},
     "documents/ocr.py": {"pypdfium2", "tesserocr"},
     "documents/pdf_by_pypdf.py": {"pypdf", "pypdf.generic"},
     # A process of its own; the run that starts it does without torch.

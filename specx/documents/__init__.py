@@ -26,7 +26,7 @@ Text, Markdown and JSON lines know no places, but lines::
 
     read         choose the reader by content and name
     text         decode the bytes of a file
-    plain        group the lines of a text; ``markdown`` reads blocks of Markdown
+    plain        group the lines of a text; ``markdown_blocks`` reads Markdown
     text_blocks  blocks -> paragraphs, each with its first and last line
       prose      pass over what forms no words: encoded data, minified code
 

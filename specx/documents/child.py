@@ -82,7 +82,7 @@ def _header(worker: str, request: ChildRequest, details: Mapping[str, Any]) -> b
         "worker": worker,
         "path": str(request.path.resolve()) if request.path else None,
         "memory_bytes": request.memory_limit_bytes,
-        "cpu_s": int(request.time_limit_s) + 1,
+        "cpu_s": int(request.time_limit_s) + 1,  # whole seconds; the wall clock ends it first
         # The child runs isolated; it gets the modules of this process and no others.
         "sys_path": [*(entry for entry in sys.path if entry), str(_PACKAGES)],
     }

@@ -86,6 +86,7 @@ class Typography:
                 letters[line.mono] += len(line.text)
             for above, below in pairwise(page.lines):
                 gap = _gap(above, below)
+                # Closer lines overlap, and farther ones have something between them.
                 if gap is not None and 0.8 < gap < 3.0 and _same_size(above, below):
                     gaps[round(below.size or 0.0, 1), round(gap, 2)] += 1
         self.typewritten = letters[True] > letters[False]
@@ -154,6 +155,7 @@ class _Columns:
         place = round(x / 10)
         if place not in self._edges:
             near = [right for left, right in self._spans if abs(left - x) <= 60]
+            # The eighth decile: a formula or a table may stick out.
             self._edges[place] = quantiles(near, n=10)[-2] if len(near) > 4 else max(near)
         return self._edges[place]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from specx.documents.document import Document, Kind
 from specx.documents.layout import ENDS_SENTENCE
-from specx.documents.markdown import markdown_blocks
+from specx.documents.markdown_blocks import markdown_blocks
 from specx.documents.prose import passed_over_warning
 from specx.documents.text_blocks import (
     BULLET,

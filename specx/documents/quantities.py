@@ -83,9 +83,8 @@ _HEADER_SCALE = re.compile(r"\bin\s+(thousand|million|billion)s\b", re.IGNORECAS
 _ABBREVIATED_YEAR = re.compile(
     r"(?:FY\s?|fiscal years?\s|['’]|(?:1[5-9]|20)\d\d\s?[-–/]\s?)$", re.I
 )
-_CODE = re.compile(
-    r"[^\W\d_][\w./]*-[\w./-]*$"
-)  # what is joined to letters is part of a name: F-35
+_CODE = re.compile(r"[^\W\d_][\w./]*-[\w./-]*$")  # joined to letters, part of a name: F-35
+_BEFORE = 30  # characters in front of a number that are looked at: no word that counts is longer
 _COUNTED = 12  # words up to "twelve" and "twelfth": a writer counts so far himself
 
 
@@ -158,7 +157,7 @@ def _is_stated(text: str, number: Number) -> bool:
     around = text[max(0, number.start - 1) : number.end + 1]
     if len(written) <= 2 and around == f"({written})":
         return False
-    return _CODE.search(text[max(0, number.start - 30) : number.start]) is None
+    return _CODE.search(text[max(0, number.start - _BEFORE) : number.start]) is None
 
 
 def _date(match: re.Match[str]) -> Date | None:

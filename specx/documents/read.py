@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from specx.documents.child import ChildRequest
 from specx.documents.discover import (
@@ -26,7 +27,7 @@ from specx.documents.formats import (
 from specx.documents.headings import is_caption
 from specx.documents.jsonl import LineError, parse_jsonl, require_documents
 from specx.documents.pdf import read_pdf
-from specx.documents.pdf_reading import PageRange, PdfRequest, parse_pages
+from specx.documents.pdf_reading import PdfRequest, parse_pages
 from specx.documents.plain import document_from_text
 from specx.documents.prose import without_data
 from specx.documents.sections import mark_parts
@@ -85,7 +86,13 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     ranges = parse_pages(options.pages) if options.pages is not None else None
     given = _open(source)
     if _PDF_HEADER in given.head[:_HEADER_WITHIN]:
-        return [read_pdf(_pdf_request(given, options, ranges))]
+        request = PdfRequest(
+            **_limited(given, options),
+            passwords=_passwords(options),
+            ranges=ranges,
+            ocr=options.ocr,
+        )
+        return [read_pdf(request)]
     if ranges is not None:
         raise UsageError(f"--pages works only for PDF files, and {given.name} is none")
     if given.ending == ".pdf" and given.head.strip():
@@ -94,7 +101,9 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
             "check the file, or rename it if it is text"
         )
     if given.head.startswith(ZIP_HEADER) or _is_page(given):
-        return [read_format(_format_request(given, options), page=_is_page(given))]
+        advice = "split it, or save a part of it as a file of its own"
+        child = ChildRequest(**_limited(given, options), reader="reader", advice=advice)
+        return [read_format(child, page=_is_page(given))]
     data = given.everything()
     if given.ending in FORMAT_ENDINGS and data.strip():
         raise wrongly_named(given.name, given.ending, data)
@@ -154,37 +163,21 @@ def _open(source: str) -> _Input:
     return _Input(name=source, head=read_bytes(path), ending=ending)
 
 
-def _pdf_request(
-    given: _Input, options: ReadOptions, ranges: tuple[PageRange, ...] | None
-) -> PdfRequest:
-    return PdfRequest(
-        name=given.name,
-        path=given.path,
-        data=given.head if given.path is None else b"",
-        passwords=_passwords(options),
-        ranges=ranges,
-        ocr=options.ocr,
-        time_limit_s=options.time_limit_s,
-        memory_limit_bytes=options.memory_limit_bytes,
-    )
-
-
 def _is_page(given: _Input) -> bool:
     """Return True for a web page. A name that says plain text is believed."""
     named = is_page(given.ending) and not given.head.startswith(ZIP_HEADER)
     return named or (given.ending not in TEXT_ENDINGS and looks_like_page(given.head))
 
 
-def _format_request(given: _Input, options: ReadOptions) -> ChildRequest:
-    return ChildRequest(
-        name=given.name,
-        reader="reader",
-        advice="split it, or save a part of it as a file of its own",
-        path=given.path,
-        data=given.head if given.path is None else b"",
-        time_limit_s=options.time_limit_s,
-        memory_limit_bytes=options.memory_limit_bytes,
-    )
+def _limited(given: _Input, options: ReadOptions) -> dict[str, Any]:
+    """Return what every request to a child process says: which file, and the limits."""
+    return {
+        "name": given.name,
+        "path": given.path,
+        "data": given.head if given.path is None else b"",
+        "time_limit_s": options.time_limit_s,
+        "memory_limit_bytes": options.memory_limit_bytes,
+    }
 
 
 def _passwords(options: ReadOptions) -> tuple[str, ...]:

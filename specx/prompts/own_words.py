@@ -50,7 +50,8 @@ class LoopDetector:
     """
 
     def __init__(self) -> None:
-        self._tokens = np.full(8 * LONGEST_PERIOD, -1)  # the latest first, from ``_first`` on
+        # The latest first, from ``_first`` on. With room for several periods they are seldom moved.
+        self._tokens = np.full(8 * LONGEST_PERIOD, -1)
         self._first = len(self._tokens) - LONGEST_PERIOD
         # For each period how many of the last tokens equal the one that far before them.
         self._runs = np.zeros_like(_PERIODS)

@@ -22,7 +22,7 @@ FAILURE_SCHEMA = "specx.failure/1"
 LONGEST_SENTENCE = 300  # characters that are shown of one
 
 _ENDS = re.compile(r"(?<=[.!?。！？])\s")
-_NUMBER = re.compile(r"([0-9]{1,18})")
+_NUMBER = re.compile(r"([0-9]{1,18})")  # Python refuses to read numbers of thousands of digits
 _HEAD = 100  # bytes of a file, in which its schema is named
 
 

@@ -200,12 +200,14 @@ class LiveLine:
     def _rows(self) -> list[Text]:
         """Return the unfinished line of the summary, cut to the screen, and the live lines."""
         width, height = self._console.size
+        # Some terminals go on in the next line when the last column is written.
+        width -= 1
         shown = list(self._followed.values()) or [self._progress]
-        lines = [each.line(width - 1) for each in shown[: max(height - 2, 1)]]
+        lines = [each.line(width) for each in shown[: max(height - 2, 1)]]
         if self.job is not None and height > 2:
-            lines.append(self.job.line(width - 1))
+            lines.append(self.job.line(width))
         text = Text(harmless(self._unfinished + self._shown).expandtabs())
-        rows = list(text.wrap(self._console, width - 1))[-max(height - 1 - len(lines), 1) :]
+        rows = list(text.wrap(self._console, width))[-max(height - 1 - len(lines), 1) :]
         return [*(rows if text else []), *(_styled(line) for line in lines)]
 
 

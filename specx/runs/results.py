@@ -186,7 +186,7 @@ class Results:
             if earlier not in texts:
                 self._outputs.remove(earlier)
         if self._to.format == "json":
-            self._print(to_json(report.to_dict()))
+            self._put(to_json(report.to_dict()) + "\n")
         elif self._to.format == "jsonl":
             self._print_line({"index": index, **report.to_dict()})
         elif path is None and not self._to.streamed:
@@ -283,8 +283,7 @@ class Results:
         if not number:
             return ""
         what = "summary with its report is" if number == 1 else "summaries with their reports are"
-        index = printable(str(self._to.out / INDEX)) if self._to.out else ""
-        return f"{number:,} {what} in {printable(str(self._to.out))}; {index} lists them"
+        return f"{number:,} {what} in {printable(str(self._to.out))}; {self.index()}"
 
     def index(self) -> str:
         """Say that the output folder's index lists all results; nothing if there is none."""
@@ -292,10 +291,8 @@ class Results:
         return "" if folder is None else f"{printable(str(folder / INDEX))} lists them"
 
     def _print_line(self, line: dict[str, Any]) -> None:
-        self._print(to_json_line(with_keys(line, self._to.keys) if self._to.keys else line))
-
-    def _print(self, text: str) -> None:
-        self._put(text + "\n")
+        chosen = with_keys(line, self._to.keys) if self._to.keys else line
+        self._put(to_json_line(chosen) + "\n")
 
     def _put(self, text: str) -> None:
         self._to.stdout.write(text)
