@@ -181,24 +181,29 @@ def _tree(profile: Profile, method: Method) -> TreeSettings:
 
 
 def _draft_cache(profile: Profile, method: Method, models: Facts) -> DraftCacheSettings:
-    """Return what a draft sees under a method.
-
-    ``tree``: everything, prefill included, as OPT-Tree was published. ``streaming``: the first and
-    the most recent chunks. Others: as the profile says.
-    """
-    cache = profile.draft_cache
+    """Return what a draft of these models sees under a method."""
+    cache = method_cache(profile, method)
     if isinstance(profile.tree, AutoTree) and method not in WITHOUT_DRAFT:
         cache = cache.changed(every=LONGEST_INTERVAL)  # room for any
         if method != "specextend+lookup":  # beside lookup nothing is chosen
             cache = cache.changed(retrieve="adaptive")
-    if method == "tree":
-        cache = cache.changed(policy="full", window=None)
-    elif method == "streaming":
-        cache = cache.changed(policy="streaming")
-    elif cache.policy == "cross-model" and not models.full_layers:
+    if cache.policy == "cross-model" and not models.full_layers:
         # The target itself sees no more than its window, at whose end the draft belongs then.
         cache = cache.model_copy(update={"policy": "streaming"})
     return within_window(cache, models.head_window)
+
+
+def method_cache(profile: Profile, method: Method) -> DraftCacheSettings:
+    """Return what a draft sees under a method, whatever the models are.
+
+    ``tree``: everything, prefill included, as OPT-Tree was published. ``streaming``: the first and
+    the most recent chunks. Others: as the profile says.
+    """
+    if method == "tree":
+        return profile.draft_cache.changed(policy="full", window=None)
+    if method == "streaming":
+        return profile.draft_cache.changed(policy="streaming")
+    return profile.draft_cache
 
 
 def within_window(cache: DraftCacheSettings, window: int | None) -> DraftCacheSettings:

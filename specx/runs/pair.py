@@ -13,7 +13,7 @@ from specx.models.compat import allowed_alone, check_pair, head_facts
 from specx.models.head_config import HeadChoices
 from specx.models.head_files import load_head, open_head
 from specx.models.load import LoadedModel, ModelFiles, ModelSpec, load_model
-from specx.profile import Profile, no_draft
+from specx.profile import Profile, method_cache, no_draft
 from specx.records import WITHOUT_DRAFT, Method
 from specx.reports.environment import environment
 
@@ -108,11 +108,10 @@ def _has_room(profile: Profile) -> Callable[[ModelFiles], None]:
 def _check_reach(profile: Profile, method: Method, draft: LoadedModel) -> None:
     """Raise ModelError when a profile lets the draft read beyond its own window.
 
-    The policy ``full`` is exempt, and so is the method ``tree``: a draft that sees everything
-    leaves its window anyway.
+    The policy ``full`` is exempt: a draft that sees everything leaves its window anyway.
     """
-    settings, cache = profile.draft, profile.draft_cache
-    if settings is None or cache.working_tokens is None or method == "tree":
+    settings, cache = profile.draft, method_cache(profile, method)
+    if settings is None or cache.working_tokens is None:
         return
     limits: dict[str, int | None] = {
         "draft.trained_context is": settings.trained_context,

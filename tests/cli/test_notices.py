@@ -46,7 +46,7 @@ def test_the_language_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> Non
     profile = load_profile("mini")
     notices(io.StringIO()).read(profile, given)
     assert foreign(document, "mini", profile.target.model) == []  # as the one who summarizes asks
-    assert looked == [document.paragraphs]
+    assert looked == [["Text."]]
 
 
 def test_names_and_warnings_cannot_control_a_terminal() -> None:

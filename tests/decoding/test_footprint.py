@@ -85,8 +85,7 @@ def test_keys_and_values_in_float16_are_half_the_bytes(make: Any, tmp_path: Path
 
 def test_they_are_refused_where_they_have_half_the_bytes_already(tmp_path: Path) -> None:
     profile = profile_for(None, str(untied_folder(tmp_path)), None)
-    bfloat16 = {"dtype": "bfloat16", "kv_cache_dtype": "float16"}
-    half = profile.on("cpu").changed(target=bfloat16)
+    half = profile.on("cpu").changed(target={"dtype": "bfloat16", "kv_cache_dtype": "float16"})
     sentence = "is for a CPU that computes in float32; .* in bfloat16 on cpu: leave the key out"
     with pytest.raises(UsageError, match=sentence):
         load_pair(half, "plain", CPU)

@@ -3,6 +3,7 @@
 import gc
 import weakref
 from concurrent.futures import CancelledError
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,7 +27,7 @@ class Failing:
     """A summarizer whose documents fail."""
 
     partial = ""
-    profile = load_profile("mini")
+    settings = SimpleNamespace(limit=200)
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -64,7 +65,7 @@ class Noting:
     """A summarizer that notes what it is given."""
 
     partial = ""
-    profile = load_profile("mini")
+    settings = SimpleNamespace(limit=200)
 
     def __init__(self) -> None:
         self.given: list[Prepared | None] = []

@@ -32,12 +32,10 @@ EVERY = 16  # steps between two retrievals
 class TriForce(Drafter):
     """The small draft and the target on an excerpt, at work on one document."""
 
-    retrieve_every = EVERY
-
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
         self.pair, self.settings = pair, settings.draft_cache
         self.retrieval_layer: int | None = settings.layer
-        self.wanted = settings.tree.depth
+        self.wanted, self.retrieve_every = settings.tree.depth, EVERY
         self.levels = self.wanted + PROPOSED  # the last round may write more than is wanted
         self._small = small_draft(pair, settings, max_tokens)
         device = pair.target.device

@@ -48,7 +48,7 @@ def ours(method: Method, about: str) -> Engine:
     return Engine(method, about, make_drafter, method)
 
 
-def fitted(name: str, about: str, shape: Callable[[Chances, int], Choices]) -> Fitted:
+def of_one_shape(name: str, about: str, shape: Callable[[Chances, int], Choices]) -> Fitted:
     """Return a method with trees of one shape, whose draft sees everything, as in ``tree``."""
     about += ", fitted to measured acceptance; the draft sees everything"
     return Fitted(
@@ -131,8 +131,8 @@ TABLE: tuple[BenchMethod, ...] = (
         keys=("depth", *CHUNKS[len(TREE) :], "retrieve", "layer"),
         chain=True,
     ),
-    fitted("specinfer", "SpecInfer: equally many children a level", expanded_shape),
-    fitted("sequoia", "Sequoia: the best tree of one shape", best_shape),
+    of_one_shape("specinfer", "SpecInfer: equally many children a level", expanded_shape),
+    of_one_shape("sequoia", "Sequoia: the best tree of one shape", best_shape),
     ours("lookup", "what followed earlier in the text, no draft"),
     Engine(
         "suffix",

@@ -179,8 +179,8 @@ def test_scaled_heads_guess_the_same(tmp_path, monkeypatch):
     from specx.bench.baselines import medusa
 
     target = loaded(**SURE)
-    monkeypatch.setattr(medusa, "EMBEDDED_MEDUSA", write(tmp_path, weights(lm_heads=False)))
-    small = load_medusa(str(tmp_path), target)
+    small = load_medusa(write(tmp_path, weights(lm_heads=False)), target)
+    monkeypatch.setattr(medusa, "load_medusa", lambda *_: small)
     lm_head = torch.nn.Linear(2 * SIZE, VOCAB, bias=False)
     lm_head.weight.data[:, :SIZE] = target.vocabulary_weights[1]
 

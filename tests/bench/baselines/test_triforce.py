@@ -188,5 +188,5 @@ def test_a_profile_without_a_draft_is_refused():
     profile = make_profile().changed(draft=None)
     with pytest.raises(UsageError, match="tiny has no draft, so it cannot run triforce"):
         METHODS["triforce"].check(profile)
-    with pytest.raises(UsageError, match="tiny has no draft, so it cannot run triforce"):
+    with pytest.raises(UsageError, match="triforce needs a draft model"):
         TriForce(resolved(profile, pair_of(loaded())), pair_of(loaded()), 100)

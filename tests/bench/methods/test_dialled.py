@@ -349,8 +349,9 @@ def test_the_added_cost_of_a_level() -> None:
 
 def test_costs_of_a_tree_are_those_of_the_base_draft(monkeypatch: pytest.MonkeyPatch) -> None:
     at, case = setting(), tiny_case(40)
-    turned = dialled(Dial(0.5, 0.9)).dialling(at, case)
-    drafter = dialled_drafter(at, 200, turned)
+    method = dialled(Dial(0.5, 0.9))
+    turned = method.dialling(at, case)
+    drafter = dialled_drafter(method.settings(at), at.pair, 200, turned)
 
     def never(*_: object) -> None:
         raise AssertionError
