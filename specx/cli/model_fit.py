@@ -13,7 +13,7 @@ MB, GB = 10**6, 10**9
 FLOAT32 = 4  # bytes
 # Python, torch and the tokenizer, measured on Linux. The one run that compiles machine code takes
 # about 100 MB more.
-PROGRAM = 290 * MB
+PROGRAM = 280 * MB
 
 
 def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
