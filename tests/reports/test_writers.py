@@ -38,8 +38,10 @@ def write(report: Report, path: Path) -> None:
 def test_json(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     check_report_path(path)
-    write(make_report(), path)
-    assert json.loads(path.read_text(encoding="utf-8")) == make_report().to_dict()
+    report = make_report()
+    write(report, path)
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert written == report.to_dict() | {"made": written["made"]}  # the second may have turned
     assert path.read_bytes().endswith(b"}\n")
 
 
