@@ -36,11 +36,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     Path("docs").mkdir()
     for number, name in enumerate(NAMES):
-        sentences = (
+        sentences = [
             f"In year {year} the harbour of town {number} counted {year * 7 + number} ships."
-            for year in range(1900, 1940)
-        )
-        Path(name).write_text("\n\n".join(sentences))
+            for year in range(1800, 2000)
+        ]
+        paragraphs = (" ".join(sentences[first : first + 8]) for first in range(0, 200, 8))
+        Path(name).write_text("\n\n".join(paragraphs))
 
 
 def test_without_ray_it_says_how_to_install_it(specx: Run, monkeypatch: pytest.MonkeyPatch) -> None:
