@@ -54,11 +54,6 @@ class DocumentRun:
     reasoning_tokens: int = 0
     closed: int = 0
 
-    @property
-    def answer_tokens(self) -> int:
-        """Return the tokens so far without reasoning."""
-        return self.tally.tokens - self.reasoning_tokens
-
     def begin_text(self) -> None:
         """Begin the text of a prompt."""
         self.written = 0

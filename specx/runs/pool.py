@@ -57,10 +57,10 @@ def choose_placement(
 ) -> Placement:
     """Choose for a run. ``asked``: the user's number of workers; ``documents``: at least so many.
 
-    A GPU has one worker. This process reads and writes beside it, and where there are cores for it
-    another one prepares its prompts. On a CPU there is a worker for each core, with one thread, if
-    there are documents enough; but only where neither the number of workers nor that of threads is
-    the user's.
+    A GPU has one worker. This process reads and writes beside it, and where there are more
+    documents than workers, and cores for it, another one prepares its prompts. On a CPU there is a
+    worker for each core, with one thread, if there are documents enough; but only where neither the
+    number of workers nor that of threads is the user's.
     """
     cores = usable_cores()
     gpus = visible_gpus(os.environ) if device != "cpu" else ()
