@@ -265,7 +265,7 @@ def test_text_between_sentences_stays_in_its_place() -> None:
     first, second = report.citations
     text = f"## Pages 1–6\n\n{first.sentence} [{first.place}]\n\n## Pages 7–12\n\n"
     found = passages(f"{text}{second.sentence} [p. 11]\n\nThe end.", report.citations)
-    assert [(p.text, [number for number, _ in p.sentences]) for p in found] == [
+    assert [(text, [number for number, _ in sentences]) for text, sentences in found] == [
         ("## Pages 1–6", [1]),
         ("## Pages 7–12", [2]),
         ("The end.", []),
@@ -275,13 +275,13 @@ def test_text_between_sentences_stays_in_its_place() -> None:
 def test_a_sentence_that_the_summary_does_not_show_is_listed() -> None:
     report = digest()
     found = passages("Other words.", report.citations)
-    assert [number for p in found for number, _ in p.sentences] == [1, 2]
-    assert found[-1].text == "Other words."
+    assert [number for _, sentences in found for number, _ in sentences] == [1, 2]
+    assert found[-1][0] == "Other words."
 
 
 def test_headings_paragraphs_and_lists() -> None:
     text = "# One\nTwo\nlines\n\n- a\n- b\n\n* c\n\n- d\nno list\n\n\n### Three ###x\n#no heading"
-    assert [(block.kind, block.texts) for block in blocks(text)] == [
+    assert list(blocks(text)) == [
         ("heading", ["One"]),
         ("text", ["Two\nlines"]),
         ("list", ["a", "b"]),
