@@ -10,7 +10,7 @@ from specx.profile import Profile
 from specx.reports.progress import JobProgress, closing_line, counted
 from specx.reports.remarks import remarks
 from specx.reports.report import Report
-from specx.runs.inputs import Input
+from specx.runs.inputs import RunInput
 from specx.runs.results import Results
 from specx.runs.warnings import known_before
 
@@ -31,7 +31,7 @@ class Notices:
         self.job = JobProgress(None)
         self.several = False
 
-    def read(self, profile: Profile, item: Input) -> None:
+    def read(self, profile: Profile, item: RunInput) -> None:
         """Tell what the text of a document warns of, before a model reads it."""
         if isinstance(item.content, Document):
             model, asked = profile.target.model, profile.prompt
@@ -56,7 +56,7 @@ class Notices:
         self.job.ended(failed=True)
         self._errors.print(f"specx: {printable(str(error))}", soft_wrap=True)
 
-    def skipped(self, _: Input) -> None:
+    def skipped(self, _: RunInput) -> None:
         """Count a document that an earlier run has done."""
         self.job.skipped += 1
 

@@ -28,7 +28,7 @@ Identity = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Input:
+class RunInput:
     """An input of a run. ``relative``: the path of its results, without an ending.
 
     ``content``: the document, or the error that says why it could not be read; None if an earlier
@@ -103,7 +103,7 @@ def find_sources(names: Sequence[str]) -> list[DocumentSource]:
     return [each if each in missing else next(apart) for each in found]
 
 
-class Inputs(Iterator[Input]):
+class Inputs(Iterator[RunInput]):
     """The inputs of all sources in the shard, each read when its turn comes or somewhat before.
 
     A file of JSON lines gives one input for each line, whether the line is good or bad. A single
@@ -133,8 +133,8 @@ class Inputs(Iterator[Input]):
             sources = shard.share(sorted(sources, key=lambda source: source.name))
         self.least, self.total = len(sources), _known_number(sources)
         self._sources = Prefetcher(self._calls(sources), 0 if single else ahead)
-        self._inputs: Iterator[Input] = iter(())  # of the source whose turn it is
-        self._next: Input | None = None
+        self._inputs: Iterator[RunInput] = iter(())  # of the source whose turn it is
+        self._next: RunInput | None = None
         if single:
             read = shard.share(list(self))
             self.least = self.total = len(read)
@@ -146,7 +146,7 @@ class Inputs(Iterator[Input]):
         self._next = self._next or next(self._inputs, None)
         return self._next is not None or self._sources.next_is_ready
 
-    def __next__(self) -> Input:
+    def __next__(self) -> RunInput:
         found, self._next = self._next or next(self._inputs, None), None
         while found is None:
             source = self._sources.take()
@@ -156,19 +156,19 @@ class Inputs(Iterator[Input]):
             found = next(self._inputs, None)
         return found
 
-    def _calls(self, sources: Sequence[DocumentSource]) -> Iterator[Deferred[Iterator[Input]]]:
+    def _calls(self, sources: Sequence[DocumentSource]) -> Iterator[Deferred[Iterator[RunInput]]]:
         """Yield for each source the call that reads it."""
         for number, source in enumerate(sources, start=1):
             # Before reading: a later change is noticed.
             identity = None if source.error else _file_identity(source.path)
             if identity is not None and self._is_done(source.relative, identity):
-                skipped = Input(name=source.name, relative=source.relative, content=None)
+                skipped = RunInput(name=source.name, relative=source.relative, content=None)
                 yield Deferred(partial(iter, [skipped]))  # nobody is told of it
                 continue
             announce = partial(self._on_source, number, source.name, self.total)
             yield Deferred(partial(self._read, source, identity), announce)
 
-    def _read(self, source: DocumentSource, identity: Identity | None) -> Iterator[Input]:
+    def _read(self, source: DocumentSource, identity: Identity | None) -> Iterator[RunInput]:
         """Read a source now; return its inputs. ``identity``: of its file, from before."""
         started = time.perf_counter()
         try:
@@ -177,7 +177,7 @@ class Inputs(Iterator[Input]):
             documents = read_documents(source.path, self._options)
         except Exception as error:  # one file never stops a job, whatever is in it
             told = error if isinstance(error, SpecxError) else error_of(source.name, error)
-            failed = Input(
+            failed = RunInput(
                 name=source.name, relative=source.relative, content=told, identity=identity
             )
             return iter([failed])
@@ -190,11 +190,11 @@ class Inputs(Iterator[Input]):
         documents: Sequence[Document | LineError],
         read_s: float,
         identity: Identity | None,
-    ) -> Iterator[Input]:
+    ) -> Iterator[RunInput]:
         for relative, document in _places(source, documents):
             is_file = identity is not None and relative == source.relative
             known = identity if is_file else _text_identity(document)
-            yield Input(
+            yield RunInput(
                 name=document.name,
                 relative=relative,
                 content=document if is_file or not self._is_done(relative, known) else None,

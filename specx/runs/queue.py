@@ -11,7 +11,7 @@ from specx.records import Timings
 from specx.reports.live import LiveLine
 from specx.reports.progress import Progress
 from specx.reports.report import Report
-from specx.runs.inputs import Input, Inputs
+from specx.runs.inputs import Inputs, RunInput
 from specx.runs.job import JobError
 from specx.runs.outcome import RunOutcome
 from specx.runs.pool import Returned, Scheduler, Update
@@ -31,7 +31,7 @@ class _Work:
     skipped.
     """
 
-    item: Input
+    item: RunInput
     index: int
     progress: Progress
     lost: int = 0
@@ -58,8 +58,8 @@ class Queue:
         *,
         on_done: Callable[[Report], None],
         on_error: Callable[[SpecxError], None],
-        on_read: Callable[[Input], None] = lambda _: None,
-        on_skipped: Callable[[Input], None] = lambda _: None,
+        on_read: Callable[[RunInput], None] = lambda _: None,
+        on_skipped: Callable[[RunInput], None] = lambda _: None,
         as_it_is: Callable[[Document, Timings], Report | None] = lambda *_: None,
         total: int | None = None,
         in_order: bool = True,
@@ -139,7 +139,7 @@ class Queue:
                 left = self._take(next(inputs, None)) and not self._outcome.stops
         return left, _LONG_S
 
-    def _take(self, item: Input | None) -> bool:
+    def _take(self, item: RunInput | None) -> bool:
         """Take the next input; return False after the last."""
         if item is None:
             return False
@@ -166,7 +166,7 @@ class Queue:
             self._give(work)
         return True
 
-    def _without_models(self, item: Input) -> Report | None:
+    def _without_models(self, item: RunInput) -> Report | None:
         """Return the report of a document that needs no model. Raises the error of a bad input."""
         if isinstance(item.content, SpecxError):
             raise item.content
@@ -255,7 +255,7 @@ class Queue:
                 self._results.begin(item.name)
             self._fail(item, index, self._kept(item, result, work.partial))
 
-    def _publish(self, report: Report, item: Input, index: int, *, shown: bool) -> None:
+    def _publish(self, report: Report, item: RunInput, index: int, *, shown: bool) -> None:
         """Write and show a summary; it is ``shown`` if it was so while it was written."""
         assert isinstance(item.content, Document)
         report.source, report.paragraphs = item.path, item.content.paragraphs
@@ -275,7 +275,7 @@ class Queue:
             self._writing = ""
             self._on_done(report)
 
-    def _kept(self, item: Input, error: SpecxError, partial: str) -> SpecxError:
+    def _kept(self, item: RunInput, error: SpecxError, partial: str) -> SpecxError:
         """Keep the partial summary of a document that took too long, and say where it is."""
         if not isinstance(error, OverTimeError):
             return error
@@ -286,7 +286,7 @@ class Queue:
             return OverTimeError(f"{error}; the partial summary is lost: {why}")
         return OverTimeError(f"{error}; the partial summary {place}") if place else error
 
-    def _fail(self, item: Input, index: int, error: SpecxError) -> None:
+    def _fail(self, item: RunInput, index: int, error: SpecxError) -> None:
         """Note and tell the failure of a document; raise it if it ends the run."""
         self._writing = ""
         self._results.broke_off()

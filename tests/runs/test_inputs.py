@@ -18,8 +18,8 @@ from specx.errors import DocumentError, SpecxError, UsageError
 from specx.runs import inputs
 from specx.runs.inputs import (
     WHOLE,
-    Input,
     Inputs,
+    RunInput,
     Shard,
     find_sources,
     parse_shard,
@@ -78,7 +78,7 @@ def test_results_in_a_folder_are_no_documents(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_reading_waits_for_its_turn() -> None:
-    items: Iterator[Input] = Inputs(find_sources(["x/a.txt", "c.txt"]), ReadOptions())
+    items: Iterator[RunInput] = Inputs(find_sources(["x/a.txt", "c.txt"]), ReadOptions())
     assert next(items).name == "x/a.txt"
     Path("c.txt").unlink()
     failed = next(items)

@@ -30,8 +30,8 @@ from specx.records import Timings
 from specx.reports.report import LosslessCheck, Report
 from specx.runs.destination import Destination
 from specx.runs.inputs import (
-    Input,
     Inputs,
+    RunInput,
     find_sources,
 )
 from specx.runs.local_workers import ThisProcess
@@ -87,13 +87,13 @@ class Fake:
         return report
 
 
-def as_input(name: str, content: str | SpecxError | None) -> Input:
+def as_input(name: str, content: str | SpecxError | None) -> RunInput:
     read = (
         Document(name, "text", (), (Paragraph(content, None),))
         if isinstance(content, str)
         else content
     )
-    return Input(name=name, relative=PurePath(name), content=read)
+    return RunInput(name=name, relative=PurePath(name), content=read)
 
 
 SETTINGS = WorkerSettings(profile=load_profile("mini"), method="plain", device="cpu")
@@ -123,10 +123,10 @@ class Ready(Inputs):
 
     is_ready = True  # type: ignore[assignment]
 
-    def __init__(self, items: Iterable[Input]) -> None:
+    def __init__(self, items: Iterable[RunInput]) -> None:
         self._items = iter(items)
 
-    def __next__(self) -> Input:
+    def __next__(self) -> RunInput:
         return next(self._items)
 
 
@@ -134,7 +134,7 @@ class Batch:
     """A queue over documents with the given texts, and all that can be seen of it."""
 
     def __init__(self, *contents: str | SpecxError) -> None:
-        self.items: list[Input] = [
+        self.items: list[RunInput] = [
             as_input(f"{number}.txt", content) for number, content in enumerate(contents)
         ]
         self.fake = Fake()
@@ -264,7 +264,7 @@ def test_running_out_of_memory_holds_no_memory(
 
     first, second = batch.items
 
-    def items() -> Iterator[Input]:
+    def items() -> Iterator[RunInput]:
         yield first
         held.append(sum(cache() is not None for cache in caches))
         ops.fails = False
@@ -390,7 +390,7 @@ def test_a_divergence_is_raised_after_all_documents() -> None:
 # ---------------------------------------------------------------- lines of a file
 
 
-def lines_of(text: str) -> list[Input]:
+def lines_of(text: str) -> list[RunInput]:
     Path("m.jsonl").write_text(text)
     return list(Inputs(find_sources(["m.jsonl"]), ReadOptions()))
 
