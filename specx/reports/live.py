@@ -8,7 +8,6 @@ change is drawn there, too, as much of its end as the terminal has room for.
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Self, TextIO
 
 from rich.console import Console, ConsoleRenderable, RenderHook
@@ -69,12 +68,7 @@ class LiveLine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Erase the live line and keep the written text, also after Ctrl-C and errors."""
         self._region.hide()
         self._end_line()

@@ -21,7 +21,7 @@ from specx.reports.figures import (
 from specx.reports.json_lines import to_json_folded
 from specx.reports.marked_sentences import SentenceMarker, shown_passages
 from specx.reports.progress import counted, duration
-from specx.reports.report import Citation, Report
+from specx.reports.report import Citation, Report, range_in_words
 from specx.reports.templates import link, templates
 from specx.reports.text_view import view_of
 
@@ -208,7 +208,7 @@ def _marks(
     """Yield a mark for each run of sentences from one place."""
     numbered = list(zip(found, citations, strict=True))
     for (low, high), group in groupby(enumerate(numbered, 1), key=lambda item: item[1][0]):
-        place = f"{unit} {low}" if low == high else f"{unit}s {low}–{high}"
         sentences = tuple((number, citation.sentence) for number, (_, citation) in group)
         start, width = 100 * (low - first) / length, 100 * (high - low + 1) / length
+        place = range_in_words(unit, (low, high))
         yield Mark(place, round(start, 3), round(width, 3), sentences)

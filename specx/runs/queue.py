@@ -69,7 +69,7 @@ class Queue:
         self._on_done, self._on_error = on_done, on_error
         self._on_read, self._on_skipped = on_read, on_skipped
         self._total, self._in_order = total, in_order
-        self._streams = scheduler.streams  # a summary is shown while it is written
+        self._streams = scheduler.workers.streams  # a summary is shown while it is written
         results.unseen = not self._streams
         self._alone = False
         self._works: dict[int, _Work] = {}  # by index, until their end is told
@@ -85,7 +85,7 @@ class Queue:
         error of models that cannot be loaded at once, others as ``RunOutcome.conclude`` does.
         """
         self._alone = alone
-        with closing(self._scheduler):
+        with closing(self._scheduler.workers):
             left = True
             while left or self._works:
                 left, seconds = self._hand_out(inputs, left=left)
@@ -116,7 +116,7 @@ class Queue:
     def _keep_partial(self, work: _Work) -> str:
         """Keep what is written of a document in work; say where it is, nothing without any."""
         if self._streams:
-            return self._results.interrupted(self._scheduler.partial, work.item.relative)
+            return self._results.interrupted(self._scheduler.workers.partial, work.item.relative)
         self._results.begin(work.item.name)
         ending = self._results.ending or "\n"
         return self._results.interrupted(work.partial, work.item.relative, ending=ending)

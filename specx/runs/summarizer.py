@@ -211,7 +211,7 @@ class Summarizer:
     def _write(
         self, run: DocumentRun, document: Document, prompt: Prompt, *, shown: bool
     ) -> Output:
-        settings = self._settings_for(prompt)
+        settings = replace(self.settings, limit=self._limit(prompt) + self._reasoning)
         run.prompt_tokens += len(prompt.token_ids)
         run.begin_text()
         before, gap = self.partial, self._gap
@@ -278,9 +278,6 @@ class Summarizer:
         run.reasoning_tokens += output.reasoning_tokens
         run.closed += isinstance(stop, Thinking) and stop.was_closed
         return output
-
-    def _settings_for(self, prompt: Prompt) -> Settings:
-        return replace(self.settings, limit=self._limit(prompt) + self._reasoning)
 
     def _limit(self, prompt: Prompt) -> int:
         return self.settings.limit if prompt.limit is None else prompt.limit
