@@ -152,7 +152,7 @@ def _stopped(done: int) -> str:
     return f"stopped{before} at the first failure, as --fail-fast asks"
 
 
-def _failures(failed: int, done: int, excess: str = "") -> str:
+def _failures(failed: int, done: int, excess: str) -> str:
     """Say how many failed. ``excess``: why that is not allowed."""
     if not done:
         all_ = f"all {failed} documents failed" if failed > 1 else "the only document failed"

@@ -146,19 +146,14 @@ class ProgressSender:
     ``partial``: returns the summary of the document so far.
     """
 
-    def __init__(
-        self,
-        tell: Callable[[Message], None],
-        partial: Callable[[], str],
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._tell, self._partial, self._clock = tell, partial, clock
+    def __init__(self, tell: Callable[[Message], None], partial: Callable[[], str]) -> None:
+        self._tell, self._partial = tell, partial
         self.start("", number=0)
 
     def start(self, name: str, *, number: int = 1, **_: object) -> None:  # noqa: ARG002 - the run knows the name
         self._number, self._events, self._phase = number - 1, list[Event](), ""
         self._part: tuple[int, int] | None = None
-        self._next = self._clock()
+        self._next = time.perf_counter()
 
     def phase(self, name: str) -> None:
         self._phase = name
@@ -169,7 +164,7 @@ class ProgressSender:
 
     def on(self, event: Event) -> None:
         self._events.append(event)
-        if self._clock() >= self._next:
+        if time.perf_counter() >= self._next:
             self._send()
 
     def show(self, text: str) -> None:
@@ -191,7 +186,7 @@ class ProgressSender:
             )
         )
         self._events, self._phase, self._part = [], "", None
-        self._next = self._clock() + EVERY_S
+        self._next = time.perf_counter() + EVERY_S
 
 
 # Is told by a worker how far a document is.
