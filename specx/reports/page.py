@@ -66,6 +66,7 @@ def addresses(report: Report, path: Path) -> Addresses:
 def to_page(report: Report, path: Path) -> str:
     """Write the page. ``path``: where it will lie, for its links to the document."""
     *parts_of_time, total = latency(report)
+    marks, first, last = strip(report)
     sources = shown_passages(report)
     short_name = printable(Path(report.input.name).name)
     return (
@@ -84,7 +85,9 @@ def to_page(report: Report, path: Path) -> str:
             citations=len(report.citations),
             said=SentenceMarker(report, sources),
             sources=sources,
-            strip=strip(report),
+            marks=marks,
+            first=first,
+            last=last,
             levels=[level for level in report.levels if len(level) > 1],
             parts_of_time=parts_of_time,
             total_time=total,
@@ -163,30 +166,18 @@ class Mark:
         return str(first) if first == last else f"{first}–{last}"
 
 
-@dataclass(frozen=True)
-class Strip:
-    """``unit``: page, line or paragraph. ``first``, ``last``: the ends of the document in it."""
+def strip(report: Report) -> tuple[list[Mark], int, int]:
+    """Return the places that a digest cites, and the ends of the document in the same unit.
 
-    unit: str
-    first: int
-    last: int
-    marks: tuple[Mark, ...]
-
-    @property
-    def length(self) -> int:
-        return self.last - self.first + 1
-
-
-def strip(report: Report) -> Strip | None:
-    """Return the strip of a digest; None where nothing is cited, or the document's ends are
-    unknown."""
+    There are no places where nothing is cited, or the document's ends are unknown.
+    """
     if report.cited_by is None or report.input.span is None:
-        return None
+        return [], 0, 0
     found = [_extent(citation, report.cited_by) for citation in report.citations]
     first = min([report.input.span[0], *(low for low, _ in found)])
     last = max([report.input.span[1], *(high for _, high in found)])
     marks = _marks(report.cited_by, report.citations, found, first, last - first + 1)
-    return Strip(report.cited_by, first, last, tuple(marks))
+    return list(marks), first, last
 
 
 def _extent(citation: Citation, unit: str) -> tuple[int, int]:
