@@ -89,7 +89,7 @@ class Summarizer:
         """Summarize one document.
 
         ``before``: seconds already spent on it (reading, loading). ``prepared``: its prompts, if
-        ``make_prompts`` has made them elsewhere.
+        ``make_prompts`` has made them elsewhere, and the seconds that took.
 
         Raises DocumentError when it has no text, or is too long and parts are refused;
         OutOfMemoryError when its caches do not fit; what ``between_steps`` raises.
@@ -167,9 +167,8 @@ class Summarizer:
     ) -> list[Prompt]:
         if not document.text.strip():
             raise DocumentError(f"{document.name} has no text; there is nothing to summarize")
-        if prepared:
-            run.started -= prepared.seconds  # they count as if nothing had been done meanwhile
-        prompts = prepared.prompts if prepared else self.make_prompts(document)
+        prompts, seconds = prepared or (self.make_prompts(document), 0.0)
+        run.started -= seconds  # they count as if nothing had been done meanwhile
         if self.settings.long_documents == "refuse":
             refuse_if_longer(document, prompts, self._room)
         run.timings.tokenize = time.perf_counter() - run.started

@@ -108,7 +108,8 @@ class Worker:
         self._listener.write(task.heading)
         prepared = prepared_by(promised)
         if self._deadline:
-            spent = before.read + (prepared.seconds if prepared else 0.0)
+            _, seconds = prepared or ([], 0.0)
+            spent = before.read + seconds
             self._deadline.begin(task.document.name, spent)
         outcome = self._summarize(replace(task, before=before), prepared)
         self._tell(Ended(number=task.number, outcome=outcome, partial=self.partial))
