@@ -1,8 +1,8 @@
 """One text of a summary: the tokens that it may take, its decoding, and its sentences' sources."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from specx.decoding.sources import SourceSettings
 from specx.documents.document import Document
@@ -120,10 +120,7 @@ class DecodedText:
 # ---------------------------------------------------------------- decoding behind reasoning
 
 
-class Start(Protocol):
-    """Begin to decode behind a prompt, as ``decode`` does."""
-
-    def __call__(self, prompt: tuple[int, ...], *, stop: Stop | None) -> Iterator[Event]: ...
+Start = Callable[..., Iterator[Event]]  # ``decode``, of which prompt and ``stop`` are not given yet
 
 
 def decode_thinking(start: Start, prompt: Sequence[int], stop: Stop | None) -> Iterator[Event]:
