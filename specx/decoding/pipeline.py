@@ -80,14 +80,14 @@ class Pipeline:
 
     def _read(self) -> Step:
         launched = self._in_flight.popleft()
-        emitted = Emitted.read(launched.layout, launched.copy.read())
+        emitted = Emitted.unpack(launched.copy.read(), launched.levels, launched.nodes)
         self._ended = launched.copy.done
         step = Step(
             emitted.tokens,
             launched.nodes,
             accepted=len(emitted.tokens) - 1,
             seconds=launched.laps.until(launched.copy.done),
-            levels=launched.layout.levels,
+            levels=launched.levels,
             ranks=emitted.ranks,
         )
         self.state.drafter.end_step(len(step.tokens))

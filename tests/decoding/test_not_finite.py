@@ -11,7 +11,7 @@ from specx.decoding import decode as loop
 from specx.decoding.decode import decode_with
 from specx.decoding.methods import make_drafter
 from specx.decoding.pipeline import Pipeline
-from specx.decoding.runner import EagerRunner
+from specx.decoding.runner import Runner
 from specx.decoding.sampling import Sampler
 from specx.decoding.target import Target
 from specx.errors import ModelError
@@ -87,7 +87,7 @@ def test_every_method_ends_with_a_sentence(method, wrong, temperature):
 def test_a_step_that_was_launched_meanwhile_reads_a_token(ahead, monkeypatch):
     """As on a GPU, where an id that has no embedding would cost everything."""
     monkeypatch.setattr(loop, "Pipeline", partial(Pipeline, ahead=ahead))
-    monkeypatch.setattr(EagerRunner, "records", True)
+    monkeypatch.setattr(Runner, "records", True)
     for method in METHODS:
         with pytest.raises(ModelError, match="not finite"):
             decoded(method, damaged(AtAPosition, math.nan))
