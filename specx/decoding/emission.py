@@ -5,7 +5,6 @@ Its fields, in this order: ``count`` [1], how many tokens were emitted; ``tokens
 ``depths`` [nodes + 1] of all rows of the tree; ``note`` [1], the drafter's, where it has one.
 """
 
-from dataclasses import dataclass
 from itertools import islice
 
 import torch
@@ -20,24 +19,17 @@ def pack(tree: TokenTree, path: Path, note: Tensor | None) -> Tensor:
     return torch.cat([path.count[None], path.tokens, path.rows, tree.depths, *noted])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Emitted:
-    """A step's buffer on the host.
+def unpack(
+    numbers: list[int], levels: int, nodes: int
+) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...], int | None]:
+    """Return tokens, ranks and note of a buffer's numbers, of a tree of such a size.
 
-    ``tokens``: what was emitted, the bonus token last. ``ranks``: of each accepted draft, its rank
-    among the nodes of the tree and among those of its level, from 1, the likeliest first.
+    The bonus token comes last. Ranks are those of each accepted draft among the nodes of the tree
+    and among those of its level, from 1, the likeliest first.
     """
-
-    tokens: tuple[int, ...]
-    ranks: tuple[tuple[int, int], ...]
-    note: int | None
-
-    @classmethod
-    def unpack(cls, numbers: list[int], levels: int, nodes: int) -> "Emitted":
-        """Read the buffer's numbers, of a tree with so many levels and nodes."""
-        count, fields = numbers[0], iter(numbers[1:])
-        tokens, chosen_by = (list(islice(fields, levels + 1)) for _ in range(2))
-        depths = list(islice(fields, nodes + 1))
-        # Rows of a tree are sorted by weight, so a row's number is its rank.
-        ranks = ((row, depths[1 : row + 1].count(depths[row])) for row in chosen_by[1:count])
-        return cls(tokens=tuple(tokens[:count]), ranks=tuple(ranks), note=next(fields, None))
+    count, fields = numbers[0], iter(numbers[1:])
+    tokens, chosen_by = (list(islice(fields, levels + 1)) for _ in range(2))
+    depths = list(islice(fields, nodes + 1))
+    # Rows of a tree are sorted by weight, so a row's number is its rank.
+    ranks = ((row, depths[1 : row + 1].count(depths[row])) for row in chosen_by[1:count])
+    return tuple(tokens[:count]), tuple(ranks), next(fields, None)

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from specx.decoding.cost import TreePlan
-from specx.decoding.emission import Emitted
+from specx.decoding.emission import unpack
 from specx.decoding.pending import HostCopy
 from specx.decoding.step import DecodingState, LaunchedStep, launch_step
 from specx.decoding.stopwatch import Moment, seconds_between
@@ -80,23 +80,23 @@ class Pipeline:
 
     def _read(self) -> Step:
         launched = self._in_flight.popleft()
-        emitted = Emitted.unpack(launched.copy.read(), launched.levels, launched.nodes)
+        tokens, ranks, note = unpack(launched.copy.read(), launched.levels, launched.nodes)
         self._ended = launched.copy.done
         step = Step(
-            emitted.tokens,
+            tokens,
             launched.nodes,
-            accepted=len(emitted.tokens) - 1,
+            accepted=len(tokens) - 1,
             seconds=launched.laps.until(launched.copy.done),
             levels=launched.levels,
-            ranks=emitted.ranks,
+            ranks=ranks,
         )
-        self.state.drafter.end_step(len(step.tokens))
+        self.state.drafter.end_step(len(tokens))
         self.tuner.note(
             launched.plan.arm,
             step,
             self._read_steps,
             settled=launched.settled,
-            note=emitted.note,
+            note=note,
             verification=launched.laps.seconds("verification"),
         )
         self._read_steps += 1

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specx.decoding.cost import Costs, Curve, TreePlan, TreeShape
-from specx.decoding.emission import Emitted, pack
+from specx.decoding.emission import pack, unpack
 from specx.decoding.evidence import Evidence
 from specx.decoding.measured_costs import ROWS_WITH_EXPERTS
 from specx.decoding.times import JUDGED_STEPS, KnownTimes, KnownTrees, length_class
@@ -356,11 +356,10 @@ def step_with(grown: TokenTree, truth: tuple[int, ...]) -> Step:
     padded = [*truth, *[-1] * grown.levels]
     path = TorchOps().accept(grown, torch.tensor(padded)[grown.depths])
     size = grown.levels, grown.nodes
-    emitted = Emitted.unpack(pack(grown, path, note=None).tolist(), *size)
-    assert emitted.note is None
+    tokens, ranks, note = unpack(pack(grown, path, note=None).tolist(), *size)
+    assert note is None
     noted = pack(grown, path, note=torch.tensor([9]))
-    assert Emitted.unpack(noted.tolist(), *size) == replace(emitted, note=9)
-    tokens, ranks = emitted.tokens, emitted.ranks
+    assert unpack(noted.tolist(), *size) == (tokens, ranks, 9)
     return Step(tokens, grown.nodes, len(tokens) - 1, 1.0, levels=grown.levels, ranks=ranks)
 
 
