@@ -21,7 +21,7 @@ from specx.decoding.step import DecodingState
 from specx.decoding.stopwatch import Stopwatch, has_passed
 from specx.decoding.target import Target
 from specx.decoding.tuner import Tuner, tuner_for
-from specx.decoding.workspace import Shelf, Workspace, WorkspaceKind, capacity_for
+from specx.decoding.workspace import Shelf, Workspace, capacity_for, kind_of
 from specx.errors import DocumentError, ModelError
 from specx.models.load import LoadedModel
 from specx.ops.chunks import Passages
@@ -123,7 +123,7 @@ def decode(
         stop=stop,
         sources=sources,
         shelf=shelf,
-        kind=WorkspaceKind.of(pair, settings, sources),
+        kind=kind_of(pair, settings, sources),
     )
 
 
@@ -138,7 +138,7 @@ def decode_with(
     stop: Stop | None = None,
     sources: SourceSettings | None = None,
     shelf: Shelf | None = None,
-    kind: WorkspaceKind | None = None,
+    kind: object | None = None,
 ) -> Iterator[Event]:
     """Decode with a drafter and a target of the caller's, as ``decode`` does.
 
