@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specx.decoding import decode as loop
-from specx.decoding.decode import decode_with
+from specx.decoding.decode import decode
 from specx.decoding.methods import make_drafter
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.runner import Runner
@@ -65,7 +65,7 @@ class OffTheText(Damaged):
 def decoded(method, target, profile=PROFILE, pair=PAIR, prompt=PROMPT):
     settings = resolve(profile, method, pair.facts)
     make = partial(make_drafter, settings, pair)
-    return collect(decode_with(pair, settings, make, prompt, make_target=target))
+    return collect(decode(pair, settings, prompt, make_drafter=make, make_target=target))
 
 
 def damaged(kind: type[Damaged], wrong: float, ids: object = slice(None)) -> type[Damaged]:
