@@ -40,9 +40,7 @@ class Pipeline:
 
     def next(self) -> Step:
         """Return the next step; the tuner has taken note of it."""
-        while len(self._in_flight) <= self._ahead:
-            for _ in self._launch():
-                pass
+        self._fill(self._ahead + 1)
         return self._read()
 
     def drain(self, recording: TreePlan | None = None) -> Iterator[Step]:
@@ -52,15 +50,16 @@ class Pipeline:
         present ones to do.
         """
         if recording is not None and self.state.runner.records:
-            self._keep_busy()
+            self._fill(BUSY)
             for _ in self.state.prepare(self.state.drafter, recording):
                 yield self.next()
-                self._keep_busy()
+                self._fill(BUSY)
         while self._in_flight:
             yield self._read()
 
-    def _keep_busy(self) -> None:
-        while len(self._in_flight) < BUSY:
+    def _fill(self, steps: int) -> None:
+        """Launch until so many steps are on their way."""
+        while len(self._in_flight) < steps:
             for _ in self._launch():
                 pass
 
