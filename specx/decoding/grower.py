@@ -8,7 +8,7 @@ from specx.models.call import AttentionCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask, chain_sets, single_sets, words_for
 from specx.ops.torch.trees import expected_gain
-from specx.ops.trees import Level, LevelInputs, TokenTree
+from specx.ops.trees import Level, LevelInputs
 from specx.profile import TreeSettings
 
 
@@ -41,15 +41,11 @@ class TreeGrower:
             for level in range(tree.depth - 1)
         ]
 
-    def grow(self, root: Tensor, logits: Tensor, cache: PreallocatedCache) -> TokenTree:
-        """Grow a tree behind ``root`` int64 [1], the last token of the text in ``cache``.
-
-        ``logits`` [1, V]: after the root.
-        """
-        return self.ops.best_tree(root, self.grow_levels(logits, cache))
-
     def grow_levels(self, logits: Tensor, cache: PreallocatedCache) -> list[Level]:
-        """Grow the levels that a tree is picked from: at most ``depth``. ``logits`` as above."""
+        """Grow the levels that a tree is picked from: at most ``depth``.
+
+        ``logits`` [1, V]: after the root, the last token of the text in ``cache``.
+        """
         tree = self.tree
         levels = [self.continue_from(logits, self._certain)]
         gain = expected_gain(levels, self.nodes) if self._stops_growing else self._certain

@@ -101,7 +101,7 @@ class Target:
         assert retrieval.lse is not None
         self.last_row.fill_(row)
         keys = self.cache.keys_of(retrieval.layer)[:, :length]
-        scores = scaled_scores(self._query(retrieval), keys, self._scaling(retrieval))
+        scores = scaled_scores(self._query(retrieval), keys, self.model.scaling_of(retrieval.layer))
         retrieval.lse.index_copy_(1, self.last_row, scores.logsumexp(-1)[:, None].float())
 
     def verify(self, tree: TokenTree) -> Tensor:
@@ -146,7 +146,7 @@ class Target:
         assert retrieval is not None
         assert retrieval.lse is not None
         lse = retrieval.lse.index_select(1, self.last_row)[:, 0]
-        keys, scaling = self.cache.keys_of(retrieval.layer), self._scaling(retrieval)
+        keys, scaling = self.cache.keys_of(retrieval.layer), self.model.scaling_of(retrieval.layer)
         softcap = self.model.softcap_of(retrieval.layer)
         query = self._query(retrieval)
         return self.ops.chunk_scores(query, lse, keys, length, scaling, grid, softcap)
@@ -164,13 +164,9 @@ class Target:
             self.cache.keys_of(kept.layer),
             sources.prompt,
             passages,
-            self._scaling(kept),
+            self.model.scaling_of(kept.layer),
         )
 
     def _query(self, retrieval: KeptQueries) -> Tensor:
         """Return the query of the last committed token in the retrieval layer: [Hq, D]."""
         return retrieval.queries.index_select(1, self.last_row)[:, 0]
-
-    def _scaling(self, kept: KeptQueries) -> float:
-        """Return the factor that a layer multiplies its scores with."""
-        return self.model.scaling_of(kept.layer)
