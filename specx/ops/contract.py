@@ -32,7 +32,7 @@ from specx.ops.penalties import Penalties, TextSoFar
 from specx.ops.spec import NormSpec
 from specx.ops.torch.backend import CpuOps, TorchOps
 from specx.ops.torch.flash_packages import PACKAGES, FlashOps, UnusableError, load
-from specx.ops.trees import Level, LevelInputs, Path, TokenTree
+from specx.ops.trees import Level, Path, TokenTree
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
 
@@ -258,13 +258,15 @@ class Ops(Protocol):
     def level_inputs(
         self, parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
         position: Tensor, ahead: int,
-    ) -> LevelInputs:  # fmt: skip
-        """Return what the nodes of a level are read with.
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """Return what the N nodes of a level are read with: their sets, positions and slots.
 
         parents int64 [N]: places in the level above, whose sets are ``above`` int64 [M, W], None
         where nodes see none but themselves; own int64 [N, W]: the sets in which each is alone.
-        Node i is written to row ``length + after + i`` (length int64 [1]) and stands at
-        ``position + ahead`` (position int64 [1]).
+
+        Returns int64 [N, W]: the rows behind the text that each node sees (``AncestorMask.sets``);
+        int64 [N]: ``position + ahead`` (position int64 [1]), in the text; int64 [N]: the rows of
+        the cache that they are written to, ``length + after + i`` (length int64 [1]).
         """
 
     def best_tree(self, root: Tensor, levels: list[Level]) -> TokenTree:

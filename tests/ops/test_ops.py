@@ -635,7 +635,7 @@ def test_level_inputs(backend: Backend, nodes: int, above: int | None, words: in
     sets = None
     if above is not None:
         sets = torch.randint(-(2**63), 2**63 - 1, (above, words), generator=generator)
-    found = backend.ops.level_inputs(
+    visible, positions, slots = backend.ops.level_inputs(
         parents.to(backend.device), None if sets is None else sets.to(backend.device),
         own.to(backend.device), length=one(120, backend), after=7,
         position=one(5000, backend), ahead=3,
@@ -644,10 +644,10 @@ def test_level_inputs(backend: Backend, nodes: int, above: int | None, words: in
         [bits | (0 if sets is None else int(sets[parents[i], w])) for w, bits in enumerate(row)]
         for i, row in enumerate(own.tolist())
     ]
-    assert found.visible.tolist() == expected
-    assert found.positions.tolist() == [5003] * nodes
-    assert found.slots.tolist() == list(range(127, 127 + nodes))
-    assert found.visible.data_ptr() != own.data_ptr()
+    assert visible.tolist() == expected
+    assert positions.tolist() == [5003] * nodes
+    assert slots.tolist() == list(range(127, 127 + nodes))
+    assert visible.data_ptr() != own.data_ptr()
 
 
 GROWN = {
