@@ -12,7 +12,7 @@ from specx.ops.spec import NormSpec
 from specx.ops.torch import layer as torch_layer
 from specx.ops.triton import experts, layer, row_product, small_product
 from specx.ops.triton.experts import RoutedExperts
-from specx.ops.triton.layer import HeadNormWeights, NormWeights
+from specx.ops.triton.layer import NormWeights
 
 PLAIN: tuple[Any, dict[str, Any]] = CudaProduct, {}  # a kind of Hopper's product, and options
 FEW_ROWS = 64  # more take longer to be added to within a product than behind it
@@ -100,7 +100,6 @@ class TritonLayer:
         self._output_norm = _norm(spec.output_norm, w.output_norm, w.output_norm_bias)
         self._attended_norm = _norm(spec.attended_norm, w.attended_norm)
         self._mlp_norm = _norm(spec.mlp_norm, w.mlp_norm)
-        self._head_norms = _head_norms(w)
         self._experts = None if spec.mlp.experts is None else experts_of(w)
         maps = (w.out, w.down) if self._experts is None else (w.out,)
         small = all(each.bias is None and small_product.suits(each.weight) for each in maps)
@@ -127,14 +126,7 @@ class TritonLayer:
         y = x if self._input_norm is None else self._input_norm(x)
         if self._heads is not None and 1 < len(x) <= hopper_product.MOST_ROWS:
             return self._heads(y, cos, sin, slots, keys, values)
-        qkv, norms, attention = self._qkv(y), self._head_norms, self._spec.attention
-        if norms is not None and norms.spec.whole:
-            layer.norm_whole(qkv, norms)
-            norms = None
-        return layer.rotate_and_store(
-            qkv, norms, cos, sin, slots, keys, values,
-            value_norm=attention.value_norm, shared=attention.shared is not None,
-        )  # fmt: skip
+        return layer.rotate_and_store(self._qkv(y), self._weights, cos, sin, slots, keys, values)
 
     def after_attention(
         self, attended: Tensor, x: Tensor, per_layer: Tensor | None = None
@@ -202,14 +194,6 @@ def _norm(
     spec: NormSpec | None, weight: Tensor | None, bias: Tensor | None = None
 ) -> NormWeights | None:
     return None if spec is None else NormWeights(spec=spec, weight=weight, bias=bias)
-
-
-def _head_norms(weights: LayerWeights) -> HeadNormWeights | None:
-    spec, query, key = weights.spec.attention.head_norm, weights.query_norm, weights.key_norm
-    if spec is None or query is None:
-        return None
-    # A layer with the keys of another one has no norm of them, and norms none.
-    return HeadNormWeights(spec=spec, query=query, key=query if key is None else key)
 
 
 def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:
