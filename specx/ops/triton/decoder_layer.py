@@ -11,7 +11,6 @@ from specx.ops.layers import LayerWeights, LinearMap, RowFunction
 from specx.ops.spec import NormSpec
 from specx.ops.torch import layer as torch_layer
 from specx.ops.triton import experts, layer, row_product, small_product
-from specx.ops.triton.experts import RoutedExperts
 from specx.ops.triton.layer import NormWeights
 
 PLAIN: tuple[Any, dict[str, Any]] = CudaProduct, {}  # a kind of Hopper's product, and options
@@ -71,7 +70,7 @@ def experts_of(weights: LayerWeights) -> RowFunction:
         return torch_layer.experts(weights)
     routing, activation = weights.routing, weights.spec.mlp.activation
     assert routing is not None
-    routed = RoutedExperts(weights)
+    routed = experts.routed_experts(weights)
     maps = (routing.gate_up, routing.down, routing.shared_gate)
     gate_up, down, gate = (None if each is None else TritonProduct.of(each) for each in maps)
 
@@ -156,7 +155,7 @@ class TritonLayer:
         if mlp.gated and weights.activation is None:
             if len(x) == 1:
                 maps = weights.gate_up
-                return row_product.gated_row_product(x, maps.weight, maps.bias, mlp.activation)
+                return row_product.row_product(x, maps.weight, maps.bias, activation=mlp.activation)
             if self._gated is not None and len(x) <= hopper_product.MOST_ROWS:
                 return self._gated(x)
         inner = self._gate_up(x)
