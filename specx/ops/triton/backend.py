@@ -117,7 +117,7 @@ class TritonOps(TorchOps):
         inputs = TreeInputs(
             q, keys, values, prefix, mask.sets, scale, window, softcap, sinks, mask.rows
         )
-        multiprocessors = tree_attention.device_of(q.device).multiprocessors
+        multiprocessors, _ = tree_attention.limits_of(q.device)
         if hopper_attention.suits(inputs, multiprocessors):
             splits = hopper_attention.splits(inputs, multiprocessors)
             return tree_attention.in_parts(inputs, splits, hopper_attention.attend_in_parts)
