@@ -96,15 +96,6 @@ class AttentionSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwigluClamp:
-    """gpt-oss's gate: ``g σ(alpha · g) · (u + 1)``, g being gate x, at most ``limit``, and u being
-    up x, from −limit to limit."""
-
-    alpha: float
-    limit: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class ExpertsSpec:
     """Which experts of a layer a token goes through, and with which weights.
 
@@ -143,16 +134,17 @@ class ExpertsSpec:
 @dataclass(frozen=True, kw_only=True)
 class MlpSpec:
     """``down(act(gate x) · up x)`` or, without gate, ``down(act(up x))``, with ``inner`` elements
-    between; ``clamp``: gpt-oss's gate in the place of that.
+    between.
 
-    With ``experts`` it is the weighted sum of several such, in ascending order, and of a shared
-    one, which has no clamp.
+    ``clamp``: α and limit of gpt-oss's gate, which is ``g σ(α g) · (u + 1)`` instead, g being
+    gate x, at most limit, and u being up x, from −limit to limit. With ``experts`` it is the
+    weighted sum of several such, in ascending order, and of a shared one, which has no clamp.
     """
 
     inner: int
     activation: Activation = "silu"
     gated: bool = True
-    clamp: SwigluClamp | None = None
+    clamp: tuple[float, float] | None = None
     experts: ExpertsSpec | None = None
 
     @property

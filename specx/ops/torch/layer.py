@@ -78,7 +78,7 @@ def _head_input(
 class TorchLayer:
     """``LayerKernels`` in torch, for every ``LayerSpec``.
 
-    Parts may be replaced by a device's own: ``product``, ``norm``, ``experts`` and ``rotated``.
+    Parts may be replaced by a device's own: ``product``, ``norm`` and ``rotated``.
     """
 
     def __init__(self, weights: LayerWeights) -> None:
@@ -96,7 +96,7 @@ class TorchLayer:
         if spec.mlp.experts is None:
             self._gate_up, self._down = self.product(w.gate_up), self.product(w.down)
         else:
-            self._experts = self.experts(w)
+            self._experts = experts(w, self.product)
         self._per_layer = w.per_layer
         if w.per_layer is not None:
             assert spec.output_norm is not None
@@ -108,17 +108,14 @@ class TorchLayer:
         """Prepare a product."""
         return torch_product(linear_map)
 
-    def experts(self, weights: LayerWeights) -> RowFunction:
-        """Prepare the MLP of a layer with experts."""
-        return experts(weights, self.product)
-
     def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> RowFunction:
         """Prepare a norm."""
         return torch_norm(spec, weight, bias)
 
     def rotated(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Give heads [H, T, D] their positions."""
-        return _rotated(heads, cos, sin)
+        """Give heads [H, T, D] positions: cos, sin [T, D], which may be wider than they are."""
+        first, second = heads.chunk(2, dim=-1)
+        return (heads * cos + torch.cat([-second, first], dim=-1) * sin).to(heads.dtype)
 
     def _norm_of(
         self, spec: NormSpec | None, weight: Tensor | None, bias: Tensor | None = None
@@ -214,9 +211,3 @@ def _scaled(x: Tensor, scale: float) -> Tensor:
 def _by_head(weight: Tensor | None) -> Tensor | None:
     """Return a weight as heads [H, T, D] are multiplied by it."""
     return weight[:, None] if weight is not None and weight.ndim == 2 else weight
-
-
-def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Give heads [H, T, D] their positions: cos, sin [T, D], which may be wider than they are."""
-    first, second = heads.chunk(2, dim=-1)
-    return (heads * cos + torch.cat([-second, first], dim=-1) * sin).to(heads.dtype)

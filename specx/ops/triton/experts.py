@@ -125,9 +125,11 @@ def product(pairs: Pairs, x: Tensor, maps: LinearMap, mlp: MlpSpec | None = None
     With ``mlp`` x [T, K] is the rows of pairs, the maps are [E, 2 N, K], and its gate follows;
     without, x [T · n, K] is the pairs themselves, and the maps are [E, N, K].
     """
-    weight, bias, gate, clamp = maps.weight, maps.bias, "", None
-    if mlp is not None:
-        gate, clamp = "clamp" if mlp.clamp else mlp.activation, mlp.clamp
+    weight, bias = maps.weight, maps.bias
+    gate: str = "" if mlp is None else mlp.activation
+    alpha, limit = 1.0, 0.0
+    if mlp is not None and mlp.clamp is not None:
+        gate, (alpha, limit) = "clamp", mlp.clamp
     outputs, inputs = weight.shape[1:]
     columns = outputs // 2 if gate else outputs
     assert x.shape == (pairs.count // pairs.each if gate else pairs.count, inputs)
@@ -137,8 +139,7 @@ def product(pairs: Pairs, x: Tensor, maps: LinearMap, mlp: MlpSpec | None = None
     out = x.new_empty((pairs.count, columns))
     width, depth = (32, 128) if pairs.few else (64, 64)
     _experts_product[(triton.cdiv(columns, width), pairs.programs)](
-        x, weight, bias, out, *pairs.places, columns, pairs.programs,
-        1.0 if clamp is None else clamp.alpha, 0.0 if clamp is None else clamp.limit,
+        x, weight, bias, out, *pairs.places, columns, pairs.programs, alpha, limit,
         GATE=gate, GATED=bool(gate), BIASED=bias is not None, FEW=pairs.few, EACH=pairs.each,
         PAIRS=triton.next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
         BLOCK_EACH=triton.next_power_of_2(pairs.each), BLOCK_M=pairs.block, BLOCK_N=width,
