@@ -10,7 +10,7 @@ a step can be recorded as CUDA graphs.
 """
 
 import importlib.util
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -25,7 +25,6 @@ from specx.ops.layers import (
     LayerWeights,
     LinearMap,
     RowFunction,
-    WholePass,
 )
 from specx.ops.native import HAS_LLVMLITE
 from specx.ops.penalties import Penalties, TextSoFar
@@ -33,6 +32,9 @@ from specx.ops.spec import NormSpec
 from specx.ops.torch.backend import CpuOps, TorchOps
 from specx.ops.torch.flash_packages import PACKAGES, FlashOps, UnusableError, load
 from specx.ops.trees import Level, Path, TokenTree
+
+if TYPE_CHECKING:
+    from specx.ops.native.native_pass import NativePass
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
 
@@ -324,7 +326,7 @@ class Ops(Protocol):
         experts that no row chose are not read.
         """
 
-    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
+    def whole_pass(self, weights: DecoderWeights) -> "NativePass | None":
         """Prepare passes through all layers at once, where the backend has them for a model."""
 
     def product(self, linear: LinearMap) -> RowFunction:
