@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specx.ops.ancestors import AncestorMask
-from specx.ops.chunks import Grid, Passages
+from specx.ops.chunks import Grid
 from specx.ops.layers import (
     DecoderWeights,
     HeadInput,
@@ -235,14 +235,15 @@ class Ops(Protocol):
         """
 
     def passage_attention(
-        self, queries: Tensor, keys: Tensor, seen: int, passages: Passages, scaling: float
+        self, queries: Tensor, keys: Tensor, seen: int, document: range, scaling: float
     ) -> Tensor:
         """Return the attention of T tokens in a row to each passage of a document: [T, P].
 
         queries [Hq, T, D]; keys [Hkv, capacity, D]. Query t sees the first ``seen + t`` rows, those
-        of the document among them. By head, the four largest of a passage's softmax weights are
-        added up; then the mean over heads is taken. (A passage's sum over all tokens says less: of
-        the rest of its weights most is noise.) Returns float32 or wider.
+        of the document among them, which is cut every ``PASSAGE`` rows. By head, the four largest
+        of a passage's softmax weights are added up; then the mean over heads is taken. (A passage's
+        sum over all tokens says less: of the rest of its weights most is noise.) Returns float32 or
+        wider.
         """
 
     # Token trees

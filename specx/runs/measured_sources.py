@@ -10,7 +10,7 @@ from specx.decoding.decode import decode
 from specx.decoding.leave_out import LeaveOut
 from specx.decoding.methods import Pair
 from specx.documents.sentences import line_sentences
-from specx.ops.chunks import PASSAGE, Passages
+from specx.ops.chunks import PASSAGE
 from specx.profile import Settings
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Prompt
@@ -83,9 +83,10 @@ def measure_sentences(
     if not spans:
         return []
     tokens = [tokens_of(output, *span, len(written)) for span in spans]
-    passages = Passages(first=document.first, tokens=len(document.spans))
-    measured = LeaveOut(pair.target, prompt.token_ids, written[: tokens[-1].stop], passages)
-    texts = [prompt.content[slice(*document.passage(n, PASSAGE))] for n in range(passages.count)]
+    rows = range(document.first, document.first + len(document.spans))
+    measured = LeaveOut(pair.target, prompt.token_ids, written[: tokens[-1].stop], rows)
+    passages = range(len(measured.lost))
+    texts = [prompt.content[slice(*document.passage(n, PASSAGE))] for n in passages]
     return [
         MeasuredSentence(
             text=output.text[start:end],
