@@ -29,14 +29,10 @@ class AncestorMask:
         """The sets written out, once for all layers: bool [T, rows]."""
         return unpack_sets(self.sets, self.rows)
 
-    @property
+    @cached_property
     def sees_all(self) -> bool:
         """True if nothing is masked. Waits for the device."""
-        return self.rows == 1 or bool(self._all)
-
-    @cached_property
-    def _all(self) -> Tensor:
-        return self.dense.all()
+        return self.rows == 1 or bool(self.dense.all())
 
     @cached_property
     def bias(self) -> Tensor:

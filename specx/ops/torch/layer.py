@@ -14,11 +14,6 @@ from specx.ops.torch.cache import store_rows
 from specx.ops.torch.experts import TorchExperts, gated
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Return x [T, K] over its root mean square, times weight [K]."""
-    return norm(x, NormSpec(eps=eps), weight)
-
-
 def norm(x: Tensor, spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> Tensor:
     """Norm x [..., K] with weight and bias, broadcast against it."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -70,8 +65,9 @@ def _head_input(
     residual = states if parents is None else states.index_select(0, parents)
     if norms is None:
         return torch.cat([embedded, residual], dim=-1), residual
-    normed = rms_norm(residual, norms.state, norms.eps)
-    x = torch.cat([rms_norm(embedded, norms.embedding, norms.eps), normed], dim=-1)
+    spec = NormSpec(eps=norms.eps)
+    normed = norm(residual, spec, norms.state)
+    x = torch.cat([norm(embedded, spec, norms.embedding), normed], dim=-1)
     return x, normed if norms.residual else residual
 
 

@@ -15,13 +15,7 @@ from triton import knobs
 from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid
 from specx.ops.hopper import tree_attention as hopper_attention
-from specx.ops.layers import (
-    HeadInput,
-    HeadNorms,
-    LayerKernels,
-    LayerWeights,
-    RowFunction,
-)
+from specx.ops.layers import HeadInput, HeadNorms, LayerKernels, LayerWeights, RowFunction
 from specx.ops.spec import NormSpec
 from specx.ops.torch import attention as torch_attention
 from specx.ops.torch import scores as torch_scores

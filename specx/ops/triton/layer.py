@@ -30,51 +30,34 @@ class NormWeights:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Norm x [..., K], contiguous -> [..., K]."""
-        out = torch.empty_like(x)
-        _normalize(x, None, None, out, None, self, 1.0, 1.0)
-        return out
+        return add_norm(x, None, self)[1]
 
 
 def add_norm(
     x: Tensor,
-    product: Tensor,
+    product: Tensor | None,
     after: NormWeights | None,
     *,
     before: NormWeights | None = None,
     scale: float = 1.0,
     scalar: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Add x and product [T, K], and norm the sum -> (the sum, its norm), [T, K] each.
+    """Add x and product [..., K], and norm the sum -> (the sum, its norm), [..., K] each.
 
     ``before``: norm of the product, which ``scale`` multiplies then; ``scalar`` multiplies the sum.
-    Without ``after`` both results are the sum.
+    Without ``after`` both results are the sum, without a product the sum is x.
     """
-    assert product.shape == x.shape
-    assert product.is_contiguous()
-    total = torch.empty_like(x)
-    out = total if after is None else torch.empty_like(x)
-    _normalize(x, product, total, out, before, after, scale, scalar)
-    return total, out
-
-
-def _normalize(
-    x: Tensor,
-    product: Tensor | None,
-    total: Tensor | None,
-    out: Tensor,
-    before: NormWeights | None,
-    after: NormWeights | None,
-    scale: float,
-    scalar: float,
-) -> None:
     inputs = x.shape[-1]
     assert x.is_contiguous()
+    assert product is None or (product.shape == x.shape and product.is_contiguous())
+    total = x if product is None else torch.empty_like(x)
+    out = total if after is None else torch.empty_like(x)
     given = [each for norm in (before, after) if norm for each in (norm.weight, norm.bias)]
     assert all(each is None or each.shape == (inputs,) for each in given)
     assert before is None or before.bias is None
     _norm[(x.numel() // inputs,)](
-        x, product, total, out, after and after.weight, after and after.bias,
-        before and before.weight, 0.0 if after is None else after.spec.eps,
+        x, product, None if product is None else total, out,
+        after and after.weight, after and after.bias, before and before.weight, 0.0 if after is None else after.spec.eps,
         None if before is None else before.spec.eps, None if scale == 1.0 else scale,
         None if scalar == 1.0 else scalar,
         ADD=product is not None, SCALED=scale != 1.0, MULTIPLIED=scalar != 1.0,
@@ -83,6 +66,7 @@ def _normalize(
         K=inputs, BLOCK=triton.next_power_of_2(inputs),
         num_warps=4 if inputs <= 2048 else 8, **programmatic_launch.options(x.device),
     )  # fmt: skip
+    return total, out
 
 
 def _kind(name: str, norm: NormWeights | None) -> dict[str, bool]:
