@@ -57,9 +57,9 @@ def add_norm(
     assert before is None or before.bias is None
     _norm[(x.numel() // inputs,)](
         x, product, None if product is None else total, out,
-        after and after.weight, after and after.bias, before and before.weight, 0.0 if after is None else after.spec.eps,
-        None if before is None else before.spec.eps, None if scale == 1.0 else scale,
-        None if scalar == 1.0 else scalar,
+        after and after.weight, after and after.bias, before and before.weight,
+        0.0 if after is None else after.spec.eps, None if before is None else before.spec.eps,
+        None if scale == 1.0 else scale, None if scalar == 1.0 else scalar,
         ADD=product is not None, SCALED=scale != 1.0, MULTIPLIED=scalar != 1.0,
         BIASED=after is not None and after.bias is not None,
         **_kind("BEFORE", before), **_kind("AFTER", after),
