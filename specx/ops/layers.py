@@ -82,11 +82,6 @@ class LayerWeights:
     per_layer: PerLayerInput | None = None
     scalar: float = 1.0
 
-    @property
-    def is_plain(self) -> bool:
-        """True for weights of a plain layer (``LayerSpec.is_plain``)."""
-        return self.spec.is_plain and self.per_layer is None and self.scalar == 1.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class HeadNorms:

@@ -21,7 +21,7 @@ from specx.ops.block_matrix import BlockMatrix, unpack_rows
 from specx.ops.blocks import BlockFormat
 from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap, RowFunction
 from specx.ops.native import HAS_LLVMLITE
-from specx.ops.spec import NormSpec
+from specx.ops.spec import HeadNormSpec, MlpSpec, NormSpec
 from specx.ops.torch.cache import store_rows
 from specx.ops.torch.layer import TorchLayer, torch_norm
 
@@ -149,7 +149,7 @@ class CpuLayer(TorchLayer):
 
     def __init__(self, weights: LayerWeights) -> None:
         super().__init__(weights)
-        self._plain, self._dim = weights.is_plain, weights.spec.attention.head_dim
+        self._plain, self._dim = _is_plain(weights), weights.spec.attention.head_dim
 
     def product(self, linear_map: LinearMap) -> CpuProduct:
         return CpuProduct(linear_map)
@@ -193,6 +193,22 @@ class CpuLayer(TorchLayer):
         x = self._out.plus(x, attended)
         gate, up = self._gate_up(self._output_norm(x)).chunk(2, dim=-1)
         return self._down.plus(x, silu(gate, inplace=True).mul_(up))
+
+
+def _is_plain(weights: LayerWeights) -> bool:
+    """Return True for a layer that is Llama's or Qwen3's around its attention, of any size."""
+    spec, attention = weights.spec, weights.spec.attention
+    norms, head_norm = (spec.input_norm, spec.output_norm), attention.head_norm
+    return (
+        spec.mlp == MlpSpec(inner=spec.mlp.inner)
+        and spec.output_norm is not None
+        and not any(norm.wide or norm.centred for norm in norms if norm is not None)
+        and (head_norm is None or head_norm == HeadNormSpec(eps=head_norm.eps))
+        and spec.attended_norm is spec.mlp_norm is None
+        and not spec.parallel
+        and spec.residual_scale == weights.scalar == 1.0
+        and attention.value_norm is attention.shared is weights.per_layer is None
+    )
 
 
 def cpu_norm(spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> RowFunction:
