@@ -24,7 +24,6 @@ from specx.decoding.tuner import Tuner, tuner_for
 from specx.decoding.workspace import Shelf, Workspace, capacity_for, kind_of
 from specx.errors import DocumentError, ModelError
 from specx.models.load import LoadedModel
-from specx.ops.chunks import Passages
 from specx.ops.trees import MAX_ROWS, NO_CHOICE, Path
 from specx.profile import Settings
 from specx.records import Attention, Event, FellBack, Finished, FinishReason, Step, Stop
@@ -136,8 +135,8 @@ def decode(
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
     plain_kind = _plain_kind(pair, settings)
     tuner = tuner_for(settings, workspace.drafter, len(prompt), pair.known, plain_kind)
-    passages = sources.passages if sources else None
-    return _events(workspace, tuner, budget, prompt, shelf, passages)
+    document = sources.document if sources else None
+    return _events(workspace, tuner, budget, prompt, shelf, document)
 
 
 def _make_state(
@@ -187,7 +186,7 @@ def _events(
     budget: Budget,
     prompt: Sequence[int],
     shelf: Shelf | None,
-    passages: Passages | None,
+    document: range | None,
 ) -> Iterator[Event]:
     """Read the prompt, then take steps until the budget has a reason to stop.
 
@@ -237,7 +236,7 @@ def _events(
             yield budget.spend(steps.next())
 
     steps.drop()
-    finished = _finished(state, tuner, budget, passages, steps.seconds_since(first))
+    finished = _finished(state, tuner, budget, document, steps.seconds_since(first))
     if shelf is not None:
         shelf.put(workspace)
     yield finished
@@ -261,14 +260,14 @@ def _finished(
     state: DecodingState,
     tuner: Tuner,
     budget: Budget,
-    passages: Passages | None,
+    document: range | None,
     decoding: float,
 ) -> Finished:
     """Return the end of a text; ``decoding``: seconds from the first token to the last."""
     attended: Attention = ()
-    if passages is not None:  # somebody wants to know how much tokens attended to them
+    if document is not None:  # somebody wants to know how much tokens attended to its passages
         with state.stopwatch.part("sources"):
-            attended = state.target.attention_to(passages, len(budget.tokens)).tolist()
+            attended = state.target.attention_to(document, len(budget.tokens)).tolist()
     timings = state.stopwatch.finish()
     speedup = tuner.times.reported(state.stopwatch.samples)
     assert budget.reason is not None

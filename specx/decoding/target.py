@@ -12,7 +12,7 @@ from specx.decoding.sources import SourceQueries
 from specx.models.call import Features, FeatureSource, KeptQueries, PrefillCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask
-from specx.ops.chunks import Grid, Passages
+from specx.ops.chunks import Grid
 from specx.ops.torch.scores import scaled_scores
 from specx.ops.trees import MAX_ROWS, Path, TokenTree
 from specx.records import PrefillProgress
@@ -151,10 +151,11 @@ class Target:
         query = self._query(retrieval)
         return self.ops.chunk_scores(query, lse, keys, length, scaling, grid, softcap)
 
-    def attention_to(self, passages: Passages, tokens: int) -> Tensor:
+    def attention_to(self, document: range, tokens: int) -> Tensor:
         """Return the attention of the first ``tokens`` tokens of the output: [tokens, passages].
 
-        It is that of the queries that predict them, in the layer of ``keep_sources``.
+        ``document``: its rows in the prompt. The queries are those that predict the tokens, in the
+        layer of ``keep_sources``.
         """
         sources = self.sources
         assert sources is not None
@@ -163,7 +164,7 @@ class Target:
             sources.queries[:, :tokens],
             self.cache.keys_of(kept.layer),
             sources.prompt,
-            passages,
+            document,
             self.model.scaling_of(kept.layer),
         )
 

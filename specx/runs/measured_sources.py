@@ -9,7 +9,6 @@ from specx.decoding.decode import decode
 from specx.decoding.leave_out import LeaveOut
 from specx.decoding.methods import Pair
 from specx.documents.sentences import line_sentences
-from specx.ops.chunks import Passages
 from specx.profile import Settings
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Prompt
@@ -73,8 +72,8 @@ def measure_sentences(
     if not spans:
         return []
     tokens = [tokens_of(output, *span, len(written)) for span in spans]
-    passages = Passages(first=document.first, tokens=len(document.spans))
-    measured = LeaveOut(pair.target, prompt.token_ids, written[: tokens[-1].stop], passages)
+    content = range(document.first, document.first + len(document.spans))
+    measured = LeaveOut(pair.target, prompt.token_ids, written[: tokens[-1].stop], content)
     return [
         MeasuredSentence(
             lost=tuple(measured.lost[:, rows].sum(1).tolist()),
