@@ -72,11 +72,11 @@ def scaled_pair(
     large = _scaled("target", shape, rows, dtype, device, seed)
     if isinstance(own, HeadShape):
         head = scaled_head(large, own, seed)
-        facts = head_facts(large, head)
-        return Pair(large, facts.target_allowed, head, facts.draft_allowed)
+        target_allowed, draft_allowed = head_facts(large, head)
+        return Pair(large, target_allowed, head, draft_allowed)
     large_draft = _scaled("draft", own, rows, dtype, device, seed)
-    facts = check_pair(large, large_draft)
-    return Pair(large, facts.target_allowed, large_draft, facts.draft_allowed)
+    target_allowed, draft_allowed = check_pair(large, large_draft)
+    return Pair(large, target_allowed, large_draft, draft_allowed)
 
 
 def scaled_profile(profile: Profile, target: str) -> Profile:

@@ -79,12 +79,12 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
         choices = HeadChoices(layers, settings.norm_output)
         head = load_head(files, spec, target, choices)
         _check_reach(profile, method, head)
-        facts = head_facts(target, head)
-        return Pair(target, facts.target_allowed, head, facts.draft_allowed)
+        target_allowed, draft_allowed = head_facts(target, head)
+        return Pair(target, target_allowed, head, draft_allowed)
     draft = load_model(spec, device, "draft", check=_has_room(profile))
     _check_reach(profile, method, draft)
-    facts = check_pair(target, draft)
-    return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
+    target_allowed, draft_allowed = check_pair(target, draft)
+    return Pair(target, target_allowed, draft, draft_allowed)
 
 
 def _load(profile: Profile, device: torch.device) -> LoadedModel:

@@ -12,7 +12,7 @@ from specx.decoding.methods import Pair
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
 from specx.models.seam import in_memory
-from specx.models.seam_trial import SeamTrial
+from specx.models.seam_trial import scalings
 from specx.profile import GenerationSettings, Profile, resolve
 from specx.profile.schema import (
     DraftCacheSettings,
@@ -57,8 +57,7 @@ def loaded(
     as_modules = in_memory(model.requires_grad_(False), tokenizer, f"{family}-{seed}")
     if not modules:
         return as_decoder(as_modules)
-    scalings = SeamTrial(loaded=as_modules, label="The model", positions=1).scalings()
-    return replace(as_modules, scalings=scalings)
+    return replace(as_modules, scalings=scalings(as_modules, "The model", positions=1))
 
 
 def as_decoder(model: LoadedModel) -> LoadedModel:

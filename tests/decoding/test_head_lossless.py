@@ -41,8 +41,8 @@ def apt_pair(kind: str) -> Pair:
         file.tensors["fc.weight"] = file.tensors["fc.weight"][:, :128]
     with TemporaryDirectory() as folder:
         head = load(file.write(Path(folder) / "head"), target, choices)
-    facts = head_facts(target, head)
-    return Pair(target, facts.target_allowed, head, facts.draft_allowed)
+    target_allowed, draft_allowed = head_facts(target, head)
+    return Pair(target, target_allowed, head, draft_allowed)
 
 
 def check(pair, method, profile, prompt):
@@ -59,8 +59,8 @@ def test_a_target_that_transformers_computes(tmp_path):
     target = replace(loaded(**settings, modules=True), eos_token_ids=frozenset())
     like_it = loaded(**settings)
     head = load(apt_head(like_it, "eagle").write(tmp_path / "head"), target)
-    facts = head_facts(target, head)
-    pair = Pair(target, facts.target_allowed, head, facts.draft_allowed)
+    target_allowed, draft_allowed = head_facts(target, head)
+    pair = Pair(target, target_allowed, head, draft_allowed)
     profile = make_profile(cache=SMALL_CACHE, max_new_tokens=40)
     ours, theirs = (
         run(each, profile, "specextend", make_prompt(60)) for each in (apt_pair("eagle"), pair)
@@ -151,8 +151,8 @@ def test_a_small_vocabulary_forbids_nothing(layout, tmp_path):
     """The head of 120 ids is a bad draft; the target writes ids that it lacks all the same."""
     target = head_target()
     head = load(make_head_file(layout).write(tmp_path / "head"), target)
-    facts = head_facts(target, head)
-    pair = Pair(target, facts.target_allowed, head, facts.draft_allowed)
+    target_allowed, draft_allowed = head_facts(target, head)
+    pair = Pair(target, target_allowed, head, draft_allowed)
     result = check(pair, "specextend", make_profile(cache=SMALL_CACHE), make_prompt(40))
     assert set(result.tokens) - set(head.model.target_ids.tolist())
 
