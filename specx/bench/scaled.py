@@ -27,7 +27,7 @@ from specx.models.checkpoint import Checkpoint, weight_files
 from specx.models.compat import check_pair, head_facts
 from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
-from specx.models.head_config import IDS, HeadChoices, HeadSpec
+from specx.models.head_config import IDS, HeadSpec
 from specx.models.head_decoder import decoder_spec, expected_shapes
 from specx.models.head_files import HeadFiles, LoadedHead, load_head, open_head
 from specx.models.load import (
@@ -205,7 +205,7 @@ def scaled_head(target: LoadedModel, shape: HeadShape, seed: int) -> LoadedHead:
     small_target = load_model(ModelSpec("embedded:target", dtype="float32"), "cpu", "target")
     files = open_head(EMBEDDED, small_target.device)
     assert files is not None
-    small = load_head(files, EMBEDDED, small_target, HeadChoices())
+    small = load_head(files, EMBEDDED, small_target)
     return scale_head(small, files.tensors, small_target.num_layers, target, shape, seed)
 
 
@@ -254,7 +254,7 @@ def scale_head(
     written = {name: large.joined([name]) for name in large.names}
     written["d2t"] = _target_ids(small, target, shape) - torch.arange(shape.vocab_size)
     files = HeadFiles(label, _raw_config(spec), written)
-    return load_head(files, ModelSpec(f"scaled mini {shape.name}"), target, HeadChoices())
+    return load_head(files, ModelSpec(f"scaled mini {shape.name}"), target)
 
 
 def _problems(small: LoadedHead, shape: HeadShape) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from specx.errors import ModelError
 from specx.models.facts import FIXED
-from specx.models.load import LoadedModel
+from specx.models.load import LoadedModel, ModelSpec
 
 HeadKind = Literal["eagle", "eagle3"]
 
@@ -61,18 +61,6 @@ _LARGEST = 1e12  # the same for any other number
 _KINDS = ("llama", "qwen3")
 
 
-@dataclass(frozen=True)
-class HeadChoices:
-    """The profile's word on what files leave open.
-
-    ``layers``: layers of the target whose input the head reads, counted from 0. ``norm_output``:
-    the meaning of the key of that name.
-    """
-
-    layers: tuple[int, ...] | None = None
-    norm_output: Literal["fed-back", "lm-head"] | None = None
-
-
 def project_of(raw: dict[str, Any], label: str) -> Project | None:
     """Return the project that wrote a config of a head; None where nothing says that it is one."""
     kind = raw.get("speculators_model_type")
@@ -90,7 +78,7 @@ def project_of(raw: dict[str, Any], label: str) -> Project | None:
 
 
 def read_head_spec(
-    raw: dict[str, Any], shapes: Shapes, target: LoadedModel, choices: HeadChoices, label: str
+    raw: dict[str, Any], shapes: Shapes, target: LoadedModel, chosen: ModelSpec, label: str
 ) -> HeadSpec:
     """Read what a head computes. ``shapes``: of its tensors, by speculators' names.
 
@@ -109,7 +97,7 @@ def read_head_spec(
     if config["vocab_size"] < target.vocab_size and "embed_tokens.weight" in shapes:
         raise _other_target(label, "vocab_size", config["vocab_size"], target.vocab_size)
     if is_eagle3:
-        return _eagle3(raw, layer, config, shapes, (target, choices, project, label))
+        return _eagle3(raw, layer, config, shapes, (target, chosen, project, label))
     if config["hidden_size"] != target.hidden_size:
         raise _other_target(label, "hidden_size", config["hidden_size"], target.hidden_size)
     return HeadSpec(
@@ -130,9 +118,9 @@ def _eagle3(
     layer: dict[str, Any],
     config: dict[str, Any],
     shapes: Shapes,
-    known: tuple[LoadedModel, HeadChoices, Project, str],
+    known: tuple[LoadedModel, ModelSpec, Project, str],
 ) -> HeadSpec:
-    target, choices, project, label = known
+    target, chosen, project, label = known
     size = raw.get("target_hidden_size") or config["hidden_size"]
     if size != target.hidden_size:
         key = "target_hidden_size" if raw.get("target_hidden_size") else "hidden_size"
@@ -143,11 +131,11 @@ def _eagle3(
             f"{label} lacks the tensor embed_tokens.weight, which a head of another hidden_size "
             f"than the target's needs ({config['hidden_size']} and {target.hidden_size})."
         )
-    means = _norm_output(raw, choices, project, label)
+    means = _norm_output(raw, chosen, project, label)
     return HeadSpec(
         kind="eagle3",
         config=config,
-        features=_features(raw, shapes, target, choices, project, label),
+        features=_features(raw, shapes, target, chosen, project, label),
         feature_size=target.hidden_size,
         vocabulary=_size(raw, "draft_vocab_size", label, default=config["vocab_size"]),
         embeds=embeds,
@@ -161,14 +149,14 @@ def _eagle3(
 
 
 def _norm_output(
-    raw: dict[str, Any], choices: HeadChoices, project: Project, label: str
+    raw: dict[str, Any], chosen: ModelSpec, project: Project, label: str
 ) -> tuple[str, bool]:
     """Return the meaning of ``norm_output`` and its value.
 
     speculators feeds the normed output back; SpecForge has a norm in front of the lm head.
     """
     own = {"speculators": "fed-back", "SpecForge": "lm-head", "SafeAILab": None}[project]
-    meaning = choices.norm_output or own
+    meaning = chosen.norm_output or own
     if "norm_output" in raw and meaning is None:
         raise ModelError(
             f"{label} has norm_output in its config.json but does not say which project's; set "
@@ -182,15 +170,15 @@ def _features(
     raw: dict[str, Any],
     shapes: Shapes,
     target: LoadedModel,
-    choices: HeadChoices,
+    chosen: ModelSpec,
     project: Project,
     label: str,
 ) -> tuple[int, ...]:
     """Return the layers of the target whose input is read."""
     count = (shapes.get("fc.weight") or (0,))[-1] // target.hidden_size
     advice = "; set draft.layers"
-    if choices.layers is not None:
-        layers, key, advice = choices.layers, "draft.layers", ""
+    if chosen.head_layers is not None:
+        layers, key, advice = chosen.head_layers, "draft.layers", ""
     elif (stated := _stated_layers(raw, project, label)) is not None:
         layers, key = stated, IDS
     else:

@@ -12,7 +12,7 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.models.checkpoint import loaded_bytes, read_torch_file, unreadable, weight_files
 from specx.models.decoder_files import tensors_of
-from specx.models.head_config import HeadChoices, HeadSpec, project_of, read_head_spec
+from specx.models.head_config import HeadSpec, project_of, read_head_spec
 from specx.models.head_decoder import HeadDecoder, expected_shapes, head_weights
 from specx.models.load import DTYPES, LoadedModel, ModelSpec, attending_ops
 from specx.models.memory import check_memory
@@ -161,16 +161,14 @@ def _agree(known: Tensor, ids: Tensor) -> bool:
     return int(known.sum()) == len(ids) and bool(known[ids].all())
 
 
-def load_head(
-    files: HeadFiles, spec: ModelSpec, target: LoadedModel, choices: HeadChoices
-) -> LoadedHead:
+def load_head(files: HeadFiles, spec: ModelSpec, target: LoadedModel) -> LoadedHead:
     """Build the head for its target.
 
     Raises ModelError that names the key or tensor which is missing, superfluous or wrong.
     """
     label, tensors, dtype = files.label, files.tensors, DTYPES[spec.dtype] or target.dtype
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    shape = read_head_spec(files.raw, shapes, target, choices, label)
+    shape = read_head_spec(files.raw, shapes, target, spec, label)
     if not target.is_ours and target.num_layers in shape.features:
         raise ModelError(
             f"{label} reads the output of the last layer of {target.source}, which transformers' "

@@ -37,6 +37,9 @@ class ModelSpec:
     ``model`` is a hub id, a local folder, ``embedded:target`` or ``embedded:draft``; ``revision``
     a branch, tag or commit of the hub; ``dtype`` one of float32, float16, bfloat16, or auto for
     what the checkpoint states; ``attention`` and ``kv_cache_dtype`` as in a profile.
+
+    What the files of a head leave open: ``head_layers`` of the target whose input it reads, counted
+    from 0, and the meaning of its key ``norm_output``.
     """
 
     model: str
@@ -44,6 +47,8 @@ class ModelSpec:
     dtype: str = "auto"
     attention: str = "auto"
     kv_cache_dtype: str = "auto"
+    head_layers: tuple[int, ...] | None = None
+    norm_output: Literal["fed-back", "lm-head"] | None = None
 
     def cache_dtype(self, dtype: torch.dtype, device: torch.device) -> torch.dtype:
         """Return the number format of keys and values of a model that computes in ``dtype``.
