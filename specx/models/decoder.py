@@ -96,7 +96,7 @@ class DecoderLayer:
         """
         if isinstance(rows, int) and rows and isinstance(call, PrefillCall):
             scaling, last = self.spec.attention.scaling, min(rows, tokens)
-            return call.attend_last(self.index, q, scaling, last, tokens, **self._how)
+            return call.attend_stored(self.index, q, scaling, rows=last, tokens=tokens, **self._how)
         return rows_of(self.attend(q, call), rows)
 
     def finish(self, attended: Tensor, x: Tensor, inputs: RowInputs) -> Tensor:
@@ -277,7 +277,7 @@ class Decoder:
         count, features = len(self.layers), call.features
         if isinstance(kept, int) and not kept:
             return count
-        if features is not None and features.source.is_behind(count):
+        if features is not None and features.are_behind(count):
             return count
         if isinstance(call, TreeCall) or isinstance(kept, Tensor) or features is not None:
             return count - 1

@@ -29,15 +29,7 @@ def fetch_description(hub_id: str, revision: str | None, label: str) -> Path:
 
     Raises ModelError when the model is not there, not allowed, or not reachable.
     """
-    return _fetch(hub_id, revision, label, _DESCRIPTION)
-
-
-def fetch_files(hub_id: str, revision: str | None, label: str, names: Iterable[str]) -> Path:
-    """Fetch the named files, those of them that the hub has. Return a folder.
-
-    Raises ModelError as :func:`fetch_description` does.
-    """
-    return _fetch(hub_id, revision, label, tuple(names))
+    return fetch_files(hub_id, revision, label, _DESCRIPTION)
 
 
 def fetch_quantized(hub_id: str, revision: str | None, label: str, tag: str) -> Path:
@@ -47,7 +39,7 @@ def fetch_quantized(hub_id: str, revision: str | None, label: str, tag: str) -> 
     """
     names = (tag, tag.upper(), tag.lower())
     patterns = [f"*{name}*{end}" for name in names for end in (".gguf", "/*.gguf")]
-    return _fetch(hub_id, revision, label, tuple(patterns), ignored=())
+    return fetch_files(hub_id, revision, label, patterns, ignored=())
 
 
 def is_offline() -> bool:
@@ -65,13 +57,17 @@ def unreachable(hub_id: str, revision: str | None, label: str) -> ModelError:
     )
 
 
-def _fetch(
+def fetch_files(
     hub_id: str,
     revision: str | None,
     label: str,
-    patterns: tuple[str, ...],
-    ignored: tuple[str, ...] = (_ELSEWHERE,),
+    patterns: Iterable[str],
+    ignored: Iterable[str] = (_ELSEWHERE,),
 ) -> Path:
+    """Fetch the files of some names or patterns, those of them that the hub has. Return a folder.
+
+    Raises ModelError as :func:`fetch_description` does.
+    """
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # it logs what it then raises
     try:

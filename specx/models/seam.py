@@ -31,7 +31,7 @@ from specx.models.seam_config import (
     quiet_transformers,
     read_config,
 )
-from specx.models.seam_trial import check_pieces, check_rotation, scalings
+from specx.models.seam_trial import check_pieces, check_rotation, run_apart
 from specx.models.source import ModelSource, not_supported
 from specx.ops.layers import LinearMap
 from specx.ops.trees import MAX_ROWS
@@ -141,7 +141,7 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
         source, _ = fetch_weights(files, stored, is_quantized=bool(method))
         module = _load_weights(source, config, method, spec.dtype, files.device)
         loaded = in_memory(module, tokenizer, spec.model, spec.attention)
-        loaded = replace(loaded, scalings=scalings(loaded, source.label, used))
+        loaded = replace(loaded, scalings=run_apart(loaded, source.label, used)[0])
         if family_of(files.raw) is None:  # those of known families are causal and heed positions
             check_pieces(loaded, source.label, is_quantized=bool(method))
         if is_draft:

@@ -55,15 +55,6 @@ def _refusal(loaded: LoadedModel, label: str, what: str) -> ModelError:
     return ModelError(f"{label} ({type(loaded.model.module).__name__}) {what}.")
 
 
-def scalings(loaded: LoadedModel, label: str, positions: int) -> tuple[float, ...]:
-    """Return the factor of each layer's scores. ``positions``: may be used.
-
-    Raises ModelError when a layer does not reach the attention interface, when extra keyword
-    arguments do not, or when attention needs what specx does not compute.
-    """
-    return _apart(loaded, label, positions, 0)[0]
-
-
 def check_rotation(loaded: LoadedModel, label: str, positions: int) -> None:
     """See that rotating every layer's keys gives the keys of other positions.
 
@@ -72,7 +63,7 @@ def check_rotation(loaded: LoadedModel, label: str, positions: int) -> None:
     layers depend on positions through RoPE alone. Raises ModelError.
     """
     inv_freq = loaded.inv_freq
-    near, far = (_apart(loaded, label, positions, first)[1][:, 0] for first in (0, _SHIFT))
+    near, far = (run_apart(loaded, label, positions, first)[1][:, 0] for first in (0, _SHIFT))
     for layer, (here, there) in enumerate(zip(near, far, strict=True)):
         if inv_freq is None or error_of(inv_freq, here, there, _SHIFT) > _TOLERANCE:
             raise _refusal(
@@ -123,12 +114,16 @@ def _in_pieces(loaded: LoadedModel, ids: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _apart(
-    loaded: LoadedModel, label: str, positions: int, first: int
+def run_apart(
+    loaded: LoadedModel, label: str, positions: int, first: int = 0
 ) -> tuple[tuple[float, ...], Tensor]:
-    """Run two tokens from a position on that see only themselves.
+    """Run two tokens from position ``first`` on that see only themselves.
 
-    Returns the factor of each layer's scores, and what was stored [layers, 2, Hkv, 2, D].
+    Return the factor of each layer's scores, and what was stored [layers, 2, Hkv, 2, D].
+    ``positions``: how many may be used.
+
+    Raises ModelError when a layer does not reach the attention interface, when extra keyword
+    arguments do not, or when attention needs what specx does not compute.
     """
     check = partial(_check_call, loaded, label, positions)
     call = _WatchedCall(**_tree(loaded, 2, (0b1, 0b10)), check=check)

@@ -200,5 +200,5 @@ def test_every_method_has_a_head(tmp_path):
     pair = Pair(model, target_allowed, head, draft_allowed)
     for method in ("tree", "streaming", "specextend", "specextend+lookup"):
         drafter = make_drafter(resolve(make_profile(), method, pair.facts), pair, 100)
-        assert drafter.features.layers == ENTERING
-        assert drafter.features.size == 3 * HIDDEN
+        assert drafter.features == ENTERING
+        assert head.spec.width == 3 * HIDDEN

@@ -9,7 +9,7 @@ import transformers
 from specx.errors import ModelError
 from specx.models.load import LoadedModel
 from specx.models.seam import in_memory
-from specx.models.seam_trial import check_rotation, scalings
+from specx.models.seam_trial import check_rotation, run_apart
 from tests.tiny import make_model, make_tokenizer
 
 SHAPE: dict[str, Any] = {
@@ -28,7 +28,7 @@ SHAPE: dict[str, Any] = {
 
 def _try_out(model: Any, draft: bool = False) -> None:
     loaded = _loaded(model)
-    assert len(scalings(loaded, "The model", positions=256)) == loaded.num_layers
+    assert len(run_apart(loaded, "The model", positions=256)[0]) == loaded.num_layers
     if draft:
         check_rotation(loaded, "The model", positions=256)
 
