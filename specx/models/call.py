@@ -49,20 +49,13 @@ class Features:
         """Forget the text: rows that are read before they are written are zeros again."""
         self._recent.zero_()
 
-    def note_layer(self, hidden: Tensor, layer: int) -> None:
-        """Take hidden [1, T, H] as the input of a layer, if that is wanted."""
-        if layer in self.layers:
-            self.note(hidden, self.layers.index(layer))
-
-    def note_output(self, normed: Tensor) -> None:
-        """Take normed [1, T, H] as the normed output, if that is wanted."""
-        if not self.layers:
-            self.note(normed)
-
-    def note(self, hidden: Tensor, place: int = 0) -> None:
-        """Take hidden [1, T, H] as the ``place``-th part of the features of a pass over T rows."""
-        size = hidden.shape[-1]
-        self.rows[: hidden.shape[1], place * size : (place + 1) * size] = hidden[0]
+    def note(self, hidden: Tensor, layer: int | None) -> None:
+        """Take hidden [T, H] as the input of a layer, or as the normed output, if it is wanted."""
+        wanted = self.layers or (None,)
+        if layer in wanted:
+            rows, size = hidden.shape
+            first = wanted.index(layer) * size
+            self.rows[:rows, first : first + size] = hidden
 
     def keep(self, rows: Tensor, position: Tensor) -> None:
         """Remember ``rows`` int64 [n] of the last pass as those of the tokens from ``position`` on.

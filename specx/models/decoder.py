@@ -230,7 +230,7 @@ class Decoder:
         cut, features, rest = self._cut(call, kept), call.features, kept
         for layer in self.layers:
             if features is not None:
-                features.note_layer(x[None], layer.index)
+                features.note(x, layer.index)
             q = layer.fill(x, inputs, call)
             if layer.index < cut:
                 x = layer.finish(layer.attend(q, call), x, inputs)
@@ -242,10 +242,10 @@ class Decoder:
                     inputs = inputs.at(kept)
             x = layer.finish(attended, x, inputs)
         if features is not None:
-            features.note_layer(x[None], len(self.layers))
+            features.note(x, len(self.layers))
         x = self.norm(x)
         if features is not None:
-            features.note_output(x[None])
+            features.note(x, None)
         return self.logits(rows_of(x, rest))
 
     def _run_at_once(

@@ -281,20 +281,21 @@ def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> Model
     if spec.dtype not in DTYPES:
         raise ModelError(f"The dtype {spec.dtype} is unknown; use one of {', '.join(DTYPES)}.")
     source = locate(spec.model, spec.revision, role)
-    gguf = None if source.gguf is None else read_checkpoint(source.gguf, source.label)
-    folder, label = source.folder, source.label
+    folder, label, gguf = source.folder, source.label, None
+    if source.gguf is None:
+        raw, tokenizer = read_raw(folder, label), load_tokenizer(folder, label)
+        stated = read_generation(folder, label)
+    else:
+        gguf = read_checkpoint(source.gguf, label)
+        raw, tokenizer, stated = (
+            dict(gguf.config),
+            gguf.tokenizer,
+            stated_in(gguf.generation, label),
+        )
     return ModelFiles(
-        spec=spec,
-        device=device,
-        role=role,
-        source=source,
-        raw=read_raw(folder, label) if gguf is None else dict(gguf.config),
-        tokenizer=load_tokenizer(folder, label) if gguf is None else gguf.tokenizer,
-        stated=read_generation(folder, label)
-        if gguf is None
-        else stated_in(gguf.generation, label),
-        gguf=gguf,
-    )
+        spec=spec, device=device, role=role, source=source,
+        raw=raw, tokenizer=tokenizer, stated=stated, gguf=gguf,
+    )  # fmt: skip
 
 
 def attending_ops(

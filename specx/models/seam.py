@@ -96,8 +96,8 @@ class SeamModel:
         if features is not None:
             *inputs, normed = output.hidden_states
             for layer, hidden in enumerate(inputs):
-                features.note_layer(hidden, layer)
-            features.note_output(normed)
+                features.note(hidden[0], layer)
+            features.note(normed[0], None)
         return output.logits[0]
 
 

@@ -91,12 +91,16 @@ class Ropes:
 
 
 def ropes(
-    config: Config, *, theta: float = 10_000.0, part: float | None = None, **how: bool
+    config: Config,
+    *,
+    theta: float = 10_000.0,
+    part: float | None = None,
+    interleaved: bool = False,
+    wide: bool = False,
 ) -> Ropes:
     """Read the rotary embeddings of a config, in its new form or one of the old.
 
-    ``theta``, ``part``: the family's defaults; ``part``: of each head, None where all of it turns;
-    ``how``: what else ``Ropes`` says.
+    ``theta``, ``part``: the family's defaults; ``part``: of each head, None where all of it turns.
     """
     stated = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
     theta = config.get("rope_theta", theta)
@@ -109,10 +113,10 @@ def ropes(
     is_nested = FULL in stated or SLIDING in stated
     for each in nested.values():
         complete(config, each, theta, partial, is_nested=is_nested)
-    return Ropes(config, nested, partial=part is not None, **how)
+    return Ropes(config, nested, part is not None, interleaved, wide)
 
 
-def by_kind(config: Config, thetas: Mapping[str, Any], **how: bool) -> Ropes:
+def by_kind(config: Config, thetas: Mapping[str, Any], *, wide: bool = False) -> Ropes:
     """Read frequencies by kind of layer, of which only those with full attention are scaled.
 
     ``thetas``: of each kind, where the config does not state it in the form of today.
@@ -122,7 +126,7 @@ def by_kind(config: Config, thetas: Mapping[str, Any], **how: bool) -> Ropes:
     found[FULL] |= config.get("rope_scaling") or {}
     for kind, theta in thetas.items():
         found[kind].setdefault("rope_theta", theta)
-    return ropes(config.changed(rope_parameters=found, rope_scaling=None), **how)
+    return ropes(config.changed(rope_parameters=found, rope_scaling=None), wide=wide)
 
 
 def complete(

@@ -1,5 +1,6 @@
 """Families whose layers are Llama's, with other sizes, biases, windows, norms of heads or MLPs."""
 
+from functools import partial
 from typing import Any
 
 from specx.models.families.config import FULL, SLIDING, Config
@@ -144,13 +145,9 @@ HUNYUAN = SIZES | {
 }
 
 
-def llama(config: Config) -> Architecture:
-    return plain(config, biased=ATTENTION | MLP)
-
-
-def mistral(config: Config) -> Architecture:
-    """Return Mistral's: all layers have the window, if there is one."""
-    return plain(config, types=SLIDING)
+llama = partial(plain, biased=ATTENTION | MLP)
+mistral = partial(plain, types=SLIDING)  # all layers have the window, if there is one
+seed_oss = partial(plain, biased={"heads": "attention_bias", "out": "attention_out_bias"} | MLP)
 
 
 def ministral(config: Config) -> Architecture:
@@ -206,10 +203,6 @@ def smollm3(config: Config) -> Architecture:
         rotates=lambda index: bool(rotates[index]),
         biased=ATTENTION | MLP,
     )
-
-
-def seed_oss(config: Config) -> Architecture:
-    return plain(config, biased={"heads": "attention_bias", "out": "attention_out_bias"} | MLP)
 
 
 def ernie(config: Config) -> Architecture:
