@@ -29,7 +29,7 @@ from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
 from specx.models.head_config import IDS, HeadSpec
 from specx.models.head_decoder import decoder_spec, expected_shapes
-from specx.models.head_files import HeadFiles, LoadedHead, load_head, open_head
+from specx.models.head_files import LoadedHead, load_head, open_head
 from specx.models.load import (
     LoadedModel,
     ModelFiles,
@@ -206,7 +206,7 @@ def scaled_head(target: LoadedModel, shape: HeadShape, seed: int) -> LoadedHead:
     files = open_head(EMBEDDED, small_target.device)
     assert files is not None
     small = load_head(files, EMBEDDED, small_target)
-    return scale_head(small, files.tensors, small_target.num_layers, target, shape, seed)
+    return scale_head(small, files[1], small_target.num_layers, target, shape, seed)
 
 
 def scale_head(
@@ -253,8 +253,7 @@ def scale_head(
     )
     written = {name: large.joined([name]) for name in large.names}
     written["d2t"] = _target_ids(small, target, shape) - torch.arange(shape.vocab_size)
-    files = HeadFiles(label, _raw_config(spec), written)
-    return load_head(files, ModelSpec(f"scaled mini {shape.name}"), target)
+    return load_head((_raw_config(spec), written), ModelSpec(f"scaled mini {shape.name}"), target)
 
 
 def _problems(small: LoadedHead, shape: HeadShape) -> Iterator[str]:
@@ -277,7 +276,7 @@ def _problems(small: LoadedHead, shape: HeadShape) -> Iterator[str]:
         yield f"its vocabulary is {rows}, more than {shape.vocab_size}"
 
 
-def _raw_config(spec: HeadSpec) -> dict[str, object]:
+def _raw_config(spec: HeadSpec) -> dict[str, Any]:
     """Return the config.json of a head in SpecForge's layout, which counts layers' outputs."""
     return {
         **spec.config,

@@ -8,7 +8,6 @@ them, and ``finish`` does what is behind attention.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -128,6 +127,11 @@ class Decoder:
             DecoderLayer(index, each, places.get(id(each.spec.attention.rope)), ops)
             for index, each in enumerate(weights.layers)
         ]
+        # Behind the last layer that stores keys and values, nothing is computed of rows without
+        # logits.
+        self._last_storing = max(
+            layer.index for layer in self.layers if layer.spec.attention.shared is None
+        )
         self._frequencies = [rope.inv_freq.to(self.device) for rope in spec.ropes]
         self._norm = None
         if spec.norm is not None:
@@ -159,21 +163,6 @@ class Decoder:
     def saved_bytes(self) -> int:
         """Return the bytes of weights that a pass over few rows need not read."""
         return 0 if self._whole is None else self._whole.saved_bytes
-
-    @property
-    def inv_freq(self) -> Tensor:
-        """Return the frequencies of a decoder whose layers all turn alike: float32 [D/2]."""
-        (frequencies,) = self._frequencies
-        return frequencies
-
-    @cached_property
-    def first_cut(self) -> int:
-        """Return the first layer behind which no layer stores keys and values.
-
-        Of rows without logits it stores these, and nothing more is computed of them.
-        """
-        storing = [i for i, layer in enumerate(self.spec.layers) if layer.attention.shared is None]
-        return storing[-1]
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return what the first layer gets of tokens int64 [T]: [T, K]."""
@@ -281,7 +270,7 @@ class Decoder:
             return count
         if isinstance(call, TreeCall) or isinstance(kept, Tensor) or features is not None:
             return count - 1
-        return max([self.first_cut, *(each.layer for each in call.kept)])
+        return max([self._last_storing, *(each.layer for each in call.kept)])
 
 
 def rows_of(x: Tensor, rows: Tensor | int) -> Tensor:

@@ -12,8 +12,6 @@ from specx.errors import ModelError
 from specx.models.facts import FIXED
 from specx.models.load import LoadedModel, ModelSpec
 
-HeadKind = Literal["eagle", "eagle3"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HeadSpec:
@@ -31,7 +29,7 @@ class HeadSpec:
     to, its own included; None: all. ``qkv_bias``: of queries, keys and values alone.
     """
 
-    kind: HeadKind
+    kind: Literal["eagle", "eagle3"]
     config: dict[str, Any]
     features: tuple[int, ...]
     feature_size: int
@@ -69,9 +67,10 @@ def project_of(raw: dict[str, Any], label: str) -> Project | None:
             f"{label} has speculators_model_type {kind!r}, which is not supported; choose an "
             "EAGLE-3 head (eagle3)."
         )
-    marked = any("eagle3" in str(name).lower() for name in _architectures(raw))
     if kind:
         return "speculators"
+    names = raw.get("architectures")
+    marked = isinstance(names, list) and any("eagle3" in str(name).lower() for name in names)
     if marked or "eagle_config" in raw:
         return "SpecForge"
     return "SafeAILab" if "draft_vocab_size" in raw else None
@@ -324,11 +323,6 @@ def _flag(raw: dict[str, Any], key: str, *, default: bool, label: str) -> bool:
     if not isinstance(value, bool):
         raise ModelError(f"{label} has {value!r} for {key} in its config.json; it is a yes or no.")
     return value
-
-
-def _architectures(raw: dict[str, Any]) -> list[object]:
-    names = raw.get("architectures")
-    return names if isinstance(names, list) else []
 
 
 def _other_target(label: str, key: str, stated: object, size: int) -> ModelError:

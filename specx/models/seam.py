@@ -67,7 +67,7 @@ class SeamModel:
     ``module`` keeps its own classes, and attends through ``attention``.
     """
 
-    is_ours, computes_at_once, saved_bytes = False, False, 0
+    is_ours, saved_bytes = False, 0
 
     def __init__(self, module: Any) -> None:
         self.module, self._head = module, module.get_output_embeddings()

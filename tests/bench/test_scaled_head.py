@@ -55,7 +55,7 @@ def small_parts(layout: str = "specforge", **flags: Any) -> tuple[Pair, dict[str
         head, files = load(folder, target), open_head(ModelSpec(str(folder)), CPU)
     assert files is not None
     target_allowed, draft_allowed = head_facts(target, head)
-    return Pair(target, target_allowed, head, draft_allowed), files.tensors
+    return Pair(target, target_allowed, head, draft_allowed), files[1]
 
 
 def small_pair(layout: str = "specforge", **flags: Any) -> Pair:

@@ -109,11 +109,10 @@ class Config:
         stated = self.get("layer_types")
         if stated is None:
             return [SLIDING if default(index) else FULL for index in self.layers]
-        if not isinstance(stated, list) or len(stated) < len(self.layers):
+        own = stated[: len(self.layers)] if isinstance(stated, list) else []
+        if len(own) < len(self.layers) or any(kind not in LAYER_TYPES for kind in own):
             self.refuse("layer_types")
-        if any(kind not in LAYER_TYPES for kind in stated[: len(self.layers)]):
-            self.refuse("layer_types")
-        return [LAYER_TYPES[kind] for kind in stated[: len(self.layers)]]
+        return [LAYER_TYPES[kind] for kind in own]
 
     def window_of(self, layer_type: str = SLIDING) -> int | None:
         """Return the window of a kind of layer."""

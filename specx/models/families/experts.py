@@ -24,35 +24,31 @@ OF_QWEN = {
     "num_hidden_layers": 24,
     "decoder_sparse_step": 1,
 }
-QWEN2_MOE = (
-    QWEN
-    | OF_QWEN
-    | {
-        "intermediate_size": 5632,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 16,
-        "moe_intermediate_size": 1408,
-        "shared_expert_intermediate_size": 5632,
-        "num_experts_per_tok": 4,
-        "num_experts": 60,
-        "qkv_bias": True,
-    }
-)
-QWEN3_MOE = (
-    SIZES
-    | OF_QWEN
-    | {
-        "vocab_size": 151_936,
-        "intermediate_size": 6144,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 32_768,
-        "attention_bias": False,
-        "sliding_window": 4096,
-        "moe_intermediate_size": 768,
-        "num_experts_per_tok": 8,
-        "num_experts": 128,
-    }
-)
+QWEN2_MOE = {
+    **QWEN,
+    **OF_QWEN,
+    "intermediate_size": 5632,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "moe_intermediate_size": 1408,
+    "shared_expert_intermediate_size": 5632,
+    "num_experts_per_tok": 4,
+    "num_experts": 60,
+    "qkv_bias": True,
+}
+QWEN3_MOE = {
+    **SIZES,
+    **OF_QWEN,
+    "vocab_size": 151_936,
+    "intermediate_size": 6144,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32_768,
+    "attention_bias": False,
+    "sliding_window": 4096,
+    "moe_intermediate_size": 768,
+    "num_experts_per_tok": 8,
+    "num_experts": 128,
+}
 OLMOE = SIZES | {
     "vocab_size": 50_304,
     "hidden_size": 2048,

@@ -17,11 +17,7 @@ from specx.models.families.family import (
 )
 from specx.models.families.frequencies import Ropes, by_kind, ropes
 from specx.models.families.weight_map import WeightMap
-from specx.ops.spec import (
-    AttentionSpec,
-    LayerSpec,
-    PerLayerInputSpec,
-)
+from specx.ops.spec import AttentionSpec, LayerSpec, PerLayerInputSpec
 
 GEMMA = SIZES | {
     "vocab_size": 256_000,
@@ -161,16 +157,14 @@ def gemma4(config: Config) -> Architecture:
     turned = ropes(config, part=1.0)
     turned.head_dims = {kind: _sizes(config, i, kind)[0] for i, kind in enumerate(types)}
     norm = config.rms(wide=True)
+    norms: dict[str, Any] = dict.fromkeys((*BEFORE, *BEHIND), norm)
     wide = config.flag("use_double_wide_mlp")
     mlp = config.mlp("hidden_activation")
     layers = [
         LayerSpec(
             attention=attention,
             mlp=replace(mlp, inner=mlp.inner * (2 if wide and attention.shared is not None else 1)),
-            input_norm=norm,
-            output_norm=norm,
-            attended_norm=norm,
-            mlp_norm=norm,
+            **norms,
         )
         for attention in _attentions(config, types, turned)
     ]
