@@ -44,9 +44,9 @@ class Config:
         """Return what is stated under a key, null included, or the family's default."""
         return self.stated.get(key, self.defaults.get(key, default))
 
-    def number(self, key: str, default: float | None = None) -> float:
+    def number(self, key: str) -> float:
         """Return a finite number. Raises ModelError."""
-        value = self.get(key, default)
+        value = self.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             self.refuse(key)
         return float(value)
@@ -114,7 +114,7 @@ class Config:
             self.refuse("layer_types")
         return [LAYER_TYPES[kind] for kind in own]
 
-    def window_of(self, layer_type: str = SLIDING) -> int | None:
+    def window_of(self, layer_type: str) -> int | None:
         """Return the window of a kind of layer."""
         if layer_type == FULL or self.get("sliding_window") is None:
             return None

@@ -31,7 +31,7 @@ class Ropes:
     head_dims: Mapping[str, int] = field(default_factory=dict)
     _made: dict[str, RopeSpec] = field(default_factory=dict)
 
-    def of(self, layer_type: str = FULL) -> RopeSpec:
+    def of(self, layer_type: str) -> RopeSpec:
         """Return the rotary embeddings of a kind of layer."""
         key = layer_type if len(self.stated) > 1 else FULL
         if key not in self._made:
