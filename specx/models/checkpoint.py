@@ -106,12 +106,10 @@ def _fetched(source: ModelSource, names: list[str]) -> Path:
 
 def _check_reachable(source: ModelSource) -> None:
     """Raise ModelError for files of a hub model where the hub is switched off."""
-    if source.hub_id is None:
-        return
-    from specx.models import hub
+    if source.hub_id is not None:
+        from specx.models import hub
 
-    if hub.is_offline():
-        raise hub.unreachable(source.hub_id, source.revision, source.label)
+        hub.check_switched_on(source.hub_id, source.revision, source.label)
 
 
 def _all_there(source: ModelSource, folder: Path, names: list[str]) -> tuple[Path, ...]:

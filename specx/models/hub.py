@@ -42,14 +42,15 @@ def fetch_quantized(hub_id: str, revision: str | None, label: str, tag: str) -> 
     return fetch_files(hub_id, revision, label, patterns, ignored=())
 
 
-def is_offline() -> bool:
-    """Return True if the user has switched the hub off (``HF_HUB_OFFLINE``)."""
-    return constants.is_offline_mode()
+def check_switched_on(hub_id: str, revision: str | None, label: str) -> None:
+    """Raise ModelError if the user has switched the hub off (``HF_HUB_OFFLINE``)."""
+    if constants.is_offline_mode():
+        raise _unreachable(hub_id, revision, label)
 
 
-def unreachable(hub_id: str, revision: str | None, label: str) -> ModelError:
+def _unreachable(hub_id: str, revision: str | None, label: str) -> ModelError:
     """Return the error for files that are neither in the cache nor to be had now."""
-    why = "HF_HUB_OFFLINE is set" if is_offline() else "the hub cannot be reached"
+    why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else "the hub cannot be reached"
     command = f"hf download {hub_id}" + (f" --revision {revision}" if revision else "")
     return ModelError(
         f"{label} is not complete in the local cache and {why}; run `{command}` "
@@ -101,7 +102,7 @@ def _sentence(error: Exception, hub_id: str, revision: str | None, label: str) -
     if isinstance(error, HFValidationError):
         return f"{label} is no valid hub id; give one such as org/name, or a local folder."
     if isinstance(error, LocalEntryNotFoundError | ConnectionError):
-        return str(unreachable(hub_id, revision, label))
+        return str(_unreachable(hub_id, revision, label))
     if isinstance(error, HfHubHTTPError):
         return f"{label} could not be fetched from the hub ({reason(error)}); try again later."
     return f"{label} could not be fetched ({reason(error)}); give a local folder, or try again."

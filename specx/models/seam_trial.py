@@ -51,8 +51,8 @@ class _WatchedCall(TreeCall):
         return super().attend(layer, query, key, value, scaling)
 
 
-def _refusal(loaded: LoadedModel, label: str, what: str) -> ModelError:
-    return ModelError(f"{label} ({type(loaded.model.module).__name__}) {what}.")
+def _named(loaded: LoadedModel, label: str) -> str:
+    return f"{label} ({type(loaded.model.module).__name__})"
 
 
 def check_rotation(loaded: LoadedModel, label: str, positions: int) -> None:
@@ -66,11 +66,10 @@ def check_rotation(loaded: LoadedModel, label: str, positions: int) -> None:
     near, far = (run_apart(loaded, label, positions, first)[1][:, 0] for first in (0, _SHIFT))
     for layer, (here, there) in enumerate(zip(near, far, strict=True)):
         if inv_freq is None or error_of(inv_freq, here, there, _SHIFT) > _TOLERANCE:
-            raise _refusal(
-                loaded,
-                label,
-                f"does not rotate the keys of layer {layer} as Llama does, and retrieval needs "
-                "that to move them; choose a draft of the Llama, Mistral or Qwen families",
+            raise ModelError(
+                f"{_named(loaded, label)} does not rotate the keys of layer {layer} as Llama does, "
+                "and retrieval needs that to move them; choose a draft of the Llama, Mistral or "
+                "Qwen families."
             )
 
 
@@ -87,18 +86,16 @@ def check_pieces(loaded: LoadedModel, label: str, *, is_quantized: bool = False)
         module.config._attn_implementation = own
         logits = _in_pieces(loaded, ids)
     except _FAILURES as error:
-        raise _refusal(
-            loaded, label, f"fails on a trial run in pieces ({reason(error)}); choose another model"
-        ) from error
+        what = f"fails on a trial run in pieces ({reason(error)})"
+        raise ModelError(f"{_named(loaded, label)} {what}; choose another model.") from error
     expected = torch.cat([whole[0], whole[1][-1:]]).float()
     apart = (logits.float() - expected).abs().amax(-1) / expected.std().clamp_min(1e-12)
     limit = max(1e-3, _ROUNDING * torch.finfo(loaded.dtype).eps, _QUANTIZED * is_quantized)
     if not bool((apart <= limit).all()):  # what is not finite is no smaller, either
-        raise _refusal(
-            loaded,
-            label,
-            "computes other logits in pieces than at once: its tokens see those behind them, "
-            "or it ignores the positions that it is given; choose a causal language model",
+        raise ModelError(
+            f"{_named(loaded, label)} computes other logits in pieces than at once: its tokens see "
+            "those behind them, or it ignores the positions that it is given; choose a causal "
+            "language model."
         )
 
 
@@ -137,7 +134,7 @@ def run_apart(
             raise not_supported(label, what) from error
         when = "" if call.seen else " before any layer calls transformers' attention interface"
         what = f"fails on a trial run of two tokens{when} ({reason(error)})"
-        raise _refusal(loaded, label, f"{what}; choose another model") from error
+        raise ModelError(f"{_named(loaded, label)} {what}; choose another model.") from error
     layers = [layer for layer, _ in call.seen]
     if layers != list(range(loaded.num_layers)):
         what = f"calls the attention interface of transformers in {len(set(layers))} of "
@@ -169,10 +166,9 @@ def _tree(loaded: LoadedModel, rows: int, sets: Sequence[int]) -> dict[str, Any]
 
     Attention is torch's on every device: kernels have tests of their own, and are compiled.
     """
-    device = loaded.device
     shape = (loaded.num_layers, 2, loaded.num_kv_heads, rows, loaded.head_dim)
-    slots = torch.arange(rows - len(sets), rows, device=device)
-    storage = torch.zeros(shape, dtype=loaded.dtype, device=device)
-    mask = AncestorMask(torch.tensor(sets, device=device)[:, None], len(sets))
+    slots = torch.arange(rows - len(sets), rows, device=loaded.device)
+    storage = torch.zeros(shape, dtype=loaded.dtype, device=loaded.device)
+    mask = AncestorMask(torch.tensor(sets, device=loaded.device)[:, None], len(sets))
     mapping, ops = SlotMapping(storage, slots), TorchOps()
     return {"ops": ops, "mapping": mapping, "prefix": slots[:1].clone(), "mask": mask}
