@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specx.models.head_config import HeadChoices
 from specx.models.head_files import LoadedHead, load_head, open_head
 from specx.models.load import LoadedModel, ModelSpec
 from tests.decoding.pairs import loaded
@@ -154,16 +153,12 @@ def make_head_file(
     return HeadFile(layout, config, tensors)
 
 
-def load(
-    folder: Path,
-    target: LoadedModel,
-    choices: HeadChoices | None = None,
-) -> LoadedHead:
-    """The head in a folder, for a target, in float32."""
-    spec = ModelSpec(str(folder), None, "float32")
+def load(folder: Path, target: LoadedModel, **choices: Any) -> LoadedHead:
+    """The head in a folder, for a target, in float32. ``choices``: of ``ModelSpec``."""
+    spec = ModelSpec(str(folder), None, "float32", **choices)
     files = open_head(spec, ONE)
     assert files is not None
-    return load_head(files, spec, target, choices or HeadChoices())
+    return load_head(files, spec, target)
 
 
 class PlainHead:

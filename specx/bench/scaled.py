@@ -27,9 +27,9 @@ from specx.models.checkpoint import Checkpoint, weight_files
 from specx.models.compat import check_pair, head_facts
 from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
-from specx.models.head_config import IDS, HeadChoices, HeadSpec
+from specx.models.head_config import IDS, HeadSpec
 from specx.models.head_decoder import decoder_spec, expected_shapes
-from specx.models.head_files import HeadFiles, LoadedHead, load_head, open_head
+from specx.models.head_files import LoadedHead, load_head, open_head
 from specx.models.load import (
     LoadedModel,
     ModelFiles,
@@ -72,11 +72,11 @@ def scaled_pair(
     large = _scaled("target", shape, rows, dtype, device, seed)
     if isinstance(own, HeadShape):
         head = scaled_head(large, own, seed)
-        facts = head_facts(large, head)
-        return Pair(large, facts.target_allowed, head, facts.draft_allowed)
+        target_allowed, draft_allowed = head_facts(large, head)
+        return Pair(large, target_allowed, head, draft_allowed)
     large_draft = _scaled("draft", own, rows, dtype, device, seed)
-    facts = check_pair(large, large_draft)
-    return Pair(large, facts.target_allowed, large_draft, facts.draft_allowed)
+    target_allowed, draft_allowed = check_pair(large, large_draft)
+    return Pair(large, target_allowed, large_draft, draft_allowed)
 
 
 def scaled_profile(profile: Profile, target: str) -> Profile:
@@ -205,8 +205,8 @@ def scaled_head(target: LoadedModel, shape: HeadShape, seed: int) -> LoadedHead:
     small_target = load_model(ModelSpec("embedded:target", dtype="float32"), "cpu", "target")
     files = open_head(EMBEDDED, small_target.device)
     assert files is not None
-    small = load_head(files, EMBEDDED, small_target, HeadChoices())
-    return scale_head(small, files.tensors, small_target.num_layers, target, shape, seed)
+    small = load_head(files, EMBEDDED, small_target)
+    return scale_head(small, files[1], small_target.num_layers, target, shape, seed)
 
 
 def scale_head(
@@ -253,8 +253,7 @@ def scale_head(
     )
     written = {name: large.joined([name]) for name in large.names}
     written["d2t"] = _target_ids(small, target, shape) - torch.arange(shape.vocab_size)
-    files = HeadFiles(label, _raw_config(spec), written)
-    return load_head(files, ModelSpec(f"scaled mini {shape.name}"), target, HeadChoices())
+    return load_head((_raw_config(spec), written), ModelSpec(f"scaled mini {shape.name}"), target)
 
 
 def _problems(small: LoadedHead, shape: HeadShape) -> Iterator[str]:
@@ -277,7 +276,7 @@ def _problems(small: LoadedHead, shape: HeadShape) -> Iterator[str]:
         yield f"its vocabulary is {rows}, more than {shape.vocab_size}"
 
 
-def _raw_config(spec: HeadSpec) -> dict[str, object]:
+def _raw_config(spec: HeadSpec) -> dict[str, Any]:
     """Return the config.json of a head in SpecForge's layout, which counts layers' outputs."""
     return {
         **spec.config,

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from specx.decoding.cost import TreePlan
 from specx.decoding.target import Target
-from specx.models.call import FeatureSource
 from specx.ops.trees import Path, TokenTree, root_only
 from specx.records import PrefillProgress
 
@@ -24,7 +23,7 @@ class Drafter(ABC):
     retrieval_layer: int | None = None
     """Layer of the target whose attention this drafter wants to know, or None."""
 
-    features: FeatureSource | None = None
+    features: tuple[int, ...] | None = None
     """The hidden states of the target that this drafter reads, or None."""
 
     layout: object = None

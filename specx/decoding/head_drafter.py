@@ -9,7 +9,7 @@ from torch import Tensor
 from specx.decoding.grower import TreeGrower
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target
-from specx.models.call import AttentionCall, Features, FeatureSource, TreeCall
+from specx.models.call import AttentionCall, Features, TreeCall
 from specx.models.head_decoder import HeadDecoder
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
@@ -63,7 +63,7 @@ class HeadDrafter(ModelDrafter):
         self, model: LoadedModel, allowed: Tensor, plan: DraftPlan, max_tokens: int
     ) -> None:
         assert isinstance(model, LoadedHead)
-        self.features = FeatureSource(model.spec.features, model.spec.width)
+        self.features = model.spec.features
         self._read_features: Features | None = None
         self._followed = 0  # rows of the prompt that were read
         super().__init__(model, allowed, plan, max_tokens)

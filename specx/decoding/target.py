@@ -9,7 +9,7 @@ from torch import Tensor
 from specx.decoding.forward import cache_shape, in_chunks, rows_ahead
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.sources import SourceQueries
-from specx.models.call import Features, FeatureSource, KeptQueries, PrefillCall, TreeCall
+from specx.models.call import Features, KeptQueries, PrefillCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid
@@ -37,10 +37,10 @@ class Target:
         if retrieval_layer is not None:
             self.retrieval = self._kept_queries(retrieval_layer, lse=True)
 
-    def keep_features(self, source: FeatureSource) -> None:
-        """Note hidden states from now on, of each chunk of the prompt and of each tree."""
+    def keep_features(self, layers: tuple[int, ...]) -> None:
+        """Note hidden states (``Features``) from now on, of each chunk and of each tree."""
         model, rows = self.model, rows_ahead(self.model.device)
-        self.features = Features(source, rows, model.dtype, model.device)
+        self.features = Features(layers, model.hidden_size, rows, model.dtype, model.device)
 
     def keep_sources(self, layer: int, tokens: int) -> None:
         """Keep a layer's queries from now on, for ``attention_to``: of at most so many tokens."""

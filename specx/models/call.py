@@ -19,56 +19,43 @@ from specx.ops.contract import Ops
 RECENT = 512  # tokens: more than a head ever falls behind
 
 
-@dataclass(frozen=True)
-class FeatureSource:
-    """The states to note: the input of ``layers``, or the normed output where there are none.
-
-    Layers are counted from 0; the number of layers stands for the output of the last. ``size``:
-    elements of a token's features, all layers together.
-    """
-
-    layers: tuple[int, ...]
-    size: int
-
-    def is_behind(self, layers: int) -> bool:
-        """Return True if some lie behind the last of so many layers."""
-        return not self.layers or layers in self.layers
-
-
 class Features:
-    """The features of one document.
+    """The features of one document: the input of ``layers``, or the normed output without any.
 
-    ``rows`` [R, F]: of the tokens of the last pass, in its order. Of the text, those of the last
-    tokens are remembered (``read``). All is changed in place.
+    Layers are counted from 0; the number of layers stands for the output of the last. ``rows``
+    [R, F]: of the tokens of the last pass, in its order. Of the text, those of the last tokens are
+    remembered (``read``). All is changed in place.
     """
 
     def __init__(
-        self, source: FeatureSource, rows: int, dtype: torch.dtype, device: torch.device
+        self,
+        layers: tuple[int, ...],
+        hidden: int,
+        rows: int,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
-        """``rows``: the most tokens of a pass."""
-        self.source = source
-        self.rows = torch.zeros(rows, source.size, dtype=dtype, device=device)
-        self._recent = torch.zeros(RECENT, source.size, dtype=dtype, device=device)
+        """``hidden``: elements of one hidden state. ``rows``: the most tokens of a pass."""
+        self.layers, size = layers, max(1, len(layers)) * hidden
+        self.rows = torch.zeros(rows, size, dtype=dtype, device=device)
+        self._recent = torch.zeros(RECENT, size, dtype=dtype, device=device)
         self._counted = torch.arange(RECENT, device=device)
+
+    def are_behind(self, layers: int) -> bool:
+        """Return True if some lie behind the last of so many layers."""
+        return not self.layers or layers in self.layers
 
     def begin(self) -> None:
         """Forget the text: rows that are read before they are written are zeros again."""
         self._recent.zero_()
 
-    def note_layer(self, hidden: Tensor, layer: int) -> None:
-        """Take hidden [1, T, H] as the input of a layer, if that is wanted."""
-        if layer in self.source.layers:
-            self.note(hidden, self.source.layers.index(layer))
-
-    def note_output(self, normed: Tensor) -> None:
-        """Take normed [1, T, H] as the normed output, if that is wanted."""
-        if not self.source.layers:
-            self.note(normed)
-
-    def note(self, hidden: Tensor, place: int = 0) -> None:
-        """Take hidden [1, T, H] as the ``place``-th part of the features of a pass over T rows."""
-        size = hidden.shape[-1]
-        self.rows[: hidden.shape[1], place * size : (place + 1) * size] = hidden[0]
+    def note(self, hidden: Tensor, layer: int | None) -> None:
+        """Take hidden [T, H] as the input of a layer, or as the normed output, if it is wanted."""
+        wanted = self.layers or (None,)
+        if layer in wanted:
+            rows, size = hidden.shape
+            first = wanted.index(layer) * size
+            self.rows[:rows, first : first + size] = hidden
 
     def keep(self, rows: Tensor, position: Tensor) -> None:
         """Remember ``rows`` int64 [n] of the last pass as those of the tokens from ``position`` on.
@@ -108,16 +95,10 @@ class KeptQueries:
 
     def note(self, query: Tensor, lse: Tensor | None) -> None:
         """Keep query [Hq, T, D] and lse [Hq, T] of a pass through the layer."""
-        rows = note_queries(self.queries, query)
+        rows = min(query.shape[1], self.queries.shape[1])
+        self.queries[:, :rows] = query[:, -rows:]
         if self.lse is not None and lse is not None:
             self.lse[:, :rows] = lse[:, -rows:]
-
-
-def note_queries(queries: Tensor, query: Tensor) -> int:
-    """Write the last rows of query [Hq, T, D] to queries [Hq, R, D]; return their number."""
-    rows = min(query.shape[1], queries.shape[1])
-    queries[:, :rows] = query[:, -rows:]
-    return rows
 
 
 @dataclass(frozen=True)
@@ -177,38 +158,16 @@ class AttentionCall(ABC):
         self.ops.store_rows(keys, values, self.mapping.slots, key[0], value[0])
         return self.attend_stored(layer, query[0], scaling)[None]
 
+    @abstractmethod
     def attend_stored(self, layer: int, q: Tensor, scaling: float, **how: Any) -> Tensor:
         """Attend from q [Hq, T, D] where the layer's keys and values are stored -> [T, Hq, D].
 
         ``how``: window, softcap and sinks of the layer, where it has any (``Ops``).
         """
-        keys, values = self.mapping.storage[layer].unbind()
-        kept = self.kept_of(layer)
-        needs_lse = kept is not None and kept.lse is not None
-        out, lse = self.compute(q, keys, values, scaling, needs_lse=needs_lse, **how)
-        if kept is not None:
-            kept.note(q, lse)
-        return out
 
     def kept_of(self, layer: int) -> KeptQueries | None:
         """Return what keeps the queries of a layer, if they are wanted."""
         return next((kept for kept in self.kept if kept.layer == layer), None)
-
-    @abstractmethod
-    def compute(
-        self,
-        q: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scaling: float,
-        *,
-        needs_lse: bool,
-        **how: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend from q [Hq, T, D] to keys, values [Hkv, capacity, D].
-
-        Returns (out [T, Hq, D], lse [Hq, T], or None in a prefill or where it is not needed).
-        """
 
 
 @dataclass(kw_only=True)
@@ -221,34 +180,23 @@ class PrefillCall(AttentionCall):
     past: int
     window: int | None = None
 
-    def compute(
-        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float,
-        *, needs_lse: bool = False,  # noqa: ARG002 - of a prefill nobody needs it
-        **how: Any,
-    ) -> tuple[Tensor, None]:  # fmt: skip
-        return self._attend(q, keys, values, self.past, scaling, **how), None
-
-    def _attend(
-        self, q: Tensor, keys: Tensor, values: Tensor, past: int, scaling: float,
-        *, window: int | None = None, **how: Any,
+    def attend_stored(
+        self, layer: int, q: Tensor, scaling: float,
+        *, rows: int = 0, tokens: int = 0, window: int | None = None, **how: Any,
     ) -> Tensor:  # fmt: skip
-        """Attend in the smaller of two windows, the layer's and that of the pass."""
-        if window is None or (self.window is not None and self.window < window):
-            window = self.window
-        return self.ops.prefill_attention(q, keys, values, past, window, scaling, **how)
+        """Attend in the smaller of two windows, the layer's and that of the pass.
 
-    def attend_last(
-        self, layer: int, q: Tensor, scaling: float, rows: int, tokens: int = 0, **how: Any
-    ) -> Tensor:
-        """Attend as ``attend_stored`` from the last ``rows`` of q [Hq, R, D] -> [rows, Hq, D].
-
-        ``tokens``: of the pass; 0: q has the queries of all.
+        ``rows``: the last of q [Hq, R, D], of which alone there are results; 0: all. ``tokens``: of
+        the pass; 0: q has the queries of all.
         """
         if (kept := self.kept_of(layer)) is not None:
             kept.note(q, None)
+        if window is None or (self.window is not None and self.window < window):
+            window = self.window
+        rows, tokens = rows or q.shape[1], tokens or q.shape[1]
         keys, values = self.mapping.storage[layer].unbind()
-        past = self.past + (tokens or q.shape[1]) - rows
-        return self._attend(q[:, -rows:], keys, values, past, scaling, **how)
+        past = self.past + tokens - rows
+        return self.ops.prefill_attention(q[:, -rows:], keys, values, past, window, scaling, **how)
 
 
 @dataclass(kw_only=True)
@@ -262,10 +210,13 @@ class TreeCall(AttentionCall):
     prefix: Tensor
     mask: AncestorMask
 
-    def compute(
-        self, q: Tensor, keys: Tensor, values: Tensor, scaling: float,
-        *, needs_lse: bool = True, **how: Any,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        return self.ops.tree_attention(
+    def attend_stored(self, layer: int, q: Tensor, scaling: float, **how: Any) -> Tensor:
+        keys, values = self.mapping.storage[layer].unbind()
+        kept = self.kept_of(layer)
+        needs_lse = kept is not None and kept.lse is not None
+        out, lse = self.ops.tree_attention(
             q, keys, values, self.prefix, self.mask, scaling, needs_lse=needs_lse, **how
         )
+        if kept is not None:
+            kept.note(q, lse)
+        return out

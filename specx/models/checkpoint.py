@@ -8,6 +8,7 @@ import math
 import struct
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import accumulate, pairwise
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Self
@@ -105,12 +106,10 @@ def _fetched(source: ModelSource, names: list[str]) -> Path:
 
 def _check_reachable(source: ModelSource) -> None:
     """Raise ModelError for files of a hub model where the hub is switched off."""
-    if source.hub_id is None:
-        return
-    from specx.models import hub
+    if source.hub_id is not None:
+        from specx.models import hub
 
-    if hub.is_offline():
-        raise hub.unreachable(source.hub_id, source.revision, source.label)
+        hub.check_switched_on(source.hub_id, source.revision, source.label)
 
 
 def _all_there(source: ModelSource, folder: Path, names: list[str]) -> tuple[Path, ...]:
@@ -226,15 +225,16 @@ class Checkpoint:
         """
         shapes = [self.shape(name) for name in names]
         rows = [shape[0] if shape else 1 for shape in shapes]
+        ends = [*accumulate(rows, initial=0)]  # the rows in front of each tensor, and all
         whole: Tensor | None = None
         try:
-            for name, count, first in zip(names, rows, _sums(rows), strict=True):
+            for name, (first, end) in zip(names, pairwise(ends), strict=True):
                 stored = self._stored(name)
                 if whole is None:
-                    size = (sum(rows), *stored.shape[1:]) if stored.ndim else ()
+                    size = (ends[-1], *stored.shape[1:]) if stored.ndim else ()
                     dtype = self.dtype or stored.dtype
                     whole = torch.empty(size, dtype=dtype, device=self.device)
-                (whole[first : first + count] if stored.ndim else whole).copy_(stored)
+                (whole[first:end] if stored.ndim else whole).copy_(stored)
         except (SafetensorError, RuntimeError, OSError) as error:
             if is_out_of_memory(error):
                 raise no_room(self.label) from error
@@ -312,8 +312,3 @@ def unreadable(label: str, error: BaseException) -> ModelError:
 
 def _is_plain(tensor: Tensor) -> bool:
     return tensor.layout == torch.strided and tensor.device.type == "cpu"
-
-
-def _sums(counts: Sequence[int]) -> list[int]:
-    """Return the number of rows in front of each tensor."""
-    return [sum(counts[:place]) for place in range(len(counts))]

@@ -6,7 +6,6 @@ id with two meanings is not.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,21 +23,14 @@ _PROBES = (
 )
 
 
-@dataclass(frozen=True)
-class PairFacts:
-    """Ids that a pair may produce.
-
-    ``target_allowed``: [rows of the target's lm head], bool, on the target's device: ids that its
-    tokenizer knows. ``draft_allowed``: [rows of the draft's lm head], bool, on the draft's device:
-    ids that both tokenizers know and both models have rows for. Logits elsewhere are set to −inf.
-    """
-
-    target_allowed: torch.Tensor
-    draft_allowed: torch.Tensor
+Allowed = tuple[torch.Tensor, torch.Tensor]  # bool [rows of its lm head] of a target and a draft
 
 
-def check_pair(target: LoadedModel, draft: LoadedModel) -> PairFacts:
+def check_pair(target: LoadedModel, draft: LoadedModel) -> Allowed:
     """Compare the tokenizers token by token, and on a few strings.
+
+    Return the ids that the target may produce, which its tokenizer knows, and those of the draft,
+    which both tokenizers know and both models have rows for. Logits elsewhere are set to −inf.
 
     Raises ModelError naming the first id that means different tokens, an id of the target that
     the draft has no embedding for, or a string that they split differently.
@@ -48,16 +40,14 @@ def check_pair(target: LoadedModel, draft: LoadedModel) -> PairFacts:
     _check_reach(target, draft, target_tokens)
     _check_encodings(target, draft)
     shared = [i for i in target_tokens.keys() & draft_tokens.keys() if i < target.vocab_size]
-    return PairFacts(
-        target_allowed=_mask(target_tokens, target), draft_allowed=_mask(shared, draft)
-    )
+    return _mask(target_tokens, target), _mask(shared, draft)
 
 
-def head_facts(target: LoadedModel, head: LoadedHead) -> PairFacts:
+def head_facts(target: LoadedModel, head: LoadedHead) -> Allowed:
     """Return the ids of a target and its head, which has no tokenizer to compare with."""
     allowed, ids = allowed_alone(target), head.model.target_ids
     known = ids < target.vocab_size
-    return PairFacts(allowed, known & allowed[ids.clamp(max=target.vocab_size - 1)])
+    return allowed, known & allowed[ids.clamp(max=target.vocab_size - 1)]
 
 
 def allowed_alone(target: LoadedModel) -> torch.Tensor:

@@ -8,7 +8,6 @@ them, and ``finish`` does what is behind attention.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -96,7 +95,7 @@ class DecoderLayer:
         """
         if isinstance(rows, int) and rows and isinstance(call, PrefillCall):
             scaling, last = self.spec.attention.scaling, min(rows, tokens)
-            return call.attend_last(self.index, q, scaling, last, tokens, **self._how)
+            return call.attend_stored(self.index, q, scaling, rows=last, tokens=tokens, **self._how)
         return rows_of(self.attend(q, call), rows)
 
     def finish(self, attended: Tensor, x: Tensor, inputs: RowInputs) -> Tensor:
@@ -128,6 +127,11 @@ class Decoder:
             DecoderLayer(index, each, places.get(id(each.spec.attention.rope)), ops)
             for index, each in enumerate(weights.layers)
         ]
+        # Behind the last layer that stores keys and values, nothing is computed of rows without
+        # logits.
+        self._last_storing = max(
+            layer.index for layer in self.layers if layer.spec.attention.shared is None
+        )
         self._frequencies = [rope.inv_freq.to(self.device) for rope in spec.ropes]
         self._norm = None
         if spec.norm is not None:
@@ -159,21 +163,6 @@ class Decoder:
     def saved_bytes(self) -> int:
         """Return the bytes of weights that a pass over few rows need not read."""
         return 0 if self._whole is None else self._whole.saved_bytes
-
-    @property
-    def inv_freq(self) -> Tensor:
-        """Return the frequencies of a decoder whose layers all turn alike: float32 [D/2]."""
-        (frequencies,) = self._frequencies
-        return frequencies
-
-    @cached_property
-    def first_cut(self) -> int:
-        """Return the first layer behind which no layer stores keys and values.
-
-        Of rows without logits it stores these, and nothing more is computed of them.
-        """
-        storing = [i for i, layer in enumerate(self.spec.layers) if layer.attention.shared is None]
-        return storing[-1]
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return what the first layer gets of tokens int64 [T]: [T, K]."""
@@ -230,7 +219,7 @@ class Decoder:
         cut, features, rest = self._cut(call, kept), call.features, kept
         for layer in self.layers:
             if features is not None:
-                features.note_layer(x[None], layer.index)
+                features.note(x, layer.index)
             q = layer.fill(x, inputs, call)
             if layer.index < cut:
                 x = layer.finish(layer.attend(q, call), x, inputs)
@@ -242,10 +231,10 @@ class Decoder:
                     inputs = inputs.at(kept)
             x = layer.finish(attended, x, inputs)
         if features is not None:
-            features.note_layer(x[None], len(self.layers))
+            features.note(x, len(self.layers))
         x = self.norm(x)
         if features is not None:
-            features.note_output(x[None])
+            features.note(x, None)
         return self.logits(rows_of(x, rest))
 
     def _run_at_once(
@@ -277,11 +266,11 @@ class Decoder:
         count, features = len(self.layers), call.features
         if isinstance(kept, int) and not kept:
             return count
-        if features is not None and features.source.is_behind(count):
+        if features is not None and features.are_behind(count):
             return count
         if isinstance(call, TreeCall) or isinstance(kept, Tensor) or features is not None:
             return count - 1
-        return max([self.first_cut, *(each.layer for each in call.kept)])
+        return max([self._last_storing, *(each.layer for each in call.kept)])
 
 
 def rows_of(x: Tensor, rows: Tensor | int) -> Tensor:

@@ -10,9 +10,7 @@ from typing import Any, Literal
 
 from specx.errors import ModelError
 from specx.models.facts import FIXED
-from specx.models.load import LoadedModel
-
-HeadKind = Literal["eagle", "eagle3"]
+from specx.models.load import LoadedModel, ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +29,7 @@ class HeadSpec:
     to, its own included; None: all. ``qkv_bias``: of queries, keys and values alone.
     """
 
-    kind: HeadKind
+    kind: Literal["eagle", "eagle3"]
     config: dict[str, Any]
     features: tuple[int, ...]
     feature_size: int
@@ -61,18 +59,6 @@ _LARGEST = 1e12  # the same for any other number
 _KINDS = ("llama", "qwen3")
 
 
-@dataclass(frozen=True)
-class HeadChoices:
-    """The profile's word on what files leave open.
-
-    ``layers``: layers of the target whose input the head reads, counted from 0. ``norm_output``:
-    the meaning of the key of that name.
-    """
-
-    layers: tuple[int, ...] | None = None
-    norm_output: Literal["fed-back", "lm-head"] | None = None
-
-
 def project_of(raw: dict[str, Any], label: str) -> Project | None:
     """Return the project that wrote a config of a head; None where nothing says that it is one."""
     kind = raw.get("speculators_model_type")
@@ -81,16 +67,17 @@ def project_of(raw: dict[str, Any], label: str) -> Project | None:
             f"{label} has speculators_model_type {kind!r}, which is not supported; choose an "
             "EAGLE-3 head (eagle3)."
         )
-    marked = any("eagle3" in str(name).lower() for name in _architectures(raw))
     if kind:
         return "speculators"
+    names = raw.get("architectures")
+    marked = isinstance(names, list) and any("eagle3" in str(name).lower() for name in names)
     if marked or "eagle_config" in raw:
         return "SpecForge"
     return "SafeAILab" if "draft_vocab_size" in raw else None
 
 
 def read_head_spec(
-    raw: dict[str, Any], shapes: Shapes, target: LoadedModel, choices: HeadChoices, label: str
+    raw: dict[str, Any], shapes: Shapes, target: LoadedModel, chosen: ModelSpec, label: str
 ) -> HeadSpec:
     """Read what a head computes. ``shapes``: of its tensors, by speculators' names.
 
@@ -109,7 +96,7 @@ def read_head_spec(
     if config["vocab_size"] < target.vocab_size and "embed_tokens.weight" in shapes:
         raise _other_target(label, "vocab_size", config["vocab_size"], target.vocab_size)
     if is_eagle3:
-        return _eagle3(raw, layer, config, shapes, (target, choices, project, label))
+        return _eagle3(raw, layer, config, shapes, (target, chosen, project, label))
     if config["hidden_size"] != target.hidden_size:
         raise _other_target(label, "hidden_size", config["hidden_size"], target.hidden_size)
     return HeadSpec(
@@ -130,9 +117,9 @@ def _eagle3(
     layer: dict[str, Any],
     config: dict[str, Any],
     shapes: Shapes,
-    known: tuple[LoadedModel, HeadChoices, Project, str],
+    known: tuple[LoadedModel, ModelSpec, Project, str],
 ) -> HeadSpec:
-    target, choices, project, label = known
+    target, chosen, project, label = known
     size = raw.get("target_hidden_size") or config["hidden_size"]
     if size != target.hidden_size:
         key = "target_hidden_size" if raw.get("target_hidden_size") else "hidden_size"
@@ -143,11 +130,11 @@ def _eagle3(
             f"{label} lacks the tensor embed_tokens.weight, which a head of another hidden_size "
             f"than the target's needs ({config['hidden_size']} and {target.hidden_size})."
         )
-    means = _norm_output(raw, choices, project, label)
+    means = _norm_output(raw, chosen, project, label)
     return HeadSpec(
         kind="eagle3",
         config=config,
-        features=_features(raw, shapes, target, choices, project, label),
+        features=_features(raw, shapes, target, chosen, project, label),
         feature_size=target.hidden_size,
         vocabulary=_size(raw, "draft_vocab_size", label, default=config["vocab_size"]),
         embeds=embeds,
@@ -161,14 +148,14 @@ def _eagle3(
 
 
 def _norm_output(
-    raw: dict[str, Any], choices: HeadChoices, project: Project, label: str
+    raw: dict[str, Any], chosen: ModelSpec, project: Project, label: str
 ) -> tuple[str, bool]:
     """Return the meaning of ``norm_output`` and its value.
 
     speculators feeds the normed output back; SpecForge has a norm in front of the lm head.
     """
     own = {"speculators": "fed-back", "SpecForge": "lm-head", "SafeAILab": None}[project]
-    meaning = choices.norm_output or own
+    meaning = chosen.norm_output or own
     if "norm_output" in raw and meaning is None:
         raise ModelError(
             f"{label} has norm_output in its config.json but does not say which project's; set "
@@ -182,15 +169,15 @@ def _features(
     raw: dict[str, Any],
     shapes: Shapes,
     target: LoadedModel,
-    choices: HeadChoices,
+    chosen: ModelSpec,
     project: Project,
     label: str,
 ) -> tuple[int, ...]:
     """Return the layers of the target whose input is read."""
     count = (shapes.get("fc.weight") or (0,))[-1] // target.hidden_size
     advice = "; set draft.layers"
-    if choices.layers is not None:
-        layers, key, advice = choices.layers, "draft.layers", ""
+    if chosen.head_layers is not None:
+        layers, key, advice = chosen.head_layers, "draft.layers", ""
     elif (stated := _stated_layers(raw, project, label)) is not None:
         layers, key = stated, IDS
     else:
@@ -336,11 +323,6 @@ def _flag(raw: dict[str, Any], key: str, *, default: bool, label: str) -> bool:
     if not isinstance(value, bool):
         raise ModelError(f"{label} has {value!r} for {key} in its config.json; it is a yes or no.")
     return value
-
-
-def _architectures(raw: dict[str, Any]) -> list[object]:
-    names = raw.get("architectures")
-    return names if isinstance(names, list) else []
 
 
 def _other_target(label: str, key: str, stated: object, size: int) -> ModelError:

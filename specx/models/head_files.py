@@ -1,6 +1,6 @@
 """The files of a head: its tensors by name, each of them checked."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.models.checkpoint import loaded_bytes, read_torch_file, unreadable, weight_files
 from specx.models.decoder_files import tensors_of
-from specx.models.head_config import HeadChoices, HeadSpec, project_of, read_head_spec
+from specx.models.head_config import HeadSpec, project_of, read_head_spec
 from specx.models.head_decoder import HeadDecoder, expected_shapes, head_weights
 from specx.models.load import DTYPES, LoadedModel, ModelSpec, attending_ops
 from specx.models.memory import check_memory
@@ -30,13 +30,8 @@ class LoadedHead(LoadedModel):
     spec: HeadSpec
 
 
-@dataclass(frozen=True)
-class HeadFiles:
-    """A checkpoint that is a head: its config, and its tensors by speculators' names."""
-
-    label: str
-    raw: dict[str, Any]
-    tensors: dict[str, Tensor]
+# The config of a head, and its tensors by speculators' names.
+HeadFiles = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 def open_head(spec: ModelSpec, device: torch.device) -> HeadFiles | None:
@@ -52,7 +47,7 @@ def open_head(spec: ModelSpec, device: torch.device) -> HeadFiles | None:
     if not marked and raw.get("num_hidden_layers") != 1:
         return None  # heads that say nothing of themselves have one layer
     tensors = _tensors(source, spec, device)
-    return HeadFiles(source.label, raw, tensors) if marked or "fc.weight" in tensors else None
+    return (raw, tensors) if marked or "fc.weight" in tensors else None
 
 
 def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict[str, Tensor]:
@@ -67,7 +62,8 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
         read = _read(file, source.label)
         if file.suffix != ".safetensors":
             # Its tensors may be larger than what is stored of them. None is in memory yet.
-            check_memory(_in_memory(read.values(), wanted), device, source.label)
+            needed = sum(each.numel() * (wanted or each.dtype).itemsize for each in read.values())
+            check_memory(needed, device, source.label)
         for name, tensor in read.items():
             if "rotary_emb" in name:
                 continue
@@ -76,10 +72,6 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
                 raise ModelError(f"{source.label} has two tensors for {own}; which counts is open.")
             found[own] = tensor
     return found
-
-
-def _in_memory(tensors: Iterable[Tensor], dtype: torch.dtype | None) -> int:
-    return sum(tensor.numel() * (dtype or tensor.dtype).itemsize for tensor in tensors)
 
 
 def _read(file: Path, label: str) -> dict[str, Tensor]:
@@ -161,16 +153,15 @@ def _agree(known: Tensor, ids: Tensor) -> bool:
     return int(known.sum()) == len(ids) and bool(known[ids].all())
 
 
-def load_head(
-    files: HeadFiles, spec: ModelSpec, target: LoadedModel, choices: HeadChoices
-) -> LoadedHead:
+def load_head(files: HeadFiles, spec: ModelSpec, target: LoadedModel) -> LoadedHead:
     """Build the head for its target.
 
     Raises ModelError that names the key or tensor which is missing, superfluous or wrong.
     """
-    label, tensors, dtype = files.label, files.tensors, DTYPES[spec.dtype] or target.dtype
+    (raw, tensors), label = files, f"The draft {spec.model}"
+    dtype = DTYPES[spec.dtype] or target.dtype
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    shape = read_head_spec(files.raw, shapes, target, choices, label)
+    shape = read_head_spec(raw, shapes, target, spec, label)
     if not target.is_ours and target.num_layers in shape.features:
         raise ModelError(
             f"{label} reads the output of the last layer of {target.source}, which transformers' "

@@ -29,15 +29,7 @@ def fetch_description(hub_id: str, revision: str | None, label: str) -> Path:
 
     Raises ModelError when the model is not there, not allowed, or not reachable.
     """
-    return _fetch(hub_id, revision, label, _DESCRIPTION)
-
-
-def fetch_files(hub_id: str, revision: str | None, label: str, names: Iterable[str]) -> Path:
-    """Fetch the named files, those of them that the hub has. Return a folder.
-
-    Raises ModelError as :func:`fetch_description` does.
-    """
-    return _fetch(hub_id, revision, label, tuple(names))
+    return fetch_files(hub_id, revision, label, _DESCRIPTION)
 
 
 def fetch_quantized(hub_id: str, revision: str | None, label: str, tag: str) -> Path:
@@ -47,17 +39,18 @@ def fetch_quantized(hub_id: str, revision: str | None, label: str, tag: str) -> 
     """
     names = (tag, tag.upper(), tag.lower())
     patterns = [f"*{name}*{end}" for name in names for end in (".gguf", "/*.gguf")]
-    return _fetch(hub_id, revision, label, tuple(patterns), ignored=())
+    return fetch_files(hub_id, revision, label, patterns, ignored=())
 
 
-def is_offline() -> bool:
-    """Return True if the user has switched the hub off (``HF_HUB_OFFLINE``)."""
-    return constants.is_offline_mode()
+def check_switched_on(hub_id: str, revision: str | None, label: str) -> None:
+    """Raise ModelError if the user has switched the hub off (``HF_HUB_OFFLINE``)."""
+    if constants.is_offline_mode():
+        raise _unreachable(hub_id, revision, label)
 
 
-def unreachable(hub_id: str, revision: str | None, label: str) -> ModelError:
+def _unreachable(hub_id: str, revision: str | None, label: str) -> ModelError:
     """Return the error for files that are neither in the cache nor to be had now."""
-    why = "HF_HUB_OFFLINE is set" if is_offline() else "the hub cannot be reached"
+    why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else "the hub cannot be reached"
     command = f"hf download {hub_id}" + (f" --revision {revision}" if revision else "")
     return ModelError(
         f"{label} is not complete in the local cache and {why}; run `{command}` "
@@ -65,13 +58,17 @@ def unreachable(hub_id: str, revision: str | None, label: str) -> ModelError:
     )
 
 
-def _fetch(
+def fetch_files(
     hub_id: str,
     revision: str | None,
     label: str,
-    patterns: tuple[str, ...],
-    ignored: tuple[str, ...] = (_ELSEWHERE,),
+    patterns: Iterable[str],
+    ignored: Iterable[str] = (_ELSEWHERE,),
 ) -> Path:
+    """Fetch the files of some names or patterns, those of them that the hub has. Return a folder.
+
+    Raises ModelError as :func:`fetch_description` does.
+    """
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # it logs what it then raises
     try:
@@ -105,7 +102,7 @@ def _sentence(error: Exception, hub_id: str, revision: str | None, label: str) -
     if isinstance(error, HFValidationError):
         return f"{label} is no valid hub id; give one such as org/name, or a local folder."
     if isinstance(error, LocalEntryNotFoundError | ConnectionError):
-        return str(unreachable(hub_id, revision, label))
+        return str(_unreachable(hub_id, revision, label))
     if isinstance(error, HfHubHTTPError):
         return f"{label} could not be fetched from the hub ({reason(error)}); try again later."
     return f"{label} could not be fetched ({reason(error)}); give a local folder, or try again."

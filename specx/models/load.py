@@ -37,6 +37,9 @@ class ModelSpec:
     ``model`` is a hub id, a local folder, ``embedded:target`` or ``embedded:draft``; ``revision``
     a branch, tag or commit of the hub; ``dtype`` one of float32, float16, bfloat16, or auto for
     what the checkpoint states; ``attention`` and ``kv_cache_dtype`` as in a profile.
+
+    What the files of a head leave open: ``head_layers`` of the target whose input it reads, counted
+    from 0, and the meaning of its key ``norm_output``.
     """
 
     model: str
@@ -44,6 +47,8 @@ class ModelSpec:
     dtype: str = "auto"
     attention: str = "auto"
     kv_cache_dtype: str = "auto"
+    head_layers: tuple[int, ...] | None = None
+    norm_output: Literal["fed-back", "lm-head"] | None = None
 
     def cache_dtype(self, dtype: torch.dtype, device: torch.device) -> torch.dtype:
         """Return the number format of keys and values of a model that computes in ``dtype``.
@@ -276,20 +281,21 @@ def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> Model
     if spec.dtype not in DTYPES:
         raise ModelError(f"The dtype {spec.dtype} is unknown; use one of {', '.join(DTYPES)}.")
     source = locate(spec.model, spec.revision, role)
-    gguf = None if source.gguf is None else read_checkpoint(source.gguf, source.label)
-    folder, label = source.folder, source.label
+    folder, label, gguf = source.folder, source.label, None
+    if source.gguf is None:
+        raw, tokenizer = read_raw(folder, label), load_tokenizer(folder, label)
+        stated = read_generation(folder, label)
+    else:
+        gguf = read_checkpoint(source.gguf, label)
+        raw, tokenizer, stated = (
+            dict(gguf.config),
+            gguf.tokenizer,
+            stated_in(gguf.generation, label),
+        )
     return ModelFiles(
-        spec=spec,
-        device=device,
-        role=role,
-        source=source,
-        raw=read_raw(folder, label) if gguf is None else dict(gguf.config),
-        tokenizer=load_tokenizer(folder, label) if gguf is None else gguf.tokenizer,
-        stated=read_generation(folder, label)
-        if gguf is None
-        else stated_in(gguf.generation, label),
-        gguf=gguf,
-    )
+        spec=spec, device=device, role=role, source=source,
+        raw=raw, tokenizer=tokenizer, stated=stated, gguf=gguf,
+    )  # fmt: skip
 
 
 def attending_ops(

@@ -18,41 +18,37 @@ from specx.models.source import ModelSource, locate
 _BESIDE = 1.2  # of a model's weights: what it takes to load and run it
 
 
-class Reference:
-    """The model of a ``LoadedModel`` with transformers' own attention and layers.
+@torch.inference_mode()
+def generate(
+    model: LoadedModel,
+    revision: str | None,
+    allowed: Tensor,
+    prompt: tuple[int, ...],
+    tokens: int,
+) -> tuple[list[int], Tensor]:
+    """Return so many of the most probable tokens behind ``prompt``, and their logits [T, V].
 
     ``allowed``: bool [V]; no other id is chosen.
 
     Raises OutOfMemoryError when there is no memory for a second copy, ModelError when its files
     are not there any more, and what transformers raises.
     """
-
-    def __init__(self, model: LoadedModel, revision: str | None, allowed: torch.Tensor) -> None:
-        source = locate(model.source, revision, "target")
-        check_memory(int(_BESIDE * model.weight_bytes), model.device, "Another copy of the target")
-        with quiet_transformers():
-            loaded = load_own_class(source, model.dtype)
-        self._model: Any = loaded.to(model.device).eval()
-        self._model.generation_config = GenerationConfig()  # else its own would change the choice
-        self._forbidden = ~allowed
-
-    @torch.inference_mode()
-    def generate(self, prompt: tuple[int, ...], tokens: int) -> tuple[list[int], torch.Tensor]:
-        """Return so many of the most probable tokens behind ``prompt``, and their logits [T, V]."""
-        ids = torch.tensor([prompt], dtype=torch.int64, device=self._model.device)
-        with quiet_transformers():
-            found = self._model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                logits_processor=[
-                    lambda _, scores: scores.masked_fill(self._forbidden, -torch.inf)
-                ],
-                do_sample=False,
-                max_new_tokens=tokens,
-                return_dict_in_generate=True,
-                output_logits=True,
-            )
-        return found.sequences[0, len(prompt) :].tolist(), torch.cat(found.logits)
+    source = locate(model.source, revision, "target")
+    check_memory(int(_BESIDE * model.weight_bytes), model.device, "Another copy of the target")
+    ids = torch.tensor([prompt], dtype=torch.int64, device=model.device)
+    with quiet_transformers():
+        own = load_own_class(source, model.dtype).to(model.device).eval()
+        own.generation_config = GenerationConfig()  # else its own would change the choice
+        found = own.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            logits_processor=[lambda _, scores: scores.masked_fill(~allowed, -torch.inf)],
+            do_sample=False,
+            max_new_tokens=tokens,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+    return found.sequences[0, len(prompt) :].tolist(), torch.cat(found.logits)
 
 
 def load_own_class(source: ModelSource, dtype: torch.dtype) -> Any:

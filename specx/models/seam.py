@@ -31,7 +31,7 @@ from specx.models.seam_config import (
     quiet_transformers,
     read_config,
 )
-from specx.models.seam_trial import SeamTrial
+from specx.models.seam_trial import check_pieces, check_rotation, run_apart
 from specx.models.source import ModelSource, not_supported
 from specx.ops.layers import LinearMap
 from specx.ops.trees import MAX_ROWS
@@ -67,7 +67,7 @@ class SeamModel:
     ``module`` keeps its own classes, and attends through ``attention``.
     """
 
-    is_ours, computes_at_once, saved_bytes = False, False, 0
+    is_ours, saved_bytes = False, 0
 
     def __init__(self, module: Any) -> None:
         self.module, self._head = module, module.get_output_embeddings()
@@ -96,8 +96,8 @@ class SeamModel:
         if features is not None:
             *inputs, normed = output.hidden_states
             for layer, hidden in enumerate(inputs):
-                features.note_layer(hidden, layer)
-            features.note_output(normed)
+                features.note(hidden[0], layer)
+            features.note(normed[0], None)
         return output.logits[0]
 
 
@@ -141,17 +141,16 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
         source, _ = fetch_weights(files, stored, is_quantized=bool(method))
         module = _load_weights(source, config, method, spec.dtype, files.device)
         loaded = in_memory(module, tokenizer, spec.model, spec.attention)
-        trial = SeamTrial(loaded=loaded, label=source.label, positions=used)
-        scalings = trial.scalings()
+        loaded = replace(loaded, scalings=run_apart(loaded, source.label, used)[0])
         if family_of(files.raw) is None:  # those of known families are causal and heed positions
-            trial.check_pieces(is_quantized=bool(method))
+            check_pieces(loaded, source.label, is_quantized=bool(method))
         if is_draft:
-            trial.check_rotation()
+            check_rotation(loaded, source.label, used)
     # Where positions are learned, a tree behind the text needs some as well, and dynamic
     # frequencies would change for all rows of a pass that has one beyond.
     ends = loaded.inv_freq is None or rope_kind(config) == "dynamic"
     room = max(1, loaded.window - MAX_ROWS) if ends else loaded.window
-    return replace(loaded, stated=files.stated, scalings=scalings, window=room, config=files.raw)
+    return replace(loaded, stated=files.stated, window=room, config=files.raw)
 
 
 def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto") -> LoadedModel:

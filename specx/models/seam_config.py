@@ -12,12 +12,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging
 
 from specx.errors import ModelError, reason
+from specx.models.families.config import FULL, SLIDING
 from specx.models.families.text_part import why_refused
 from specx.models.source import SUPPORTED, not_supported, read_raw
 
 _HEADS = ("ForCausalLM", "LMHeadModel")
 _OTHER_SENSES = ("vision_config", "audio_config")
-_FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def read_config(folder: Path, label: str) -> Any:
@@ -51,10 +51,10 @@ def check_layers(config: Any, label: str, positions: int) -> None:
     Raises ModelError for sliding windows, linear and chunked attention, and soft-capping.
     """
     kinds = set(getattr(config, "layer_types", None) or [])
-    unknown = sorted(kinds - {_FULL, _SLIDING})
+    unknown = sorted(kinds - {FULL, SLIDING})
     if unknown:
         raise not_supported(label, f"has {unknown[0].replace('_', ' ')} layers")
-    if _SLIDING in kinds or (not kinds and getattr(config, "use_sliding_window", True)):
+    if SLIDING in kinds or (not kinds and getattr(config, "use_sliding_window", True)):
         check_window(getattr(config, "sliding_window", None), label, positions)
     if getattr(config, "attn_logit_softcapping", None) is not None:
         raise not_supported(label, "caps its attention logits (attn_logit_softcapping)")

@@ -7,6 +7,7 @@ behind them, and that positions are heeded. (Bart and BERT load like other causa
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,125 +51,124 @@ class _WatchedCall(TreeCall):
         return super().attend(layer, query, key, value, scaling)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeamTrial:
-    """Tries a model out. ``label`` begins every sentence; ``positions`` may be used."""
+def _named(loaded: LoadedModel, label: str) -> str:
+    return f"{label} ({type(loaded.model.module).__name__})"
 
-    loaded: LoadedModel
-    label: str
-    positions: int
 
-    def _refusal(self, what: str) -> ModelError:
-        return ModelError(f"{self.label} ({type(self.loaded.model.module).__name__}) {what}.")
+def check_rotation(loaded: LoadedModel, label: str, positions: int) -> None:
+    """See that rotating every layer's keys gives the keys of other positions.
 
-    def scalings(self) -> tuple[float, ...]:
-        """Return the factor of each layer's scores.
-
-        Raises ModelError when a layer does not reach the attention interface, when extra keyword
-        arguments do not, or when attention needs what specx does not compute.
-        """
-        return self._apart(0)[0]
-
-    def check_rotation(self) -> None:
-        """See that rotating every layer's keys gives the keys of other positions.
-
-        Retrieval moves cached keys with ``ops.torch.cache.rotate``, which is exact only when RoPE
-        is laid out as ``LoadedModel`` says. Where tokens see only themselves, the keys of all
-        layers depend on positions through RoPE alone. Raises ModelError.
-        """
-        inv_freq = self.loaded.inv_freq
-        near, far = (self._apart(first)[1][:, 0] for first in (0, _SHIFT))
-        for layer, (here, there) in enumerate(zip(near, far, strict=True)):
-            if inv_freq is None or error_of(inv_freq, here, there, _SHIFT) > _TOLERANCE:
-                raise self._refusal(
-                    f"does not rotate the keys of layer {layer} as Llama does, and retrieval needs "
-                    "that to move them; choose a draft of the Llama, Mistral or Qwen families"
-                )
-
-    @torch.no_grad()
-    def check_pieces(self, *, is_quantized: bool = False) -> None:
-        """Compare logits of a chunk and a tree with those of whole texts. Raises ModelError."""
-        loaded, module = self.loaded, self.loaded.model.module
-        first, count = loaded.vocab_size // 4, _PREFIX + len(_SETS)
-        ids = torch.linspace(first, 3 * first, count).long().to(loaded.device)
-        texts = [ids[: _PREFIX + 2], ids[[*range(_PREFIX + 1), _PREFIX + 2]]]
-        try:
-            own, module.config._attn_implementation = module.config._attn_implementation, "eager"
-            whole = [module(input_ids=text[None], use_cache=False).logits[0] for text in texts]
-            module.config._attn_implementation = own
-            logits = self._in_pieces(ids)
-        except _FAILURES as error:
-            raise self._refusal(
-                f"fails on a trial run in pieces ({reason(error)}); choose another model"
-            ) from error
-        expected = torch.cat([whole[0], whole[1][-1:]]).float()
-        apart = (logits.float() - expected).abs().amax(-1) / expected.std().clamp_min(1e-12)
-        limit = max(1e-3, _ROUNDING * torch.finfo(loaded.dtype).eps, _QUANTIZED * is_quantized)
-        if not bool((apart <= limit).all()):  # what is not finite is no smaller, either
-            raise self._refusal(
-                "computes other logits in pieces than at once: its tokens see those behind them, "
-                "or it ignores the positions that it is given; choose a causal language model"
+    Retrieval moves cached keys with ``ops.torch.cache.rotate``, which is exact only when RoPE
+    is laid out as ``LoadedModel`` says. Where tokens see only themselves, the keys of all
+    layers depend on positions through RoPE alone. Raises ModelError.
+    """
+    inv_freq = loaded.inv_freq
+    near, far = (run_apart(loaded, label, positions, first)[1][:, 0] for first in (0, _SHIFT))
+    for layer, (here, there) in enumerate(zip(near, far, strict=True)):
+        if inv_freq is None or error_of(inv_freq, here, there, _SHIFT) > _TOLERANCE:
+            raise ModelError(
+                f"{_named(loaded, label)} does not rotate the keys of layer {layer} as Llama does, "
+                "and retrieval needs that to move them; choose a draft of the Llama, Mistral or "
+                "Qwen families."
             )
 
-    def _in_pieces(self, ids: Tensor) -> Tensor:
-        """Return logits [T, V] of tokens: a chunk, and behind it a root with two children."""
-        run, rows = self.loaded.model.run, torch.arange(len(ids), device=ids.device)
-        tree = TreeCall(**self._tree(len(ids), _SETS))
-        mapping = replace(tree.mapping, slots=rows[:_PREFIX])
-        chunk = PrefillCall(ops=tree.ops, mapping=mapping, past=0)
-        first = run(ids[:_PREFIX], rows[:_PREFIX], chunk)
-        positions = rows[[*range(_PREFIX, _PREFIX + 2), _PREFIX + 1]]
-        return torch.cat([first, run(ids[_PREFIX:], positions, tree)])
 
-    @torch.no_grad()
-    def _apart(self, first: int) -> tuple[tuple[float, ...], Tensor]:
-        """Run two tokens from a position on that see only themselves.
+@torch.no_grad()
+def check_pieces(loaded: LoadedModel, label: str, *, is_quantized: bool = False) -> None:
+    """Compare logits of a chunk and a tree with those of whole texts. Raises ModelError."""
+    module = loaded.model.module
+    first, count = loaded.vocab_size // 4, _PREFIX + len(_SETS)
+    ids = torch.linspace(first, 3 * first, count).long().to(loaded.device)
+    texts = [ids[: _PREFIX + 2], ids[[*range(_PREFIX + 1), _PREFIX + 2]]]
+    try:
+        own, module.config._attn_implementation = module.config._attn_implementation, "eager"
+        whole = [module(input_ids=text[None], use_cache=False).logits[0] for text in texts]
+        module.config._attn_implementation = own
+        logits = _in_pieces(loaded, ids)
+    except _FAILURES as error:
+        what = f"fails on a trial run in pieces ({reason(error)})"
+        raise ModelError(f"{_named(loaded, label)} {what}; choose another model.") from error
+    expected = torch.cat([whole[0], whole[1][-1:]]).float()
+    apart = (logits.float() - expected).abs().amax(-1) / expected.std().clamp_min(1e-12)
+    limit = max(1e-3, _ROUNDING * torch.finfo(loaded.dtype).eps, _QUANTIZED * is_quantized)
+    if not bool((apart <= limit).all()):  # what is not finite is no smaller, either
+        raise ModelError(
+            f"{_named(loaded, label)} computes other logits in pieces than at once: its tokens see "
+            "those behind them, or it ignores the positions that it is given; choose a causal "
+            "language model."
+        )
 
-        Returns the factor of each layer's scores, and what was stored [layers, 2, Hkv, 2, D].
-        """
-        loaded = self.loaded
-        call = _WatchedCall(**self._tree(2, (0b1, 0b10)), check=self._check_call)
-        # Two ids from the middle: the embeddings of the first and last ids are often padding.
-        ids = torch.tensor([loaded.vocab_size // 3, loaded.vocab_size // 2], device=loaded.device)
-        try:
-            loaded.model.run(ids, first + call.mapping.slots, call)
-        except _FAILURES as error:
-            if "specx_call" in str(error):
-                what = "does not pass extra keyword arguments on to its attention"
-                raise not_supported(self.label, what) from error
-            when = "" if call.seen else " before any layer calls transformers' attention interface"
-            what = f"fails on a trial run of two tokens{when} ({reason(error)})"
-            raise self._refusal(f"{what}; choose another model") from error
-        layers = [layer for layer, _ in call.seen]
-        if layers != list(range(loaded.num_layers)):
-            what = f"calls the attention interface of transformers in {len(set(layers))} of "
-            raise not_supported(self.label, f"{what}{loaded.num_layers} layers")
-        return tuple(scaling for _, scaling in call.seen), torch.stack([*call.mapping.storage])
 
-    def _check_call(self, layer: int, heads: Sequence[Tensor], more: dict[str, Any]) -> None:
-        loaded, what = self.loaded, None
-        unknown = sorted(k for k, v in more.items() if v is not None and k not in _UNDERSTOOD)
-        every = loaded.num_heads, loaded.num_kv_heads, loaded.num_kv_heads
-        shapes = [(1, count, 2, loaded.head_dim) for count in every]
-        if unknown:
-            what = f"that needs {_SPOKEN.get(unknown[0], unknown[0])}"
-        elif more.get("attention_mask") is not None:
-            what = "with a mask of its own"
-        elif [tuple(t.shape) for t in heads] != shapes:
-            what = "whose heads do not have the shape that its config states"
-        if what is not None:
-            raise not_supported(self.label, f"has an attention (layer {layer}) {what}")
-        check_window(more.get("sliding_window"), self.label, self.positions)
+def _in_pieces(loaded: LoadedModel, ids: Tensor) -> Tensor:
+    """Return logits [T, V] of tokens: a chunk, and behind it a root with two children."""
+    run, rows = loaded.model.run, torch.arange(len(ids), device=ids.device)
+    tree = TreeCall(**_tree(loaded, len(ids), _SETS))
+    mapping = replace(tree.mapping, slots=rows[:_PREFIX])
+    chunk = PrefillCall(ops=tree.ops, mapping=mapping, past=0)
+    first = run(ids[:_PREFIX], rows[:_PREFIX], chunk)
+    positions = rows[[*range(_PREFIX, _PREFIX + 2), _PREFIX + 1]]
+    return torch.cat([first, run(ids[_PREFIX:], positions, tree)])
 
-    def _tree(self, rows: int, sets: Sequence[int]) -> dict[str, Any]:
-        """Return what a call has of a tree that is the last of so many rows, which see ``sets``.
 
-        Attention is torch's on every device: kernels have tests of their own, and are compiled.
-        """
-        loaded, device = self.loaded, self.loaded.device
-        shape = (loaded.num_layers, 2, loaded.num_kv_heads, rows, loaded.head_dim)
-        slots = torch.arange(rows - len(sets), rows, device=device)
-        storage = torch.zeros(shape, dtype=loaded.dtype, device=device)
-        mask = AncestorMask(torch.tensor(sets, device=device)[:, None], len(sets))
-        mapping, ops = SlotMapping(storage, slots), TorchOps()
-        return {"ops": ops, "mapping": mapping, "prefix": slots[:1].clone(), "mask": mask}
+@torch.no_grad()
+def run_apart(
+    loaded: LoadedModel, label: str, positions: int, first: int = 0
+) -> tuple[tuple[float, ...], Tensor]:
+    """Run two tokens from position ``first`` on that see only themselves.
+
+    Return the factor of each layer's scores, and what was stored [layers, 2, Hkv, 2, D].
+    ``positions``: how many may be used.
+
+    Raises ModelError when a layer does not reach the attention interface, when extra keyword
+    arguments do not, or when attention needs what specx does not compute.
+    """
+    check = partial(_check_call, loaded, label, positions)
+    call = _WatchedCall(**_tree(loaded, 2, (0b1, 0b10)), check=check)
+    # Two ids from the middle: the embeddings of the first and last ids are often padding.
+    ids = torch.tensor([loaded.vocab_size // 3, loaded.vocab_size // 2], device=loaded.device)
+    try:
+        loaded.model.run(ids, first + call.mapping.slots, call)
+    except _FAILURES as error:
+        if "specx_call" in str(error):
+            what = "does not pass extra keyword arguments on to its attention"
+            raise not_supported(label, what) from error
+        when = "" if call.seen else " before any layer calls transformers' attention interface"
+        what = f"fails on a trial run of two tokens{when} ({reason(error)})"
+        raise ModelError(f"{_named(loaded, label)} {what}; choose another model.") from error
+    layers = [layer for layer, _ in call.seen]
+    if layers != list(range(loaded.num_layers)):
+        what = f"calls the attention interface of transformers in {len(set(layers))} of "
+        raise not_supported(label, f"{what}{loaded.num_layers} layers")
+    return tuple(scaling for _, scaling in call.seen), torch.stack([*call.mapping.storage])
+
+
+def _check_call(
+    loaded: LoadedModel, label: str, positions: int,
+    layer: int, heads: Sequence[Tensor], more: dict[str, Any],
+) -> None:  # fmt: skip
+    what = None
+    unknown = sorted(k for k, v in more.items() if v is not None and k not in _UNDERSTOOD)
+    every = loaded.num_heads, loaded.num_kv_heads, loaded.num_kv_heads
+    shapes = [(1, count, 2, loaded.head_dim) for count in every]
+    if unknown:
+        what = f"that needs {_SPOKEN.get(unknown[0], unknown[0])}"
+    elif more.get("attention_mask") is not None:
+        what = "with a mask of its own"
+    elif [tuple(t.shape) for t in heads] != shapes:
+        what = "whose heads do not have the shape that its config states"
+    if what is not None:
+        raise not_supported(label, f"has an attention (layer {layer}) {what}")
+    check_window(more.get("sliding_window"), label, positions)
+
+
+def _tree(loaded: LoadedModel, rows: int, sets: Sequence[int]) -> dict[str, Any]:
+    """Return what a call has of a tree that is the last of so many rows, which see ``sets``.
+
+    Attention is torch's on every device: kernels have tests of their own, and are compiled.
+    """
+    shape = (loaded.num_layers, 2, loaded.num_kv_heads, rows, loaded.head_dim)
+    slots = torch.arange(rows - len(sets), rows, device=loaded.device)
+    storage = torch.zeros(shape, dtype=loaded.dtype, device=loaded.device)
+    mask = AncestorMask(torch.tensor(sets, device=loaded.device)[:, None], len(sets))
+    mapping, ops = SlotMapping(storage, slots), TorchOps()
+    return {"ops": ops, "mapping": mapping, "prefix": slots[:1].clone(), "mask": mask}

@@ -55,11 +55,12 @@ def check_reference(
     ours = plain[:REFERENCE_TOKENS]
     if not ours:
         return ReferenceCheck(skipped="nothing was written")
-    from specx.models.reference import Reference
+    from specx.models.reference import generate
 
     try:
-        reference = Reference(pair.target, settings.revision, pair.target_allowed)
-        theirs, logits = reference.generate(prompt, len(ours))
+        theirs, logits = generate(
+            pair.target, settings.revision, pair.target_allowed, prompt, len(ours)
+        )
     except SpecxError as error:
         return ReferenceCheck(skipped=str(error))
     except Exception as error:  # whatever transformers cannot do here

@@ -10,7 +10,6 @@ from specx.decoding.footprint import check_footprint
 from specx.decoding.methods import Pair
 from specx.errors import ModelError, UsageError
 from specx.models.compat import allowed_alone, check_pair, head_facts
-from specx.models.head_config import HeadChoices
 from specx.models.head_files import load_head, open_head
 from specx.models.load import LoadedModel, ModelFiles, ModelSpec, load_model
 from specx.profile import Profile, method_cache, no_draft
@@ -73,18 +72,23 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     if method in WITHOUT_DRAFT or settings is None:
         return Pair(target, allowed_alone(target))
     dtype = settings.dtype or _name(target.dtype)
-    spec = ModelSpec(settings.model, settings.revision, dtype, profile.attention)
+    spec = ModelSpec(
+        settings.model,
+        settings.revision,
+        dtype,
+        profile.attention,
+        head_layers=None if settings.layers is None else tuple(settings.layers),
+        norm_output=settings.norm_output,
+    )
     if (files := open_head(spec, device)) is not None:
-        layers = None if settings.layers is None else tuple(settings.layers)
-        choices = HeadChoices(layers, settings.norm_output)
-        head = load_head(files, spec, target, choices)
+        head = load_head(files, spec, target)
         _check_reach(profile, method, head)
-        facts = head_facts(target, head)
-        return Pair(target, facts.target_allowed, head, facts.draft_allowed)
+        target_allowed, draft_allowed = head_facts(target, head)
+        return Pair(target, target_allowed, head, draft_allowed)
     draft = load_model(spec, device, "draft", check=_has_room(profile))
     _check_reach(profile, method, draft)
-    facts = check_pair(target, draft)
-    return Pair(target, facts.target_allowed, draft, facts.draft_allowed)
+    target_allowed, draft_allowed = check_pair(target, draft)
+    return Pair(target, target_allowed, draft, draft_allowed)
 
 
 def _load(profile: Profile, device: torch.device) -> LoadedModel:

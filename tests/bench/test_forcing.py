@@ -99,15 +99,15 @@ def test_forbidden_ids_are_never_expected() -> None:
 def test_what_a_head_expects(layout: str, tmp_path: Path) -> None:
     """In the target's ids, and further on by itself, as its definition says."""
     plain, head, target = make(tmp_path, layout)
-    facts = head_facts(target, head)
+    target_allowed, draft_allowed = head_facts(target, head)
     setting = Setting(
-        Pair(target, facts.target_allowed, head, facts.draft_allowed),
+        Pair(target, target_allowed, head, draft_allowed),
         make_profile(cache=ALL_CHUNKS, tree={"nodes": 3, "depth": 3}),
     )
     places = list(force(METHODS["specextend"], setting, PROMPT, OUTPUT, levels=3))
     text = [*PROMPT, *OUTPUT]
     features = features_of(text, head.spec.kind)
-    ids, allowed = plain.ids, facts.draft_allowed
+    ids, allowed = plain.ids, draft_allowed
     for at in (1, 2, 9, 16):
         behind, place = len(PROMPT) + at - 1, places[at - 1]
         logits = [

@@ -54,8 +54,8 @@ def small_parts(layout: str = "specforge", **flags: Any) -> tuple[Pair, dict[str
         folder = make_head_file(layout, **flags).write(Path(name) / "head")
         head, files = load(folder, target), open_head(ModelSpec(str(folder)), CPU)
     assert files is not None
-    facts = head_facts(target, head)
-    return Pair(target, facts.target_allowed, head, facts.draft_allowed), files.tensors
+    target_allowed, draft_allowed = head_facts(target, head)
+    return Pair(target, target_allowed, head, draft_allowed), files[1]
 
 
 def small_pair(layout: str = "specforge", **flags: Any) -> Pair:
@@ -75,8 +75,8 @@ def large_pair(
     model = small_of(make_model("llama", 0, num_hidden_layers=LAYERS))  # the target's weights
     target = scaled_decoder(model, target_shape, pair.target.tokenizer)
     head = scale_head(pair.draft, tensors, pair.target.num_layers, target, shape)
-    facts = head_facts(target, head)
-    return Pair(target, facts.target_allowed, head, facts.draft_allowed)
+    target_allowed, draft_allowed = head_facts(target, head)
+    return Pair(target, target_allowed, head, draft_allowed)
 
 
 def expected(pair: Pair, method: str = "specextend") -> Tensor:

@@ -12,7 +12,7 @@ from specx.decoding.methods import Pair
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
 from specx.models.seam import in_memory
-from specx.models.seam_trial import SeamTrial
+from specx.models.seam_trial import run_apart
 from specx.profile import GenerationSettings, Profile, resolve
 from specx.profile.schema import (
     DraftCacheSettings,
@@ -57,7 +57,7 @@ def loaded(
     as_modules = in_memory(model.requires_grad_(False), tokenizer, f"{family}-{seed}")
     if not modules:
         return as_decoder(as_modules)
-    scalings = SeamTrial(loaded=as_modules, label="The model", positions=1).scalings()
+    scalings, _ = run_apart(as_modules, "The model", positions=1)
     return replace(as_modules, scalings=scalings)
 
 

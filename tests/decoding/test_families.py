@@ -61,8 +61,8 @@ def load(folder, role) -> LoadedModel:
 @pytest.mark.parametrize(("target", "draft"), [*product(TARGETS, FAMILIES), ("qwen3", "smollm3")])
 def test_every_pair_of_families_writes_what_the_target_writes(target, draft, folders):
     models = load(folders[target], "target"), load(folders[draft], "draft")
-    facts = check_pair(*models)
-    pair = Pair(models[0], facts.target_allowed, models[1], facts.draft_allowed)
+    target_allowed, draft_allowed = check_pair(*models)
+    pair = Pair(models[0], target_allowed, models[1], draft_allowed)
     prompt, profile = make_prompt(40), make_profile(cache=CACHE, max_new_tokens=16)
     theirs = make_model(target, seed=3).generate(
         torch.tensor([prompt]),

@@ -54,7 +54,7 @@ def drafter_of(head, model, cache, tree) -> HeadDrafter:
     settings = DraftCacheSettings(**{"policy": "full", "window": None, **cache})
     settings = within_window(settings, head.spec.window)
     plan = DraftPlan(tree=TreeSettings(**tree), cache=settings)
-    return HeadDrafter(head, head_facts(model, head).draft_allowed, plan, max_tokens=200)
+    return HeadDrafter(head, head_facts(model, head)[1], plan, max_tokens=200)
 
 
 def prefilled(drafter, model, prompt) -> Target:
@@ -181,7 +181,7 @@ def test_chosen_chunks_are_those_of_the_tokens(tmp_path, chunk):
         tree=TreeSettings(nodes=4, depth=2, threshold=0.0),
         cache=DraftCacheSettings(**cache),
     )
-    drafter = HeadDrafter(head, head_facts(model, head).draft_allowed, plan, max_tokens=200)
+    drafter = HeadDrafter(head, head_facts(model, head)[1], plan, max_tokens=200)
     prompt = make_prompt(33)
     prefilled(drafter, model, prompt)
     tokens = [*range(2 * chunk), *range((32 // chunk - 2) * chunk, 33)]
@@ -196,9 +196,9 @@ def test_chosen_chunks_are_those_of_the_tokens(tmp_path, chunk):
 
 def test_every_method_has_a_head(tmp_path):
     _, head, model = make(tmp_path, "safeailab")
-    facts = head_facts(model, head)
-    pair = Pair(model, facts.target_allowed, head, facts.draft_allowed)
+    target_allowed, draft_allowed = head_facts(model, head)
+    pair = Pair(model, target_allowed, head, draft_allowed)
     for method in ("tree", "streaming", "specextend", "specextend+lookup"):
         drafter = make_drafter(resolve(make_profile(), method, pair.facts), pair, 100)
-        assert drafter.features.layers == ENTERING
-        assert drafter.features.size == 3 * HIDDEN
+        assert drafter.features == ENTERING
+        assert head.spec.width == 3 * HIDDEN

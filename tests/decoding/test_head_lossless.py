@@ -17,7 +17,6 @@ from specx.decoding.target import Target
 from specx.decoding.tuner import Tuner
 from specx.errors import ModelError
 from specx.models.compat import head_facts
-from specx.models.head_config import HeadChoices
 from specx.profile import AutoTree
 from tests.decoding.chi_square import p_value
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
@@ -35,14 +34,14 @@ def apt_pair(kind: str) -> Pair:
     """A target of one layer, and a head that is right more often than not."""
     target = loaded(seed=0, peak=5.0, attention=0.04, num_hidden_layers=1)
     target = replace(target, eos_token_ids=frozenset())
-    choices = HeadChoices(layers=None if kind == "eagle" else (0, 1))
+    layers = None if kind == "eagle" else (0, 1)
     file = apt_head(target, kind)
     if kind != "eagle":  # the input of the only layer, and its output
         file.tensors["fc.weight"] = file.tensors["fc.weight"][:, :128]
     with TemporaryDirectory() as folder:
-        head = load(file.write(Path(folder) / "head"), target, choices)
-    facts = head_facts(target, head)
-    return Pair(target, facts.target_allowed, head, facts.draft_allowed)
+        head = load(file.write(Path(folder) / "head"), target, head_layers=layers)
+    target_allowed, draft_allowed = head_facts(target, head)
+    return Pair(target, target_allowed, head, draft_allowed)
 
 
 def check(pair, method, profile, prompt):
@@ -59,8 +58,8 @@ def test_a_target_that_transformers_computes(tmp_path):
     target = replace(loaded(**settings, modules=True), eos_token_ids=frozenset())
     like_it = loaded(**settings)
     head = load(apt_head(like_it, "eagle").write(tmp_path / "head"), target)
-    facts = head_facts(target, head)
-    pair = Pair(target, facts.target_allowed, head, facts.draft_allowed)
+    target_allowed, draft_allowed = head_facts(target, head)
+    pair = Pair(target, target_allowed, head, draft_allowed)
     profile = make_profile(cache=SMALL_CACHE, max_new_tokens=40)
     ours, theirs = (
         run(each, profile, "specextend", make_prompt(60)) for each in (apt_pair("eagle"), pair)
@@ -70,7 +69,7 @@ def test_a_target_that_transformers_computes(tmp_path):
     file = apt_head(like_it, "safeailab")
     file.tensors["fc.weight"] = file.tensors["fc.weight"][:, :128]
     with pytest.raises(ModelError, match="reads the output of the last layer of llama-0, which"):
-        load(file.write(tmp_path / "eagle3"), target, HeadChoices(layers=(0, 1)))
+        load(file.write(tmp_path / "eagle3"), target, head_layers=(0, 1))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -151,8 +150,8 @@ def test_a_small_vocabulary_forbids_nothing(layout, tmp_path):
     """The head of 120 ids is a bad draft; the target writes ids that it lacks all the same."""
     target = head_target()
     head = load(make_head_file(layout).write(tmp_path / "head"), target)
-    facts = head_facts(target, head)
-    pair = Pair(target, facts.target_allowed, head, facts.draft_allowed)
+    target_allowed, draft_allowed = head_facts(target, head)
+    pair = Pair(target, target_allowed, head, draft_allowed)
     result = check(pair, "specextend", make_profile(cache=SMALL_CACHE), make_prompt(40))
     assert set(result.tokens) - set(head.model.target_ids.tolist())
 

@@ -32,31 +32,33 @@ def _edit_tokenizer(folder: Path, edit: Callable[[dict[str, Any]], None]) -> Pat
 
 
 def test_same_tokenizer(checkpoint: Make, load: Load) -> None:
-    facts = check_pair(load(checkpoint()), load(checkpoint("qwen3"), "draft"))
-    assert facts.target_allowed.all()
-    assert facts.draft_allowed.all()
+    target_allowed, draft_allowed = check_pair(
+        load(checkpoint()), load(checkpoint("qwen3"), "draft")
+    )
+    assert target_allowed.all()
+    assert draft_allowed.all()
 
 
 @pytest.mark.parametrize(("rows", "draft_rows"), [(448, 384), (384, 448), (512, 448)])
 def test_padded_tails(checkpoint: Make, load: Load, rows: int, draft_rows: int) -> None:
-    facts = check_pair(
+    target_allowed, draft_allowed = check_pair(
         load(checkpoint(vocab_size=rows)), load(checkpoint(vocab_size=draft_rows), "draft")
     )
-    for allowed, height in ((facts.target_allowed, rows), (facts.draft_allowed, draft_rows)):
+    for allowed, height in ((target_allowed, rows), (draft_allowed, draft_rows)):
         assert allowed.tolist() == [True] * 384 + [False] * (height - 384)
 
 
 def test_new_tokens_of_the_target_within_the_drafts_padding(checkpoint: Make, load: Load) -> None:
     target = load(checkpoint(vocab_size=448, extra_tokens=("<think>", "</think>")))
-    facts = check_pair(target, load(checkpoint(vocab_size=448), "draft"))
-    assert facts.target_allowed.sum() == 386
-    assert facts.draft_allowed.sum() == 384
+    target_allowed, draft_allowed = check_pair(target, load(checkpoint(vocab_size=448), "draft"))
+    assert target_allowed.sum() == 386
+    assert draft_allowed.sum() == 384
 
 
 def test_new_tokens_of_the_draft_are_never_proposed(checkpoint: Make, load: Load) -> None:
     draft = load(checkpoint(vocab_size=448, extra_tokens=("<think>",)), "draft")
-    facts = check_pair(load(checkpoint(vocab_size=448)), draft)
-    assert facts.draft_allowed.sum() == facts.target_allowed.sum() == 384
+    target_allowed, draft_allowed = check_pair(load(checkpoint(vocab_size=448)), draft)
+    assert draft_allowed.sum() == target_allowed.sum() == 384
 
 
 def test_new_tokens_of_the_target_beyond_the_drafts_rows(checkpoint: Make, load: Load) -> None:
@@ -69,8 +71,8 @@ def test_tokens_without_rows_are_masked(checkpoint: Make, load: Load) -> None:
     target, draft = (
         load(checkpoint(extra_tokens=("<pad2>",)), role) for role in ("target", "draft")
     )
-    facts = check_pair(target, draft)
-    assert facts.draft_allowed.sum() == facts.target_allowed.sum() == 384
+    target_allowed, draft_allowed = check_pair(target, draft)
+    assert draft_allowed.sum() == target_allowed.sum() == 384
 
 
 def test_first_differing_token_is_named(checkpoint: Make, broken: Make, load: Load) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from specx.models.call import Features, FeatureSource, KeptQueries
+from specx.models.call import Features, KeptQueries
 from specx.models.families import FAMILIES
 from specx.ops.contract import HAS_TRITON
 from specx.ops.torch.backend import HAS_LLVMLITE, TorchOps
@@ -213,8 +213,7 @@ def test_hidden_states_are_noted(pair_of, cell, kept):
     states, hidden = [each[0] for each in oracle.hidden_states], decoder.spec.hidden
     last = len(decoder.layers) - 1
     for layers in ((0, last), ()):
-        source = FeatureSource(layers, max(1, len(layers)) * hidden)
-        features = Features(source, cell.length, decoder.dtype, decoder.device)
+        features = Features(layers, hidden, cell.length, decoder.dtype, decoder.device)
         logits = Text(decoder).read(prompt, kept, features=features)
         expected = torch.cat([states[layer] for layer in layers or (-1,)], -1)
         assert_alike(features.rows, expected)

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from specx.errors import ModelError, OutOfMemoryError
-from specx.models.head_config import HeadChoices
 from specx.models.head_files import open_head
 from specx.models.load import ModelSpec
 from tests.heads import HIDDEN, ONE, SMALL, HeadFile, head_target, load, make_head_file
@@ -334,12 +333,12 @@ def test_entering_and_output_ids_name_the_same_layers(tmp_path) -> None:
 
 def test_the_profile_settles_what_is_open(tmp_path) -> None:
     layers = make_head_file("safeailab", **{IDS: [1, 3, 4]}).write(tmp_path / "layers")
-    chosen = load(layers, head_target(), HeadChoices(layers=(1, 2, 3)))
+    chosen = load(layers, head_target(), head_layers=(1, 2, 3))
     assert chosen.spec.features == (1, 2, 3)
     file = make_head_file("safeailab", norm_output=True).write(tmp_path / "norm")
-    spec = load(file, head_target(), HeadChoices(norm_output="fed-back")).spec
+    spec = load(file, head_target(), norm_output="fed-back").spec
     assert (spec.feeds_normed, spec.final_norm) == (True, True)
-    spec = load(file, head_target(), HeadChoices(norm_output="lm-head")).spec
+    spec = load(file, head_target(), norm_output="lm-head").spec
     assert (spec.feeds_normed, spec.final_norm) == (False, True)
 
 

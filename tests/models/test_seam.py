@@ -7,8 +7,9 @@ import torch
 import transformers
 
 from specx.errors import ModelError
+from specx.models.load import LoadedModel
 from specx.models.seam import in_memory
-from specx.models.seam_trial import SeamTrial
+from specx.models.seam_trial import check_rotation, run_apart
 from tests.tiny import make_model, make_tokenizer
 
 SHAPE: dict[str, Any] = {
@@ -26,16 +27,14 @@ SHAPE: dict[str, Any] = {
 
 
 def _try_out(model: Any, draft: bool = False) -> None:
-    trial = _trial(model)
-    scalings = trial.scalings()
-    assert len(scalings) == trial.loaded.num_layers
+    loaded = _loaded(model)
+    assert len(run_apart(loaded, "The model", positions=256)[0]) == loaded.num_layers
     if draft:
-        trial.check_rotation()
+        check_rotation(loaded, "The model", positions=256)
 
 
-def _trial(model: Any) -> SeamTrial:
-    loaded = in_memory(model.eval(), make_tokenizer(), "tiny")
-    return SeamTrial(loaded=loaded, label="The model", positions=256)
+def _loaded(model: Any) -> LoadedModel:
+    return in_memory(model.eval(), make_tokenizer(), "tiny")
 
 
 def _model(name: str, **overrides: Any) -> Any:
@@ -59,10 +58,10 @@ def test_other_plain_decoders_pass(name: str) -> None:
 
 def test_partial_rotation_is_a_fact() -> None:
     model = _model("Phi", partial_rotary_factor=0.5)
-    trial = _trial(model)
-    trial.check_rotation()
-    assert trial.loaded.inv_freq is not None
-    assert (len(trial.loaded.inv_freq), trial.loaded.head_dim) == (4, 16)
+    loaded = _loaded(model)
+    check_rotation(loaded, "The model", positions=256)
+    assert loaded.inv_freq is not None
+    assert (len(loaded.inv_freq), loaded.head_dim) == (4, 16)
 
 
 def test_attention_outside_the_interface() -> None:

@@ -8,13 +8,13 @@ from transformers import BertConfig, BertLMHeadModel
 
 from specx.errors import ModelError
 from specx.models.seam import in_memory
-from specx.models.seam_trial import SeamTrial
+from specx.models.seam_trial import check_pieces
 from tests.tiny import VOCAB, make_model, make_tokenizer
 
 
-def check_pieces(model: Any) -> None:
+def check(model: Any) -> None:
     loaded = in_memory(model.eval(), make_tokenizer(), "tiny")
-    SeamTrial(loaded=loaded, label="The model", positions=256).check_pieces()
+    check_pieces(loaded, "The model")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -23,7 +23,7 @@ def test_causal_models_pass(family: str, dtype: torch.dtype) -> None:
     model = make_model(family)
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
-    check_pieces(model)
+    check(model)
     assert model.config._attn_implementation == "specx"
 
 
@@ -34,7 +34,7 @@ def test_tokens_that_see_those_behind_them() -> None:
     for weight in model.parameters():
         weight.data *= 8  # else all logits are alike
     with pytest.raises(ModelError, match=r"tokens see those behind them, or it ignores the posit"):
-        check_pieces(model)
+        check(model)
 
 
 def test_positions_that_are_ignored() -> None:
@@ -49,7 +49,7 @@ def test_positions_that_are_ignored() -> None:
 
     model.model.forward = forward
     with pytest.raises(ModelError, match="computes other logits in pieces than at once"):
-        check_pieces(model)
+        check(model)
 
 
 def test_a_model_that_cannot_be_run_in_pieces() -> None:
@@ -60,4 +60,4 @@ def test_a_model_that_cannot_be_run_in_pieces() -> None:
 
     model.model.forward = forward
     with pytest.raises(ModelError, match=r"fails on a trial run in pieces \(no such position\)"):
-        check_pieces(model)
+        check(model)

@@ -3,7 +3,6 @@
 import torch
 from transformers import AutoTokenizer
 
-from specx.models.head_config import HeadChoices
 from specx.models.head_files import load_head, open_head
 from specx.models.load import ModelSpec, load_model
 from specx.training.head import (
@@ -42,4 +41,4 @@ def test_a_head_learns_and_can_be_loaded(tmp_path):
     spec = ModelSpec(str(tmp_path / "model"), None, "float32")
     files = open_head(spec, torch.device("cpu"))
     target = load_model(ModelSpec("embedded:target", None, "float32"), "cpu", "target")
-    assert load_head(files, spec, target, HeadChoices()).spec.features == LAYERS
+    assert load_head(files, spec, target).spec.features == LAYERS

@@ -29,7 +29,6 @@ from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.errors import ModelError
 from specx.models import hub
-from specx.models.call import FeatureSource
 from specx.models.load import LoadedModel
 from specx.ops.layers import RowFunction
 from specx.ops.trees import Level, Path, TokenTree
@@ -196,7 +195,7 @@ class MedusaDrafter(Drafter):
         """``choices``: a fixed tree; None: the best nodes by joint probability, as many as
         ``tree`` has."""
         target = pair.target
-        self.features = FeatureSource((), target.hidden_size)
+        self.features = ()
         self.heads, self._ops = heads, target.ops
         self._nodes, self._forbidden = settings.tree.nodes, ~pair.target_allowed
         self._certain = torch.zeros(1, device=target.device)
@@ -262,7 +261,7 @@ def head_chances(
     for prompt, output in texts:
         text = torch.tensor([*prompt, *output], device=pair.target.device)
         target = Target(pair.target, len(text), None)
-        target.keep_features(FeatureSource((), pair.target.hidden_size))
+        target.keep_features(())
         size, begin = pair.target.hidden_size, len(prompt) - 1
         read = torch.zeros(0, size, dtype=pair.target.dtype, device=text.device)
         for _ in target.prefill(text):

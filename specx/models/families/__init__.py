@@ -12,7 +12,7 @@ from specx.models.families.text_part import text_config
 FAMILIES: Mapping[str, Family] = {  # by the model types that configs state
     "llama": Family("Llama", llama.LLAMA, llama.llama),
     "mistral": Family("Mistral, Mistral Small 3", llama.MISTRAL, llama.mistral),
-    "ministral": Family("Ministral", llama.MINISTRAL, llama.ministral),
+    "ministral": Family("Ministral", llama.MISTRAL, llama.ministral),
     "ministral3": Family("Ministral 3", llama.MINISTRAL3, llama.ministral3),
     "qwen2": Family("Qwen2, Qwen2.5", llama.QWEN, llama.qwen2),
     "qwen3": Family("Qwen3", llama.QWEN3, llama.qwen3),
@@ -28,7 +28,7 @@ FAMILIES: Mapping[str, Family] = {  # by the model types that configs state
     "gemma4_text": Family("Gemma 4", gemma.GEMMA4, gemma.gemma4),
     "olmo2": Family("OLMo 2", normed.OLMO2, normed.olmo2),
     "olmo3": Family("OLMo 3", normed.OLMO3, normed.olmo3),
-    "cohere": Family("Command R", normed.COHERE1, normed.cohere),
+    "cohere": Family("Command R", normed.COHERE, normed.cohere),
     "cohere2": Family("Command R7B, Command A", normed.COHERE2, normed.cohere2),
     "granite": Family("Granite 3", llama.GRANITE3, llama.granite),
     "granitemoehybrid": Family(

@@ -44,9 +44,9 @@ class Config:
         """Return what is stated under a key, null included, or the family's default."""
         return self.stated.get(key, self.defaults.get(key, default))
 
-    def number(self, key: str, default: float | None = None) -> float:
+    def number(self, key: str) -> float:
         """Return a finite number. Raises ModelError."""
-        value = self.get(key, default)
+        value = self.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             self.refuse(key)
         return float(value)
@@ -109,13 +109,12 @@ class Config:
         stated = self.get("layer_types")
         if stated is None:
             return [SLIDING if default(index) else FULL for index in self.layers]
-        if not isinstance(stated, list) or len(stated) < len(self.layers):
+        own = stated[: len(self.layers)] if isinstance(stated, list) else []
+        if len(own) < len(self.layers) or any(kind not in LAYER_TYPES for kind in own):
             self.refuse("layer_types")
-        if any(kind not in LAYER_TYPES for kind in stated[: len(self.layers)]):
-            self.refuse("layer_types")
-        return [LAYER_TYPES[kind] for kind in stated[: len(self.layers)]]
+        return [LAYER_TYPES[kind] for kind in own]
 
-    def window_of(self, layer_type: str = SLIDING) -> int | None:
+    def window_of(self, layer_type: str) -> int | None:
         """Return the window of a kind of layer."""
         if layer_type == FULL or self.get("sliding_window") is None:
             return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
-from specx.models.families.frequencies import Turning
+from specx.models.families.frequencies import ropes
 from specx.models.families.llama import GRANITE, HUNYUAN, HUNYUAN_NORMS, QWEN, granite_scales
 from specx.models.families.weight_map import ExpertNames
 from specx.ops.spec import ExpertsSpec, MlpSpec
@@ -14,10 +14,8 @@ from specx.ops.spec import ExpertsSpec, MlpSpec
 MIXTRAL = SIZES | {
     "intermediate_size": 14_336,
     "num_key_value_heads": 8,
-    "head_dim": None,
     "max_position_embeddings": 131_072,
     "rms_norm_eps": 1e-5,
-    "sliding_window": None,
     "num_local_experts": 8,
     "num_experts_per_tok": 2,
 }
@@ -25,39 +23,32 @@ OF_QWEN = {
     "hidden_size": 2048,
     "num_hidden_layers": 24,
     "decoder_sparse_step": 1,
-    "mlp_only_layers": None,
-    "norm_topk_prob": False,
 }
-QWEN2_MOE = (
-    QWEN
-    | OF_QWEN
-    | {
-        "intermediate_size": 5632,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 16,
-        "moe_intermediate_size": 1408,
-        "shared_expert_intermediate_size": 5632,
-        "num_experts_per_tok": 4,
-        "num_experts": 60,
-        "qkv_bias": True,
-    }
-)
-QWEN3_MOE = (
-    SIZES
-    | OF_QWEN
-    | {
-        "vocab_size": 151_936,
-        "intermediate_size": 6144,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 32_768,
-        "attention_bias": False,
-        "use_sliding_window": False,
-        "sliding_window": 4096,
-        "moe_intermediate_size": 768,
-        "num_experts_per_tok": 8,
-        "num_experts": 128,
-    }
-)
+QWEN2_MOE = {
+    **QWEN,
+    **OF_QWEN,
+    "intermediate_size": 5632,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "moe_intermediate_size": 1408,
+    "shared_expert_intermediate_size": 5632,
+    "num_experts_per_tok": 4,
+    "num_experts": 60,
+    "qkv_bias": True,
+}
+QWEN3_MOE = {
+    **SIZES,
+    **OF_QWEN,
+    "vocab_size": 151_936,
+    "intermediate_size": 6144,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32_768,
+    "attention_bias": False,
+    "sliding_window": 4096,
+    "moe_intermediate_size": 768,
+    "num_experts_per_tok": 8,
+    "num_experts": 128,
+}
 OLMOE = SIZES | {
     "vocab_size": 50_304,
     "hidden_size": 2048,
@@ -67,10 +58,8 @@ OLMOE = SIZES | {
     "max_position_embeddings": 4096,
     "rms_norm_eps": 1e-5,
     "attention_bias": False,
-    "clip_qkv": None,
     "num_experts_per_tok": 8,
     "num_experts": 64,
-    "norm_topk_prob": False,
 }
 GRANITE_MOE = GRANITE | {"num_local_experts": 8, "num_experts_per_tok": 2}
 HUNYUAN_MOE = HUNYUAN | {"num_experts": 1, "moe_topk": 1}
@@ -94,7 +83,6 @@ GPT_OSS = SIZES | {
     },
     "attention_bias": True,
     "sliding_window": 128,
-    "layer_types": None,
     "num_local_experts": 128,
     "num_experts_per_tok": 4,
     "swiglu_alpha": 1.702,
@@ -120,7 +108,6 @@ GLM4_MOE = OF_DEEPSEEK | {
     "n_routed_experts": 128,
     "first_k_dense_replace": 1,
     "norm_topk_prob": True,
-    "use_qk_norm": False,
 }
 DOTS1 = OF_DEEPSEEK | {
     "vocab_size": 152_064,
@@ -128,13 +115,10 @@ DOTS1 = OF_DEEPSEEK | {
     "num_hidden_layers": 62,
     "num_key_value_heads": 32,
     "num_experts_per_tok": None,
-    "n_shared_experts": None,
     "n_routed_experts": None,
     "first_k_dense_replace": 0,
-    "norm_topk_prob": False,
     "sliding_window": 4096,
     "max_window_layers": 62,
-    "layer_types": None,
 }
 ERNIE_MOE = SIZES | {
     "vocab_size": 103_424,
@@ -202,7 +186,7 @@ def among(config: Config, experts: MlpSpec, has: Callable[[int], bool]) -> Calla
 def mixtral(config: Config) -> Architecture:
     return plain(
         config,
-        turning=Turning(theta=1_000_000.0),
+        turned=ropes(config, theta=1_000_000.0),
         types=SLIDING,
         mlp_of=with_experts(config, "num_local_experts", "num_experts"),
         weights={"experts": BY_NUMBER},
@@ -302,7 +286,7 @@ def gpt_oss(config: Config) -> Architecture:
     )
     return plain(
         config,
-        turning=Turning(theta=150_000.0),
+        turned=ropes(config, theta=150_000.0),
         types=config.layer_types(lambda index: index % 2 == 0),
         norm=config.rms(wide=True),
         attention={"sinks": True},
@@ -315,7 +299,7 @@ def gpt_oss(config: Config) -> Architecture:
 def glm4_moe(config: Config) -> Architecture:
     return plain(
         config,
-        turning=Turning(partial=True, partial_factor=0.5),
+        turned=ropes(config, part=0.5),
         attention={"head_norm": config.head_norm() if config.flag("use_qk_norm") else None},
         mlp_of=_of_deepseek(config),
         biased={"heads": "attention_bias"},
@@ -363,7 +347,7 @@ def ernie_moe(config: Config) -> Architecture:
     every = config.size("moe_layer_interval")
     return plain(
         config,
-        turning=Turning(theta=500_000.0, interleaved=True, wide=True),
+        turned=ropes(config, theta=500_000.0, interleaved=True, wide=True),
         mlp_of=among(
             config, experts, lambda index: (index + 1) % every == 0 and first <= index <= last
         ),
@@ -377,7 +361,7 @@ def minimax_m2(config: Config) -> Architecture:
     mlp = with_experts(config, "num_local_experts", "num_experts", scores="sigmoid", corrected=True)
     return plain(
         config,
-        turning=Turning(theta=5_000_000.0, partial=True, partial_factor=part),
+        turned=ropes(config, theta=5_000_000.0, part=part),
         attention={"head_norm": config.head_norm(whole=True)},
         mlp_of=mlp,
         weights={"experts": BY_NUMBER},

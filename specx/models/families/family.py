@@ -8,22 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from specx.models.families.config import FULL, Config
-from specx.models.families.frequencies import Ropes, Turning, ropes
+from specx.models.families.frequencies import Ropes, ropes
 from specx.models.families.weight_map import WeightMap
 from specx.ops.spec import DecoderSpec, LayerSpec, MlpSpec, NormSpec
 
-# Defaults of Llama's config, which those of other families begin with.
+# Defaults of Llama's config, which those of other families begin with: what no default is stated
+# for is null or false.
 SIZES = {
     "vocab_size": 32_000,
     "hidden_size": 4096,
     "intermediate_size": 11_008,
     "num_hidden_layers": 32,
     "num_attention_heads": 32,
-    "num_key_value_heads": None,
     "hidden_act": "silu",
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False,
 }
 # Which maps have a bias, and the key of the config that says so.
 ATTENTION = {"heads": "attention_bias", "out": "attention_bias"}
@@ -71,7 +70,7 @@ def decoder(
 def plain(
     config: Config,
     *,
-    turning: Turning | Ropes = Turning(),  # noqa: B008 - frozen
+    turned: Ropes | None = None,
     types: str | list[str] = FULL,
     rotates: Callable[[int], bool] = lambda _: True,
     norm: NormSpec | None = None,
@@ -95,7 +94,7 @@ def plain(
     """
     types = [types for _ in config.layers] if isinstance(types, str) else types
     norm = norm or config.rms()
-    turned = ropes(config, turning) if isinstance(turning, Turning) else turning
+    turned = turned or ropes(config)
     mlp = config.mlp() if mlp_of is None else mlp_of
     layers = [
         LayerSpec(

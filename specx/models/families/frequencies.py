@@ -15,38 +15,28 @@ SCALED = frozenset({"llama3", "yarn", "longrope"})  # kinds that know their leng
 STRETCHED = frozenset({"longrope", "dynamic"})  # kinds whose frequencies depend on the length
 
 
-@dataclass(frozen=True, kw_only=True)
-class Turning:
-    """The way in which a family turns queries and keys.
-
-    ``theta``: its default. ``partial``: it may turn a part of each head alone, by default the part
-    ``partial_factor``. ``interleaved``: neighbours turn together, in its checkpoints. ``wide``: as
-    in ``RopeSpec``.
-    """
-
-    theta: float = 10_000.0
-    partial: bool = False
-    partial_factor: float = 1.0
-    interleaved: bool = False
-    wide: bool = False
-
-
 @dataclass
 class Ropes:
-    """The rotary embeddings of a model by kind of layer, each made once."""
+    """The rotary embeddings of a model by kind of layer, each made once.
+
+    ``partial``: a part of each head may turn alone. ``interleaved``: neighbours turn together, in
+    checkpoints of the family. ``wide``: as in ``RopeSpec``.
+    """
 
     config: Config
-    turning: Turning
     stated: dict[str, dict[str, Any]]  # of each kind of layer
+    partial: bool = False
+    interleaved: bool = False
+    wide: bool = False
     head_dims: Mapping[str, int] = field(default_factory=dict)
     _made: dict[str, RopeSpec] = field(default_factory=dict)
 
-    def of(self, layer_type: str = FULL) -> RopeSpec:
+    def of(self, layer_type: str) -> RopeSpec:
         """Return the rotary embeddings of a kind of layer."""
         key = layer_type if len(self.stated) > 1 else FULL
         if key not in self._made:
             dim = self.head_dims.get(key, self.config.head_dim)
-            self._made[key] = _rope(self.config, self.turning, self.stated[key], dim)
+            self._made[key] = self._rope(self.stated[key], dim)
         return self._made[key]
 
     @property
@@ -62,21 +52,59 @@ class Ropes:
 
         None: as they are. For families that turn all their layers alike.
         """
-        dim, turning = self.config.head_dim, self.turning
-        turned = 2 * _pairs(self.config, turning, self.stated[FULL], dim)
-        if turned == dim and not turning.interleaved:
+        dim = self.config.head_dim
+        turned = 2 * self._pairs(self.stated[FULL], dim)
+        if turned == dim and not self.interleaved:
             return None
         index = torch.arange(turned)
-        first, second = index.view(-1, 2).T if turning.interleaved else index.chunk(2)
+        first, second = index.view(-1, 2).T if self.interleaved else index.chunk(2)
         still, other = torch.arange(turned, dim).chunk(2) if turned < dim else (index[:0],) * 2
         return torch.cat([first, still, second, other])
 
+    def _pairs(self, stated: Mapping[str, Any], dim: int) -> int:
+        """Return how many pairs of elements of a head turn."""
+        if _kind(stated) == "proportional":
+            return dim // 2  # with frequencies of 0 among them
+        part = stated.get("partial_rotary_factor")
+        part = 1.0 if part is None else part
+        if part != 1.0 and not self.partial:
+            self.config.refuse("partial_rotary_factor")
+        turned = int(dim * part)
+        return -(-turned // 2)
 
-def ropes(config: Config, turning: Turning) -> Ropes:
-    """Read the rotary embeddings of a config, in its new form or one of the old."""
+    def _rope(self, stated: Mapping[str, Any], dim: int) -> RopeSpec:
+        """Make the rotary embeddings of one kind of layer."""
+        config, make = self.config, KINDS.get(_kind(stated))
+        key = "rope_parameters" if "rope_parameters" in config.stated else "rope_scaling"
+        if make is None:
+            config.refuse(key)
+        if dim % 2:
+            config.refuse("head_dim")
+        asked = Asked(config, stated, dim, 2 * self._pairs(stated, dim))
+        try:
+            frequencies, amplitude = make(asked)
+        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            config.refuse(key)
+        still = dim // 2 - len(frequencies)
+        inv_freq = torch.cat([frequencies, torch.zeros(still)])
+        return RopeSpec(inv_freq=inv_freq, amplitude=amplitude, wide=self.wide)
+
+
+def ropes(
+    config: Config,
+    *,
+    theta: float = 10_000.0,
+    part: float | None = None,
+    interleaved: bool = False,
+    wide: bool = False,
+) -> Ropes:
+    """Read the rotary embeddings of a config, in its new form or one of the old.
+
+    ``theta``, ``part``: the family's defaults; ``part``: of each head, None where all of it turns.
+    """
     stated = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
-    theta = config.get("rope_theta", turning.theta)
-    partial = config.get("partial_rotary_factor", turning.partial_factor)
+    theta = config.get("rope_theta", theta)
+    partial = config.get("partial_rotary_factor", 1.0 if part is None else part)
     nested = {key: dict(stated[key] or {}) for key in (FULL, SLIDING) if key in stated}
     if not nested:
         nested = {FULL: stated}
@@ -85,10 +113,10 @@ def ropes(config: Config, turning: Turning) -> Ropes:
     is_nested = FULL in stated or SLIDING in stated
     for each in nested.values():
         complete(config, each, theta, partial, is_nested=is_nested)
-    return Ropes(config, turning, nested)
+    return Ropes(config, nested, part is not None, interleaved, wide)
 
 
-def by_kind(config: Config, thetas: Mapping[str, Any], turning: Turning) -> Ropes:
+def by_kind(config: Config, thetas: Mapping[str, Any], *, wide: bool = False) -> Ropes:
     """Read frequencies by kind of layer, of which only those with full attention are scaled.
 
     ``thetas``: of each kind, where the config does not state it in the form of today.
@@ -98,7 +126,7 @@ def by_kind(config: Config, thetas: Mapping[str, Any], turning: Turning) -> Rope
     found[FULL] |= config.get("rope_scaling") or {}
     for kind, theta in thetas.items():
         found[kind].setdefault("rope_theta", theta)
-    return ropes(config.changed(rope_parameters=found, rope_scaling=None), turning)
+    return ropes(config.changed(rope_parameters=found, rope_scaling=None), wide=wide)
 
 
 def complete(
@@ -117,36 +145,6 @@ def complete(
 
 def _kind(stated: Mapping[str, Any]) -> str:
     return str(stated.get("rope_type") or stated.get("type") or "default")
-
-
-def _pairs(config: Config, turning: Turning, stated: Mapping[str, Any], dim: int) -> int:
-    """Return how many pairs of elements of a head turn."""
-    if _kind(stated) == "proportional":
-        return dim // 2  # with frequencies of 0 among them
-    part = stated.get("partial_rotary_factor")
-    part = 1.0 if part is None else part
-    if part != 1.0 and not turning.partial:
-        config.refuse("partial_rotary_factor")
-    turned = int(dim * part)
-    return -(-turned // 2)
-
-
-def _rope(config: Config, turning: Turning, stated: Mapping[str, Any], dim: int) -> RopeSpec:
-    """Make the rotary embeddings of one kind of layer."""
-    make = KINDS.get(_kind(stated))
-    key = "rope_parameters" if "rope_parameters" in config.stated else "rope_scaling"
-    if make is None:
-        config.refuse(key)
-    if dim % 2:
-        config.refuse("head_dim")
-    asked = Asked(config, stated, dim, 2 * _pairs(config, turning, stated, dim))
-    try:
-        frequencies, amplitude = make(asked)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        config.refuse(key)
-    still = dim // 2 - len(frequencies)
-    inv_freq = torch.cat([frequencies, torch.zeros(still)])
-    return RopeSpec(inv_freq=inv_freq, amplitude=amplitude, wide=turning.wide)
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,9 @@ from specx.models.families.family import (
     decoder,
     plain,
 )
-from specx.models.families.frequencies import Ropes, Turning, by_kind, ropes
+from specx.models.families.frequencies import Ropes, by_kind, ropes
 from specx.models.families.weight_map import WeightMap
-from specx.ops.spec import (
-    AttentionSpec,
-    LayerSpec,
-    PerLayerInputSpec,
-)
+from specx.ops.spec import AttentionSpec, LayerSpec, PerLayerInputSpec
 
 GEMMA = SIZES | {
     "vocab_size": 256_000,
@@ -35,7 +31,6 @@ GEMMA = SIZES | {
     "max_position_embeddings": 8192,
     "tie_word_embeddings": True,
     "attention_bias": False,
-    "use_bidirectional_attention": None,
 }
 GEMMA2 = {key: value for key, value in GEMMA.items() if key != "hidden_act"} | {
     "hidden_size": 2304,
@@ -46,14 +41,12 @@ GEMMA2 = {key: value for key, value in GEMMA.items() if key != "hidden_act"} | {
     "hidden_activation": "gelu_pytorch_tanh",
     "query_pre_attn_scalar": 256,
     "sliding_window": 4096,
-    "layer_types": None,
     "final_logit_softcapping": 30.0,
     "attn_logit_softcapping": 50.0,
 }
 GEMMA3 = GEMMA2 | {
     "vocab_size": 262_208,
     "max_position_embeddings": 131_072,
-    "use_bidirectional_attention": False,
     "final_logit_softcapping": None,
     "attn_logit_softcapping": None,
 }
@@ -70,13 +63,9 @@ GEMMA4 = {key: value for key, value in GEMMA3.items() if key not in UNREAD} | {
         },
     },
     "sliding_window": 512,
-    "use_bidirectional_attention": None,
     "vocab_size_per_layer_input": 262_144,
     "hidden_size_per_layer_input": 256,
-    "attention_k_eq_v": False,
     "num_kv_shared_layers": 0,
-    "enable_moe_block": False,
-    "use_double_wide_mlp": False,
 }
 SANDWICH: dict[str, Any] = {
     "output_norm": "pre_feedforward_layernorm",
@@ -113,7 +102,7 @@ def gemma2(config: Config) -> Architecture:
     types = config.layer_types(lambda index: (index + 1) % 2 != 0)
     cap = config.get("attn_logit_softcapping")
     softcap = None if cap is None else config.number("attn_logit_softcapping")
-    return _sandwich(config, Turning(), types, softcap=softcap)
+    return _sandwich(config, ropes(config), types, softcap=softcap)
 
 
 def gemma3(config: Config) -> Architecture:
@@ -125,19 +114,17 @@ def gemma3(config: Config) -> Architecture:
         FULL: config.get("rope_theta", 1_000_000.0),
         SLIDING: config.get("rope_local_base_freq", 10_000.0),
     }
-    turned = by_kind(config, thetas, Turning())
+    turned = by_kind(config, thetas)
     return _sandwich(config, turned, types, head_norm=config.head_norm(wide=True))
 
 
-def _sandwich(
-    config: Config, turning: Turning | Ropes, types: list[str], **attention: Any
-) -> Architecture:
+def _sandwich(config: Config, turned: Ropes, types: list[str], **attention: Any) -> Architecture:
     """Return a decoder with norms on both sides of each part."""
     config.refuse_if("use_bidirectional_attention", bool)
     scaling = config.number("query_pre_attn_scalar") ** -0.5
     return plain(
         config,
-        turning=turning,
+        turned=turned,
         types=types,
         norm=config.rms(wide=True),
         norms=BEFORE + BEHIND,
@@ -167,19 +154,17 @@ def gemma4(config: Config) -> Architecture:
         config.refuse_if(key, bool)
     types = config.layer_types(lambda index: (index + 1) % 6 != 0)
     types[-1] = FULL
-    turned = ropes(config, Turning(partial=True))
+    turned = ropes(config, part=1.0)
     turned.head_dims = {kind: _sizes(config, i, kind)[0] for i, kind in enumerate(types)}
     norm = config.rms(wide=True)
+    norms: dict[str, Any] = dict.fromkeys((*BEFORE, *BEHIND), norm)
     wide = config.flag("use_double_wide_mlp")
     mlp = config.mlp("hidden_activation")
     layers = [
         LayerSpec(
             attention=attention,
             mlp=replace(mlp, inner=mlp.inner * (2 if wide and attention.shared is not None else 1)),
-            input_norm=norm,
-            output_norm=norm,
-            attended_norm=norm,
-            mlp_norm=norm,
+            **norms,
         )
         for attention in _attentions(config, types, turned)
     ]

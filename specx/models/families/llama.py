@@ -1,21 +1,20 @@
 """Families whose layers are Llama's, with other sizes, biases, windows, norms of heads or MLPs."""
 
+from functools import partial
 from typing import Any
 
 from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import ATTENTION, MLP, SIZES, Architecture, plain
-from specx.models.families.frequencies import Turning
+from specx.models.families.frequencies import ropes
 from specx.ops.spec import QueryTemperature
 
-LLAMA = SIZES | {"attention_bias": False, "mlp_bias": False, "head_dim": None}
+LLAMA = SIZES | {"attention_bias": False, "mlp_bias": False}
 MISTRAL = SIZES | {
     "intermediate_size": 14_336,
     "num_key_value_heads": 8,
-    "head_dim": None,
     "max_position_embeddings": 131_072,
     "sliding_window": 4096,
 }
-MINISTRAL = MISTRAL | {"layer_types": None}
 MINISTRAL3 = MISTRAL | {
     "vocab_size": 131_072,
     "num_hidden_layers": 34,
@@ -40,10 +39,8 @@ QWEN = SIZES | {
     "intermediate_size": 22_016,
     "num_key_value_heads": 32,
     "max_position_embeddings": 32_768,
-    "use_sliding_window": False,
     "sliding_window": 4096,
     "max_window_layers": 28,
-    "layer_types": None,
 }
 QWEN3 = QWEN | {"head_dim": 128, "attention_bias": False}
 SMOLLM3 = SIZES | {
@@ -53,11 +50,7 @@ SMOLLM3 = SIZES | {
     "num_attention_heads": 16,
     "num_key_value_heads": 4,
     "max_position_embeddings": 32_768,
-    "use_sliding_window": False,
-    "sliding_window": None,
-    "no_rope_layers": None,
     "no_rope_layer_interval": 4,
-    "layer_types": None,
     "attention_bias": False,
     "mlp_bias": False,
     "tie_word_embeddings": True,
@@ -69,7 +62,6 @@ PHI3 = SIZES | {
     "max_position_embeddings": 4096,
     "original_max_position_embeddings": 4096,
     "rms_norm_eps": 1e-5,
-    "sliding_window": None,
 }
 GRANITE = SIZES | {
     "attention_bias": False,
@@ -82,8 +74,6 @@ GRANITE3 = GRANITE | {"mlp_bias": False}
 GRANITE_HYBRID = GRANITE | {
     "num_local_experts": 8,
     "shared_intermediate_size": 1024,
-    "position_embedding_type": None,
-    "layer_types": None,
 }
 GLM = SIZES | {
     "vocab_size": 151_552,
@@ -103,7 +93,6 @@ SEED_OSS = SIZES | {
     "num_key_value_heads": 8,
     "max_position_embeddings": 524_288,
     "attention_bias": True,
-    "attention_out_bias": False,
     "mlp_bias": False,
     "head_dim": 128,
 }
@@ -144,7 +133,6 @@ ARCEE = SIZES | {
     "rms_norm_eps": 1e-5,
     "attention_bias": False,
     "mlp_bias": False,
-    "head_dim": None,
 }
 HUNYUAN_NORMS = {
     "query_norm": "self_attn.query_layernorm",
@@ -154,17 +142,12 @@ HUNYUAN = SIZES | {
     "vocab_size": 290_943,
     "rms_norm_eps": 1e-5,
     "attention_bias": False,
-    "head_dim": None,
 }
 
 
-def llama(config: Config) -> Architecture:
-    return plain(config, biased=ATTENTION | MLP)
-
-
-def mistral(config: Config) -> Architecture:
-    """Return Mistral's: all layers have the window, if there is one."""
-    return plain(config, types=SLIDING)
+llama = partial(plain, biased=ATTENTION | MLP)
+mistral = partial(plain, types=SLIDING)  # all layers have the window, if there is one
+seed_oss = partial(plain, biased={"heads": "attention_bias", "out": "attention_out_bias"} | MLP)
 
 
 def ministral(config: Config) -> Architecture:
@@ -215,20 +198,16 @@ def smollm3(config: Config) -> Architecture:
     types = config.layer_types(lambda index: has_window and not rotates[index])
     return plain(
         config,
-        turning=Turning(theta=2_000_000.0),
+        turned=ropes(config, theta=2_000_000.0),
         types=types if config.flag("use_sliding_window") else FULL,
         rotates=lambda index: bool(rotates[index]),
         biased=ATTENTION | MLP,
     )
 
 
-def seed_oss(config: Config) -> Architecture:
-    return plain(config, biased={"heads": "attention_bias", "out": "attention_out_bias"} | MLP)
-
-
 def ernie(config: Config) -> Architecture:
-    turning = Turning(theta=500_000.0, interleaved=True, wide=True)
-    return plain(config, turning=turning, biased=dict.fromkeys(ATTENTION | MLP, "use_bias"))
+    turned = ropes(config, theta=500_000.0, interleaved=True, wide=True)
+    return plain(config, turned=turned, biased=dict.fromkeys(ATTENTION | MLP, "use_bias"))
 
 
 def arcee(config: Config) -> Architecture:
@@ -245,7 +224,7 @@ def apertus(config: Config) -> Architecture:
     xielu = config.get("hidden_act") == "xielu"
     return plain(
         config,
-        turning=Turning(theta=12_000_000.0),
+        turned=ropes(config, theta=12_000_000.0),
         attention={"head_norm": config.head_norm()},
         mlp_of=config.mlp(gated=False),
         biased=ATTENTION,
@@ -303,7 +282,7 @@ def phi3(config: Config) -> Architecture:
     """Return Phi-3's and Phi-4's, whose maps are joined in the checkpoint."""
     return plain(
         config,
-        turning=Turning(partial=True),
+        turned=ropes(config, part=1.0),
         types=SLIDING,
         weights={"heads": ("self_attn.qkv_proj",), "gate_up": ("mlp.gate_up_proj",)},
     )
@@ -312,7 +291,7 @@ def phi3(config: Config) -> Architecture:
 def glm(config: Config) -> Architecture:
     return plain(
         config,
-        turning=Turning(partial=True, partial_factor=0.5, interleaved=True),
+        turned=ropes(config, part=0.5, interleaved=True),
         biased={"heads": "attention_bias"},
         weights={"gate_up": ("mlp.gate_up_proj",)},
     )

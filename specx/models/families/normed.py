@@ -13,7 +13,7 @@ from specx.models.families.family import (
     biases,
     plain,
 )
-from specx.models.families.frequencies import Ropes, Turning, by_kind
+from specx.models.families.frequencies import Ropes, by_kind, ropes
 from specx.ops.spec import HeadNormSpec
 
 NAMES_BEHIND = {
@@ -22,7 +22,7 @@ NAMES_BEHIND = {
 }
 NORMS = frozenset({"input_norm", "output_norm", "norm"})
 OLMO2 = SIZES | {"vocab_size": 50_304, "rms_norm_eps": 1e-5, "attention_bias": False}
-OLMO3 = OLMO2 | {"sliding_window": 4096, "layer_types": None}
+OLMO3 = OLMO2 | {"sliding_window": 4096}
 CENTRED = {key: value for key, value in SIZES.items() if key != "rms_norm_eps"}
 COHERE = CENTRED | {
     "vocab_size": 256_000,
@@ -36,8 +36,7 @@ COHERE = CENTRED | {
     "tie_word_embeddings": True,
     "attention_bias": False,
 }
-COHERE1 = COHERE | {"use_qk_norm": False}
-COHERE2 = COHERE | {"sliding_window": 4096, "layer_types": None}
+COHERE2 = COHERE | {"sliding_window": 4096}
 EXAONE4 = SIZES | {
     "vocab_size": 102_400,
     "intermediate_size": 16_384,
@@ -45,7 +44,6 @@ EXAONE4 = SIZES | {
     "rms_norm_eps": 1e-5,
     "sliding_window": 4096,
     "sliding_window_pattern": 4,
-    "layer_types": None,
 }
 STABLELM = CENTRED | {
     "vocab_size": 50_304,
@@ -54,16 +52,12 @@ STABLELM = CENTRED | {
     "num_key_value_heads": 32,
     "max_position_embeddings": 4096,
     "layer_norm_eps": 1e-5,
-    "use_qkv_bias": False,
-    "qk_layernorm": False,
-    "use_parallel_residual": False,
 }
 NEMOTRON = CENTRED | {
     "vocab_size": 256_000,
     "hidden_size": 6144,
     "intermediate_size": 24_576,
     "num_attention_heads": 48,
-    "head_dim": None,
     "hidden_act": "relu2",
     "max_position_embeddings": 4096,
     "norm_eps": 1e-5,
@@ -93,27 +87,26 @@ STARCODER2 = CENTRED | {
     "hidden_act": "gelu_pytorch_tanh",
     "max_position_embeddings": 4096,
     "norm_epsilon": 1e-5,
-    "sliding_window": None,
     "use_bias": True,
     "tie_word_embeddings": True,
 }
 
 
 def olmo2(config: Config) -> Architecture:
-    return _olmo(config, Turning(wide=True), FULL)
+    return _olmo(config, ropes(config, wide=True), FULL)
 
 
 def olmo3(config: Config) -> Architecture:
     """Return OLMo 3's: frequencies are scaled in layers without a window alone."""
     thetas = {FULL: config.get("rope_theta", 500_000.0), SLIDING: 500_000.0}
     types = config.layer_types(lambda index: (index + 1) % 4 != 0)
-    return _olmo(config, by_kind(config, thetas, Turning(wide=True)), types)
+    return _olmo(config, by_kind(config, thetas, wide=True), types)
 
 
-def _olmo(config: Config, turning: Turning | Ropes, types: str | list[str]) -> Architecture:
+def _olmo(config: Config, turned: Ropes, types: str | list[str]) -> Architecture:
     return plain(
         config,
-        turning=turning,
+        turned=turned,
         types=types,
         norm=config.rms(wide=True),
         norms=BEHIND,
@@ -160,7 +153,7 @@ def _parallel(config: Config, theta: float, **how: Any) -> Architecture:
     """Return a decoder of Cohere's, whose MLPs read what attention reads."""
     return plain(
         config,
-        turning=Turning(theta=theta, interleaved=True, wide=True),
+        turned=ropes(config, theta=theta, interleaved=True, wide=True),
         norm=config.layer_norm(),
         norms=("input_norm",),
         parallel=True,
@@ -178,7 +171,7 @@ def glm4(config: Config) -> Architecture:
     """Return GLM-4's of 2025: norms on both sides."""
     return plain(
         config,
-        turning=Turning(partial=True, partial_factor=0.5, interleaved=True),
+        turned=ropes(config, part=0.5, interleaved=True),
         norms=BEFORE + BEHIND,
         biased={"heads": "attention_bias"},
         weights={
@@ -192,7 +185,7 @@ def glm4(config: Config) -> Architecture:
 def helium(config: Config) -> Architecture:
     return plain(
         config,
-        turning=Turning(theta=100_000.0, interleaved=True),
+        turned=ropes(config, theta=100_000.0, interleaved=True),
         norm=config.rms(wide=True),
         biased={"heads": "attention_bias"} | MLP,
     )
@@ -216,7 +209,7 @@ def nemotron(config: Config) -> Architecture:
     """Return Nemotron's: half of each head turns; norms have weights around 0."""
     return plain(
         config,
-        turning=Turning(partial=True, partial_factor=0.5),
+        turned=ropes(config, part=0.5),
         norm=config.layer_norm("norm_eps"),
         mlp_of=config.mlp(gated=False),
         weights={
@@ -235,7 +228,7 @@ def stablelm(config: Config) -> Architecture:
     head_norm = HeadNormSpec(eps=norm.eps, centred=True, wide=True)
     return plain(
         config,
-        turning=Turning(partial=True, partial_factor=0.25),
+        turned=ropes(config, part=0.25),
         norm=norm,
         norms=("input_norm",) if parallel else BEFORE,
         attention={"head_norm": head_norm if config.flag("qk_layernorm") else None},

@@ -98,7 +98,7 @@ class WeightMap:
     """
 
     embedding: str = "model.embed_tokens"
-    norm: str | None = "model.norm"
+    norm: str = "model.norm"
     head: str = "lm_head"
     layer: str = "model.layers.{}."
     heads: Names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -160,14 +160,12 @@ class WeightMap:
     def outside(self, spec: DecoderSpec) -> dict[str, Names]:
         """Return the tensors that no layer has, by their whole names."""
         found: dict[str, Names] = {"embedding": (f"{self.embedding}.weight",)}
-        if self.norm is not None and spec.norm is not None:
+        if spec.norm is not None:
             found["norm"] = (f"{self.norm}.weight",)
             if "norm" in self.biased:
                 found["norm_bias"] = (f"{self.norm}.bias",)
         if not spec.tied:
             found["head"] = (f"{self.head}.weight",)
-        if "head" in self.biased:
-            found["head_bias"] = (f"{self.head}.bias",)
         if spec.per_layer is not None:
             for name in ("table", "projection", "table_norm"):
                 found[name] = (f"{self.per_layer[name]}.weight",)
@@ -209,7 +207,7 @@ class WeightReader:
             layers=layers,
             norm=self._maybe(self._norm, names, "norm"),
             norm_bias=self._maybe(self._read, names, "norm_bias"),
-            head=LinearMap(head, self._maybe(self._read, names, "head_bias")),
+            head=LinearMap(head, None),
             per_layer=per_layer,
             spare=spare,
         )

@@ -18,7 +18,6 @@ from specx.bench.baselines.medusa import (
 from specx.bench.methods import find_methods, fitted
 from specx.decoding.target import Target
 from specx.errors import ModelError
-from specx.models.call import FeatureSource
 from tests.bench.baselines.drafting import check, resolved, small_profile
 from tests.bench.settings import tiny_case, tiny_setting
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
@@ -135,7 +134,7 @@ def test_drafts_are_of_the_last_token_that_was_read(tmp_path):
     tensors = weights()
     heads = load_medusa(write(tmp_path, tensors), pair.target)
     target = Target(pair.target, 100, None)
-    target.keep_features(FeatureSource((), SIZE))
+    target.keep_features(())
     list(target.prefill(torch.tensor(text)))
     state = target.features.rows[len(text) - 1].clone()
     logits = expected_logits(tensors, state, torch.zeros(0))
