@@ -67,7 +67,7 @@ COMMANDS = {
 }
 
 
-def _load(name: str) -> Any:
+def load_command(name: str) -> Any:
     """Import a command and return it in the form that typer runs."""
     place, about = COMMANDS[name]
     with without_collecting():
@@ -89,7 +89,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, _load(name) if name in COMMANDS else command, rest
+        return name, load_command(name) if name in COMMANDS else command, rest
 
 
 # Plain help: the formatted kind takes twice as long to start.
