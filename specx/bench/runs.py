@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specx.bench.cases import Case
 from specx.bench.masked import MaskedOps
-from specx.decoding.decode import decode_with
+from specx.decoding.decode import decode
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.decoding.stopwatch import Stopwatch
@@ -180,13 +180,13 @@ def run_drafter(
         follows = drafter.features is not None
         return drafter
 
-    events = decode_with(
+    events = decode(
         setting.pair,
         settings,
-        made,
         case.ids,
+        watch,
+        make_drafter=made,
         make_target=setting.target,
-        stopwatch=watch,
     )
     for event in events:
         if isinstance(event, Step):

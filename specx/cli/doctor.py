@@ -118,7 +118,7 @@ def measure_sources(model: str) -> Findings:
         live.start(model)
         found = measure_source_layer(pair, profile, live.phase)
     by = pair.target.computed_by
-    return {"model": model, "computed_by": by, "layers": pair.target.num_layers, **vars(found)}
+    return {"model": model, "computed_by": by, "layers": pair.target.num_layers, **found}
 
 
 # ---------------------------------------------------------------- findings

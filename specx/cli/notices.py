@@ -4,12 +4,13 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
+from specx.documents.document import Document
 from specx.errors import SpecxError, printable
 from specx.profile import Profile
 from specx.reports.progress import JobProgress, closing_line, counted
 from specx.reports.remarks import remarks
 from specx.reports.report import Report
-from specx.runs.inputs import Input, InputDocument, SkippedInput
+from specx.runs.inputs import RunInput
 from specx.runs.results import Results
 from specx.runs.warnings import known_before
 
@@ -30,12 +31,12 @@ class Notices:
         self.job = JobProgress(None)
         self.several = False
 
-    def read(self, profile: Profile, item: Input) -> None:
+    def read(self, profile: Profile, item: RunInput) -> None:
         """Tell what the text of a document warns of, before a model reads it."""
-        if isinstance(item, InputDocument):
+        if isinstance(item.content, Document):
             model, asked = profile.target.model, profile.prompt
-            found = known_before(item.document, profile.name, model, asked)
-            self._warn(item.name, [*item.document.warnings, *found])
+            found = known_before(item.content, profile.name, model, asked)
+            self._warn(item.name, [*item.content.warnings, *found])
 
     def done(self, report: Report) -> None:
         """Tell the warnings and remarks on a summary, and its files."""
@@ -55,7 +56,7 @@ class Notices:
         self.job.ended(failed=True)
         self._errors.print(f"specx: {printable(str(error))}", soft_wrap=True)
 
-    def skipped(self, _: SkippedInput) -> None:
+    def skipped(self, _: RunInput) -> None:
         """Count a document that an earlier run has done."""
         self.job.skipped += 1
 

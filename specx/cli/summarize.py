@@ -33,7 +33,7 @@ from specx.reports.json_lines import parse_keys
 from specx.runs.destination import Destination
 from specx.runs.inputs import parse_shard
 from specx.runs.job import JobOptions
-from specx.runs.outcome import parse_allowed
+from specx.runs.outcome import AllowedFailures
 
 if TYPE_CHECKING:
     from specx.cli.main import RootOptions
@@ -289,7 +289,7 @@ def summarize(
         job=JobOptions(
             skip_existing=skip_existing,
             resume=resume,
-            allowed=parse_allowed(allow_failures),
+            allowed=AllowedFailures.parse(allow_failures),
             fail_fast=fail_fast,
             timeout=timeout,
             shard=parse_shard(shard),

@@ -24,7 +24,7 @@ from specx.reports.progress import JobProgress
 from specx.reports.writers import remove_unfinished
 from specx.runs.destination import Destination
 from specx.runs.document_run import as_it_is
-from specx.runs.inputs import FailedInput, Inputs, find_sources, takes_a_while
+from specx.runs.inputs import Inputs, find_sources, takes_a_while
 from specx.runs.job import JobOptions, changes_since, settings_of
 from specx.runs.local_workers import LocalProcesses, ThisProcess
 from specx.runs.outcome import RunOutcome
@@ -159,7 +159,7 @@ class SummaryRun:
 
     def _inputs(
         self,
-        found: list[DocumentSource | FailedInput],
+        found: list[DocumentSource],
         live: LiveLine,
         placement: Placement,
     ) -> Inputs:
@@ -167,14 +167,18 @@ class SummaryRun:
             live.start(name, number=number, total=total)
             live.phase("reading")
 
-        reading = self.job.reading(
-            self.reading, on_source, self._results.is_done, ahead=placement.reading
+        return Inputs(
+            found,
+            self.job.read_options(self.reading),
+            on_source=on_source,
+            is_done=self._results.is_done,
+            shard=self.job.shard,
+            ahead=placement.reading,
         )
-        return Inputs(found, reading)
 
     def _summarize(
         self,
-        found: list[DocumentSource | FailedInput],
+        found: list[DocumentSource],
         inputs: Inputs,
         live: LiveLine,
     ) -> None:

@@ -21,10 +21,9 @@ from specx.decoding.step import DecodingState
 from specx.decoding.stopwatch import Stopwatch, has_passed
 from specx.decoding.target import Target
 from specx.decoding.tuner import Tuner, tuner_for
-from specx.decoding.workspace import Shelf, Workspace, WorkspaceKind, capacity_for
+from specx.decoding.workspace import Shelf, Workspace, capacity_for, kind_of
 from specx.errors import DocumentError, ModelError
 from specx.models.load import LoadedModel
-from specx.ops.chunks import Passages
 from specx.ops.trees import MAX_ROWS, NO_CHOICE, Path
 from specx.profile import Settings
 from specx.records import Attention, Event, FellBack, Finished, FinishReason, Step, Stop
@@ -96,13 +95,17 @@ def decode(
     stop: Stop | None = None,
     sources: SourceSettings | None = None,
     shelf: Shelf | None = None,
+    make_drafter: Callable[[int], Drafter] | None = None,
+    make_target: Callable[[LoadedModel, int, int | None], Target] = Target,
 ) -> Iterator[Event]:
     """Write what the target writes after ``prompt`` (token ids).
 
     ``stopwatch``: one of the caller's, to see every part of every step. ``stop``: ends the text
     early, for one call only. ``sources``: passages of the prompt, for which Finished tells how much
     each token attended to them. ``shelf``: where the document before left caches and recorded
-    stages, and this one leaves its own.
+    stages, and this one leaves its own. ``make_drafter``: gets the most tokens that prompt and
+    output can have together, None: that of the method; what it makes drafts for one document alone,
+    with the models as they are. ``make_target``: gets what ``Target`` gets.
 
     Yields PrefillProgress, then Steps (the first holds the one token that prefill decides), with
     FellBack at most once among them, and Finished at the end. Nothing of a text outlives the
@@ -112,70 +115,49 @@ def decode(
     window; later ModelError when the target computes logits that are not finite, for a token that
     would be emitted.
     """
-    pair = pair.for_text(len(prompt) + max(0, settings.limit_behind(len(prompt))))
-    make = partial(methods.make_drafter, settings, pair)
-    return decode_with(
-        pair,
-        settings,
-        make,
-        prompt,
-        stopwatch=stopwatch,
-        stop=stop,
-        sources=sources,
-        shelf=shelf,
-        kind=WorkspaceKind.of(pair, settings, sources),
-    )
-
-
-def decode_with(
-    pair: Pair,
-    settings: Settings,
-    make_drafter: Callable[[int], Drafter],
-    prompt: Sequence[int],
-    *,
-    make_target: Callable[[LoadedModel, int, int | None], Target] = Target,
-    stopwatch: Stopwatch | None = None,
-    stop: Stop | None = None,
-    sources: SourceSettings | None = None,
-    shelf: Shelf | None = None,
-    kind: WorkspaceKind | None = None,
-) -> Iterator[Event]:
-    """Decode with a drafter and a target of the caller's, as ``decode`` does.
-
-    ``make_drafter`` gets the most tokens that prompt and output can have together; ``make_target``
-    what ``Target`` gets. ``shelf``: has nothing of this ``kind`` but what these two made.
-    """
     limit = settings.limit_behind(len(prompt))
     if not prompt or limit < 1:
         raise DocumentError(
             f"the prompt has {len(prompt)} tokens and the window is {settings.window}"
         )
-    capacity, device = capacity_for(len(prompt) + limit), pair.target.device
+    capacity, kind = capacity_for(len(prompt) + limit), None
+    if make_drafter is None:
+        pair = pair.for_text(len(prompt) + limit)
+        make_drafter = partial(methods.make_drafter, settings, pair)
+        kind = kind_of(pair, settings, sources)
     workspace = shelf.take(kind, capacity) if shelf and kind else None
     if workspace is None:
-        if device.type == "cuda":
-            torch.cuda.empty_cache()  # what graphs that are gone had for themselves is free then
-        drafter = make_drafter(capacity - MAX_ROWS)
-        target = make_target(pair.target, capacity, drafter.retrieval_layer)
-        if drafter.features is not None:
-            target.keep_features(drafter.features)
-        if sources is not None:
-            target.keep_sources(sources.layer, room_for(settings.limit))
-        state = _make_state(pair, settings, target, capacity)
+        state, drafter = _make_state(pair, settings, capacity, sources, make_drafter, make_target)
         workspace = Workspace(kind, capacity, state, drafter)
-    workspace.state.stopwatch = stopwatch or Stopwatch(device)
+    workspace.state.stopwatch = stopwatch or Stopwatch(pair.target.device)
     at_limit: FinishReason = "window" if len(prompt) + limit == settings.window else "length"
     name = f"{pair.target.source} in {str(pair.target.dtype).removeprefix('torch.')}"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
     plain_kind = _plain_kind(pair, settings)
     tuner = tuner_for(settings, workspace.drafter, len(prompt), pair.known, plain_kind)
-    passages = sources.passages if sources else None
-    return _events(workspace, tuner, budget, prompt, shelf, passages)
+    document = sources.document if sources else None
+    return _events(workspace, tuner, budget, prompt, shelf, document)
 
 
-def _make_state(pair: Pair, settings: Settings, target: Target, capacity: int) -> DecodingState:
+def _make_state(
+    pair: Pair,
+    settings: Settings,
+    capacity: int,
+    sources: SourceSettings | None,
+    make_drafter: Callable[[int], Drafter],
+    make_target: Callable[[LoadedModel, int, int | None], Target],
+) -> tuple[DecodingState, Drafter]:
+    """Return what decodes a document, and the drafter that will be at work; as in ``decode``."""
     device = pair.target.device
-    return DecodingState(
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # what graphs that are gone had for themselves is free then
+    drafter = make_drafter(capacity - MAX_ROWS)
+    target = make_target(pair.target, capacity, drafter.retrieval_layer)
+    if drafter.features is not None:
+        target.keep_features(drafter.features)
+    if sources is not None:
+        target.keep_sources(sources.layer, room_for(settings.limit))
+    state = DecodingState(
         target=target,
         # Its stream of random numbers and its text reach as far as the cache.
         sampler=Sampler(settings.sampling, pair.target_allowed, capacity, pair.target.ops),
@@ -183,6 +165,7 @@ def _make_state(pair: Pair, settings: Settings, target: Target, capacity: int) -
         runner=runner_for(device, graphs=settings.graphs, is_ours=pair.is_ours),
         end=TextEnd.on(device),
     )
+    return state, drafter
 
 
 def _plain_kind(pair: Pair, settings: Settings) -> object | None:
@@ -203,7 +186,7 @@ def _events(
     budget: Budget,
     prompt: Sequence[int],
     shelf: Shelf | None,
-    passages: Passages | None,
+    document: range | None,
 ) -> Iterator[Event]:
     """Read the prompt, then take steps until the budget has a reason to stop.
 
@@ -253,7 +236,7 @@ def _events(
             yield budget.spend(steps.next())
 
     steps.drop()
-    finished = _finished(state, tuner, budget, passages, steps.seconds_since(first))
+    finished = _finished(state, tuner, budget, document, steps.seconds_since(first))
     if shelf is not None:
         shelf.put(workspace)
     yield finished
@@ -277,14 +260,14 @@ def _finished(
     state: DecodingState,
     tuner: Tuner,
     budget: Budget,
-    passages: Passages | None,
+    document: range | None,
     decoding: float,
 ) -> Finished:
     """Return the end of a text; ``decoding``: seconds from the first token to the last."""
     attended: Attention = ()
-    if passages is not None:  # somebody wants to know how much tokens attended to them
+    if document is not None:  # somebody wants to know how much tokens attended to its passages
         with state.stopwatch.part("sources"):
-            attended = state.target.attention_to(passages, len(budget.tokens)).tolist()
+            attended = state.target.attention_to(document, len(budget.tokens)).tolist()
     timings = state.stopwatch.finish()
     speedup = tuner.times.reported(state.stopwatch.samples)
     assert budget.reason is not None

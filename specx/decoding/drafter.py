@@ -1,9 +1,8 @@
-"""The protocol of a drafter, and the simplest one, which drafts nothing."""
+"""The interface of a drafter, and the simplest one, which drafts nothing."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from specx.records import PrefillProgress
 GAIN_UNIT = 1000  # notes are whole numbers: thousandths of a token
 
 
-class Drafter(Protocol):
+class Drafter(ABC):
     """Proposes a tree of tokens; whatever it proposes, the output stays the target's own.
 
     A drafter that inherits from this remembers nothing and has one way to draft, unless it says so.

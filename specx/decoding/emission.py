@@ -1,7 +1,11 @@
-"""The tokens a step emits: one typed buffer, written on the device and read on the host."""
+"""The tokens a step emits: one buffer int64, written on the device and read on the host.
 
-from dataclasses import dataclass
-from functools import cache, cached_property
+Its fields, in this order: ``count`` [1], how many tokens were emitted; ``tokens`` [levels + 1] and
+``chosen_by`` [levels + 1], the rows of the tree that chose them, of which ``count`` are valid;
+``depths`` [nodes + 1] of all rows of the tree; ``note`` [1], the drafter's, where it has one.
+"""
+
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -9,76 +13,23 @@ from torch import Tensor
 from specx.ops.trees import Path, TokenTree
 
 
-@dataclass(frozen=True, kw_only=True)
-class EmissionLayout:
-    """The places of the fields in a step's buffer, for trees of some ``levels`` and ``rows``.
+def pack(tree: TokenTree, path: Path, note: Tensor | None) -> Tensor:
+    """Return the buffer of what following ``path`` through ``tree`` emits."""
+    noted = [] if note is None else [note]
+    return torch.cat([path.count[None], path.tokens, path.rows, tree.depths, *noted])
 
-    In this order: ``count`` [1], how many tokens were emitted; ``tokens`` [levels + 1] and
-    ``chosen_by`` [levels + 1], the rows of the tree that chose them, of which ``count`` are valid;
-    ``depths`` [rows] of all rows of the tree; ``note`` [1], the drafter's, where it has one.
+
+def unpack(
+    numbers: list[int], levels: int, nodes: int
+) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...], int | None]:
+    """Return tokens, ranks and note of a buffer's numbers, of a tree of such a size.
+
+    The bonus token comes last. Ranks are those of each accepted draft among the nodes of the tree
+    and among those of its level, from 1, the likeliest first.
     """
-
-    levels: int
-    rows: int
-
-    @cached_property
-    def tokens(self) -> slice:
-        return slice(1, self.levels + 2)
-
-    @cached_property
-    def chosen_by(self) -> slice:
-        return slice(self.tokens.stop, self.tokens.stop + self.levels + 1)
-
-    @cached_property
-    def depths(self) -> slice:
-        return slice(self.chosen_by.stop, self.chosen_by.stop + self.rows)
-
-    @property
-    def note(self) -> int:
-        return self.depths.stop
-
-
-@cache  # one for each shape of a tree, with its places
-def _layout(levels: int, rows: int) -> EmissionLayout:
-    return EmissionLayout(levels=levels, rows=rows)
-
-
-@dataclass(frozen=True)
-class Emission:
-    """A step's buffer on the device: ``buffer`` int64, laid out as ``layout`` says."""
-
-    layout: EmissionLayout
-    buffer: Tensor
-
-    @classmethod
-    def of(cls, tree: TokenTree, path: Path, note: Tensor | None) -> "Emission":
-        """Write what following ``path`` through ``tree`` emits."""
-        layout = _layout(tree.levels, tree.nodes + 1)
-        noted = [] if note is None else [note]
-        fields = [path.count[None], path.tokens, path.rows, tree.depths, *noted]
-        return cls(layout, torch.cat(fields))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Emitted:
-    """A step's buffer on the host.
-
-    ``tokens``: what was emitted, the bonus token last. ``ranks``: of each accepted draft, its rank
-    among the nodes of the tree and among those of its level, from 1, the likeliest first.
-    """
-
-    tokens: tuple[int, ...]
-    ranks: tuple[tuple[int, int], ...]
-    note: int | None
-
-    @classmethod
-    def read(cls, layout: EmissionLayout, numbers: list[int]) -> "Emitted":
-        """Read the buffer's numbers."""
-        count, rows, depths = numbers[0], numbers[layout.chosen_by], numbers[layout.depths]
-        # Rows of a tree are sorted by weight, so a row's number is its rank.
-        ranks = ((row, depths[1 : row + 1].count(depths[row])) for row in rows[1:count])
-        return cls(
-            tokens=tuple(numbers[layout.tokens][:count]),
-            ranks=tuple(ranks),
-            note=numbers[layout.note] if len(numbers) > layout.note else None,
-        )
+    count, fields = numbers[0], iter(numbers[1:])
+    tokens, chosen_by = (list(islice(fields, levels + 1)) for _ in range(2))
+    depths = list(islice(fields, nodes + 1))
+    # Rows of a tree are sorted by weight, so a row's number is its rank.
+    ranks = ((row, depths[1 : row + 1].count(depths[row])) for row in chosen_by[1:count])
+    return tuple(tokens[:count]), tuple(ranks), next(fields, None)

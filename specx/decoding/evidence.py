@@ -79,35 +79,27 @@ class Evidence:
         return sum(max(0, length - 1) for length in lengths) / could if could else 0.0
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """The drafts accepted in trees of any shape, by ``recent`` steps and the ``first`` ones.
+def forecast(shape: TreeShape, recent: Evidence, first: Evidence) -> tuple[float, float]:
+    """Return drafts accepted and levels grown that ``recent`` steps would have had in any shape.
 
     A level beyond the deepest tried is taken to be reached from the one above it as often as each
-    of those was. Of a tree larger than that of the recent steps that is within the first, drafts
-    accepted are taken to be in the same proportion to those within the smaller one as they were
-    then.
+    of those was. Of a tree larger than that of the recent steps that is within that of the
+    ``first`` ones, drafts accepted are taken to be in the same proportion to those within the
+    smaller one as they were then.
     """
-
-    recent: Evidence
-    first: Evidence
-
-    def of(self, shape: TreeShape) -> tuple[float, float]:
-        """Return drafts accepted and levels grown that recent steps would have had in a shape."""
-        recent, first = self.recent, self.first
-        if shape.is_within(recent.shape):
-            return recent.of(shape)
-        tried = shape.within(first.shape)
-        if shape.depth > tried.depth:
-            # What is deeper has as many fewer nodes for these levels.
-            tried = tried._replace(nodes=min(tried.nodes, shape.nodes * tried.depth // shape.depth))
-            accepted, levels = self.of(tried)
-            above, _ = self.of(tried._replace(depth=tried.depth - 1))
-            deepest = max(first, recent, key=lambda each: each.shape.depth)
-            shares = accumulate(repeat(deepest.going_on, shape.depth - tried.depth), mul)
-            return accepted + (accepted - above) * sum(shares), levels + shape.depth - tried.depth
-        inner = tried.within(recent.shape)
-        accepted, levels = recent.of(inner)
-        (then, grown), (within, grown_within) = first.of(tried), first.of(inner)
-        accepted = accepted * then / within if within else accepted + then
-        return min(accepted, tried.depth), levels + grown - grown_within
+    if shape.is_within(recent.shape):
+        return recent.of(shape)
+    tried = shape.within(first.shape)
+    if shape.depth > tried.depth:
+        # What is deeper has as many fewer nodes for these levels.
+        tried = tried._replace(nodes=min(tried.nodes, shape.nodes * tried.depth // shape.depth))
+        accepted, levels = forecast(tried, recent, first)
+        above, _ = forecast(tried._replace(depth=tried.depth - 1), recent, first)
+        deepest = max(first, recent, key=lambda each: each.shape.depth)
+        shares = accumulate(repeat(deepest.going_on, shape.depth - tried.depth), mul)
+        return accepted + (accepted - above) * sum(shares), levels + shape.depth - tried.depth
+    inner = tried.within(recent.shape)
+    accepted, levels = recent.of(inner)
+    (then, grown), (within, grown_within) = first.of(tried), first.of(inner)
+    accepted = accepted * then / within if within else accepted + then
+    return min(accepted, tried.depth), levels + grown - grown_within

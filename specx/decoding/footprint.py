@@ -25,9 +25,8 @@ class Footprint:
 
     ``weights``: as they are kept; ``cache``: keys and values; ``workspace``: what the largest layer
     has in work for a chunk of the prompt, and the logits of a tree. ``read``: of weights and cache,
-    what the last plain token reads. ``spec``: of the decoder; ``groups``: its layers by how they
-    keep keys and values. ``cache_dtype``: of these. ``formats``: of a GGUF model's weights, and if
-    they are unpacked.
+    what the last plain token reads. ``groups``: the layers by how they keep keys and values.
+    ``cache_dtype``: of these. ``formats``: of a GGUF model's weights, and if they are unpacked.
     """
 
     tokens: int
@@ -35,7 +34,6 @@ class Footprint:
     cache: int
     workspace: int
     read: int
-    spec: DecoderSpec
     groups: tuple[CacheGroup, ...]
     dtype: torch.dtype
     cache_dtype: torch.dtype
@@ -88,7 +86,6 @@ class Footprint:
             cache=cache,
             workspace=dtype.itemsize * numbers + (UNPACKED if formats else 0),
             read=_read_of(spec, weights - looked_up, count) + cache,
-            spec=spec,
             groups=groups,
             dtype=dtype,
             cache_dtype=cache_dtype,

@@ -25,18 +25,13 @@ def cache_shape(model: LoadedModel, *, moves_keys: bool = False) -> CacheShape:
 
     ``moves_keys``: layers of one group also turn alike, so that their keys move together.
     """
-    if model.decoder_spec is not None:
-        return _shape_of_spec(model, model.decoder_spec, moves_keys=moves_keys)
-    group = CacheGroup(
-        layers=model.num_layers, kv_heads=model.num_kv_heads, head_dim=model.head_dim
-    )
     dtype = model.cache_dtype or model.dtype
-    return CacheShape.of_one(group, dtype, model.device, model.ops)
-
-
-def _shape_of_spec(model: LoadedModel, spec: DecoderSpec, *, moves_keys: bool) -> CacheShape:
-    groups, places = groups_of(spec, model.window, moves_keys=moves_keys)
-    dtype = model.cache_dtype or model.dtype
+    if model.decoder_spec is None:
+        group = CacheGroup(
+            layers=model.num_layers, kv_heads=model.num_kv_heads, head_dim=model.head_dim
+        )
+        return CacheShape.of_one(group, dtype, model.device, model.ops)
+    groups, places = groups_of(model.decoder_spec, model.window, moves_keys=moves_keys)
     return CacheShape(groups=groups, places=places, dtype=dtype, device=model.device, ops=model.ops)
 
 

@@ -8,7 +8,7 @@ from specx.models.call import AttentionCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask, chain_sets, single_sets, words_for
 from specx.ops.torch.trees import expected_gain
-from specx.ops.trees import Level, LevelInputs, TokenTree
+from specx.ops.trees import Level
 from specx.profile import TreeSettings
 
 
@@ -41,23 +41,19 @@ class TreeGrower:
             for level in range(tree.depth - 1)
         ]
 
-    def grow(self, root: Tensor, logits: Tensor, cache: PreallocatedCache) -> TokenTree:
-        """Grow a tree behind ``root`` int64 [1], the last token of the text in ``cache``.
-
-        ``logits`` [1, V]: after the root.
-        """
-        return self.ops.best_tree(root, self.grow_levels(logits, cache))
-
     def grow_levels(self, logits: Tensor, cache: PreallocatedCache) -> list[Level]:
-        """Grow the levels that a tree is picked from: at most ``depth``. ``logits`` as above."""
+        """Grow the levels that a tree is picked from: at most ``depth``.
+
+        ``logits`` [1, V]: after the root, the last token of the text in ``cache``.
+        """
         tree = self.tree
         levels = [self.continue_from(logits, self._certain)]
         gain = expected_gain(levels, self.nodes) if self._stops_growing else self._certain
-        inputs: LevelInputs | None = None
+        sets: Tensor | None = None
         while len(levels) < tree.depth:
             parents = levels[-1].best(self.width)
             own = self.own[len(levels) - 1]
-            logits, inputs = self.read(parents, inputs, own, len(levels), cache)
+            logits, sets = self.read(parents, sets, own, len(levels), cache)
             levels.append(self.continue_from(logits, parents.weights))
             if self._stops_growing:
                 before, gain = gain, expected_gain(levels, self.nodes)
@@ -81,36 +77,36 @@ class TreeGrower:
     def read(
         self,
         level: Level,
-        above: LevelInputs | None,
+        above: Tensor | None,
         own: Tensor,
         depth: int,
         cache: PreallocatedCache,
-    ) -> tuple[Tensor, LevelInputs]:
+    ) -> tuple[Tensor, Tensor]:
         """Read the N nodes of a level, ``depth`` levels below the root.
 
-        ``above``: what their parents were read with; None where they see no node but themselves.
-        ``own`` int64 [N, W]: the sets in which each node is alone. Returns logits [N, V] after each
-        node, and what they were read with.
+        ``above`` int64 [M, W]: the sets (``AncestorMask``) that their parents were read with; None
+        where they see no node but themselves. ``own`` int64 [N, W]: those in which each node is
+        alone. Returns logits [N, V] after each node, and the sets that they were read with.
         """
         nodes = len(own)
         if self._chain and nodes == 1:
             return self._read_one(level, depth, cache)
-        inputs = self.ops.level_inputs(
-            level.parents, None if above is None else above.visible, own,
+        sets, positions, slots = self.ops.level_inputs(
+            level.parents, above, own,
             length=cache.length, after=(depth - 1) * nodes,
             position=cache.next_position, ahead=depth - 1,
         )  # fmt: skip
         call = TreeCall(
             ops=self.ops,
-            mapping=cache.mapping_to(inputs.slots),
+            mapping=cache.mapping_to(slots),
             prefix=cache.length,
-            mask=AncestorMask(inputs.visible, depth * nodes),
+            mask=AncestorMask(sets, depth * nodes),
         )
-        return self.run(level, inputs.positions, call), inputs
+        return self.run(level, positions, call), sets
 
     def _read_one(
         self, level: Level, depth: int, cache: PreallocatedCache
-    ) -> tuple[Tensor, LevelInputs]:
+    ) -> tuple[Tensor, Tensor]:
         """Read the one node of a level of a chain: it sees all before it, which is known ahead."""
         mask, behind = self._chain[depth - 1], depth - 1
         slot, position = cache.length + behind, cache.next_position + behind
@@ -120,7 +116,7 @@ class TreeGrower:
             prefix=cache.length,
             mask=mask,
         )
-        return self.run(level, position, call), LevelInputs(mask.sets, position, slot)
+        return self.run(level, position, call), mask.sets
 
     def run(self, level: Level, positions: Tensor, call: AttentionCall) -> Tensor:
         """Run the model over the nodes of a level at positions int64 [N]; return logits [N, V]."""

@@ -12,7 +12,7 @@ from specx.decoding.forward import PREFILL_CHUNK, cache_shape
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.models.call import KeptQueries, PrefillCall
 from specx.models.load import LoadedModel
-from specx.ops.chunks import PASSAGE, Passages
+from specx.ops.chunks import PASSAGE
 
 
 class LeaveOut:
@@ -23,10 +23,10 @@ class LeaveOut:
     """
 
     def __init__(
-        self, model: LoadedModel, prompt: Sequence[int], output: Sequence[int], passages: Passages
+        self, model: LoadedModel, prompt: Sequence[int], output: Sequence[int], document: range
     ) -> None:
-        """Measure. ``passages``: places in the prompt."""
-        self._model, self._passages = model, passages
+        """Measure. ``document``: its places in the prompt."""
+        self._model, self._document = model, document
         self._output = torch.tensor(output, device=model.device)
         # The last token of the output predicts nothing.
         self._text = torch.tensor([*prompt, *output[:-1]], device=model.device)
@@ -34,7 +34,8 @@ class LeaveOut:
         with torch.inference_mode():
             self.attention, whole = self._read_whole(len(prompt))
             # The last first: the cache keeps what is in front of a passage.
-            lost = [self._without(p) - whole for p in reversed(range(passages.count))]
+            starts = reversed(range(0, len(document), PASSAGE))
+            lost = [self._without(document[at : at + PASSAGE]) - whole for at in starts]
         self.lost = torch.stack(lost[::-1]).cpu()
 
     def _read_whole(self, prompt: int) -> tuple[Tensor, Tensor]:
@@ -52,18 +53,16 @@ class LeaveOut:
                 each.queries,
                 self._cache.keys_of(each.layer),
                 prompt,
-                self._passages,
+                self._document,
                 model.scaling_of(each.layer),
             )
             for each in kept
         ]
         return torch.stack(attention).cpu(), self._nats(logits)
 
-    def _without(self, passage: int) -> Tensor:
+    def _without(self, passage: range) -> Tensor:
         """Return the nats of each token where a passage is left out: [M]."""
-        first = self._passages.first + passage * PASSAGE
-        behind = min(first + PASSAGE, self._passages.first + self._passages.tokens)
-        logits = self._read(first, self._text[behind:], logits_of=len(self._output))
+        logits = self._read(passage.start, self._text[passage.stop :], logits_of=len(self._output))
         return self._nats(logits)
 
     def _read(

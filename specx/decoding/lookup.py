@@ -4,8 +4,6 @@ The idea of prompt lookup, RASD and SuffixDecoding, in fixed shapes and on the d
 waits for it. How far a continuation can be trusted is learned from the text as it is written.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -18,20 +16,11 @@ PRIOR = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 PRIOR_STRENGTH = 2.0  # seen tokens that the prior is worth
 
 
-@dataclass(frozen=True)
-class Match:
-    """An earlier place that reads like the end of the text.
-
-    ``place`` int64 [1]: the token that follows there; ``agreed`` int64 [1]: tokens before it that
-    are the last ones of the text, at most LONGEST; 0 where there is no such place.
-    """
-
-    place: Tensor
-    agreed: Tensor
-
-
-def longest_match(text: Tensor, length: Tensor, expected: Tensor) -> Match:
+def longest_match(text: Tensor, length: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
     """Find the earlier place with the longest agreement; of equals ``expected``, then the latest.
+
+    Returns the place of the token that follows there, int64 [1], and how many tokens before it are
+    the last ones of the text, int64 [1]: at most LONGEST, 0 where there is no such place.
 
     ``text`` int64 [LONGEST + capacity]: the tokens behind LONGEST times NO_TOKEN; ``length`` int64
     [1]: tokens of the text, at least 1; ``expected`` int64 [1]: a place.
@@ -45,7 +34,7 @@ def longest_match(text: Tensor, length: Tensor, expected: Tensor) -> Match:
     agreed = agreed.where((places > 0) & (places < length), 0)
     preference = (2 * agreed + (places == expected)) * capacity + places
     place = preference.argmax()[None]
-    return Match(place, agreed[place])
+    return place, agreed[place]
 
 
 def continuation(text: Tensor, length: Tensor, place: Tensor, depth: int) -> Tensor:
@@ -74,7 +63,8 @@ class Lookup:
         # A path may be written behind the text in full, though not all of it stays.
         rows = LONGEST + capacity + depth + 1
         self._text = torch.zeros(rows, dtype=torch.int64, device=device)
-        self._match = Match(torch.zeros_like(self.length), torch.zeros_like(self.length))
+        # The latest match, as ``longest_match`` has it.
+        self._place, self._agreed = torch.zeros_like(self.length), torch.zeros_like(self.length)
         self._prior = PRIOR_STRENGTH * torch.tensor(PRIOR, device=device)
         self._tried, self._right = torch.zeros_like(self._prior), torch.zeros_like(self._prior)
 
@@ -93,8 +83,8 @@ class Lookup:
         self.length.fill_(len(prompt))
         self.chain.zero_()
         self.weights.fill_(-torch.inf)
-        self._match.place.zero_()
-        self._match.agreed.zero_()
+        self._place.zero_()
+        self._agreed.zero_()
         self._tried.fill_(PRIOR_STRENGTH)
         self._right.copy_(self._prior)
 
@@ -108,14 +98,14 @@ class Lookup:
         self._text.index_copy_(0, LONGEST + self.length + rows, tokens)
         self.length += count
         # Where the text goes on as it did, that place is as good as any other; there is no place 0.
-        expected = torch.where(self._match.agreed > 0, self._match.place + count, 0)
-        found = longest_match(self._text, self.length, expected)
-        self._match.place.copy_(found.place)
-        self._match.agreed.copy_(found.agreed)
-        chain = continuation(self._text, self.length, found.place, len(self.chain))
+        expected = torch.where(self._agreed > 0, self._place + count, 0)
+        place, agreed = longest_match(self._text, self.length, expected)
+        self._place.copy_(place)
+        self._agreed.copy_(agreed)
+        chain = continuation(self._text, self.length, place, len(self.chain))
         self.chain.copy_(chain)
         chances = (self._right / self._tried)[self._agreements()]
-        self.weights.copy_(torch.where(found.agreed > 0, chances.log().cumsum(0), -torch.inf))
+        self.weights.copy_(torch.where(agreed > 0, chances.log().cumsum(0), -torch.inf))
 
     def read(self, start: Tensor, count: int) -> Tensor:
         """Return ``count`` tokens from ``start`` (int64 [1]) on; padding is token 0."""
@@ -125,7 +115,7 @@ class Lookup:
     def _agreements(self) -> Tensor:
         """Count the tokens that agree before each of the chain, if all before it are right."""
         steps = torch.arange(len(self.chain), device=self.chain.device)
-        return (self._match.agreed + steps).clamp(max=LONGEST)
+        return (self._agreed + steps).clamp(max=LONGEST)
 
     def _learn(self, tokens: Tensor, count: Tensor) -> None:
         """Count the tokens of the chain that turned out right.
@@ -137,7 +127,7 @@ class Lookup:
         rights = right.long().cumprod(0)
         reached = torch.cat([torch.ones_like(rights[:1]), rights[:-1]])
         emitted = torch.arange(known, device=tokens.device) < count
-        tried = (reached.bool() & emitted & (self._match.agreed > 0)).float()
+        tried = (reached.bool() & emitted & (self._agreed > 0)).float()
         agreements = self._agreements()[:known]
         self._tried.index_add_(0, agreements, tried)
         self._right.index_add_(0, agreements, tried * right)

@@ -1,13 +1,12 @@
 """Measuring the costs of the parts of a step, on the caches of the document at hand."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from specx.decoding.cost import Costs, Curve
 from specx.decoding.model_drafter import ModelDrafter
-from specx.decoding.runner import Stage
-from specx.decoding.stages import Retrieve, Verify
 from specx.decoding.step import DecodingState
 from specx.decoding.stopwatch import Stopwatch
 from specx.decoding.tuner import WIDTHS
@@ -34,16 +33,17 @@ def measure_costs(state: DecodingState, plain: float) -> Costs:
     assert isinstance(drafter, ModelDrafter), "there is no kind of others to choose trees for"
     one = state.stopwatch.latest("verification", MEASURED)
     draft = {
-        rows: _seconds(state, _DraftLevel(drafter, rows), LEVELS) for rows in DRAFTED_ROWS[kind]
+        rows: _seconds(state, partial(drafter.draft_level, rows), LEVELS)
+        for rows in DRAFTED_ROWS[kind]
     }
     verify = {
         # Plain steps, if any were taken, were verifications of one row.
-        rows: min(one) if one and rows == 1 else _seconds(state, _VerifyRows(state, rows))
+        rows: min(one) if one and rows == 1 else _seconds(state, partial(_verify_rows, state, rows))
         for rows in (ROWS_WITH_EXPERTS if has_experts(state.target.model) else VERIFIED_ROWS)[kind]
     }
     retrieval = 0.0
     if drafter.retrieve_every is not None:
-        retrieval = _seconds(state, Retrieve(drafter, state.target))
+        retrieval = _seconds(state, partial(drafter.retrieve, state.target))
         drafter.prefill_seconds()  # chunks read in it are of no step
     return Costs(plain, Curve(draft), Curve(verify), retrieval, stops=kind == "cpu")
 
@@ -54,7 +54,7 @@ def has_experts(model: LoadedModel) -> bool:
     return spec is not None and any(layer.mlp.experts is not None for layer in spec.layers)
 
 
-def _seconds(state: DecodingState, stage: Stage[[], object], times: int = MEASURED) -> float:
+def _seconds(state: DecodingState, stage: Callable[[], object], times: int = MEASURED) -> float:
     """Time a stage as part of a step."""
     stopwatch, runner, settled = Stopwatch(state.end.root.device), state.runner.another(), 0
     while settled < times:  # not while it is recorded
@@ -65,33 +65,17 @@ def _seconds(state: DecodingState, stage: Stage[[], object], times: int = MEASUR
     return min(stopwatch.samples["host"][-times:])
 
 
-@dataclass(frozen=True, eq=False)
-class _DraftLevel:
-    drafter: ModelDrafter
-    rows: int
-
-    def work(self) -> None:
-        self.drafter.draft_level(self.rows)
-
-
-@dataclass(frozen=True, eq=False)
-class _VerifyRows:
-    """Verifies a root with ``rows - 1`` children, and keeps nothing.
+def _verify_rows(state: DecodingState, rows: int) -> None:
+    """Verify a root with ``rows - 1`` children, and keep nothing.
 
     The children are other tokens, as they are in a tree: with the same ones, rows would choose the
     same experts.
     """
-
-    state: DecodingState
-    rows: int
-
-    def work(self) -> None:
-        zeros = self.state.end.root.new_zeros(self.rows)
-        depths = (torch.arange(self.rows, device=zeros.device) > 0).long()
-        valid = torch.ones_like(zeros, dtype=torch.bool)
-        vocabulary = self.state.target.model.vocab_size
-        others = torch.arange(self.rows, device=zeros.device) * (vocabulary // self.rows)
-        tokens = (self.state.end.root + others) % vocabulary
-        tree = TokenTree(tokens, zeros, depths, valid, levels=min(1, self.rows - 1))
-        verify = Verify(self.state.target, self.state.sampler, self.state.end)
-        verify.work(tree)
+    zeros = state.end.root.new_zeros(rows)
+    depths = (torch.arange(rows, device=zeros.device) > 0).long()
+    valid = torch.ones_like(zeros, dtype=torch.bool)
+    vocabulary = state.target.model.vocab_size
+    others = torch.arange(rows, device=zeros.device) * (vocabulary // rows)
+    tokens = (state.end.root + others) % vocabulary
+    tree = TokenTree(tokens, zeros, depths, valid, levels=min(1, rows - 1))
+    state.stages().verify(tree)

@@ -15,7 +15,7 @@ from specx.models.load import LoadedModel, turns_alike
 from specx.profile import Facts, Settings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pair:
     """The models of a run: a target, and a draft unless the profile has none.
 
@@ -27,8 +27,8 @@ class Pair:
     target_allowed: Tensor
     draft: LoadedModel | None = None
     draft_allowed: Tensor | None = None
-    known: KnownTimes = field(default_factory=KnownTimes, compare=False)
-    _others: list["Pair"] = field(default_factory=list, compare=False, repr=False)
+    known: KnownTimes = field(default_factory=KnownTimes)
+    _others: list["Pair"] = field(default_factory=list, repr=False)
 
     def for_text(self, tokens: int) -> "Pair":
         """Return the pair for a text of at most so many tokens (``LoadedModel.for_text``).

@@ -14,10 +14,6 @@ from specx.decoding.stopwatch import Moment, has_passed, now, wait_for
 from specx.records import Event
 
 
-def _never() -> bool:
-    return False
-
-
 def _known(event: Event | Callable[[], Event]) -> Event:
     return event() if callable(event) else event
 
@@ -25,7 +21,7 @@ def _known(event: Event | Callable[[], Event]) -> Event:
 class PendingEvents:
     """Events in the order in which their work was launched. On a CPU launched work is done."""
 
-    def __init__(self, device: torch.device, is_over: Callable[[], bool] = _never) -> None:
+    def __init__(self, device: torch.device, is_over: Callable[[], bool] = lambda: False) -> None:
         """``is_over``: True once nothing that comes later is of interest any more."""
         self._device, self._is_over = device, is_over
         self._events: deque[tuple[Moment, Event | Callable[[], Event]]] = deque()

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from specx.decoding.cost import TreePlan
-from specx.decoding.emission import Emitted
+from specx.decoding.emission import unpack
 from specx.decoding.pending import HostCopy
 from specx.decoding.step import DecodingState, LaunchedStep, launch_step
 from specx.decoding.stopwatch import Moment, seconds_between
@@ -40,9 +40,7 @@ class Pipeline:
 
     def next(self) -> Step:
         """Return the next step; the tuner has taken note of it."""
-        while len(self._in_flight) <= self._ahead:
-            for _ in self._launch():
-                pass
+        self._fill(self._ahead + 1)
         return self._read()
 
     def drain(self, recording: TreePlan | None = None) -> Iterator[Step]:
@@ -52,15 +50,16 @@ class Pipeline:
         present ones to do.
         """
         if recording is not None and self.state.runner.records:
-            self._keep_busy()
+            self._fill(BUSY)
             for _ in self.state.prepare(self.state.drafter, recording):
                 yield self.next()
-                self._keep_busy()
+                self._fill(BUSY)
         while self._in_flight:
             yield self._read()
 
-    def _keep_busy(self) -> None:
-        while len(self._in_flight) < BUSY:
+    def _fill(self, steps: int) -> None:
+        """Launch until so many steps are on their way."""
+        while len(self._in_flight) < steps:
             for _ in self._launch():
                 pass
 
@@ -80,23 +79,23 @@ class Pipeline:
 
     def _read(self) -> Step:
         launched = self._in_flight.popleft()
-        emitted = Emitted.read(launched.layout, launched.copy.read())
+        tokens, ranks, note = unpack(launched.copy.read(), launched.levels, launched.nodes)
         self._ended = launched.copy.done
         step = Step(
-            emitted.tokens,
+            tokens,
             launched.nodes,
-            accepted=len(emitted.tokens) - 1,
+            accepted=len(tokens) - 1,
             seconds=launched.laps.until(launched.copy.done),
-            levels=launched.layout.levels,
-            ranks=emitted.ranks,
+            levels=launched.levels,
+            ranks=ranks,
         )
-        self.state.drafter.end_step(len(step.tokens))
+        self.state.drafter.end_step(len(tokens))
         self.tuner.note(
             launched.plan.arm,
             step,
             self._read_steps,
             settled=launched.settled,
-            note=emitted.note,
+            note=note,
             verification=launched.laps.seconds("verification"),
         )
         self._read_steps += 1

@@ -6,9 +6,11 @@ memory, so everything that lives longer than a stage has to stay where it is: st
 caches and the last token in place, and count nothing on the host.
 """
 
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import torch
 
@@ -16,7 +18,6 @@ from specx.ops.contract import HAS_TRITON
 
 P = ParamSpec("P")
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 # Bytes of the device's memory for a stage to be recorded: what it computes on the way. Most take
 # some MB; sampling from 64 rows of 150,000 float64 probabilities, about half a GB.
@@ -24,65 +25,40 @@ T_co = TypeVar("T_co", covariant=True)
 ROOM = 2 << 30
 
 
-class Stage(Protocol[P, T_co]):
-    """A part of a step: the same work each time, from inputs to outputs in the same memory.
+class Runner:
+    """Runs stages as they are.
 
-    What it needs besides its inputs it holds as fields. It reads nothing back to the host and
-    changes nothing there.
+    A stage is a function, a part of a step: the same work each time, from inputs to outputs in the
+    same memory. It reads nothing back to the host and changes nothing there.
     """
 
-    def work(self, *inputs: P.args, **named: P.kwargs) -> T_co:
-        """Do the work on the inputs; return the outputs."""
-
-
-class Runner(Protocol):
-    """Runs stages."""
-
-    @property
-    def records(self) -> bool:
-        """True if a stage that runs for the first time is work for the host, before the device."""
+    records: ClassVar[bool] = False
+    """True if a stage that runs for the first time is work for the host, before the device."""
 
     def settled(self) -> bool:
         """Return True if all that ran since this was last asked ran as fast as it will later."""
+        return True
 
-    def run(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T:
+    def run(self, stage: Callable[P, T], *inputs: P.args, **named: P.kwargs) -> T:
         """Run a stage; return its outputs, which its next run overwrites.
 
         The inputs of a stage lie in the same memory each time.
         """
+        return stage(*inputs, **named)
 
-    def prepare(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:
+    def prepare(self, stage: Callable[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:  # noqa: ARG002
         """Record a stage and do nothing of it; return where its outputs will lie.
 
         None: it cannot be recorded before it has run.
         """
+        return None
 
-    def forget(self, stage: Stage[..., Any]) -> None:
+    def forget(self, stage: Callable[..., object]) -> None:
         """Drop what was recorded of a stage: it will do something else."""
 
     def another(self) -> "Runner":
         """Return a runner of the same kind that has run nothing yet."""
-
-
-class EagerRunner:
-    """Does the work of a stage as it is."""
-
-    records = False
-
-    def settled(self) -> bool:
-        return True
-
-    def run(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T:
-        return stage.work(*inputs, **named)
-
-    def prepare(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:  # noqa: ARG002
-        return None
-
-    def forget(self, stage: Stage[..., Any]) -> None:
-        pass
-
-    def another(self) -> "EagerRunner":
-        return EagerRunner()
+        return Runner()
 
 
 @dataclass
@@ -93,7 +69,7 @@ class _Recording:
 
 
 @dataclass
-class GraphRunner:
+class GraphRunner(Runner):
     """Records each stage as a CUDA graph and replays it from then on.
 
     Recording takes the host as long as running eagerly, several times what a replay takes.
@@ -104,19 +80,21 @@ class GraphRunner:
 
     eager_calls: int
     records: ClassVar[bool] = True
-    _recordings: dict[int, tuple[Stage[Any, Any], _Recording]] = field(default_factory=dict)
+    _recordings: defaultdict[Callable[..., object], _Recording] = field(
+        default_factory=lambda: defaultdict(_Recording)
+    )
     _slow: bool = False
 
     def settled(self) -> bool:
         settled, self._slow = not self._slow, False
         return settled
 
-    def run(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T:
-        recording = self._recording_of(stage)
+    def run(self, stage: Callable[P, T], *inputs: P.args, **named: P.kwargs) -> T:
+        recording = self._recordings[stage]
         recording.calls += 1
         if recording.calls <= self.eager_calls:
             self._slow = True
-            return stage.work(*inputs, **named)
+            return stage(*inputs, **named)
         if recording.graph is None:
             self._slow = True
             _record(recording, stage, *inputs, **named)
@@ -125,8 +103,8 @@ class GraphRunner:
         outputs: T = recording.outputs
         return outputs
 
-    def prepare(self, stage: Stage[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:
-        recording = self._recording_of(stage)
+    def prepare(self, stage: Callable[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:
+        recording = self._recordings[stage]
         if recording.calls < self.eager_calls:
             return None
         if recording.graph is None:
@@ -135,19 +113,15 @@ class GraphRunner:
         outputs: T = recording.outputs
         return outputs
 
-    def _recording_of(self, stage: Stage[..., Any]) -> _Recording:
-        # The stage itself is kept beside its recording, so that its id stays its own.
-        return self._recordings.setdefault(id(stage), (stage, _Recording()))[1]
-
-    def forget(self, stage: Stage[..., Any]) -> None:
-        self._recordings.pop(id(stage), None)
+    def forget(self, stage: Callable[..., object]) -> None:
+        self._recordings.pop(stage, None)
 
     def another(self) -> "GraphRunner":
         return GraphRunner(self.eager_calls)
 
 
 def _record(
-    recording: _Recording, stage: Stage[P, Any], *inputs: P.args, **named: P.kwargs
+    recording: _Recording, stage: Callable[P, object], *inputs: P.args, **named: P.kwargs
 ) -> None:
     """Record the work of a stage, which is not done, and what it will leave its outputs in.
 
@@ -160,7 +134,7 @@ def _record(
         # Modes other than the relaxed one forbid loading kernels.
         graph.capture_begin(capture_error_mode="relaxed")
         try:
-            recording.outputs = stage.work(*inputs, **named)
+            recording.outputs = stage(*inputs, **named)
         finally:
             graph.capture_end()
     recording.graph = graph
@@ -183,4 +157,4 @@ def runner_for(device: torch.device, *, is_ours: bool, graphs: bool = True) -> R
     """
     if graphs and device.type == "cuda" and HAS_TRITON:
         return GraphRunner(eager_calls=0 if is_ours else 1)
-    return EagerRunner()
+    return Runner()

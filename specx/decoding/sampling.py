@@ -26,7 +26,13 @@ class Sampler:
         self.ops, self.greedy = ops, settings.temperature == 0
         self._forbidden = _without(~allowed, settings.suppress_tokens)
         self._forbidden_first = _without(self._forbidden, settings.begin_suppress_tokens)
-        self._penalties, self._text = _penalties(settings), None
+        self._penalties = Penalties(
+            repetition=settings.repetition_penalty,
+            presence=settings.presence_penalty,
+            frequency=settings.frequency_penalty,
+            ngram=settings.no_repeat_ngram,
+        )
+        self._text = None
         if settings.penalizes:
             self._text = TextSoFar.on(allowed.device, len(allowed), limit)
         self._settings = settings
@@ -95,15 +101,6 @@ def _without(forbidden: Tensor, ids: tuple[int, ...]) -> Tensor:
     """Return bool [V], ``forbidden`` and those ``ids`` that there are."""
     known = torch.tensor([i for i in ids if i < len(forbidden)], dtype=torch.int64)
     return forbidden.index_fill(0, known.to(forbidden.device), True)
-
-
-def _penalties(settings: Sampling) -> Penalties:
-    return Penalties(
-        repetition=settings.repetition_penalty,
-        presence=settings.presence_penalty,
-        frequency=settings.frequency_penalty,
-        ngram=settings.no_repeat_ngram,
-    )
 
 
 def warped(logits: Tensor, settings: Sampling) -> Tensor:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from specx.models.call import KeptQueries
-from specx.ops.chunks import Passages
 from specx.ops.trees import MAX_ROWS
 
 AHEAD = 3 * MAX_ROWS  # tokens beyond the last one wanted: a tree, and a step that is dropped
@@ -17,10 +16,11 @@ DEPTH = 0.6  # of the layers: there attention tells best what a sentence is from
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """The passages to which attention is wanted, and the layer that it is of, from 0."""
+    """The document to whose passages attention is wanted: its rows in the prompt, and the layer
+    that attention is of, from 0."""
 
     layer: int
-    passages: Passages
+    document: range
 
 
 class SourceQueries:

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from specx.decoding.cost import TreePlan
 from specx.decoding.drafter import Drafter, NoDrafter
-from specx.decoding.emission import EmissionLayout
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.pending import HostCopy
 from specx.decoding.runner import Runner
 from specx.decoding.sampling import Sampler
-from specx.decoding.stages import Stages, TextEnd, TreeStages, Verify
+from specx.decoding.stages import Stages, TextEnd
 from specx.decoding.stopwatch import Laps, Stopwatch
 from specx.decoding.target import Target
 from specx.decoding.tuner import StepPlan
@@ -39,8 +38,8 @@ class DecodingState:
     plain: NoDrafter = field(default_factory=NoDrafter)
     drafter: Drafter = field(init=False)
     steps: int = field(init=False, default=0)
-    stages: Stages = field(init=False)
-    _known: dict[Drafter, tuple[Stages, Runner]] = field(init=False, default_factory=dict)
+    _runners: dict[Drafter, Runner] = field(init=False, default_factory=dict)
+    _stages: dict[tuple[Drafter, object, bool], Stages] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.draft_with(self.plain)
@@ -60,14 +59,24 @@ class DecodingState:
     def draft_with(self, drafter: Drafter) -> None:
         """Go on with another drafter."""
         self.drafter, self.steps = drafter, 0
-        self.stages, self.runner = self._stages_of(drafter)
-        self.runner.forget(self.stages.retrieve)  # it depends on how the text is cut
+        self.runner = self._runner_of(drafter)
+        self.runner.forget(drafter.retrieve)  # it depends on how the text is cut
 
-    def _stages_of(self, drafter: Drafter) -> tuple[Stages, Runner]:
-        if drafter not in self._known:
-            stages = Stages(self.target, drafter, self.sampler, self.end)
-            self._known[drafter] = stages, self.runner.another()
-        return self._known[drafter]
+    def _runner_of(self, drafter: Drafter) -> Runner:
+        if drafter not in self._runners:
+            self._runners[drafter] = self.runner.another()
+        return self._runners[drafter]
+
+    def stages(self, drafter: Drafter | None = None, *, alone: bool = False) -> Stages:
+        """Return a drafter's stages, the same ones each time that it is laid out so.
+
+        None: of the one at work. ``alone``: with trees that lookup drafts alone.
+        """
+        drafter = drafter or self.drafter
+        key = drafter, drafter.layout, alone
+        if key not in self._stages:
+            self._stages[key] = Stages(self.target, drafter, self.sampler, self.end, alone)
+        return self._stages[key]
 
     def prepare(self, drafter: Drafter, plan: TreePlan | None) -> Iterator[None]:
         """Record the stages of a drafter with the trees of ``plan``, None: with its own.
@@ -76,17 +85,31 @@ class DecodingState:
         of what is recorded is done. Yields between two parts; where nothing can be recorded ahead,
         does nothing.
         """
-        stages, runner = self._stages_of(drafter)
+        runner = self._runner_of(drafter)
         with drafter.laid_out(plan):
-            parts = stages.of()
-            tree = runner.prepare(parts.draft, self.end.root)
+            stages = self.stages(drafter)
+            tree = runner.prepare(stages.draft, self.end.root)
         if tree is None:
             return
         yield
-        path = yield from _prepare_verification(runner, parts, tree)
+        path = yield from self._prepare_verification(runner, stages, tree)
         with drafter.laid_out(plan):
-            runner.prepare(parts.keep, tree, path)
+            runner.prepare(stages.keep, tree, path)
         yield
+
+    def _prepare_verification(
+        self, runner: Runner, stages: Stages, tree: TokenTree
+    ) -> Generator[None, None, Path]:
+        """Record the verification of a tree, and return where its path will lie."""
+        if self.sampler.penalizes:
+            logits = runner.prepare(stages.read, tree)
+            assert logits is not None
+            yield
+            path = runner.prepare(stages.follow, tree, logits)
+        else:
+            path = runner.prepare(stages.verify, tree)
+        assert path is not None
+        return path
 
     def reshape(self, plan: TreePlan) -> None:
         """Go on with other trees of the same drafter."""
@@ -94,45 +117,35 @@ class DecodingState:
         self.drafter.reshape(plan)
         if self.drafter.forget_layouts():
             steps = self.steps
-            del self._known[self.drafter]
+            self._forget(self.drafter)
             self.draft_with(self.drafter)
             self.steps = steps
 
     def fall_back(self) -> None:
         """Decode plainly to the end. What drafting needed is freed."""
-        self._known = {self.plain: self._known[self.plain]}
+        for drafter in [each for each in self._runners if each is not self.plain]:
+            self._forget(drafter)
         if not self.runner.records:  # what was recorded of plain steps goes on keeping queries
             self.target.stop_retrieval()
         self.draft_with(self.plain)
 
-
-def _prepare_verification(
-    runner: Runner, parts: TreeStages, tree: TokenTree
-) -> Generator[None, None, Path]:
-    """Record the verification of a tree, and return where its path will lie."""
-    if isinstance(parts.verify, Verify):
-        path = runner.prepare(parts.verify, tree)
-    else:
-        read, penalize = parts.verify
-        logits = runner.prepare(read, tree)
-        assert logits is not None
-        yield
-        path = runner.prepare(penalize, tree, logits)
-    assert path is not None
-    return path
+    def _forget(self, drafter: Drafter) -> None:
+        """Free the stages of a drafter, and what was recorded of them."""
+        del self._runners[drafter]
+        kept = {key: stages for key, stages in self._stages.items() if key[0] is not drafter}
+        self._stages = kept
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchedStep:
     """A step on the device: what it emits is on its way to the host.
 
-    ``nodes``: drafted; ``copy``: of the emission's buffer, laid out as ``layout`` says;
-    ``settled``: as in ``Runner``.
+    ``nodes``, ``levels``: of its tree; ``copy``: of what it emits; ``settled``: as in ``Runner``.
     """
 
     plan: StepPlan
     nodes: int
-    layout: EmissionLayout
+    levels: int
     copy: HostCopy
     laps: Laps
     settled: bool
@@ -145,37 +158,36 @@ def launch_step(state: DecodingState, plan: StepPlan) -> Generator[None, None, L
     then.
     """
     run, root, laps = state.runner.run, state.end.root, state.stopwatch.laps()
-    parts = state.stages.of(alone=plan.arm == "lookup")
+    stages = state.stages(alone=plan.arm == "lookup")
     if plan.retrieve:
-        run(state.stages.retrieve)
+        run(state.drafter.retrieve, state.target)
         laps.set_aside("draft_prefill", state.drafter.prefill_seconds())
         laps.end("retrieval")
         yield
     if plan.catch_up:
-        run(state.stages.catch_up)
+        run(state.drafter.catch_up)
     # Without levels there is no work for the device, and an empty graph takes time as well.
-    tree = run(parts.draft, root) if state.drafter.levels else parts.draft.work(root)
+    tree = run(stages.draft, root) if state.drafter.levels else stages.draft(root)
     laps.end("drafting")
     yield
-    if isinstance(parts.verify, Verify):
-        path = run(parts.verify, tree)
-        laps.end("verification")
-    else:
-        read, penalize = parts.verify
-        logits = run(read, tree)
+    if state.sampler.penalizes:
+        logits = run(stages.read, tree)
         laps.end("verification")
         yield
-        path = run(penalize, tree, logits)
+        path = run(stages.follow, tree, logits)
         laps.end("penalties")
+    else:
+        path = run(stages.verify, tree)
+        laps.end("verification")
     yield
-    emission = run(parts.keep, tree, path)
+    emission = run(stages.keep, tree, path)
     laps.end("keep")
     state.steps += 1
     return LaunchedStep(
         plan=plan,
         nodes=tree.nodes,
-        layout=emission.layout,
-        copy=HostCopy(emission.buffer),
+        levels=tree.levels,
+        copy=HostCopy(emission),
         laps=laps,
         settled=state.runner.settled(),
     )

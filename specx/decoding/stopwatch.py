@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
@@ -29,9 +29,12 @@ class Stopwatch:
         self._laps: list[Laps] = []
         self._started = time.perf_counter()
 
-    def part(self, name: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
         """Count what is done in this context as ``name``."""
-        return self.laps().part(name)
+        laps = self.laps()
+        yield
+        laps.end(name)
 
     def each(self, name: str, items: Iterator[T]) -> Iterator[T]:
         """Yield the same items, the time that the work for them takes counted as ``name``."""
@@ -68,14 +71,11 @@ class Stopwatch:
             torch.cuda.synchronize(self._device)
         for laps in self._laps:
             for name, seconds in laps.parts():
-                self._add(name, seconds)
+                self.samples.setdefault(name, []).append(seconds)
+                setattr(self.timings, name, getattr(self.timings, name) + seconds)
         self._laps = []
         self.timings.end(time.perf_counter() - self._started)
         return self.timings
-
-    def _add(self, name: str, seconds: float) -> None:
-        self.samples.setdefault(name, []).append(seconds)
-        setattr(self.timings, name, getattr(self.timings, name) + seconds)
 
 
 class Laps:
@@ -106,11 +106,6 @@ class Laps:
             begin, self._last = self._last, self._last + seconds
             self.spans.append((name, begin, self._last))
             self._aside += seconds
-
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        yield
-        self.end(name)
 
     def until(self, end: Moment) -> float:
         """Return the seconds from the first moment to ``end``, which has passed."""

@@ -12,7 +12,7 @@ from specx.decoding.sources import SourceQueries
 from specx.models.call import Features, FeatureSource, KeptQueries, PrefillCall, TreeCall
 from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask
-from specx.ops.chunks import Grid, Passages
+from specx.ops.chunks import Grid
 from specx.ops.torch.scores import scaled_scores
 from specx.ops.trees import MAX_ROWS, Path, TokenTree
 from specx.records import PrefillProgress
@@ -101,7 +101,7 @@ class Target:
         assert retrieval.lse is not None
         self.last_row.fill_(row)
         keys = self.cache.keys_of(retrieval.layer)[:, :length]
-        scores = scaled_scores(self._query(retrieval), keys, self._scaling(retrieval))
+        scores = scaled_scores(self._query(retrieval), keys, self.model.scaling_of(retrieval.layer))
         retrieval.lse.index_copy_(1, self.last_row, scores.logsumexp(-1)[:, None].float())
 
     def verify(self, tree: TokenTree) -> Tensor:
@@ -146,15 +146,16 @@ class Target:
         assert retrieval is not None
         assert retrieval.lse is not None
         lse = retrieval.lse.index_select(1, self.last_row)[:, 0]
-        keys, scaling = self.cache.keys_of(retrieval.layer), self._scaling(retrieval)
+        keys, scaling = self.cache.keys_of(retrieval.layer), self.model.scaling_of(retrieval.layer)
         softcap = self.model.softcap_of(retrieval.layer)
         query = self._query(retrieval)
         return self.ops.chunk_scores(query, lse, keys, length, scaling, grid, softcap)
 
-    def attention_to(self, passages: Passages, tokens: int) -> Tensor:
+    def attention_to(self, document: range, tokens: int) -> Tensor:
         """Return the attention of the first ``tokens`` tokens of the output: [tokens, passages].
 
-        It is that of the queries that predict them, in the layer of ``keep_sources``.
+        ``document``: its rows in the prompt. The queries are those that predict the tokens, in the
+        layer of ``keep_sources``.
         """
         sources = self.sources
         assert sources is not None
@@ -163,14 +164,10 @@ class Target:
             sources.queries[:, :tokens],
             self.cache.keys_of(kept.layer),
             sources.prompt,
-            passages,
-            self._scaling(kept),
+            document,
+            self.model.scaling_of(kept.layer),
         )
 
     def _query(self, retrieval: KeptQueries) -> Tensor:
         """Return the query of the last committed token in the retrieval layer: [Hq, D]."""
         return retrieval.queries.index_select(1, self.last_row)[:, 0]
-
-    def _scaling(self, kept: KeptQueries) -> float:
-        """Return the factor that a layer multiplies its scores with."""
-        return self.model.scaling_of(kept.layer)

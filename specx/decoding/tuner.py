@@ -24,7 +24,7 @@ from typing import Literal
 
 from specx.decoding.cost import Costs, TreePlan, TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter
-from specx.decoding.evidence import Evidence, Forecast
+from specx.decoding.evidence import Evidence, forecast
 from specx.decoding.times import PLAIN_STEPS, Arm, KnownTimes, KnownTrees, Times, length_class
 from specx.profile import LONGEST_INTERVAL, AutoTree, Settings, TreeSettings
 from specx.records import FellBack, Step
@@ -344,15 +344,16 @@ class Tuner:
         times, costs = self.times, self.costs
         recent = Evidence(self.shape, times.recent)
         self._first = self._first or recent
-        forecast = Forecast(recent, self._first)
         # All costs are of the pace at which they were measured, as is the plain token in them.
         slower = times.plain_seconds * times.pace / costs.plain
         modelled = slower * sum(self._modelled(step) or 0.0 for step in times.recent)
         times.ratios[self.shape] = sum(step.seconds for step in times.recent) / modelled
-        return {shape: self._speedup_of(shape, forecast) for shape in candidates()}
+        return {
+            shape: self._speedup_of(shape, *forecast(shape, recent, self._first))
+            for shape in candidates()
+        }
 
-    def _speedup_of(self, shape: TreeShape, forecast: Forecast) -> float:
-        accepted, levels = forecast.of(shape)
+    def _speedup_of(self, shape: TreeShape, accepted: float, levels: float) -> float:
         if shape not in self._intervals:
             self._intervals[shape] = interval(self.costs, shape)
         every = self._intervals[shape]

@@ -38,39 +38,24 @@ def cache_bytes(pair: Pair, capacity: int) -> int:
     return needed if draft is None else needed + cache_shape(draft).bytes(capacity)
 
 
-@dataclass(frozen=True, eq=False)
-class WorkspaceKind:
-    """All that a workspace depends on, but for its capacity. ``settings``: whatever its output.
+def kind_of(pair: Pair, settings: Settings, sources: SourceSettings | None = None) -> object:
+    """Return all that a document's workspace depends on, but for its capacity.
 
-    ``sources``: the layer whose queries are kept for sources, and of how many tokens.
+    Equal for documents that may take over each other's.
     """
-
-    pair: Pair
-    settings: Settings
-    sources: tuple[int, int] | None = None
-
-    @classmethod
-    def of(
-        cls, pair: Pair, settings: Settings, sources: SourceSettings | None = None
-    ) -> "WorkspaceKind":
-        """Return the kind of a document's workspace."""
-        kept = (sources.layer, room_for(settings.limit)) if sources else None
-        return cls(pair, replace(settings, limit=0), kept)
-
-    def matches(self, other: "WorkspaceKind") -> bool:
-        same = self.pair is other.pair and self.settings == other.settings
-        return same and self.sources == other.sources
+    kept_queries = (sources.layer, room_for(settings.limit)) if sources else None
+    return pair, replace(settings, limit=0), kept_queries
 
 
 @dataclass(eq=False)
 class Workspace:
     """Everything that decoding a document needs but its text.
 
-    ``kind``: None for one that no other document takes. ``capacity``: rows of the target's cache.
-    ``drafter``: at work once a plain token is timed.
+    ``kind``: as in ``kind_of``; None for one that no other document takes. ``capacity``: rows of
+    the target's cache. ``drafter``: at work once a plain token is timed.
     """
 
-    kind: WorkspaceKind | None
+    kind: object | None
     capacity: int
     state: DecodingState
     drafter: Drafter
@@ -104,13 +89,13 @@ class Shelf:
         """Rows of the target's cache on the shelf, 0 if there is none."""
         return self._kept.capacity if self._kept else 0
 
-    def take(self, kind: WorkspaceKind, capacity: int) -> Workspace | None:
+    def take(self, kind: object, capacity: int) -> Workspace | None:
         """Take the workspace for a document of a ``kind`` that needs ``capacity`` rows.
 
         Returns None if there is none that does as well as a new one; then the memory is free.
         """
         workspace, self._kept = self._kept, None
-        if workspace is None or workspace.kind is None or not kind.matches(workspace.kind):
+        if workspace is None or workspace.kind != kind:
             return None
         fits = workspace.capacity == capacity or workspace.capacity > capacity >= ALIKE
         return workspace if fits and workspace.begin() else None

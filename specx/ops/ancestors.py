@@ -29,20 +29,20 @@ class AncestorMask:
         """The sets written out, once for all layers: bool [T, rows]."""
         return unpack_sets(self.sets, self.rows)
 
-    @property
+    @cached_property
     def sees_all(self) -> bool:
         """True if nothing is masked. Waits for the device."""
-        return self.rows == 1 or bool(self._all)
-
-    @cached_property
-    def _all(self) -> Tensor:
-        return self.dense.all()
+        return self.rows == 1 or bool(self.dense.all())
 
     @cached_property
     def bias(self) -> Tensor:
         """The same to be added to scores: 0 where a row is seen, else −inf, float32 [T, rows]."""
-        zeros = torch.zeros(self.dense.shape, device=self.sets.device)
-        return zeros.masked_fill_(~self.dense, -torch.inf)
+        return bias_of(self.dense)
+
+
+def bias_of(seen: Tensor) -> Tensor:
+    """Return what hides rows when it is added to scores: 0 where bool [T, R] is true, else −inf."""
+    return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -torch.inf)
 
 
 def unpack_sets(sets: Tensor, rows: int) -> Tensor:

@@ -1,5 +1,4 @@
-"""Chunks of the text: how it is cut, and the rows of a chosen set of chunks; and passages of a
-document, of which sentences may be.
+"""Chunks of the text: how it is cut, and the rows of a chosen set of chunks.
 
 Chunk ids are ascending, and the newest chunk is always among the chosen ones, so the draft sees
 what was just written. Only the device knows the length of the text (``tokens``, int64 [1]), so
@@ -12,10 +11,7 @@ import torch
 from torch import Tensor
 
 BEYOND = 2**62  # a row that no text has
-
-
-def count_chunks(tokens: int, chunk: int) -> int:
-    return -(-tokens // chunk)
+PASSAGE = 64  # tokens of a document that a sentence may be from; its last passage may be short
 
 
 @dataclass(frozen=True)
@@ -72,19 +68,3 @@ def chunk_rows(ids: Tensor, grid: Grid) -> Tensor:
     place = torch.arange(count, device=ids.device) + (ids[:1] == 0) * grid.short
     rows = ids[(place // chunk).clamp(max=len(ids) - 1)] * chunk + place % chunk - grid.short
     return rows.where(place < count, BEYOND)
-
-
-PASSAGE = 64  # tokens
-
-
-@dataclass(frozen=True, kw_only=True)
-class Passages:
-    """The passages of a document that lies in a text: ``tokens`` rows from row ``first`` on, cut
-    every ``PASSAGE`` tokens; the last may be short."""
-
-    first: int
-    tokens: int
-
-    @property
-    def count(self) -> int:
-        return count_chunks(self.tokens, PASSAGE)

@@ -10,13 +10,13 @@ a step can be recorded as CUDA graphs.
 """
 
 import importlib.util
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import Tensor
 
 from specx.ops.ancestors import AncestorMask
-from specx.ops.chunks import Grid, Passages
+from specx.ops.chunks import Grid
 from specx.ops.layers import (
     DecoderWeights,
     HeadInput,
@@ -25,14 +25,16 @@ from specx.ops.layers import (
     LayerWeights,
     LinearMap,
     RowFunction,
-    WholePass,
 )
 from specx.ops.native import HAS_LLVMLITE
 from specx.ops.penalties import Penalties, TextSoFar
 from specx.ops.spec import NormSpec
 from specx.ops.torch.backend import CpuOps, TorchOps
 from specx.ops.torch.flash_packages import PACKAGES, FlashOps, UnusableError, load
-from specx.ops.trees import Level, LevelInputs, Path, TokenTree
+from specx.ops.trees import Level, Path, TokenTree
+
+if TYPE_CHECKING:
+    from specx.ops.native.native_pass import NativePass
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None  # it comes with CUDA builds of torch
 
@@ -233,14 +235,15 @@ class Ops(Protocol):
         """
 
     def passage_attention(
-        self, queries: Tensor, keys: Tensor, seen: int, passages: Passages, scaling: float
+        self, queries: Tensor, keys: Tensor, seen: int, document: range, scaling: float
     ) -> Tensor:
         """Return the attention of T tokens in a row to each passage of a document: [T, P].
 
         queries [Hq, T, D]; keys [Hkv, capacity, D]. Query t sees the first ``seen + t`` rows, those
-        of the document among them. By head, the four largest of a passage's softmax weights are
-        added up; then the mean over heads is taken. (A passage's sum over all tokens says less: of
-        the rest of its weights most is noise.) Returns float32 or wider.
+        of the document among them, which is cut every ``PASSAGE`` rows. By head, the four largest
+        of a passage's softmax weights are added up; then the mean over heads is taken. (A passage's
+        sum over all tokens says less: of the rest of its weights most is noise.) Returns float32 or
+        wider.
         """
 
     # Token trees
@@ -258,13 +261,15 @@ class Ops(Protocol):
     def level_inputs(
         self, parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
         position: Tensor, ahead: int,
-    ) -> LevelInputs:  # fmt: skip
-        """Return what the nodes of a level are read with.
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """Return what the N nodes of a level are read with: their sets, positions and slots.
 
         parents int64 [N]: places in the level above, whose sets are ``above`` int64 [M, W], None
         where nodes see none but themselves; own int64 [N, W]: the sets in which each is alone.
-        Node i is written to row ``length + after + i`` (length int64 [1]) and stands at
-        ``position + ahead`` (position int64 [1]).
+
+        Returns int64 [N, W]: the rows behind the text that each node sees (``AncestorMask.sets``);
+        int64 [N]: ``position + ahead`` (position int64 [1]), in the text; int64 [N]: the rows of
+        the cache that they are written to, ``length + after + i`` (length int64 [1]).
         """
 
     def best_tree(self, root: Tensor, levels: list[Level]) -> TokenTree:
@@ -322,7 +327,7 @@ class Ops(Protocol):
         experts that no row chose are not read.
         """
 
-    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
+    def whole_pass(self, weights: DecoderWeights) -> "NativePass | None":
         """Prepare passes through all layers at once, where the backend has them for a model."""
 
     def product(self, linear: LinearMap) -> RowFunction:

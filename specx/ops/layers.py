@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from specx.ops.ancestors import AncestorMask
@@ -82,11 +81,6 @@ class LayerWeights:
     routing: Routing | None = None
     per_layer: PerLayerInput | None = None
     scalar: float = 1.0
-
-    @property
-    def is_plain(self) -> bool:
-        """True for weights of a plain layer (``LayerSpec.is_plain``)."""
-        return self.spec.is_plain and self.per_layer is None and self.scalar == 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,25 +175,3 @@ class FewRows:
     mask: AncestorMask
     wanted: Tensor | int
     kept: tuple[int, ...]
-
-
-class WholePass(Protocol):
-    """A pass through all layers at once, for few rows.
-
-    ``saved_bytes``: of weights that it has read in fewer bytes than they have.
-    """
-
-    saved_bytes: int
-
-    def serves(self, rows: int, cached: torch.dtype) -> bool:
-        """Return True if passes over so many rows can be computed now.
-
-        ``cached``: the number format of keys and values.
-        """
-
-    def __call__(self, few: FewRows) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
-        """Store the keys and values of rows, and compute them.
-
-        Returns logits [wanted, V] and, of each layer in ``kept``, turned queries [Hq, T, D] and the
-        log-sum-exp [Hq, T] of their scores.
-        """

@@ -96,15 +96,6 @@ class AttentionSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwigluClamp:
-    """gpt-oss's gate: ``g σ(alpha · g) · (u + 1)``, g being gate x, at most ``limit``, and u being
-    up x, from −limit to limit."""
-
-    alpha: float
-    limit: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class ExpertsSpec:
     """Which experts of a layer a token goes through, and with which weights.
 
@@ -143,24 +134,18 @@ class ExpertsSpec:
 @dataclass(frozen=True, kw_only=True)
 class MlpSpec:
     """``down(act(gate x) · up x)`` or, without gate, ``down(act(up x))``, with ``inner`` elements
-    between; ``clamp``: gpt-oss's gate in the place of that.
+    between.
 
-    With ``experts`` it is the weighted sum of several such, in ascending order, and of a shared
-    one, which has no clamp.
+    ``clamp``: α and limit of gpt-oss's gate, which is ``g σ(α g) · (u + 1)`` instead, g being
+    gate x, at most limit, and u being up x, from −limit to limit. With ``experts`` it is the
+    weighted sum of several such, in ascending order, and of a shared one, which has no clamp.
     """
 
     inner: int
     activation: Activation = "silu"
     gated: bool = True
-    clamp: SwigluClamp | None = None
+    clamp: tuple[float, float] | None = None
     experts: ExpertsSpec | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """True for Llama's, of any size."""
-        return (
-            self.gated and self.activation == "silu" and self.clamp is None and self.experts is None
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,23 +165,6 @@ class LayerSpec:
     mlp_norm: NormSpec | None = None
     parallel: bool = False
     residual_scale: float = 1.0
-
-    @property
-    def is_plain(self) -> bool:
-        """True for a layer that is Llama's or Qwen3's on both sides of attention, of any size."""
-        attention, norms = self.attention, (self.input_norm, self.output_norm)
-        head_norm = attention.head_norm
-        return (
-            self.mlp.is_plain
-            and self.output_norm is not None
-            and not any(norm.wide or norm.centred for norm in norms if norm is not None)
-            and (head_norm is None or head_norm == HeadNormSpec(eps=head_norm.eps))
-            and (self.attended_norm, self.mlp_norm) == (None, None)
-            and not self.parallel
-            and self.residual_scale == 1.0
-            and attention.value_norm is None
-            and attention.shared is None
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

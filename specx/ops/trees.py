@@ -101,17 +101,3 @@ class Path:
     def last_row(self) -> Tensor:
         """The row of the tree that chose it: int64 [1]."""
         return self.rows[-1:]
-
-
-@dataclass(frozen=True)
-class LevelInputs:
-    """Inputs of the draft's pass over the N nodes of a level.
-
-    ``visible`` int64 [N, W]: the rows behind the text that each node sees (``AncestorMask.sets``);
-    ``positions`` int64 [N]: in the text; ``slots`` int64 [N]: the rows of the cache they are
-    written to.
-    """
-
-    visible: Tensor
-    positions: Tensor
-    slots: Tensor

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from specx.reports.progress import counted
-from specx.reports.report import ReferenceCheck, Report
+from specx.reports.report import LosslessCheck, ReferenceCheck, Report
 
 GB = 10**9
 ACCEPTANCE_RATES = (
@@ -60,14 +60,13 @@ def figures(report: Report) -> Iterator[tuple[str, str]]:
         yield f"speedup over plain decoding, {name}", f"{ratio:.2f}"
     yield "peak memory", f"{report.peak_memory_bytes / GB:.2f} GB"
     if report.lossless is not None:
-        yield "compared with plain decoding", _lossless(report)
+        yield "compared with plain decoding", _lossless(report.lossless)
         if report.lossless.reference is not None:
             yield "compared with transformers", _reference(report.lossless.reference)
 
 
-def _lossless(report: Report) -> str:
-    check = report.lossless
-    if check is None or check.identical:
+def _lossless(check: LosslessCheck) -> str:
+    if check.identical:
         return "identical"
     gap = "" if check.logit_gap is None else f", logit gap {check.logit_gap:.2g}"
     return f"differs from token {check.position}{gap}"

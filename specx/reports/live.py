@@ -8,7 +8,6 @@ change is drawn there, too, as much of its end as the terminal has room for.
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Self, TextIO
 
 from rich.console import Console, ConsoleRenderable, RenderHook
@@ -62,19 +61,12 @@ class LiveLine:
         self._region = Region(console, self._rows)
         self._unfinished = ""  # the unfinished last line of the streamed text
         self._shown = ""  # text behind it that may still change
-        self._told: set[str] = set()  # the phases of the document that had a plain line
         self._followed: dict[int, Progress] = {}  # documents in work elsewhere, by number
-        self._told_of: dict[int, set[str]] = {}  # their phases that had a plain line
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Erase the live line and keep the written text, also after Ctrl-C and errors."""
         self._region.hide()
         self._end_line()
@@ -98,9 +90,8 @@ class LiveLine:
         ``limit``: its ``max_new_tokens``; ``spent``: seconds already spent on it.
         """
         self._end_line()
-        if name != self._progress.name:
-            self._told.clear()
-        self._progress = Progress(name, limit, spent, number=number, total=total)
+        told = self._progress.told if name == self._progress.name else set()
+        self._progress = Progress(name, limit, spent, number=number, total=total, told=told)
         self._aside = False
 
     def phase(self, name: str) -> None:
@@ -160,15 +151,11 @@ class LiveLine:
         self._followed[progress.number] = progress
         if self._draws and not self._region.shown:
             self._region.show()
-        told, title = self._told_of.setdefault(progress.number, set()), progress.title()
-        if self._plain and title not in told:
-            told.add(title)
-            self._console.print(title, soft_wrap=True)
+        self._tell(progress)
 
     def unfollow(self, progress: Progress) -> None:
         """Show a document no longer."""
         self._followed.pop(progress.number, None)
-        self._told_of.pop(progress.number, None)
 
     # ------------------------------------------------------------ the terminal
 
@@ -176,13 +163,16 @@ class LiveLine:
         """Show the phase: at once, because loading may leave the drawing thread no time."""
         if self._draws and not self._aside:
             self._region.show()
-        elif self._plain:
-            self._tell(self._progress.title())
+        else:
+            self._tell(self._progress)
 
-    def _tell(self, title: str) -> None:
+    def _tell(self, progress: Progress) -> None:
         """Give each phase of a document one plain line, unless a line of the summary is open."""
-        if title not in self._told and not self._unfinished:
-            self._told.add(title)
+        if not self._plain or self._unfinished:
+            return
+        title = progress.title()
+        if title not in progress.told:
+            progress.told.add(title)
             self._console.print(title, soft_wrap=True)
 
     def _put(self, text: str) -> None:

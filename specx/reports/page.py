@@ -21,43 +21,17 @@ from specx.reports.figures import (
 from specx.reports.json_lines import to_json_folded
 from specx.reports.marked_sentences import SentenceMarker, shown_passages
 from specx.reports.progress import counted, duration
-from specx.reports.report import Citation, Report
-from specx.reports.templates import LIGHT, link, templates
+from specx.reports.report import Citation, Report, range_in_words
+from specx.reports.templates import link, templates
 from specx.reports.text_view import view_of
 
 _BLOCKS = re.compile(r"\n\s*\n|^(#{1,6} .*)$", re.MULTILINE)
 _HEADING = re.compile("#{1,6} +")
 _BULLET = re.compile(r"[-*•] +(?=\S)")
 
-
-@dataclass(frozen=True)
-class CitedText:
-    """Text of a summary, such as a heading, and the numbered sentences that follow it."""
-
-    text: str
-    sentences: list[tuple[int, Citation]]
-
-
-@dataclass(frozen=True)
-class SummaryBlock:
-    """A paragraph of a summary, or a heading, or the items of a list."""
-
-    kind: Literal["text", "heading", "list"]
-    texts: list[str]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A part of the time, with its share in percent. ``colour``: its place in the palette's series.
-
-    Two of one colour differ, because one is ``hatched``.
-    """
-
-    part: str
-    seconds: str
-    share: str
-    colour: int
-    hatched: bool
+# Text of a summary, such as a heading, and the numbered sentences that follow it.
+CitedText = tuple[str, list[tuple[int, Citation]]]
+BlockKind = Literal["text", "heading", "list"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +65,8 @@ def addresses(report: Report, path: Path) -> Addresses:
 
 def to_page(report: Report, path: Path) -> str:
     """Write the page. ``path``: where it will lie, for its links to the document."""
-    segments, total = timeline(report)
+    *parts_of_time, total = latency(report)
+    marks, first, last = strip(report)
     sources = shown_passages(report)
     short_name = printable(Path(report.input.name).name)
     return (
@@ -110,10 +85,12 @@ def to_page(report: Report, path: Path) -> str:
             citations=len(report.citations),
             said=SentenceMarker(report, sources),
             sources=sources,
-            strip=strip(report),
+            marks=marks,
+            first=first,
+            last=last,
             levels=[level for level in report.levels if len(level) > 1],
-            segments=segments,
-            total=total,
+            parts_of_time=parts_of_time,
+            total_time=total,
             figures=list(figures(report)),
             acceptance=list(acceptance(report)),
             acceptance_rates=ACCEPTANCE_RATES,
@@ -138,7 +115,7 @@ def passages(summary: str, citations: Sequence[Citation]) -> list[CitedText]:
     Without citations it is all text. A sentence that the summary does not show as it is cited is
     listed nevertheless.
     """
-    found = [CitedText("", [])]
+    found: list[CitedText] = [("", [])]
     place = 0
     for number, citation in enumerate(citations, 1):
         shown = f"{citation.sentence} [{citation.place}]"
@@ -146,16 +123,16 @@ def passages(summary: str, citations: Sequence[Citation]) -> list[CitedText]:
         if at >= 0:
             text = summary[place:at].strip()
             if text:
-                found.append(CitedText(text, []))
+                found.append((text, []))
             place = at + len(shown)
-        found[-1].sentences.append((number, citation))
+        found[-1][1].append((number, citation))
     rest = summary[place:].strip()
-    found.append(CitedText(rest, []))
-    return [passage for passage in found if passage.text or passage.sentences]
+    found.append((rest, []))
+    return [(text, sentences) for text, sentences in found if text or sentences]
 
 
-def blocks(text: str) -> Iterator[SummaryBlock]:
-    """Yield headings, lists and paragraphs of a text with empty lines between.
+def blocks(text: str) -> Iterator[tuple[BlockKind, list[str]]]:
+    """Yield headings, lists (item by item) and paragraphs of a text with empty lines between.
 
     Of Markdown only headings and lists with bullets are known; the rest stays as it was written.
     """
@@ -163,20 +140,11 @@ def blocks(text: str) -> Iterator[SummaryBlock]:
         block = (found or "").strip("\n")
         lines = block.split("\n")
         if _HEADING.match(block):
-            yield SummaryBlock("heading", [_HEADING.sub("", block)])
+            yield "heading", [_HEADING.sub("", block)]
         elif all(map(_BULLET.match, lines)):
-            yield SummaryBlock("list", [_BULLET.sub("", line) for line in lines])
+            yield "list", [_BULLET.sub("", line) for line in lines]
         elif block.strip():
-            yield SummaryBlock("text", [block])
-
-
-def timeline(report: Report) -> tuple[list[Segment], Segment]:
-    """Return the parts of the time in their order, and the total."""
-    segments = [
-        Segment(*row, colour=place % len(LIGHT.series), hatched=place >= len(LIGHT.series))
-        for place, row in enumerate(latency(report))
-    ]
-    return segments[:-1], segments[-1]
+            yield "text", [block]
 
 
 @dataclass(frozen=True)
@@ -198,30 +166,18 @@ class Mark:
         return str(first) if first == last else f"{first}–{last}"
 
 
-@dataclass(frozen=True)
-class Strip:
-    """``unit``: page, line or paragraph. ``first``, ``last``: the ends of the document in it."""
+def strip(report: Report) -> tuple[list[Mark], int, int]:
+    """Return the places that a digest cites, and the ends of the document in the same unit.
 
-    unit: str
-    first: int
-    last: int
-    marks: tuple[Mark, ...]
-
-    @property
-    def length(self) -> int:
-        return self.last - self.first + 1
-
-
-def strip(report: Report) -> Strip | None:
-    """Return the strip of a digest; None where nothing is cited, or the document's ends are
-    unknown."""
+    There are no places where nothing is cited, or the document's ends are unknown.
+    """
     if report.cited_by is None or report.input.span is None:
-        return None
+        return [], 0, 0
     found = [_extent(citation, report.cited_by) for citation in report.citations]
     first = min([report.input.span[0], *(low for low, _ in found)])
     last = max([report.input.span[1], *(high for _, high in found)])
     marks = _marks(report.cited_by, report.citations, found, first, last - first + 1)
-    return Strip(report.cited_by, first, last, tuple(marks))
+    return list(marks), first, last
 
 
 def _extent(citation: Citation, unit: str) -> tuple[int, int]:
@@ -243,7 +199,7 @@ def _marks(
     """Yield a mark for each run of sentences from one place."""
     numbered = list(zip(found, citations, strict=True))
     for (low, high), group in groupby(enumerate(numbered, 1), key=lambda item: item[1][0]):
-        place = f"{unit} {low}" if low == high else f"{unit}s {low}–{high}"
         sentences = tuple((number, citation.sentence) for number, (_, citation) in group)
         start, width = 100 * (low - first) / length, 100 * (high - low + 1) / length
+        place = range_in_words(unit, (low, high))
         yield Mark(place, round(start, 3), round(width, 3), sentences)

@@ -36,7 +36,8 @@ class Progress:
     """The progress of one document, updated by events.
 
     ``limit``: the most output tokens of each part; ``spent``: seconds spent before; ``number``,
-    ``total``: its place among several documents. None if unknown.
+    ``total``: its place among several documents. None if unknown. ``told``: the titles that had a
+    line where no terminal shows them.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Progress:
     part: int = 1
     parts: int = 1
     part_tokens: int = 0
+    told: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.started = self.clock() - self.spent
@@ -130,23 +132,20 @@ class Progress:
         if not self.tally.tokens:
             return elapsed
         counts = {"tokens": counted(self.tally.tokens, "token")}
-        if self._rate():
-            counts["rate"] = f"{self._rate():.1f} tokens/s"
+        if rate := tokens_per_second(self.tally):
+            counts["rate"] = f"{rate:.1f} tokens/s"
         if self.tally.drafting_steps:
             counts["acceptance"] = f"acceptance length {self.tally.acceptance_length:.2f}"
         return {**counts, **elapsed, **self._left()}
 
     def _left(self) -> dict[str, str]:
         """Return the time to the token limit; most texts end earlier."""
-        writing = self.phase in (WRITING, WRITING_PLAINLY)
-        if not writing or self.limit is None or not self._rate():
+        writing, rate = self.phase in (WRITING, WRITING_PLAINLY), tokens_per_second(self.tally)
+        if not writing or self.limit is None or not rate:
             return {}
-        seconds = max(self.limit - self.part_tokens, 0) / self._rate()
+        seconds = max(self.limit - self.part_tokens, 0) / rate
         part = " of this part" if self.parts > 1 else ""
         return {"left": f"at most {duration(seconds)}{part} left"}
-
-    def _rate(self) -> float:
-        return tokens_per_second(self.tally)
 
 
 _ALWAYS = ("rate", "acceptance")

@@ -110,7 +110,9 @@ class PartSummary:
     @property
     def place(self) -> str:
         """Return what the part covers: pages or lines, or paragraphs where there are neither."""
-        return place_in_words(self.pages, self.lines) or _range("paragraph", self.paragraphs)
+        return place_in_words(self.pages, self.lines) or range_in_words(
+            "paragraph", self.paragraphs
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,9 +297,12 @@ def _rate(tokens: int, seconds: float) -> float:
 
 def place_in_words(pages: tuple[int, int] | None, lines: tuple[int, int] | None) -> str:
     """Return pages, or else lines, such as "pages 3–7"; an empty text for neither."""
-    return _range("page", pages) if pages else _range("line", lines) if lines else ""
+    return (
+        range_in_words("page", pages) if pages else range_in_words("line", lines) if lines else ""
+    )
 
 
-def _range(noun: str, ends: tuple[int, int]) -> str:
+def range_in_words(noun: str, ends: tuple[int, int]) -> str:
+    """Return numbers of pages, lines or paragraphs, such as "page 3" or "pages 3–7"."""
     first, last = ends
     return f"{noun} {first}" if first == last else f"{noun}s {first}–{last}"

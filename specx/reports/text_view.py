@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 from specx.errors import harmless, printable
@@ -83,7 +83,8 @@ def to_view(report: Report, path: Path, page: Path) -> str:
             page=link(page, path),
             quotes=quotes,
             anchor=_anchor(report),
-            groups=_groups(view_paragraphs(report)),
+            paragraphs=view_paragraphs(report),
+            at_once=AT_ONCE,
             shortened=_shortened,
             whole=_is_whole(report),
         )
@@ -175,11 +176,6 @@ def stretches(text: str, quotes: Sequence[tuple[int, str]]) -> Iterator[MarkedTe
             begins=tuple(number for first, _, number in spans if first == start),
             ends=tuple(number for _, last, number in spans if last == end),
         )
-
-
-def _groups(found: Iterator[ViewParagraph]) -> Iterator[list[ViewParagraph]]:
-    while group := list(islice(found, AT_ONCE)):
-        yield group
 
 
 def _shortened(sentence: str) -> str:

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from specx.cache_folder import cache_folder
@@ -40,23 +39,14 @@ def source_layer(target: LoadedModel, revision: str | None) -> int | None:
     return usual_layer(target.full_layers, target.num_layers)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourceLayer:
-    """The layer that tells sources best, of what was measured.
-
-    ``right``: how many of the ``strong`` sentences, which depend on one passage strongly, attend
-    to it most there, and ``usually`` in the layer that is asked where none was measured.
-    """
-
-    layer: int
-    sentences: int
-    strong: int
-    right: int
-    usually: int
-
-
-def measure_source_layer(pair: Pair, profile: Profile, phase: Callable[[str], None]) -> SourceLayer:
+def measure_source_layer(
+    pair: Pair, profile: Profile, phase: Callable[[str], None]
+) -> dict[str, int]:
     """Measure the layer whose attention tells sources best, on generated documents, and keep it.
+
+    Return this ``layer``, and of how many ``sentences`` it is told. ``right``: how many of the
+    ``strong`` ones, which depend on one passage strongly, attend to it most in that layer, and
+    ``usually`` in the layer that is asked where none was measured.
 
     Raises UsageError where the model's sentences depend on no passage, its tokenizer does not tell
     tokens' places, or the cache folder cannot be written.
@@ -88,13 +78,13 @@ def measure_source_layer(pair: Pair, profile: Profile, phase: Callable[[str], No
     layer = max(layers, key=lambda each: (scores[layers.index(each)], -abs(each - usual)))
     file, key = _source_file(), _model_key(pair.target, profile.target.revision)
     _write(file, _read(file) | {key: layer})
-    first = [
-        sum(not s.place(s.attention[layers.index(each)]).better for s in strong)
-        for each in (layer, usual)
-    ]
-    return SourceLayer(
-        layer=layer, sentences=len(sentences), strong=len(strong), right=first[0], usually=first[1]
-    )
+    return {
+        "layer": layer,
+        "sentences": len(sentences),
+        "strong": len(strong),
+        "right": sum(sentence.is_right(layers.index(layer)) for sentence in strong),
+        "usually": sum(sentence.is_right(layers.index(usual)) for sentence in strong),
+    }
 
 
 def resolve_measured(

@@ -28,41 +28,21 @@ Identity = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputDocument:
-    """A document to summarize. ``relative``: the path of its results, without an ending.
+class RunInput:
+    """An input of a run. ``relative``: the path of its results, without an ending.
 
-    ``path``: of the file it was read from; None for stdin.
+    ``content``: the document, or the error that says why it could not be read; None if an earlier
+    run has done it. ``path``: of the file it was read from; None for stdin.
     """
 
     name: str
     relative: PurePath
-    document: Document
+    content: Document | SpecxError | None
     path: Path | None = None
     read_s: float = 0.0
     identity: Identity | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class FailedInput:
-    """An input that could not be read, with the error that says why."""
-
-    name: str
-    relative: PurePath
-    error: SpecxError
-    identity: Identity | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SkippedInput:
-    """An input that an earlier run has done."""
-
-    name: str
-    relative: PurePath
-
-
-Input = InputDocument | FailedInput | SkippedInput
-OnSource = Callable[[int, str, int | None], None]
-IsDone = Callable[[PurePath, Identity | None], bool]
 T = TypeVar("T")
 
 
@@ -97,30 +77,14 @@ def parse_shard(text: str | None) -> Shard:
     return shard
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """The way in which inputs are read.
-
-    ``on_source`` is told number and name of each source before it is read, and how many documents
-    there are (None: unknown). ``shard``: the share of this run. ``is_done`` is asked
-    about each document by the path of its results; one that is done is skipped, and not read if it
-    is a file of its own. ``ahead``: how many sources are read in the background.
-    """
-
-    options: ReadOptions
-    on_source: OnSource = lambda *_: None
-    shard: Shard = WHOLE
-    is_done: IsDone = lambda *_: False
-    ahead: int = 0
-
-
-def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
+def find_sources(names: Sequence[str]) -> list[DocumentSource]:
     """Return the sources that ``names`` stand for, each once.
 
-    Of folders, files that specx wrote are no sources. A missing one becomes a FailedInput in its
-    place. If it is the only one, its error is raised.
+    Of folders, files that specx wrote are no sources. A missing one has an error, in its place. If
+    it is the only one, its error is raised.
     """
-    found: list[DocumentSource | FailedInput] = []
+    found: list[DocumentSource] = []
+    missing: set[DocumentSource] = set()
     seen: set[str] = set()
     for name in names:
         try:
@@ -130,33 +94,49 @@ def find_sources(names: Sequence[str]) -> list[DocumentSource | FailedInput]:
                 raise
             last = PurePath(name).name
             relative = PurePath("folder" if last in ("", "..") else last)
-            found.append(FailedInput(name=name, relative=relative, error=error))
+            found.append(DocumentSource(name, relative, error))
+            missing.add(found[-1])
         else:
             found += new
             seen |= {source.key for source in new}
-    apart = iter(told_apart([each for each in found if isinstance(each, DocumentSource)]))
-    return [next(apart) if isinstance(each, DocumentSource) else each for each in found]
+    apart = iter(told_apart([each for each in found if each not in missing]))
+    return [each if each in missing else next(apart) for each in found]
 
 
-class Inputs(Iterator[Input]):
+class Inputs(Iterator[RunInput]):
     """The inputs of all sources in the shard, each read when its turn comes or somewhat before.
 
     A file of JSON lines gives one input for each line, whether the line is good or bad. A single
     source is read at once, because it may be such a file; its inputs are shared then, otherwise
     the sources in the order of their names. ``least``: there are at least so many inputs;
     ``total``: exactly, None if unknown.
+
+    ``on_source`` is told number and name of each source before it is read, and how many documents
+    there are (None: unknown). ``shard``: the share of this run. ``is_done`` is asked about each
+    document by the path of its results; one that is done is skipped, and not read if it is a file
+    of its own. ``ahead``: how many sources are read in the background.
     """
 
-    def __init__(self, sources: Sequence[DocumentSource | FailedInput], reading: Reading) -> None:
-        self._reading, single = reading, len(sources) == 1
-        if not single and reading.shard != WHOLE:
-            sources = reading.shard.share(sorted(sources, key=lambda source: source.name))
+    def __init__(
+        self,
+        sources: Sequence[DocumentSource],
+        options: ReadOptions,
+        *,
+        on_source: Callable[[int, str, int | None], None] = lambda *_: None,
+        is_done: Callable[[PurePath, Identity | None], bool] = lambda *_: False,
+        shard: Shard = WHOLE,
+        ahead: int = 0,
+    ) -> None:
+        self._options, self._on_source, self._is_done = options, on_source, is_done
+        single = len(sources) == 1
+        if not single and shard != WHOLE:
+            sources = shard.share(sorted(sources, key=lambda source: source.name))
         self.least, self.total = len(sources), _known_number(sources)
-        self._sources = Prefetcher(self._calls(sources), 0 if single else reading.ahead)
-        self._inputs: Iterator[Input] = iter(())  # of the source whose turn it is
-        self._next: Input | None = None
+        self._sources = Prefetcher(self._calls(sources), 0 if single else ahead)
+        self._inputs: Iterator[RunInput] = iter(())  # of the source whose turn it is
+        self._next: RunInput | None = None
         if single:
-            read = reading.shard.share(list(self))
+            read = shard.share(list(self))
             self.least = self.total = len(read)
             self._inputs = iter(read)
 
@@ -166,7 +146,7 @@ class Inputs(Iterator[Input]):
         self._next = self._next or next(self._inputs, None)
         return self._next is not None or self._sources.next_is_ready
 
-    def __next__(self) -> Input:
+    def __next__(self) -> RunInput:
         found, self._next = self._next or next(self._inputs, None), None
         while found is None:
             source = self._sources.take()
@@ -176,71 +156,69 @@ class Inputs(Iterator[Input]):
             found = next(self._inputs, None)
         return found
 
-    def _calls(
-        self, sources: Sequence[DocumentSource | FailedInput]
-    ) -> Iterator[Deferred[Iterator[Input]]]:
+    def _calls(self, sources: Sequence[DocumentSource]) -> Iterator[Deferred[Iterator[RunInput]]]:
         """Yield for each source the call that reads it."""
         for number, source in enumerate(sources, start=1):
-            announce = partial(self._reading.on_source, number, source.name, self.total)
-            if isinstance(source, FailedInput):
-                yield Deferred(partial(iter, [source]), announce)
-                continue
-            identity = _file_identity(source.path)  # before reading: a later change is noticed
-            if identity is not None and self._reading.is_done(source.relative, identity):
-                skipped = SkippedInput(name=source.name, relative=source.relative)
+            # Before reading: a later change is noticed.
+            identity = None if source.error else _file_identity(source.path)
+            if identity is not None and self._is_done(source.relative, identity):
+                skipped = RunInput(name=source.name, relative=source.relative, content=None)
                 yield Deferred(partial(iter, [skipped]))  # nobody is told of it
                 continue
-            yield Deferred(partial(_read, source, self._reading, identity), announce)
+            announce = partial(self._on_source, number, source.name, self.total)
+            yield Deferred(partial(self._read, source, identity), announce)
+
+    def _read(self, source: DocumentSource, identity: Identity | None) -> Iterator[RunInput]:
+        """Read a source now; return its inputs. ``identity``: of its file, from before."""
+        started = time.perf_counter()
+        try:
+            if source.error:
+                raise source.error
+            documents = read_documents(source.path, self._options)
+        except Exception as error:  # one file never stops a job, whatever is in it
+            told = error if isinstance(error, SpecxError) else error_of(source.name, error)
+            failed = RunInput(
+                name=source.name, relative=source.relative, content=told, identity=identity
+            )
+            return iter([failed])
+        read_s = (time.perf_counter() - started) / len(documents)
+        return self._inputs_of(source, documents, read_s, identity)
+
+    def _inputs_of(
+        self,
+        source: DocumentSource,
+        documents: Sequence[Document | LineError],
+        read_s: float,
+        identity: Identity | None,
+    ) -> Iterator[RunInput]:
+        for relative, document in _places(source, documents):
+            is_file = identity is not None and relative == source.relative
+            known = identity if is_file else _text_identity(document)
+            yield RunInput(
+                name=document.name,
+                relative=relative,
+                content=document if is_file or not self._is_done(relative, known) else None,
+                path=None if source.path == STDIN else Path(source.path),
+                read_s=read_s,
+                identity=known,
+            )
 
 
-def _known_number(sources: Sequence[DocumentSource | FailedInput]) -> int | None:
+def _known_number(sources: Sequence[DocumentSource]) -> int | None:
     """Return how many documents there are; None when some are files that may hold several."""
     lines = any(PurePath(source.name).suffix.lower() == ".jsonl" for source in sources)
     return None if lines and len(sources) > 1 else len(sources)
 
 
-def takes_a_while(sources: Sequence[DocumentSource | FailedInput]) -> bool:
+def takes_a_while(sources: Sequence[DocumentSource]) -> bool:
     """Return True if reading the first document leaves time for something else.
 
     A child process reads it, or it comes through a pipe.
     """
     first = sources[0] if sources else None
-    if not isinstance(first, DocumentSource) or first.error is not None:
+    if first is None or first.error is not None:
         return False
     return PurePath(first.path).suffix.lower() not in TEXT_ENDINGS
-
-
-def _read(source: DocumentSource, reading: Reading, identity: Identity | None) -> Iterator[Input]:
-    """Read a source now; return its inputs. ``identity``: of its file, from before it is read."""
-    started = time.perf_counter()
-    try:
-        if source.error:
-            raise source.error
-        documents = read_documents(source.path, reading.options)
-    except Exception as error:  # one file never stops a job, whatever is in it
-        told = error if isinstance(error, SpecxError) else error_of(source.name, error)
-        failed = FailedInput(
-            name=source.name, relative=source.relative, error=told, identity=identity
-        )
-        return iter([failed])
-    read_s = (time.perf_counter() - started) / len(documents)
-    return _inputs(source, reading, documents, read_s, identity)
-
-
-def _inputs(
-    source: DocumentSource,
-    reading: Reading,
-    documents: Sequence[Document | LineError],
-    read_s: float,
-    identity: Identity | None,
-) -> Iterator[Input]:
-    for relative, document in _places(source, documents):
-        if identity is not None and relative == source.relative:
-            yield _input(source, document, relative, read_s, identity)
-        elif reading.is_done(relative, known := _text_identity(document)):
-            yield SkippedInput(name=document.name, relative=relative)
-        else:
-            yield _input(source, document, relative, read_s, known)
 
 
 def _places(
@@ -254,26 +232,6 @@ def _places(
             relative = relative.with_name(f"{relative.name}-{number}")
         taken.add(relative)
         yield relative, document
-
-
-def _input(
-    source: DocumentSource,
-    document: Document | LineError,
-    relative: PurePath,
-    read_s: float,
-    identity: Identity | None,
-) -> Input:
-    name = document.name
-    if isinstance(document, LineError):
-        return FailedInput(name=name, relative=relative, error=document)
-    return InputDocument(
-        name=name,
-        relative=relative,
-        document=document,
-        path=None if source.path == STDIN else Path(source.path),
-        read_s=read_s,
-        identity=identity,
-    )
 
 
 def _file_identity(path: str) -> Identity | None:

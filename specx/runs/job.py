@@ -15,7 +15,7 @@ from specx.errors import UsageError
 from specx.profile import Profile
 from specx.records import Method
 from specx.runs.destination import Destination
-from specx.runs.inputs import WHOLE, IsDone, OnSource, Reading, Shard
+from specx.runs.inputs import WHOLE, Shard
 from specx.runs.outcome import NONE_ALLOWED, AllowedFailures
 
 _READING = ("pages", "ocr", "everything", "field")  # the options that change what is read
@@ -49,22 +49,11 @@ class JobOptions:
         if self.skip_existing and destination.out is None:
             raise UsageError("--skip-existing needs --out: there is nothing to skip on stdout")
 
-    def reading(
-        self, options: ReadOptions, on_source: OnSource, is_done: IsDone, *, ahead: int = 0
-    ) -> Reading:
-        """Return how inputs are read, with no more time for each than a document has.
-
-        ``ahead``: how many sources are read in the background.
-        """
-        if self.timeout is not None:
-            options = replace(options, time_limit_s=min(options.time_limit_s, self.timeout))
-        return Reading(
-            options=options,
-            on_source=on_source,
-            is_done=is_done,
-            shard=self.shard,
-            ahead=ahead,
-        )
+    def read_options(self, options: ReadOptions) -> ReadOptions:
+        """Return options that leave no more time for reading a document than it has for all."""
+        if self.timeout is None:
+            return options
+        return replace(options, time_limit_s=min(options.time_limit_s, self.timeout))
 
 
 class JobLock:

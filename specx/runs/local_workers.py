@@ -110,7 +110,6 @@ class LocalProcesses:
         self._send(place, self._settings)
 
     def give(self, place: int, task: Task) -> None:
-        """Send a document."""
         self._send(place, task)
 
     def told(self, seconds: float) -> list[tuple[int, Message]]:
@@ -125,7 +124,6 @@ class LocalProcesses:
         self._forget(place)
 
     def close(self) -> None:
-        """Kill all processes."""
         for place in list(self._processes):
             self.stop(place)
 

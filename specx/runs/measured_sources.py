@@ -1,16 +1,14 @@
 """Measure how well attention tells what a sentence is from: the passage without which the sentence
 becomes least likely."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import NamedTuple
 
 from specx.decoding.decode import decode
 from specx.decoding.leave_out import LeaveOut
 from specx.decoding.methods import Pair
 from specx.documents.sentences import line_sentences
-from specx.ops.chunks import PASSAGE, Passages
 from specx.profile import Settings
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Prompt
@@ -20,23 +18,6 @@ from specx.records import Step
 # Nats that a sentence loses without a passage, and more than without any other, to count as one
 # that depends on it strongly: the truth is clear, whatever the noise.
 STRONG, APART = 2.0, 1.0
-_SHORTEST_WORD = 4  # letters of the words that count as common
-
-
-class Standing(NamedTuple):
-    """A place among others: so many are ``better``, and so many ``equal``, itself included."""
-
-    better: int
-    equal: int
-
-    def within(self, most: int) -> float:
-        """Return the chance to be among the first ``most``, where equals are drawn by lot."""
-        return min(1.0, max(0, most - self.better) / self.equal)
-
-    @property
-    def rank(self) -> float:
-        """The place from 1, the middle one among equals."""
-        return 1 + self.better + (self.equal - 1) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +25,11 @@ class MeasuredSentence:
     """A sentence of a summary, and for each passage of its document:
 
     ``lost``: nats that the sentence loses without it. ``attention``: of the sentence, layer by
-    layer of the target's ``full_layers``. ``common``: the share of the sentence's words that stand
-    in it.
+    layer of the target's ``full_layers``.
     """
 
-    text: str
     lost: tuple[float, ...]
     attention: tuple[tuple[float, ...], ...]
-    common: tuple[float, ...]
 
     @property
     def is_strong(self) -> bool:
@@ -59,10 +37,21 @@ class MeasuredSentence:
         first, *others = sorted(self.lost, reverse=True)
         return first >= STRONG and first - max(others, default=0.0) >= APART
 
-    def place(self, scores: Sequence[float]) -> "Standing":
-        """Return the place that ``scores`` give the passage on which the sentence depends."""
-        own = scores[self.lost.index(max(self.lost))]
-        return Standing(sum(s > own for s in scores), sum(s == own for s in scores))
+    def rank(self, layer: int) -> float:
+        """Return the place, from 1, that attention gives the passage on which the sentence depends.
+
+        It is the middle one among equals.
+        """
+        own = self._attention_where_due(layer)
+        others = self.attention[layer]
+        return 1 + sum(s > own for s in others) + (others.count(own) - 1) / 2
+
+    def is_right(self, layer: int) -> bool:
+        """Return True if no passage gets more attention than the one on which it depends."""
+        return self._attention_where_due(layer) == max(self.attention[layer])
+
+    def _attention_where_due(self, layer: int) -> float:
+        return self.attention[layer][self.lost.index(max(self.lost))]
 
 
 def measure_sentences(
@@ -83,17 +72,14 @@ def measure_sentences(
     if not spans:
         return []
     tokens = [tokens_of(output, *span, len(written)) for span in spans]
-    passages = Passages(first=document.first, tokens=len(document.spans))
-    measured = LeaveOut(pair.target, prompt.token_ids, written[: tokens[-1].stop], passages)
-    texts = [prompt.content[slice(*document.passage(n, PASSAGE))] for n in range(passages.count)]
+    content = range(document.first, document.first + len(document.spans))
+    measured = LeaveOut(pair.target, prompt.token_ids, written[: tokens[-1].stop], content)
     return [
         MeasuredSentence(
-            text=output.text[start:end],
             lost=tuple(measured.lost[:, rows].sum(1).tolist()),
             attention=tuple(map(tuple, measured.attention[:, rows].mean(1).tolist())),
-            common=tuple(_common(output.text[start:end], text) for text in texts),
         )
-        for (start, end), own in zip(spans, tokens, strict=True)
+        for own in tokens
         for rows in [slice(own.start, own.stop)]
     ]
 
@@ -105,16 +91,4 @@ def layer_scores(sentences: Sequence[MeasuredSentence]) -> list[float]:
     if not strong:
         return []
     layers = range(len(strong[0].attention))
-    return [mean(1 / each.place(each.attention[layer]).rank for each in strong) for layer in layers]
-
-
-def _common(sentence: str, passage: str) -> float:
-    words, known = set(_words(sentence)), set(_words(passage))
-    return len(words & known) / max(1, len(words))
-
-
-def _words(text: str) -> Iterator[str]:
-    for word in text.lower().split():
-        plain = word.strip(".,;:!?()[]\"'“”‘’")
-        if len(plain) >= _SHORTEST_WORD:
-            yield plain
+    return [mean(1 / each.rank(layer) for each in strong) for layer in layers]

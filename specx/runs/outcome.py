@@ -25,11 +25,14 @@ class AllowedFailures:
     source: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read a number or, otherwise, the file of that name. Raises UsageError if it is neither.
+    def parse(cls, text: str | None) -> Self:
+        """Read a number or, otherwise, the file of that name; None: no failures are allowed.
 
-        The file has names and patterns, one a line or NUL-separated, and may be empty.
+        The file has names and patterns, one a line or NUL-separated, and may be empty. Raises
+        UsageError if it is neither.
         """
+        if text is None:
+            return cls()
         if text.isdecimal():
             return cls(number=int(text), source=text)
         try:
@@ -62,11 +65,6 @@ class AllowedFailures:
 
 
 NONE_ALLOWED = AllowedFailures()
-
-
-def parse_allowed(text: str | None) -> AllowedFailures:
-    """Return the failures that an option allows; None for no option."""
-    return NONE_ALLOWED if text is None else AllowedFailures.parse(text)
 
 
 def _paths(name: str) -> list[str]:
@@ -154,7 +152,7 @@ def _stopped(done: int) -> str:
     return f"stopped{before} at the first failure, as --fail-fast asks"
 
 
-def _failures(failed: int, done: int, excess: str = "") -> str:
+def _failures(failed: int, done: int, excess: str) -> str:
     """Say how many failed. ``excess``: why that is not allowed."""
     if not done:
         all_ = f"all {failed} documents failed" if failed > 1 else "the only document failed"

@@ -140,7 +140,7 @@ class Scheduler:
         one_first: bool = False,
         on_first: Callable[[], None] | None = None,
     ) -> None:
-        self._workers, self._most, self._waiting = workers, most, waiting
+        self.workers, self._most, self._waiting = workers, most, waiting
         self._on_first = on_first
         self._room = 1 if one_first else most
         self._tasks: dict[int, deque[Task]] = {}  # by place; the first is in work
@@ -148,16 +148,6 @@ class Scheduler:
         self._unfit: set[int] = set()  # places where models cannot be loaded
         self._lost = self._lost_loading = 0  # in a row
         self.limit: int | None = None  # output tokens of a part, once it is known
-
-    @property
-    def streams(self) -> bool:
-        """Return True if a document is shown while it is written."""
-        return self._workers.streams
-
-    @property
-    def partial(self) -> str:
-        """Return what is written of a document that is shown meanwhile."""
-        return self._workers.partial
 
     @property
     def has_room(self) -> bool:
@@ -184,13 +174,9 @@ class Scheduler:
         """
         return [
             news
-            for place, message in self._workers.told(seconds)
+            for place, message in self.workers.told(seconds)
             for news in self._understand(place, message)
         ]
-
-    def close(self) -> None:
-        """End all workers."""
-        self._workers.close()
 
     @property
     def _may_start(self) -> bool:
@@ -203,13 +189,13 @@ class Scheduler:
         taken = self._tasks.keys() | self._unfit
         place = next(place for place in itertools.count() if place not in taken)
         self._tasks[place] = deque()
-        self._workers.start(place)
+        self.workers.start(place)
         return place
 
     def _add(self, place: int, task: Task) -> None:
         self._tasks[place].append(task)
         if place in self._loaded:
-            self._workers.give(place, task)
+            self.workers.give(place, task)
 
     def _relieve(self, place: int) -> None:
         """Let a worker with models have the oldest document that waits for those of another."""
@@ -225,12 +211,12 @@ class Scheduler:
                 self._lost_loading, self.limit = 0, message.limit
                 self._room = max(self._room, min(self._most, len(self._tasks) + message.room))
                 for task in self._tasks[place]:
-                    self._workers.give(place, task)
+                    self.workers.give(place, task)
                 return []
             case NotLoaded():
                 if len(self._tasks) == 1:  # no model, no batch
                     raise message.error
-                self._workers.stop(place)
+                self.workers.stop(place)
                 self._do_without(place)  # the others have models: there is no room for one more
                 return self._take_back(place, str(message.error), begun=False)
             case Lost():

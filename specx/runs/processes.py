@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -85,16 +84,7 @@ def receive_beside(connection: Connection, take: Callable[[Any], None]) -> None:
 # ---------------------------------------------------------------- prompts made ahead
 
 MakePrompts = Callable[[Document], list[Prompt]]
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """The prompts of a document, and the ``seconds`` that it took to make them."""
-
-    prompts: list[Prompt]
-    seconds: float
-
-
+Prepared = tuple[list[Prompt], float]  # and the seconds that it took to make them
 Promised = Deferred[Prepared | None]
 
 
@@ -174,6 +164,6 @@ def _prepared(make: MakePrompts, document: Document) -> Prepared | None:
     """Return the prompts; None for a document without: its error arises where it can be told."""
     started = time.perf_counter()
     try:
-        return Prepared(make(document), time.perf_counter() - started)
+        return make(document), time.perf_counter() - started
     except Exception:
         return None

@@ -1,7 +1,6 @@
 """Hold a finished summary in a model's own words against its document."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from specx.documents.document import Document
 from specx.documents.language import foreign_language
@@ -14,25 +13,19 @@ from specx.prompts.sources import Passage, SentenceSources
 from specx.reports.report import SourcePassage, SourcePiece, Statement, SummarySentence
 
 
-@dataclass(frozen=True, kw_only=True)
-class Provenance:
-    """The sentences of a summary with their sources, and what they state that is not there.
+def provenance(
+    document: Document, outputs: Sequence[Output]
+) -> tuple[list[SummarySentence], list[Statement], list[Statement]]:
+    """Hold outputs in a model's own words against the document.
 
-    ``elsewhere``: it stands in the document, but in no source of the sentence.
+    Return their sentences with sources; what they state that is nowhere in the document; and
+    numbers and dates that are there, but in no source of the sentence.
     """
-
-    sentences: list[SummarySentence]
-    nowhere: list[Statement]
-    elsewhere: list[Statement]
-
-
-def provenance(document: Document, outputs: Sequence[Output]) -> Provenance:
-    """Return the sentences of outputs in a model's own words, held against the document."""
     sentences = [sentence for output in outputs for sentence in _sentences(document, output)]
     nowhere, elsewhere = _unknown_quantities(document, sentences)
     nowhere += _unknown_names(document, sentences)
     nowhere.sort(key=lambda each: (each.sentence, each.start))
-    return Provenance(sentences=sentences, nowhere=nowhere, elsewhere=elsewhere)
+    return sentences, nowhere, elsewhere
 
 
 def cited(document: Document, output: Output) -> str:

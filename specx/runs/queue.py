@@ -11,7 +11,7 @@ from specx.records import Timings
 from specx.reports.live import LiveLine
 from specx.reports.progress import Progress
 from specx.reports.report import Report
-from specx.runs.inputs import FailedInput, Input, InputDocument, Inputs, SkippedInput
+from specx.runs.inputs import Inputs, RunInput
 from specx.runs.job import JobError
 from specx.runs.outcome import RunOutcome
 from specx.runs.pool import Returned, Scheduler, Update
@@ -25,22 +25,18 @@ _LOOK_S, _LONG_S = 0.02, 1.0  # between two looks for a document that is being r
 
 @dataclass(kw_only=True)
 class _Work:
-    """A document on its way through the workers. ``lost``: how many of them it has cost."""
+    """An input on its way. ``lost``: how many workers it has cost.
 
-    item: InputDocument
+    ``partial``: what is known of its summary. ``result``: its end; None if it has none yet, or was
+    skipped.
+    """
+
+    item: RunInput
     index: int
     progress: Progress
     lost: int = 0
     partial: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Settled:
-    """The end of a document. ``result``: None if it was skipped; ``partial``: of its summary."""
-
-    item: Input
-    result: Report | SpecxError | None
-    partial: str = ""
+    result: Report | SpecxError | None = None
 
 
 class Queue:
@@ -62,8 +58,8 @@ class Queue:
         *,
         on_done: Callable[[Report], None],
         on_error: Callable[[SpecxError], None],
-        on_read: Callable[[Input], None] = lambda _: None,
-        on_skipped: Callable[[SkippedInput], None] = lambda _: None,
+        on_read: Callable[[RunInput], None] = lambda _: None,
+        on_skipped: Callable[[RunInput], None] = lambda _: None,
         as_it_is: Callable[[Document, Timings], Report | None] = lambda *_: None,
         total: int | None = None,
         in_order: bool = True,
@@ -73,12 +69,12 @@ class Queue:
         self._on_done, self._on_error = on_done, on_error
         self._on_read, self._on_skipped = on_read, on_skipped
         self._total, self._in_order = total, in_order
-        self._streams = scheduler.streams  # a summary is shown while it is written
+        self._streams = scheduler.workers.streams  # a summary is shown while it is written
         results.unseen = not self._streams
         self._alone = False
         self._works: dict[int, _Work] = {}  # by index, until their end is told
         self._again: deque[_Work] = deque()  # those whose worker was lost
-        self._held: dict[int, _Settled] = {}  # by index, until their turn
+        self._held: dict[int, _Work] = {}  # by index, until their turn
         self._turn = self._read = 0  # the index of the next result to write, and of the next input
         self._writing = ""  # the name of a document whose results are being written
 
@@ -89,7 +85,7 @@ class Queue:
         error of models that cannot be loaded at once, others as ``RunOutcome.conclude`` does.
         """
         self._alone = alone
-        with closing(self._scheduler):
+        with closing(self._scheduler.workers):
             left = True
             while left or self._works:
                 left, seconds = self._hand_out(inputs, left=left)
@@ -120,7 +116,7 @@ class Queue:
     def _keep_partial(self, work: _Work) -> str:
         """Keep what is written of a document in work; say where it is, nothing without any."""
         if self._streams:
-            return self._results.interrupted(self._scheduler.partial, work.item.relative)
+            return self._results.interrupted(self._scheduler.workers.partial, work.item.relative)
         self._results.begin(work.item.name)
         ending = self._results.ending or "\n"
         return self._results.interrupted(work.partial, work.item.relative, ending=ending)
@@ -143,22 +139,12 @@ class Queue:
                 left = self._take(next(inputs, None)) and not self._outcome.stops
         return left, _LONG_S
 
-    def _take(self, item: Input | None) -> bool:
+    def _take(self, item: RunInput | None) -> bool:
         """Take the next input; return False after the last."""
         if item is None:
             return False
         self._on_read(item)
         index, self._read = self._read, self._read + 1
-        try:
-            report = self._without_models(item)
-        except JobError:
-            raise
-        except SpecxError as error:
-            self._settle(index, _Settled(item=item, result=error))
-            return True
-        if report is not None or not isinstance(item, InputDocument):
-            self._settle(index, _Settled(item=item, result=report))
-            return True
         progress = Progress(
             item.name,
             spent=item.read_s,
@@ -166,27 +152,39 @@ class Queue:
             total=self._total,
             phase="loading models",
         )
-        self._give(_Work(item=item, index=index, progress=progress))
+        work = _Work(item=item, index=index, progress=progress)
+        try:
+            report = self._without_models(item)
+        except JobError:
+            raise
+        except SpecxError as error:
+            self._settle(work, error)
+            return True
+        if report is not None or item.content is None:
+            self._settle(work, report)
+        else:
+            self._give(work)
         return True
 
-    def _without_models(self, item: Input) -> Report | None:
+    def _without_models(self, item: RunInput) -> Report | None:
         """Return the report of a document that needs no model. Raises the error of a bad input."""
-        if isinstance(item, FailedInput):
-            raise item.error
-        if isinstance(item, SkippedInput):
+        if isinstance(item.content, SpecxError):
+            raise item.content
+        if item.content is None:
             return None
         self._results.check(item.relative)
-        return self._as_it_is(item.document, Timings(read=item.read_s))
+        return self._as_it_is(item.content, Timings(read=item.read_s))
 
     def _give(self, work: _Work) -> None:
         item, heading = work.item, ""
+        assert isinstance(item.content, Document)
         if self._streams:
             heading = self._results.begin(item.name)
         else:
             self._live.follow(work.progress)
         task = Task(
             number=work.index,
-            document=item.document,
+            document=item.content,
             before=Timings(read=item.read_s),
             total=self._total,
             heading=heading,
@@ -204,8 +202,8 @@ class Queue:
                 _advance(work.progress, update)
                 self._live.follow(work.progress)
             case Ended():
-                settled = _Settled(item=work.item, result=update.outcome, partial=update.partial)
-                self._settle(work.index, settled)
+                work.partial = update.partial
+                self._settle(work, update.outcome)
             case Returned():
                 self._lose(work, update)
 
@@ -221,47 +219,46 @@ class Queue:
             f"{work.item.name} was given up: the worker that summarized it was lost {TRIES} times "
             f"({update.reason}); it may need more memory than there is"
         )
-        self._settle(work.index, _Settled(item=work.item, result=error))
+        self._settle(work, error)
 
     # ---------------------------------------------------------------- results
 
-    def _settle(self, index: int, settled: _Settled) -> None:
+    def _settle(self, work: _Work, result: Report | SpecxError | None) -> None:
         """Write the results of a document and of those that waited for it, or let it wait."""
-        if (work := self._works.get(index)) and not self._streams:
+        work.result = result
+        if work.index in self._works and not self._streams:
             self._live.unfollow(work.progress)
-        self._held[index] = settled
+        self._held[work.index] = work
         if not self._in_order:
-            self._end(index)
+            self._end(work.index)
         while self._turn in self._held:
             self._end(self._turn)
             self._turn += 1
 
     def _end(self, index: int) -> None:
         """Write the results of a document, or tell its failure, and let it go."""
-        settled = self._held[index]
-        item, result = settled.item, settled.result
-        if isinstance(result, Report) and isinstance(item, InputDocument):
+        work = self._held[index]
+        item, result = work.item, work.result
+        if isinstance(result, Report):
             self._writing = item.name  # an interruption finds it here, and no longer in work
         has_worked = self._works.pop(index, None) is not None
         self._held.pop(index)
         shown = has_worked and self._streams
-        if isinstance(item, SkippedInput):
-            self._skip(item)
-        elif isinstance(result, Report) and isinstance(item, InputDocument):
+        if result is None:
+            self._on_skipped(item)
+            self._results.skipped(item.relative)
+            self._outcome.skipped()
+        elif isinstance(result, Report):
             self._publish(result, item, index, shown=shown)
-        elif isinstance(result, SpecxError):
+        else:
             if not shown:
                 self._results.begin(item.name)
-            self._fail(item, index, self._kept(item, result, settled.partial))
+            self._fail(item, index, self._kept(item, result, work.partial))
 
-    def _skip(self, item: SkippedInput) -> None:
-        self._on_skipped(item)
-        self._results.skipped(item.relative)
-        self._outcome.skipped()
-
-    def _publish(self, report: Report, item: InputDocument, index: int, *, shown: bool) -> None:
+    def _publish(self, report: Report, item: RunInput, index: int, *, shown: bool) -> None:
         """Write and show a summary; it is ``shown`` if it was so while it was written."""
-        report.source, report.paragraphs = item.path, item.document.paragraphs
+        assert isinstance(item.content, Document)
+        report.source, report.paragraphs = item.path, item.content.paragraphs
         try:
             if not shown:
                 self._live.start(item.name, number=index + 1, total=self._total)
@@ -278,9 +275,7 @@ class Queue:
             self._writing = ""
             self._on_done(report)
 
-    def _kept(
-        self, item: FailedInput | InputDocument, error: SpecxError, partial: str
-    ) -> SpecxError:
+    def _kept(self, item: RunInput, error: SpecxError, partial: str) -> SpecxError:
         """Keep the partial summary of a document that took too long, and say where it is."""
         if not isinstance(error, OverTimeError):
             return error
@@ -291,7 +286,7 @@ class Queue:
             return OverTimeError(f"{error}; the partial summary is lost: {why}")
         return OverTimeError(f"{error}; the partial summary {place}") if place else error
 
-    def _fail(self, item: FailedInput | InputDocument, index: int, error: SpecxError) -> None:
+    def _fail(self, item: RunInput, index: int, error: SpecxError) -> None:
         """Note and tell the failure of a document; raise it if it ends the run."""
         self._writing = ""
         self._results.broke_off()

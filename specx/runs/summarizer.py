@@ -26,7 +26,7 @@ from specx.runs.calibration import source_layer
 from specx.runs.document_run import DocumentRun, input_facts, removed
 from specx.runs.lossless import check_lossless, check_reference
 from specx.runs.pair import facts
-from specx.runs.parts import PartWriter, Written
+from specx.runs.parts import LevelWritten, not_whole, reduction_of
 from specx.runs.processes import MakePrompts, Prepared
 from specx.runs.provenance import provenance
 from specx.runs.tasks import Listener
@@ -89,7 +89,7 @@ class Summarizer:
         """Summarize one document.
 
         ``before``: seconds already spent on it (reading, loading). ``prepared``: its prompts, if
-        ``make_prompts`` has made them elsewhere.
+        ``make_prompts`` has made them elsewhere, and the seconds that took.
 
         Raises DocumentError when it has no text, or is too long and parts are refused;
         OutOfMemoryError when its caches do not fit; what ``between_steps`` raises.
@@ -98,20 +98,19 @@ class Summarizer:
         run = DocumentRun(timings=replace(before))
         self.partial = ""
         prompts = self._prompts(document, run, prepared)
-        write = partial(self._write, run, document)
-        writer = PartWriter(self.settings, self._kind, self._room, self._listener, run, write)
-        written = writer.summarize(document, prompts)
+        levels, shortened = self._write_levels(run, document, prompts)
+        written, several = levels[-1], len(levels[0].prompts) > 1
         unread, noted = warnings.unread(document, prompts)
         settings = self.settings
         quotes = [quote for output in written.outputs for quote in output.quotes]
         own_words = isinstance(self._kind, Instruct)
-        found = provenance(document, written.outputs if own_words else [])
+        said, nowhere, elsewhere = provenance(document, written.outputs if own_words else [])
         run.end()
         return Report(
-            input=input_facts(document, run.prompt_tokens, written.parts),
+            input=input_facts(document, run.prompt_tokens, parts=len(levels[0].prompts)),
             profile=settings.profile,
             method=settings.method,
-            summary=written.summary,
+            summary=written.text,
             tally=run.tally,
             timings=run.timings,
             peak_memory_bytes=_peak_memory(self.pair.target.device),
@@ -120,17 +119,22 @@ class Summarizer:
             generation=_origins(settings),
             citations=[_citation(quote) for quote in quotes],
             cited_by=quotes[0].counted if quotes else None,
-            sentences=found.sentences,
-            not_in_document=found.nowhere,
-            not_in_sources=found.elsewhere,
+            sentences=said,
+            not_in_document=nowhere,
+            not_in_sources=elsewhere,
             dropped=sum(output.dropped for output in written.outputs),
             completed=sum(output.completed for output in written.outputs),
             reasoning_tokens=run.reasoning_tokens,
             reasons=run.reasons,
             rewritten=len(run.rewritten),
             removed=removed(document),
-            levels=written.levels,
-            warnings=[*self._warnings_before(document), *unread, *self._warnings(run, written)],
+            levels=[level.report() for level in levels] if several else [],
+            warnings=[
+                *self._warnings_before(document),
+                *unread,
+                *self._warnings(run, written),
+                *not_whole(levels, shortened),
+            ],
             notes=[
                 *noted,
                 *warnings.fallback(run.fell_back),
@@ -149,14 +153,13 @@ class Summarizer:
             *warnings.not_done(target.stated.not_done, settings.prompt),
         ]
 
-    def _warnings(self, run: DocumentRun, written: Written) -> list[str]:
+    def _warnings(self, run: DocumentRun, written: LevelWritten) -> list[str]:
         """Warn about the texts that were written."""
         return [
             *warnings.cut(written, self.settings.limit),
             *warnings.loops(run, written),
             *warnings.dropped(written.outputs, written.reasons),
             *warnings.not_verbatim(written.outputs),
-            *written.warnings,
         ]
 
     def _prompts(
@@ -164,9 +167,8 @@ class Summarizer:
     ) -> list[Prompt]:
         if not document.text.strip():
             raise DocumentError(f"{document.name} has no text; there is nothing to summarize")
-        if prepared:
-            run.started -= prepared.seconds  # they count as if nothing had been done meanwhile
-        prompts = prepared.prompts if prepared else self.make_prompts(document)
+        prompts, seconds = prepared or (self.make_prompts(document), 0.0)
+        run.started -= seconds  # they count as if nothing had been done meanwhile
         if self.settings.long_documents == "refuse":
             refuse_if_longer(document, prompts, self._room)
         run.timings.tokenize = time.perf_counter() - run.started
@@ -174,21 +176,43 @@ class Summarizer:
         self._check_memory(longest + self.settings.limit + reserved(self._reasoning))
         return prompts
 
+    def _write_levels(
+        self, run: DocumentRun, document: Document, prompts: list[Prompt]
+    ) -> tuple[list[LevelWritten], int]:
+        """Write the summary of a document. ``prompts``: of its parts, as if each were all of it.
+
+        Return the levels, and how many summaries of parts were shortened on the way.
+        """
+        if len(prompts) == 1 or self.settings.long_documents == "separate":
+            return [self._write_level(run, document, prompts, shown=True)], 0
+        reduction = reduction_of(document, prompts, self.settings, self._kind, self._room)
+        levels = [self._write_level(run, document, reduction.prompts, shown=False)]
+        while len(levels[-1].prompts) > 1:
+            again = reduction.reduce(levels[-1].prompts, levels[-1].outputs)
+            if not again:
+                break
+            levels.append(self._write_level(run, document, again, shown=len(again) == 1))
+        return levels, reduction.shortened
+
+    def _write_level(
+        self, run: DocumentRun, document: Document, prompts: Sequence[Prompt], *, shown: bool
+    ) -> LevelWritten:
+        """Write the outputs of some prompts. ``shown``: the user sees them meanwhile."""
+        level = LevelWritten(document, prompts, headings=shown)
+        for number, prompt in enumerate(prompts, start=1):
+            self._listener.part(number, len(prompts))
+            self.partial = "" if number == 1 else self.partial
+            self._add(level.heading(number), self._gap, shown=shown)
+            output = self._write(run, document, prompt, shown=shown)
+            level.add(output, run.written - output.reasoning_tokens, run.reasons[-1])
+        return level
+
     def _write(
-        self,
-        run: DocumentRun,
-        document: Document,
-        prompt: Prompt,
-        *,
-        heading: str,
-        shown: bool,
-        anew: bool,
+        self, run: DocumentRun, document: Document, prompt: Prompt, *, shown: bool
     ) -> Output:
-        settings = self._settings_for(prompt)
+        settings = replace(self.settings, limit=self._limit(prompt) + self._reasoning)
         run.prompt_tokens += len(prompt.token_ids)
         run.begin_text()
-        self.partial = "" if anew else self.partial
-        self._add(heading, self._gap, shown=shown)
         before, gap = self.partial, self._gap
         try:
             output, text = self._decode_again(run, prompt, settings, shown=shown)
@@ -253,9 +277,6 @@ class Summarizer:
         run.reasoning_tokens += output.reasoning_tokens
         run.closed += isinstance(stop, Thinking) and stop.was_closed
         return output
-
-    def _settings_for(self, prompt: Prompt) -> Settings:
-        return replace(self.settings, limit=self._limit(prompt) + self._reasoning)
 
     def _limit(self, prompt: Prompt) -> int:
         return self.settings.limit if prompt.limit is None else prompt.limit

@@ -5,14 +5,21 @@ one beside it, or in one of Ray's. Only these records cross the border, pickled 
 the run alone reads and writes files. Nothing here imports torch.
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 from specx.documents.document import Document
 from specx.errors import DocumentError, SpecxError
 from specx.profile import Profile
 from specx.records import Event, Method, Timings
 from specx.reports.report import Report
+
+if TYPE_CHECKING:
+    from specx.reports.live import LiveLine
+
+EVERY_S = 0.1  # at least, between two messages about one document
 
 
 class OverTimeError(DocumentError):
@@ -133,37 +140,54 @@ class Workers(Protocol):
         """End all workers."""
 
 
-class Listener(Protocol):
-    """Is told by a worker how far a document is. ``specx.reports.live.LiveLine`` is one."""
+class ProgressSender:
+    """A listener that sends on what it is told, a few times a second.
 
-    def start(
-        self,
-        name: str,
-        *,
-        limit: int | None = None,
-        spent: float = 0.0,
-        number: int = 1,
-        total: int | None = 1,
-    ) -> None:
-        """Begin a document, the ``number``-th of ``total`` (None: unknown).
+    ``partial``: returns the summary of the document so far.
+    """
 
-        ``limit``: the most output tokens of each part; ``spent``: seconds already spent on it.
-        """
+    def __init__(self, tell: Callable[[Message], None], partial: Callable[[], str]) -> None:
+        self._tell, self._partial = tell, partial
+        self.start("", number=0)
+
+    def start(self, name: str, *, number: int = 1, **_: object) -> None:  # noqa: ARG002 - the run knows the name
+        self._number, self._events, self._phase = number - 1, list[Event](), ""
+        self._part: tuple[int, int] | None = None
+        self._next = time.perf_counter()
 
     def phase(self, name: str) -> None:
-        """Note the beginning of a phase that no event announces."""
+        self._phase = name
+        self._send()
 
     def part(self, part: int, parts: int) -> None:
-        """Begin part ``part`` of ``parts``, counted from 1."""
+        self._part = (part, parts)
 
     def on(self, event: Event) -> None:
-        """Note an event of decoding."""
+        self._events.append(event)
+        if time.perf_counter() >= self._next:
+            self._send()
 
     def show(self, text: str) -> None:
-        """Show what the summary goes on with as far as is known: it may still change.
-
-        It replaces what was shown so before, and the next ``write`` replaces it.
-        """
+        """Send nothing: the partial summary goes with the events."""
 
     def write(self, text: str) -> None:
-        """Append ``text``, which is final, to the summary."""
+        """Send nothing, for the same reason."""
+
+    def _send(self) -> None:
+        if self._number < 0:  # models are loaded
+            return
+        self._tell(
+            Progressed(
+                number=self._number,
+                phase=self._phase,
+                part=self._part,
+                events=tuple(self._events),
+                partial=self._partial(),
+            )
+        )
+        self._events, self._phase, self._part = [], "", None
+        self._next = time.perf_counter() + EVERY_S
+
+
+# Is told by a worker how far a document is.
+Listener: TypeAlias = Union["LiveLine", ProgressSender]

@@ -1,13 +1,13 @@
 """One text of a summary: the tokens that it may take, its decoding, and its sentences' sources."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from specx.decoding.sources import SourceSettings
 from specx.documents.document import Document
 from specx.errors import UsageError
-from specx.ops.chunks import PASSAGE, Passages
+from specx.ops.chunks import PASSAGE
 from specx.profile import REASONING_TOKENS, DigestPrompt, InstructPrompt, Settings
 from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
@@ -95,8 +95,8 @@ class DecodedText:
         """Return what is to be kept while the text is written; None: nothing."""
         if self.layer is None or self.document is None:
             return None
-        passages = Passages(first=self.document.first, tokens=len(self.document.spans))
-        return SourceSettings(layer=self.layer, passages=passages)
+        first, tokens = self.document.first, len(self.document.spans)
+        return SourceSettings(layer=self.layer, document=range(first, first + tokens))
 
     def told(self, output: Output, document: Document) -> Output:
         """Return the output of the text with the sources of its sentences, where they are known."""
@@ -120,10 +120,7 @@ class DecodedText:
 # ---------------------------------------------------------------- decoding behind reasoning
 
 
-class Start(Protocol):
-    """Begin to decode behind a prompt, as ``decode`` does."""
-
-    def __call__(self, prompt: tuple[int, ...], *, stop: Stop | None) -> Iterator[Event]: ...
+Start = Callable[..., Iterator[Event]]  # ``decode``, of which prompt and ``stop`` are not given yet
 
 
 def decode_thinking(start: Start, prompt: Sequence[int], stop: Stop | None) -> Iterator[Event]:

@@ -8,7 +8,7 @@ from specx.profile import EMBEDDED, DigestPrompt, InstructPrompt
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FellBack, FinishReason
 from specx.runs.document_run import DocumentRun
-from specx.runs.parts import Written
+from specx.runs.parts import LevelWritten
 
 Asked = DigestPrompt | InstructPrompt
 
@@ -97,7 +97,7 @@ def closed(outputs: int, budget: int) -> list[str]:
     ]
 
 
-def cut(written: Written, max_new_tokens: int) -> list[str]:
+def cut(written: LevelWritten, max_new_tokens: int) -> list[str]:
     """Warn about outputs that did not end by themselves."""
     warnings = []
     ends = zip(written.outputs, written.reasons, strict=True)
@@ -112,7 +112,7 @@ def cut(written: Written, max_new_tokens: int) -> list[str]:
     return warnings
 
 
-def loops(run: DocumentRun, written: Written) -> list[str]:
+def loops(run: DocumentRun, written: LevelWritten) -> list[str]:
     """Warn in one sentence about texts that repeated themselves, and say what became of them."""
     told, texts = [], len(run.reasons)
     if number := len(run.rewritten):

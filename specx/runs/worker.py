@@ -11,7 +11,6 @@ import torch
 from specx.cores import BUSY, LoadMonitor, usable_cores
 from specx.errors import SpecxError, error_of
 from specx.models.memory import free_bytes
-from specx.records import Event
 from specx.reports.progress import duration
 from specx.reports.report import Report
 from specx.runs.calibration import resolve_measured
@@ -25,12 +24,11 @@ from specx.runs.tasks import (
     Message,
     NotLoaded,
     OverTimeError,
-    Progressed,
+    ProgressSender,
     Task,
     WorkerSettings,
 )
 
-EVERY_S = 0.1  # at least, between two messages about one document
 LOOK_S = 0.25  # between two looks for other processes
 QUIET_LOOKS = 4  # in a row, before cores are taken back
 
@@ -110,7 +108,8 @@ class Worker:
         self._listener.write(task.heading)
         prepared = prepared_by(promised)
         if self._deadline:
-            spent = before.read + (prepared.seconds if prepared else 0.0)
+            _, seconds = prepared or ([], 0.0)
+            spent = before.read + seconds
             self._deadline.begin(task.document.name, spent)
         outcome = self._summarize(replace(task, before=before), prepared)
         self._tell(Ended(number=task.number, outcome=outcome, partial=self.partial))
@@ -162,60 +161,6 @@ def _room(summarizer: Summarizer) -> int:
         return 1 << 16
     taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return free // (2 * taken)
-
-
-class ProgressSender:
-    """A listener that sends on what it is told, a few times a second.
-
-    ``partial``: returns the summary of the document so far.
-    """
-
-    def __init__(
-        self,
-        tell: Callable[[Message], None],
-        partial: Callable[[], str],
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._tell, self._partial, self._clock = tell, partial, clock
-        self.start("", number=0)
-
-    def start(self, name: str, *, number: int = 1, **_: object) -> None:  # noqa: ARG002 - the run knows the name
-        self._number, self._events, self._phase = number - 1, list[Event](), ""
-        self._part: tuple[int, int] | None = None
-        self._next = self._clock()
-
-    def phase(self, name: str) -> None:
-        self._phase = name
-        self._send()
-
-    def part(self, part: int, parts: int) -> None:
-        self._part = (part, parts)
-
-    def on(self, event: Event) -> None:
-        self._events.append(event)
-        if self._clock() >= self._next:
-            self._send()
-
-    def show(self, text: str) -> None:
-        """Send nothing: the partial summary goes with the events."""
-
-    def write(self, text: str) -> None:
-        """Send nothing, for the same reason."""
-
-    def _send(self) -> None:
-        if self._number < 0:  # models are loaded
-            return
-        self._tell(
-            Progressed(
-                number=self._number,
-                phase=self._phase,
-                part=self._part,
-                events=tuple(self._events),
-                partial=self._partial(),
-            )
-        )
-        self._events, self._phase, self._part = [], "", None
-        self._next = self._clock() + EVERY_S
 
 
 class Deadline:

@@ -8,7 +8,7 @@ from specx.cli.console import make_console
 from specx.cli.notices import Notices
 from specx.documents.document import Document, Paragraph
 from specx.profile import load_profile
-from specx.runs.inputs import InputDocument
+from specx.runs.inputs import RunInput
 from specx.runs.results import Destination, Results
 from specx.runs.warnings import foreign
 from tests.reports.examples import make_report
@@ -24,7 +24,7 @@ ARABIC = "اجتمعت اللجنة في قاعة المدينة القديمة 
 
 def test_what_is_known_of_a_document_is_told_before_it_and_once() -> None:
     document = Document("a.txt", "text", (), (Paragraph(ARABIC, None),), ("Page 2 is missing.",))
-    given = InputDocument(name="a.txt", relative=PurePath("a.txt"), document=document)
+    given = RunInput(name="a.txt", relative=PurePath("a.txt"), content=document)
     stream = io.StringIO()
     told = notices(stream)
     told.read(load_profile("mini"), given)
@@ -42,7 +42,7 @@ def test_the_language_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> Non
     looked = []
     monkeypatch.setattr("specx.documents.document.foreign_language", looked.append)
     document = Document("a.txt", "text", (), (Paragraph("Text.", None),))
-    given = InputDocument(name="a.txt", relative=PurePath("a.txt"), document=document)
+    given = RunInput(name="a.txt", relative=PurePath("a.txt"), content=document)
     profile = load_profile("mini")
     notices(io.StringIO()).read(profile, given)
     assert foreign(document, "mini", profile.target.model) == []  # as the one who summarizes asks

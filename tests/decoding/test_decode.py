@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 import torch
 
-from specx.decoding.decode import decode_with
+from specx.decoding.decode import decode
 from specx.decoding.drafter import Drafter
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.kv_cache import PreallocatedCache
@@ -285,7 +285,7 @@ def test_the_caches_die_with_the_document(method, events):
     gc.disable()
     try:
         make = partial(make_drafter, settings, pair)
-        decoding = decode_with(pair, settings, make, PROMPT, make_target=watched)
+        decoding = decode(pair, settings, PROMPT, make_drafter=make, make_target=watched)
         for _ in islice(decoding, events):
             assert caches[0]() is not None
         del decoding, make
@@ -310,7 +310,7 @@ def test_a_fallback_frees_what_drafting_needed(method, kept):
     gc.collect()
     gc.disable()
     try:
-        events = decode_with(pair, settings, watched, PROMPT, shelf=shelf)
+        events = decode(pair, settings, PROMPT, shelf=shelf, make_drafter=watched)
         assert any(isinstance(event, FellBack) for event in events)
         assert len(list(islice(events, 3))) == 3
         assert (drafters[0]() is not None) == kept

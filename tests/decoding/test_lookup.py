@@ -44,10 +44,10 @@ def emit(lookup: Lookup, tokens: list[int], padding: int = 3) -> None:
 def test_the_longest_agreement_is_found(text):
     lookup = lookup_of(text)
     place, agreed = found_by_hand(text)
-    match = longest_match(lookup._text, lookup.length, torch.tensor([-5]))
-    assert int(match.agreed) == agreed
+    found, agreeing = longest_match(lookup._text, lookup.length, torch.tensor([-5]))
+    assert int(agreeing) == agreed
     if agreed:
-        assert int(match.place) == place
+        assert int(found) == place
         going_on = list(text)
         for _ in range(5):
             going_on.append(going_on[place + len(going_on) - len(text)])
@@ -63,17 +63,17 @@ def test_of_equal_places_the_one_that_was_followed_is_taken():
     lookup = lookup_of(text, depth=1)
     assert lookup.chain.tolist() == [4]  # the latest
     followed = torch.tensor([1 + LONGEST])
-    assert int(longest_match(lookup._text, lookup.length, followed).place) == 1 + LONGEST
+    assert int(longest_match(lookup._text, lookup.length, followed)[0]) == 1 + LONGEST
     elsewhere = torch.tensor([1])  # agrees in nothing
-    assert int(longest_match(lookup._text, lookup.length, elsewhere).place) == text.index(4)
+    assert int(longest_match(lookup._text, lookup.length, elsewhere)[0]) == text.index(4)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, LONGEST - 1, LONGEST])
 def test_texts_shorter_than_a_suffix(length):
     """All tokens alike agree as far as there is text before."""
     lookup = lookup_of([7] * length)
-    match = longest_match(lookup._text, lookup.length, torch.tensor([0]))
-    assert int(match.agreed) == length - 1
+    _, agreed = longest_match(lookup._text, lookup.length, torch.tensor([0]))
+    assert int(agreed) == length - 1
     assert lookup.chain.tolist() == [7] * 5 if length > 1 else float(lookup.gain) == 0
 
 

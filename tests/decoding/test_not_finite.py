@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from specx.decoding import decode as loop
-from specx.decoding.decode import decode_with
+from specx.decoding.decode import decode
 from specx.decoding.methods import make_drafter
 from specx.decoding.pipeline import Pipeline
-from specx.decoding.runner import EagerRunner
+from specx.decoding.runner import Runner
 from specx.decoding.sampling import Sampler
 from specx.decoding.target import Target
 from specx.errors import ModelError
@@ -65,7 +65,7 @@ class OffTheText(Damaged):
 def decoded(method, target, profile=PROFILE, pair=PAIR, prompt=PROMPT):
     settings = resolve(profile, method, pair.facts)
     make = partial(make_drafter, settings, pair)
-    return collect(decode_with(pair, settings, make, prompt, make_target=target))
+    return collect(decode(pair, settings, prompt, make_drafter=make, make_target=target))
 
 
 def damaged(kind: type[Damaged], wrong: float, ids: object = slice(None)) -> type[Damaged]:
@@ -87,7 +87,7 @@ def test_every_method_ends_with_a_sentence(method, wrong, temperature):
 def test_a_step_that_was_launched_meanwhile_reads_a_token(ahead, monkeypatch):
     """As on a GPU, where an id that has no embedding would cost everything."""
     monkeypatch.setattr(loop, "Pipeline", partial(Pipeline, ahead=ahead))
-    monkeypatch.setattr(EagerRunner, "records", True)
+    monkeypatch.setattr(Runner, "records", True)
     for method in METHODS:
         with pytest.raises(ModelError, match="not finite"):
             decoded(method, damaged(AtAPosition, math.nan))

@@ -6,6 +6,7 @@ As on a GPU, where nothing of what was launched has happened before someone wait
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,7 @@ from specx.decoding import pipeline, stopwatch
 from specx.decoding.decode import decode
 from specx.decoding.pending import HostCopy, PendingEvents
 from specx.decoding.pipeline import Pipeline
-from specx.decoding.runner import EagerRunner
-from specx.decoding.stages import Verify
+from specx.decoding.runner import Runner
 from specx.decoding.step import launch_step
 from specx.profile import resolve
 from specx.records import Finished, Step
@@ -32,7 +32,7 @@ def launch_ahead(request, monkeypatch):
     def switch_on() -> None:
         monkeypatch.setattr(loop, "Pipeline", partial(Pipeline, ahead=request.param))
         monkeypatch.setattr(PendingEvents, "_happened", lambda _: iter(()))
-        monkeypatch.setattr(EagerRunner, "records", True)
+        monkeypatch.setattr(Runner, "records", True)
 
     return switch_on
 
@@ -153,23 +153,23 @@ def test_events_are_handed_over_between_parts_of_the_first_step(launch_ahead, mo
     """Here all that was launched has happened when the first part has run."""
     happened = PendingEvents._happened
     launch_ahead()
-    parts: list[object] = []
+    parts: list[Any] = []
 
     def seen(pending):
         return happened(pending) if parts else iter(())
 
     def run_stage(_, stage, *inputs):
         parts.append(stage)
-        return stage.work(*inputs)
+        return stage(*inputs)
 
     monkeypatch.setattr(PendingEvents, "_happened", seen)
-    monkeypatch.setattr(EagerRunner, "run", run_stage)
+    monkeypatch.setattr(Runner, "run", run_stage)
     for event in decode(
         PAIR, resolve(make_profile(max_new_tokens=30, below=None), "plain", PAIR.facts), PROMPT
     ):
         if isinstance(event, Step):
             break
-    assert [type(part) for part in parts] == [Verify]
+    assert [part.__name__ for part in parts] == ["verify"]
 
 
 @pytest.mark.parametrize("method", METHODS)

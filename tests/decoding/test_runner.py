@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from specx.decoding import decode as decoding
-from specx.decoding.runner import EagerRunner, GraphRunner, runner_for
+from specx.decoding.runner import GraphRunner, Runner, runner_for
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
 METHODS = ["plain", "tree", "streaming", "specextend", "lookup", "specextend+lookup"]
@@ -21,25 +21,25 @@ def pair():
     return pair_of(target, loaded(**sure, noise=0.02))
 
 
-class Replaying(EagerRunner):
+class Replaying(Runner):
     """Hands out the outputs of a stage's first run, filled again by each later one.
 
     As a graph does, it looks at the inputs of the first run only: they lie in the same memory.
     """
 
     def __init__(self) -> None:
-        self.recorded: dict[int, tuple[Any, tuple[Any, ...], Any]] = {}
+        self.recorded: dict[Any, tuple[tuple[Any, ...], Any]] = {}
 
     def run(self, stage, *inputs):
-        if id(stage) not in self.recorded:
-            self.recorded[id(stage)] = (stage, inputs, stage.work(*inputs))
+        if stage not in self.recorded:
+            self.recorded[stage] = (inputs, stage(*inputs))
         else:
-            _, first_inputs, outputs = self.recorded[id(stage)]
-            fill(outputs, stage.work(*first_inputs))
-        return self.recorded[id(stage)][2]
+            first_inputs, outputs = self.recorded[stage]
+            fill(outputs, stage(*first_inputs))
+        return self.recorded[stage][1]
 
     def forget(self, stage) -> None:
-        self.recorded.pop(id(stage), None)
+        self.recorded.pop(stage, None)
 
     def another(self) -> "Replaying":
         return Replaying()
@@ -56,13 +56,13 @@ def fill(outputs: Any, new: Any) -> None:
         assert outputs == new
 
 
-class Watching(EagerRunner):
+class Watching(Runner):
     """Compares what the host knows before and after each stage."""
 
     def run(self, stage, *inputs):
-        before = on_the_host(stage)
-        outputs = stage.work(*inputs)
-        assert on_the_host(stage) == before, type(stage)
+        before = on_the_host((stage.__self__, inputs))
+        outputs = stage(*inputs)
+        assert on_the_host((stage.__self__, inputs)) == before, stage
         return outputs
 
 
@@ -121,8 +121,8 @@ def test_a_stage_changes_nothing_on_the_host(method, generation, monkeypatch):
 
 def test_graphs_are_for_gpus_and_can_be_switched_off():
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert isinstance(runner_for(cpu, is_ours=True), EagerRunner)
-    assert isinstance(runner_for(gpu, is_ours=True, graphs=False), EagerRunner)
+    assert isinstance(runner_for(cpu, is_ours=True), Runner)
+    assert isinstance(runner_for(gpu, is_ours=True, graphs=False), Runner)
     recording = [runner_for(gpu, is_ours=ours) for ours in (True, False)]
     assert all(isinstance(each, GraphRunner) for each in recording)
     assert [each.eager_calls for each in recording] == [0, 1]

@@ -9,14 +9,14 @@ from specx.decoding.decode import decode
 from specx.decoding.leave_out import LeaveOut
 from specx.decoding.sources import SourceSettings, usual_layer
 from specx.decoding.workspace import Shelf
-from specx.ops.chunks import PASSAGE, Passages
+from specx.ops.chunks import PASSAGE
 from specx.profile import resolve
 from specx.records import METHODS, Finished
 from tests.decoding.pairs import collect, loaded, make_profile, make_prompt, pair_of
 from tests.tiny import make_model
 
 CACHE = {"chunk": 4, "top_k": 3, "every": 2, "window": 8, "layer": 1}
-PASSAGES = Passages(first=5, tokens=150)  # the third is short
+DOCUMENT = range(5, 155)  # of three passages, the last of them short
 PROMPT = make_prompt(170)
 SURE = {"seed": 0, "peak": 5.0, "attention": 0.5}
 PAIR = pair_of(loaded(**SURE), loaded(**SURE, noise=0.01))
@@ -25,7 +25,7 @@ PAIR = pair_of(loaded(**SURE), loaded(**SURE, noise=0.01))
 def attended(method, layer=0, prompt=PROMPT, profile=None, shelf=None):
     """The tokens of a run, and the attention of each."""
     profile = profile or make_profile(cache=CACHE, max_new_tokens=30)
-    sources = SourceSettings(layer=layer, passages=PASSAGES)
+    sources = SourceSettings(layer=layer, document=DOCUMENT)
     result = collect(
         decode(PAIR, resolve(profile, method, PAIR.facts), prompt, sources=sources, shelf=shelf)
     )
@@ -51,7 +51,7 @@ def by_transformers(prompt, output, layer):
     with torch.no_grad():
         ids = torch.tensor([[*prompt, *output[:-1]]])
         weights = theirs()(ids, output_attentions=True).attentions[layer][0]
-    rows = weights[:, len(prompt) - 1 :, PASSAGES.first : PASSAGES.first + PASSAGES.tokens]
+    rows = weights[:, len(prompt) - 1 :, DOCUMENT.start : DOCUMENT.stop]
     parts = rows.split(PASSAGE, dim=-1)
     return torch.stack([part.topk(4, -1).values.sum(-1).mean(0) for part in parts], dim=-1)
 
@@ -99,7 +99,7 @@ def test_nobody_asks():
 def test_leaving_a_passage_out():
     """What a token loses is what transformers' own code says, and so is the attention."""
     tokens, _ = attended("plain")
-    measured = LeaveOut(PAIR.target, PROMPT, tokens, PASSAGES)
+    measured = LeaveOut(PAIR.target, PROMPT, tokens, DOCUMENT)
     model = theirs()
 
     def nats(prompt):
@@ -107,9 +107,9 @@ def test_leaving_a_passage_out():
             logits = model(torch.tensor([[*prompt, *tokens[:-1]]])).logits[0, len(prompt) - 1 :]
         return -logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None])[:, 0]
 
-    for number in range(PASSAGES.count):
-        start = PASSAGES.first + number * PASSAGE
-        behind = min(start + PASSAGE, PASSAGES.first + PASSAGES.tokens)
+    for number in range(3):
+        start = DOCUMENT.start + number * PASSAGE
+        behind = min(start + PASSAGE, DOCUMENT.stop)
         lost = nats(PROMPT[:start] + PROMPT[behind:]) - nats(PROMPT)
         torch.testing.assert_close(measured.lost[number], lost, atol=1e-4, rtol=1e-3)
     assert measured.attention.shape == (2, 30, 3)

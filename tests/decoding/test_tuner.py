@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specx.decoding.cost import Costs, Curve, TreePlan, TreeShape
-from specx.decoding.emission import Emission, Emitted
+from specx.decoding.emission import pack, unpack
 from specx.decoding.evidence import Evidence
 from specx.decoding.measured_costs import ROWS_WITH_EXPERTS
 from specx.decoding.times import JUDGED_STEPS, KnownTimes, KnownTrees, length_class
@@ -355,12 +355,11 @@ def step_with(grown: TokenTree, truth: tuple[int, ...]) -> Step:
     """The step that a tree leads to if the target writes ``truth``."""
     padded = [*truth, *[-1] * grown.levels]
     path = TorchOps().accept(grown, torch.tensor(padded)[grown.depths])
-    emission = Emission.of(grown, path, note=None)
-    emitted = Emitted.read(emission.layout, emission.buffer.tolist())
-    assert emitted.note is None
-    noted = Emission.of(grown, path, note=torch.tensor([9]))
-    assert Emitted.read(noted.layout, noted.buffer.tolist()) == replace(emitted, note=9)
-    tokens, ranks = emitted.tokens, emitted.ranks
+    size = grown.levels, grown.nodes
+    tokens, ranks, note = unpack(pack(grown, path, note=None).tolist(), *size)
+    assert note is None
+    noted = pack(grown, path, note=torch.tensor([9]))
+    assert unpack(noted.tolist(), *size) == (tokens, ranks, 9)
     return Step(tokens, grown.nodes, len(tokens) - 1, 1.0, levels=grown.levels, ranks=ranks)
 
 

@@ -20,8 +20,8 @@ from specx.decoding.workspace import (
     STEP,
     Shelf,
     Workspace,
-    WorkspaceKind,
     capacity_for,
+    kind_of,
 )
 from specx.models.call import Features
 from specx.ops.contract import built_in_ops
@@ -227,7 +227,7 @@ def test_other_settings_take_nothing(changes):
     ],
 )
 def test_a_workspace_serves_what_it_serves_as_a_new_one_would(there, asked, taken):
-    kind, shelf = WorkspaceKind.of(PAIR, resolve(profile_of(), "plain", PAIR.facts)), Shelf()
+    kind, shelf = kind_of(PAIR, resolve(profile_of(), "plain", PAIR.facts)), Shelf()
     parts = SimpleNamespace(begin=lambda: True)
     workspace = Workspace(kind, there, parts, parts)
     shelf.put(workspace)
@@ -239,7 +239,7 @@ def test_what_is_not_taken_is_freed_before_anything_is_made():
     shelf, profile = Shelf(), profile_of()
     run_on(shelf, FIRST, "specextend", profile)
     cache = weakref.ref(kept(shelf).state.target.cache)
-    other = WorkspaceKind.of(PAIR, resolve(profile, "tree", PAIR.facts))
+    other = kind_of(PAIR, resolve(profile, "tree", PAIR.facts))
     assert cache() is not None
     assert shelf.take(other, kept(shelf).capacity) is None
     assert cache() is None

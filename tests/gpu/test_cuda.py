@@ -15,8 +15,7 @@ from specx.decoding.draft_cache import DraftCache
 from specx.decoding.kv_cache import CacheGroup, CacheShape
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import ModelDrafter
-from specx.decoding.runner import EagerRunner
-from specx.decoding.stages import Draft
+from specx.decoding.runner import Runner
 from specx.decoding.tuner import Tuner
 from specx.documents.generated import generate_report
 from specx.ops.ancestors import AncestorMask
@@ -228,7 +227,7 @@ def test_graphs_do_what_eager_steps_do(monkeypatch: pytest.MonkeyPatch) -> None:
         profile = mini().changed(generation={"temperature": temperature})
         for method in ("plain", "tree", "streaming", "specextend"):
             with monkeypatch.context() as eagerly:
-                eagerly.setattr(decode_module, "runner_for", lambda *_, **__: EagerRunner())
+                eagerly.setattr(decode_module, "runner_for", lambda *_, **__: Runner())
                 expected, expected_tally = written(pair, profile, method, prompt)
             tokens, tally = written(pair, profile, method, prompt)
             assert tokens == expected
@@ -286,10 +285,10 @@ def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPat
         nodes, depth, width = shapes[seen[-1] % 3]
         return TreePlan(TreeSettings(nodes=nodes, depth=depth, width=width), every=2)
 
-    recorded: list[object] = []
+    recorded: list[Any] = []
     record = runner_module._record
 
-    def counted(recording: object, stage: object, *inputs: object) -> None:
+    def counted(recording: object, stage: Any, *inputs: object) -> None:
         recorded.append(stage)
         record(recording, stage, *inputs)
 
@@ -298,7 +297,7 @@ def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPat
     ours, _ = written(pair, profile, "specextend", prompt)
     same_or_tied(pair, prompt, plain, ours)
     assert len(seen) > 5
-    drafts = [stage for stage in recorded if isinstance(stage, Draft)]
+    drafts = [stage for stage in recorded if getattr(stage, "__name__", "") == "draft"]
     assert 3 <= len(drafts) == len(set(drafts)) <= 4  # the first plan, and three shapes
 
 

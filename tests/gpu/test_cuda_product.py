@@ -18,6 +18,7 @@ from specx.ops.spec import Activation
 from specx.ops.torch.layer import activation as activation_of
 from specx.ops.triton import layer as triton_layer
 from tests.gpu.hopper import NEEDS_HOPPER
+from tests.ops.examples import layer_of_heads
 
 CUDA = torch.device("cuda", 0)
 HALF = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -113,7 +114,8 @@ def check_heads(
         product = HeadsProduct(weight, given, head_dim=dim, launch=launch)
         ours = product(x, cos, sin, places, *caches[0])
         plain = CudaProduct(weight, given, launch=launch)(x)
-        theirs = triton_layer.rotate_and_store(plain, None, cos, sin, places, *caches[1])
+        layer = layer_of_heads(heads, kv_heads, dim)
+        theirs = triton_layer.rotate_and_store(plain, layer, cos, sin, places, *caches[1])
         assert torch.equal(ours, theirs)
         assert torch.equal(*caches)
 

@@ -9,7 +9,7 @@ import torch
 from specx.decoding import decode as decode_module
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
-from specx.decoding.runner import EagerRunner, runner_for
+from specx.decoding.runner import Runner, runner_for
 from specx.decoding.tuner import Tuner
 from specx.documents.generated import generate_report
 from specx.profile import Profile, load_profile, resolve
@@ -78,7 +78,7 @@ def test_graphs_of_every_mode_do_what_eager_steps_do(
 ) -> None:
     """Who drafts goes by a pattern (``m``: the model), as times would differ."""
     outcomes = []
-    for make in (runner_for, lambda *_, **__: EagerRunner()):
+    for make in (runner_for, lambda *_, **__: Runner()):
         turns = cycle(pattern)
         monkeypatch.setattr(Tuner, "model_drafts", lambda _, turns=turns: next(turns) == "m")
         monkeypatch.setattr(decode_module, "runner_for", make)

@@ -7,7 +7,7 @@ from specx.bench.cases import Case
 from specx.bench.methods import find_methods
 from specx.bench.runs import Setting
 from specx.decoding import decode as decode_module
-from specx.decoding.runner import EagerRunner
+from specx.decoding.runner import Runner
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from specx.prompts.digest import Digest
@@ -68,7 +68,7 @@ def test_graphs_do_what_eager_steps_do(
     setting: Setting = request.getfixturevalue(precision)
     (method,) = find_methods(name, setting.profile)
     recorded = method.run(setting, case)
-    monkeypatch.setattr(decode_module, "runner_for", lambda *_, **__: EagerRunner())
+    monkeypatch.setattr(decode_module, "runner_for", lambda *_, **__: Runner())
     eager = method.run(setting, case)
     assert recorded.output == eager.output
     assert recorded.acceptance_by_position == eager.acceptance_by_position

@@ -7,7 +7,7 @@ import torch
 
 from specx.decoding import decode as decode_module
 from specx.decoding.methods import Pair
-from specx.decoding.runner import EagerRunner
+from specx.decoding.runner import Runner
 from specx.ops.penalties import Penalties, TextSoFar
 from specx.ops.torch.backend import TorchOps
 from specx.records import Method
@@ -39,7 +39,7 @@ def test_graphs_penalize_as_eager_steps_do(
 ) -> None:
     profile = mini().changed(generation=SETTINGS[settings])
     recorded = written(pair, profile, method, prompt)
-    monkeypatch.setattr(decode_module, "runner_for", lambda *_, **__: EagerRunner())
+    monkeypatch.setattr(decode_module, "runner_for", lambda *_, **__: Runner())
     assert written(pair, profile, method, prompt) == recorded
     assert recorded[0] != written(pair, mini(), method, prompt)[0]
 

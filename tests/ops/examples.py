@@ -12,6 +12,8 @@ from torch.utils._pytree import tree_leaves
 
 from specx.ops.ancestors import AncestorMask
 from specx.ops.contract import Ops
+from specx.ops.layers import LayerWeights, LinearMap
+from specx.ops.spec import AttentionSpec, HeadNormSpec, LayerSpec, MlpSpec
 from specx.ops.trees import Level, TokenTree
 from tests.ops.reference import path_weights
 
@@ -178,6 +180,26 @@ def random_tree(source: random.Random, vocabulary: int) -> TokenTree:
     valid = [True] * len(tokens) + [False] * padding
     tokens += [source.randrange(vocabulary) for _ in range(padding)]
     return make_tree(tokens, parents + [0] * padding, valid, source.randrange(3))
+
+
+def layer_of_heads(
+    heads: int, kv_heads: int, dim: int, norms: tuple[Tensor, Tensor] | None = None, eps: float = 0
+) -> LayerWeights:
+    """A layer as far as its heads go; ``norms``: weights [D] for queries and for keys."""
+    attention = AttentionSpec(
+        query_heads=heads, kv_heads=kv_heads, head_dim=dim, scaling=1.0, rope=None,
+        head_norm=HeadNormSpec(eps=eps) if norms else None,
+    )  # fmt: skip
+    none = LinearMap(torch.empty(0), None)
+    query_norm, key_norm = norms or (None, None)
+    return LayerWeights(
+        spec=LayerSpec(
+            attention=attention, mlp=MlpSpec(inner=1), input_norm=None, output_norm=None
+        ),
+        **dict.fromkeys(("heads", "out", "gate_up", "down"), none),
+        query_norm=query_norm,
+        key_norm=key_norm,
+    )
 
 
 class Allocations(TorchDispatchMode):

@@ -158,9 +158,9 @@ def experts(x: Tensor, weights: LayerWeights) -> Tensor:
             gate, up = through(weights.gate_up, row, at).chunk(2)
             inner = silu(gate) * up
             if mlp.clamp is not None:
-                gate = gate.clamp(max=mlp.clamp.limit)
-                up = up.clamp(-mlp.clamp.limit, mlp.clamp.limit)
-                inner = gate * torch.sigmoid(mlp.clamp.alpha * gate) * (up + 1)
+                alpha, limit = mlp.clamp
+                gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+                inner = gate * torch.sigmoid(alpha * gate) * (up + 1)
             total += share * through(weights.down, inner, at)
         if routing.gate_up is not None and routing.down is not None:
             gate, up = through(routing.gate_up, row).chunk(2)

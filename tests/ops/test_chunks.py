@@ -3,17 +3,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specx.ops.chunks import Grid, chunk_rows, count_chunks, streaming_chunks
+from specx.ops.chunks import Grid, chunk_rows, streaming_chunks
 from specx.ops.torch.scores import best_chunks
 
 sizes = st.integers(min_value=1, max_value=40)
 scores = st.lists(st.floats(0, 1, width=32), min_size=1, max_size=60)
-
-
-@given(tokens=st.integers(0, 200), chunk=sizes)
-def test_chunks_cover_the_text_and_no_more(tokens, chunk):
-    count = count_chunks(tokens, chunk)
-    assert (count - 1) * chunk < tokens <= count * chunk or tokens == count == 0
 
 
 @given(values=scores, k=sizes, chunk=sizes, spare=st.integers(0, 20), short=st.integers(0, 39))
@@ -62,7 +56,7 @@ def test_the_chunk_that_is_kept_comes_behind_the_newest(k, chosen):
 
 @given(tokens=st.integers(1, 300), chunk=sizes, k=sizes, sink=st.integers(0, 40))
 def test_streaming_keeps_the_beginning_and_the_end(tokens, chunk, k, sink):
-    chunks = count_chunks(tokens, chunk)
+    chunks = -(-tokens // chunk)
     ids = streaming_chunks(torch.tensor([tokens]), Grid(chunk), k, sink).tolist()
     assert len(ids) == k
     assert ids == sorted(set(ids))
@@ -76,7 +70,7 @@ def test_streaming_keeps_the_beginning_and_the_end(tokens, chunk, k, sink):
 @given(tokens=st.integers(1, 200), chunk=sizes, data=st.data())
 def test_rows_are_the_tokens_of_the_chosen_chunks_and_then_none(tokens, chunk, data):
     short = data.draw(st.integers(0, chunk - 1))
-    newest = count_chunks(tokens + short, chunk) - 1
+    newest = (tokens + short - 1) // chunk
     ids = sorted({*data.draw(st.lists(st.integers(0, newest), max_size=8)), newest})
     expected = [row for row in range(tokens) if (row + short) // chunk in ids]
     rows = chunk_rows(torch.tensor([*ids, newest + 1]), Grid(chunk, short)).tolist()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specx.ops.layers import LayerWeights, LinearMap, Routing
-from specx.ops.spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec, SwigluClamp
+from specx.ops.spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
 from specx.ops.torch.experts import route
 from tests.ops import reference
 from tests.ops.examples import ERROR, error
@@ -23,7 +23,7 @@ IN_GROUPS = replace(CORRECTED, groups=3, kept_groups=2, normed=False, scale=2.5,
 @dataclass(frozen=True)
 class Case:
     experts: ExpertsSpec
-    clamp: SwigluClamp | None = None
+    clamp: tuple[float, float] | None = None
     biased: bool = False
 
 
@@ -34,9 +34,7 @@ CASES = {
     ),
     "sigmoid, a correction": Case(CORRECTED),
     "groups, scaled, a shared expert": Case(IN_GROUPS),
-    "clamped, biases": Case(
-        ExpertsSpec(count=8, chosen=4), SwigluClamp(alpha=1.7, limit=0.8), biased=True
-    ),
+    "clamped, biases": Case(ExpertsSpec(count=8, chosen=4), clamp=(1.7, 0.8), biased=True),
     "one of one": Case(ExpertsSpec(count=1, chosen=1)),
 }
 

@@ -6,7 +6,6 @@ import torch
 from specx.ops.ancestors import single_sets, unpack_sets, words_for
 from specx.ops.contract import HAS_TRITON, built_in_ops
 from specx.ops.torch.backend import TorchOps
-from specx.ops.trees import LevelInputs
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -19,12 +18,11 @@ def test_kernel_and_torch_agree_level_by_level(width, text):
     length = torch.tensor([text], device=DEVICE)
     words = words_for((depth - 1) * width)
     generator = torch.Generator().manual_seed(width)
-    found: LevelInputs | None = None
+    above: torch.Tensor | None = None
     seen = torch.zeros(width, 0, dtype=torch.bool)
     for number in range(1, depth):
         parents = torch.randint(0, width, (width,), generator=generator)
         own, after = single_sets((number - 1) * width, width, words, DEVICE), (number - 1) * width
-        above = None if found is None else found.visible
         plain, found = (
             ops.level_inputs(
                 parents.to(DEVICE), above, own,
@@ -32,13 +30,12 @@ def test_kernel_and_torch_agree_level_by_level(width, text):
             )
             for ops in backends
         )  # fmt: skip
-        assert torch.equal(plain.visible, found.visible)
-        assert torch.equal(plain.positions, found.positions)
-        assert torch.equal(plain.slots, found.slots)
+        assert all(map(torch.equal, plain, found))
+        above, positions, slots = found
 
         earlier = seen[parents] if number > 1 else seen
         seen = torch.cat([earlier, torch.eye(width, dtype=torch.bool)], 1)
-        assert torch.equal(unpack_sets(found.visible, number * width).cpu(), seen)
-        assert not unpack_sets(found.visible, 64 * words)[:, number * width :].any()
-        assert found.positions.tolist() == [text + number - 1] * width
-        assert found.slots.tolist() == list(range(text + after, text + after + width))
+        assert torch.equal(unpack_sets(above, number * width).cpu(), seen)
+        assert not unpack_sets(above, 64 * words)[:, number * width :].any()
+        assert positions.tolist() == [text + number - 1] * width
+        assert slots.tolist() == list(range(text + after, text + after + width))

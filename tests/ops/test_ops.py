@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from specx.ops.chunks import PASSAGE, Grid, Passages
+from specx.ops.chunks import PASSAGE, Grid
 from specx.ops.contract import HAS_TRITON, Ops
 from specx.ops.layers import HeadNorms, LayerWeights, LinearMap
 from specx.ops.penalties import Penalties, TextSoFar
@@ -520,29 +520,29 @@ def test_chunk_scores(backend: Backend, case: ScoreCase) -> None:
 
 
 PASSAGE_CASES = {
-    "one token": (1, 90, Passages(first=3, tokens=64), {}),
-    "the last passage is short": (5, 200, Passages(first=7, tokens=130), {}),
-    "fewer than four tokens": (3, 70, Passages(first=0, tokens=66), {"ratio": 3, "dim": 80}),
-    "large scores": (4, 140, Passages(first=1, tokens=128), {"dim": 64, "largest": 60}),
+    "one token": (1, 90, range(3, 67), {}),
+    "the last passage is short": (5, 200, range(7, 137), {}),
+    "fewer than four tokens": (3, 70, range(66), {"ratio": 3, "dim": 80}),
+    "large scores": (4, 140, range(1, 129), {"dim": 64, "largest": 60}),
 }
 
 
 @EVERY_TYPE
 @cases(PASSAGE_CASES)
-def test_passage_attention(backend: Backend, case: tuple[int, int, Passages, Any]) -> None:
+def test_passage_attention(backend: Backend, case: tuple[int, int, range, Any]) -> None:
     """Query t sees the text up to its own place, of whose keys some lie behind the document."""
-    count, seen, passages, options = case
+    count, seen, rows, options = case
     text = seen + count - 1
     given = {"kv_heads": 2, "seed": seen, **options}
     inputs = make_inputs(count, text, dtype=backend.dtype, **given).on(backend.device)
     queries, keys = inputs.q, stored(inputs.k, text + 9, backend.device)  # NaN beyond the text
-    found = backend.ops.passage_attention(queries, keys, seen, passages, inputs.scaling)
-    expected = torch.zeros(count, passages.count, dtype=F64)
+    found = backend.ops.passage_attention(queries, keys, seen, rows, inputs.scaling)
+    expected = torch.zeros(count, -(-len(rows) // PASSAGE), dtype=F64)
     for token in range(count):
         row = reference.softmax_row(
             queries[:, token].cpu(), inputs.k[:, : seen + token].cpu(), inputs.scaling
         )
-        document = row[:, passages.first : passages.first + passages.tokens]
+        document = row[:, rows.start : rows.stop]
         for number, part in enumerate(document.split(PASSAGE, dim=1)):
             best = part.sort(dim=1, descending=True).values[:, :4]
             expected[token, number] = best.sum(1).mean()
@@ -635,7 +635,7 @@ def test_level_inputs(backend: Backend, nodes: int, above: int | None, words: in
     sets = None
     if above is not None:
         sets = torch.randint(-(2**63), 2**63 - 1, (above, words), generator=generator)
-    found = backend.ops.level_inputs(
+    visible, positions, slots = backend.ops.level_inputs(
         parents.to(backend.device), None if sets is None else sets.to(backend.device),
         own.to(backend.device), length=one(120, backend), after=7,
         position=one(5000, backend), ahead=3,
@@ -644,10 +644,10 @@ def test_level_inputs(backend: Backend, nodes: int, above: int | None, words: in
         [bits | (0 if sets is None else int(sets[parents[i], w])) for w, bits in enumerate(row)]
         for i, row in enumerate(own.tolist())
     ]
-    assert found.visible.tolist() == expected
-    assert found.positions.tolist() == [5003] * nodes
-    assert found.slots.tolist() == list(range(127, 127 + nodes))
-    assert found.visible.data_ptr() != own.data_ptr()
+    assert visible.tolist() == expected
+    assert positions.tolist() == [5003] * nodes
+    assert slots.tolist() == list(range(127, 127 + nodes))
+    assert visible.data_ptr() != own.data_ptr()
 
 
 GROWN = {

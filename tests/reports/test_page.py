@@ -265,7 +265,7 @@ def test_text_between_sentences_stays_in_its_place() -> None:
     first, second = report.citations
     text = f"## Pages 1–6\n\n{first.sentence} [{first.place}]\n\n## Pages 7–12\n\n"
     found = passages(f"{text}{second.sentence} [p. 11]\n\nThe end.", report.citations)
-    assert [(p.text, [number for number, _ in p.sentences]) for p in found] == [
+    assert [(text, [number for number, _ in sentences]) for text, sentences in found] == [
         ("## Pages 1–6", [1]),
         ("## Pages 7–12", [2]),
         ("The end.", []),
@@ -275,13 +275,13 @@ def test_text_between_sentences_stays_in_its_place() -> None:
 def test_a_sentence_that_the_summary_does_not_show_is_listed() -> None:
     report = digest()
     found = passages("Other words.", report.citations)
-    assert [number for p in found for number, _ in p.sentences] == [1, 2]
-    assert found[-1].text == "Other words."
+    assert [number for _, sentences in found for number, _ in sentences] == [1, 2]
+    assert found[-1][0] == "Other words."
 
 
 def test_headings_paragraphs_and_lists() -> None:
     text = "# One\nTwo\nlines\n\n- a\n- b\n\n* c\n\n- d\nno list\n\n\n### Three ###x\n#no heading"
-    assert [(block.kind, block.texts) for block in blocks(text)] == [
+    assert list(blocks(text)) == [
         ("heading", ["One"]),
         ("text", ["Two\nlines"]),
         ("list", ["a", "b"]),
@@ -331,41 +331,37 @@ def cited(
 
 
 def test_pages() -> None:
-    found = strip(cited((1, None, 2), (1, None, 5), (9, None, 40), unit="page", span=[1, 10]))
-    assert found is not None
-    assert (found.unit, found.first, found.last, found.length) == ("page", 1, 10, 10)
-    assert [(m.place, m.start, m.width, m.numbers) for m in found.marks] == [
+    report = cited((1, None, 2), (1, None, 5), (9, None, 40), unit="page", span=[1, 10])
+    marks, first, last = strip(report)
+    assert (first, last) == (1, 10)
+    assert [(m.place, m.start, m.width, m.numbers) for m in marks] == [
         ("page 1", 0.0, 10.0, "1–2"),
         ("page 9", 80.0, 10.0, "3"),
     ]
-    assert found.marks[0].sentences == ((1, "1"), (2, "2"))
+    assert marks[0].sentences == ((1, "1"), (2, "2"))
 
 
 def test_chosen_pages_begin_where_they_begin() -> None:
-    found = strip(cited((52, None, 2), unit="page", span=[50, 53]))
-    assert found is not None
-    assert [(mark.start, mark.width) for mark in found.marks] == [(50.0, 25.0)]
+    marks, *_ = strip(cited((52, None, 2), unit="page", span=[50, 53]))
+    assert [(mark.start, mark.width) for mark in marks] == [(50.0, 25.0)]
 
 
 def test_lines_and_paragraphs() -> None:
-    lines = strip(cited((None, [11, 20], 3), (None, [50, 50], 9), unit="line", span=[1, 100]))
-    paragraphs = strip(cited((None, None, 3), unit="paragraph", span=[1, 4]))
-    assert lines is not None
-    assert paragraphs is not None
-    assert [(m.place, m.start, m.width) for m in lines.marks] == [
+    lines, *_ = strip(cited((None, [11, 20], 3), (None, [50, 50], 9), unit="line", span=[1, 100]))
+    paragraphs, *_ = strip(cited((None, None, 3), unit="paragraph", span=[1, 4]))
+    assert [(m.place, m.start, m.width) for m in lines] == [
         ("lines 11–20", 10.0, 10.0),
         ("line 50", 49.0, 1.0),
     ]
-    assert [(m.place, m.start, m.width) for m in paragraphs.marks] == [("paragraph 3", 50.0, 25.0)]
+    assert [(m.place, m.start, m.width) for m in paragraphs] == [("paragraph 3", 50.0, 25.0)]
 
 
 def test_a_citation_outside_widens_the_strip() -> None:
-    found = strip(cited((12, None, 2), unit="page", span=[1, 10]))
-    assert found is not None
-    assert found.last == 12
-    assert found.marks[0].start + found.marks[0].width == pytest.approx(100, abs=0.01)
+    (mark,), _, last = strip(cited((12, None, 2), unit="page", span=[1, 10]))
+    assert last == 12
+    assert mark.start + mark.width == pytest.approx(100, abs=0.01)
 
 
 def test_no_strip_without_citations_or_ends() -> None:
-    assert strip(make_report()) is None  # nothing says what its citations count
-    assert strip(cited((1, None, 2), unit="page", span=None)) is None
+    assert strip(make_report()) == ([], 0, 0)  # nothing says what its citations count
+    assert strip(cited((1, None, 2), unit="page", span=None)) == ([], 0, 0)

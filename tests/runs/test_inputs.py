@@ -4,7 +4,6 @@ import io
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,17 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specx.documents.discover import DocumentSource
+from specx.documents.document import Document
 from specx.documents.read import ReadOptions
-from specx.errors import DocumentError, UsageError
+from specx.errors import DocumentError, SpecxError, UsageError
 from specx.runs import inputs
 from specx.runs.inputs import (
     WHOLE,
-    FailedInput,
-    Input,
-    InputDocument,
     Inputs,
-    Reading,
+    RunInput,
     Shard,
     find_sources,
     parse_shard,
@@ -41,14 +37,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def names(found: list[DocumentSource | FailedInput]) -> list[str]:
-    return [item.name if isinstance(item, FailedInput) else item.path for item in found]
-
-
 @pytest.mark.usefixtures("folder")
 def test_missing_inputs_keep_their_places() -> None:
     found = find_sources(["no1", "x", "no2", "c.txt", "x/a.txt", "no3"])
-    assert names(found) == ["no1", "x/a.txt", "x/b.txt", "no2", "c.txt", "no3"]
+    assert [source.path for source in found] == ["no1", "x/a.txt", "x/b.txt", "no2", "c.txt", "no3"]
 
 
 def test_the_results_of_a_missing_input_stay_in_their_folder(
@@ -69,12 +61,10 @@ def test_one_missing_input_is_an_error() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_the_same_name_in_two_folders_gives_two_results() -> None:
-    items = list(
-        Inputs(find_sources(["x/a.txt", "y/a.txt", "x/a.txt"]), Reading(options=ReadOptions()))
-    )
+    items = list(Inputs(find_sources(["x/a.txt", "y/a.txt", "x/a.txt"]), ReadOptions()))
     assert [item.name for item in items] == ["x/a.txt", "y/a.txt"]
     assert len({item.relative for item in items}) == 2
-    assert [item.path for item in items if isinstance(item, InputDocument)] == [
+    assert [item.path for item in items if isinstance(item.content, Document)] == [
         Path("x/a.txt"),
         Path("y/a.txt"),
     ]
@@ -88,14 +78,11 @@ def test_results_in_a_folder_are_no_documents(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_reading_waits_for_its_turn() -> None:
-    items: Iterator[Input] = Inputs(
-        find_sources(["x/a.txt", "c.txt"]), Reading(options=ReadOptions())
-    )
+    items: Iterator[RunInput] = Inputs(find_sources(["x/a.txt", "c.txt"]), ReadOptions())
     assert next(items).name == "x/a.txt"
     Path("c.txt").unlink()
     failed = next(items)
-    assert isinstance(failed, FailedInput)
-    assert isinstance(failed.error, DocumentError)
+    assert isinstance(failed.content, DocumentError)
 
 
 def test_a_folder_that_cannot_be_opened_is_one_failure(
@@ -112,9 +99,9 @@ def test_a_folder_that_cannot_be_opened_is_one_failure(
 
     monkeypatch.setattr(Path, "iterdir", iterdir)
     found = find_sources(["x"])
-    told = {item.name: item for item in Inputs(found, Reading(options=ReadOptions()))}
+    told = {item.name: item for item in Inputs(found, ReadOptions())}
     assert list(told) == ["x/a.txt", "x/b.txt", "x/gone", "x/link.txt"]
-    failed = [str(item.error) for item in told.values() if isinstance(item, FailedInput)]
+    failed = [str(item.content) for item in told.values() if isinstance(item.content, SpecxError)]
     assert failed == [
         "x/gone cannot be opened: Permission denied",
         "x/link.txt is a link to nowhere, which does not exist",
@@ -123,19 +110,23 @@ def test_a_folder_that_cannot_be_opened_is_one_failure(
 
 @pytest.mark.usefixtures("folder")
 def test_how_many_there_are_and_which_is_read() -> None:
-    several = Inputs(find_sources(["x", "no", "c.txt"]), Reading(options=ReadOptions()))
+    several = Inputs(find_sources(["x", "no", "c.txt"]), ReadOptions())
     assert (several.least, several.total) == (4, 4)
     Path("m.jsonl").write_text('{"text": "One."}\n{"text": "Two."}\n')
-    with_lines = Inputs(find_sources(["x", "m.jsonl"]), Reading(options=ReadOptions()))
+    with_lines = Inputs(find_sources(["x", "m.jsonl"]), ReadOptions())
     assert (with_lines.least, with_lines.total) == (3, None)
-    lines = Inputs(find_sources(["m.jsonl"]), Reading(options=ReadOptions()))
+    lines = Inputs(find_sources(["m.jsonl"]), ReadOptions())
     assert (lines.least, lines.total) == (2, 2)
     told: list[tuple[int, str, int | None]] = []
     sources = find_sources(["x", "no", "m.jsonl"])
-    reading = Reading(options=ReadOptions(), on_source=lambda *told_of: told.append(told_of))
     for ahead in (0, 2):  # what is read ahead is told of in its turn
         told.clear()
-        items = Inputs(sources, replace(reading, ahead=ahead))
+        items = Inputs(
+            sources,
+            ReadOptions(),
+            on_source=lambda *told_of: told.append(told_of),
+            ahead=ahead,
+        )
         assert next(items).name == "x/a.txt"
         assert told == [(1, "x/a.txt", None)]
         assert [item.name for item in items] == ["x/b.txt", "no", "m.jsonl#1", "m.jsonl#2"]
@@ -153,14 +144,14 @@ def test_waiting_for_the_turn_is_no_reading_time(monkeypatch: pytest.MonkeyPatch
         return read(path, options)
 
     monkeypatch.setattr(inputs, "read_documents", slowly)
-    items = Inputs(find_sources(["x", "c.txt"]), Reading(options=ReadOptions(), ahead=1))
+    items = Inputs(find_sources(["x", "c.txt"]), ReadOptions(), ahead=1)
     first = next(items)
     time.sleep(0.3)
     assert items.is_ready
     assert begun == ["x/a.txt", "x/b.txt"]  # beside the work on the first
     found = [first, *items]
-    assert all(isinstance(item, InputDocument) for item in found)
-    assert all(0.05 <= item.read_s < 0.25 for item in found if isinstance(item, InputDocument))
+    assert all(isinstance(item.content, Document) for item in found)
+    assert all(0.05 <= item.read_s < 0.25 for item in found)
 
 
 def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
@@ -172,7 +163,7 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
         {"text": "Five.", "id": "l" * 300},
     ]
     (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    items = list(Inputs(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
+    items = list(Inputs(find_sources(["m.jsonl"]), ReadOptions()))
     assert [str(item.relative) for item in items] == [
         "m.jsonl#.._x_y_",
         "m.jsonl#same",
@@ -184,17 +175,17 @@ def test_documents_of_one_file_never_overwrite_each_other(folder: Path) -> None:
 
 def test_stdin_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"One sentence.")))
-    (item,) = Inputs(find_sources(["-"]), Reading(options=ReadOptions()))
-    assert isinstance(item, InputDocument)
+    (item,) = Inputs(find_sources(["-"]), ReadOptions())
+    assert isinstance(item.content, Document)
     assert item.path is None
 
 
 def test_a_failing_stdin_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
-    (item,) = Inputs(find_sources(["-"]), Reading(options=ReadOptions()))
+    (item,) = Inputs(find_sources(["-"]), ReadOptions())
     assert (item.name, str(item.relative)) == ("stdin", "stdin")
-    assert isinstance(item, FailedInput)
-    assert str(item.error) == "stdin is empty; there is nothing to summarize"
+    assert isinstance(item.content, DocumentError)
+    assert str(item.content) == "stdin is empty; there is nothing to summarize"
 
 
 ids = st.text() | st.text(alphabet="./\\\0~東é\u202e", max_size=300)
@@ -206,7 +197,7 @@ ids = st.text() | st.text(alphabet="./\\\0~東é\u202e", max_size=300)
 @given(label=ids)
 def test_no_id_leads_out_of_the_output_folder(folder: Path, label: str) -> None:
     (folder / "many.jsonl").write_text(json.dumps({"id": label, "text": "A text."}))
-    (item,) = Inputs(find_sources(["many.jsonl"]), Reading(options=ReadOptions()))
+    (item,) = Inputs(find_sources(["many.jsonl"]), ReadOptions())
     (name,) = item.relative.parts  # no folder, and no way up
     assert name.startswith("many.jsonl#")
     assert len(name.encode()) < 200  # of 255, for endings
@@ -222,10 +213,9 @@ def test_no_path_leads_out_of_the_output_folder(
     (folder / "y" / "b").mkdir()
     monkeypatch.chdir(folder / "y")
     for source in find_sources([given, "../x/a.txt", "a.txt", "missing.txt", "../../no.txt"]):
-        if isinstance(source, DocumentSource):
-            assert not source.relative.is_absolute()
-            assert ".." not in source.relative.parts
-            assert "etc" not in source.relative.parts
+        assert not source.relative.is_absolute()
+        assert ".." not in source.relative.parts
+        assert source.error or "etc" not in source.relative.parts
 
 
 # ---------------------------------------------------------------- shards

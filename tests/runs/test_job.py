@@ -18,10 +18,8 @@ RESUME = JobOptions(resume=True)
 
 @pytest.mark.parametrize(("timeout", "limit"), [(None, 120), (5.0, 5), (500.0, 120)])
 def test_reading_takes_no_longer_than_a_document_may(timeout: float | None, limit: float) -> None:
-    job = JobOptions(timeout=timeout, shard=Shard(1, 2))
-    reading = job.reading(ReadOptions(pages="1-3"), lambda *_: None, lambda *_: False)
-    assert (reading.options.time_limit_s, reading.options.pages) == (limit, "1-3")
-    assert reading.shard == Shard(1, 2)
+    options = JobOptions(timeout=timeout).read_options(ReadOptions(pages="1-3"))
+    assert (options.time_limit_s, options.pages) == (limit, "1-3")
 
 
 def settings(**options: Any) -> str:

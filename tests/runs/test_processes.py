@@ -81,8 +81,9 @@ def test_they_are_those_that_are_made_here(start: Start) -> None:
     for each in documents:
         prepared = beside.prepared(each)
         assert prepared is not None
-        assert prepared.prompts == MAKE(each)
-        assert prepared.seconds > 0
+        prompts, seconds = prepared
+        assert prompts == MAKE(each)
+        assert seconds > 0
     assert beside.process is not None
     assert "libtorch" not in Path(f"/proc/{beside.process.pid}/maps").read_text()
 

@@ -30,11 +30,8 @@ from specx.records import Timings
 from specx.reports.report import LosslessCheck, Report
 from specx.runs.destination import Destination
 from specx.runs.inputs import (
-    FailedInput,
-    Input,
-    InputDocument,
     Inputs,
-    Reading,
+    RunInput,
     find_sources,
 )
 from specx.runs.local_workers import ThisProcess
@@ -90,11 +87,13 @@ class Fake:
         return report
 
 
-def as_input(name: str, content: str | SpecxError) -> Input:
-    if isinstance(content, SpecxError):
-        return FailedInput(name=name, relative=PurePath(name), error=content)
-    document = Document(name, "text", (), (Paragraph(content, None),))
-    return InputDocument(name=name, relative=PurePath(name), document=document)
+def as_input(name: str, content: str | SpecxError | None) -> RunInput:
+    read = (
+        Document(name, "text", (), (Paragraph(content, None),))
+        if isinstance(content, str)
+        else content
+    )
+    return RunInput(name=name, relative=PurePath(name), content=read)
 
 
 SETTINGS = WorkerSettings(profile=load_profile("mini"), method="plain", device="cpu")
@@ -124,10 +123,10 @@ class Ready(Inputs):
 
     is_ready = True  # type: ignore[assignment]
 
-    def __init__(self, items: Iterable[Input]) -> None:
+    def __init__(self, items: Iterable[RunInput]) -> None:
         self._items = iter(items)
 
-    def __next__(self) -> Input:
+    def __next__(self) -> RunInput:
         return next(self._items)
 
 
@@ -135,7 +134,7 @@ class Batch:
     """A queue over documents with the given texts, and all that can be seen of it."""
 
     def __init__(self, *contents: str | SpecxError) -> None:
-        self.items: list[Input] = [
+        self.items: list[RunInput] = [
             as_input(f"{number}.txt", content) for number, content in enumerate(contents)
         ]
         self.fake = Fake()
@@ -183,9 +182,7 @@ class Batch:
 
 def test_a_report_knows_the_file_it_is_about() -> None:
     batch = Batch("a", "b")
-    first = batch.items[0]
-    assert isinstance(first, InputDocument)
-    batch.items[0] = replace(first, path=Path("x/0.txt"))
+    batch.items[0] = replace(batch.items[0], path=Path("x/0.txt"))
     assert [report.source for report in batch.run()] == [Path("x/0.txt"), None]
 
 
@@ -267,7 +264,7 @@ def test_running_out_of_memory_holds_no_memory(
 
     first, second = batch.items
 
-    def items() -> Iterator[Input]:
+    def items() -> Iterator[RunInput]:
         yield first
         held.append(sum(cache() is not None for cache in caches))
         ops.fails = False
@@ -393,9 +390,9 @@ def test_a_divergence_is_raised_after_all_documents() -> None:
 # ---------------------------------------------------------------- lines of a file
 
 
-def lines_of(text: str) -> list[Input]:
+def lines_of(text: str) -> list[RunInput]:
     Path("m.jsonl").write_text(text)
-    return list(Inputs(find_sources(["m.jsonl"]), Reading(options=ReadOptions())))
+    return list(Inputs(find_sources(["m.jsonl"]), ReadOptions()))
 
 
 def test_a_bad_line_is_an_input_in_its_place(

@@ -12,7 +12,7 @@ from specx.errors import BatchError, DocumentError, ModelError, OutOfMemoryError
 from specx.records import Step
 from specx.reports.report import Report
 from specx.runs.destination import Destination
-from specx.runs.inputs import Input, SkippedInput
+from specx.runs.inputs import RunInput
 from specx.runs.outcome import RunOutcome
 from specx.runs.pool import Scheduler
 from specx.runs.queue import Queue
@@ -126,11 +126,8 @@ class Share:
         pool: dict[str, Any] | None = None,
         fail_fast: bool = False,
     ) -> None:
-        self.items: list[Input] = [
-            SkippedInput(name=f"{n}.txt", relative=as_input("x", "").relative)
-            if content is None
-            else as_input(f"{n}.txt", content)
-            for n, content in enumerate(contents)
+        self.items: list[RunInput] = [
+            as_input(f"{n}.txt", content) for n, content in enumerate(contents)
         ]
         self.workers = workers or Scripted()
         self.reports: list[Report] = []

@@ -79,7 +79,7 @@ def test_parts_have_sources_in_the_document(pair: Pair, tmp_path: Path) -> None:
 def measured(*best: int, lost: tuple[float, ...] = (5.0, 1.0, 0.0)) -> MeasuredSentence:
     """A sentence from passage 0, and the passage that each layer attends to most."""
     attention = tuple(tuple(float(n == place) for n in range(3)) for place in best)
-    return MeasuredSentence(text="x", lost=lost, attention=attention, common=(0.0, 0.0, 0.0))
+    return MeasuredSentence(lost=lost, attention=attention)
 
 
 def test_sentences_that_depend_on_nothing_clearly_do_not_count() -> None:
@@ -99,7 +99,7 @@ def test_the_measured_layer_is_kept(
     sentences = [measured(0, 1)] * 5
     monkeypatch.setattr(calibration, "measure_sentences", lambda *_: sentences)
     found = measure_source_layer(pair, profile, Ear().phase)
-    assert (found.layer, found.strong, found.right, found.usually) == (0, 60, 60, 0)
+    assert found == {"layer": 0, "sentences": 60, "strong": 60, "right": 60, "usually": 0}
     assert source_layer(pair.target, None) == 0
     assert source_layer(pair.target, "another revision") == 1
     sentences[:] = []

@@ -21,7 +21,6 @@ from specx.reports.remarks import remarks
 from specx.reports.report import Report
 from specx.runs import lossless, summarizer
 from specx.runs.pair import load_pair
-from specx.runs.processes import Prepared
 from specx.runs.summarizer import Summarizer
 
 from .listening import Ear
@@ -152,7 +151,7 @@ def test_prompts_that_were_made_elsewhere(make: Maker) -> None:
     """They give the same summary, and their seconds count as if they had been spent here."""
     one = make()
     alone = summarize(one)
-    prepared = Prepared(one.make_prompts(document()), 100.0)
+    prepared = (one.make_prompts(document()), 100.0)
     report = one.summarize(document(), Timings(read=0.25, load=0.5), prepared)
     assert report.summary == alone.summary
     assert report.input == alone.input

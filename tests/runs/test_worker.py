@@ -82,7 +82,7 @@ def test_what_was_prepared_is_taken_and_nothing_else() -> None:
     )
     summarizer = Noting()
     worker._summarizer = summarizer  # type: ignore[assignment]
-    prepared = Prepared([], 1.5)
+    prepared: Prepared = ([], 1.5)
     done, waiting = Deferred(lambda: prepared), Deferred(lambda: prepared)
     done.run()
     task = Task(number=0, document=Document("a.txt", "text", (), ()), before=Timings())
@@ -101,7 +101,7 @@ def test_the_time_of_preparing_counts() -> None:
     )
     worker = Worker(settings, told.append)
     worker._summarizer = Noting()  # type: ignore[assignment]
-    promised: Promised = Deferred(lambda: Prepared([], 59.0))
+    promised: Promised = Deferred(lambda: ([], 59.0))
     promised.run()
     task = Task(number=0, document=Document("a.txt", "text", (), ()), before=Timings(read=2.0))
     worker.do(task, promised)

@@ -94,7 +94,8 @@ class MagicDec(Drafter):
 
     def grow(self, root: Tensor) -> TokenTree:
         self._excerpt.follow()
-        return self._grower.grow(root, self._read(root), self._excerpt)
+        levels = self._grower.grow_levels(self._read(root), self._excerpt)
+        return self._grower.ops.best_tree(root, levels)
 
     def commit(self, path: Path) -> None:
         """Do nothing: the target's cache has it, and ``grow`` takes it from there."""

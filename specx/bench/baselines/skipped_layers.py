@@ -86,7 +86,7 @@ class SkippedLayers(Drafter):
         )
         logits = self.model.model.run(root, cache.next_position, call)
         cache.commit(1)
-        tree = self._grower.grow(root, logits, cache)
+        tree = self._grower.ops.best_tree(root, self._grower.grow_levels(logits, cache))
         cache.commit(-1)  # the target has not read the root
         return tree
 

@@ -87,8 +87,8 @@ class Staged(ModelDrafter):
         return self.model.ops.most_probable(logits, self.grower.forbidden).clamp(min=0)
 
     def _proposals(self, length: Tensor) -> Tensor:
-        found = longest_match(self._text, length, self._anywhere)
-        return continuation(self._text, length, found.place, PROPOSED).clamp(min=0)
+        place, _ = longest_match(self._text, length, self._anywhere)
+        return continuation(self._text, length, place, PROPOSED).clamp(min=0)
 
     def _write(self, tokens: Tensor, place: Tensor) -> None:
         self._text.index_copy_(0, LONGEST + place + self._rows[: len(tokens)], tokens)

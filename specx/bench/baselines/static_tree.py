@@ -19,7 +19,7 @@ from torch import Tensor
 from specx.bench.runs import draft_model
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
-from specx.ops.trees import Level, LevelInputs, TokenTree
+from specx.ops.trees import Level, TokenTree
 from specx.profile import Settings, TreeSettings
 
 Choices = tuple[tuple[int, ...], ...]  # nodes, each as the ranks on the way to it
@@ -140,11 +140,11 @@ class StaticDrafter(ModelDrafter):
     def grow(self, root: Tensor) -> TokenTree:
         grower, working = self.grower, self.cache.working
         tops = [self._top(self.read_pending())]
-        inputs: LevelInputs | None = None
+        sets: Tensor | None = None
         for depth, (place, rank) in enumerate(self.shape.read, start=1):
             tokens = tops[-1][place, rank]
             level = Level(tokens, place, torch.zeros_like(tokens, dtype=torch.float32))
-            logits, inputs = grower.read(level, inputs, grower.own[depth - 1], depth, working)
+            logits, sets = grower.read(level, sets, grower.own[depth - 1], depth, working)
             tops.append(self._top(logits))
         return self.shape.tree(root, tops)
 
@@ -166,10 +166,10 @@ class ChainDrafter(ModelDrafter):
     def grow(self, root: Tensor) -> TokenTree:
         grower, cache = self.grower, self.cache.working
         levels = [self._best(self.read_pending())]
-        inputs: LevelInputs | None = None
+        sets: Tensor | None = None
         while len(levels) < self.levels:
             own = grower.own[len(levels) - 1]
-            logits, inputs = grower.read(levels[-1], inputs, own, len(levels), cache)
+            logits, sets = grower.read(levels[-1], sets, own, len(levels), cache)
             levels.append(self._best(logits))
         return unbranched_tree(torch.cat([root, *(level.tokens for level in levels)]))
 

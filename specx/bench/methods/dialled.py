@@ -1,7 +1,8 @@
 """A method whose draft is dialled, and the calibration of its dial on generated documents."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 
 import torch
@@ -232,27 +233,17 @@ def added_cost(
         {
             rows: max(
                 0.0,
-                _seconds(runner, _TimedLevel(drafter, rows, dialled=True))
-                - _seconds(runner, _TimedLevel(drafter, rows, dialled=False)),
+                _seconds(runner, pair.target.device, partial(drafter.dialled_level, rows))
+                - _seconds(runner, pair.target.device, partial(drafter.draft_level, rows)),
             )
             for rows in dict.fromkeys((*widths, REFERENCE.nodes))
         }
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _TimedLevel:
-    drafter: DialledDrafter
-    rows: int
-    dialled: bool
-
-    def work(self) -> None:
-        (self.drafter.dialled_level if self.dialled else self.drafter.draft_level)(self.rows)
-
-
-def _seconds(runner: Runner, level: _TimedLevel) -> float:
+def _seconds(runner: Runner, device: torch.device, level: Callable[[], None]) -> float:
     """Return the shortest of the times that a level takes, once it is recorded."""
-    stopwatch, settled = Stopwatch(level.drafter.model.device), 0
+    stopwatch, settled = Stopwatch(device), 0
     while settled < TIMED:
         with stopwatch.part("host"):
             runner.run(level)

@@ -20,7 +20,7 @@ from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.stopwatch import Laps, Moment, Stopwatch
 from specx.errors import UsageError
 from specx.models.load import LoadedModel
-from specx.ops.trees import Level, LevelInputs
+from specx.ops.trees import Level
 from specx.profile import TreeSettings
 from specx.records import Timings
 
@@ -120,13 +120,13 @@ class DialledGrower(TreeGrower):
     def read(
         self,
         level: Level,
-        above: LevelInputs | None,
+        above: Tensor | None,
         own: Tensor,
         depth: int,
         cache: PreallocatedCache,
-    ) -> tuple[Tensor, LevelInputs]:
-        logits, inputs = super().read(level, above, own, depth, cache)
-        return self.dialled(logits, depth), inputs
+    ) -> tuple[Tensor, Tensor]:
+        logits, sets = super().read(level, above, own, depth, cache)
+        return self.dialled(logits, depth), sets
 
     def dialled(self, logits: Tensor, depth: int) -> Tensor:
         """Return the dial's logits for nodes ``depth`` levels below the root."""

@@ -9,7 +9,7 @@ from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
 from specx.models.families.frequencies import Turning
 from specx.models.families.llama import GRANITE, HUNYUAN, HUNYUAN_NORMS, QWEN, granite_scales
 from specx.models.families.weight_map import ExpertNames
-from specx.ops.spec import ExpertsSpec, MlpSpec, SwigluClamp
+from specx.ops.spec import ExpertsSpec, MlpSpec
 
 MIXTRAL = SIZES | {
     "intermediate_size": 14_336,
@@ -290,7 +290,7 @@ def hunyuan_moe(config: Config) -> Architecture:
 
 def gpt_oss(config: Config) -> Architecture:
     """Return gpt-oss's: sinks, a window in every other layer, a clamped gate, biases everywhere."""
-    clamp = SwigluClamp(alpha=config.number("swiglu_alpha"), limit=config.number("swiglu_limit"))
+    clamp = config.number("swiglu_alpha"), config.number("swiglu_limit")
     mlp = with_experts(config, "num_local_experts", "num_experts")
     names = ExpertNames(
         router="mlp.router.weight",

@@ -75,7 +75,10 @@ class Loading:
 
 
 class NativePass:
-    """``WholePass`` in machine code."""
+    """A pass through all layers at once, for few rows, in machine code.
+
+    ``saved_bytes``: of weights that it has read in fewer bytes than they have.
+    """
 
     def __init__(self, weights: DecoderWeights) -> None:
         """``weights`` satisfy ``suits``; they stay where they are, and what they are."""
@@ -113,6 +116,10 @@ class NativePass:
         return self._weights
 
     def serves(self, rows: int, cached: torch.dtype) -> bool:
+        """Return True if passes over so many rows can be computed now.
+
+        ``cached``: the number format of keys and values.
+        """
         if rows > MOST_ROWS or not (cached == torch.float32 or _is_half(cached)):
             return False
         threads = torch.get_num_threads()
@@ -121,6 +128,11 @@ class NativePass:
         return code is not None and code.has_team(threads)
 
     def __call__(self, few: FewRows) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
+        """Store the keys and values of rows, and compute them.
+
+        Returns logits [wanted, V] and, of each layer in ``kept``, turned queries [Hq, T, D] and the
+        log-sum-exp [Hq, T] of their scores.
+        """
         rows, threads = few.tokens.shape[0], torch.get_num_threads()
         team, mask, wanted = self._team(threads), few.mask, few.wanted
         code, prefix = team.loading.wait(), int(few.prefix)

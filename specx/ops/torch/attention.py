@@ -11,13 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specx.ops.ancestors import AncestorMask
-from specx.ops.torch.softmax import (
-    attend,
-    attend_dense,
-    flash_prefill,
-    flash_prefill_serves,
-    merge,
-)
+from specx.ops.torch.softmax import attend, attend_dense, flash_prefill, flash_serves, merge
 
 # Queries at a time in windowed prefill: a mask has at most block x (block + window) entries.
 WINDOW_BLOCK = 512
@@ -121,7 +115,7 @@ def prefill_attention(
     past -= first
     if softcap is not None or sinks is not None:
         out = _capped(q, k, v, scaling, past, window, softcap, sinks)
-    elif flash_prefill_serves(q):
+    elif flash_serves(q):
         out = flash_prefill(q, k, v, scaling, past, window)
     elif window is not None:
         out = _windowed(q, k, v, scaling, past, window)

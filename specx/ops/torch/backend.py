@@ -1,19 +1,12 @@
 """The backend in plain torch: which function serves which operation."""
 
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
-from specx.ops.layers import (
-    DecoderWeights,
-    LayerKernels,
-    LayerWeights,
-    LinearMap,
-    RowFunction,
-    WholePass,
-)
+from specx.ops.layers import DecoderWeights, LayerKernels, LayerWeights, LinearMap, RowFunction
 from specx.ops.native import HAS_LLVMLITE
 from specx.ops.spec import NormSpec
 from specx.ops.torch import (
@@ -27,6 +20,9 @@ from specx.ops.torch import (
     softmax,
     trees,
 )
+
+if TYPE_CHECKING:
+    from specx.ops.native.native_pass import NativePass
 
 
 class TorchOps:
@@ -76,7 +72,7 @@ class TorchOps:
     ) -> RowFunction:
         return layer.torch_norm(spec, weight, bias)
 
-    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:  # noqa: ARG002
+    def whole_pass(self, weights: DecoderWeights) -> "NativePass | None":  # noqa: ARG002
         return None
 
 
@@ -108,7 +104,7 @@ class CpuOps(TorchOps):
             return cpu_layer.cpu_norm(spec, weight, bias)
         return layer.torch_norm(spec, weight, bias)
 
-    def whole_pass(self, weights: DecoderWeights) -> WholePass | None:
+    def whole_pass(self, weights: DecoderWeights) -> "NativePass | None":
         if not HAS_LLVMLITE:
             return None
         from specx.ops.native.native_pass import NativePass, suits

@@ -9,7 +9,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from specx.ops.ancestors import AncestorMask
+from specx.ops.ancestors import AncestorMask, bias_of
 from specx.ops.torch import attention
 
 AT_ONCE = 2**22  # scores of some key heads that are written out together
@@ -41,7 +41,7 @@ def tree_attention(
         first, bias = attention.first_seen(committed, mask, window), None
         seen = attention.visible(committed, mask, window, first)
         if not bool(seen.all()):
-            bias = torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)
+            bias = bias_of(seen)
     per_head = packed.shape[1] * (written - first)
     if q.dtype not in WIDE or per_head > MOST:
         return attention.tree_attention(
@@ -124,6 +124,4 @@ def prefill_attention(
 @lru_cache(maxsize=4)  # most blocks have the same
 def _window_bias(rows: int, before: int, window: int) -> Tensor:
     """Return what is added to scores [rows, before + rows]: −inf where a row does not see."""
-    row, column = torch.arange(before, before + rows)[:, None], torch.arange(before + rows)
-    hidden = (column > row) | (column <= row - window)
-    return torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
+    return bias_of(attention.causal(before, before + rows, 0, window, torch.device("cpu")))

@@ -21,7 +21,7 @@ from specx.ops.block_matrix import BlockMatrix, unpack_rows
 from specx.ops.blocks import BlockFormat
 from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap, RowFunction
 from specx.ops.native import HAS_LLVMLITE
-from specx.ops.spec import NormSpec
+from specx.ops.spec import HeadNormSpec, MlpSpec, NormSpec
 from specx.ops.torch.cache import store_rows
 from specx.ops.torch.layer import TorchLayer, torch_norm
 
@@ -144,11 +144,12 @@ def cpu_head_input(embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
 class CpuLayer(TorchLayer):
     """``LayerKernels`` in float32 or float64 on a CPU, for every ``LayerSpec``."""
 
+    _out: CpuProduct
+    _down: CpuProduct
+
     def __init__(self, weights: LayerWeights) -> None:
         super().__init__(weights)
-        self._plain, self._dim = weights.is_plain, weights.spec.attention.head_dim
-        if self._plain:
-            self._plain_out, self._plain_down = CpuProduct(weights.out), CpuProduct(weights.down)
+        self._plain, self._dim = _is_plain(weights), weights.spec.attention.head_dim
 
     def product(self, linear_map: LinearMap) -> CpuProduct:
         return CpuProduct(linear_map)
@@ -157,7 +158,14 @@ class CpuLayer(TorchLayer):
         return cpu_norm(spec, weight, bias)
 
     def rotated(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        return _rotated(heads, cos, sin)
+        """Give heads [H, T, D], in any order in memory, positions: contiguous [H, T, D]."""
+        turned = torch.empty(heads.shape, dtype=heads.dtype)
+        torch.mul(heads, cos, out=turned)
+        (first, second), (above, below) = heads.chunk(2, dim=-1), turned.chunk(2, dim=-1)
+        sin = sin[:, : sin.shape[1] // 2]
+        above.addcmul_(second, sin, value=-1)
+        below.addcmul_(first, sin)
+        return turned
 
     def before_attention(
         self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
@@ -170,9 +178,9 @@ class CpuLayer(TorchLayer):
         own = heads[-kv_heads:]
         if self._query_norm is not None and self._key_norm is not None:
             q, k = heads[: -2 * kv_heads], heads[-2 * kv_heads : -kv_heads]
-            store_rows(keys, values, slots, _rotated(self._key_norm(k), cos, sin), own)
-            return _rotated(self._query_norm(q), cos, sin)
-        turned = _rotated(heads[:-kv_heads], cos, sin)
+            store_rows(keys, values, slots, self.rotated(self._key_norm(k), cos, sin), own)
+            return self.rotated(self._query_norm(q), cos, sin)
+        turned = self.rotated(heads[:-kv_heads], cos, sin)
         store_rows(keys, values, slots, turned[-kv_heads:], own)
         return turned[:-kv_heads]
 
@@ -182,9 +190,25 @@ class CpuLayer(TorchLayer):
         if not self._plain:
             return super().after_attention(attended, x, per_layer)
         assert self._output_norm is not None
-        x = self._plain_out.plus(x, attended)
+        x = self._out.plus(x, attended)
         gate, up = self._gate_up(self._output_norm(x)).chunk(2, dim=-1)
-        return self._plain_down.plus(x, silu(gate, inplace=True).mul_(up))
+        return self._down.plus(x, silu(gate, inplace=True).mul_(up))
+
+
+def _is_plain(weights: LayerWeights) -> bool:
+    """Return True for a layer that is Llama's or Qwen3's around its attention, of any size."""
+    spec, attention = weights.spec, weights.spec.attention
+    norms, head_norm = (spec.input_norm, spec.output_norm), attention.head_norm
+    return (
+        spec.mlp == MlpSpec(inner=spec.mlp.inner)
+        and spec.output_norm is not None
+        and not any(norm.wide or norm.centred for norm in norms if norm is not None)
+        and (head_norm is None or head_norm == HeadNormSpec(eps=head_norm.eps))
+        and spec.attended_norm is spec.mlp_norm is None
+        and not spec.parallel
+        and spec.residual_scale == weights.scalar == 1.0
+        and attention.value_norm is attention.shared is weights.per_layer is None
+    )
 
 
 def cpu_norm(spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> RowFunction:
@@ -208,14 +232,3 @@ def _rms_norm(weight: Tensor, eps: float) -> RowFunction:
         return (x * scaled).div_(length)
 
     return norm
-
-
-def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Give heads [H, T, D], in any order in memory, their positions: contiguous [H, T, D]."""
-    turned = torch.empty(heads.shape, dtype=heads.dtype)
-    torch.mul(heads, cos, out=turned)
-    (first, second), (above, below) = heads.chunk(2, dim=-1), turned.chunk(2, dim=-1)
-    sin = sin[:, : sin.shape[1] // 2]
-    above.addcmul_(second, sin, value=-1)
-    below.addcmul_(first, sin)
-    return turned

@@ -15,11 +15,11 @@ def gated(mlp: MlpSpec, act: RowFunction, inner: Tensor) -> Tensor:
     if not mlp.gated:
         return act(inner)
     gate, up = inner.chunk(2, dim=-1)
-    clamp = mlp.clamp
-    if clamp is None:
+    if mlp.clamp is None:
         return act(gate) * up
-    gate, up = gate.clamp(max=clamp.limit), up.clamp(-clamp.limit, clamp.limit)
-    return gate * torch.sigmoid(gate * clamp.alpha) * (up + 1)
+    alpha, limit = mlp.clamp
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return gate * torch.sigmoid(gate * alpha) * (up + 1)
 
 
 def route(spec: ExpertsSpec, logits: Tensor, correction: Tensor | None) -> tuple[Tensor, Tensor]:

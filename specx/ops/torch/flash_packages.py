@@ -8,7 +8,7 @@ can lack the kernels of a head size or of a GPU, which an import does not tell.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -100,33 +100,30 @@ def _of_cute(function: Callable[..., Any]) -> Attend:
     return attend
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """The function of a package, the first generation of GPUs that it is for, and its kind."""
-
-    module: str
-    function: str
-    generation: int
-    adapt: Callable[[Callable[..., Any]], Attend]
-    package: Callable[..., FlashPackage]
+def _flash_attn(name: str) -> FlashPackage:
+    function = _imported(name, "flash_attn", "flash_attn_with_kvcache")
+    return FlashPackage(name, _with_kvcache(function))
 
 
-PACKAGES = {
-    "flash-attn": _Entry(
-        "flash_attn", "flash_attn_with_kvcache", 8, _with_kvcache,
-        FlashPackage,
-    ),
-    "flash-attn-4": _Entry(
-        "flash_attn.cute", "flash_attn_func", 9, _of_cute,
-        partial(FlashPackage, verifies=False),  # on Hopper it cannot divide keys among programs
-    ),
-    "fa3-fwd": _Entry(
-        "fa3_fwd_interface", "flash_attn_with_kvcache", 9, _with_kvcache,
-        # Its wheel is built without windows. What lies behind the keys that are used, it multiplies
-        # by zero; of a KV cache that may be no number.
-        partial(FlashPackage, windows=False, verifies=False),
-    ),
-}  # fmt: skip
+def _flash_attn_4(name: str) -> FlashPackage:
+    function = _imported(name, "flash_attn.cute", "flash_attn_func")
+    # On Hopper it cannot divide keys among programs.
+    return FlashPackage(name, _of_cute(function), verifies=False)
+
+
+def _fa3_fwd(name: str) -> FlashPackage:
+    function = _imported(name, "fa3_fwd_interface", "flash_attn_with_kvcache")
+    # Its wheel is built without windows. What lies behind the keys that are used, it multiplies by
+    # zero; of a KV cache that may be no number.
+    return FlashPackage(name, _with_kvcache(function), windows=False, verifies=False)
+
+
+# How each is imported, and the first generation of GPUs that it is for.
+PACKAGES: dict[str, tuple[Callable[[str], FlashPackage], int]] = {
+    "flash-attn": (_flash_attn, 8),
+    "flash-attn-4": (_flash_attn_4, 9),
+    "fa3-fwd": (_fa3_fwd, 9),
+}
 
 
 def is_installed(name: str) -> bool:
@@ -145,13 +142,13 @@ def load(name: str, device: torch.device, dtype: torch.dtype, head_dim: int) -> 
     Raises UnusableError for one that is absent, cannot be imported, has other functions, has no
     kernels for this GPU, number format or head size, or computes something else.
     """
-    source = PACKAGES[name]
+    _, generation = PACKAGES[name]
     if device.type != "cuda":
         raise UnusableError("it needs an NVIDIA GPU")
     if dtype not in (torch.float16, torch.bfloat16):
         raise UnusableError("it computes in float16 and bfloat16 only")
-    if torch.cuda.get_device_capability(device)[0] < source.generation:
-        raise UnusableError(f"it needs a GPU of compute capability {source.generation}.0 or newer")
+    if torch.cuda.get_device_capability(device)[0] < generation:
+        raise UnusableError(f"it needs a GPU of compute capability {generation}.0 or newer")
     return open_package(name, device, dtype, head_dim)
 
 
@@ -159,8 +156,8 @@ def open_package(
     name: str, device: torch.device, dtype: torch.dtype, head_dim: int
 ) -> FlashPackage:
     """Import a package and try it, on whatever device. Raises UnusableError as ``load`` does."""
-    source = PACKAGES[name]
-    package = source.package(name, source.adapt(_function(name)))
+    import_package, _ = PACKAGES[name]
+    package = import_package(name)
     try:
         error = _tried(package, device, dtype, head_dim)
     except Exception as problem:  # signatures, kernels and compilers: no common class
@@ -170,10 +167,10 @@ def open_package(
     return package
 
 
-def _function(name: str) -> Callable[..., Any]:
-    source = PACKAGES[name]
+def _imported(name: str, module: str, function: str) -> Callable[..., Any]:
+    """Import the function of a package. Raises UnusableError."""
     try:
-        return getattr(import_module(source.module), source.function)
+        return getattr(import_module(module), function)
     except Exception as problem:  # a library that was built for another torch raises what it likes
         if not is_installed(name):
             raise UnusableError("it is not installed") from problem

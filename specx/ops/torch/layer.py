@@ -14,11 +14,6 @@ from specx.ops.torch.cache import store_rows
 from specx.ops.torch.experts import TorchExperts, gated
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Return x [T, K] over its root mean square, times weight [K]."""
-    return norm(x, NormSpec(eps=eps), weight)
-
-
 def norm(x: Tensor, spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> Tensor:
     """Norm x [..., K] with weight and bias, broadcast against it."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -70,15 +65,16 @@ def _head_input(
     residual = states if parents is None else states.index_select(0, parents)
     if norms is None:
         return torch.cat([embedded, residual], dim=-1), residual
-    normed = rms_norm(residual, norms.state, norms.eps)
-    x = torch.cat([rms_norm(embedded, norms.embedding, norms.eps), normed], dim=-1)
+    spec = NormSpec(eps=norms.eps)
+    normed = norm(residual, spec, norms.state)
+    x = torch.cat([norm(embedded, spec, norms.embedding), normed], dim=-1)
     return x, normed if norms.residual else residual
 
 
 class TorchLayer:
     """``LayerKernels`` in torch, for every ``LayerSpec``.
 
-    Parts may be replaced by a device's own: ``product``, ``norm``, ``experts`` and ``rotated``.
+    Parts may be replaced by a device's own: ``product``, ``norm`` and ``rotated``.
     """
 
     def __init__(self, weights: LayerWeights) -> None:
@@ -96,7 +92,7 @@ class TorchLayer:
         if spec.mlp.experts is None:
             self._gate_up, self._down = self.product(w.gate_up), self.product(w.down)
         else:
-            self._experts = self.experts(w)
+            self._experts = experts(w, self.product)
         self._per_layer = w.per_layer
         if w.per_layer is not None:
             assert spec.output_norm is not None
@@ -108,17 +104,14 @@ class TorchLayer:
         """Prepare a product."""
         return torch_product(linear_map)
 
-    def experts(self, weights: LayerWeights) -> RowFunction:
-        """Prepare the MLP of a layer with experts."""
-        return experts(weights, self.product)
-
     def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> RowFunction:
         """Prepare a norm."""
         return torch_norm(spec, weight, bias)
 
     def rotated(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Give heads [H, T, D] their positions."""
-        return _rotated(heads, cos, sin)
+        """Give heads [H, T, D] positions: cos, sin [T, D], which may be wider than they are."""
+        first, second = heads.chunk(2, dim=-1)
+        return (heads * cos + torch.cat([-second, first], dim=-1) * sin).to(heads.dtype)
 
     def _norm_of(
         self, spec: NormSpec | None, weight: Tensor | None, bias: Tensor | None = None
@@ -214,9 +207,3 @@ def _scaled(x: Tensor, scale: float) -> Tensor:
 def _by_head(weight: Tensor | None) -> Tensor | None:
     """Return a weight as heads [H, T, D] are multiplied by it."""
     return weight[:, None] if weight is not None and weight.ndim == 2 else weight
-
-
-def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Give heads [H, T, D] their positions: cos, sin [T, D], which may be wider than they are."""
-    first, second = heads.chunk(2, dim=-1)
-    return (heads * cos + torch.cat([-second, first], dim=-1) * sin).to(heads.dtype)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specx.ops.chunks import PASSAGE, Grid, Passages
+from specx.ops.chunks import PASSAGE, Grid
 
 
 def attention_row(
@@ -60,7 +60,7 @@ _SCORES = {"cpu": 2**24, "cuda": 2**25}
 
 
 def passage_attention(
-    queries: Tensor, keys: Tensor, seen: int, passages: Passages, scaling: float
+    queries: Tensor, keys: Tensor, seen: int, document: range, scaling: float
 ) -> Tensor:
     """Compute ``Ops.passage_attention``, a block of tokens at a time."""
     heads, count, _ = queries.shape
@@ -72,13 +72,11 @@ def passage_attention(
     for start in range(0, count, rows):
         block = queries[:, start : start + rows].to(wide)
         blocks.append(_of_block(block, keys[..., : seen + start + block.shape[1] - 1],
-                                seen + start, passages, scaling))  # fmt: skip
+                                seen + start, document, scaling))  # fmt: skip
     return torch.cat(blocks)
 
 
-def _of_block(
-    queries: Tensor, keys: Tensor, seen: int, passages: Passages, scaling: float
-) -> Tensor:
+def _of_block(queries: Tensor, keys: Tensor, seen: int, document: range, scaling: float) -> Tensor:
     """Return attention [T, P] of queries [Hq, T, D] to keys [Hkv, D, seen + T − 1]."""
     heads, count, dim = queries.shape
     packed = queries.reshape(len(keys), -1, dim)  # heads of a group, one behind the other
@@ -87,8 +85,8 @@ def _of_block(
     unseen = torch.ones(count, count - 1, dtype=torch.bool, device=scores.device).triu()
     scores[..., seen:].masked_fill_(unseen, -torch.inf)
     sums = scores.logsumexp(-1)
-    of_document = scores[..., passages.first : passages.first + passages.tokens]
-    padded = pad(of_document, (0, -passages.tokens % PASSAGE), value=-torch.inf)
+    of_document = scores[..., document.start : document.stop]
+    padded = pad(of_document, (0, -len(document) % PASSAGE), value=-torch.inf)
     best = _four_largest(padded.unflatten(-1, (-1, PASSAGE)))
     return sum((each - sums[..., None]).exp() for each in best).mean(0)  # type: ignore[union-attr]
 

@@ -29,14 +29,9 @@ def attend(
 
 
 def flash_serves(q: Tensor) -> bool:
-    """Return True if torch's flash kernels for a GPU know the precision and the size of a head."""
-    half = q.dtype in (torch.float16, torch.bfloat16)
-    return half and q.shape[3] % 8 == 0 and q.shape[3] <= 256
-
-
-def flash_prefill_serves(q: Tensor) -> bool:
     """Return True if torch's flash kernels for a GPU are for queries [1, H, T, D]."""
-    return q.is_cuda and flash_serves(q)
+    half = q.dtype in (torch.float16, torch.bfloat16)
+    return q.is_cuda and half and q.shape[3] % 8 == 0 and q.shape[3] <= 256
 
 
 def flash_prefill(
@@ -95,9 +90,8 @@ def attend_dense(
     visible: bool, broadcastable to [1, H, T, S], at least one True in each row. ``softcap``: as in
     ``AttentionSpec``.
     """
-    wide = torch.promote_types(
-        q.dtype, torch.float32
-    )  # scores rounded to half precision would lose what flash kernels keep
+    # Scores rounded to half precision would lose what flash kernels keep.
+    wide = torch.promote_types(q.dtype, torch.float32)
     scores = q.to(wide) @ k.to(wide).transpose(-1, -2) * scaling
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap

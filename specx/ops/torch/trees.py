@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specx.ops.trees import NO_CHOICE, Level, LevelInputs, Path, TokenTree, doublings
+from specx.ops.trees import NO_CHOICE, Level, Path, TokenTree, doublings
 
 
 def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int) -> Level:
@@ -67,12 +67,12 @@ def expected_gain(levels: list[Level], nodes: int) -> Tensor:
 def level_inputs(
     parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
     position: Tensor, ahead: int,
-) -> LevelInputs:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``Ops.level_inputs``."""
     # Without parents a copy: what compiled layers get is always made in inference mode.
     visible = own.clone() if above is None else above[parents] | own
     slots = length + torch.arange(after, after + len(own), device=own.device)
-    return LevelInputs(visible, (position + ahead).expand(len(own)), slots)
+    return visible, (position + ahead).expand(len(own)), slots
 
 
 def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:

@@ -15,13 +15,7 @@ from triton import knobs
 from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid
 from specx.ops.hopper import tree_attention as hopper_attention
-from specx.ops.layers import (
-    HeadInput,
-    HeadNorms,
-    LayerKernels,
-    LayerWeights,
-    RowFunction,
-)
+from specx.ops.layers import HeadInput, HeadNorms, LayerKernels, LayerWeights, RowFunction
 from specx.ops.spec import NormSpec
 from specx.ops.torch import attention as torch_attention
 from specx.ops.torch import scores as torch_scores
@@ -117,7 +111,7 @@ class TritonOps(TorchOps):
         inputs = TreeInputs(
             q, keys, values, prefix, mask.sets, scale, window, softcap, sinks, mask.rows
         )
-        multiprocessors = tree_attention.device_of(q.device).multiprocessors
+        multiprocessors, _ = tree_attention.limits_of(q.device)
         if hopper_attention.suits(inputs, multiprocessors):
             splits = hopper_attention.splits(inputs, multiprocessors)
             return tree_attention.in_parts(inputs, splits, hopper_attention.attend_in_parts)

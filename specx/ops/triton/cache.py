@@ -8,10 +8,7 @@ from specx.ops.chunks import Grid
 
 
 def store_rows(keys: Tensor, values: Tensor, slots: Tensor, key: Tensor, value: Tensor) -> None:
-    """Write key and value [Hkv, T, D] into rows ``slots`` (int64 [T]) of the storage of a layer.
-
-    keys, values [Hkv, capacity, D], with equal strides; rows are contiguous in all four.
-    """
+    """Compute ``Ops.store_rows`` of keys and values with equal strides; all rows are contiguous."""
     heads, rows, dim = key.shape
     assert keys.stride() == values.stride()
     assert keys.stride(2) == key.stride(2) == value.stride(2) == slots.stride(0) == 1
@@ -71,12 +68,7 @@ def keep_rows(storage: Tensor, length: Tensor, path: Tensor) -> None:
 def append_rows(
     source: Tensor, target: Tensor, lengths: tuple[Tensor, Tensor], positions: Tensor, count: int
 ) -> None:
-    """Copy the ``count`` rows behind the text of ``source`` behind that of ``target``, and note
-    their rows in ``source`` in the same places of ``positions``.
-
-    source, target [layers, 2, Hkv, capacity, D], each with its own capacity, contiguous; lengths
-    int64 [1] each, of the texts; positions int64 [capacity of the target].
-    """
+    """Compute ``Ops.append_rows`` of storages that are contiguous, each with its own capacity."""
     layers, _, heads, capacity, dim = source.shape
     block = min(MOST_ROWS, _block(count))
     assert source.is_contiguous()
@@ -138,14 +130,7 @@ def gather_chunks(
     lengths: tuple[Tensor, Tensor],
     grid: Grid,
 ) -> None:
-    """Copy the rows of ``chunks`` (int64 [k], ascending, as ``chunk_rows`` has them) from the store
-    to the beginning of the working view, their keys rotated to the places where they come to lie.
-
-    store, working [layers, 2, Hkv, capacity, D], each with its own capacity, contiguous; positions
-    int64 [capacity]: where the keys of the store were computed; inv_freq [R/2] as in ``rotate`` of
-    ``torch/cache.py``. lengths, int64 [1] each: of the text in the store, which is read, and of the
-    working view, which is written: how many of the rows are text.
-    """
+    """Compute ``Ops.gather_chunks`` of storages that are contiguous, each with its own capacity."""
     layers, _, heads, capacity, dim = store.shape
     room, half, chunk = working.shape[3], len(inv_freq), grid.chunk
     assert chunk * len(chunks) <= room

@@ -15,12 +15,11 @@ from torch import Tensor
 from specx.ops.triton.tree_attention import (
     LN_2,
     LOG2_E,
-    Device,
     Launch,
     absorb,
     capped,
-    device_of,
     in_ring,
+    limits_of,
     scale_and_slope,
 )
 
@@ -28,9 +27,9 @@ MOST_DIM = 512
 
 
 @cache
-def plan(head_dim: int, itemsize: int, device: Device) -> Launch:
+def plan(head_dim: int, itemsize: int, shared_memory: int) -> Launch:
     """Plan the launch: the largest tile that registers and shared memory hold."""
-    width, room = triton.next_power_of_2(head_dim), device.shared_memory
+    width = triton.next_power_of_2(head_dim)
     if itemsize == 4:
         return Launch(1, 32 if width <= 128 else 16, 16, 4, 2)
     # Larger tiles of heads of 256 and more do not fit into registers.
@@ -41,7 +40,8 @@ def plan(head_dim: int, itemsize: int, device: Device) -> Launch:
     else:
         tiles = [(32, 32, 8, 2), (32, 16, 8, 2)]
     launches = [Launch(1, *tile) for tile in tiles]
-    return next((each for each in launches if _room(each, width) * itemsize <= room), launches[-1])
+    fitting = (each for each in launches if _room(each, width) * itemsize <= shared_memory)
+    return next(fitting, launches[-1])
 
 
 def _room(launch: Launch, width: int) -> int:
@@ -77,7 +77,7 @@ def attend(
     assert q.stride(2) == keys.stride(2) == values.stride(2) == 1
     assert sinks is None or sinks.shape == (heads,)
     assert past + rows <= capacity or (window is not None and window + rows <= capacity)
-    launch = launch or plan(dim, q.itemsize, device_of(q.device))
+    launch = launch or plan(dim, q.itemsize, limits_of(q.device)[1])
     out = torch.empty((rows, heads, dim), dtype=q.dtype, device=q.device)
     scale, slope = scale_and_slope(scaling * LOG2_E, softcap)
     # Programs that run at the same time read the keys of the same rows.

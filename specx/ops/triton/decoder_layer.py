@@ -11,8 +11,7 @@ from specx.ops.layers import LayerWeights, LinearMap, RowFunction
 from specx.ops.spec import NormSpec
 from specx.ops.torch import layer as torch_layer
 from specx.ops.triton import experts, layer, row_product, small_product
-from specx.ops.triton.experts import RoutedExperts
-from specx.ops.triton.layer import HeadNormWeights, NormWeights
+from specx.ops.triton.layer import NormWeights
 
 PLAIN: tuple[Any, dict[str, Any]] = CudaProduct, {}  # a kind of Hopper's product, and options
 FEW_ROWS = 64  # more take longer to be added to within a product than behind it
@@ -71,7 +70,7 @@ def experts_of(weights: LayerWeights) -> RowFunction:
         return torch_layer.experts(weights)
     routing, activation = weights.routing, weights.spec.mlp.activation
     assert routing is not None
-    routed = RoutedExperts(weights)
+    routed = experts.routed_experts(weights)
     maps = (routing.gate_up, routing.down, routing.shared_gate)
     gate_up, down, gate = (None if each is None else TritonProduct.of(each) for each in maps)
 
@@ -100,7 +99,6 @@ class TritonLayer:
         self._output_norm = _norm(spec.output_norm, w.output_norm, w.output_norm_bias)
         self._attended_norm = _norm(spec.attended_norm, w.attended_norm)
         self._mlp_norm = _norm(spec.mlp_norm, w.mlp_norm)
-        self._head_norms = _head_norms(w)
         self._experts = None if spec.mlp.experts is None else experts_of(w)
         maps = (w.out, w.down) if self._experts is None else (w.out,)
         small = all(each.bias is None and small_product.suits(each.weight) for each in maps)
@@ -127,14 +125,7 @@ class TritonLayer:
         y = x if self._input_norm is None else self._input_norm(x)
         if self._heads is not None and 1 < len(x) <= hopper_product.MOST_ROWS:
             return self._heads(y, cos, sin, slots, keys, values)
-        qkv, norms, attention = self._qkv(y), self._head_norms, self._spec.attention
-        if norms is not None and norms.spec.whole:
-            layer.norm_whole(qkv, norms)
-            norms = None
-        return layer.rotate_and_store(
-            qkv, norms, cos, sin, slots, keys, values,
-            value_norm=attention.value_norm, shared=attention.shared is not None,
-        )  # fmt: skip
+        return layer.rotate_and_store(self._qkv(y), self._weights, cos, sin, slots, keys, values)
 
     def after_attention(
         self, attended: Tensor, x: Tensor, per_layer: Tensor | None = None
@@ -164,7 +155,7 @@ class TritonLayer:
         if mlp.gated and weights.activation is None:
             if len(x) == 1:
                 maps = weights.gate_up
-                return row_product.gated_row_product(x, maps.weight, maps.bias, mlp.activation)
+                return row_product.row_product(x, maps.weight, maps.bias, activation=mlp.activation)
             if self._gated is not None and len(x) <= hopper_product.MOST_ROWS:
                 return self._gated(x)
         inner = self._gate_up(x)
@@ -202,14 +193,6 @@ def _norm(
     spec: NormSpec | None, weight: Tensor | None, bias: Tensor | None = None
 ) -> NormWeights | None:
     return None if spec is None else NormWeights(spec=spec, weight=weight, bias=bias)
-
-
-def _head_norms(weights: LayerWeights) -> HeadNormWeights | None:
-    spec, query, key = weights.spec.attention.head_norm, weights.query_norm, weights.key_norm
-    if spec is None or query is None:
-        return None
-    # A layer with the keys of another one has no norm of them, and norms none.
-    return HeadNormWeights(spec=spec, query=query, key=query if key is None else key)
 
 
 def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:

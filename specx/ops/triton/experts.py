@@ -8,6 +8,7 @@ only, so all of it can be recorded. Up to 16 rows, a row's result is the same to
 rows are beside it; more have other tiles, as other products have.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specx.ops.layers import LayerWeights, LinearMap
-from specx.ops.spec import ExpertsSpec, SwigluClamp
+from specx.ops.spec import ExpertsSpec, MlpSpec
 from specx.ops.torch.experts import route as route_many
 from specx.ops.torch.experts import sorted_by_expert, wide_map
 from specx.ops.triton import programmatic_launch
@@ -35,30 +36,30 @@ def suits(weights: LayerWeights) -> bool:
     return mlp.gated and mlp.activation != "xielu" and dtype != torch.float64
 
 
-class RoutedExperts:
-    """The experts of a layer without the shared one."""
+def routed_experts(weights: LayerWeights) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Prepare the experts of a layer without the shared one.
 
-    def __init__(self, weights: LayerWeights) -> None:
-        mlp, routing = weights.spec.mlp, weights.routing
-        assert mlp.experts is not None
-        assert routing is not None
-        self._mlp, self._spec = mlp, mlp.experts
-        self._gate_up, self._down = weights.gate_up, weights.down
-        self._router, self._wide = routing.router, wide_map(routing.router)
-        correction = routing.correction
-        self._correction = None if correction is None else correction.float().flatten()
+    The function returns what each chosen expert makes of x [T, K]: [T, n, K], and its share [T, n].
+    """
+    mlp, spec, routing = weights.spec.mlp, weights.spec.mlp.experts, weights.routing
+    assert spec is not None
+    assert routing is not None
+    router, wide, correction = routing.router, wide_map(routing.router), routing.correction
+    if correction is not None:
+        correction = correction.float().flatten()
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what each chosen expert makes of x [T, K]: [T, n, K], and its share [T, n]."""
+    def routed(x: Tensor) -> tuple[Tensor, Tensor]:
         if len(x) <= FEW_ROWS:
-            chosen, shares = route(self._spec, router_logits(x, self._router), self._correction)
+            chosen, shares = route(spec, router_logits(x, router), correction)
             pairs = few_pairs(chosen)
         else:
-            logits = linear(x.float(), self._wide.weight, self._wide.bias)
-            chosen, shares = route_many(self._spec, logits, self._correction)
-            pairs = many_pairs(chosen, self._spec.count)
-        inner = gated_product(pairs, x, self._gate_up, self._mlp.activation, self._mlp.clamp)
-        return product(pairs, inner, self._down).view(*chosen.shape, -1), shares
+            logits = linear(x.float(), wide.weight, wide.bias)
+            chosen, shares = route_many(spec, logits, correction)
+            pairs = many_pairs(chosen, spec.count)
+        inner = product(pairs, x, weights.gate_up, mlp)
+        return product(pairs, inner, weights.down).view(*chosen.shape, -1), shares
+
+    return routed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,24 +119,17 @@ def many_pairs(chosen: Tensor, experts: int) -> Pairs:
     )
 
 
-def gated_product(
-    pairs: Pairs, x: Tensor, maps: LinearMap, activation: str, clamp: SwigluClamp | None
-) -> Tensor:
-    """Multiply the rows x [T, K] of pairs by the maps [E, 2 N, K] of their experts, and gate ->
-    [T · n, N]."""
-    return _launch(pairs, x, maps, "clamp" if clamp else activation, clamp)
+def product(pairs: Pairs, x: Tensor, maps: LinearMap, mlp: MlpSpec | None = None) -> Tensor:
+    """Multiply pairs by the maps of their experts -> [T · n, N].
 
-
-def product(pairs: Pairs, x: Tensor, maps: LinearMap) -> Tensor:
-    """Multiply the pairs themselves, x [T · n, K], by the maps [E, N, K] of their experts ->
-    [T · n, N]."""
-    return _launch(pairs, x, maps, "", None)
-
-
-def _launch(
-    pairs: Pairs, x: Tensor, maps: LinearMap, gate: str, clamp: SwigluClamp | None
-) -> Tensor:
+    With ``mlp`` x [T, K] is the rows of pairs, the maps are [E, 2 N, K], and its gate follows;
+    without, x [T · n, K] is the pairs themselves, and the maps are [E, N, K].
+    """
     weight, bias = maps.weight, maps.bias
+    gate: str = "" if mlp is None else mlp.activation
+    alpha, limit = 1.0, 0.0
+    if mlp is not None and mlp.clamp is not None:
+        gate, (alpha, limit) = "clamp", mlp.clamp
     outputs, inputs = weight.shape[1:]
     columns = outputs // 2 if gate else outputs
     assert x.shape == (pairs.count // pairs.each if gate else pairs.count, inputs)
@@ -145,8 +139,7 @@ def _launch(
     out = x.new_empty((pairs.count, columns))
     width, depth = (32, 128) if pairs.few else (64, 64)
     _experts_product[(triton.cdiv(columns, width), pairs.programs)](
-        x, weight, bias, out, *pairs.places, columns, pairs.programs,
-        1.0 if clamp is None else clamp.alpha, 0.0 if clamp is None else clamp.limit,
+        x, weight, bias, out, *pairs.places, columns, pairs.programs, alpha, limit,
         GATE=gate, GATED=bool(gate), BIASED=bias is not None, FEW=pairs.few, EACH=pairs.each,
         PAIRS=triton.next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
         BLOCK_EACH=triton.next_power_of_2(pairs.each), BLOCK_M=pairs.block, BLOCK_N=width,

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.ops.layers import HeadNorms
-from specx.ops.spec import Activation, HeadNormSpec, NormSpec
+from specx.ops.layers import HeadNorms, LayerWeights
+from specx.ops.spec import Activation, NormSpec
 from specx.ops.triton import programmatic_launch
 from specx.ops.triton.programmatic_launch import wait
 
@@ -29,74 +29,44 @@ class NormWeights:
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Norm x [..., K]."""
-        return norm(x, self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadNormWeights:
-    """The norms of queries and of keys: weights [D], or [H, D] of each head."""
-
-    spec: HeadNormSpec
-    query: Tensor
-    key: Tensor
-
-
-def norm(x: Tensor, weights: NormWeights) -> Tensor:
-    """Norm x [..., K], contiguous -> [..., K]."""
-    out = torch.empty_like(x)
-    _normalize(x, None, None, out, None, weights, 1.0, 1.0)
-    return out
+        """Norm x [..., K], contiguous -> [..., K]."""
+        return add_norm(x, None, self)[1]
 
 
 def add_norm(
     x: Tensor,
-    product: Tensor,
+    product: Tensor | None,
     after: NormWeights | None,
     *,
     before: NormWeights | None = None,
     scale: float = 1.0,
     scalar: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Add x and product [T, K], and norm the sum -> (the sum, its norm), [T, K] each.
+    """Add x and product [..., K], and norm the sum -> (the sum, its norm), [..., K] each.
 
     ``before``: norm of the product, which ``scale`` multiplies then; ``scalar`` multiplies the sum.
-    Without ``after`` both results are the sum.
+    Without ``after`` both results are the sum, without a product the sum is x.
     """
-    assert product.shape == x.shape
-    assert product.is_contiguous()
-    total = torch.empty_like(x)
-    out = total if after is None else torch.empty_like(x)
-    _normalize(x, product, total, out, before, after, scale, scalar)
-    return total, out
-
-
-def _normalize(
-    x: Tensor,
-    product: Tensor | None,
-    total: Tensor | None,
-    out: Tensor,
-    before: NormWeights | None,
-    after: NormWeights | None,
-    scale: float,
-    scalar: float,
-) -> None:
     inputs = x.shape[-1]
     assert x.is_contiguous()
+    assert product is None or (product.shape == x.shape and product.is_contiguous())
+    total = x if product is None else torch.empty_like(x)
+    out = total if after is None else torch.empty_like(x)
     given = [each for norm in (before, after) if norm for each in (norm.weight, norm.bias)]
     assert all(each is None or each.shape == (inputs,) for each in given)
     assert before is None or before.bias is None
     _norm[(x.numel() // inputs,)](
-        x, product, total, out, after and after.weight, after and after.bias,
-        before and before.weight, 0.0 if after is None else after.spec.eps,
-        None if before is None else before.spec.eps, None if scale == 1.0 else scale,
-        None if scalar == 1.0 else scalar,
+        x, product, None if product is None else total, out,
+        after and after.weight, after and after.bias, before and before.weight,
+        0.0 if after is None else after.spec.eps, None if before is None else before.spec.eps,
+        None if scale == 1.0 else scale, None if scalar == 1.0 else scalar,
         ADD=product is not None, SCALED=scale != 1.0, MULTIPLIED=scalar != 1.0,
         BIASED=after is not None and after.bias is not None,
         **_kind("BEFORE", before), **_kind("AFTER", after),
         K=inputs, BLOCK=triton.next_power_of_2(inputs),
         num_warps=4 if inputs <= 2048 else 8, **programmatic_launch.options(x.device),
     )  # fmt: skip
+    return total, out
 
 
 def _kind(name: str, norm: NormWeights | None) -> dict[str, bool]:
@@ -141,29 +111,35 @@ def head_input(
 
 def rotate_and_store(
     qkv: Tensor,
-    norms: HeadNormWeights | None,
+    weights: LayerWeights,
     cos: Tensor,
     sin: Tensor,
     places: Tensor,
     keys: Tensor,
     values: Tensor,
-    *,
-    value_norm: NormSpec | None = None,
-    shared: bool = False,
 ) -> Tensor:
-    """Give queries and keys their positions (halves rotated), and store keys and values.
+    """Norm heads, give queries and keys their positions (halves rotated), and store keys, values.
 
-    qkv [T, (Hq + 2 Hkv) · D], queries first, then keys, then values; cos, sin [T, D], rows
-    contiguous, whose second halves repeat the first, in qkv's format or in float32, where what they
-    turn is rounded once; places int64 [T]: the rows of keys and values [Hkv, capacity, D] (equal
-    strides, rows contiguous) that the new ones are written to. ``value_norm``: of each head's
-    values, without weight. ``shared``: qkv are queries alone, and nothing is stored.
+    qkv [T, (Hq + 2 Hkv) · D], queries first, then keys, then values; it may be overwritten. Of a
+    layer with ``shared`` keys and values it is queries alone, and nothing is stored. cos, sin
+    [T, D], rows contiguous, whose second halves repeat the first, in qkv's format or in float32,
+    where what they turn is rounded once; places int64 [T]: the rows of keys and values [Hkv,
+    capacity, D] (equal strides, rows contiguous) that the new ones are written to.
 
     Returns queries [Hq, T, D], which lie in memory as [T, Hq, D].
     """
     rows, columns = qkv.shape
     dim = keys.shape[2]
-    kv_heads = 0 if shared else keys.shape[0]
+    attention, spec = weights.spec.attention, weights.spec.attention.head_norm
+    query_norm, value_norm = weights.query_norm, attention.value_norm
+    # A layer with the keys of another one has no norm of them, and norms none.
+    key_norm = query_norm if weights.key_norm is None else weights.key_norm
+    if spec is not None and spec.whole:
+        assert query_norm is not None
+        assert key_norm is not None
+        _norm_over_heads(qkv, spec, query_norm, key_norm)
+        spec = query_norm = key_norm = None
+    kv_heads = 0 if attention.shared is not None else keys.shape[0]
     all_heads = columns // dim
     heads = all_heads - 2 * kv_heads
     assert columns == all_heads * dim
@@ -173,14 +149,13 @@ def rotate_and_store(
     assert cos.stride(1) == places.stride(0) == keys.stride(2) == 1
     assert keys.stride() == values.stride()
     q = torch.empty((rows, heads, dim), dtype=qkv.dtype, device=qkv.device)
-    spec = None if norms is None else norms.spec
     _rotate_and_store[(rows, triton.cdiv(all_heads, HEADS_AT_ONCE))](
-        qkv, norms and norms.query, norms and norms.key, cos, sin, places, q, keys, values,
+        qkv, query_norm, key_norm, cos, sin, places, q, keys, values,
         0.0 if spec is None else spec.eps, None if value_norm is None else value_norm.eps,
         cos.stride(0), keys.stride(0), keys.stride(1),
-        NORMED=norms is not None, TURNED=spec is not None and spec.turned,
+        NORMED=spec is not None, TURNED=spec is not None and spec.turned,
         CENTRED=spec is not None and spec.centred, WIDE=spec is not None and spec.wide,
-        BY_HEAD=norms is not None and norms.query.ndim == 2,
+        BY_HEAD=query_norm is not None and query_norm.ndim == 2,
         VALUES_NORMED=value_norm is not None, WIDE_ANGLES=cos.dtype != qkv.dtype,
         HEADS=heads, KV_HEADS=kv_heads, DIM=dim,
         BLOCK_HEADS=HEADS_AT_ONCE, BLOCK_HALF=triton.next_power_of_2(dim // 2), num_warps=2,
@@ -190,16 +165,15 @@ def rotate_and_store(
     return q.transpose(0, 1)
 
 
-def norm_whole(qkv: Tensor, norms: HeadNormWeights) -> None:
+def _norm_over_heads(qkv: Tensor, spec: NormSpec, query_norm: Tensor, key_norm: Tensor) -> None:
     """Norm queries, and keys, over all heads of a token, where they lie: qkv as of
     ``rotate_and_store``; weights [Hq · D] and [Hkv · D]."""
     rows, columns = qkv.shape
-    queries, keys = len(norms.query), len(norms.key)
+    queries, keys = len(query_norm), len(key_norm)
     assert qkv.is_contiguous()
     assert columns in (queries, queries + 2 * keys)
     _norm_whole[(rows, 2 if columns > queries else 1)](
-        qkv, norms.query, norms.key, norms.spec.eps,
-        CENTRED=norms.spec.centred, WIDE=norms.spec.wide,
+        qkv, query_norm, key_norm, spec.eps, CENTRED=spec.centred, WIDE=spec.wide,
         QUERIES=queries, KEYS=keys, COLUMNS=columns, BLOCK=triton.next_power_of_2(queries),
         num_warps=4 if queries <= 2048 else 8, **programmatic_launch.options(qkv.device),
     )  # fmt: skip

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.ops.torch.softmax import flash_prefill_serves
+from specx.ops.torch.softmax import flash_serves
 
 CHUNK = 4096  # rows; shorter ends of a text come in too many lengths
 PIECE = 2 * CHUNK  # keys of the prefix: a merge costs a twentieth of the attention over a piece
@@ -22,7 +22,7 @@ def suits(q: Tensor, k: Tensor, v: Tensor, past: int) -> bool:
 
     q [1, Hq, T, D]; k, v [1, Hkv, past + T, D].
     """
-    if not flash_prefill_serves(q) or q.shape[2] != CHUNK or past % CHUNK:
+    if not flash_serves(q) or q.shape[2] != CHUNK or past % CHUNK:
         return False
     if torch.cuda.get_device_capability(q.device) < (9, 0):  # not measured on older devices
         return False

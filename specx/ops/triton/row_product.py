@@ -23,37 +23,22 @@ PIECE = 1024
 
 
 def row_product(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    activation: Activation | None = None,
 ) -> Tensor:
     """Multiply x [1, K] by weight [N, K], add bias [N] and residual [1, N]; contiguous -> [1, N].
 
-    The sum of all is rounded once.
+    The sum of all is rounded once. With an ``activation``, of a gate, weight and bias have 2 N
+    rows: it is applied to the first half of the product, which multiplies the second.
     """
-    columns = len(weight)
+    columns, inputs = weight.shape
+    if activation is not None:
+        columns //= 2
     assert residual is None or residual.shape == (1, columns)
     assert residual is None or residual.is_contiguous()
-    return _launch(x, weight, bias, residual, columns, None)
-
-
-def gated_row_product(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Activation = "silu"
-) -> Tensor:
-    """Multiply, and gate: the activation of the product's first half times the second.
-
-    x [1, K], weight [2 N, K], bias [2 N], all contiguous -> [1, N].
-    """
-    return _launch(x, weight, bias, None, len(weight) // 2, activation)
-
-
-def _launch(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    columns: int,
-    activation: Activation | None,
-) -> Tensor:
-    inputs = weight.shape[1]
     assert x.shape == (1, inputs)
     assert x.is_contiguous()
     assert weight.is_contiguous()

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specx.ops.trees import MAX_ROWS, Level, LevelInputs, TokenTree, doublings
+from specx.ops.trees import MAX_ROWS, Level, TokenTree, doublings
 
 KEPT = tl.constexpr(MAX_ROWS)  # what is picked at most: groups of a part, its ids, nodes
 GROUP = tl.constexpr(32)  # ids
@@ -363,7 +363,7 @@ WORDS = 8  # of a set: up to 16 levels of 32 nodes one kernel serves, not one fo
 def level_inputs(
     parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
     position: Tensor, ahead: int,
-) -> LevelInputs:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``Ops.level_inputs``."""
     count, words = own.shape
     assert count <= MAX_ROWS
@@ -379,7 +379,7 @@ def level_inputs(
         ABOVE=above is not None, BLOCK=MAX_ROWS,
         BLOCK_WORDS=max(WORDS, triton.next_power_of_2(words)), num_warps=4,
     )  # fmt: skip
-    return LevelInputs(sets, positions, places)
+    return sets, positions, places
 
 
 @triton.jit(

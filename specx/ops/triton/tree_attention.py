@@ -54,14 +54,6 @@ class Launch:
     masked_cost: int = 1
 
 
-@dataclass(frozen=True)
-class Device:
-    """The device, as far as a launch depends on it. ``shared_memory``: bytes, of one program."""
-
-    multiprocessors: int
-    shared_memory: int
-
-
 @cache
 def plan(
     rows: int,
@@ -69,18 +61,20 @@ def plan(
     capacity: int,
     head_dim: int,
     itemsize: int,
-    device: Device,
+    multiprocessors: int,
+    shared_memory: int,
 ) -> Launch:
     """Plan the launch for ``rows`` packed rows (head in group × node) per key head.
 
-    ``capacity`` bounds the columns, ``itemsize`` is the bytes of one element of the cache.
+    ``capacity`` bounds the columns, ``itemsize`` is the bytes of one element of the cache,
+    ``shared_memory`` those that a program may have.
     """
     width = triton.next_power_of_2(head_dim)
     if itemsize == 4:  # no tensor cores: the products are unrolled into registers
         block_rows = 32 if rows > 16 and width <= 64 else 16
         block_columns, warps, stages = 32 if width <= 128 else 16, 4 if width <= 256 else 8, 2
-    elif rows <= 16 and _fits(128, 3, width * itemsize, device):
-        return _plan_of_few_rows(kv_heads, capacity, device)
+    elif rows <= 16 and _fits(128, 3, width * itemsize, shared_memory):
+        return _plan_of_few_rows(kv_heads, capacity, multiprocessors)
     else:
         # Of 256 rows, blocks of 128 and 256 read less and take longer: measured on an H200.
         block_rows = max(16, min(64, triton.next_power_of_2(rows)))
@@ -90,31 +84,31 @@ def plan(
             block_rows, block_columns, warps = min(32, block_rows), 16, 8
     programs = -(-rows // block_rows) * kv_heads
     most = -(-capacity // (2 * block_columns))  # fewer than two blocks each: not worth a merge
-    splits = max(1, min(2 * device.multiprocessors // programs, most, MOST_SPLITS))
+    splits = max(1, min(2 * multiprocessors // programs, most, MOST_SPLITS))
     return Launch(splits, block_rows, block_columns, warps, stages)
 
 
-def _plan_of_few_rows(kv_heads: int, capacity: int, device: Device) -> Launch:
+def _plan_of_few_rows(kv_heads: int, capacity: int, multiprocessors: int) -> Launch:
     """Reading is all there is to do: one program on each multiprocessor, far ahead with its loads.
 
     Twice as many with half as much read no faster, and the merge has twice as many parts.
     """
     most = -(-capacity // WORD)  # merging so few rows costs little
-    splits = max(1, min(device.multiprocessors // kv_heads, most, MOST_SPLITS))
+    splits = max(1, min(multiprocessors // kv_heads, most, MOST_SPLITS))
     return Launch(splits, block_rows=16, block_columns=128, warps=4, stages=3, masked_cost=2)
 
 
-def _fits(block_columns: int, stages: int, row: int, device: Device) -> bool:
+def _fits(block_columns: int, stages: int, row: int, shared_memory: int) -> bool:
     """Return True if a program has room for the blocks it reads ahead, of rows of ``row`` bytes."""
     read_ahead = 2 * (stages - 1) * block_columns * row  # keys and values
-    return read_ahead + 16 * 1024 <= device.shared_memory
+    return read_ahead + 16 * 1024 <= shared_memory
 
 
 def plan_for(inputs: TreeInputs) -> Launch:
     """Plan the launch for these inputs on their device."""
     q = inputs.q
-    device = device_of(q.device)
-    return plan(inputs.rows, inputs.kv_heads, inputs.reach, inputs.dim, q.itemsize, device)
+    limits = limits_of(q.device)
+    return plan(inputs.rows, inputs.kv_heads, inputs.reach, inputs.dim, q.itemsize, *limits)
 
 
 def in_parts(
@@ -245,11 +239,12 @@ def scale_and_slope(scale: float, softcap: float | None) -> tuple[float, float |
 
 
 @cache
-def device_of(device: torch.device) -> Device:
+def limits_of(device: torch.device) -> tuple[int, int]:
+    """Return a device's multiprocessors, and the bytes of shared memory of one program."""
     if device.type != "cuda":
-        return Device(4, 2**18)  # Triton's interpreter: enough programs for several splits
+        return 4, 2**18  # Triton's interpreter: enough programs for several splits
     known = triton.runtime.driver.active.utils.get_device_properties(device.index)
-    return Device(known["multiprocessor_count"], known["max_shared_mem"])
+    return known["multiprocessor_count"], known["max_shared_mem"]
 
 
 @triton.jit(

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-MOST_NODES = 64
+from specx.ops.trees import MAX_ROWS
+
 WORD = 64  # columns per word of a visibility bit set
 
 
@@ -38,7 +39,7 @@ class TreeInputs:
     columns: int = 0
 
     def __post_init__(self) -> None:
-        assert self.nodes <= MOST_NODES
+        assert self.nodes <= MAX_ROWS
         assert self.heads % self.kv_heads == 0
         assert self.dim % 16 == 0
         assert self.scale > 0

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specx.decoding.decode import decode_with
+from specx.decoding.decode import decode
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.profile import Profile, Settings, resolve
@@ -37,7 +37,7 @@ def check(
 ) -> Run:
     """The run with a drafter, after comparing it with plain decoding."""
     expected = run(pair, profile, "plain", prompt)
-    result = collect(decode_with(pair, resolved(profile, pair, "plain"), make, prompt))
+    result = collect(decode(pair, resolved(profile, pair, "plain"), prompt, make_drafter=make))
     assert result.tokens == expected.tokens
     assert result.reason == expected.reason
     return result

@@ -9,7 +9,7 @@ import torch
 from specx.bench.baselines import triforce
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.methods import METHODS
-from specx.decoding.decode import decode_with
+from specx.decoding.decode import decode
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.target import Target
 from specx.errors import UsageError
@@ -138,7 +138,7 @@ def test_what_was_not_accepted_is_forgotten():
         assert difference.abs().max() < 1e-4
 
     drafter.commit = commit
-    result = collect(decode_with(pair, settings, lambda _: drafter, prompt))
+    result = collect(decode(pair, settings, prompt, make_drafter=lambda _: drafter))
     assert result.tokens == tokens
     assert len(set(result.accepted)) > 1
 

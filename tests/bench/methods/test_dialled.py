@@ -21,7 +21,7 @@ from specx.bench.methods.dialled_draft import (
 )
 from specx.bench.runs import Run, Setting
 from specx.decoding.cost import Curve
-from specx.decoding.decode import decode_with
+from specx.decoding.decode import decode
 from specx.errors import UsageError
 from specx.ops.contract import Ops
 from specx.ops.torch.trees import best_continuations
@@ -91,11 +91,11 @@ def test_too_few_ids() -> None:
 def outcomes(method: Dialled, at: Setting, case: Case) -> list[Step]:
     """The steps of a run behind the first token."""
     settings, turned = method.settings(at), method.dialling(at, case)
-    events = decode_with(
+    events = decode(
         at.pair,
         settings,
-        lambda most: dialled_drafter(settings, at.pair, most, turned),
         case.ids,
+        make_drafter=lambda most: dialled_drafter(settings, at.pair, most, turned),
     )
     return [event for event in events if isinstance(event, Step) and event.passes]
 

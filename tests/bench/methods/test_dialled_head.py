@@ -18,7 +18,7 @@ from specx.bench.methods.dialled import Dialled, added_cost, calibrate, dialled_
 from specx.bench.methods.dialled_draft import DialledHeadGrower
 from specx.bench.runs import Setting
 from specx.decoding.cost import Curve
-from specx.decoding.decode import decode_with
+from specx.decoding.decode import decode
 from specx.decoding.runner import Runner
 from specx.profile import AutoTree, TreeSettings
 from specx.records import Step
@@ -46,11 +46,11 @@ def dialled(dial: Dial, method: str = "specextend", **fields: Any) -> Dialled:
 def accepted(way: Dialled, at: Setting, case: Case) -> list[int]:
     """Of each step behind the first token."""
     settings, turned = way.settings(at), way.dialling(at, case)
-    events = decode_with(
+    events = decode(
         at.pair,
         settings,
-        lambda most: dialled_drafter(settings, at.pair, most, turned),
         case.ids,
+        make_drafter=lambda most: dialled_drafter(settings, at.pair, most, turned),
     )
     return [event.accepted for event in events if isinstance(event, Step) and event.passes]
 

@@ -168,8 +168,8 @@ def test_keys_and_values_are_not_copied(name, stand_in, monkeypatch):
         return q, torch.zeros(1, q.shape[2], q.shape[1])
 
     monkeypatch.setattr(stand_in, "flash_attn_with_kvcache", given)
-    source = flash_packages.PACKAGES[name]
-    package = source.package(name, source.adapt(flash_packages._function(name)))
+    import_package, _ = flash_packages.PACKAGES[name]
+    package = import_package(name)
     with Allocations(inputs.k, inputs.v) as found:
         package.prefix(inputs.q, inputs.k, inputs.v, torch.tensor([300]), 0.1)
     assert places == [inputs.k.data_ptr(), inputs.v.data_ptr()]

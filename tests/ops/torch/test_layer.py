@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from specx.ops.torch.layer import TorchLayer, rms_norm, rotary_angles
+from specx.ops.spec import NormSpec
+from specx.ops.torch.layer import TorchLayer, rotary_angles, torch_norm
 from tests.models.families import decoder_of
 from tests.ops.examples import error
 from tests.tiny import make_model
@@ -81,7 +82,8 @@ def test_a_layer_computes_what_that_of_transformers_computes(name, dtype):
 def test_norms_and_angles_are_rounded_as_those_of_transformers(dtype):
     model, rotary = model_of("llama", dtype)
     x, norm = torch.randn(5, 64).to(dtype), model.model.norm
-    assert torch.equal(rms_norm(x, norm.weight, norm.variance_epsilon), norm(x))
+    ours = torch_norm(NormSpec(eps=norm.variance_epsilon), norm.weight)
+    assert torch.equal(ours(x), norm(x))
     positions = torch.tensor([0, 1, 77, 2000])
     expected = rotary(x[None], positions[None])
     found = rotary_angles(positions, rotary.inv_freq, rotary.attention_scaling, dtype)

@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 
 from specx.ops.triton.backend import TritonOps
 from specx.ops.triton.causal_attention import attend, plan
-from specx.ops.triton.tree_attention import Device, Launch
+from specx.ops.triton.tree_attention import Launch
 from tests.ops import reference
 from tests.ops.examples import ERROR, error, in_ring, make_inputs
 
@@ -95,7 +95,7 @@ def test_the_backend_takes_it_for_what_flash_kernels_do_not_do() -> None:
 @pytest.mark.parametrize("memory", [232448, 101376])
 @pytest.mark.parametrize("dim", [16, 64, 80, 128, 256, 272, 512])
 def test_a_plan_fits_into_shared_memory(dim: int, memory: int) -> None:
-    launch = plan(dim, 2, Device(132, memory))
+    launch = plan(dim, 2, memory)
     width = 1 << (dim - 1).bit_length()
     read = launch.block_rows + 2 * launch.stages * launch.block_columns
     assert 2 * width * read <= memory

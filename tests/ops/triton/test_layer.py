@@ -11,12 +11,12 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_
 
 pytest.importorskip("triton")
 
-from specx.ops.spec import HeadNormSpec, NormSpec
+from specx.ops.spec import NormSpec
 from specx.ops.triton import layer as triton_layer
 from specx.ops.triton import row_product as triton_row
 from specx.ops.triton import small_product
-from specx.ops.triton.layer import HeadNormWeights, NormWeights
-from tests.ops.examples import error
+from specx.ops.triton.layer import NormWeights
+from tests.ops.examples import error, layer_of_heads
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 EPS = 1e-3
@@ -71,9 +71,8 @@ def test_heads_are_rotated_and_stored(draw, rows, heads, kv_heads, dim, normaliz
     cos, sin = triton_layer.rotary_angles(positions, frequencies, 1.0, torch.float32)
     places = torch.randperm(capacity, device=DEVICE)[:rows]
     storage = torch.full((2, kv_heads, capacity, dim), torch.nan, device=DEVICE)
-    norms = HeadNormWeights(spec=HeadNormSpec(eps=EPS), query=weights[0], key=weights[1])
-    norms = norms if normalized else None
-    q = triton_layer.rotate_and_store(qkv, norms, cos, sin, places, *storage)
+    layer = layer_of_heads(heads, kv_heads, dim, weights if normalized else None, EPS)
+    q = triton_layer.rotate_and_store(qkv, layer, cos, sin, places, *storage)
     expected = qkv.double().unflatten(1, (-1, dim)).transpose(0, 1)
     parts = list(expected.split([heads, kv_heads, kv_heads]))
     if normalized:
@@ -111,7 +110,7 @@ def test_half_precision_is_rounded_where_transformers_rounds(draw):
     )
     storage = torch.zeros(2, 1, 5, 64, dtype=torch.half, device=DEVICE)
     places = torch.arange(5, device=DEVICE)
-    q = triton_layer.rotate_and_store(qkv, None, cos, sin, places, *storage)
+    q = triton_layer.rotate_and_store(qkv, layer_of_heads(2, 1, 64), cos, sin, places, *storage)
     heads = qkv.unflatten(1, (4, 64)).transpose(0, 1)[None]
     query, key = apply_rotary_pos_emb(heads[:, :2], heads[:, 2:3], cos[None], sin[None])
     assert torch.equal(q, query[0])
@@ -148,4 +147,5 @@ def test_products_of_a_row(draw, inputs, columns, biased):
     out = triton_row.row_product(x, weight, bias, residual)
     assert error(out, product + residual.double()) < TOLERANCE
     gate, up = product.chunk(2, 1)
-    assert error(triton_row.gated_row_product(x, weight, bias), silu(gate) * up) < TOLERANCE
+    out = triton_row.row_product(x, weight, bias, activation="silu")
+    assert error(out, silu(gate) * up) < TOLERANCE

@@ -18,7 +18,7 @@ from specx.ops.hopper import tree_attention as hopper_attention
 from specx.ops.torch.scores import attention_row
 from specx.ops.triton import tree_attention as triton_attention
 from specx.ops.triton.backend import TritonOps
-from specx.ops.triton.tree_attention import Device, Launch, chunk_scores, plan
+from specx.ops.triton.tree_attention import Launch, chunk_scores, plan
 from specx.ops.triton.tree_inputs import TreeInputs
 from tests.ops import reference
 from tests.ops.examples import (
@@ -39,8 +39,9 @@ DEVICE = torch.device("cuda" if CUDA else "cpu")
 needs_cuda = pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
 LSE_TOLERANCE = 1e-4
 
-H200 = Device(multiprocessors=132, shared_memory=232_448)
-L4 = Device(multiprocessors=58, shared_memory=101_376)
+# Multiprocessors, and bytes of shared memory of a program.
+H200 = 132, 232_448
+L4 = 58, 101_376
 
 SMALL = Launch(splits=3, block_rows=16, block_columns=16, warps=4, stages=2)
 WIDE = Launch(splits=2, block_rows=64, block_columns=64, warps=4, stages=2)
@@ -352,7 +353,7 @@ def test_the_plan_can_be_run_as_it_is():
 def test_a_plan_is_valid_for_every_shape(kv_heads, head_dim, itemsize, device):
     for rows in (1, 4, 16, 17, 64, 65, 192, 256, 512):
         for capacity in (1, 64, 1000, 2**16):
-            launch = plan(rows, kv_heads, capacity, head_dim, itemsize, device)
+            launch = plan(rows, kv_heads, capacity, head_dim, itemsize, *device)
             assert 1 <= launch.splits <= triton_attention.MOST_SPLITS
             assert launch.block_rows in {16, 32, 64, 128}
             assert launch.block_columns in {16, 32, 64, 128}
@@ -360,15 +361,15 @@ def test_a_plan_is_valid_for_every_shape(kv_heads, head_dim, itemsize, device):
 
 def test_few_rows_leave_one_program_to_each_multiprocessor():
     few = Launch(16, block_rows=16, block_columns=128, warps=4, stages=3, masked_cost=2)
-    assert plan(4, 8, 2**14, 128, 2, H200) == few
-    assert plan(1, 32, 2**14, 128, 2, H200) == replace(few, splits=4)
-    assert plan(4, 8, 200, 128, 2, H200) == replace(few, splits=4)
-    assert plan(4, 8, 2**14, 64, 2, L4) == replace(few, splits=7)
+    assert plan(4, 8, 2**14, 128, 2, *H200) == few
+    assert plan(1, 32, 2**14, 128, 2, *H200) == replace(few, splits=4)
+    assert plan(4, 8, 200, 128, 2, *H200) == replace(few, splits=4)
+    assert plan(4, 8, 2**14, 64, 2, *L4) == replace(few, splits=7)
 
 
 def test_few_rows_take_no_more_memory_than_there_is():
-    assert plan(4, 8, 2**14, 128, 2, L4).block_columns == 64
-    assert plan(4, 8, 2**14, 256, 2, H200).block_columns == 32
+    assert plan(4, 8, 2**14, 128, 2, *L4).block_columns == 64
+    assert plan(4, 8, 2**14, 256, 2, *H200).block_columns == 32
 
 
 def test_chunk_scores_of_an_empty_text():
