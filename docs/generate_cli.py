@@ -9,7 +9,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from specx.cli.main import COMMANDS, app
+from specx.cli.main import COMMANDS, app, load_command
 
 PAGE = Path(__file__).with_name("cli.md")
 MARKER = "<!-- From here on: python docs/generate_cli.py -->\n"
@@ -31,9 +31,9 @@ def _section(command: list[str]) -> str:
 def _commands() -> Iterator[list[str]]:
     """Yield every command, the subcommands of groups after their group."""
     yield []
-    for name, command in COMMANDS.items():
+    for name in COMMANDS:
         yield [name]
-        for subcommand in getattr(command.load(), "commands", {}):
+        for subcommand in getattr(load_command(name), "commands", {}):
             yield [name, subcommand]
 
 

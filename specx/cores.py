@@ -110,7 +110,10 @@ class LoadMonitor:
         core. A call that comes too soon waits: the kernel counts in hundredths of a second.
         """
         rates = self._rates()
-        return None if rates is None else max(0.0, rates.others, rates.waited)
+        if rates is None:
+            return None
+        others, waited, _ = rates
+        return max(0.0, others, waited)
 
     def taken(self, threads: int) -> float | None:
         """Return the share of the time since the last call, 0 to 1, that others took from
@@ -125,13 +128,18 @@ class LoadMonitor:
         rates = self._rates()
         if rates is None:
             return None
-        granted = cgroup_quota(self._root) or rates.cores
-        needed = min(threads, rates.cores, granted)
-        wanted = max(0.0, needed + rates.others - rates.cores) / needed
-        return min(1.0, max(wanted, rates.waited if threads <= needed else 0.0))
+        others, waited, cores = rates
+        granted = cgroup_quota(self._root) or cores
+        needed = min(threads, cores, granted)
+        wanted = max(0.0, needed + others - cores) / needed
+        return min(1.0, max(wanted, waited if threads <= needed else 0.0))
 
-    def _rates(self) -> "_Rates | None":
-        """Return what was taken a second since the last call; one that comes too soon waits."""
+    def _rates(self) -> tuple[float, float, int] | None:
+        """Return what was taken since the last call; one that comes too soon waits.
+
+        The cores that were neither idle nor ours, the seconds a second that our threads waited for
+        one, and the number of cores.
+        """
         if self._last is not None:
             time.sleep(max(0.0, self._last.clock + _SHORTEST_S - time.perf_counter()))
         before, self._last = self._last, self._now()
@@ -143,7 +151,7 @@ class LoadMonitor:
         idle = (self._last.idle - before.idle) / passed
         own = (self._last.own - before.own) / passed
         waited = (self._last.waited - before.waited) / passed
-        return _Rates(self._last.cores - idle - own, waited, self._last.cores)
+        return self._last.cores - idle - own, waited, self._last.cores
 
     def _now(self) -> "_Sample | None":
         try:
@@ -168,12 +176,6 @@ class LoadMonitor:
         except (OSError, ValueError, IndexError):  # a kernel without it, or a thread that ended
             pass
         return waited / 1e9
-
-
-class _Rates(NamedTuple):
-    others: float  # cores that were neither idle nor ours
-    waited: float  # seconds a second that our threads waited for a core
-    cores: int
 
 
 class _Sample(NamedTuple):

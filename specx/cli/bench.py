@@ -3,13 +3,14 @@
 import shlex
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.console import Console
 
 from specx.bench.datasets import dataset_documents
 from specx.bench.report.figures import can_draw
@@ -19,6 +20,7 @@ from specx.bench.report.markdown import to_tables
 from specx.bench.report.report import BenchReport
 from specx.bench.request import Request, parse_lengths
 from specx.cli.console import make_console, show_cursor
+from specx.cli.interruption import Interruption
 from specx.cli.options import Draft, Model, ProfileName
 from specx.documents.discover import discover
 from specx.documents.document import Document
@@ -123,15 +125,15 @@ def bench(
     ] = False,
 ) -> None:
     """Measure methods side by side: tables go to stdout, a page with figures to a folder."""
-    output = _BenchOutput(out, json, quiet)
+    write = partial(_write, folder=out, json=json, quiet=quiet)
     if list_:
         _print_names()
     elif again is not None:
         from specx.bench.session import concluded_again
 
-        output.write(concluded_again(load_bench(again)))
+        write(concluded_again(load_bench(again)))
     else:
-        output.check()
+        _check_folder(out)
         settings = profile_for(profile, model, draft)
         tasks = _tasks(settings, task)
         lengths = parse_lengths(length or (QUICK_LENGTHS if quick else DEFAULT_LENGTHS))
@@ -163,51 +165,45 @@ def bench(
             enough_s=HEADLINED_S if quick and repeat is None else inf,
         )
         options: RootOptions = context.obj
-        options.quiet = quiet
-        _measure(request, output, options)
+        _measure(request, write, make_console(quiet=quiet), options.interruption)
 
 
-@dataclass(frozen=True)
-class _BenchOutput:
-    """The places that a report is written to."""
-
-    folder: Path | None
-    json: bool
-    quiet: bool
-
-    def check(self) -> None:
-        """Raise UsageError before hours of work for a folder that is a file."""
-        if self.folder is not None and self.folder.exists() and not self.folder.is_dir():
-            raise UsageError(f"--out {self.folder} is a file; name a folder")
-
-    def write(self, report: BenchReport) -> None:
-        folder = self.folder or (None if self.json else DEFAULT_FOLDER)
-        console = make_console(quiet=self.quiet)
-        if folder is not None:
-            write_bench(report, folder)
-            page = folder / "bench.html"
-            console.print(f"specx: the page is {page}", soft_wrap=True)
-            if not can_draw():
-                console.print(f"specx: {WITHOUT_PICTURES}", soft_wrap=True)
-        if report.withheld:
-            reason = report.withheld[:1].lower() + report.withheld[1:]
-            console.print(f"specx: {reason}", soft_wrap=True)
-        if self.json:
-            sys.stdout.write(to_json(report.to_dict()) + "\n")
-        else:
-            sys.stdout.write(to_tables(report))
+def _check_folder(folder: Path | None) -> None:
+    """Raise UsageError before hours of work for a folder that is a file."""
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise UsageError(f"--out {folder} is a file; name a folder")
 
 
-def _measure(request: Request, output: _BenchOutput, options: "RootOptions") -> None:
+def _write(report: BenchReport, *, folder: Path | None, json: bool, quiet: bool) -> None:
+    """Write a report to stdout, and its page to a folder unless JSON alone is asked for."""
+    folder = folder or (None if json else DEFAULT_FOLDER)
+    console = make_console(quiet=quiet)
+    if folder is not None:
+        write_bench(report, folder)
+        page = folder / "bench.html"
+        console.print(f"specx: the page is {page}", soft_wrap=True)
+        if not can_draw():
+            console.print(f"specx: {WITHOUT_PICTURES}", soft_wrap=True)
+    if report.withheld:
+        reason = report.withheld[:1].lower() + report.withheld[1:]
+        console.print(f"specx: {reason}", soft_wrap=True)
+    sys.stdout.write(f"{to_json(report.to_dict())}\n" if json else to_tables(report))
+
+
+def _measure(
+    request: Request,
+    write: Callable[[BenchReport], None],
+    console: Console,
+    interruption: Interruption,
+) -> None:
     """Connect the rooms; what was measured is written also when a signal ends it."""
     from specx.bench import session  # torch, which takes seconds to import, comes with it
 
-    console, interruption = make_console(quiet=options.quiet), options.interruption
     interruption.tidy += [partial(show_cursor, console), remove_unfinished]
     with LiveTable(console) as live, interruption.raising():
         report = session.measure(request, live)
     interruption.sentence = lambda: "interrupted while the measurements were written"
-    output.write(report)
+    write(report)
     if report.interrupted:
         interruption.sentence = lambda: "interrupted; what was measured is written"
         raise KeyboardInterrupt

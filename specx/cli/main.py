@@ -4,8 +4,8 @@ Each command has a file and is imported when it runs, so ``specx --help`` starts
 """
 
 import contextlib
-import importlib
 import os
+import pkgutil
 import sys
 import threading
 import traceback
@@ -39,89 +39,44 @@ from specx.errors import (
 _OF_CTRL_C = 130  # what typer makes of KeyboardInterrupt
 
 
-class TorchImport:
-    """A thread that imports torch, which takes a second and more, while a document is read.
-
-    ``begin`` it once what torch reads of the environment is set.
-    """
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-
-    def begin(self) -> None:
-        """Begin to import, unless that was done."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=_import, name="importing", daemon=True)
-            self._thread.start()
-
-    def wait(self) -> None:
-        """Wait for the end of it. What failed is imported again, and fails, where it is used."""
-        if self._thread is not None:
-            self._thread.join()
-
-    @property
-    def is_under_way(self) -> bool:
-        """Return True if the interpreter must not be taken down yet."""
-        return self._thread is not None and self._thread.is_alive()
-
-
-def _import() -> None:
-    # torch alone. Our own modules come later, from the main thread: two threads that import modules
-    # which import each other may find one half initialized.
-    with contextlib.suppress(Exception), without_collecting():
-        importlib.import_module("torch")
-
-
 @dataclass
 class RootOptions:
     """The options before the command's name. Commands find them as ``context.obj``.
 
-    ``interruption``: what a command has to do and to say when a signal ends it. ``quiet``: a
-    command's own option. ``others``: the cores that other processes have kept busy since the start.
+    ``interruption``: what a command has to do and to say when a signal ends it. ``importing``: the
+    thread that imports torch, if a command has begun one. ``others``: the cores that other
+    processes have kept busy since the start.
     """
 
     debug: bool = False
-    quiet: bool = False
     interruption: Interruption = field(default_factory=Interruption)
-    importing: TorchImport = field(default_factory=TorchImport)
+    importing: threading.Thread | None = None
     others: LoadMonitor = field(default_factory=LoadMonitor)
 
 
 # ---------------------------------------------------------------- commands, imported when they run
 
 
-@dataclass(frozen=True)
-class LazyCommand:
-    """A command by its place: a function or a typer app, ``attribute`` of ``module``."""
-
-    module: str
-    attribute: str
-    help: str
-
-    def load(self) -> Any:
-        """Import the command and return it in the form that typer runs."""
-        with without_collecting():
-            found = getattr(importlib.import_module(self.module), self.attribute)
-        if isinstance(found, typer.Typer):
-            return typer.main.get_command(found)
-        app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(help=self.help if found.__doc__ is None else None)(found)
-        return typer.main.get_command(app)
-
-
+# Each is a function or a typer app, by its place; and its line in the help.
 COMMANDS = {
-    "summarize": LazyCommand(
-        "specx.cli.summarize", "summarize", "Summarize documents, one summary each."
-    ),
-    "extract": LazyCommand("specx.cli.extract", "extract", "Print the text that specx reads."),
-    "bench": LazyCommand(
-        "specx.cli.bench", "bench", "Measure methods side by side on this machine."
-    ),
-    "profiles": LazyCommand("specx.cli.profiles", "app", "List, show, check and copy profiles."),
-    "doctor": LazyCommand(
-        "specx.cli.doctor", "doctor", "Show what this machine has and what specx will use."
-    ),
+    "summarize": ("specx.cli.summarize:summarize", "Summarize documents, one summary each."),
+    "extract": ("specx.cli.extract:extract", "Print the text that specx reads."),
+    "bench": ("specx.cli.bench:bench", "Measure methods side by side on this machine."),
+    "profiles": ("specx.cli.profiles:app", "List, show, check and copy profiles."),
+    "doctor": ("specx.cli.doctor:doctor", "Show what this machine has and what specx will use."),
 }
+
+
+def load_command(name: str) -> Any:
+    """Import a command and return it in the form that typer runs."""
+    place, about = COMMANDS[name]
+    with without_collecting():
+        found = pkgutil.resolve_name(place)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(help=about if found.__doc__ is None else None)(found)
+    return typer.main.get_command(app)
 
 
 class LazyGroup(TyperGroup):
@@ -129,12 +84,12 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        for name, command in COMMANDS.items():
-            self.add_command(TyperCommand(name, help=command.help, rich_markup_mode=None))
+        for name, (_, about) in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=about, rich_markup_mode=None))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, COMMANDS[name].load() if name in COMMANDS else command, rest
+        return name, load_command(name) if name in COMMANDS else command, rest
 
 
 # Plain help: the formatted kind takes twice as long to start.
@@ -189,7 +144,8 @@ def main(argv: Sequence[str] | None = None, interruption: Interruption | None = 
     if warning := escaping.warning():
         _tell(warning)
     drop_unwritable_output()
-    if options.importing.is_under_way and isinstance(code, int):
+    importing = options.importing
+    if importing is not None and importing.is_alive() and isinstance(code, int):
         os._exit(code)  # the interpreter would wait for it, or take it down in the middle
     sys.exit(code)
 

@@ -16,7 +16,6 @@ from specx.models.generation_file import local_generation
 from specx.profile import (
     SUFFIXES,
     Profile,
-    ProfileEntry,
     check_profile,
     list_profiles,
     load_profile,
@@ -51,22 +50,23 @@ def list_all() -> None:
     The columns are name, source (shipped or user), target, draft and description: a table on a
     terminal, otherwise lines with tabs and without a heading.
     """
-    rows = [tuple(printable(" ".join(c.split())) for c in _row(e)) for e in list_profiles()]
+    paths = list_profiles()
+    rows = [tuple(printable(" ".join(c.split())) for c in _row(*each)) for each in paths.items()]
     if sys.stdout.isatty():
         _print_table(rows)
     else:
         typer.echo("\n".join("\t".join(row) for row in rows))
 
 
-def _row(entry: ProfileEntry) -> tuple[str, ...]:
+def _row(name: str, path: Path) -> tuple[str, ...]:
     """Return one line of the list. A broken profile must not hide the others."""
+    source = "user" if path.parent == user_folder() else "shipped"
     try:
-        profile = load_profile(str(entry.path))
+        profile = load_profile(str(path))
     except ProfileError:
-        hint = f"invalid; see `specx profiles validate {entry.name}`"
-        return entry.name, entry.source, "-", "-", hint
+        return name, source, "-", "-", f"invalid; see `specx profiles validate {name}`"
     draft = profile.draft.model if profile.draft else "-"
-    return entry.name, entry.source, profile.target.model, draft, profile.description
+    return name, source, profile.target.model, draft, profile.description
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:

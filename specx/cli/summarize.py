@@ -15,7 +15,7 @@ from specx.cli.options import (
     ProfileName,
     changed_profile,
 )
-from specx.cli.summary_run import SummarizeRequest, SummaryRun
+from specx.cli.summary_run import SummaryRun
 from specx.documents.discover import read_names
 from specx.documents.read import ReadOptions
 from specx.errors import UsageError
@@ -35,7 +35,7 @@ from specx.runs.inputs import parse_shard
 from specx.runs.job import JobOptions
 from specx.runs.outcome import AllowedFailures
 
-if TYPE_CHECKING:  # it imports torch, which takes seconds
+if TYPE_CHECKING:
     from specx.cli.main import RootOptions
 
 
@@ -280,7 +280,8 @@ def summarize(
     format_: Literal["text", "json", "jsonl"] = "json" if json else "jsonl" if jsonl else "text"
     streamed = sys.stdout.isatty() and out is None and format_ == "text"
     options: RootOptions = context.obj
-    request = SummarizeRequest(
+    run = SummaryRun(
+        options=options,
         sources=_names(sources or [], from_file),
         reading=ReadOptions(
             password=password, pages=pages, ocr=ocr, everything=everything, field=field
@@ -312,9 +313,8 @@ def summarize(
         check=check_lossless,
         strict_numbers=strict_numbers,
         quiet=quiet,
-        debug=options.debug,
     )
-    SummaryRun(request, options).run()
+    run.run()
 
 
 def _names(sources: list[str], from_file: str | None) -> list[str]:

@@ -1,17 +1,19 @@
 """The run of ``specx summarize``: it connects the rooms."""
 
+import importlib
 import os
 import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from typing import TYPE_CHECKING
 
 from specx.cache_folder import is_first_time
 from specx.cli.console import is_file, make_console
 from specx.cli.notices import Notices
-from specx.cores import choose_threads
+from specx.cores import Threads, choose_threads, without_collecting
 from specx.documents.discover import DocumentSource
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError, printable
@@ -48,13 +50,32 @@ _MINI_NOTICE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SummarizeRequest:
-    """Everything that the options ask for.
+def import_torch() -> Thread:
+    """Begin to import torch, which takes a second and more, while a document is read.
 
-    ``asked``: keys of the profile's ``generation`` that are among them.
+    Begin once what torch reads of the environment is set.
+    """
+    thread = Thread(target=_import_torch, name="importing", daemon=True)
+    thread.start()
+    return thread
+
+
+def _import_torch() -> None:
+    # torch alone. Our own modules come later, from the main thread: two threads that import modules
+    # which import each other may find one half initialized.
+    with suppress(Exception), without_collecting():
+        importlib.import_module("torch")
+
+
+@dataclass(kw_only=True)
+class SummaryRun:
+    """Documents are read, summarized, written; progress goes to stderr.
+
+    The fields are everything that the options ask for. ``asked``: keys of the profile's
+    ``generation`` that are among them.
     """
 
+    options: "RootOptions"
     sources: list[str]
     reading: ReadOptions
     destination: Destination
@@ -69,90 +90,71 @@ class SummarizeRequest:
     check: bool
     strict_numbers: bool
     quiet: bool
-    debug: bool
 
-    @property
-    def settings(self) -> str:
-        """Return what tells runs apart whose outputs differ."""
-        return settings_of(self.profile, self.method, self.reading, check=self.check)
-
-    @property
-    def is_embedded(self) -> bool:
-        """Return True if the model comes with specx."""
-        return self.profile.target.model.startswith(EMBEDDED)
-
-    @property
-    def worker_settings(self) -> WorkerSettings:
-        """Return what a worker has to know."""
-        return WorkerSettings(
-            profile=self.profile,
-            method=self.method,
-            device=self.device,
-            check=self.check,
-            timeout=self.job.timeout,
-            asked=self.asked,
-        )
-
-
-class SummaryRun:
-    """Documents are read, summarized, written; progress goes to stderr."""
-
-    def __init__(self, request: SummarizeRequest, options: "RootOptions") -> None:
-        self._request, self._options = request, options
-        self._job, self._destination = request.job, request.destination
-        self._console = make_console(quiet=request.quiet)
+    def __post_init__(self) -> None:
+        self._console = make_console(quiet=self.quiet)
         # The live line makes room for errors.
-        errors = make_console() if request.quiet else self._console
+        errors = make_console() if self.quiet else self._console
         self._results = Results(
-            self._destination,
+            self.destination,
             headings=False,
-            job=request.job,
-            settings=request.settings,
+            job=self.job,
+            # What tells runs apart whose outputs differ.
+            settings=settings_of(self.profile, self.method, self.reading, check=self.check),
             on_changed=self._tell_of_changes,
         )
-        self._notices = Notices(self._console, errors, self._results, debug=request.debug)
-        self._asked = parse_workers(request.workers)
-        self._ray = request.workers == RAY
-        if request.ray_address and not self._ray:
+        self._notices = Notices(self._console, errors, self._results, debug=self.options.debug)
+        self._asked_workers = parse_workers(self.workers)
+        self._ray = self.workers == RAY
+        self._is_embedded = self.profile.target.model.startswith(EMBEDDED)
+        if self.ray_address and not self._ray:
             raise UsageError("--ray-address needs --workers ray")
 
     def run(self) -> None:
         """Run; raise the error that decides the exit code."""
-        found = find_sources(self._request.sources)
-        self._destination.check(len(found), [each.name for each in found])
-        self._job.check(self._destination)
-        self._threads.set(os.environ)  # what OpenMP reads when torch is imported
+        found = find_sources(self.sources)
+        self.destination.check(len(found), [each.name for each in found])
+        self.job.check(self.destination)
+        self._choice_of_threads.set(os.environ)  # what OpenMP reads when torch is imported
         placement = self._placement(len(found))
         if takes_a_while(found) and not placement.number:
-            self._options.importing.begin()
-        for folder in self._destination.tidy_logs():
+            self.options.importing = import_torch()
+        for folder in self.destination.tidy_logs():
             self._tell_of_older_log(folder)
         with ExitStack() as stack:
             stack.enter_context(self._results)
             live = stack.enter_context(self._live())
-            self._options.interruption.tidy += [live.abandon, remove_unfinished]
+            self.options.interruption.tidy += [live.abandon, remove_unfinished]
             inputs = self._inputs(found, live, placement)
             self._summarize(found, inputs, live)
 
+    def _wait_for_torch(self) -> None:
+        """Wait until it is imported. What failed is imported again, and fails, where it is used."""
+        if self.options.importing is not None:
+            self.options.importing.join()
+
     @cached_property
-    def _threads(self) -> Any:
-        return choose_threads(self._request.threads, os.environ, self._options.others)
+    def _choice_of_threads(self) -> Threads:
+        return choose_threads(self.threads, os.environ, self.options.others)
 
     def _placement(self, documents: int) -> Placement:
-        request = self._request
         if self._ray:
             return placement_by_ray(documents)
         return choose_placement(
-            self._asked, documents, request.device, self._threads, asked_threads=request.threads
+            self._asked_workers,
+            documents,
+            self.device,
+            self._choice_of_threads,
+            asked_threads=self.threads,
         )
 
     def _live(self) -> LiveLine:
         return LiveLine(
             self._console,
-            stream_to=sys.stdout if self._destination.streamed else None,
-            pass_on=self._results.write if self._destination.piped else None,
+            stream_to=sys.stdout if self.destination.streamed else None,
+            pass_on=self._results.write if self.destination.piped else None,
             steps_aside=not is_file(sys.stdout),
-            plain=self._request.debug,
+            plain=self.options.debug,
         )
 
     def _inputs(
@@ -167,10 +169,10 @@ class SummaryRun:
 
         return Inputs(
             found,
-            self._job.read_options(self._request.reading),
+            self.job.read_options(self.reading),
             on_source=on_source,
             is_done=self._results.is_done,
-            shard=self._job.shard,
+            shard=self.job.shard,
             ahead=placement.reading,
         )
 
@@ -180,14 +182,14 @@ class SummaryRun:
         inputs: Inputs,
         live: LiveLine,
     ) -> None:
-        self._destination.check(inputs.least)
+        self.destination.check(inputs.least)
         several = max(len(found), inputs.least) > 1
         self._results.headings = self._notices.several = several
         if several:
             live.job = self._notices.job = JobProgress(inputs.total)
         try:
             queue = self._queue(inputs, live)
-            self._options.interruption.sentence = queue.interrupted
+            self.options.interruption.sentence = queue.interrupted
             queue.run(inputs, alone=not several)
         except BaseException:
             with suppress(SpecxError):  # the first error is the one to tell
@@ -199,40 +201,50 @@ class SummaryRun:
             self._notices.end()
 
     def _queue(self, inputs: Inputs, live: LiveLine) -> Queue:
-        request, job = self._request, self._job
         placement = self._placement(inputs.least)
-        given = placement.gpus or self._asked or self._ray  # there is room for as many
+        given = placement.gpus or self._asked_workers or self._ray  # there is room for as many
         workers, number = self._workers(placement, live)
         scheduler = Scheduler(
             workers,
             number,
             waiting=placement.waiting,
-            one_first=not (request.is_embedded or given),
+            one_first=not (self._is_embedded or given),
             on_first=self._tell_of_mini,
         )
         return Queue(
             scheduler,
             self._results,
             live,
-            RunOutcome(job.allowed, fail_fast=job.fail_fast, strict_numbers=request.strict_numbers),
+            RunOutcome(
+                self.job.allowed,
+                fail_fast=self.job.fail_fast,
+                strict_numbers=self.strict_numbers,
+            ),
             on_done=self._notices.done,
             on_error=self._notices.failed,
-            on_read=partial(self._notices.read, request.profile),
+            on_read=partial(self._notices.read, self.profile),
             on_skipped=self._notices.skipped,
-            as_it_is=partial(as_it_is, request.profile, request.method),
+            as_it_is=partial(as_it_is, self.profile, self.method),
             total=inputs.total,
-            in_order=self._destination.folder is None,
+            in_order=self.destination.folder is None,
         )
 
     def _workers(self, placement: Placement, live: LiveLine) -> tuple[Workers, int]:
         """Return the workers, none of which has begun, and how many there may be."""
-        request, settings = self._request, self._request.worker_settings
+        settings = WorkerSettings(
+            profile=self.profile,
+            method=self.method,
+            device=self.device,
+            check=self.check,
+            timeout=self.job.timeout,
+            asked=self.asked,
+        )
         if not placement.number:
-            settings = replace(settings, gives_way=not self._threads.fixed)
-            return ThisProcess(settings, live, self._options.importing.wait), 1
+            settings = replace(settings, gives_way=not self._choice_of_threads.fixed)
+            return ThisProcess(settings, live, self._wait_for_torch), 1
         if not self._ray:
             settings = replace(settings, prepares=placement.prepares)
-            processes = LocalProcesses(settings, placement.environment, debug=request.debug)
+            processes = LocalProcesses(settings, placement.environment, debug=self.options.debug)
             return processes, placement.number
         try:
             from specx.runs.ray_workers import RayActors
@@ -241,7 +253,7 @@ class SummaryRun:
                 "--workers ray needs Ray, which is not installed; install it with "
                 "`pip install 'ray>=2.40'`"
             ) from error
-        actors = RayActors(settings, request.ray_address, request.threads)
+        actors = RayActors(settings, self.ray_address, self.threads)
         return actors, actors.most
 
     def _tell_of_older_log(self, folder: Path) -> None:
@@ -254,8 +266,7 @@ class SummaryRun:
 
     def _tell_of_changes(self, reports: list[Path]) -> None:
         """Say why documents that were done before are done again."""
-        request = self._request
-        found = (changes_since(path, request.profile, request.method) for path in reports)
+        found = (changes_since(path, self.profile, self.method) for path in reports)
         changes = next(filter(None, found), "")
         told = f": {printable(changes)}" if changes else ""
         self._console.print(
@@ -265,6 +276,6 @@ class SummaryRun:
 
     def _tell_of_mini(self) -> None:
         """Say to a person, once on a machine, what kind of summary the embedded pair writes."""
-        seen = self._console.is_interactive and not self._request.quiet
-        if self._request.is_embedded and seen and is_first_time("mini"):
+        seen = self._console.is_interactive and not self.quiet
+        if self._is_embedded and seen and is_first_time("mini"):
             self._console.print(f"specx: {_MINI_NOTICE}", soft_wrap=True)

@@ -3,11 +3,9 @@
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from importlib import resources
 from os.path import exists, isdir, isfile  # unlike the methods of Path, they cannot fail
 from pathlib import Path
-from typing import Literal
 
 import yaml
 from pydantic import ValidationError
@@ -27,15 +25,6 @@ GGUF = ".gguf"
 MODELS = ("target", "draft")  # the sections that name one
 
 
-@dataclass(frozen=True)
-class ProfileEntry:
-    """A profile that has a name, the stem of its file. The file has not been read."""
-
-    name: str
-    path: Path
-    source: Literal["shipped", "user"]
-
-
 def user_folder() -> Path:
     """Return the folder of the user's own profiles. It need not exist."""
     config = os.environ.get("XDG_CONFIG_HOME", "")
@@ -51,18 +40,15 @@ def shipped_folder() -> Path:
     return packaged if packaged.is_dir() else package.parent / "profiles"
 
 
-def list_profiles() -> list[ProfileEntry]:
-    """Return all named profiles, sorted. A user's profile hides a shipped one of its name."""
-    entries = {}
-    folders: tuple[tuple[Literal["shipped", "user"], Path], ...] = (
-        ("shipped", shipped_folder()),
-        ("user", user_folder()),
-    )
-    for source, folder in folders:
-        for path in sorted(folder.glob("*")):
-            if path.suffix in SUFFIXES:
-                entries[path.stem] = ProfileEntry(path.stem, path, source)
-    return [entries[name] for name in sorted(entries)]
+def list_profiles() -> dict[str, Path]:
+    """Return the files of all profiles by their names, which are their stems, sorted.
+
+    A user's profile hides a shipped one of its name. No file is read.
+    """
+    folders = (shipped_folder(), user_folder())
+    files = [file for folder in folders for file in sorted(folder.glob("*"))]
+    paths = {file.stem: file for file in files if file.suffix in SUFFIXES}
+    return dict(sorted(paths.items()))
 
 
 def profile_path(name_or_path: str) -> Path:
@@ -72,7 +58,7 @@ def profile_path(name_or_path: str) -> Path:
     """
     if name_or_path.endswith(SUFFIXES) or "/" in name_or_path or os.sep in name_or_path:
         return Path(name_or_path).expanduser()
-    paths = {entry.name: entry.path for entry in list_profiles()}
+    paths = list_profiles()
     if name_or_path not in paths and Path(name_or_path).is_dir():  # which reading it explains
         return Path(name_or_path)
     if name_or_path not in paths:
@@ -99,7 +85,7 @@ def load_profile(name_or_path: str) -> Profile:
 def check_profile(name_or_path: str) -> None:
     """Raise ProfileError as ``load_profile`` does, and for folders of models that are not there."""
     path = profile_path(name_or_path)
-    lines = read_yaml(read_profile(path)).lines
+    _, lines, _ = read_yaml(read_profile(path))
     problems = [
         Problem(lines[section, "model"], sentence)
         for section, sentence in missing_folders(load_profile(name_or_path))
@@ -131,13 +117,13 @@ def parse_profile(text: str, source: str) -> Profile:
 
     Raises ProfileError with every problem at once, each with its line.
     """
-    document = read_yaml(text)
-    problems, profile = list(document.problems), None
-    if document.content is not None:
+    content, lines, problems = read_yaml(text)
+    profile = None
+    if content is not None:
         try:
-            profile = Profile.model_validate(document.content)
+            profile = Profile.model_validate(content)
         except ValidationError as error:
-            problems += [problem_of(details, document.lines, Profile) for details in error.errors()]
+            problems += [problem_of(details, lines, Profile) for details in error.errors()]
     if profile is None or problems:
         raise ProfileError(report(sorted(problems), source))
     return profile
@@ -146,20 +132,15 @@ def parse_profile(text: str, source: str) -> Profile:
 # ---------------------------------------------------------------- YAML with the line of every key
 
 
-@dataclass
-class ParsedYaml:
-    """A parsed file: plain values, the line of every key, and syntax errors.
+class _Loader(yaml.SafeLoader):
+    """SafeLoader without aliases, so that a document is a finite tree. It notes lines and problems.
 
-    ``content`` is None when there are no values to check.
+    ``lines``: of every key.
     """
 
-    content: dict[str, object] | None = None
-    lines: dict[Place, int] = field(default_factory=lambda: {(): 1})
-    problems: list[Problem] = field(default_factory=list)
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader without aliases, so that a document is a finite tree."""
+    def __init__(self, text: str, lines: dict[Place, int], problems: list[Problem]) -> None:
+        super().__init__(text)
+        self.lines, self.problems = lines, problems
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -168,23 +149,58 @@ class _Loader(yaml.SafeLoader):
         node: yaml.Node | None = super().compose_node(parent, index)
         return node
 
+    def mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, object]:
+        """Return the plain values of a mapping; note lines, keys set twice, and odd keys."""
+        content: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problems.append(Problem(line, "a key must be a plain word"))
+                continue
+            key = str(key_node.value)  # as written: YAML would read `on` as true
+            here = (*place, key)
+            if key in content:
+                sentence = f"`{dotted(here)}` is set twice, first in line {self.lines[here]}"
+                self.problems.append(Problem(line, sentence))
+                continue
+            self.lines[here] = line
+            content[key] = self._plain(value_node, here)
+        return content
 
-def read_yaml(text: str) -> ParsedYaml:
-    """Parse the text of a profile. Problems are collected, never raised."""
-    document = ParsedYaml()
+    def _plain(self, node: yaml.Node, place: Place) -> object:
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, place)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._plain(item, place) for item in node.value]
+        try:
+            value: object = self.construct_object(node)
+        except (yaml.MarkedYAMLError, ValueError):  # a foreign tag, or a date such as 2024-99-99
+            sentence = f"cannot read the value {shown(node.value)}"
+            self.problems.append(Problem(node.start_mark.line + 1, sentence))
+            return node.value
+        return value
+
+
+def read_yaml(text: str) -> tuple[dict[str, object] | None, dict[Place, int], list[Problem]]:
+    """Parse the text of a profile: plain values, the line of every key, and syntax errors.
+
+    None in the place of values where there are none to check. Problems are never raised.
+    """
+    content: dict[str, object] | None = None
+    lines: dict[Place, int] = {(): 1}
+    problems: list[Problem] = []
     try:
-        loader = _Loader(text)
+        loader = _Loader(text, lines, problems)
         node = loader.get_single_node()
         if isinstance(node, yaml.MappingNode):
-            document.content = _mapping(loader, node, (), document)
+            content = loader.mapping(node, ())
         else:
-            problem = Problem(1, "a profile has `key: value` lines, and there are none")
-            document.problems.append(problem)
+            problems.append(Problem(1, "a profile has `key: value` lines, and there are none"))
     except yaml.YAMLError as error:
-        document.problems.append(_notation(error, text))
+        problems.append(_notation(error, text))
     except RecursionError:
-        document.problems.append(Problem(1, "nested too deeply"))
-    return document
+        problems.append(Problem(1, "nested too deeply"))
+    return content, lines, problems
 
 
 def _notation(error: yaml.YAMLError, text: str) -> Problem:
@@ -197,41 +213,6 @@ def _notation(error: yaml.YAMLError, text: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     sentence = "not valid YAML: " + " ".join(filter(None, (error.context, error.problem)))
     return Problem(mark.line + 1, sentence, mark.column + 1) if mark else Problem(1, sentence)
-
-
-def _mapping(
-    loader: _Loader, node: yaml.MappingNode, place: Place, document: ParsedYaml
-) -> dict[str, object]:
-    """Return the plain values of a mapping; note lines, keys set twice, and odd keys."""
-    content: dict[str, object] = {}
-    for key_node, value_node in node.value:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode):
-            document.problems.append(Problem(line, "a key must be a plain word"))
-            continue
-        key = str(key_node.value)  # as written: YAML would read `on` as true
-        here = (*place, key)
-        if key in content:
-            sentence = f"`{dotted(here)}` is set twice, first in line {document.lines[here]}"
-            document.problems.append(Problem(line, sentence))
-            continue
-        document.lines[here] = line
-        content[key] = _value(loader, value_node, here, document)
-    return content
-
-
-def _value(loader: _Loader, node: yaml.Node, place: Place, document: ParsedYaml) -> object:
-    if isinstance(node, yaml.MappingNode):
-        return _mapping(loader, node, place, document)
-    if isinstance(node, yaml.SequenceNode):
-        return [_value(loader, item, place, document) for item in node.value]
-    try:
-        value: object = loader.construct_object(node)
-    except (yaml.MarkedYAMLError, ValueError):  # a foreign tag, or a date such as 2024-99-99
-        sentence = f"cannot read the value {shown(node.value)}"
-        document.problems.append(Problem(node.start_mark.line + 1, sentence))
-        return node.value
-    return value
 
 
 # ---------------------------------------------------------------- models that are folders

@@ -87,7 +87,7 @@ def _whole_name(option: str, model: str) -> str:
     folder = model_folder(model, Path.cwd())
     if folder is not None:
         return str(folder.resolve())
-    if model.endswith(SUFFIXES) or model in {entry.name for entry in list_profiles()}:
+    if model.endswith(SUFFIXES) or model in list_profiles():
         raise UsageError(
             f"{option} {model} is the name of a profile; say -p {model}, or give a model's hub id, "
             "such as org/name, or its folder"

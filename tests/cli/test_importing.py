@@ -8,28 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from specx.cli import main
-from specx.cli.main import TorchImport
+from specx.cli import summary_run
+from specx.cli.summary_run import import_torch
 from specx.cores import without_collecting
 from specx.documents.discover import discover
 from specx.runs.inputs import takes_a_while
 
 
-def test_it_imports_once_and_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_imports_beside_and_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
     def slow(name: str) -> None:
         time.sleep(0.05)
         seen.append(name)
 
-    monkeypatch.setattr(main.importlib, "import_module", slow)
-    work = TorchImport()
-    work.wait()  # nothing to wait for
-    work.begin()
-    work.begin()
-    assert work.is_under_way
-    work.wait()
-    assert not work.is_under_way
+    monkeypatch.setattr(summary_run.importlib, "import_module", slow)
+    work = import_torch()
+    assert work.is_alive()
+    work.join()
     assert seen == ["torch"]
 
 
@@ -37,19 +33,18 @@ def test_what_cannot_be_imported_is_told_where_it_is_used(monkeypatch: pytest.Mo
     def fails(_: str) -> None:
         raise ImportError
 
-    monkeypatch.setattr(main.importlib, "import_module", fails)
-    work = TorchImport()
-    work.begin()
-    work.wait()
-    assert not work.is_under_way
+    monkeypatch.setattr(summary_run.importlib, "import_module", fails)
+    work = import_torch()
+    work.join()
+    assert not work.is_alive()
 
 
 def test_garbage_is_looked_for_again_after_the_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
-    monkeypatch.setattr(main.importlib, "import_module", lambda _: seen.append(gc.isenabled()))
-    work = TorchImport()
-    work.begin()
-    work.wait()
+    monkeypatch.setattr(
+        summary_run.importlib, "import_module", lambda _: seen.append(gc.isenabled())
+    )
+    import_torch().join()
     assert seen == [False]
     assert gc.isenabled()
     with pytest.raises(ImportError), without_collecting():
@@ -78,8 +73,8 @@ def test_a_process_does_not_wait_for_what_nobody_needs(tmp_path: Path) -> None:
     broken.write_bytes(b"%PDF-1.4 and no more")
     code = (
         "import time\n"
-        "from specx.cli import main as module\n"
-        "module._import = lambda: time.sleep(60)\n"
+        "from specx.cli import summary_run as module\n"
+        "module._import_torch = lambda: time.sleep(60)\n"
         "from specx.cli.main import main\n"
         f"main(['summarize', {str(broken)!r}])\n"
     )

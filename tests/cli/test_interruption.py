@@ -94,7 +94,7 @@ def slow() -> None:
     {what}
 module = sys.modules["slow"] = type(sys)("slow")
 module.slow = slow
-frame.COMMANDS["slow"] = frame.LazyCommand("slow", "slow", "Waits.")
+frame.COMMANDS["slow"] = ("slow:slow", "Waits.")
 """
 NATIVE = "import ctypes; ctypes.CDLL(None).sleep(30)"
 SWALLOWING = """

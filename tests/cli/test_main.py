@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from specx import __version__
 from specx.cli import main as cli
 from specx.cli.interruption import Interruption
-from specx.cli.main import COMMANDS, LazyCommand, app, run
+from specx.cli.main import COMMANDS, app, run
 from specx.errors import (
     BatchError,
     DivergenceError,
@@ -42,7 +42,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int | 
             raise error
 
         monkeypatch.setattr(sys.modules[__name__], "fail", fail, raising=False)
-        monkeypatch.setitem(COMMANDS, "fail", LazyCommand(__name__, "fail", "Fails."))
+        monkeypatch.setitem(COMMANDS, "fail", (f"{__name__}:fail", "Fails."))
         return run([*options, "fail"])
 
     return run_failing
@@ -73,12 +73,12 @@ def test_help_starts_fast() -> None:
 
 
 def test_help_lists_every_command_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "ghost", LazyCommand("specx.cli.ghost", "ghost", "Not there."))
+    monkeypatch.setitem(COMMANDS, "ghost", ("specx.cli.ghost:ghost", "Not there."))
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    for name, command in COMMANDS.items():
+    for name, (_, about) in COMMANDS.items():
         assert f"{name} " in result.stdout
-        assert command.help in result.stdout
+        assert about in result.stdout
 
 
 def test_a_loaded_command_has_its_own_help() -> None:

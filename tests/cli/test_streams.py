@@ -15,12 +15,11 @@ from tests.runs import pairs
 ECHO = """
 import sys
 from specx.cli import main as frame
-def echo(context: frame.typer.Context, quiet: bool = False) -> None:
-    context.obj.quiet = quiet
+def echo(quiet: bool = False) -> None:
     sys.stdout.write("caf\\u00e9 \\u2013 \\U0001f6a2 \\udce9\\n")
 module = sys.modules["echo"] = type(sys)("echo")
 module.echo = echo
-frame.COMMANDS["echo"] = frame.LazyCommand("echo", "echo", "Echoes.")
+frame.COMMANDS["echo"] = ("echo:echo", "Echoes.")
 frame.main()
 """
 ESCAPED = "caf\\u00e9 \\u2013 \\ud83d\\udea2 \\udce9\n"

@@ -43,11 +43,11 @@ def _own_config_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shipped_profiles_load_under_their_own_names() -> None:
-    entries = list_profiles()
-    assert [entry.name for entry in entries] == SHIPPED
-    for entry in entries:
-        assert entry.source == "shipped"
-        assert load_profile(entry.name).name == entry.name
+    paths = list_profiles()
+    assert list(paths) == SHIPPED
+    for name, path in paths.items():
+        assert path.parent == shipped_folder()
+        assert load_profile(name).name == name
 
 
 def test_mini_is_the_embedded_pair() -> None:
@@ -82,8 +82,8 @@ def test_users_profile_hides_a_shipped_one() -> None:
     (folder / "mini.yaml").write_text(MINIMAL)
     (folder / "other.yml").write_text(MINIMAL)
     (folder / "notes.txt").write_text("no profile")
-    sources = {entry.name: entry.source for entry in list_profiles()}
-    assert sources == dict.fromkeys(SHIPPED, "shipped") | {"mini": "user", "other": "user"}
+    folders = {name: path.parent for name, path in list_profiles().items()}
+    assert folders == dict.fromkeys(SHIPPED, shipped_folder()) | {"mini": folder, "other": folder}
     assert load_profile("mini").name == "small"
     assert profile_path("other") == folder / "other.yml"
 

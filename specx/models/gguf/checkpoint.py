@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,13 +33,13 @@ _TURN_ENDS = (
     *("<｜end▁of▁sentence｜>", "<end_of_utterance>", "<|user|>"),
 )
 AT_ONCE = 1 << 24  # values whose blocks go to a device at once
-_SAMPLING = {
-    "temp": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "penalty_repeat": "repetition_penalty",
-}
+_SAMPLING = (  # llama.cpp's keys and transformers'
+    ("general.sampling.temp", "temperature"),
+    ("general.sampling.top_k", "top_k"),
+    ("general.sampling.top_p", "top_p"),
+    ("general.sampling.min_p", "min_p"),
+    ("general.sampling.penalty_repeat", "repetition_penalty"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +62,7 @@ class GgufCheckpoint:
     @cached_property
     def generation(self) -> dict[str, Any]:
         """Return how the model's makers have tokens chosen, and the ids that end a text."""
-        stated = {theirs: f"general.sampling.{key}" for key, theirs in _SAMPLING.items()}
-        found = {
-            theirs: self.keys.number(key) for theirs, key in stated.items() if key in self.keys
-        }
+        found = {theirs: self.keys.number(key) for key, theirs in _SAMPLING if key in self.keys}
         samples = {"do_sample": True} if found.get("temperature") else {}
         return {**found, **samples, "eos_token_id": sorted(set(self._ends()))}
 
@@ -83,17 +81,12 @@ class GgufCheckpoint:
             total += weight.size if stays else math.prod(weight.shape) * dtype.itemsize
         return total
 
-    def formats(self) -> dict[str, int]:
-        """Return the bytes in each format, the largest first."""
-        sizes: dict[str, int] = {}
-        for weight in self.weights.values():
-            name = weight.format.name
-            sizes[name] = sizes.get(name, 0) + weight.size
-        return dict(sorted(sizes.items(), key=lambda item: -item[1]))
-
     def formats_as(self, unpacked: torch.dtype | None = None) -> str:
-        """Return the formats in words. ``unpacked``: to what all weights are."""
-        as_they_are = ", ".join(self.formats())
+        """Return the formats in words, that of the most bytes first. ``unpacked``: to what."""
+        sizes: Counter[str] = Counter()
+        for weight in self.weights.values():
+            sizes[weight.format.name] += weight.size
+        as_they_are = ", ".join(name for name, _ in sizes.most_common())
         if unpacked is None:
             return as_they_are
         return f"{as_they_are}, unpacked to {str(unpacked).removeprefix('torch.')}"
