@@ -5,7 +5,7 @@ The child process makes them of the spans of a PDF page.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 
@@ -41,6 +41,10 @@ class PageLines:
     lines: tuple[Line, ...]
     drawn: bool = False
 
+
+# Returns the lines of a page, counted from 1, and whether a picture or drawn letters are on it.
+# Raises an Exception with a short reason where it cannot be read.
+ReadPage = Callable[[int], tuple[list[Line], bool]]
 
 _BOLD = re.compile(r"(?i)bold|black|heavy|demi|cmbx|-bd\b")
 _MONO = re.compile(r"(?i)mono|courier|typewriter|cmtt|consol|fixed|code")

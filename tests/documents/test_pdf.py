@@ -238,17 +238,17 @@ def test_too_much_memory(save: SaveFile) -> None:
 _FAULTY = """
 import os, time
 from specx.documents import pdf_by_pdfium, pdf_worker
-read, opened = pdf_by_pdfium._PdfiumFile.read, pdf_by_pdfium.open_pdf
-def faulty_read(self, number):
+read, opened = pdf_by_pdfium.read_page, pdf_by_pdfium.open_pdf
+def faulty_read(document, number):
     def meets():
         AT_PAGE
     if number in (2, 4):
         meets()
-    return read(self, number)
+    return read(document, number)
 def faulty_open(request):
     AT_START
     return opened(request)
-pdf_by_pdfium._PdfiumFile.read, pdf_by_pdfium.open_pdf = faulty_read, faulty_open
+pdf_by_pdfium.read_page, pdf_by_pdfium.open_pdf = faulty_read, faulty_open
 serve = pdf_worker.serve
 """
 
