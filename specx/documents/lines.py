@@ -31,13 +31,12 @@ class Line:
 
 @dataclass(frozen=True)
 class PageLines:
-    """The lines of one page.
+    """The lines of one page, whose ``number`` counts from 1.
 
-    ``number`` counts from 1; None where the format has no pages. ``drawn``: the page has a picture
-    or drawn letters, which may be all of its text.
+    ``drawn``: the page has a picture or drawn letters, which may be all of its text.
     """
 
-    number: int | None
+    number: int
     lines: tuple[Line, ...]
     drawn: bool = False
 

@@ -44,7 +44,7 @@ def recognize(request: PdfRequest, extracted: Extracted, numbers: Sequence[int])
             else:
                 extracted.failed[number] = answer.get("reason", "it needs too much memory")
     extracted.pages = [
-        replace(page, lines=found.get(page.number or 0, page.lines)) for page in extracted.pages
+        replace(page, lines=found.get(page.number, page.lines)) for page in extracted.pages
     ]
     return [number for number, lines in found.items() if any(line.text for line in lines)]
 

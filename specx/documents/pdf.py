@@ -106,7 +106,7 @@ def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, list[int]]:
     """
     pages = [_clean_page(page) for page in pages]
     pages, furniture = set_furniture_apart(pages, usual_size(pages))
-    empty = [page.number for page in pages if page.number and not _has_text(page)]
+    empty = [page.number for page in pages if not _has_text(page)]
     pages = [mark_entries(page) for page in pages]
     words = counted_words(line.text for page in pages for line in page.lines if not line.entry)
     typography = Typography(pages)
@@ -115,9 +115,8 @@ def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, list[int]]:
         name=name,
         kind="pdf",
         pages=tuple(
-            Page(page.number, "\n\n".join(block.text for block in page.blocks))
-            for page in blocks
-            if page.number is not None
+            Page(page.number, "\n\n".join(block.text for block in its))
+            for page, its in zip(pages, blocks, strict=True)
         ),
         paragraphs=to_paragraphs(blocks, words),
         furniture=furniture,

@@ -55,7 +55,7 @@ class Extracted:
     @property
     def drawn(self) -> set[int]:
         """Return the pages with an image or drawn letters."""
-        return {page.number for page in self.pages if page.number and page.drawn}
+        return {page.number for page in self.pages if page.drawn}
 
     def add(self, answer: dict[str, Any]) -> None:
         """Add the answer for the next page."""
