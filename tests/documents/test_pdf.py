@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from specx.documents import child, pdf, pdf_reading
-from specx.documents.pdf_reading import PdfRequest
 from specx.documents.read import ReadOptions, read_document
 from specx.errors import DocumentError, UsageError
 
@@ -331,7 +330,7 @@ def test_all_children_together_have_the_time_of_one(
 ) -> None:
     fault(save, monkeypatch, at_page="time.sleep(20)")
     path = save("a.pdf", pdfs.pages_pdf([pdfs.GOOD_PAGE] * 4))
-    monkeypatch.setattr(PdfRequest, "page_s", property(lambda _: 1.5))
+    monkeypatch.setattr(pdf_reading, "_PAGE_SHARE", 3 / 4)
     started = time.monotonic()
     with pytest.raises(DocumentError, match="longer than 2 s"):
         read_document(path, ReadOptions(time_limit_s=2))
