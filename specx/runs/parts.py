@@ -9,7 +9,7 @@ from specx.profile import DigestPrompt, Settings
 from specx.prompts.digest import Digest, Selection
 from specx.prompts.hierarchy import Hierarchy
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, Prompt, PromptKind
+from specx.prompts.prompt import Output, Prompt
 from specx.records import FinishReason
 from specx.reports.report import PartSummary, place_in_words
 from specx.runs.document_run import DocumentRun
@@ -147,7 +147,7 @@ class PartWriter:
     def __init__(
         self,
         settings: Settings,
-        kind: PromptKind,
+        kind: Digest | Instruct,
         room: int,
         listener: Listener,
         run: DocumentRun,
