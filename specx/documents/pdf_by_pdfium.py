@@ -18,8 +18,8 @@ from typing import Any
 import pypdfium2_raw.bindings as pdfium
 
 from specx.documents.child_worker import RefusedError, read_data
-from specx.documents.lines import Line, ReadPage, is_bold, is_mono, lines_of
-from specx.documents.pdf_rows import HYPHEN, Look, TextRun, rows_of
+from specx.documents.lines import Line, Look, ReadPage, is_bold, is_mono, lines_of
+from specx.documents.pdf_rows import HYPHEN, TextRun, rows_of
 
 INTERRUPTIBLE = False  # C code runs to the end, so a timer has to end the process
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any
 
 from specx.documents.child_worker import RefusedError, open_file, reason
-from specx.documents.lines import Line, ReadPage, Span, is_bold, is_mono, lines_of
+from specx.documents.lines import Line, Look, ReadPage, Span, is_bold, is_mono, lines_of
 
 INTERRUPTIBLE = True  # an exception ends its work
 _MEGABYTE = 1_000_000
@@ -138,15 +138,14 @@ def _span(
     angle = math.atan2(b, a)
     cos, sin = math.cos(angle), math.sin(angle)
     name = str((font or {}).get("/BaseFont", ""))
-    return Span(
-        text=text.replace("\x7f", "•"),  # WinAnsiEncoding shows its unused codes so
+    look = Look(
         turn=round(angle / (math.pi / 2)) % 4,
-        x=round(e * cos + f * sin, 1),
-        y=round(f * cos - e * sin, 1),
         size=round(abs(letter_size) * math.hypot(c, d), 2),
         bold=is_bold(name),
         mono=is_mono(name),
     )
+    text = text.replace("\x7f", "•")  # WinAnsiEncoding shows its unused codes so
+    return Span(text, round(e * cos + f * sin, 1), round(f * cos - e * sin, 1), look)
 
 
 def _product(m: Sequence[float], n: Sequence[float]) -> tuple[float, ...]:

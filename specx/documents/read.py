@@ -17,8 +17,8 @@ from specx.documents.discover import (
 from specx.documents.document import Document, Kind, Paragraph
 from specx.documents.formats import (
     FORMAT_ENDINGS,
+    PAGE_ENDINGS,
     ZIP_HEADER,
-    is_page,
     looks_like_page,
     read_format,
     wrongly_named,
@@ -154,7 +154,7 @@ def _open(source: str, options: ReadOptions) -> tuple[bytes, ChildRequest]:
 
 def _is_page(head: bytes, ending: str) -> bool:
     """Return True for a web page. A name that says plain text is believed."""
-    named = is_page(ending) and not head.startswith(ZIP_HEADER)
+    named = ending in PAGE_ENDINGS and not head.startswith(ZIP_HEADER)
     return named or (ending not in TEXT_ENDINGS and looks_like_page(head))
 
 
