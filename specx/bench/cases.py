@@ -2,22 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from specx.bench.request import label
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from specx.errors import ModelError, UsageError
 from specx.profile import DigestPrompt, Profile
-from specx.prompts.digest import Digest
+from specx.prompts.digest import Digest, DigestReader
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, OutputReader, Prompt, PromptKind
+from specx.prompts.prompt import Output, Prompt
 from specx.records import Stop
 
 SHORTEST = 0.8  # of the asked length: a shorter document does not stand for it
 CHARACTERS = 7  # a token has fewer on average, so a generated report is long enough
 
 Ids = TypeVar("Ids", bound=Any)  # an int, or an integer array (numpy, torch) of any shape
+
+
+PromptKind: TypeAlias = "Digest | Control | Instruct"
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ class Control:
     def prompts(self, document: Document, room: int) -> list[Prompt]:
         return [self._asked(prompt) for prompt in self._digest.prompts(document, room)]
 
-    def reader(self, prompt: Prompt) -> OutputReader:
+    def reader(self, prompt: Prompt) -> "ControlReader":
         return ControlReader(self._digest.reader(prompt), self._first_text_id)
 
     def stop(self, prompt: Prompt) -> Stop:
@@ -137,7 +140,7 @@ class Control:
 class ControlReader:
     """Hand an output of the control task to a digest's reader, as the digest it stands for."""
 
-    def __init__(self, digest: OutputReader, first_text_id: int) -> None:
+    def __init__(self, digest: DigestReader, first_text_id: int) -> None:
         self._digest, self._first = digest, first_text_id
 
     def feed(self, ids: Sequence[int]) -> str:

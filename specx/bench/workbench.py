@@ -4,13 +4,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from specx.bench.cases import Case, make_cases, prompt_kind
+from specx.bench.cases import Case, PromptKind, make_cases, prompt_kind
 from specx.bench.request import BenchListener, label
 from specx.bench.runs import BenchMethod, Run, Setting, read_beginning
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
 from specx.profile import Profile
-from specx.prompts.prompt import PromptKind
 from specx.records import Timings
 
 # Tokens of output that do not count. On a GPU kernels are loaded when they are first due: some for

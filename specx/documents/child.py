@@ -35,12 +35,12 @@ class ChildRequest:
     """
 
     name: str
-    reader: str
-    advice: str
     path: Path | None
     data: bytes
     time_limit_s: float
     memory_limit_bytes: int
+    reader: str = "reader"
+    advice: str = "split it, or save a part of it as a file of its own"
 
 
 def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) -> bytes:

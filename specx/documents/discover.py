@@ -47,13 +47,11 @@ class DocumentSource:
         return self.path if self.path == STDIN else os.path.realpath(self.path)
 
 
-def discover(
-    sources: Sequence[str], skip: Callable[[Path], bool] = lambda _: False
-) -> list[DocumentSource]:
+def discover(sources: Sequence[str]) -> list[DocumentSource]:
     """Return the documents that ``sources`` name, each once. Raises as ``expand`` does."""
     found: dict[str, DocumentSource] = {}
     for source in sources:
-        for item in expand(source, skip):
+        for item in expand(source):
             found.setdefault(item.key, item)
     return told_apart(list(found.values()))
 

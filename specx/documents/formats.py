@@ -16,18 +16,13 @@ from specx.errors import DocumentError
 FORMAT_ENDINGS = frozenset({".docx", ".html", ".htm", ".xhtml", ".epub", ".odt"})
 ZIP_HEADER = b"PK\x03\x04"
 _OLD_OFFICE_HEADER = b"\xd0\xcf\x11\xe0"  # and that of a DOCX with a password
-_PAGE_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
+PAGE_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
 _PAGE_HEADS = (b"<!doctype html", b"<html")
 
 
 def looks_like_page(head: bytes) -> bool:
     """Return True if a file that begins with ``head`` says that it is HTML."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_PAGE_HEADS)
-
-
-def is_page(ending: str) -> bool:
-    """Return True for the ending of a web page's name."""
-    return ending in _PAGE_ENDINGS
 
 
 @cache

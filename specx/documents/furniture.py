@@ -103,14 +103,12 @@ class _Edges:
                     beside[sign].add(beside_this)
         return {sign for sign, texts in beside.items() if len(texts) > 1}
 
-    def _short_run(self, lines: Sequence[Line], number: int | None) -> int:
+    def _short_run(self, lines: Sequence[Line], number: int) -> int:
         """Return how many of ``lines`` may be furniture; 0 if they are too many for that."""
         run = self._run(lines, number)
         return run if run <= _EDGE else 0
 
-    def _run(
-        self, lines: Sequence[Line], number: int | None, among: set[_Sign] | None = None
-    ) -> int:
+    def _run(self, lines: Sequence[Line], number: int, among: set[_Sign] | None = None) -> int:
         """Return how many of ``lines`` one after the other have a sign of furniture.
 
         ``among``: the signs that count beside page numbers; None for all.
@@ -121,9 +119,9 @@ class _Edges:
                 return depth
         return len(lines)
 
-    def _signs(self, line: Line, number: int | None) -> set[_Sign]:
+    def _signs(self, line: Line, number: int) -> set[_Sign]:
         """Return the signs of furniture that ``line`` has."""
-        if number is None or not self._may_be(line):
+        if not self._may_be(line):
             return set()
         counters = set(_counters(line.text, number))
         signs: set[_Sign] = {*(counters & self._counters)}
@@ -190,10 +188,8 @@ def _key(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def _counters(text: str, page: int | None) -> Iterator[_Counter]:
+def _counters(text: str, page: int) -> Iterator[_Counter]:
     """Yield every number of a line that may be the page number."""
-    if page is None:
-        return
     for match in _NUMBER.finditer(text):
         if _HEADING_WORD.fullmatch(text[: match.start()]):
             continue  # "Chapter 3" counts chapters

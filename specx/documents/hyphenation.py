@@ -17,7 +17,6 @@ _WORDS_BEHIND = re.compile(
     r"an?|and|are|as|at|by|can|for|from|gives|has|if|in|is|it|of|on|or|that|the|to|was|which|will"
     r"|with"
 )
-_RIGHT = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 # "short- and long-term": the hyphen stands for a word that comes later.
 _CONJUNCTIONS = ("and", "or", "to", "nor", "und", "oder", "bis", "et", "ou")
 # Halves that are joined by a real hyphen far more often than they are a piece of a longer word.
@@ -66,7 +65,7 @@ def _seam(left: str, right: str, words: Counter[str]) -> tuple[int, str]:
         return (0, " ") if _ADDRESS.search(head) else (0, "")
     if not head.endswith("-") or not head[-2:-1].isalnum() or not right[0].isalnum():
         return 0, "" if _UNSPACED.fullmatch(left[-1] + right[0]) else " "
-    tail = _RIGHT.match(right[:_LONGEST_WORD])
+    tail = _WORD.match(right[:_LONGEST_WORD])
     if tail is None:  # "VGG-" and "19"
         return 0, ""
     if tail[0].lower() in _CONJUNCTIONS:

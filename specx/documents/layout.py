@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from statistics import quantiles
 
@@ -37,7 +37,7 @@ _HALF = 0.6  # of the column: the line ended because its paragraph did
 
 @dataclass(frozen=True)
 class Block:
-    """Lines that belong together.
+    """Lines that belong together. ``page`` and ``turns`` are those of a paragraph.
 
     ``full`` says that the last line runs to the column's edge, ``small`` that the letters are
     smaller than the body's. ``prominence`` is greater for a heading in larger or bolder letters.
@@ -49,14 +49,8 @@ class Block:
     part: Part = "body"
     small: bool = False
     prominence: float = 0.0
-
-
-@dataclass(frozen=True)
-class PageBlocks:
-    """The blocks of one page; ``number`` is None where the format has no pages."""
-
-    number: int | None
-    blocks: tuple[Block, ...]
+    page: int = 0
+    turns: tuple[tuple[int, int], ...] = ()
 
 
 def usual_size(pages: Sequence[PageLines]) -> float | None:
@@ -99,7 +93,7 @@ class Typography:
         return min(self._leading.get(round(size, 1), body), max(body, 1.5))
 
 
-def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) -> PageBlocks:
+def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) -> list[Block]:
     """Group the lines of ``page`` and join each group to one line of text."""
     columns = _Columns([line for line in page.lines if not line.entry])
     groups: list[list[Line]] = []
@@ -112,10 +106,11 @@ def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) ->
         for n, group in enumerate(groups)
     )
     # Without letters it is an ornament, or a bracket left over from a formula.
-    return PageBlocks(
-        page.number,
-        tuple(b for b in blocks if not page.number or any(char.isalnum() for char in b.text)),
-    )
+    return [
+        replace(block, page=page.number)
+        for block in blocks
+        if any(char.isalnum() for char in block.text)
+    ]
 
 
 def _block(

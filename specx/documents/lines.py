@@ -5,8 +5,9 @@ The child process makes them of the spans of a PDF page.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,19 @@ class Line:
 
 @dataclass(frozen=True)
 class PageLines:
-    """The lines of one page.
+    """The lines of one page, whose ``number`` counts from 1.
 
-    ``number`` counts from 1; None where the format has no pages. ``drawn``: the page has a picture
-    or drawn letters, which may be all of its text.
+    ``drawn``: the page has a picture or drawn letters, which may be all of its text.
     """
 
-    number: int | None
+    number: int
     lines: tuple[Line, ...]
     drawn: bool = False
 
+
+# Returns the lines of a page, counted from 1, and whether a picture or drawn letters are on it.
+# Raises an Exception with a short reason where it cannot be read.
+ReadPage = Callable[[int], tuple[list[Line], bool]]
 
 _BOLD = re.compile(r"(?i)bold|black|heavy|demi|cmbx|-bd\b")
 _MONO = re.compile(r"(?i)mono|courier|typewriter|cmtt|consol|fixed|code")
@@ -60,17 +64,22 @@ _TEX_CODE = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Span:
-    """Text of one look: size and place in points, seen in reading direction."""
+class Look(NamedTuple):
+    """The direction of a text in quarter turns, its size in points, and its font."""
 
-    text: str
-    turn: int  # the direction of the text in quarter turns
-    x: float
-    y: float
+    turn: int
     size: float
     bold: bool
     mono: bool
+
+
+class Span(NamedTuple):
+    """Text of one look, and its place in points, seen in reading direction."""
+
+    text: str
+    x: float
+    y: float
+    look: Look
 
 
 def lines_of(rows: Iterable[list[Span]]) -> list[Line]:
@@ -96,13 +105,13 @@ def _one_direction(rows: list[list[Span]]) -> list[list[Span]]:
     """Drop the few rows that run across the others, such as a stamp along the margin."""
     lengths: Counter[int] = Counter()
     for row in rows:
-        lengths[row[0].turn] += sum(len(span.text) for span in row)
+        lengths[row[0].look.turn] += sum(len(span.text) for span in row)
     if not lengths:
         return rows
     turn, most = lengths.most_common(1)[0]
     if most < 0.9 * lengths.total():
         return rows
-    return [row for row in rows if row[0].turn == turn]
+    return [row for row in rows if row[0].look.turn == turn]
 
 
 def _line(row: list[Span], sign: str, footnotes: Collection[str]) -> Line:
@@ -116,9 +125,9 @@ def _line(row: list[Span], sign: str, footnotes: Collection[str]) -> Line:
         text=text if text.isprintable() else _TEX_CODE.sub(lambda code: _TEX[code[0]], text),
         x=visible[0].x,
         y=main.y,
-        size=main.size,
-        bold=all(span.bold for span in visible),
-        mono=all(span.mono for span in visible),
+        size=main.look.size,
+        bold=all(span.look.bold for span in visible),
+        mono=all(span.look.mono for span in visible),
         sign=sign,
     )
 
@@ -135,7 +144,8 @@ def _first_sign(row: list[Span]) -> str:
 
 
 def _is_raised_sign(span: Span, main: Span) -> bool:
-    raised = span.size < 0.85 * main.size and span.y > main.y + 0.15 * main.size
+    size = main.look.size
+    raised = span.look.size < 0.85 * size and span.y > main.y + 0.15 * size
     return raised and bool(_NOTE_SIGN.fullmatch(span.text.strip()))
 
 

@@ -12,10 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specx.documents.child import answers, run_child
+from specx.documents.child import ChildRequest, answers, run_child
 from specx.documents.child_worker import Answer, RefusedError, read_data
 from specx.documents.lines import Line
-from specx.documents.pdf_reading import Extracted, PdfRequest
+from specx.documents.pdf_reading import Extracted
 from specx.errors import DocumentError
 
 _DATA = "eng.traineddata"
@@ -23,12 +23,14 @@ _FOLDERS = ("/usr/share", "/usr/local/share", "/opt/homebrew/share")
 _VARIABLE = "TESSDATA_PREFIX"
 
 
-def recognize(request: PdfRequest, extracted: Extracted, numbers: Sequence[int]) -> list[int]:
+def recognize(
+    request: ChildRequest, passwords: Sequence[str], extracted: Extracted, numbers: Sequence[int]
+) -> list[int]:
     """Put the text of scanned pages into ``extracted``; return the pages that have any.
 
     Raises DocumentError when something is not installed.
     """
-    details = {"passwords": request.passwords, "data_folder": str(_data_folder(request.name))}
+    details = {"passwords": passwords, "data_folder": str(_data_folder(request.name))}
     found: dict[int, tuple[Line, ...]] = {}
     for number in numbers:
         try:
@@ -44,7 +46,7 @@ def recognize(request: PdfRequest, extracted: Extracted, numbers: Sequence[int])
             else:
                 extracted.failed[number] = answer.get("reason", "it needs too much memory")
     extracted.pages = [
-        replace(page, lines=found.get(page.number or 0, page.lines)) for page in extracted.pages
+        replace(page, lines=found.get(page.number, page.lines)) for page in extracted.pages
     ]
     return [number for number, lines in found.items() if any(line.text for line in lines)]
 

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, pairwise
 
 from specx.documents.document import Paragraph
 from specx.documents.hyphenation import join_lines
-from specx.documents.layout import ENDS_SENTENCE, Block, PageBlocks
+from specx.documents.layout import ENDS_SENTENCE, Block
 from specx.documents.sections import mark_parts
 from specx.documents.sentences import sentence_spans
 
@@ -17,28 +17,16 @@ _GROUP = 250  # characters of such a group, about
 _FIGURE = 12  # blocks in front of a page's text that may be a figure with its caption
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """A block, the page on which it begins, and where later ones begin in it."""
-
-    block: Block
-    page: int | None
-    turns: tuple[tuple[int, int], ...] = ()
-
-
-def to_paragraphs(pages: Sequence[PageBlocks], words: Counter[str]) -> tuple[Paragraph, ...]:
-    """Return the paragraphs of all pages, each with the page on which it begins.
+def to_paragraphs(pages: Sequence[Sequence[Block]], words: Counter[str]) -> tuple[Paragraph, ...]:
+    """Return the paragraphs of the blocks of all pages, each with the page on which it begins.
 
     A paragraph that runs over the border of two pages is joined. A very long one (some texts have
     no line breaks at all) is cut between sentences into paragraphs of about 250 characters.
     """
-    placed = list(_over_borders(pages, words))
+    blocks = list(_over_borders(pages, words))
     paragraphs = mark_parts(
-        [
-            Paragraph(p.block.text, p.page, p.block.kind, p.block.part, turns=p.turns)
-            for p in placed
-        ],
-        [p.block.prominence for p in placed],
+        [Paragraph(b.text, b.page, b.kind, b.part, turns=b.turns) for b in blocks],
+        [block.prominence for block in blocks],
     )
     return tuple(piece for paragraph in paragraphs for piece in _grouped(paragraph))
 
@@ -81,33 +69,32 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     yield start, end
 
 
-def _over_borders(pages: Sequence[PageBlocks], words: Counter[str]) -> Iterator[_Placed]:
+def _over_borders(pages: Sequence[Sequence[Block]], words: Counter[str]) -> Iterator[Block]:
     """Yield all blocks in order.
 
     The last text of a page waits for the page that may continue it.
     """
-    waiting: list[_Placed] = []
-    for page in chain.from_iterable(map(_columns, pages)):
-        blocks = list(page.blocks)
+    waiting: list[Block] = []
+    for blocks in chain.from_iterable(map(_columns, pages)):
         top = _first_text(blocks) if waiting else 0
-        if waiting and blocks and _follows(waiting[0], page, blocks[top], behind=top > 0):
-            waiting[0] = _joined(waiting[0], blocks.pop(top), page.number, words)
+        if waiting and blocks and _follows(waiting[0], blocks[top], behind=top > 0):
+            waiting[0] = _joined(waiting[0], blocks.pop(top), words)
         if blocks:
             yield from waiting
             cut = _last_text(blocks)
-            yield from (_Placed(block, page.number) for block in blocks[:cut])
-            waiting = [_Placed(block, page.number) for block in blocks[cut:]]
+            yield from blocks[:cut]
+            waiting = blocks[cut:]
     yield from waiting
 
 
-def _columns(page: PageBlocks) -> Iterator[PageBlocks]:
+def _columns(page: Sequence[Block]) -> Iterator[list[Block]]:
     """Cut a page behind its footnotes: text below them stands in the next column."""
     start = 0
-    for n, (block, below) in enumerate(pairwise(page.blocks), start=1):
+    for n, (block, below) in enumerate(pairwise(page), start=1):
         if block.kind == "footnote" != below.kind:
-            yield PageBlocks(page.number, page.blocks[start:n])
+            yield list(page[start:n])
             start = n
-    yield PageBlocks(page.number, page.blocks[start:])
+    yield list(page[start:])
 
 
 def _last_text(blocks: Sequence[Block]) -> int:
@@ -129,21 +116,20 @@ def _is_aside(block: Block) -> bool:
     return block.kind in ("footnote", "caption") or block.small
 
 
-def _joined(last: _Placed, first: Block, page: int | None, words: Counter[str]) -> _Placed:
-    """Return a block with the one that continues it on ``page``."""
-    text = join_lines((last.block.text, first.text), words)
+def _joined(last: Block, first: Block, words: Counter[str]) -> Block:
+    """Return a block with the one that continues it."""
+    text = join_lines((last.text, first.text), words)
     turn = len(text) - len(first.text)
-    turns = last.turns if page is None else (*last.turns, (turn, page))
-    return _Placed(replace(last.block, text=text, full=first.full), last.page, turns)
+    return replace(last, text=text, full=first.full, turns=(*last.turns, (turn, first.page)))
 
 
-def _follows(last: _Placed, page: PageBlocks, first: Block, *, behind: bool) -> bool:
+def _follows(last: Block, first: Block, *, behind: bool) -> bool:
     """Return True if ``first`` continues ``last``; ``behind`` a figure it has to look so."""
     if behind and not first.text[0].islower():
         return False
     # One page between may be a picture; over more, chance is the likelier reason.
-    near = (page.number or 0) - (last.page or 0) <= 2 or last.page is None
-    return near and len(last.block.text) < _LONGEST_JOINED and _continues(last.block, first)
+    near = first.page - last.page <= 2
+    return near and len(last.text) < _LONGEST_JOINED and _continues(last, first)
 
 
 def _continues(last: Block, first: Block) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from specx.documents.child import ChildRequest
 from specx.documents.contents import mark_entries
 from specx.documents.document import Document, Page
 from specx.documents.furniture import set_furniture_apart
@@ -11,37 +12,42 @@ from specx.documents.layout import Typography, page_blocks, usual_size
 from specx.documents.lines import Line, PageLines
 from specx.documents.ocr import recognize
 from specx.documents.paragraphs import to_paragraphs
-from specx.documents.pdf_reading import Extracted, PdfRequest, read_pages
+from specx.documents.pdf_reading import Extracted, PageRange, read_pages
 from specx.documents.text import clean_line, is_undecoded
 from specx.errors import DocumentError
 
 
-def read_pdf(request: PdfRequest) -> Document:
-    """Return the text of a PDF.
+def read_pdf(
+    request: ChildRequest,
+    *,
+    passwords: Sequence[str],
+    ranges: Sequence[PageRange] | None,
+    ocr: bool,
+) -> Document:
+    """Return the text of a PDF; ``ocr``: recognize that of scanned pages, too.
 
     Raises DocumentError when it cannot be read or has no text, and UsageError when a page is asked
     for that it does not have.
     """
-    extracted = read_pages(request)
+    request = replace(request, reader="PDF reader", advice="try a part of it with --pages")
+    extracted = read_pages(request, passwords, ranges)
     document, empty = _clean(request.name, extracted.pages)
     warnings: list[str] = []
-    if request.ocr and (scanned := _scanned(extracted, empty)):
-        if recognized := recognize(request, extracted, scanned):
+    if ocr and (scanned := _scanned(extracted, empty)):
+        if recognized := recognize(request, passwords, extracted, scanned):
             were = "{was} read by text recognition, which makes mistakes"
             warnings.append(_sentence(recognized, were))
         document, empty = _clean(request.name, extracted.pages)
     if not document.paragraphs:
-        raise _nothing_to_read(
-            request, extracted, empty or [page.number for page in document.pages]
-        )
+        pages = empty or [page.number for page in document.pages]
+        raise _nothing_to_read(request.name, extracted, pages, ocr=ocr)
     return replace(document, warnings=(*_warnings(extracted, empty), *warnings))
 
 
 def _nothing_to_read(
-    request: PdfRequest, extracted: Extracted, empty: Sequence[int]
+    name: str, extracted: Extracted, empty: Sequence[int], *, ocr: bool
 ) -> DocumentError:
     """Return the error for a PDF without text; ``empty`` are its pages."""
-    name = request.name
     if extracted.failed:
         numbers = sorted(extracted.failed)
         return DocumentError(
@@ -56,7 +62,7 @@ def _nothing_to_read(
         )
     advice = (
         "text recognition found none either"
-        if request.ocr
+        if ocr
         else "try --ocr, or run text recognition (OCR) on it first, for example with ocrmypdf"
     )
     return DocumentError(f"{name} looks scanned: {format_pages(empty)} {have} no text; {advice}")
@@ -106,7 +112,7 @@ def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, list[int]]:
     """
     pages = [_clean_page(page) for page in pages]
     pages, furniture = set_furniture_apart(pages, usual_size(pages))
-    empty = [page.number for page in pages if page.number and not _has_text(page)]
+    empty = [page.number for page in pages if not _has_text(page)]
     pages = [mark_entries(page) for page in pages]
     words = counted_words(line.text for page in pages for line in page.lines if not line.entry)
     typography = Typography(pages)
@@ -115,9 +121,8 @@ def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, list[int]]:
         name=name,
         kind="pdf",
         pages=tuple(
-            Page(page.number, "\n\n".join(block.text for block in page.blocks))
-            for page in blocks
-            if page.number is not None
+            Page(page.number, "\n\n".join(block.text for block in its))
+            for page, its in zip(pages, blocks, strict=True)
         ),
         paragraphs=to_paragraphs(blocks, words),
         furniture=furniture,

@@ -11,15 +11,17 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
 from specx.documents.child_worker import RefusedError, read_data
-from specx.documents.lines import Line, is_bold, is_mono, lines_of
-from specx.documents.pdf_rows import HYPHEN, Look, TextRun, rows_of
+from specx.documents.lines import Line, Look, ReadPage, is_bold, is_mono, lines_of
+from specx.documents.pdf_rows import HYPHEN, TextRun, rows_of
 
+INTERRUPTIBLE = False  # C code runs to the end, so a timer has to end the process
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
 _NESTED = 8  # forms within forms that are looked into
 _FIXED_PITCH = 1  # a flag of fonts
@@ -71,14 +73,17 @@ _object_bounds = _function("FPDFPageObj_GetBounds", _Int, *5 * [_Handle])
 _PATH, _FORM = pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_FORM
 
 
-def open_pdf(request: Mapping[str, Any]) -> "_PdfiumFile":
-    """Open a file. Raises RefusedError where it cannot be opened."""
+def open_pdf(request: Mapping[str, Any]) -> tuple[int, ReadPage]:
+    """Open a file; return the number of its pages, and what reads one.
+
+    Raises RefusedError where it cannot be opened.
+    """
     pdfium.FPDF_InitLibrary()
     data = read_data(request)
     for password in ["", *request["passwords"]]:
         document = pdfium.FPDF_LoadMemDocument64(data, len(data), password.encode() or None)
         if document:
-            return _PdfiumFile(document, data)
+            return pdfium.FPDF_GetPageCount(document), partial(read_page, (document, data))
         error = pdfium.FPDF_GetLastError()
         if error != pdfium.FPDF_ERR_PASSWORD:
             break
@@ -89,40 +94,32 @@ def open_pdf(request: Mapping[str, Any]) -> "_PdfiumFile":
     raise RefusedError("damaged", reason="its structure is broken")
 
 
-class _PdfiumFile:
-    """An open PDF: pages are read one by one."""
-
-    interruptible = False  # its C code runs to the end, so a timer has to end the process
-
-    def __init__(self, document: Any, data: bytes) -> None:
-        self._document = document
-        self._data = data  # PDFium reads from it
-        self.count: int = pdfium.FPDF_GetPageCount(document)
-
-    def read(self, number: int) -> tuple[list[Line], bool]:
-        """Return the lines of a page, and whether a picture or drawn letters are on it."""
-        with self._page(number) as page:
-            text = pdfium.FPDFText_LoadPage(page)
-            try:
-                objects = list(_objects(page))
-                rules = map(_bounds, (each for each, kind in objects if kind == _PATH))
-                lines = lines_of(rows_of(_PageText(text).runs(), rules)) if text else []
-            finally:
-                pdfium.FPDFText_ClosePage(text)
-            kinds = Counter(kind for _, kind in objects)
-        empty = not any(line.text.strip() for line in lines)
-        drawn = empty and kinds[_PATH] > _DRAWN_PATHS
-        return lines, drawn or bool(kinds[pdfium.FPDF_PAGEOBJ_IMAGE])
-
-    @contextmanager
-    def _page(self, number: int) -> Iterator[Any]:
-        page = pdfium.FPDF_LoadPage(self._document, number - 1)
-        if not page:
-            raise ValueError("it is damaged")
+def read_page(opened: tuple[Any, bytes], number: int) -> tuple[list[Line], bool]:
+    """Read a page, as ``ReadPage`` does. ``opened``: a document, and the data PDFium reads from."""
+    document, _ = opened
+    with _page(document, number) as page:
+        text = pdfium.FPDFText_LoadPage(page)
         try:
-            yield page
+            objects = list(_objects(page))
+            rules = map(_bounds, (each for each, kind in objects if kind == _PATH))
+            lines = lines_of(rows_of(_PageText(text).runs(), rules)) if text else []
         finally:
-            pdfium.FPDF_ClosePage(page)
+            pdfium.FPDFText_ClosePage(text)
+        kinds = Counter(kind for _, kind in objects)
+    empty = not any(line.text.strip() for line in lines)
+    drawn = empty and kinds[_PATH] > _DRAWN_PATHS
+    return lines, drawn or bool(kinds[pdfium.FPDF_PAGEOBJ_IMAGE])
+
+
+@contextmanager
+def _page(document: Any, number: int) -> Iterator[Any]:
+    page = pdfium.FPDF_LoadPage(document, number - 1)
+    if not page:
+        raise ValueError("it is damaged")
+    try:
+        yield page
+    finally:
+        pdfium.FPDF_ClosePage(page)
 
 
 def _objects(page: Any) -> Iterator[tuple[int, int]]:

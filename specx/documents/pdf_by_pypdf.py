@@ -6,11 +6,12 @@ It serves where PDFium is missing, and files that PDFium cannot open.
 import gc
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from specx.documents.child_worker import RefusedError, open_file, reason
-from specx.documents.lines import Line, Span, is_bold, is_mono, lines_of
+from specx.documents.lines import Line, Look, ReadPage, Span, is_bold, is_mono, lines_of
 
+INTERRUPTIBLE = True  # an exception ends its work
 _MEGABYTE = 1_000_000
 # Far above what the text of a page needs, far below what a bomb unpacks to.
 _LIMITS = {
@@ -32,24 +33,28 @@ _MOST_FONTS = 256  # kept in memory
 _COLLECT_AFTER = 200_000  # new objects; pypdf's are seldom in cycles, and to look costs 7 %
 
 
-class Fragment(NamedTuple):
-    """The arguments of pypdf's text visitor. A line ends where ``text`` has a line break."""
-
-    text: str
-    cm: Sequence[float]
-    tm: Sequence[float]
-    font: Mapping[str, Any] | None
-    size: float
+# What pypdf tells a visitor of a page's text: the text, in which a line ends at a line break, the
+# transformation matrix, the text matrix, the font's dictionary and the letter size.
+Fragment = tuple[str, Sequence[float], Sequence[float], Mapping[str, Any] | None, float]
 
 
-def open_pdf(request: Mapping[str, Any]) -> "_PypdfFile":
-    """Open a file. Raises RefusedError where it cannot be opened."""
+def open_pdf(request: Mapping[str, Any]) -> tuple[int, ReadPage]:
+    """Open a file; return the number of its pages, and what reads one.
+
+    Raises RefusedError where it cannot be opened.
+    """
     import pypdf
 
     gc.set_threshold(_COLLECT_AFTER)
     pypdf.overwrite_configuration(**_known_limits(pypdf))
     _amend_fonts()
-    return _PypdfFile(_open(pypdf, open_file(request), request["passwords"]))
+    pdf = _open(pypdf, open_file(request), request["passwords"])
+    try:
+        return len(pdf.pages), lambda number: _extract(pdf.pages[number - 1])
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise RefusedError("damaged", reason=reason(error)) from error
 
 
 def _known_limits(pypdf: Any) -> dict[str, Any]:
@@ -100,29 +105,10 @@ def _open(pypdf: Any, stream: IO[bytes], passwords: Sequence[str]) -> Any:
     return reader
 
 
-class _PypdfFile:
-    """An open PDF: pages are read one by one."""
-
-    interruptible = True
-
-    def __init__(self, pdf: Any) -> None:
-        self._pdf = pdf
-        try:
-            self.count = len(pdf.pages)
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise RefusedError("damaged", reason=reason(error)) from error
-
-    def read(self, number: int) -> tuple[list[Line], bool]:
-        """Return the lines of a page, and whether a picture or drawn letters are on it."""
-        return _extract(self._pdf.pages[number - 1])
-
-
 def _extract(page: Any) -> tuple[list[Line], bool]:
     fragments: list[Fragment] = []
-    text = page.extract_text(visitor_text=lambda *seen: fragments.append(Fragment(*seen)))
-    seen_by_visitor = "".join(fragment.text for fragment in fragments)
+    text = page.extract_text(visitor_text=lambda *seen: fragments.append(seen))
+    seen_by_visitor = "".join(text for text, *_ in fragments)
     # pypdf mends right-to-left text behind the visitor's back; then only the text counts.
     placed = "".join(seen_by_visitor.split()) == "".join(text.split())
     lines = lines_of(rows_of(fragments)) if placed else [Line(line) for line in text.split("\n")]
@@ -132,29 +118,34 @@ def _extract(page: Any) -> tuple[list[Line], bool]:
 def rows_of(fragments: Iterable[Fragment]) -> list[list[Span]]:
     """Return the spans of each line of a page, in the order of the file."""
     rows: list[list[Span]] = [[]]
-    for fragment in fragments:
-        for index, text in enumerate(fragment.text.split("\n")):
+    for text, cm, tm, font, size in fragments:
+        for index, line in enumerate(text.split("\n")):
             if index:
                 rows.append([])
-            if text:
-                rows[-1].append(_span(text, fragment))
+            if line:
+                rows[-1].append(_span(line, cm, tm, font, size))
     return rows
 
 
-def _span(text: str, fragment: Fragment) -> Span:
-    a, b, c, d, e, f = _product(fragment.tm, fragment.cm)
+def _span(
+    text: str,
+    cm: Sequence[float],
+    tm: Sequence[float],
+    font: Mapping[str, Any] | None,
+    letter_size: float,
+) -> Span:
+    a, b, c, d, e, f = _product(tm, cm)
     angle = math.atan2(b, a)
     cos, sin = math.cos(angle), math.sin(angle)
-    name = str((fragment.font or {}).get("/BaseFont", ""))
-    return Span(
-        text=text.replace("\x7f", "•"),  # WinAnsiEncoding shows its unused codes so
+    name = str((font or {}).get("/BaseFont", ""))
+    look = Look(
         turn=round(angle / (math.pi / 2)) % 4,
-        x=round(e * cos + f * sin, 1),
-        y=round(f * cos - e * sin, 1),
-        size=round(abs(fragment.size) * math.hypot(c, d), 2),
+        size=round(abs(letter_size) * math.hypot(c, d), 2),
         bold=is_bold(name),
         mono=is_mono(name),
     )
+    text = text.replace("\x7f", "•")  # WinAnsiEncoding shows its unused codes so
+    return Span(text, round(e * cos + f * sin, 1), round(f * cos - e * sin, 1), look)
 
 
 def _product(m: Sequence[float], n: Sequence[float]) -> tuple[float, ...]:

@@ -3,6 +3,7 @@
 import re
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -22,23 +23,8 @@ _WORKER = "specx.documents.pdf_worker"
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP")
 _WINDOWS_CRASH = 0xC0000000
 _MEBIBYTE = 2**20
+_PAGE_SHARE = 1 / 4  # of the time limit: one slow page shall not cost the whole document
 _LARGE = _MEBIBYTE // 2  # bytes; where a second child has read more than it takes to start
-
-
-@dataclass(frozen=True, kw_only=True)
-class PdfRequest(ChildRequest):
-    """A PDF to read. ``ranges`` None means all pages; ``ocr``: recognize text of scanned ones."""
-
-    reader: str = "PDF reader"
-    advice: str = "try a part of it with --pages"
-    passwords: tuple[str, ...]
-    ranges: tuple[PageRange, ...] | None
-    ocr: bool = False
-
-    @property
-    def page_s(self) -> float:
-        """Return the time for a page: one that is slow shall not cost the whole document."""
-        return self.time_limit_s / 4
 
 
 @dataclass(kw_only=True)
@@ -55,7 +41,7 @@ class Extracted:
     @property
     def drawn(self) -> set[int]:
         """Return the pages with an image or drawn letters."""
-        return {page.number for page in self.pages if page.number and page.drawn}
+        return {page.number for page in self.pages if page.drawn}
 
     def add(self, answer: dict[str, Any]) -> None:
         """Add the answer for the next page."""
@@ -72,30 +58,31 @@ class _NotOpenedError(DocumentError):
     """A reader could not open the file; another may."""
 
 
-def read_pages(request: PdfRequest) -> Extracted:
-    """Return the pages of a PDF that were asked for, in order.
+def read_pages(
+    request: ChildRequest, passwords: Sequence[str], ranges: Sequence[PageRange] | None
+) -> Extracted:
+    """Return the pages of a PDF that were asked for, in order; all if ``ranges`` is None.
 
     PDFium reads them; pypdf reads what PDFium cannot open, and everything where PDFium is missing.
     Raises DocumentError and UsageError as ``read_pdf`` does.
     """
     until = time.monotonic() + request.time_limit_s
+    asked = {"passwords": passwords, "ranges": ranges, "page_s": _page_s(request)}
     readers = ["pdfium", "pypdf"] if find_spec("pypdfium2_raw") else ["pypdf"]
     for reader in readers:
         try:
-            return _read_by(reader, request, until)
+            return _read_by({**asked, "reader": reader}, request, until)
         except _NotOpenedError as failure:
             error = failure
     raise error
 
 
-def _read_by(reader: str, request: PdfRequest, until: float) -> Extracted:
+def _page_s(request: ChildRequest) -> float:
+    return request.time_limit_s * _PAGE_SHARE
+
+
+def _read_by(asked: dict[str, Any], request: ChildRequest, until: float) -> Extracted:
     shares = [Extracted() for _ in range(_children(request))]
-    asked = {
-        "reader": reader,
-        "passwords": request.passwords,
-        "ranges": request.ranges,
-        "page_s": request.page_s,
-    }
     while unread := [(n, each) for n, each in enumerate(shares) if each.left is None or each.left]:
         details = [{**asked, "share": (n, len(shares)), "numbers": e.left} for n, e in unread]
         ends = try_children(_WORKER, request, details, max(0.0, until - time.monotonic()))
@@ -106,7 +93,7 @@ def _read_by(reader: str, request: PdfRequest, until: float) -> Extracted:
     return Extracted(pages=pages, failed=failed, left=[])
 
 
-def _children(request: PdfRequest) -> int:
+def _children(request: ChildRequest) -> int:
     """Return how many children share the pages of a file."""
     try:
         size = request.path.stat().st_size if request.path else 0
@@ -115,7 +102,7 @@ def _children(request: PdfRequest) -> int:
     return 2 if size >= _LARGE and usable_cores() > 1 else 1
 
 
-def _take_all(end: Ended, extracted: Extracted, request: PdfRequest) -> None:
+def _take_all(end: Ended, extracted: Extracted, request: ChildRequest) -> None:
     """Add what a child has answered, and the page that has ended it."""
     for answer in answers(end.stdout):
         _take(answer, extracted, request)
@@ -131,7 +118,7 @@ def _take_all(end: Ended, extracted: Extracted, request: PdfRequest) -> None:
         extracted.add({"page": number, "failed": _reason(end.returncode, request)})
 
 
-def _take(answer: dict[str, Any], extracted: Extracted, request: PdfRequest) -> None:
+def _take(answer: dict[str, Any], extracted: Extracted, request: ChildRequest) -> None:
     if "error" in answer:
         error = _error(answer, request)
         if answer["error"] in ("damaged", "cipher", "no-pages"):
@@ -149,14 +136,14 @@ def _costs_a_page(code: int) -> bool:
     return code >= _WINDOWS_CRASH or (code < 0 and -code in signals)
 
 
-def _reason(code: int, request: PdfRequest) -> str:
+def _reason(code: int, request: ChildRequest) -> str:
     if code == -getattr(signal, "SIGALRM", 0):
-        return f"it takes longer than {request.page_s:g} s"
+        return f"it takes longer than {_page_s(request):g} s"
     limit = request.memory_limit_bytes // _MEBIBYTE
     return f"it crashes the {request.reader} or needs more than {limit} MiB of memory"
 
 
-def _error(answer: dict[str, Any], request: PdfRequest) -> DocumentError | UsageError:
+def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError | UsageError:
     name = request.name
     match answer["error"]:
         case "password" if answer["tried"]:

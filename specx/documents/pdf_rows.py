@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
-from specx.documents.lines import Span
+from specx.documents.lines import Look, Span
 
 HYPHEN = "\ufffe"  # PDFium's sign for one that divides a word at the end of a line
 _SPACE = 0.18  # letter sizes; a gap that wide is a space, whether PDFium has added one or not
@@ -19,15 +19,6 @@ _LONGEST = 0.8  # letter sizes; and that long
 _BELOW = 0.25  # letter sizes between an underscore and the base line
 _SMALLEST = 2.0  # points; nobody can read smaller letters
 _WIDTH = 0.45  # letter sizes; the mean width of a character
-
-
-class Look(NamedTuple):
-    """The direction of a text in quarter turns, its size in points, and its font."""
-
-    turn: int
-    size: float
-    bold: bool
-    mono: bool
 
 
 class TextRun(NamedTuple):
@@ -122,10 +113,7 @@ def _spans(row: list[tuple[str, TextRun]]) -> Iterator[Span]:
         runs = list(group)
         yield Span(
             text="".join(between + run.text for between, run in runs).replace(HYPHEN, "-"),
-            turn=look.turn,
             x=round(runs[0][1].start, 1),
             y=round(base, 1),
-            size=look.size,
-            bold=look.bold,
-            mono=look.mono,
+            look=look,
         )

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from specx.documents.child_worker import Answer, RefusedError, reason
-from specx.documents.lines import Line
+from specx.documents.lines import ReadPage
 
 _MOST_PAGES = 50_000  # a small file can hold the same page a million times
 _MOST_CHARACTERS = 20_000_000  # of all pages together
@@ -26,36 +26,22 @@ class _PageTimeoutError(BaseException):
     """A page took too long. Not an Exception: pypdf catches those in many places."""
 
 
-class PageReader(Protocol):
-    """An open PDF, by one of the libraries. ``interruptible``: an exception ends its work."""
-
-    count: int
-    interruptible: bool
-
-    def read(self, number: int) -> tuple[list[Line], bool]:
-        """Return the lines of a page, and whether a picture or drawn letters are on it.
-
-        Raise an Exception with a short reason where it cannot be read.
-        """
-
-
 def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
-    reader: PageReader = import_module(f"specx.documents.pdf_by_{request['reader']}").open_pdf(
-        request
-    )
-    if not reader.count:
+    library = import_module(f"specx.documents.pdf_by_{request['reader']}")
+    count, read = library.open_pdf(request)
+    if not count:
         raise RefusedError("no-pages")
-    numbers = request.get("numbers") or _chosen(request["ranges"], reader.count)
+    numbers = request.get("numbers") or _chosen(request["ranges"], count)
     if len(numbers) > _MOST_PAGES:
         raise RefusedError("too-many", pages=len(numbers))
     if not request.get("numbers"):
         share, shares = request["share"]
         numbers = numbers[len(numbers) * share // shares : len(numbers) * (share + 1) // shares]
-    yield {"pages": reader.count, "numbers": list(numbers)}
+    yield {"pages": count, "numbers": list(numbers)}
     characters = 0
     for number in numbers:
         sys.stdout.flush()  # a crash must not take the answers before it along
-        answer = _read_page(reader, number, request["page_s"])
+        answer = _read_page(read, number, request["page_s"], raising=library.INTERRUPTIBLE)
         characters += sum(len(row[0]) for row in answer.get("lines", ()))
         if characters > _MOST_CHARACTERS:
             raise RefusedError("too-long", characters=_MOST_CHARACTERS)
@@ -87,11 +73,11 @@ def first_page_beyond(ranges: Sequence[tuple[int, int | None]], count: int) -> i
     return min(beyond, default=None)
 
 
-def _read_page(reader: PageReader, number: int, limit_s: float) -> Answer:
+def _read_page(read: ReadPage, number: int, limit_s: float, *, raising: bool) -> Answer:
     """Read one page. Any fault costs only this page, except a lack of memory."""
     try:
-        with _limited_time(limit_s, raising=reader.interruptible):
-            lines, drawn = reader.read(number)
+        with _limited_time(limit_s, raising=raising):
+            lines, drawn = read(number)
     except MemoryError:
         raise
     except _PageTimeoutError:

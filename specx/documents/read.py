@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from specx.documents.child import ChildRequest
 from specx.documents.discover import (
@@ -18,8 +17,8 @@ from specx.documents.discover import (
 from specx.documents.document import Document, Kind, Paragraph
 from specx.documents.formats import (
     FORMAT_ENDINGS,
+    PAGE_ENDINGS,
     ZIP_HEADER,
-    is_page,
     looks_like_page,
     read_format,
     wrongly_named,
@@ -27,7 +26,7 @@ from specx.documents.formats import (
 from specx.documents.headings import is_caption
 from specx.documents.jsonl import LineError, parse_jsonl, require_documents
 from specx.documents.pdf import read_pdf
-from specx.documents.pdf_reading import PdfRequest, parse_pages
+from specx.documents.pdf_reading import parse_pages
 from specx.documents.plain import document_from_text
 from specx.documents.prose import without_data
 from specx.documents.sections import mark_parts
@@ -84,36 +83,30 @@ def read_documents(source: str, options: ReadOptions | None = None) -> list[Docu
 
 def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     ranges = parse_pages(options.pages) if options.pages is not None else None
-    given = _open(source)
-    if _PDF_HEADER in given.head[:_HEADER_WITHIN]:
-        request = PdfRequest(
-            **_limited(given, options),
-            passwords=_passwords(options),
-            ranges=ranges,
-            ocr=options.ocr,
-        )
-        return [read_pdf(request)]
+    head, request = _open(source, options)
+    name, ending = request.name, Path(request.name).suffix.lower()
+    if _PDF_HEADER in head[:_HEADER_WITHIN]:
+        return [read_pdf(request, passwords=_passwords(options), ranges=ranges, ocr=options.ocr)]
     if ranges is not None:
-        raise UsageError(f"--pages works only for PDF files, and {given.name} is none")
-    if given.ending == ".pdf" and given.head.strip():
+        raise UsageError(f"--pages works only for PDF files, and {name} is none")
+    if ending == ".pdf" and head.strip():
         raise DocumentError(
-            f"{given.name} is named like a PDF and is none: its header is missing; "
+            f"{name} is named like a PDF and is none: its header is missing; "
             "check the file, or rename it if it is text"
         )
-    if given.head.startswith(ZIP_HEADER) or _is_page(given):
-        advice = "split it, or save a part of it as a file of its own"
-        child = ChildRequest(**_limited(given, options), reader="reader", advice=advice)
-        return [read_format(child, page=_is_page(given))]
-    data = given.everything()
-    if given.ending in FORMAT_ENDINGS and data.strip():
-        raise wrongly_named(given.name, given.ending, data)
-    if given.ending == ".jsonl" or (source == STDIN and options.field is not None):
-        return parse_jsonl(data, given.name, options.field or "text")
-    text, warnings = decode_text(data, given.name)
-    if looks_like_page(given.head):
+    page = _is_page(head, ending)
+    if page or head.startswith(ZIP_HEADER):
+        return [read_format(request, page=page)]
+    data = read_bytes(request.path) if request.path else request.data
+    if ending in FORMAT_ENDINGS and data.strip():
+        raise wrongly_named(name, ending, data)
+    if ending == ".jsonl" or (source == STDIN and options.field is not None):
+        return parse_jsonl(data, name, options.field or "text")
+    text, warnings = decode_text(data, name)
+    if looks_like_page(head):
         warnings += ("It looks like a web page; with the ending .html its tags are left out.",)
-    kind: Kind = "markdown" if given.ending in MARKDOWN_ENDINGS else "text"
-    return [document_from_text(text, given.name, kind, warnings)]
+    kind: Kind = "markdown" if ending in MARKDOWN_ENDINGS else "text"
+    return [document_from_text(text, name, kind, warnings)]
 
 
 def _finished(document: Document, options: ReadOptions) -> Document:
@@ -136,48 +129,33 @@ def _captioned(paragraph: Paragraph) -> Paragraph:
     return replace(paragraph, kind="caption") if asked else paragraph
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Input:
-    """An opened source.
+def _open(source: str, options: ReadOptions) -> tuple[bytes, ChildRequest]:
+    """Return how a source begins, and the request for all of it.
 
-    ``path`` is None for a source that can be read only once (stdin, a pipe); then ``head`` is all.
+    What can be read only once (stdin, a pipe) is read here as a whole.
     """
-
-    name: str
-    head: bytes
-    ending: str = ""
-    path: Path | None = None
-
-    def everything(self) -> bytes:
-        return self.head if self.path is None else read_bytes(self.path)
-
-
-def _open(source: str) -> _Input:
-    if source == STDIN:
-        return _Input(name=shown_name(source), head=read_stdin())
-    path = require_file(source)
-    ending = path.suffix.lower()
-    if path.is_file():
+    path = None if source == STDIN else require_file(source)
+    data = b""
+    if path is None:
+        head = data = read_stdin()
+    elif path.is_file():
         head = read_bytes(path, _HEADER_WITHIN)
-        return _Input(name=source, head=head, ending=ending, path=path)
-    return _Input(name=source, head=read_bytes(path), ending=ending)
+    else:
+        head = data = read_bytes(path)
+        path = None
+    return head, ChildRequest(
+        name=shown_name(source),
+        path=path,
+        data=data,
+        time_limit_s=options.time_limit_s,
+        memory_limit_bytes=options.memory_limit_bytes,
+    )
 
 
-def _is_page(given: _Input) -> bool:
+def _is_page(head: bytes, ending: str) -> bool:
     """Return True for a web page. A name that says plain text is believed."""
-    named = is_page(given.ending) and not given.head.startswith(ZIP_HEADER)
-    return named or (given.ending not in TEXT_ENDINGS and looks_like_page(given.head))
-
-
-def _limited(given: _Input, options: ReadOptions) -> dict[str, Any]:
-    """Return what every request to a child process says: which file, and the limits."""
-    return {
-        "name": given.name,
-        "path": given.path,
-        "data": given.head if given.path is None else b"",
-        "time_limit_s": options.time_limit_s,
-        "memory_limit_bytes": options.memory_limit_bytes,
-    }
+    named = ending in PAGE_ENDINGS and not head.startswith(ZIP_HEADER)
+    return named or (ending not in TEXT_ENDINGS and looks_like_page(head))
 
 
 def _passwords(options: ReadOptions) -> tuple[str, ...]:

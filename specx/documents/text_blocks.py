@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 from specx.documents.document import Paragraph, ParagraphKind, Part
@@ -73,12 +74,12 @@ def to_text_paragraphs(blocks: Sequence[TextBlock]) -> tuple[tuple[Paragraph, ..
         text = join_lines((line.text for line in block.lines), words)
         spans = worded_spans(text) if text else []
         wordless += len(text) - sum(end - start for start, end in spans)
-        places = _Places(block.lines, words)
+        lines = _placed([line for line in block.lines if line.text], words) if spans else []
         for start, end in spans:
             at = start
             for group in group_sentences(text[start:end]):
                 at = text.index(group, at)
-                place = places.of(at, at + len(group))
+                place = _place(lines, at, at + len(group))
                 paragraphs.append(Paragraph(group, None, block.kind, block.part, *place))
     return tuple(paragraphs), wordless
 
@@ -89,26 +90,22 @@ def _single_spaced(block: TextBlock) -> TextBlock:
     return replace(block, lines=tuple(lines))
 
 
-class _Places:
-    """The places in a file of the pieces of a block, whose lines were joined."""
+def _placed(lines: Sequence[NumberedLine], words: Counter[str]) -> list[tuple[int, NumberedLine]]:
+    """Return the lines of a block, each with the place at which it begins in the joined text."""
+    starts = [0]
+    for above, below in pairwise(line.text for line in lines):
+        # A joint depends on the two lines alone: a space, nothing, or a hyphen less.
+        starts.append(starts[-1] + len(join_lines((above, below), words)) - len(below))
+    return list(zip(starts, lines, strict=True))
 
-    def __init__(self, lines: Sequence[NumberedLine], words: Counter[str]) -> None:
-        self._lines = [line for line in lines if line.text]
-        self._words = words
-        self._starts: list[int] = []
 
-    def of(self, start: int, end: int) -> tuple[tuple[int, int], int]:
-        """Return the first and last line of the characters from ``start`` to ``end``.
+def _place(
+    lines: Sequence[tuple[int, NumberedLine]], start: int, end: int
+) -> tuple[tuple[int, int], int]:
+    """Return the first and last line of the characters from ``start`` to ``end``.
 
-        And about how many characters of the first one are in front of them: cleaning took some out.
-        """
-        if not self._starts:
-            self._starts = [0]
-            for above, below in pairwise(line.text for line in self._lines):
-                # A joint depends on the two lines alone: a space, nothing, or a hyphen less.
-                added = len(join_lines((above, below), self._words)) - len(below)
-                self._starts.append(self._starts[-1] + added)
-        first = bisect_right(self._starts, start) - 1
-        last = bisect_right(self._starts, end - 1) - 1
-        lines = self._lines[first].number, self._lines[last].number
-        return lines, self._lines[first].column + start - self._starts[first]
+    And about how many characters of the first one are in front of them: cleaning took some out.
+    """
+    begin, first = lines[bisect_right(lines, start, key=itemgetter(0)) - 1]
+    _, last = lines[bisect_right(lines, end - 1, key=itemgetter(0)) - 1]
+    return (first.number, last.number), first.column + start - begin

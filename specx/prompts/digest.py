@@ -44,6 +44,10 @@ class Digest:
             )
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
+        """Return what may be quoted of a document, as prompts of at most ``room`` tokens each.
+
+        Raises UsageError when ``room`` is too small for anything of it.
+        """
         room -= 2  # the request
         if room < 2:  # a marker and a token
             raise too_little_room(room)
@@ -74,9 +78,11 @@ class Digest:
         return [self._prompt(part, min(share, len(part) - len(part) // 4)) for part in parts]
 
     def reader(self, prompt: Prompt) -> "DigestReader":
+        """Return a reader for the output that answers ``prompt``."""
         return DigestReader(self.tokenizer, self._markers, prompt.units, self.stop(prompt))
 
     def stop(self, prompt: Prompt) -> QuoteJudge:
+        """Return what ends an output that is no digest of ``prompt`` any more."""
         ids = np.array(prompt.token_ids[:-2])  # without the request
         begins = np.flatnonzero(np.isin(ids, self._markers)).tolist()
         paragraphs = [ids[begin + 1 : end] for begin, end in pairwise([*begins, len(ids)])]
@@ -125,6 +131,7 @@ class DigestReader:
         self._text = ""
 
     def feed(self, ids: Sequence[int]) -> str:
+        """Take more token ids, and return the text they add, ready to be shown."""
         before = len(self._text)
         for token in ids:
             if self._judge.ended:  # nothing behind is read
@@ -137,6 +144,7 @@ class DigestReader:
         return self._text[before:]
 
     def finish(self) -> tuple[str, Output]:
+        """End the output, and return the text still to be shown, and the whole."""
         before = len(self._text)
         self._close()
         output = Output(self._text, tuple(self._quotes), self._dropped, self._completed)

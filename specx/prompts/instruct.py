@@ -79,6 +79,10 @@ class Instruct:
         return other
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
+        """Return the document as prompts of at most ``room`` tokens each, nothing left out.
+
+        Raises UsageError when ``room`` is too small for anything of it.
+        """
         count = token_counter(self.tokenizer)
         space = room - len(self.encode(""))
         while space > JOINT:
@@ -99,6 +103,7 @@ class Instruct:
         raise too_little_room(space)
 
     def reader(self, prompt: Prompt) -> OwnWordsJudge:
+        """Return a reader for the output that answers ``prompt``."""
         return self.stop(prompt)
 
     def answer(self) -> Answer:
@@ -106,6 +111,7 @@ class Instruct:
         return Answer(self.tokenizer, self._marks, self._begun)
 
     def stop(self, prompt: Prompt) -> OwnWordsJudge:
+        """Return what ends an output that is no answer to ``prompt`` any more."""
         return OwnWordsJudge(self.answer(), prompt.words, ends_loops=self._ends_loops)
 
     def prompt(self, pieces: Sequence[tuple[str, Unit | Output]], units: Sequence[Unit]) -> Prompt:

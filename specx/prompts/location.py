@@ -6,8 +6,6 @@ from typing import Literal
 
 from specx.documents.document import Paragraph
 
-Counted = Literal["page", "line", "paragraph"]
-
 LONGEST_HEADING = 40  # characters that a citation shows of one
 FAR = 200  # characters into a line; farther on, its number alone tells too little
 
@@ -28,7 +26,7 @@ class Location:
     heading: str | None = None
 
     @property
-    def counted(self) -> Counted:
+    def counted(self) -> Literal["page", "line", "paragraph"]:
         """Return the unit by which a reader finds the place: pages, else lines of the file."""
         if self.page is not None:
             return "page"
@@ -46,15 +44,13 @@ class Location:
         Of a very long line also the column: ``l. 1, col. ~5200``.
         """
         if self.page is not None:
-            number = f"p. {self.page}"
-        elif self.lines is not None:
-            first, last = self.lines
-            number = f"l. {first}" if first == last else f"l. {first}–{last}"
-            if first == last and self.column >= FAR:
-                number += f", col. ~{self.column // 100}00"
-        else:
-            number = f"¶{self.paragraph + 1}"
-        return number
+            return f"p. {self.page}"
+        if self.lines is None:
+            return f"¶{self.paragraph + 1}"
+        first, last = self.lines
+        if first != last:
+            return f"l. {first}–{last}"
+        return f"l. {first}" + (f", col. ~{self.column // 100}00" if self.column >= FAR else "")
 
 
 def locations(paragraphs: Sequence[Paragraph]) -> Iterator[Location]:

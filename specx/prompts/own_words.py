@@ -118,7 +118,7 @@ _WRAPPED = 50  # characters of a line that goes on in the next one, at least
 
 
 class OwnWordsJudge:
-    """Reads the output of one prompt, token by token; it is a ``Stop`` and an ``OutputReader``.
+    """Reads the output of one prompt, token by token; it is a ``Stop`` and a reader.
 
     ``answer``: tells it from the model's reasoning, which is judged by nobody. ``words``: so many
     are asked for, and the text ends with the sentence that reaches them; None: any number.
@@ -160,6 +160,7 @@ class OwnWordsJudge:
         return self.ended
 
     def feed(self, ids: Sequence[int]) -> str:
+        """Take more token ids, and return the text they add, ready to be shown."""
         before = len(self.text)
         for token in ids:
             if self.ended:  # nothing behind is read
@@ -168,6 +169,7 @@ class OwnWordsJudge:
         return self.text[before:]
 
     def finish(self) -> tuple[str, Output]:
+        """End the output; return the text still to be shown, and the whole, perhaps with less."""
         before = len(self.text)
         if not self.ended:
             self.text += self._new(self._answer.end())

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from specx.documents.document import Document
 from specx.errors import DocumentError, UsageError
 from specx.prompts.location import Location, locations
-from specx.records import Stop
 
 if TYPE_CHECKING:
     from specx.prompts.sources import SentenceSources
@@ -92,40 +91,6 @@ class Output:
     def shown(self) -> str:
         """Return the text as a reader gets it."""
         return self.cited or self.text
-
-
-class OutputReader(Protocol):
-    """Read one prompt's output as it is written.
-
-    The whole may leave out the end of what was shown.
-    """
-
-    def feed(self, ids: Sequence[int]) -> str:
-        """Take more token ids, and return the text they add, ready to be shown."""
-
-    def finish(self) -> tuple[str, Output]:
-        """End the output, and return the text still to be shown, and the whole."""
-
-
-class PromptKind(Protocol):
-    """A way to ask a model for a summary.
-
-    ``final``: what a reader hands on while the model writes stays as it is.
-    """
-
-    final: bool
-
-    def prompts(self, document: Document, room: int) -> list[Prompt]:
-        """Return the document as prompts of at most ``room`` tokens each, nothing left out.
-
-        Raises UsageError when ``room`` is too small for anything of it.
-        """
-
-    def reader(self, prompt: Prompt) -> OutputReader:
-        """Return a reader for the output that answers ``prompt``."""
-
-    def stop(self, prompt: Prompt) -> Stop | None:
-        """Return what ends an output that is no answer to ``prompt`` any more; None: nothing."""
 
 
 def make_units(

@@ -7,7 +7,6 @@ its first sentence that a reader understands without the ones before.
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from specx.documents.document import Document, Paragraph
 from specx.documents.duplicates import first_places
@@ -74,12 +73,8 @@ _ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNO
 _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
 
 
-class Stretch(NamedTuple):
-    """A piece of a paragraph, given by its number: the characters from ``start`` to ``end``."""
-
-    paragraph: int
-    start: int
-    end: int
+# A piece of a paragraph: the paragraph's number, and the piece's first character and its end.
+Stretch = tuple[int, int, int]
 
 
 def quotable(document: Document, sentences: int) -> list[Stretch]:
@@ -127,7 +122,7 @@ def pieces_of(paragraphs: Sequence[Paragraph], wanted: int = 8) -> list[Stretch]
             found = []  # items are mostly phrases that go on a sentence above
         pieces += found
         whole = [start for start, _ in sentences]
-        others += found or [Stretch(index, each, len(paragraphs[index].text)) for each in whole[:1]]
+        others += found or [(index, each, len(paragraphs[index].text)) for each in whole[:1]]
     found = _distinct(paragraphs, pieces)
     if len(found) < _CHOICE * wanted:
         found = _distinct(paragraphs, others)
@@ -153,7 +148,7 @@ def prose_pieces(paragraphs: Sequence[Paragraph]) -> list[Stretch]:
     for index, start, end in pieces_of(paragraphs, wanted=0):
         text = paragraphs[index].text[start:end]
         if running(text) >= _MUCH and not text[0].islower():  # a row of commands
-            found.append(Stretch(index, start, end))
+            found.append((index, start, end))
     return found
 
 
@@ -161,7 +156,7 @@ def fragments(paragraphs: Sequence[Paragraph]) -> list[Stretch]:
     """Return all text of the body in pieces, for documents that are not prose."""
     body = [index for index, each in enumerate(paragraphs) if each.part == "body"]
     texts = [index for index in body if paragraphs[index].kind in _QUOTED] or body
-    return _distinct(paragraphs, [Stretch(n, 0, len(paragraphs[n].text)) for n in texts])
+    return _distinct(paragraphs, [(n, 0, len(paragraphs[n].text)) for n in texts])
 
 
 def stands_alone(sentence: str) -> bool:
@@ -227,7 +222,7 @@ def _leads(
         starts = starts[:1]
     for start, stop in pairwise([*starts, len(text)]):
         if len(text[start:stop].strip()) >= SHORTEST_PIECE:
-            yield Stretch(index, start, stop)
+            yield index, start, stop
 
 
 def _summaries(paragraphs: Sequence[Paragraph]) -> set[int]:

@@ -14,8 +14,8 @@ from specx.documents.generated import generate_report
 from specx.errors import SpecxError, UsageError
 from specx.models.load import LoadedModel
 from specx.profile import ASKING, AutoTree, InstructPrompt, Profile, Settings, TreeSettings, resolve
+from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import PromptKind
 from specx.records import Method, Step, Tally
 from specx.reports.writers import write_text_atomic
 from specx.runs.measured_sources import MeasuredSentence, layer_scores, measure_sentences
@@ -159,7 +159,7 @@ def best_layer(scores: Mapping[int, float]) -> int:
     return max(scores, key=lambda layer: (scores[layer], layer))
 
 
-def _prompts(kind: PromptKind, tokens: int) -> list[tuple[int, ...]]:
+def _prompts(kind: Digest | Instruct, tokens: int) -> list[tuple[int, ...]]:
     """Return prompts of generated documents, each of at most ``tokens`` tokens."""
     prompts = []
     for seed in range(DOCUMENTS):

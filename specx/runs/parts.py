@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from specx.documents.document import Document, Paragraph
-from specx.profile import DigestPrompt, Settings
+from specx.profile import InstructPrompt, Settings
 from specx.prompts.digest import Digest, Selection
 from specx.prompts.hierarchy import Hierarchy
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, Prompt, PromptKind
+from specx.prompts.prompt import Output, Prompt
 from specx.records import FinishReason
 from specx.reports.report import PartSummary, place_in_words
 
@@ -95,18 +95,21 @@ def _lines(paragraphs: Sequence[Paragraph]) -> tuple[int, int] | None:
 
 
 def reduction_of(
-    document: Document, prompts: list[Prompt], settings: Settings, kind: PromptKind, room: int
+    document: Document,
+    prompts: list[Prompt],
+    settings: Settings,
+    kind: Digest | Instruct,
+    room: int,
 ) -> Hierarchy | Selection:
     """Return the way from the summaries of a document's parts to one.
 
     ``prompts``: its parts, each asked about as if it were all of it. ``room``: the most tokens of a
     prompt. Raises UsageError if the window is too small for the levels.
     """
-    asked = settings.prompt
-    if isinstance(asked, DigestPrompt):
-        assert isinstance(kind, Digest)
+    if isinstance(kind, Digest):
         return Selection(kind, prompts, room)
-    assert isinstance(kind, Instruct)
+    asked = settings.prompt
+    assert isinstance(asked, InstructPrompt)
     return Hierarchy(kind, asked, document, room, settings.limit)
 
 

@@ -281,17 +281,16 @@ class Summarizer:
     def _limit(self, prompt: Prompt) -> int:
         return self.settings.limit if prompt.limit is None else prompt.limit
 
-    def _stop(self, text: DecodedText) -> Stop | None:
+    def _stop(self, text: DecodedText) -> Stop:
         """Return what ends a text. It has seen what the text begins with."""
-        stop = self._kind.stop(text.prompt)
+        stop: Stop = self._kind.stop(text.prompt)
         if self._reasoning:
             assert isinstance(self._kind, Instruct)
             tokenizer, limit = self.pair.target.tokenizer, self._limit(text.prompt)
             answer, budget = self._kind.answer(), self._reasoning
             stop = Thinking(tokenizer, answer, budget=budget, limit=limit, stop=stop)
-        if stop is not None:
-            for token in text.begun:
-                stop(token)
+        for token in text.begun:
+            stop(token)
         return stop
 
     def _check_lossless(self, text: DecodedText, run: DocumentRun) -> None:

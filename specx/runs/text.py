@@ -11,7 +11,7 @@ from specx.ops.chunks import PASSAGE
 from specx.profile import REASONING_TOKENS, DigestPrompt, InstructPrompt, Settings
 from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, Prompt, PromptKind
+from specx.prompts.prompt import Output, Prompt
 from specx.prompts.reasoning import CLOSING, Thinking
 from specx.prompts.sources import DocumentTokens, sentence_sources
 from specx.records import Attention, Event, Finished, Step, Stop
@@ -20,14 +20,14 @@ from specx.runs.provenance import cited
 # ---------------------------------------------------------------- its prompt, and a window's tokens
 
 
-def prompt_kind(asked: DigestPrompt | InstructPrompt, tokenizer: Any) -> PromptKind:
+def prompt_kind(asked: DigestPrompt | InstructPrompt, tokenizer: Any) -> Digest | Instruct:
     """Return the kind of prompt that asks a model for what a profile's ``prompt`` says."""
     if isinstance(asked, DigestPrompt):
         return Digest(tokenizer, asked.sentences)
     return Instruct.of(tokenizer, asked)
 
 
-def reasoning_of(settings: Settings, kind: PromptKind) -> int:
+def reasoning_of(settings: Settings, kind: Digest | Instruct) -> int:
     """Return the most tokens of reasoning before an answer; 0 for a model that does not reason."""
     if not isinstance(kind, Instruct) or not kind.thinks:
         return 0

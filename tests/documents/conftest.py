@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specx.documents import pdf_by_pypdf, pdf_reading, pdf_worker
-from specx.documents.child import Ended
+from specx.documents.child import ChildRequest, Ended
 from specx.documents.child_worker import Answer, RefusedError
 
 SaveFile = Callable[[str, bytes], str]
@@ -51,12 +51,12 @@ def each_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 def _served(
-    _worker: str, request: pdf_reading.PdfRequest, shares: Sequence[dict[str, Any]], _seconds: float
+    _worker: str, request: ChildRequest, shares: Sequence[dict[str, Any]], _seconds: float
 ) -> list[Ended]:
     return [_end(request, details) for details in shares]
 
 
-def _end(request: pdf_reading.PdfRequest, details: dict[str, Any]) -> Ended:
+def _end(request: ChildRequest, details: dict[str, Any]) -> Ended:
     answers: list[Answer] = []
     try:
         answers += pdf_worker.serve({**details, "path": str(request.path)})

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from specx.documents import confinement
-from specx.documents.child import answers, run_child
-from specx.documents.pdf_reading import PdfRequest
+from specx.documents.child import ChildRequest, answers, run_child
 from specx.errors import DocumentError
 
 from .conftest import SaveFile
@@ -53,14 +52,13 @@ def serve(
     body = textwrap.indent(textwrap.dedent(code).strip(), "    ")
     path = save("evil_worker.py", f"import os\ndef serve(request):\n{body}\n".encode())
     monkeypatch.syspath_prepend(Path(path).parent)
-    request = PdfRequest(
+    request = ChildRequest(
         name="evil.pdf",
         path=None,
         data=b"",
         time_limit_s=20,
         memory_limit_bytes=2**30,
-        passwords=(),
-        ranges=None,
+        reader="PDF reader",
     )
     return list(answers(run_child("evil_worker", request, details)))
 

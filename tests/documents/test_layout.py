@@ -1,11 +1,11 @@
 from specx.documents.hyphenation import counted_words
-from specx.documents.layout import PageBlocks, Typography, page_blocks
+from specx.documents.layout import Block, Typography, page_blocks
 from specx.documents.lines import Line, PageLines
 
 FULL = "Words that run on and on until the right edge of the column is reached by them"
 
 
-def blocks(lines: list[Line]) -> PageBlocks:
+def blocks(lines: list[Line]) -> list[Block]:
     # A second page of plain text settles what the usual size and leading are.
     plain = PageLines(2, tuple(Line(FULL, 72, 700 - 12 * row, 10) for row in range(30)))
     page = PageLines(1, tuple(lines))
@@ -13,7 +13,7 @@ def blocks(lines: list[Line]) -> PageBlocks:
 
 
 def texts(lines: list[Line]) -> list[str]:
-    return [block.text for block in blocks(lines).blocks]
+    return [block.text for block in blocks(lines)]
 
 
 def test_lines_at_the_usual_distance_are_one_paragraph() -> None:
@@ -46,7 +46,7 @@ def test_items_begin_paragraphs_and_keep_their_lines() -> None:
         Line("and more", 82, 688, 10),
         Line("• " + FULL, 72, 676, 10),
     ]
-    found = blocks(lines).blocks
+    found = blocks(lines)
     assert [block.text for block in found] == [f"{FULL} and more", FULL]
     assert {block.kind for block in found} == {"item"}
 
@@ -57,12 +57,12 @@ def test_headings_and_footnotes_are_told_by_their_size() -> None:
         Line(FULL, 72, 680, 10),
         Line("1 A note.", 72, 660, 8),
     ]
-    assert [block.kind for block in blocks(lines).blocks] == ["heading", "text", "footnote"]
+    assert [block.kind for block in blocks(lines)] == ["heading", "text", "footnote"]
 
 
 def test_bold_lines_are_headings() -> None:
     lines = [Line("Scope", 72, 700, 10, bold=True), Line(FULL, 72, 688, 10)]
-    assert [block.kind for block in blocks(lines).blocks] == ["heading", "text"]
+    assert [block.kind for block in blocks(lines)] == ["heading", "text"]
 
 
 def test_a_footnote_begins_a_block_without_its_sign() -> None:
@@ -70,7 +70,7 @@ def test_a_footnote_begins_a_block_without_its_sign() -> None:
         Line("1See the other book on bridges.", 80, 112, 8, sign="1"),
         Line("2You can learn it.", 80, 102, 8, sign="2"),
     ]
-    found = blocks([Line(FULL, 72, 700 - 12 * row, 10) for row in range(3)] + notes).blocks
+    found = blocks([Line(FULL, 72, 700 - 12 * row, 10) for row in range(3)] + notes)
     assert [(b.kind, b.text) for b in found[1:]] == [
         ("footnote", "See the other book on bridges."),
         ("footnote", "You can learn it."),
@@ -79,7 +79,7 @@ def test_a_footnote_begins_a_block_without_its_sign() -> None:
 
 def test_footnotes_whose_signs_are_not_raised_are_told_apart_by_counting() -> None:
     notes = [Line("1If you see it.", 80, 112, 8), Line("2You can learn it.", 80, 102, 8)]
-    found = blocks([Line(FULL, 72, 700 - 12 * row, 10) for row in range(3)] + notes).blocks
+    found = blocks([Line(FULL, 72, 700 - 12 * row, 10) for row in range(3)] + notes)
     assert [b.text for b in found[1:]] == ["If you see it.", "You can learn it."]
 
 
@@ -90,7 +90,7 @@ def test_a_bullets_glyph_is_no_text_and_a_number_is() -> None:
         Line("●Asking for it", 82, 670, 10),
         Line("1. First the name of it.", 72, 660, 10),
     ]
-    assert [(b.kind, b.text) for b in blocks(lines).blocks] == [
+    assert [(b.kind, b.text) for b in blocks(lines)] == [
         ("item", "Making a package"),
         ("item", "Building it"),
         ("item", "Asking for it"),
@@ -103,7 +103,7 @@ def test_rows_of_figures_are_a_table() -> None:
         Line("Total 1,234 (5.6%) $78 9", 72, 700, 10),
         Line("In 2019 we had 5 of 7", 72, 650, 10),
     ]
-    assert [b.kind for b in blocks(lines).blocks] == ["table", "text"]
+    assert [b.kind for b in blocks(lines)] == ["table", "text"]
 
 
 def test_entries_of_contents_are_blocks_of_their_own() -> None:
@@ -111,7 +111,7 @@ def test_entries_of_contents_are_blocks_of_their_own() -> None:
         Line("1 Scope . . . . . . 3", 72, 700, 10, entry=True),
         Line("2 Aim . . . . . . . 4", 72, 688, 10, entry=True),
     ]
-    assert [(b.text, b.part) for b in blocks(lines).blocks] == [
+    assert [(b.text, b.part) for b in blocks(lines)] == [
         ("1 Scope 3", "contents"),
         ("2 Aim 4", "contents"),
     ]
@@ -119,6 +119,6 @@ def test_entries_of_contents_are_blocks_of_their_own() -> None:
 
 def test_lines_of_one_width_are_code_unless_all_are() -> None:
     code = [Line("make install", 72, 700, 10, mono=True), Line(FULL, 72, 680, 10)]
-    assert [b.kind for b in blocks(code).blocks] == ["code", "text"]
+    assert [b.kind for b in blocks(code)] == ["code", "text"]
     page = PageLines(1, (Line(FULL, 72, 700, 10, mono=True),))
-    assert page_blocks(page, Typography([page]), counted_words([])).blocks[0].kind == "text"
+    assert page_blocks(page, Typography([page]), counted_words([]))[0].kind == "text"

@@ -10,7 +10,7 @@ IDENTITY = (1, 0, 0, 1, 0, 0)
 
 
 def fragment(text: str, x: float, y: float, size: float = 10, font: str = "/Times") -> Fragment:
-    return Fragment(text, IDENTITY, (1, 0, 0, 1, x, y), {"/BaseFont": font}, size)
+    return text, IDENTITY, (1, 0, 0, 1, x, y), {"/BaseFont": font}, size
 
 
 def test_fragments_become_lines_with_place_and_look() -> None:
@@ -45,19 +45,19 @@ def test_the_sign_of_a_footnote_is_known_and_its_calls_go() -> None:
 
 
 def test_size_and_place_follow_the_matrices() -> None:
-    (line,) = made([Fragment("x", (2, 0, 0, 2, 10, 20), (1, 0, 0, 1, 5, 5), None, 6)])
+    (line,) = made([("x", (2, 0, 0, 2, 10, 20), (1, 0, 0, 1, 5, 5), None, 6)])
     assert (line.x, line.y, line.size) == (20, 30, 12)
 
 
 def test_a_stamp_along_the_margin_goes() -> None:
-    stamp = Fragment("A stamp\n", IDENTITY, (0, 1, -1, 0, 20, 300), None, 10)
+    stamp: Fragment = ("A stamp\n", IDENTITY, (0, 1, -1, 0, 20, 300), None, 10)
     rows = [stamp, *(fragment("Plain text in lines\n", 72, 700 - 12 * row) for row in range(9))]
     assert all(line.text == "Plain text in lines" for line in made(rows))
 
 
 def test_a_page_that_lies_on_its_side_is_seen_upright() -> None:
-    rows = [Fragment("One\n", IDENTITY, (0, 1, -1, 0, 100, 50), None, 10)]
-    rows += [Fragment("Two", IDENTITY, (0, 1, -1, 0, 112, 50), None, 10)]
+    rows: list[Fragment] = [("One\n", IDENTITY, (0, 1, -1, 0, 100, 50), None, 10)]
+    rows += [("Two", IDENTITY, (0, 1, -1, 0, 112, 50), None, 10)]
     first, second = made(rows)
     assert first.x == second.x == 50
     assert (first.y, second.y) == (-100, -112)

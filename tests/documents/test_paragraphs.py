@@ -1,16 +1,20 @@
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specx.documents.document import Paragraph
 from specx.documents.hyphenation import counted_words
-from specx.documents.layout import Block, PageBlocks
+from specx.documents.layout import Block
 from specx.documents.paragraphs import group_sentences, to_paragraphs
 
 WORDS = counted_words([])
 
 
 def paragraphs(*pages: list[Block]) -> list[Paragraph]:
-    numbered = [PageBlocks(number, tuple(page)) for number, page in enumerate(pages, start=1)]
+    numbered = [
+        [replace(block, page=number) for block in page] for number, page in enumerate(pages, 1)
+    ]
     return list(to_paragraphs(numbered, WORDS))
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from specx.documents import child, pdf, pdf_reading
-from specx.documents.pdf_reading import PdfRequest
 from specx.documents.read import ReadOptions, read_document
 from specx.errors import DocumentError, UsageError
 
@@ -238,17 +237,17 @@ def test_too_much_memory(save: SaveFile) -> None:
 _FAULTY = """
 import os, time
 from specx.documents import pdf_by_pdfium, pdf_worker
-read, opened = pdf_by_pdfium._PdfiumFile.read, pdf_by_pdfium.open_pdf
-def faulty_read(self, number):
+read, opened = pdf_by_pdfium.read_page, pdf_by_pdfium.open_pdf
+def faulty_read(document, number):
     def meets():
         AT_PAGE
     if number in (2, 4):
         meets()
-    return read(self, number)
+    return read(document, number)
 def faulty_open(request):
     AT_START
     return opened(request)
-pdf_by_pdfium._PdfiumFile.read, pdf_by_pdfium.open_pdf = faulty_read, faulty_open
+pdf_by_pdfium.read_page, pdf_by_pdfium.open_pdf = faulty_read, faulty_open
 serve = pdf_worker.serve
 """
 
@@ -331,7 +330,7 @@ def test_all_children_together_have_the_time_of_one(
 ) -> None:
     fault(save, monkeypatch, at_page="time.sleep(20)")
     path = save("a.pdf", pdfs.pages_pdf([pdfs.GOOD_PAGE] * 4))
-    monkeypatch.setattr(PdfRequest, "page_s", property(lambda _: 1.5))
+    monkeypatch.setattr(pdf_reading, "_PAGE_SHARE", 3 / 4)
     started = time.monotonic()
     with pytest.raises(DocumentError, match="longer than 2 s"):
         read_document(path, ReadOptions(time_limit_s=2))

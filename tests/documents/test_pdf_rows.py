@@ -2,8 +2,8 @@
 
 import pytest
 
-from specx.documents.lines import lines_of
-from specx.documents.pdf_rows import Look, TextRun, rows_of
+from specx.documents.lines import Look, lines_of
+from specx.documents.pdf_rows import TextRun, rows_of
 
 PLAIN = Look(turn=0, size=10, bold=False, mono=False)
 

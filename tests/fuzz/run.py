@@ -26,7 +26,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from specx.documents import child_worker, pdf, pdf_by_pypdf, pdf_reading, pdf_worker
-from specx.documents.child import Ended
+from specx.documents.child import ChildRequest, Ended
 from specx.documents.confinement import confine
 from specx.documents.jsonl import parse_jsonl
 from specx.documents.plain import document_from_text
@@ -55,15 +55,8 @@ class Outcome:
 # ---------------------------------------------------------------- the readers
 
 
-def _request(name: str, data: bytes, limit_s: float) -> pdf_reading.PdfRequest:
-    return pdf_reading.PdfRequest(
-        name=name, path=None, data=data, passwords=(), ranges=None,
-        time_limit_s=limit_s, memory_limit_bytes=_MEMORY,
-    )  # fmt: skip
-
-
 def _served(
-    _worker: str, request: pdf_reading.PdfRequest, shares: list[dict[str, Any]], _seconds: float
+    _worker: str, request: ChildRequest, shares: list[dict[str, Any]], _seconds: float
 ) -> list[Ended]:
     """Return what the child process would have sent: there is one for bytes without a path."""
     (details,) = shares
@@ -80,7 +73,10 @@ def _served(
 
 
 def _read_pdf(data: bytes) -> None:
-    pdf.read_pdf(_request("a.pdf", data, LIMIT_S))
+    request = ChildRequest(
+        name="a.pdf", path=None, data=data, time_limit_s=LIMIT_S, memory_limit_bytes=_MEMORY
+    )
+    pdf.read_pdf(request, passwords=(), ranges=None, ocr=False)
 
 
 def _read_text(data: bytes) -> None:

@@ -27,7 +27,7 @@ DIGEST = Digest(TOKENIZER, sentences=4)
 
 def places(paragraphs: Sequence[Paragraph]) -> list[int]:
     """The places of the paragraphs that a digest may quote."""
-    return [piece.paragraph for piece in pieces_of(paragraphs)]
+    return [paragraph for paragraph, _, _ in pieces_of(paragraphs)]
 
 
 def encode(text: str) -> list[int]:

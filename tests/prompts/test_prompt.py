@@ -11,7 +11,7 @@ from specx.documents.document import Document, Paragraph
 from specx.errors import DocumentError, UsageError
 from specx.prompts.digest import Digest, readable
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Prompt, PromptKind, Unit, make_units, pack, refuse_if_longer
+from specx.prompts.prompt import Prompt, Unit, make_units, pack, refuse_if_longer
 from specx.prompts.quotable import quotable
 from specx.prompts.tokens import encode_text, token_counter
 from tests.tiny import make_tokenizer
@@ -23,6 +23,7 @@ DIGEST_TOKENIZER.add_tokens(
     special_tokens=True,
 )
 MARKERS = 12
+PromptKind = Digest | Instruct
 KINDS: list[PromptKind] = [Digest(DIGEST_TOKENIZER, 4), Instruct(TOKENIZER, "Say it shortly.")]
 COUNT = token_counter(TOKENIZER)
 
