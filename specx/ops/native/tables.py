@@ -32,7 +32,7 @@ MAPS = ("heads", "out", "gate_up", "down")
 MAP = ("", "_bias", "_by_column", "_is_short", "_is_packed")
 NORMS = ("input", "output", "attended", "mlp")
 SIZES = ("query_heads", "kv_heads", "head_dim", "inner")
-LAYER = (
+LAYER = (  # begins with its sizes, which are read alone where all layers have the same
     *SIZES, "kind", "scaling", "rotates", "angles_offset",
     *(f"{norm}_{part}" for norm in NORMS for part in ("norm", "norm_bias", "eps")),
     "query_norm", "query_step", "key_norm", "key_step", "head_eps", "ones", "value_eps",
