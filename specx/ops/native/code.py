@@ -20,7 +20,7 @@ from specx.ops.blocks import by_name
 from specx.ops.native.decoder import write_functions, write_pass
 from specx.ops.native.emitter import VectorUnit
 from specx.ops.native.kinds import PLAIN, PassKind
-from specx.ops.native.linker import Linked
+from specx.ops.native.linker import link
 from specx.ops.native.packed import write_format
 
 _compiling = threading.Lock()  # two models that are loaded at once need the same functions
@@ -35,8 +35,8 @@ class Code:
 
     def __init__(self, *objects: bytes) -> None:
         try:
-            self._linked = Linked(objects, _outside)
-            self.address: Callable[[str], int] = self._linked.addresses.__getitem__
+            addresses, self._memory = link(objects, _outside)
+            self.address: Callable[[str], int] = addresses.__getitem__
         except ValueError:  # another processor
             self._engine = _engine(objects)
             self.address = self._engine.get_function_address
