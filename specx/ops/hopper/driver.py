@@ -73,36 +73,37 @@ def is_hopper(device: torch.device) -> bool:
     return torch.version.cuda is not None and torch.cuda.get_device_capability(device) == HOPPER
 
 
-class TensorMap:
-    """A tensor map: an array to the copy engine, for a kernel's ``__grid_constant__`` parameter.
+def tensor_map(array: Tensor, box: Sequence[int]) -> "ctypes.Array[c_char]":
+    """Describe an array to the copy engine, for a kernel's ``__grid_constant__`` parameter.
 
     array: 2 bytes an element, of 2 to 5 dimensions, the last one contiguous, all others 16 bytes
     aligned, in any order of strides; ``box``: its size in each of them, 64 in the last one,
     swizzled by 128 bytes. What lies outside of the array reads as 0.
     """
 
-    def __init__(self, array: Tensor, box: Sequence[int]) -> None:
-        size, rank = array.itemsize, array.dim()
-        strides = [size * n for n in array.stride()[-2::-1]]
-        assert (array.stride(-1), box[-1] * size, len(box)) == (1, SWIZZLED_BYTES, rank)
-        assert all(each % 16 == 0 for each in (array.data_ptr(), *strides))
-        self._memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
-        self.address = -(-ctypes.addressof(self._memory) // MAP_ALIGNMENT) * MAP_ALIGNMENT
-        _call(
-            "cuTensorMapEncodeTiled",
-            c_void_p(self.address),
-            c_int(FORMATS[array.dtype]),
-            c_uint32(rank),
-            c_void_p(array.data_ptr()),
-            (c_uint64 * rank)(*array.shape[::-1]),
-            (c_uint64 * (rank - 1))(*strides),
-            (c_uint32 * rank)(*reversed(box)),
-            (c_uint32 * rank)(*[1] * rank),
-            c_int(0),
-            c_int(SWIZZLE_128),
-            c_int(PROMOTION_64),
-            c_int(0),
-        )
+    size, rank = array.itemsize, array.dim()
+    strides = [size * n for n in array.stride()[-2::-1]]
+    assert (array.stride(-1), box[-1] * size, len(box)) == (1, SWIZZLED_BYTES, rank)
+    assert all(each % 16 == 0 for each in (array.data_ptr(), *strides))
+    memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+    # Keeps the memory as long as it is there itself.
+    aligned = (c_char * MAP_BYTES).from_buffer(memory, -ctypes.addressof(memory) % MAP_ALIGNMENT)
+    _call(
+        "cuTensorMapEncodeTiled",
+        c_void_p(ctypes.addressof(aligned)),
+        c_int(FORMATS[array.dtype]),
+        c_uint32(rank),
+        c_void_p(array.data_ptr()),
+        (c_uint64 * rank)(*array.shape[::-1]),
+        (c_uint64 * (rank - 1))(*strides),
+        (c_uint32 * rank)(*reversed(box)),
+        (c_uint32 * rank)(*[1] * rank),
+        c_int(0),
+        c_int(SWIZZLE_128),
+        c_int(PROMOTION_64),
+        c_int(0),
+    )
+    return aligned
 
 
 @dataclass(frozen=True)
@@ -121,10 +122,6 @@ class Kernel:
 
         ``arguments``: tensor maps and values of ``ctypes``, in the order of the parameters.
         """
-        addresses = (
-            each.address if isinstance(each, TensorMap) else ctypes.addressof(each)
-            for each in arguments
-        )
         attributes = (_Attribute * 2)()
         attributes[0].kind, attributes[0].value.flag = EARLY, 1
         attributes[1].kind, attributes[1].value.cluster[:] = CLUSTER, (cluster, 1, 1)
@@ -136,7 +133,7 @@ class Kernel:
             attributes,
             2 if cluster > 1 else 1,
         )
-        parameters = (c_void_p * len(arguments))(*addresses)
+        parameters = (c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
         _call("cuLaunchKernelEx", byref(configuration), self.function, parameters, None)
 
 
