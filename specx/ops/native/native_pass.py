@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -94,13 +94,13 @@ class NativePass:
             return False
         threads = torch.get_num_threads()
         # Waited for, once on a machine: a text is rounded in one way from its beginning.
-        code = self._team(threads).code.result()
+        code = self._team(threads).code
         return code is not None and code.has_team(threads)
 
     def __call__(self, few: FewRows) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
         rows, threads = few.tokens.shape[0], torch.get_num_threads()
         team, mask, wanted = self._team(threads), few.mask, few.wanted
-        code, prefix = team.code.result(), int(few.prefix)
+        code, prefix = team.code, int(few.prefix)
         assert code is not None
         places = self._places_in(few.storage, prefix, mask.rows)
         if isinstance(wanted, int):
@@ -164,12 +164,17 @@ class _OnThreads:
 
     def __init__(self, weights: DecoderWeights, threads: int) -> None:
         self._threads, self._kind = threads, kind_of(weights, threads)
-        self.code = loading(self._kind)
+        loading(self._kind)  # begins
         self.free: list[_Scratch] = []  # that no pass uses
         self._shares_heads = not all(layer.owns_heads for layer in self._kind.layers)
         self._layers = self._ropes = self._ones = torch.empty(0)
         self._parts: list[Any] = []  # tables of the parts of matrices in blocks
         self._model: dict[str, int] = {}
+
+    @cached_property
+    def code(self) -> Code | None:
+        """Wait for the code; None where there is none."""
+        return loading(self._kind).result()
 
     def scratch(self, prepared: Callable[[], DecoderWeights], segments: int) -> "_Scratch":
         """Return memory for a pass over so many segments of keys."""
