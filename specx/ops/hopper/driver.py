@@ -30,12 +30,9 @@ class CudaError(RuntimeError):
     """The driver or the compiler refused."""
 
 
-class _Value(ctypes.Union):
-    _fields_ = (("size", c_char * 64), ("cluster", c_uint * 3), ("flag", c_int))
-
-
 class _Attribute(ctypes.Structure):
-    _fields_ = (("kind", c_int), ("padding", c_char * 4), ("value", _Value))
+    # The value is a union of 64 bytes that begins with a flag or the three sizes of a cluster.
+    _fields_ = (("kind", c_int), ("padding", c_char * 4), ("value", c_uint * 16))
 
 
 class _Configuration(ctypes.Structure):
@@ -123,16 +120,10 @@ class Kernel:
         ``arguments``: tensor maps and values of ``ctypes``, in the order of the parameters.
         """
         attributes = (_Attribute * 2)()
-        attributes[0].kind, attributes[0].value.flag = EARLY, 1
-        attributes[1].kind, attributes[1].value.cluster[:] = CLUSTER, (cluster, 1, 1)
-        configuration = _Configuration(
-            grid,
-            (block, 1, 1),
-            self.shared,
-            torch.cuda.current_stream().cuda_stream,
-            attributes,
-            2 if cluster > 1 else 1,
-        )
+        attributes[0].kind, attributes[0].value[0] = EARLY, 1
+        attributes[1].kind, attributes[1].value[:3] = CLUSTER, (cluster, 1, 1)
+        stream, number = torch.cuda.current_stream().cuda_stream, 2 if cluster > 1 else 1
+        configuration = _Configuration(grid, (block, 1, 1), self.shared, stream, attributes, number)
         parameters = (c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
         _call("cuLaunchKernelEx", byref(configuration), self.function, parameters, None)
 

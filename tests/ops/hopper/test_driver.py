@@ -109,9 +109,9 @@ def test_a_launch_is_early_and_in_clusters(
     assert (numbers(said.grid), numbers(said.block)) == ([8, 2, 3], [160, 1, 1])
     assert (said.shared, said.stream) == (1000, 77)
     early, clusters = said.attributes[0], said.attributes[1]
-    assert (early.kind, early.value.flag) == (6, 1)
+    assert (early.kind, numbers(early.value)) == (6, [1] + [0] * 15)
     assert said.number == (2 if cluster > 1 else 1)
-    assert (clusters.kind, numbers(clusters.value.cluster)) == (4, [cluster, 1, 1])
+    assert (clusters.kind, numbers(clusters.value)) == (4, [cluster, 1, 1] + [0] * 13)
 
 
 def test_structures_are_as_large_as_the_driver_s() -> None:
