@@ -20,8 +20,8 @@ from specx.ops.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
 from specx.ops.native.code import Code, load, openmp, vector_unit
 from specx.ops.native.emitter import UNIT
 from specx.ops.native.functions import ACTIVATIONS
-from specx.ops.native.kinds import PLAIN, PassKind, kind_of, kinds_of_layers, sizes_of
-from specx.ops.native.packed import packed_formats
+from specx.ops.native.kinds import PLAIN, PassKind, kind_of, kinds_of_layers, maps_of, sizes_of
+from specx.ops.native.packed import WIDENERS
 from specx.ops.native.tables import (
     ALWAYS,
     CALL,
@@ -198,7 +198,7 @@ class _OnThreads:
         self._ones = torch.ones(max(layer.attention.head_dim for layer in spec.layers))
         offsets = list(accumulate((2 * len(each.inv_freq) for each in spec.ropes), initial=0))
         of_rope = {id(rope): offset for rope, offset in zip(spec.ropes, offsets, strict=False)}
-        kinds = kinds_of_layers(weights, self._threads)
+        kinds = map(self._kind.layers.index, kinds_of_layers(weights, self._threads))
         self._layers = torch.tensor([
             self._layer_entries(layer, kind, of_rope.get(id(own.attention.rope)))
             for layer, kind, own in zip(weights.layers, kinds, spec.layers, strict=True)
@@ -350,11 +350,6 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
     return replace(weights, layers=layers, head=_shortened(weights.head))
 
 
-def maps_of(weights: DecoderWeights) -> list[LinearMap]:
-    """Return all linear maps: those of the layers, and last the lm head."""
-    return [getattr(layer, name) for layer in weights.layers for name in MAPS] + [weights.head]
-
-
 def _shortened(linear_map: LinearMap) -> LinearMap:
     if isinstance(linear_map.weight, BlockMatrix):
         return linear_map
@@ -407,7 +402,7 @@ def suits(weights: DecoderWeights) -> bool:
 
 def _is_readable(weight: Tensor) -> bool:
     if isinstance(weight, BlockMatrix):
-        return all(form.name in packed_formats() for _, form in weight.parts)
+        return all(form.name in WIDENERS for _, form in weight.parts)
     is_plain = weight.is_contiguous() or _by_column(weight)
     return is_plain and weight.dtype == torch.float32
 

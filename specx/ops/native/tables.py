@@ -58,7 +58,7 @@ def bounds_to(rows: int) -> list[int]:
 
 def area_sizes(
     sizes: tuple[int, int, int, int], *, owns_heads: bool, norms_whole: bool,
-    rows: int, threads: int, hidden: int, angles: int, units: tuple[int, int] = (UNIT, UNIT),
+    rows: int, threads: int, hidden: int, angles: int, units: tuple[int, int],
 ) -> dict[str, int]:  # fmt: skip
     """Return the elements of each area of a thread, in the order in which they lie.
 
