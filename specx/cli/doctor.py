@@ -230,7 +230,7 @@ def _few_rows() -> str:
         return "torch; machine code is faster, where llvmlite has a wheel: pip install llvmlite"
     from specx.ops.native.native_pass import loading
 
-    return "machine code by llvmlite" if loading().wait() else "torch; llvmlite has no code here"
+    return "machine code by llvmlite" if loading().result() else "torch; llvmlite has no code here"
 
 
 def _compiler() -> str:

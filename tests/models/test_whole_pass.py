@@ -14,7 +14,7 @@ from tests.tiny import YARN, make_model
 
 pytest.importorskip("llvmlite")
 from specx.ops.layers import FewRows
-from specx.ops.native import native_pass
+from specx.ops.native.kinds import maps_of
 from specx.ops.native.native_pass import NativePass, loading
 
 TRIED = [
@@ -33,7 +33,7 @@ TREE = torch.tensor([0b1, 0b11, 0b101, 0b1011, 0b10101])  # two children of the 
 
 @pytest.fixture(autouse=True)
 def _compiled():
-    if loading().wait() is None:
+    if loading().result() is None:
         pytest.skip("torch has another OpenMP here")
 
 
@@ -104,7 +104,7 @@ def one_pass(model, sets, *, prefix=21, wanted=0, layer=1, tokens=None, storage=
 
 def weights_in(model):
     """The weights of all linear maps, as a pass reads them."""
-    return [each.weight for each in native_pass.maps_of(model._whole._weights)]
+    return [each.weight for each in maps_of(model._whole._weights)]
 
 
 def chain(rows):

@@ -1,10 +1,7 @@
 """Kernels of ours, compiled at first use with NVRTC, which comes with CUDA builds of torch."""
 
-import contextlib
 import ctypes
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p, create_string_buffer
 from functools import cache
@@ -13,7 +10,7 @@ from typing import Any
 
 import torch
 
-from specx.cache_folder import cache_folder
+from specx.cache_folder import cache_folder, compiled_once
 from specx.ops.hopper.driver import CudaError, Kernel, is_hopper, load
 
 HEADER = Path(__file__).with_name("hopper.cuh")  # which every source may include
@@ -26,45 +23,12 @@ def compiled(source: Path, constants: Mapping[str, int]) -> bytes:
     Kept in the user's cache folder, where that can be written to.
     """
     text, header = source.read_bytes(), HEADER.read_bytes()
-    options = [
-        *OPTIONS,
-        *(f"--define-macro={name}={int(value)}" for name, value in constants.items()),
-    ]
-    key = hashlib.sha256(
-        b"\0".join([text, header, repr((options, version())).encode()])
-    ).hexdigest()
+    macros = (f"--define-macro={name}={int(value)}" for name, value in constants.items())
+    options = [*OPTIONS, *macros]
+    made_of = [text, header, repr((options, version())).encode()]
+    key = hashlib.sha256(b"\0".join(made_of)).hexdigest()
     kept = cache_folder() / "kernels" / f"{source.stem}-{key[:32]}.cubin"
-    with contextlib.suppress(OSError, ValueError):
-        return _whole(kept.read_bytes())
-    binary = _compile(text, header, source.name, options)
-    with contextlib.suppress(OSError):
-        _keep(kept, binary)
-    return binary
-
-
-def _keep(path: Path, binary: bytes) -> None:
-    """Write the binary behind its own digest: the rest of a crash is not taken for a kernel.
-
-    Another process may write the same file at the same time, or read it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(binary).digest() + binary)
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _whole(content: bytes) -> bytes:
-    """Return the binary that ``_keep`` was given; ValueError if it is not all there."""
-    size = hashlib.sha256().digest_size
-    digest, binary = content[:size], content[size:]
-    if hashlib.sha256(binary).digest() != digest:
-        raise ValueError("damaged")
-    return binary
+    return compiled_once(kept, lambda: _compile(text, header, source.name, options))
 
 
 @cache
@@ -93,15 +57,8 @@ def version() -> tuple[int, int]:
 def _compile(text: bytes, header: bytes, name: str, options: list[str]) -> bytes:
     program = c_void_p()
     headers, names = (c_char_p * 1)(header), (c_char_p * 1)(HEADER.name.encode())
-    _call(
-        "nvrtcCreateProgram",
-        byref(program),
-        c_char_p(text),
-        c_char_p(name.encode()),
-        c_int(1),
-        headers,
-        names,
-    )
+    own_name = c_char_p(name.encode())
+    _call("nvrtcCreateProgram", byref(program), c_char_p(text), own_name, c_int(1), headers, names)
     try:
         given = (c_char_p * len(options))(*(option.encode() for option in options))
         try:

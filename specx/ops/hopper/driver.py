@@ -30,12 +30,9 @@ class CudaError(RuntimeError):
     """The driver or the compiler refused."""
 
 
-class _Value(ctypes.Union):
-    _fields_ = (("size", c_char * 64), ("cluster", c_uint * 3), ("flag", c_int))
-
-
 class _Attribute(ctypes.Structure):
-    _fields_ = (("kind", c_int), ("padding", c_char * 4), ("value", _Value))
+    # The value is a union of 64 bytes that begins with a flag or the three sizes of a cluster.
+    _fields_ = (("kind", c_int), ("padding", c_char * 4), ("value", c_uint * 16))
 
 
 class _Configuration(ctypes.Structure):
@@ -73,36 +70,37 @@ def is_hopper(device: torch.device) -> bool:
     return torch.version.cuda is not None and torch.cuda.get_device_capability(device) == HOPPER
 
 
-class TensorMap:
-    """A tensor map: an array to the copy engine, for a kernel's ``__grid_constant__`` parameter.
+def tensor_map(array: Tensor, box: Sequence[int]) -> "ctypes.Array[c_char]":
+    """Describe an array to the copy engine, for a kernel's ``__grid_constant__`` parameter.
 
     array: 2 bytes an element, of 2 to 5 dimensions, the last one contiguous, all others 16 bytes
     aligned, in any order of strides; ``box``: its size in each of them, 64 in the last one,
     swizzled by 128 bytes. What lies outside of the array reads as 0.
     """
 
-    def __init__(self, array: Tensor, box: Sequence[int]) -> None:
-        size, rank = array.itemsize, array.dim()
-        strides = [size * n for n in array.stride()[-2::-1]]
-        assert (array.stride(-1), box[-1] * size, len(box)) == (1, SWIZZLED_BYTES, rank)
-        assert all(each % 16 == 0 for each in (array.data_ptr(), *strides))
-        self._memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
-        self.address = -(-ctypes.addressof(self._memory) // MAP_ALIGNMENT) * MAP_ALIGNMENT
-        _call(
-            "cuTensorMapEncodeTiled",
-            c_void_p(self.address),
-            c_int(FORMATS[array.dtype]),
-            c_uint32(rank),
-            c_void_p(array.data_ptr()),
-            (c_uint64 * rank)(*array.shape[::-1]),
-            (c_uint64 * (rank - 1))(*strides),
-            (c_uint32 * rank)(*reversed(box)),
-            (c_uint32 * rank)(*[1] * rank),
-            c_int(0),
-            c_int(SWIZZLE_128),
-            c_int(PROMOTION_64),
-            c_int(0),
-        )
+    size, rank = array.itemsize, array.dim()
+    strides = [size * n for n in array.stride()[-2::-1]]
+    assert (array.stride(-1), box[-1] * size, len(box)) == (1, SWIZZLED_BYTES, rank)
+    assert all(each % 16 == 0 for each in (array.data_ptr(), *strides))
+    memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+    # Keeps the memory as long as it is there itself.
+    aligned = (c_char * MAP_BYTES).from_buffer(memory, -ctypes.addressof(memory) % MAP_ALIGNMENT)
+    _call(
+        "cuTensorMapEncodeTiled",
+        c_void_p(ctypes.addressof(aligned)),
+        c_int(FORMATS[array.dtype]),
+        c_uint32(rank),
+        c_void_p(array.data_ptr()),
+        (c_uint64 * rank)(*array.shape[::-1]),
+        (c_uint64 * (rank - 1))(*strides),
+        (c_uint32 * rank)(*reversed(box)),
+        (c_uint32 * rank)(*[1] * rank),
+        c_int(0),
+        c_int(SWIZZLE_128),
+        c_int(PROMOTION_64),
+        c_int(0),
+    )
+    return aligned
 
 
 @dataclass(frozen=True)
@@ -121,22 +119,12 @@ class Kernel:
 
         ``arguments``: tensor maps and values of ``ctypes``, in the order of the parameters.
         """
-        addresses = (
-            each.address if isinstance(each, TensorMap) else ctypes.addressof(each)
-            for each in arguments
-        )
         attributes = (_Attribute * 2)()
-        attributes[0].kind, attributes[0].value.flag = EARLY, 1
-        attributes[1].kind, attributes[1].value.cluster[:] = CLUSTER, (cluster, 1, 1)
-        configuration = _Configuration(
-            grid,
-            (block, 1, 1),
-            self.shared,
-            torch.cuda.current_stream().cuda_stream,
-            attributes,
-            2 if cluster > 1 else 1,
-        )
-        parameters = (c_void_p * len(arguments))(*addresses)
+        attributes[0].kind, attributes[0].value[0] = EARLY, 1
+        attributes[1].kind, attributes[1].value[:3] = CLUSTER, (cluster, 1, 1)
+        stream, number = torch.cuda.current_stream().cuda_stream, 2 if cluster > 1 else 1
+        configuration = _Configuration(grid, (block, 1, 1), self.shared, stream, attributes, number)
+        parameters = (c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
         _call("cuLaunchKernelEx", byref(configuration), self.function, parameters, None)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from specx.ops.hopper.compiler import kernel_of
-from specx.ops.hopper.driver import CudaError, TensorMap, is_hopper
+from specx.ops.hopper.driver import CudaError, is_hopper, tensor_map
 from specx.ops.spec import Activation
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -133,7 +133,7 @@ class _WeightProduct:
         assert bias is None or _alike(bias, weight)
         device = weight.device
         multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
-        self.weight, self.bias = weight, bias
+        self.weight, self.bias, self.head_dim = weight, bias, head_dim
         self.columns = len(weight) // self.sides
         self.launch = launch or plan(self.columns, self.sides, multiprocessors)
         constants = {name.upper(): value for name, value in asdict(self.launch).items()}
@@ -153,7 +153,7 @@ class _WeightProduct:
         self._kernel = kernel
         # [slices, groups, sides, rows, inputs]: what belongs together is copied at once.
         array = weight.view(-1, self.sides, height, weight.shape[1] // WIDTH, WIDTH)
-        self._map = TensorMap(array.permute(3, 0, 1, 2, 4), (slices, 1, self.sides, box, WIDTH))
+        self._map = tensor_map(array.permute(3, 0, 1, 2, 4), (slices, 1, self.sides, box, WIDTH))
         tiles, split = -(-self.columns // outputs), self.launch.split
         self._grid = tiles * split if split > 1 else min(tiles, multiprocessors)
 
@@ -167,7 +167,7 @@ class _WeightProduct:
         arguments: list[Any] = [
             self._map,
             # Rows that are not there take the copy engine time: no more of them than there must be.
-            TensorMap(x.view(rows, -1, WIDTH).transpose(0, 1), (slices, -(-rows // 8) * 8, WIDTH)),
+            tensor_map(x.view(rows, -1, WIDTH).transpose(0, 1), (slices, -(-rows // 8) * 8, WIDTH)),
             c_uint64(out.data_ptr()),
             c_uint64(0 if self.bias is None else self.bias.data_ptr()),
             c_uint64(0 if residual is None else residual.data_ptr()),
@@ -209,17 +209,6 @@ class HeadsProduct(_WeightProduct):
     """Queries, keys and values, for a weight with their rows in this order."""
 
     kind, sides = ROTATED, 2
-
-    def __init__(
-        self,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        *,
-        head_dim: int,
-        launch: ProductLaunch | None = None,
-    ) -> None:
-        super().__init__(weight, bias, head_dim=head_dim, launch=launch)
-        self.head_dim = head_dim
 
     def __call__(
         self, x: Tensor, cos: Tensor, sin: Tensor, places: Tensor, keys: Tensor, values: Tensor

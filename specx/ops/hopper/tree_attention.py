@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specx.ops.hopper.compiler import kernel_of
-from specx.ops.hopper.driver import Kernel, TensorMap
+from specx.ops.hopper.driver import Kernel, tensor_map
 from specx.ops.triton.tree_inputs import TreeInputs
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -55,8 +55,8 @@ def attend_in_parts(inputs: TreeInputs, part_out: Tensor, part_lse: Tensor) -> N
     kernel = _kernel(q)
     assert kernel is not None
     arguments = [
-        TensorMap(inputs.keys, (1, COLUMNS, 64)),
-        TensorMap(inputs.values, (1, COLUMNS, 64)),
+        tensor_map(inputs.keys, (1, COLUMNS, 64)),
+        tensor_map(inputs.values, (1, COLUMNS, 64)),
         *(c_uint64(each.data_ptr()) for each in (q, inputs.prefix, visible, part_out, part_lse)),
         c_float(inputs.scale),
         *map(c_int, (inputs.nodes, inputs.rows, visible.shape[1])),

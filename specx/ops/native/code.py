@@ -2,12 +2,10 @@
 
 import ctypes
 import hashlib
-import os
 import platform
 import re
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,12 @@ from typing import Any
 import llvmlite
 import torch
 
-from specx.cache_folder import cache_folder
+from specx.cache_folder import cache_folder, compiled_once
 from specx.ops.blocks import by_name
 from specx.ops.native.decoder import write_functions, write_pass
 from specx.ops.native.emitter import VectorUnit
 from specx.ops.native.kinds import PLAIN, PassKind
-from specx.ops.native.linker import Linked
+from specx.ops.native.linker import link
 from specx.ops.native.packed import write_format
 
 _compiling = threading.Lock()  # two models that are loaded at once need the same functions
@@ -35,8 +33,8 @@ class Code:
 
     def __init__(self, *objects: bytes) -> None:
         try:
-            self._linked = Linked(objects, _outside)
-            self.address: Callable[[str], int] = self._linked.addresses.__getitem__
+            addresses, self._memory = link(objects, _outside)
+            self.address: Callable[[str], int] = addresses.__getitem__
         except ValueError:  # another processor
             self._engine = _engine(objects)
             self.address = self._engine.get_function_address
@@ -125,27 +123,8 @@ def _object(name: str, write: Callable[[VectorUnit], str], *, unrolls: bool = Fa
     ``unrolls``: loops are unrolled, which takes as long as all the rest: not of a pass, which has
     little to do between the functions that all passes share.
     """
-    file = _file(name)
-    with _compiling:
-        built = _stored(file)
-        if built is None:
-            built = build(write(vector_unit()), unrolls=unrolls)
-            with suppress(OSError):  # where the folder cannot be written to, each process compiles
-                file.parent.mkdir(parents=True, exist_ok=True)
-                temporary = file.with_suffix(f".{os.getpid()}")
-                temporary.write_bytes(hashlib.sha256(built).digest() + built)
-                temporary.replace(file)
-    return built
-
-
-def _stored(file: Path) -> bytes | None:
-    """Return the object file, None where there is none or it is damaged: LLVM would abort."""
-    try:
-        content = file.read_bytes()
-    except OSError:
-        return None
-    checksum, built = content[:32], content[32:]
-    return built if hashlib.sha256(built).digest() == checksum else None
+    with _compiling:  # a damaged file is compiled again: LLVM would abort
+        return compiled_once(_file(name), lambda: build(write(vector_unit()), unrolls=unrolls))
 
 
 def build(written: str, *, unrolls: bool) -> bytes:

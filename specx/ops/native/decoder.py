@@ -8,7 +8,7 @@ finds sizes and addresses in tables.
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 from llvmlite import ir
 
@@ -30,14 +30,7 @@ from specx.ops.native.kinds import PassKind
 from specx.ops.native.layer import OwnHeads, SharedHeads
 from specx.ops.native.packed import write_mixed
 from specx.ops.native.products import write_inner, write_outer, write_rest
-from specx.ops.native.tables import (
-    FRAME,
-    KEPT,
-    LAYER,
-    MAP,
-    ROPE,
-    SIZES,
-)
+from specx.ops.native.tables import FRAME, KEPT, LAYER, ROPE, SIZES
 
 KINDS = ((F32, ""), (BF16, "_short"))  # of a matrix -> how its products are called
 
@@ -73,16 +66,6 @@ def _write_team(module: Any, unit: VectorUnit) -> None:
     e.finish()
 
 
-class Map(NamedTuple):
-    """A linear map: where it lies, where its bias does or 0, and how it lies."""
-
-    address: Value
-    bias: Value
-    by_column: Value
-    is_short: Value
-    is_packed: Value
-
-
 Entries = dict[str, Value]
 
 
@@ -93,7 +76,7 @@ class PassWriter:
         self.e = e = Emitter(module, unit, "run", [PLACE])
         self.kind = kind
         self.thread = e.builder.sext(e.call("omp_get_thread_num", result=I32), I64)
-        self.frame = {name: e.entry(e.function.args[0], i) for i, name in enumerate(FRAME)}
+        self.frame = self.entries(e.function.args[0], FRAME)
         self.rows, self.hidden, self.threads = (
             self.frame[name] for name in ("rows", "hidden", "threads")
         )
@@ -105,7 +88,7 @@ class PassWriter:
         self._begin()
         layers, first = e.place(frame["layers"]), None
         if self.kind.are_alike:
-            first = self.entries(layers, SIZES, of=LAYER)
+            first = self.entries(layers, SIZES)
         parts = [
             (OwnHeads if kind.owns_heads else SharedHeads)(self, kind) for kind in self.kind.layers
         ]
@@ -114,7 +97,7 @@ class PassWriter:
                 part.measure(first)
         with e.loop(0, frame["layer_count"]) as layer:
             table = e.row(layers, layer, len(LAYER))
-            own = self.entries(table, LAYER, of=LAYER)
+            own = self.entries(table, LAYER)
             for i, part in enumerate(parts):
                 applies = e.when(e.is_equal(own["kind"], i)) if len(parts) > 1 else nullcontext()
                 with applies:
@@ -166,7 +149,7 @@ class PassWriter:
     def _angles(self, row: Value, position: Value, index: Value) -> None:
         """Compute cosines and sines of a row's position, for one of the ropes."""
         e = self.e
-        rope = self.entries(e.row(e.place(self.frame["ropes"]), index, len(ROPE)), ROPE, of=ROPE)
+        rope = self.entries(e.row(e.place(self.frame["ropes"]), index, len(ROPE)), ROPE)
         size = rope["rope_size"]
         half = e.over(size, 2)
         cos = e.at(self.area("angles"), e.times(rope["rope_offset"], self.rows), e.times(row, size))
@@ -194,10 +177,10 @@ class PassWriter:
                 )  # fmt: skip
             else:
                 e.copy(to, x, self.hidden)
-        first, count = self.share(frame["vocabulary"], self.threads, self.thread)
+        first, count = self.share(frame["vocabulary"])
         logits = e.at(e.place(frame["logits"]), first)
         self.product(
-            self.map(frame, "head"), (logits, frame["vocabulary"]),
+            frame, "head", (logits, frame["vocabulary"]),
             (self.normed, self.hidden), frame["wanted_rows"], (self.hidden, frame["vocabulary"]),
             (0, self.hidden), (first, count),
         )  # fmt: skip
@@ -219,18 +202,20 @@ class PassWriter:
     # ------------------------------------------------------------ products
 
     def product(
-        self, weight: Map, y: tuple[Value, Value], x: tuple[Value, Value],
+        self, entries: Entries, name: str, y: tuple[Value, Value], x: tuple[Value, Value],
         rows: Value, shape: tuple[Value, Value], inputs: tuple[Any, Value],
         outputs: tuple[Value, Value],
     ) -> None:  # fmt: skip
-        """y = x · part of a weight, and its bias.
+        """y = x · part of the weight of a map, whose entries these are, and its bias.
 
         y, x: places and strides; ``shape``: all inputs and outputs of the map; ``inputs``,
         ``outputs``: the first of the part and their number. x begins with the first.
         """
         e = self.e
         (first_in, count_in), (first_out, count_out) = inputs, outputs
-        place, counts = e.place(weight.address), (rows, count_in, count_out)
+        place, counts = e.place(entries[name]), (rows, count_in, count_out)
+
+        is_short, bias = entries[f"{name}_is_short"], entries[f"{name}_bias"]
 
         def outer(kind: Any, suffix: str) -> None:
             part = e.at(place, e.times(first_in, shape[1]), first_out, kind=kind)
@@ -246,49 +231,42 @@ class PassWriter:
                 e.call(f"rest{suffix}", *y, e.at(x[0], whole), x[1], *behind, rows, left, count_out)
 
         def plain() -> None:
-            with e.builder.if_else(e.is_one(weight.by_column)) as (columns, lines):
+            with e.builder.if_else(e.is_one(entries[f"{name}_by_column"])) as (columns, lines):
                 with columns:
                     with e.loop(0, rows) as row:
                         e.fill(e.at(y[0], e.times(row, y[1])), count_out, 0.0)
-                    self._of_kind(weight, outer)
+                    self._of_kind(is_short, outer)
                 with lines:
-                    self._of_kind(weight, inner)
+                    self._of_kind(is_short, inner)
 
         if not self.kind.formats:
             plain()
         else:
-            with e.builder.if_else(e.is_one(weight.is_packed)) as (packed, others):
+            with e.builder.if_else(e.is_one(entries[f"{name}_is_packed"])) as (packed, others):
                 with packed:
                     e.call(
-                        "mixed",
-                        *y,
-                        *x,
-                        place,
-                        e.whole(first_in),
-                        rows,
-                        count_in,
-                        first_out,
+                        "mixed", *y, *x, place, e.whole(first_in), rows, count_in, first_out,
                         count_out,
-                    )
+                    )  # fmt: skip
                 with others:
                     plain()
-        biased = e.builder.icmp_signed("!=", weight.bias, I64(0))
+        biased = e.builder.icmp_signed("!=", bias, I64(0))
         with e.when(biased), e.loop(0, rows) as row:
             to = e.at(y[0], e.times(row, y[1]))
-            e.increase(to, e.at(e.place(weight.bias), first_out), count_out)
+            e.increase(to, e.at(e.place(bias), first_out), count_out)
 
-    def _of_kind(self, weight: Map, write: Callable[[Any, str], None]) -> None:
+    def _of_kind(self, is_short: Value, write: Callable[[Any, str], None]) -> None:
         """Write something once for each kind of weight; the one that fits runs."""
-        with self.e.builder.if_else(self.e.is_one(weight.is_short)) as (short, long):
+        with self.e.builder.if_else(self.e.is_one(is_short)) as (short, long):
             for block, kind in zip((long, short), KINDS, strict=True):
                 with block:
                     write(*kind)
 
     # ------------------------------------------------------------ places and shares
 
-    def entries(self, table: Value, names: tuple[str, ...], *, of: tuple[str, ...]) -> Entries:
-        """Return entries of a table whose names are known."""
-        return {name: self.e.entry(table, of.index(name)) for name in names}
+    def entries(self, table: Value, names: tuple[str, ...]) -> Entries:
+        """Return the entries that a table begins with, by their names."""
+        return {name: self.e.entry(table, i) for i, name in enumerate(names)}
 
     def area(self, name: str, thread: Value | None = None) -> Value:
         """Return memory of this thread, or of another."""
@@ -300,28 +278,23 @@ class PassWriter:
         """Return memory of all threads."""
         return self.e.place(self.frame[name])
 
-    def map(self, entries: Entries, name: str) -> Map:
-        return Map(*(entries[f"{name}{part}"] for part in MAP))
+    def share(self, total: Value, unit: int = UNIT) -> tuple[Value, Value]:
+        """Return the beginning and the size of this thread's share of ``total``, in whole units.
 
-    def share(
-        self, total: Value, parts: Value, part: Value, unit: int = UNIT
-    ) -> tuple[Value, Value]:
-        """Return the beginning and the size of one of the parts of ``total``, in whole units.
-
-        The last has what is left.
+        The last thread has what is left.
         """
         e = self.e
         units = e.over(total, unit)
         begin, end = (
-            e.times(e.over(e.times(units, i), parts), unit) for i in (part, e.sum(part, 1))
+            e.times(e.over(e.times(units, i), self.threads), unit)
+            for i in (self.thread, e.sum(self.thread, 1))
         )
-        last = e.is_equal(e.sum(part, 1), parts)
+        last = e.is_equal(e.sum(self.thread, 1), self.threads)
         return begin, e.less(e.builder.select(last, total, end), begin)
 
     def is_kept(self, layer: Value) -> tuple[Value, Entries]:
         """Return if retrieval keeps a layer, which is the next in the table then, and its entry."""
         e = self.e
-        kept = self.entries(
-            e.row(e.place(self.frame["kept"]), self.noted.get(), len(KEPT)), KEPT, of=KEPT
-        )
+        table = e.row(e.place(self.frame["kept"]), self.noted.get(), len(KEPT))
+        kept = self.entries(table, KEPT)
         return e.is_equal(layer, kept["kept_layer"]), kept

@@ -116,23 +116,23 @@ class Emitter:
     # ------------------------------------------------------------ float32, one or a vector
 
     def number(self, value: float, lanes: int = 1) -> Value:
-        return _vector(F32, lanes)(value if lanes == 1 else [value] * lanes)
+        return same(F32, value, lanes)
 
     def load(self, place: Value, lanes: int = 1, kind: Any = F32) -> Value:
         """Load float32; bfloat16 and float16 are widened to it, which is exact."""
-        found = self.builder.load(place, typ=_vector(kind, lanes), align=4 if kind == F32 else 2)
+        found = self.builder.load(place, typ=vector_of(kind, lanes), align=4 if kind == F32 else 2)
         if kind == F32:
             return found
         if kind == F16:
-            return self.builder.fpext(found, _vector(F32, lanes))
-        wide, shift = _vector(I32, lanes), 16 if lanes == 1 else [16] * lanes
-        bits = self.builder.shl(self.builder.zext(found, wide), wide(shift))
-        return self.builder.bitcast(bits, _vector(F32, lanes))
+            return self.builder.fpext(found, vector_of(F32, lanes))
+        bits = self.builder.zext(found, vector_of(I32, lanes))
+        bits = self.builder.shl(bits, same(I32, 16, lanes))
+        return self.builder.bitcast(bits, vector_of(F32, lanes))
 
     def store(self, value: Value, place: Value, kind: Any = F32) -> None:
         """Store float32, or round it to float16: to the nearest, or of two to the even one."""
         if kind == F16:
-            value = self.builder.fptrunc(value, _vector(F16, _lanes_of(value)))
+            value = self.builder.fptrunc(value, vector_of(F16, _lanes_of(value)))
         self.builder.store(value, place, align=4 if kind == F32 else 2)
 
     def spread(self, value: Value, lanes: int) -> Value:
@@ -181,10 +181,9 @@ class Emitter:
             series = self.fma(series, rest, self.number(coefficient, lanes))
         series = self.fma(series, self.mul(rest, rest), rest)
         series = self.add(series, self.number(1.0, lanes))
-        kind = _vector(I32, lanes)
-        bias, shift = (kind(n if lanes == 1 else [n] * lanes) for n in (127, 23))
-        exponent = self.builder.add(self.builder.fptosi(twos, kind), bias)
-        power = self.builder.bitcast(self.builder.shl(exponent, shift), x.type)
+        exponent = self.builder.fptosi(twos, vector_of(I32, lanes))
+        exponent = self.builder.add(exponent, same(I32, 127, lanes))
+        power = self.builder.bitcast(self.builder.shl(exponent, same(I32, 23, lanes)), x.type)
         return self.builder.select(vanishes, zero, self.mul(series, power))
 
     def sigmoid(self, x: Value) -> Value:
@@ -358,8 +357,13 @@ def _lanes_of(value: Value) -> int:
     return getattr(value.type, "count", 1)
 
 
-def _vector(kind: Any, lanes: int) -> Any:
+def vector_of(kind: Any, lanes: int) -> Any:
     return kind if lanes == 1 else ir.VectorType(kind, lanes)
+
+
+def same(kind: Any, value: float, lanes: int) -> Value:
+    """Return a constant number, or a vector with it in all lanes."""
+    return vector_of(kind, lanes)(value if lanes == 1 else [value] * lanes)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from specx.ops.block_matrix import BlockMatrix
-from specx.ops.layers import DecoderWeights
+from specx.ops.layers import DecoderWeights, LinearMap
 from specx.ops.native.tables import MAPS, UNIT
 from specx.ops.spec import LayerSpec, NormSpec
 
@@ -64,9 +64,8 @@ PLAIN = PassKind(layers=(LayerKind(owns_heads=True),))  # Llama, Mistral, Qwen, 
 def kind_of(weights: DecoderWeights, threads: int) -> PassKind:
     """Return the code for a decoder on some threads."""
     spec = weights.spec
-    kinds = (_layer_kind(weights, layer, threads) for layer in spec.layers)
     return PassKind(
-        layers=tuple(dict.fromkeys(kinds)),
+        layers=tuple(dict.fromkeys(kinds_of_layers(weights, threads))),
         are_alike=len({sizes_of(layer) for layer in spec.layers}) == 1,
         has_still=any(not bool(rope.inv_freq.all()) for rope in spec.ropes),
         norm=_norm(spec.norm),
@@ -80,8 +79,7 @@ def kind_of(weights: DecoderWeights, threads: int) -> PassKind:
 
 def _formats(weights: DecoderWeights) -> tuple[str, ...]:
     """Return the formats of all matrices in blocks."""
-    maps = [getattr(layer, name) for layer in weights.layers for name in MAPS]
-    matrices = [weights.embedding, *(each.weight for each in (*maps, weights.head))]
+    matrices = [weights.embedding, *(each.weight for each in maps_of(weights))]
     blocks = (each for each in matrices if isinstance(each, BlockMatrix))
     return tuple(sorted({form.name for each in blocks for _, form in each.parts}))
 
@@ -93,10 +91,14 @@ def _unit(weights: DecoderWeights, name: str) -> int:
     return max([UNIT, *(form.values for each in blocks for _, form in each.parts)])
 
 
-def kinds_of_layers(weights: DecoderWeights, threads: int) -> list[int]:
-    """Return which of the kinds of a pass each layer is."""
-    known = kind_of(weights, threads).layers
-    return [known.index(_layer_kind(weights, layer, threads)) for layer in weights.spec.layers]
+def kinds_of_layers(weights: DecoderWeights, threads: int) -> list[LayerKind]:
+    """Return the kind of each layer."""
+    return [_layer_kind(weights, layer, threads) for layer in weights.spec.layers]
+
+
+def maps_of(weights: DecoderWeights) -> list[LinearMap]:
+    """Return all linear maps: those of the layers, and last the lm head."""
+    return [getattr(layer, name) for layer in weights.layers for name in MAPS] + [weights.head]
 
 
 def sizes_of(layer: LayerSpec) -> tuple[int, int, int, int]:

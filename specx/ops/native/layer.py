@@ -16,13 +16,8 @@ if TYPE_CHECKING:
     from specx.ops.native.decoder import Entries, PassWriter
 
 
-class Attended(NamedTuple):
-    """The part of a map's input that a thread has: place, stride, first input and their number."""
-
-    place: Value
-    stride: Value
-    first: Value
-    count: Value
+# The inputs of a map that a thread has: their place and stride, the first and their number.
+Inputs = tuple[tuple[Value, Value], tuple[Value, Value]]
 
 
 class Sums(NamedTuple):
@@ -73,7 +68,7 @@ class LayerWriter(ABC):
             e.scale(run.x, run.x, e.unpacked(own["scalar"]), e.times(self.rows, self.hidden))
 
     @abstractmethod
-    def attend(self, layer: Value, own: "Entries", read: Value) -> Attended:
+    def attend(self, layer: Value, own: "Entries", read: Value) -> Inputs:
         """Attend from rows of normed hidden states, ``read``."""
 
     # ------------------------------------------------------------ around attention
@@ -95,16 +90,16 @@ class LayerWriter(ABC):
                 e.unpacked(own[f"{which}_eps"]),
             )  # fmt: skip
 
-    def _gated(self, own: "Entries", read: Value) -> Attended:
+    def _gated(self, own: "Entries", read: Value) -> Inputs:
         """Compute this thread's share of what the MLP has inside."""
         e, run, inner = self.e, self.run, self.inner
         halves = 2 if self.kind.is_gated else 1
-        begin, count = run.share(inner, run.threads, run.thread, run.kind.units[1])
+        begin, count = run.share(inner, run.kind.units[1])
         gates, width = run.area("gates"), e.times(count, halves)
         for half in range(halves):
             columns = e.sum(begin, e.times(inner, half)), count
             run.product(
-                run.map(own, "gate_up"), (e.at(gates, e.times(count, half)), width),
+                own, "gate_up", (e.at(gates, e.times(count, half)), width),
                 (read, self.hidden), self.rows, (self.hidden, e.times(inner, halves)),
                 (0, self.hidden), columns,
             )  # fmt: skip
@@ -113,9 +108,9 @@ class LayerWriter(ABC):
             line = e.at(gates, e.times(row, width))
             up = (e.at(line, count),) if self.kind.is_gated else ()
             e.call(name, line, *up, count)
-        return Attended(gates, width, begin, count)
+        return (gates, width), (begin, count)
 
-    def _add(self, own: "Entries", name: str, x: Attended, *, after: str) -> None:
+    def _add(self, own: "Entries", name: str, inputs: Inputs, *, after: str) -> None:
         """Add the product with what all threads have of a map's input to the hidden rows.
 
         ``after``: the norm of what is added. Of a parallel layer all is added at its end.
@@ -123,12 +118,12 @@ class LayerWriter(ABC):
         e, run, kind = self.e, self.run, self.kind
         area = "after_attention" if name == "out" else "after_mlp"
         all_inputs = e.times(self.query_heads, self.dim) if name == "out" else self.inner
-        weight = run.map(own, name)
+        x, own_inputs = inputs
         first_thread = e.is_equal(run.thread, 0)
-        bias = e.builder.select(first_thread, weight.bias, I64(0))
+        bias = e.builder.select(first_thread, own[f"{name}_bias"], I64(0))
         run.product(
-            weight._replace(bias=bias), (run.area(area), self.hidden), (x.place, x.stride),
-            self.rows, (all_inputs, self.hidden), (x.first, x.count), (I64(0), self.hidden),
+            own | {f"{name}_bias": bias}, name, (run.area(area), self.hidden), x,
+            self.rows, (all_inputs, self.hidden), own_inputs, (I64(0), self.hidden),
         )  # fmt: skip
         if kind.is_parallel and name == "out":
             return
@@ -255,7 +250,7 @@ class LayerWriter(ABC):
         """Return the keys and values of a layer, of one of its heads."""
         e = self.e
         row = e.row(e.place(self.run.frame["places"]), layer, len(PLACE_OF))
-        place = self.run.entries(row, PLACE_OF, of=PLACE_OF)
+        place = self.run.entries(row, PLACE_OF)
         storage, capacity = e.place(place["storage"]), place["capacity"]
         size = e.times(e.times(capacity, self.dim), e.less(4, e.times(place["is_half"], 2)))
         return Keys(
@@ -419,38 +414,33 @@ class LayerWriter(ABC):
             found.set(e.sum(found.get(), e.ones(word)))
         return found.get()
 
-    def _ends(self, own: "Entries", query: Value, greatest: Value, total: Value) -> "Ends":
-        """Return what a line ends with, a sink of its query head (of the model) included."""
+    def _ends(
+        self, own: "Entries", query: Value, greatest: Value, total: Value
+    ) -> tuple[Value, Value, Value]:
+        """Include the sink of a query head (of the model) in what a line ends with.
+
+        Returns the greatest score, the sum of weights that goes with it, and what sums of values
+        are multiplied with that go with the score before.
+        """
         e = self.e
         if not self.kind.has_sinks:
-            return Ends(greatest, total, e.number(1.0))
+            return greatest, total, e.number(1.0)
         sink = e.load(e.at(e.place(own["sinks"]), query))
         highest = e.greater(greatest, sink)
         share, added = (e.exp(e.builder.fsub(each, highest)) for each in (greatest, sink))
-        return Ends(highest, e.fma(total, share, added), share)
+        return highest, e.fma(total, share, added), share
 
     def _note_query(self, kept: "Entries", number: Value, query: Value) -> None:
         """Keep a query for retrieval. ``number``: of its head and row, by heads first."""
         e = self.e
         e.copy(e.at(e.place(kept["queries_kept"]), e.times(number, self.dim)), query, self.dim)
 
-    def _note_ends(self, kept: "Entries", number: Value, ends: "Ends") -> None:
+    def _note_ends(self, kept: "Entries", number: Value, greatest: Value, total: Value) -> None:
         """Keep the greatest score of a line, and the sum of weights that goes with it."""
         e = self.e
         place = e.at(e.place(kept["ends_kept"]), number)
-        e.store(ends.greatest, place)
-        e.store(ends.total, e.at(place, e.times(self.query_heads, self.rows)))
-
-
-class Ends(NamedTuple):
-    """The greatest score of a line and the sum of weights that goes with it.
-
-    ``share``: what sums of values are multiplied with that go with another score.
-    """
-
-    greatest: Value
-    total: Value
-    share: Value
+        e.store(greatest, place)
+        e.store(total, e.at(place, e.times(self.query_heads, self.rows)))
 
 
 class OwnHeads(LayerWriter):
@@ -468,7 +458,7 @@ class OwnHeads(LayerWriter):
         if self.kind.stores:
             self.line_width = e.sum(self.width, e.times(e.times(self.own, self.dim), 2))
 
-    def attend(self, layer: Value, own: "Entries", read: Value) -> Attended:
+    def attend(self, layer: Value, own: "Entries", read: Value) -> Inputs:
         e, run = self.e, self.run
         self._project(own, read)
         self._place_heads(layer, own)
@@ -478,9 +468,8 @@ class OwnHeads(LayerWriter):
             cached, sums = self._cached(layer, e.sum(self.first, head)), self._sums(head)
             self._attend_range(own, cached, queries, sums, e.whole(0), count, start)
         self._divide(layer, own)
-        return Attended(
-            run.area("attended"), self.width, e.times(self.first_query, self.dim), self.width
-        )
+        attended = run.area("attended")
+        return (attended, self.width), (e.times(self.first_query, self.dim), self.width)
 
     def _project(self, own: "Entries", read: Value) -> None:
         """Compute queries, keys and values of this thread's heads: rows of all three."""
@@ -495,7 +484,7 @@ class OwnHeads(LayerWriter):
         shape = self.hidden, self._heads_width()
         for offset, first, number in parts if self.kind.stores else parts[:1]:
             run.product(
-                run.map(own, "heads"), (e.at(run.area("heads"), offset), self.line_width),
+                own, "heads", (e.at(run.area("heads"), offset), self.line_width),
                 (read, self.hidden), self.rows, shape, (0, self.hidden), (first, number),
             )  # fmt: skip
 
@@ -532,14 +521,15 @@ class OwnHeads(LayerWriter):
             row = e.builder.srem(line, self.rows)
             greatest, total = (e.load(e.at(each, line)) for each in (sums.greatest, sums.totals))
             ends = self._ends(own, e.sum(self.first_query, query), greatest, total)
+            greatest, total, share = ends
             to = e.at(run.area("attended"), e.times(row, self.width), e.times(query, self.dim))
             source = e.at(sums.values, e.times(line, self.dim))
-            e.scale(to, source, e.builder.fdiv(ends.share, ends.total), self.dim)
+            e.scale(to, source, e.builder.fdiv(share, total), self.dim)
             with e.when(is_kept):
                 mine = e.sum(e.times(head, self.lines), line)
                 number = e.sum(e.times(self.first_query, self.rows), mine)
                 self._note_query(kept, number, e.at(run.area("queries"), e.times(mine, self.dim)))
-                self._note_ends(kept, number, ends)
+                self._note_ends(kept, number, greatest, total)
 
 
 class SharedHeads(LayerWriter):
@@ -552,12 +542,12 @@ class SharedHeads(LayerWriter):
         super().measure(sizes)
         self.width = self._heads_width()
 
-    def attend(self, layer: Value, own: "Entries", read: Value) -> Attended:
+    def attend(self, layer: Value, own: "Entries", read: Value) -> Inputs:
         e, run = self.e, self.run
-        first, count = run.share(self.width, run.threads, run.thread)
+        first, count = run.share(self.width)
         heads = run.common("all_heads")
         run.product(
-            run.map(own, "heads"), (e.at(heads, first), self.width),
+            own, "heads", (e.at(heads, first), self.width),
             (read, self.hidden), self.rows, (self.hidden, self.width), (0, self.hidden),
             (first, count),
         )  # fmt: skip
@@ -672,12 +662,10 @@ class SharedHeads(LayerWriter):
         )
         return Sums(e.at(values, e.times(line, self.dim)), e.at(greatest, line), e.at(totals, line))
 
-    def _merge(self, layer: Value, own: "Entries") -> Attended:
+    def _merge(self, layer: Value, own: "Entries") -> Inputs:
         """Merge the segments of this thread's share of what is attended to."""
         e, run = self.e, self.run
-        begin, count = run.share(
-            e.times(self.query_heads, self.dim), run.threads, run.thread, run.kind.units[0]
-        )
+        begin, count = run.share(e.times(self.query_heads, self.dim), run.kind.units[0])
         attended = run.area("attended")
         is_kept, kept = run.is_kept(layer)
         with e.loop(0, self.query_heads) as query:
@@ -689,13 +677,16 @@ class SharedHeads(LayerWriter):
                 to = e.at(attended, e.times(row, count), e.less(low, begin))
                 ends = self._merge_line(own, query, line, to, e.less(low, start), e.less(high, low))
                 with e.when(e.both(is_kept, e.is_equal(low, start))):
-                    self._note_ends(kept, e.sum(e.times(query, self.rows), row), ends)
-        return Attended(attended, count, begin, count)
+                    self._note_ends(kept, e.sum(e.times(query, self.rows), row), *ends)
+        return (attended, count), (begin, count)
 
     def _merge_line(
         self, own: "Entries", query: Value, line: Value, to: Value, offset: Value, size: Value
-    ) -> Ends:
-        """Merge the segments of a line: ``size`` elements of its values from ``offset`` on."""
+    ) -> tuple[Value, Value]:
+        """Merge the segments of a line: ``size`` elements of its values from ``offset`` on.
+
+        Returns its greatest score, and the sum of weights that goes with it.
+        """
         e, head = self.e, self.e.over(query, self.group)
         highest, total = e.variable(e.number(LEAST)), e.variable(e.number(0.0))
         with self._segments(own) as segment:
@@ -708,9 +699,9 @@ class SharedHeads(LayerWriter):
             share = e.exp(e.builder.fsub(part, highest.get()))
             total.set(e.fma(e.load(e.at(sums.totals, line)), share, total.get()))
             e.increase(to, e.at(sums.values, e.times(line, self.dim), offset), size, share)
-        ends = self._ends(own, query, highest.get(), total.get())
-        e.scale(to, to, e.builder.fdiv(ends.share, ends.total), size)
-        return ends
+        greatest, weights, share = self._ends(own, query, highest.get(), total.get())
+        e.scale(to, to, e.builder.fdiv(share, weights), size)
+        return greatest, weights
 
     @contextmanager
     def _segments(self, own: "Entries") -> Iterator[Value]:

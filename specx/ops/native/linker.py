@@ -22,14 +22,6 @@ _ADDRESS = 1  # the kind of a place that gets an address of 64 bits
 _LINE = 64  # bytes: sections begin with a line of the cache
 
 
-class _ElfSymbol(NamedTuple):
-    """A name, and its address, None where the object file does not have it."""
-
-    name: str
-    is_global: bool
-    address: int | None
-
-
 class _ElfSection(NamedTuple):
     """A section as its header has it; ``link`` and ``info``: numbers of others."""
 
@@ -75,17 +67,18 @@ class _ElfObject:
             if section.kind != _NO_BITS:
                 yield start, self.content[section.offset :][: section.size]
 
-    def symbols(self, base: int) -> list[_ElfSymbol]:
-        """Return all symbols. ``base``: the address of all memory."""
+    def symbols(self, base: int) -> list[tuple[str, bool, int | None]]:
+        """Return the name of each symbol, True if it is global, and its address.
+
+        That is None where the object file does not have it. ``base``: the address of all memory.
+        """
         (table,) = (each for each in self.sections if each.kind == _SYMBOLS)
         names, found = self.sections[table.link].offset, []
         for name, info, _, section, value, _ in _SYMBOL.iter_unpack(self._bytes(table)):
             begin = names + name
             text = self.content[begin : self.content.index(b"\0", begin)].decode()
             start = self.starts.get(section)
-            found.append(
-                _ElfSymbol(text, info >> 4 > 0, None if start is None else base + start + value)
-            )
+            found.append((text, info >> 4 > 0, None if start is None else base + start + value))
         return found
 
     def references(self) -> Iterator[tuple[int, int, int]]:
@@ -101,36 +94,38 @@ class _ElfObject:
         return self.content[section.offset :][: section.size]
 
 
-class Linked:
-    """Functions in memory, as long as this is there."""
+def link(
+    contents: Sequence[bytes], outside: Callable[[str], int]
+) -> tuple[dict[str, int], mmap.mmap]:
+    """Return the addresses of the functions of object files, in memory that has to be kept.
 
-    def __init__(self, contents: Sequence[bytes], outside: Callable[[str], int]) -> None:
-        """``outside``: returns the address of a function that no object file has.
+    ``outside``: returns the address of a function that no object file has.
 
-        Raises ValueError for object files that are of another kind, OSError where memory must not
-        be run, and what ``outside`` raises.
-        """
-        objects, size = [_ElfObject(each) for each in contents], 0
-        for each in objects:
-            size = each.place(size)
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self._memory = mmap.mmap(-1, size, flags, mmap.PROT_READ | mmap.PROT_WRITE)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        tables = [each.symbols(base) for each in objects]
-        self.addresses = {
-            each.name: each.address
-            for each in chain.from_iterable(tables)
-            if each.is_global and each.address is not None
-        }
-        for each, symbols in zip(objects, tables, strict=True):
-            for start, content in each.filled():
-                self._memory[start : start + len(content)] = content
-            for place, number, addend in each.references():
-                name, _, address = symbols[number]
-                if address is None:
-                    address = self.addresses.get(name) or outside(name)
-                struct.pack_into("<q", self._memory, place, address + addend)
-        libc = ctypes.CDLL(None, use_errno=True)
-        where = ctypes.c_void_p(base), ctypes.c_size_t(size)
-        if libc.mprotect(*where, mmap.PROT_READ | mmap.PROT_EXEC):
-            raise OSError(ctypes.get_errno(), "memory must not be run")
+    Raises ValueError for object files that are of another kind, OSError where memory must not be
+    run, and what ``outside`` raises.
+    """
+    objects, size = [_ElfObject(each) for each in contents], 0
+    for each in objects:
+        size = each.place(size)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, size, flags, mmap.PROT_READ | mmap.PROT_WRITE)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    tables = [each.symbols(base) for each in objects]
+    addresses = {
+        name: address
+        for name, is_global, address in chain.from_iterable(tables)
+        if is_global and address is not None
+    }
+    for each, symbols in zip(objects, tables, strict=True):
+        for start, content in each.filled():
+            memory[start : start + len(content)] = content
+        for place, number, addend in each.references():
+            name, _, address = symbols[number]
+            if address is None:
+                address = addresses.get(name) or outside(name)
+            struct.pack_into("<q", memory, place, address + addend)
+    libc = ctypes.CDLL(None, use_errno=True)
+    where = ctypes.c_void_p(base), ctypes.c_size_t(size)
+    if libc.mprotect(*where, mmap.PROT_READ | mmap.PROT_EXEC):
+        raise OSError(ctypes.get_errno(), "memory must not be run")
+    return addresses, memory

@@ -5,9 +5,9 @@ import struct
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -20,8 +20,8 @@ from specx.ops.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
 from specx.ops.native.code import Code, load, openmp, vector_unit
 from specx.ops.native.emitter import UNIT
 from specx.ops.native.functions import ACTIVATIONS
-from specx.ops.native.kinds import PLAIN, PassKind, kind_of, kinds_of_layers, sizes_of
-from specx.ops.native.packed import packed_formats
+from specx.ops.native.kinds import PLAIN, PassKind, kind_of, kinds_of_layers, maps_of, sizes_of
+from specx.ops.native.packed import WIDENERS
 from specx.ops.native.tables import (
     ALWAYS,
     CALL,
@@ -49,29 +49,6 @@ _BOUNDS_TABLE = torch.tensor(_BOUNDS)
 # frequencies alone have the same ones.
 _SHORT = WeakTensorKeyDictionary()
 _NONE_KEPT = (ctypes.c_int64 * 3)(-1, 0, 0)
-
-
-class Loading:
-    """The code of a kind of pass, compiled or read by a thread while other work goes on."""
-
-    def __init__(self, kind: PassKind) -> None:
-        self.code: Code | None = None
-        self._kind, self._is_over = kind, False
-        self._thread = threading.Thread(target=self._load, name="native code")
-        self._thread.start()
-
-    def _load(self) -> None:
-        # Another OpenMP, a processor that LLVM does not know, an llvmlite that is broken: torch
-        # computes all passes then.
-        with suppress(Exception):
-            self.code = load(self._kind)
-        self._is_over = True
-
-    def wait(self) -> Code | None:
-        """Return the code when it is there, or None where there is none."""
-        if not self._is_over:
-            self._thread.join()
-        return self.code
 
 
 class NativePass:
@@ -124,7 +101,7 @@ class NativePass:
             return False
         threads = torch.get_num_threads()
         # Waited for, once on a machine: a text is rounded in one way from its beginning.
-        code = self._team(threads).loading.wait()
+        code = self._team(threads).code
         return code is not None and code.has_team(threads)
 
     def __call__(self, few: FewRows) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
@@ -135,7 +112,7 @@ class NativePass:
         """
         rows, threads = few.tokens.shape[0], torch.get_num_threads()
         team, mask, wanted = self._team(threads), few.mask, few.wanted
-        code, prefix = team.loading.wait(), int(few.prefix)
+        code, prefix = team.code, int(few.prefix)
         assert code is not None
         places = self._places_in(few.storage, prefix, mask.rows)
         if isinstance(wanted, int):
@@ -199,12 +176,17 @@ class _OnThreads:
 
     def __init__(self, weights: DecoderWeights, threads: int) -> None:
         self._threads, self._kind = threads, kind_of(weights, threads)
-        self.loading = loading(self._kind)
+        loading(self._kind)  # begins
         self.free: list[_Scratch] = []  # that no pass uses
         self._shares_heads = not all(layer.owns_heads for layer in self._kind.layers)
         self._layers = self._ropes = self._ones = torch.empty(0)
-        self._tables = _MatrixTables(self._kind.formats)
+        self._parts: list[Any] = []  # tables of the parts of matrices in blocks
         self._model: dict[str, int] = {}
+
+    @cached_property
+    def code(self) -> Code | None:
+        """Wait for the code; None where there is none."""
+        return loading(self._kind).result()
 
     def scratch(self, prepared: Callable[[], DecoderWeights], segments: int) -> "_Scratch":
         """Return memory for a pass over so many segments of keys."""
@@ -228,52 +210,79 @@ class _OnThreads:
         self._ones = torch.ones(max(layer.attention.head_dim for layer in spec.layers))
         offsets = list(accumulate((2 * len(each.inv_freq) for each in spec.ropes), initial=0))
         of_rope = {id(rope): offset for rope, offset in zip(spec.ropes, offsets, strict=False)}
-        kinds = kinds_of_layers(weights, self._threads)
+        kinds = map(self._kind.layers.index, kinds_of_layers(weights, self._threads))
         self._layers = torch.tensor([
-            list(_layer_entries(layer, kind, self._ones, of_rope.get(id(rope)), self._tables))
-            for layer, kind, rope in zip(
-                weights.layers, kinds, (each.attention.rope for each in spec.layers), strict=True
-            )
+            self._layer_entries(layer, kind, of_rope.get(id(own.attention.rope)))
+            for layer, kind, own in zip(weights.layers, kinds, spec.layers, strict=True)
         ])  # fmt: skip
         self._ropes = torch.tensor([
             [rope.inv_freq.data_ptr(), _bits(rope.amplitude), 2 * len(rope.inv_freq), offset]
             for rope, offset in zip(spec.ropes, offsets, strict=False)
         ], dtype=torch.int64)  # fmt: skip
-        entries = _map_entries("head", weights.head, self._tables) | {
+        entries = self._map_entries("head", weights.head) | {
             "layer_count": len(weights.layers), "hidden": spec.hidden,
             "vocabulary": weights.head.weight.shape[0],
-            **self._tables.of("embedding", weights.embedding),
+            **self._matrix_entries("embedding", weights.embedding),
             "embedding_scale": _bits(spec.embedding_scale),
             "ropes": self._ropes.data_ptr(), "rope_count": len(spec.ropes),
             "layers": self._layers.data_ptr(),
             "norm": _address(weights.norm), "norm_bias": _address(weights.norm_bias),
-            "eps": _bits(0.0 if norm is None else norm.eps),
+            "eps": _eps(norm),
             "logit_scale": _bits(spec.logit_scale), "logit_cap": _bits(spec.logit_softcap or 0.0),
             "bounds": _BOUNDS_TABLE.data_ptr(),
         }  # fmt: skip
         assert set(entries) == set(MODEL)
         return entries
 
+    def _layer_entries(self, layer: LayerWeights, kind: int, angles: int | None) -> list[int]:
+        """Return what the pass finds in its table of a layer.
 
-class _MatrixTables:
-    """Addresses of matrices; of those in blocks, of tables of their parts, which are held here."""
+        ``angles``: where those of its RoPE begin.
+        """
+        spec, attention = layer.spec, layer.spec.attention
+        norm, temperature = attention.head_norm, attention.temperature
+        entries: dict[str, int] = dict(zip(SIZES, sizes_of(spec), strict=True)) | {
+            "kind": kind, "scaling": _bits(attention.scaling),
+            "rotates": int(angles is not None), "angles_offset": angles or 0,
+            "query_norm": _address(layer.query_norm), "query_step": _step(layer.query_norm),
+            "key_norm": _address(layer.key_norm), "key_step": _step(layer.key_norm),
+            "head_eps": _eps(norm), "ones": self._ones.data_ptr(),
+            "value_eps": _eps(attention.value_norm),
+            "beta": _bits(0.0 if temperature is None else temperature.beta),
+            "length": 1 if temperature is None else temperature.length,
+            "window": attention.window or ALWAYS, "cap": _bits(attention.softcap or 0.0),
+            "sinks": _address(layer.sinks), "residual_scale": _bits(spec.residual_scale),
+            "scalar": _bits(layer.scalar),
+        }  # fmt: skip
+        for name in NORMS:
+            entries |= {
+                f"{name}_norm": _address(getattr(layer, f"{name}_norm")),
+                f"{name}_norm_bias": _address(getattr(layer, f"{name}_norm_bias", None)),
+                f"{name}_eps": _eps(getattr(spec, f"{name}_norm")),
+            }
+        for name in MAPS:
+            entries |= self._map_entries(name, getattr(layer, name))
+        return [entries[name] for name in LAYER]
 
-    def __init__(self, formats: Sequence[str]) -> None:
-        self._formats = formats
-        self._tables: list[Any] = []
+    def _map_entries(self, name: str, linear_map: LinearMap) -> dict[str, int]:
+        return {
+            **self._matrix_entries(name, linear_map.weight),
+            f"{name}_bias": _address(linear_map.bias),
+            f"{name}_is_short": int(linear_map.weight.dtype == torch.bfloat16),
+        }
 
-    def of(self, name: str, weight: Tensor) -> dict[str, int]:
-        """Return where a matrix lies, and how."""
+    def _matrix_entries(self, name: str, weight: Tensor) -> dict[str, int]:
+        """Return where a matrix lies or, of one in blocks, the table of its parts, and how."""
         if not isinstance(weight, BlockMatrix):
             by_column = int(not weight.is_contiguous())
             return {name: weight.data_ptr(), f"{name}_by_column": by_column, f"{name}_is_packed": 0}
         numbers, end = [len(weight.parts)], 0
         for blocks, form in weight.parts:
             end += len(blocks)
-            place = blocks.data_ptr(), blocks.stride(0), self._formats.index(form.name)
+            place = blocks.data_ptr(), blocks.stride(0), self._kind.formats.index(form.name)
             numbers += [end, *place]
-        self._tables.append(_table(numbers))
-        address = ctypes.addressof(self._tables[-1])
+        self._parts.append(_table(numbers))
+        address = ctypes.addressof(self._parts[-1])
         return {name: address, f"{name}_by_column": 0, f"{name}_is_packed": 1}
 
 
@@ -353,11 +362,6 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
     return replace(weights, layers=layers, head=_shortened(weights.head))
 
 
-def maps_of(weights: DecoderWeights) -> list[LinearMap]:
-    """Return all linear maps: those of the layers, and last the lm head."""
-    return [getattr(layer, name) for layer in weights.layers for name in MAPS] + [weights.head]
-
-
 def _shortened(linear_map: LinearMap) -> LinearMap:
     if isinstance(linear_map.weight, BlockMatrix):
         return linear_map
@@ -377,9 +381,24 @@ def _copied(weight: Tensor) -> Tensor | None:
 
 
 @cache
-def loading(kind: PassKind = PLAIN) -> Loading:
-    """Return the code of a kind of pass, which is there some time after the first call."""
-    return Loading(kind)
+def loading(kind: PassKind = PLAIN) -> Future[Code | None]:
+    """Have a thread compile or read the code of a kind of pass while other work goes on.
+
+    Its result is None where there is no code.
+    """
+    thread = ThreadPoolExecutor(1, "native code")
+    code = thread.submit(_loaded, kind)
+    thread.shutdown(wait=False)  # it ends with its work
+    return code
+
+
+def _loaded(kind: PassKind) -> Code | None:
+    try:
+        return load(kind)
+    # Another OpenMP, a processor that LLVM does not know, an llvmlite that is broken: torch
+    # computes all passes then.
+    except Exception:
+        return None
 
 
 def suits(weights: DecoderWeights) -> bool:
@@ -395,7 +414,7 @@ def suits(weights: DecoderWeights) -> bool:
 
 def _is_readable(weight: Tensor) -> bool:
     if isinstance(weight, BlockMatrix):
-        return all(form.name in packed_formats() for _, form in weight.parts)
+        return all(form.name in WIDENERS for _, form in weight.parts)
     is_plain = weight.is_contiguous() or _by_column(weight)
     return is_plain and weight.dtype == torch.float32
 
@@ -427,51 +446,9 @@ def _by_column(weight: Tensor) -> bool:
     return weight.t().is_contiguous()
 
 
-def _layer_entries(
-    layer: LayerWeights, kind: int, ones: Tensor, angles: int | None, tables: _MatrixTables
-) -> Iterator[int]:
-    """Yield what the pass finds in its table of a layer.
-
-    ``ones``: the weight of norms that have none. ``angles``: where those of its RoPE begin.
-    """
-    spec, attention = layer.spec, layer.spec.attention
-    norm, temperature = attention.head_norm, attention.temperature
-    entries: dict[str, int] = dict(zip(SIZES, sizes_of(spec), strict=True)) | {
-        "kind": kind, "scaling": _bits(attention.scaling),
-        "rotates": int(angles is not None), "angles_offset": angles or 0,
-        "query_norm": _address(layer.query_norm), "query_step": _step(layer.query_norm),
-        "key_norm": _address(layer.key_norm), "key_step": _step(layer.key_norm),
-        "head_eps": _bits(0.0 if norm is None else norm.eps), "ones": ones.data_ptr(),
-        "value_eps": _bits(0.0 if attention.value_norm is None else attention.value_norm.eps),
-        "beta": _bits(0.0 if temperature is None else temperature.beta),
-        "length": 1 if temperature is None else temperature.length,
-        "window": attention.window or ALWAYS, "cap": _bits(attention.softcap or 0.0),
-        "sinks": _address(layer.sinks), "residual_scale": _bits(spec.residual_scale),
-        "scalar": _bits(layer.scalar),
-    }  # fmt: skip
-    for name in NORMS:
-        found: NormSpec | None = getattr(spec, f"{name}_norm")
-        entries |= {
-            f"{name}_norm": _address(getattr(layer, f"{name}_norm")),
-            f"{name}_norm_bias": _address(getattr(layer, f"{name}_norm_bias", None)),
-            f"{name}_eps": _bits(0.0 if found is None else found.eps),
-        }
-    for name in MAPS:
-        entries |= _map_entries(name, getattr(layer, name), tables)
-    yield from (entries[name] for name in LAYER)
-
-
 def _step(weight: Tensor | None) -> int:
     """Return the elements from one head's weight to the next one's: 0 where they have the same."""
     return weight.shape[-1] if weight is not None and weight.ndim > 1 else 0
-
-
-def _map_entries(name: str, linear_map: LinearMap, tables: _MatrixTables) -> dict[str, int]:
-    return {
-        **tables.of(name, linear_map.weight),
-        f"{name}_bias": _address(linear_map.bias),
-        f"{name}_is_short": int(linear_map.weight.dtype == torch.bfloat16),
-    }
 
 
 def _numbers(*shape: int) -> Tensor:
@@ -481,6 +458,10 @@ def _numbers(*shape: int) -> Tensor:
 
 def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
+
+
+def _eps(norm: NormSpec | None) -> int:
+    return _bits(0.0 if norm is None else norm.eps)
 
 
 def _bits(value: float) -> int:

@@ -11,10 +11,22 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.native.emitter import F32, I32, I64, PLACE, Emitter, Value, VectorUnit
+from specx.ops.native.emitter import (
+    F16,
+    F32,
+    I8,
+    I16,
+    I32,
+    I64,
+    PLACE,
+    Emitter,
+    Value,
+    VectorUnit,
+    same,
+    vector_of,
+)
 from specx.ops.native.products import LINE
 
-I8, I16, HALF = ir.IntType(8), ir.IntType(16), ir.HalfType()
 TABLE = 16  # lanes of AVX-512
 LEAST_FOR_HALF = 8  # lanes of a processor that is sure to convert float16 itself
 
@@ -132,40 +144,32 @@ def byte(e: Emitter, place: Value, *offsets: Any) -> Value:
     return e.builder.gep(place, [e.sum(*offsets)], source_etype=I8)
 
 
-def _vector(kind: Any, lanes: int) -> Any:
-    return kind if lanes == 1 else ir.VectorType(kind, lanes)
-
-
-def _same(kind: Any, value: int, lanes: int) -> Value:
-    return _vector(kind, lanes)(value if lanes == 1 else [value] * lanes)
-
-
 def _bytes(e: Emitter, place: Value, start: int, lanes: int) -> Value:
     """Load bytes from the start-th of a block on, as int32."""
-    kind = _vector(I8, lanes)
+    kind = vector_of(I8, lanes)
     found = e.builder.load(byte(e, place, start), typ=kind, align=1)
-    return e.builder.zext(found, _vector(I32, lanes))
+    return e.builder.zext(found, vector_of(I32, lanes))
 
 
 def _signed(e: Emitter, place: Value, start: int, lanes: int) -> Value:
-    found = e.builder.load(byte(e, place, start), typ=_vector(I8, lanes), align=1)
-    return e.builder.sext(found, _vector(I32, lanes))
+    found = e.builder.load(byte(e, place, start), typ=vector_of(I8, lanes), align=1)
+    return e.builder.sext(found, vector_of(I32, lanes))
 
 
 def _float(e: Emitter, whole: Value, lanes: int) -> Value:
-    return e.builder.sitofp(whole, _vector(F32, lanes))
+    return e.builder.sitofp(whole, vector_of(F32, lanes))
 
 
 def _halves(e: Emitter, place: Value, start: int, count: int) -> Value:
     """Load float16 from a byte of a block on, as a vector of float32."""
     at = byte(e, place, start)
     if e.lanes >= LEAST_FOR_HALF:
-        found = e.builder.load(at, typ=ir.VectorType(HALF, count), align=2)
+        found = e.builder.load(at, typ=ir.VectorType(F16, count), align=2)
         return e.builder.fpext(found, ir.VectorType(F32, count))
     bits = e.builder.load(at, typ=ir.VectorType(I16, count), align=2)
     wide = e.builder.zext(bits, ir.VectorType(I32, count))
-    number = e.builder.shl(e.builder.and_(wide, _same(I32, 0x7FFF, count)), _same(I32, 13, count))
-    sign = e.builder.shl(e.builder.and_(wide, _same(I32, 0x8000, count)), _same(I32, 16, count))
+    number = e.builder.shl(e.builder.and_(wide, same(I32, 0x7FFF, count)), same(I32, 13, count))
+    sign = e.builder.shl(e.builder.and_(wide, same(I32, 0x8000, count)), same(I32, 16, count))
     scaled = e.mul(e.builder.bitcast(number, ir.VectorType(F32, count)), e.number(2.0**112, count))
     bits = e.builder.or_(e.builder.bitcast(scaled, wide.type), sign)
     return e.builder.bitcast(bits, ir.VectorType(F32, count))
@@ -196,8 +200,8 @@ def _nibbles(e: Emitter, place: Value, start: int, *, masks: bool = True) -> Chu
 def _half(e: Emitter, found: Value, *, upper: bool, masks: bool) -> Value:
     """Return the upper or the lower 4 bits of bytes."""
     if upper:
-        return e.builder.lshr(found, _same(I32, 4, e.lanes))
-    return e.builder.and_(found, _same(I32, 15, e.lanes)) if masks else found
+        return e.builder.lshr(found, same(I32, 4, e.lanes))
+    return e.builder.and_(found, same(I32, 15, e.lanes)) if masks else found
 
 
 def _looks_up(e: Emitter) -> bool:
@@ -227,7 +231,7 @@ def _with_fifth_bits(e: Emitter, place: Value, start: int, low: Chunk) -> Chunk:
         if lanes < 8:
             bits = e.builder.trunc(e.builder.lshr(bits, kind(at % 8)), ir.IntType(lanes))
         chosen = e.builder.bitcast(bits, ir.VectorType(ir.IntType(1), lanes))
-        high = e.builder.select(chosen, _same(I32, 16, lanes), _same(I32, 0, lanes))
+        high = e.builder.select(chosen, same(I32, 16, lanes), same(I32, 0, lanes))
         return e.builder.or_(low(c), high)
 
     return chunk
@@ -240,7 +244,7 @@ def _scaled(e: Emitter, place: Value, form: BlockFormat, values: Chunk, less: in
     def chunk(c: int) -> Value:
         whole = values(c)
         if less:
-            whole = e.builder.sub(whole, _same(I32, less, lanes))
+            whole = e.builder.sub(whole, same(I32, less, lanes))
         return spread(_float(e, whole, lanes))
 
     return chunk
@@ -308,9 +312,9 @@ def _parts(e: Emitter, place: Value, form: BlockFormat) -> tuple[list[Value], li
     )
 
     def masked(value: Value, mask: int, left: int = 0, right: int = 0) -> Value:
-        value = e.builder.lshr(value, _same(I8, right, 4)) if right else value
-        value = e.builder.and_(value, _same(I8, mask, 4))
-        return e.builder.shl(value, _same(I8, left, 4)) if left else value
+        value = e.builder.lshr(value, same(I8, right, 4)) if right else value
+        value = e.builder.and_(value, same(I8, mask, 4))
+        return e.builder.shl(value, same(I8, left, 4)) if left else value
 
     high_scales = e.builder.or_(masked(third, 15), masked(first, 3, left=4, right=6))
     high_minima = e.builder.or_(masked(third, 15, right=4), masked(second, 3, left=4, right=6))
@@ -377,8 +381,8 @@ def _q5_k(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
         bits = _bytes(e, place, form.fields["high"] + first, lanes)
         by = 4 - part
         shift = e.builder.shl if by > 0 else e.builder.lshr
-        moved = shift(bits, _same(I32, abs(by), lanes)) if by else bits
-        return e.builder.or_(low(c), e.builder.and_(moved, _same(I32, 16, lanes)))
+        moved = shift(bits, same(I32, abs(by), lanes)) if by else bits
+        return e.builder.or_(low(c), e.builder.and_(moved, same(I32, 16, lanes)))
 
     return _in_parts(e, place, form, values)
 
@@ -388,23 +392,23 @@ def _q6_k(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
     ends = _halves(e, place, fields["scale"] - 2, 2)  # nothing is read behind the block
     found = e.builder.load(byte(e, place, fields["scales"]), typ=ir.VectorType(I8, 16), align=1)
     numbers = _float(e, e.builder.sext(found, ir.VectorType(I32, 16)), 16)
-    same = e.builder.shuffle_vector(ends, ends, ir.VectorType(I32, 16)([1] * 16))
-    scales = e.mul(same, numbers)
+    factor = e.builder.shuffle_vector(ends, ends, ir.VectorType(I32, 16)([1] * 16))
+    scales = e.mul(factor, numbers)
 
     def chunk(c: int) -> Value:
         half, within = divmod(c * lanes, 128)
         quarter, first = divmod(within, 32)
         low = _bytes(e, place, fields["low"] + half * 64 + quarter % 2 * 32 + first, lanes)
         if quarter < 2:
-            low = e.builder.and_(low, _same(I32, 15, lanes))
+            low = e.builder.and_(low, same(I32, 15, lanes))
         else:
-            low = e.builder.lshr(low, _same(I32, 4, lanes))
+            low = e.builder.lshr(low, same(I32, 4, lanes))
         high = _bytes(e, place, fields["high"] + half * 32 + first, lanes)
         by = 4 - 2 * quarter  # bits 0 and 1 of the first quarter become 4 and 5
         shift = e.builder.shl if by > 0 else e.builder.lshr
-        high = shift(high, _same(I32, abs(by), lanes)) if by else high
-        whole = e.builder.or_(low, e.builder.and_(high, _same(I32, 48, lanes)))
-        whole = e.builder.sub(whole, _same(I32, 32, lanes))
+        high = shift(high, same(I32, abs(by), lanes)) if by else high
+        whole = e.builder.or_(low, e.builder.and_(high, same(I32, 48, lanes)))
+        whole = e.builder.sub(whole, same(I32, 32, lanes))
         return e.mul(_lane(e, scales, c * lanes // 16), _float(e, whole, lanes))
 
     return chunk
@@ -480,11 +484,9 @@ class Part(NamedTuple):
 
 
 def _for_parts(
-    e: Emitter,
-    table: Value,
-    forms: Sequence[BlockFormat],
+    e: Emitter, table: Value, forms: Sequence[BlockFormat],
     write: Callable[[BlockFormat, Part], None],
-) -> None:
+) -> None:  # fmt: skip
     """Write something for each part of a matrix, once for each format it may have."""
     begin = e.variable(e.whole(0))
     parts = e.builder.gep(table, [I64(1)], source_etype=I64)
@@ -496,8 +498,3 @@ def _for_parts(
             with e.when(e.is_equal(chosen, i)):
                 write(form, part)
         begin.set(end)
-
-
-def packed_formats() -> Sequence[str]:
-    """Return the names of the formats that machine code reads."""
-    return tuple(WIDENERS)

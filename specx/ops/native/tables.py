@@ -32,7 +32,7 @@ MAPS = ("heads", "out", "gate_up", "down")
 MAP = ("", "_bias", "_by_column", "_is_short", "_is_packed")
 NORMS = ("input", "output", "attended", "mlp")
 SIZES = ("query_heads", "kv_heads", "head_dim", "inner")
-LAYER = (
+LAYER = (  # begins with its sizes, which are read alone where all layers have the same
     *SIZES, "kind", "scaling", "rotates", "angles_offset",
     *(f"{norm}_{part}" for norm in NORMS for part in ("norm", "norm_bias", "eps")),
     "query_norm", "query_step", "key_norm", "key_step", "head_eps", "ones", "value_eps",
@@ -58,7 +58,7 @@ def bounds_to(rows: int) -> list[int]:
 
 def area_sizes(
     sizes: tuple[int, int, int, int], *, owns_heads: bool, norms_whole: bool,
-    rows: int, threads: int, hidden: int, angles: int, units: tuple[int, int] = (UNIT, UNIT),
+    rows: int, threads: int, hidden: int, angles: int, units: tuple[int, int],
 ) -> dict[str, int]:  # fmt: skip
     """Return the elements of each area of a thread, in the order in which they lie.
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specx.ops.blocks import BlockFormat
 from specx.ops.native.code import Code, load_format, openmp
-from specx.ops.native.packed import SPREAD, packed_formats
+from specx.ops.native.packed import SPREAD, WIDENERS
 
 _TABLE = ctypes.c_int64 * len(SPREAD)
 
@@ -22,12 +22,9 @@ def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
     if code is None:
         return False
     entries = {
-        "to": to.data_ptr(),
-        "blocks": blocks.data_ptr(),
-        "row_bytes": blocks.shape[1],
-        "rows": len(blocks),
-        "count": to.shape[1],
-    }
+        "to": to.data_ptr(), "blocks": blocks.data_ptr(), "row_bytes": blocks.shape[1],
+        "rows": len(blocks), "count": to.shape[1],
+    }  # fmt: skip
     table = _TABLE(*(entries[name] for name in SPREAD))
     address = ctypes.c_void_p(code.address(f"spread_{form.name}"))
     openmp().GOMP_parallel(address, table, torch.get_num_threads(), 0)
@@ -40,12 +37,12 @@ def readable_formats() -> tuple[str, ...]:
         openmp()
     except OSError:
         return ()
-    return tuple(packed_formats())
+    return tuple(WIDENERS)
 
 
 @cache
 def _code(name: str) -> Code | None:
-    if name not in packed_formats():
+    if name not in WIDENERS:
         return None
     try:
         return load_format(name)

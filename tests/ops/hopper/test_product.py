@@ -88,7 +88,7 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
     properties = SimpleNamespace(multi_processor_count=132)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    monkeypatch.setattr(hopper_product, "TensorMap", notes.map)
+    monkeypatch.setattr(hopper_product, "tensor_map", notes.map)
     monkeypatch.setattr(hopper_product, "kernel_of", lambda *_, **__: notes)
     return notes
 

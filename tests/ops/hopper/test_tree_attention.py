@@ -24,7 +24,7 @@ def test_what_the_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(grid: tuple[int, ...], block: int, arguments: list[Any]) -> None:
         launches.append((grid, block, arguments))
 
-    monkeypatch.setattr(hopper_attention, "TensorMap", lambda *given: maps.append(given))
+    monkeypatch.setattr(hopper_attention, "tensor_map", lambda *given: maps.append(given))
     monkeypatch.setattr(hopper_attention, "_kernel", lambda _: SimpleNamespace(launch=launch))
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     inputs = make_inputs()

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("llvmlite")
 from specx.ops.native import code, native_pass
 from specx.ops.native.kinds import PLAIN, LayerKind, PassKind
-from specx.ops.native.linker import Linked
-from specx.ops.native.native_pass import Loading
+from specx.ops.native.linker import link
+from specx.ops.native.native_pass import loading
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def test_code_is_compiled_once(folder, monkeypatch):
     def refuse(*_):
         raise ValueError("of another kind")
 
-    monkeypatch.setattr(code, "Linked", refuse)  # LLVM links it then
+    monkeypatch.setattr(code, "link", refuse)  # LLVM links it then
     assert code.load().has_team(2)
 
 
@@ -103,10 +103,10 @@ def test_without_openmp_of_gnu_torch_does_it_all(monkeypatch):
 
     monkeypatch.setattr(code, "openmp", none)
     monkeypatch.setattr(native_pass, "load", code.load)
-    assert Loading(PLAIN).wait() is None
+    assert loading.__wrapped__(PLAIN).result() is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF\x01\x01" + bytes(58), bytes(64)])
 def test_object_files_of_another_kind_are_refused(content):
     with pytest.raises(ValueError, match="of another kind"):
-        Linked([content.ljust(64, b"\0")], int)
+        link([content.ljust(64, b"\0")], int)

@@ -15,7 +15,7 @@ from specx.ops.blocks import FORMATS, BlockFormat
 from specx.ops.native import code
 from specx.ops.native.code import Code
 from specx.ops.native.emitter import F32, VectorUnit
-from specx.ops.native.packed import packed_formats, write_packed
+from specx.ops.native.packed import WIDENERS, write_packed
 from specx.ops.native.products import write_inner
 from specx.ops.native.unpacking import readable_formats, unpack
 from tests.ops.native.test_functions import call, normal, spaced
@@ -35,7 +35,7 @@ def cases() -> list[Any]:
             id=f"{name} {unit}",
             marks=[] if unit == lanes and name in ("Q4_1", "Q4_K") else pytest.mark.slow,
         )
-        for name in packed_formats()
+        for name in WIDENERS
         for unit in UNITS
     ]
 

@@ -35,7 +35,7 @@ HEADS = HeadNormSpec(eps=1e-3)
 
 @pytest.fixture(autouse=True)
 def _compiled():
-    if loading().wait() is None:
+    if loading().result() is None:
         pytest.skip("torch has another OpenMP here")
     threads = torch.get_num_threads()
     yield
