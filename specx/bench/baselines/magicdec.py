@@ -18,10 +18,11 @@ from specx.decoding.kv_cache import CacheShape, PreallocatedCache
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.models.call import TreeCall
+from specx.models.load import LoadedModel
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.chunks import Grid, chunk_rows, streaming_chunks
 from specx.ops.trees import Path, TokenTree
-from specx.profile import Settings
+from specx.profile import Settings, TreeSettings
 from specx.records import PrefillProgress
 
 
@@ -68,6 +69,24 @@ class Excerpt(PreallocatedCache):
         return self.source.storage.index_select(3, rows.clamp(max=self.source.capacity - 1))
 
 
+class RootGrower(TreeGrower):
+    """Grows trees with the target, which has not read the root itself."""
+
+    def __init__(self, model: LoadedModel, allowed: Tensor, tree: TreeSettings) -> None:
+        super().__init__(model, allowed, tree)
+        # The root sees all of the text and itself, which is the first row behind the text.
+        self._itself = AncestorMask(chain_sets(1, model.device), 1)
+
+    def grow_from(self, root: Tensor, cache: PreallocatedCache) -> TokenTree:
+        """Read the root, which becomes text of ``cache``, and grow a tree behind it."""
+        call = TreeCall(
+            ops=self.ops, mapping=cache.mapping(1), prefix=cache.length, mask=self._itself
+        )
+        logits = self.model.model.run(root, cache.next_position, call)
+        cache.commit(1)
+        return self.ops.best_tree(root, self.grow_levels(logits, cache))
+
+
 class MagicDec(Drafter):
     """The target at work as its own draft.
 
@@ -79,9 +98,7 @@ class MagicDec(Drafter):
         self.model, self.settings = pair.target, settings.draft_cache
         chain = settings.tree.changed(width=1)
         self.levels, self.retrieve_every = chain.depth, self.settings.every
-        self._grower = TreeGrower(self.model, pair.target_allowed, chain)
-        # The root sees all of the text and itself, which is the first row behind the text.
-        self._itself = AncestorMask(chain_sets(1, self.model.device), 1)
+        self._grower = RootGrower(self.model, pair.target_allowed, chain)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
         """Read nothing: the target has read it."""
@@ -94,8 +111,7 @@ class MagicDec(Drafter):
 
     def grow(self, root: Tensor) -> TokenTree:
         self._excerpt.follow()
-        levels = self._grower.grow_levels(self._read(root), self._excerpt)
-        return self._grower.ops.best_tree(root, levels)
+        return self._grower.grow_from(root, self._excerpt)
 
     def commit(self, path: Path) -> None:
         """Do nothing: the target's cache has it, and ``grow`` takes it from there."""
@@ -103,16 +119,3 @@ class MagicDec(Drafter):
     def retrieve(self, target: Target) -> None:
         chunk, k, sink = self.settings.chunk, self.settings.top_k, self.settings.sink
         self._excerpt.choose(streaming_chunks(target.cache.length, Grid(chunk), k, sink), chunk)
-
-    def _read(self, root: Tensor) -> Tensor:
-        """Return the logits [1, V] after the root."""
-        cache = self._excerpt
-        call = TreeCall(
-            ops=self.model.ops,
-            mapping=cache.mapping(1),
-            prefix=cache.length,
-            mask=self._itself,
-        )
-        logits = self.model.model.run(root, cache.next_position, call)
-        cache.commit(1)
-        return logits

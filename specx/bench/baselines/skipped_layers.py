@@ -12,16 +12,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from specx.bench.baselines.magicdec import RootGrower
 from specx.decoding.drafter import Drafter
-from specx.decoding.grower import TreeGrower
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.errors import UsageError
-from specx.models.call import PrefillCall, TreeCall
+from specx.models.call import PrefillCall
 from specx.models.decoder import Decoder
 from specx.models.load import LoadedModel
-from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.trees import MAX_ROWS, Path, TokenTree
 from specx.profile import Settings
 from specx.records import PrefillProgress
@@ -71,8 +70,7 @@ class SkippedLayers(Drafter):
         self.levels = draft.depth
         nodes = max(settings.tree.nodes, draft.depth)
         chain = settings.tree.changed(nodes=nodes, depth=draft.depth, width=1)
-        self._grower = TreeGrower(self.model, pair.target_allowed, chain)
-        self._itself = AncestorMask(chain_sets(1, self.model.device), 1)
+        self._grower = RootGrower(self.model, pair.target_allowed, chain)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
         """Read nothing: the target has read it."""
@@ -81,12 +79,7 @@ class SkippedLayers(Drafter):
 
     def grow(self, root: Tensor) -> TokenTree:
         cache = self._cache
-        call = TreeCall(
-            ops=self.model.ops, mapping=cache.mapping(1), prefix=cache.length, mask=self._itself
-        )
-        logits = self.model.model.run(root, cache.next_position, call)
-        cache.commit(1)
-        tree = self._grower.ops.best_tree(root, self._grower.grow_levels(logits, cache))
+        tree = self._grower.grow_from(root, cache)
         cache.commit(-1)  # the target has not read the root
         return tree
 

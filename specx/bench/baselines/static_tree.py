@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from specx.bench.runs import draft_model
+from specx.decoding.branches import chain_tree
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.ops.trees import Level, TokenTree
@@ -158,28 +159,16 @@ class StaticDrafter(ModelDrafter):
 
 
 class ChainDrafter(ModelDrafter):
-    """Drafts one token a level, always as many as the tree has levels.
+    """Drafts one token a level, always as many as the tree has levels."""
 
-    The plan's tree must continue one node a level (``width`` 1).
-    """
+    def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
+        """Raises UsageError where the draft is a head."""
+        draft, allowed = draft_model(pair, "chain")
+        tree = settings.tree.changed(width=1, threshold=0)
+        plan = replace(DraftPlan.of(settings), tree=tree, reserved=tree.nodes - 1)
+        super().__init__(draft, allowed, plan, max_tokens)
+        self._certain = torch.zeros(tree.depth, device=draft.device)
 
     def grow(self, root: Tensor) -> TokenTree:
-        grower, cache = self.grower, self.cache.working
-        levels = [self._best(self.read_pending())]
-        sets: Tensor | None = None
-        while len(levels) < self.levels:
-            own = grower.own[len(levels) - 1]
-            logits, sets = grower.read(levels[-1], sets, own, len(levels), cache)
-            levels.append(self._best(logits))
-        return unbranched_tree(torch.cat([root, *(level.tokens for level in levels)]))
-
-    def _best(self, logits: Tensor) -> Level:
-        weight = torch.zeros(1, device=logits.device)
-        return self.model.ops.best_continuations(logits, self.grower.forbidden, weight, nodes=1)
-
-
-def unbranched_tree(tokens: Tensor) -> TokenTree:
-    """Return the tree in which every token (int64 [T], the root first) hangs on the one before."""
-    rows = torch.arange(len(tokens), device=tokens.device)
-    valid = torch.ones_like(rows, dtype=torch.bool)
-    return TokenTree(tokens, (rows - 1).clamp(min=0), rows, valid, levels=len(tokens) - 1)
+        tokens = torch.cat([level.tokens for level in self.grow_levels()])
+        return chain_tree(root, tokens, self._certain)

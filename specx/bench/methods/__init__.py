@@ -25,22 +25,15 @@ from specx.bench.masked import Phase
 from specx.bench.methods.engine import TREE, Engine
 from specx.bench.methods.fitted import Fitted, LongSpecMethod, MedusaMethod, SelfDrafting
 from specx.bench.methods.stock import STOCK
-from specx.bench.runs import BenchMethod, draft_model
-from specx.decoding.drafter import Drafter
-from specx.decoding.methods import Pair, make_drafter
-from specx.decoding.model_drafter import DraftPlan
+from specx.bench.runs import BenchMethod
+from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
-from specx.profile import Profile, Settings
+from specx.profile import Profile
 from specx.profile.section import did_you_mean
 from specx.records import Method
 
 CHUNKS = (*TREE, "window", "chunk", "top_k", "every")
 FULL = {"policy": "full", "sink": 0}
-
-
-def chain(settings: Settings, pair: Pair, max_tokens: int) -> Drafter:
-    draft, allowed = draft_model(pair, "chain")
-    return ChainDrafter(draft, allowed, DraftPlan.of(settings), max_tokens)
 
 
 def ours(method: Method, about: str) -> Engine:
@@ -83,7 +76,7 @@ TABLE: tuple[BenchMethod, ...] = (
     Engine(
         "chain",
         "classic speculative decoding: a chain of drafts, the draft sees everything",
-        chain,
+        ChainDrafter,
         cache={**FULL, "window": None},
         keys=("depth", "window"),
         chain=True,
