@@ -147,7 +147,7 @@ def scale(
 
 
 def tensor_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a Llama's tensors by name, or of Qwen3's."""
+    """Return the shapes of a Llama's tensors by name."""
     hidden, inner = shape.hidden_size, shape.intermediate_size
     queries, keys = (n * shape.head_dim for n in (shape.num_heads, shape.num_kv_heads))
     layer: dict[str, tuple[int, ...]] = {
@@ -161,8 +161,6 @@ def tensor_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
         "input_layernorm": (hidden,),
         "post_attention_layernorm": (hidden,),
     }
-    if shape.family == "qwen3":
-        layer |= {f"self_attn.{name}_norm": (shape.head_dim,) for name in "qk"}
     table = (shape.vocab_size, hidden)
     found = {"model.embed_tokens.weight": table, "model.norm.weight": (hidden,)}
     for index in range(shape.num_layers):

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The size of a Llama model, or of a family that is like it.
+    """The size of a Llama model.
 
-    ``tied``: the lm head is the embedding, not a matrix of its own. ``family``: transformers' name
-    of the model's type.
+    ``tied``: the lm head is the embedding, not a matrix of its own.
     """
 
     name: str
@@ -20,15 +19,13 @@ class Shape:
     intermediate_size: int
     vocab_size: int
     tied: bool = False
-    family: str = "llama"
 
     def parameters(self, vocab_size: int | None = None) -> int:
         """Return the number of weights, with a vocabulary of another size if one is given."""
         hidden, heads = self.hidden_size, self.num_heads + self.num_kv_heads
         attention = 2 * hidden * heads * self.head_dim  # q and o; k and v
         feed_forward = 3 * hidden * self.intermediate_size
-        head_norms = 2 * self.head_dim if self.family == "qwen3" else 0
-        layer = attention + feed_forward + 2 * hidden + head_norms
+        layer = attention + feed_forward + 2 * hidden
         matrices = 1 if self.tied else 2
         rows = self.vocab_size if vocab_size is None else vocab_size
         return matrices * rows * hidden + self.num_layers * layer + hidden

@@ -6,6 +6,7 @@ A name may say more than the table: ``-hta`` and ``-flash`` take fast attention 
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 from specx.bench.baselines.magicdec import MagicDec
@@ -23,7 +24,7 @@ from specx.bench.baselines.suffix import SuffixDrafter
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.masked import Phase
 from specx.bench.methods.engine import TREE, Engine
-from specx.bench.methods.fitted import Fitted, LongSpecMethod, MedusaMethod, SelfDrafting
+from specx.bench.methods.fitted import Fitted, fit_layers, fit_longspec, fit_medusa, fit_shape
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod
 from specx.decoding.methods import make_drafter
@@ -51,13 +52,13 @@ def of_one_shape(name: str, about: str, shape: Callable[[Chances, int], Choices]
         cache={**FULL, "window": None},
         keys=("nodes", "depth", "window"),
         tree={"threshold": 0},
-        shape=shape,
+        fit=partial(fit_shape, shape=shape),
     )
 
 
-def medusa(name: str, about: str, *, fixed: bool) -> MedusaMethod:
+def medusa(name: str, about: str, *, fixed: bool) -> Fitted:
     """Return Medusa in one form; its heads are those of the embedded target, or named."""
-    return MedusaMethod(
+    return Fitted(
         name,
         f"Medusa: {about}",
         make_drafter,
@@ -66,7 +67,7 @@ def medusa(name: str, about: str, *, fixed: bool) -> MedusaMethod:
         keys=("nodes", "heads"),
         tree={"threshold": 0},
         options={"heads": EMBEDDED_MEDUSA},
-        fixed=fixed,
+        fit=partial(fit_medusa, fixed=fixed),
     )
 
 
@@ -149,7 +150,7 @@ TABLE: tuple[BenchMethod, ...] = (
         cache={"chunk": 64, "top_k": 8},
         keys=(*TREE, "chunk", "top_k"),
     ),
-    SelfDrafting(
+    Fitted(
         "self-draft",
         "Draft & Verify: the target drafts without some layers, which a measurement chooses",
         make_drafter,
@@ -157,10 +158,11 @@ TABLE: tuple[BenchMethod, ...] = (
         cache={"policy": "full"},  # there is no layer to calibrate
         keys=("depth",),
         tree={"threshold": 0},
+        fit=fit_layers,
     ),
     medusa("medusa", "a fixed tree of what its heads guess", fixed=True),
     medusa("medusa-joint", "its heads' best nodes by joint probability", fixed=False),
-    LongSpecMethod(
+    Fitted(
         "longspec",
         "LongSpec: a layer that attends to a window, and to the target's own keys",
         make_drafter,
@@ -169,6 +171,7 @@ TABLE: tuple[BenchMethod, ...] = (
         keys=(*TREE, "draft"),
         tree={"threshold": 0},
         options={"draft": None},
+        fit=fit_longspec,
     ),
     Engine(
         "triforce",

@@ -196,7 +196,7 @@ def test_scaled_heads_guess_the_same(tmp_path, monkeypatch):
 def test_by_its_name(tmp_path, monkeypatch):
     folder = write(tmp_path, weights(lm_heads=False))
     setting, case = tiny_setting(max_new_tokens=12), tiny_case(60)
-    written = [fitted.TargetText(case=case, output=(5,) * 20)]
+    written = [(case.ids, (5,) * 20)]
     monkeypatch.setattr(fitted, "written_by_target", lambda *_, **__: written)
     names = f"plain,medusa:heads={folder},medusa-joint:heads={folder},nodes=4"
     plain, fixed, joint = find_methods(names, setting.profile)
