@@ -8,10 +8,12 @@ lengths: tokens of prompt and output together.
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from specx.bench.scaled_weights import shape_of
 from specx.bench.shapes import DRAFTS, TARGETS, Shape
+from specx.models.families import read_architecture
 from specx.profile import Profile, load_profile
 
 LENGTHS = (8192, 16384, 32768)
@@ -98,17 +100,18 @@ def needed(profile: Profile, length: int) -> int:
     """
     cache = profile.draft_cache
     rows = {"target": length, "draft": length + cache.chunk * cache.top_k}
+    number = BYTES[profile.target.dtype]  # bytes of one in a KV cache
     return sum(
-        model.weights + model.number * rows[model.role] * _cache_width(model.shape)
-        for model in _models(profile)
+        weights + number * rows[role] * _cache_width(shape)
+        for role, shape, weights in _models(profile)
     )
 
 
 def _cells(name: str, lengths: Sequence[int], memory: int) -> Iterator[str]:
     profile = load_profile(name)
     yield f"`{name}`"
-    yield " + ".join(_count(model.shape.parameters()) for model in _models(profile))
-    yield _gigabytes(sum(model.weights for model in _models(profile)))
+    yield " + ".join(_count(shape.parameters()) for _, shape, _ in _models(profile))
+    yield _gigabytes(sum(weights for _, _, weights in _models(profile)))
     for length in lengths:
         if length > WINDOWS[name]:
             yield "in parts"
@@ -118,27 +121,15 @@ def _cells(name: str, lengths: Sequence[int], memory: int) -> Iterator[str]:
             yield _gigabytes(bytes_needed) + (", too much" if too_much else "")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Model:
-    """``weights``: their bytes. ``number``: the bytes of one in a KV cache."""
-
-    role: str
-    shape: Shape
-    weights: int
-    number: int
-
-
-def _models(profile: Profile) -> Iterator[_Model]:
-    """Yield target and draft."""
-    number = BYTES[profile.target.dtype]
+def _models(profile: Profile) -> Iterator[tuple[str, Shape, int]]:
+    """Yield role, shape and bytes of the weights of target and draft."""
     for role, settings in (("target", profile.target), ("draft", profile.draft)):
         if settings is None:
             continue
         shape = _shape(settings.model)
         kind = "Q4_1" if settings.model.startswith("package:") else settings.model.partition(":")[2]
-        size = PACKED.get(kind, number)
-        weights = int(size * shape.parameters())
-        yield _Model(role=role, shape=shape, weights=weights, number=number)
+        size = PACKED.get(kind, BYTES[profile.target.dtype])
+        yield role, shape, int(size * shape.parameters())
 
 
 def _shape(model: str) -> Shape:
@@ -146,17 +137,7 @@ def _shape(model: str) -> Shape:
         return SHAPES[model]
     folder = EMBEDDED / model.removeprefix("embedded:")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return Shape(
-        name=model,
-        hidden_size=config["hidden_size"],
-        num_layers=config["num_hidden_layers"],
-        num_heads=config["num_attention_heads"],
-        num_kv_heads=config["num_key_value_heads"],
-        head_dim=config["head_dim"],
-        intermediate_size=config["intermediate_size"],
-        vocab_size=config["vocab_size"],
-        tied=config["tie_word_embeddings"],
-    )
+    return shape_of(read_architecture(config, model).spec, model)
 
 
 def _cache_width(shape: Shape) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import mean, median
 from typing import Any
 
@@ -15,36 +16,17 @@ MOST_TAKEN = 0.1  # of the time, by other processes: a comparison beside more of
 OURS = ("specextend", "specextend+lookup")
 
 Measure = Callable[[Run], float]
+tokens_per_second: Measure = attrgetter("tokens_per_second")  # the speed of decoding
+end_to_end: Measure = attrgetter("end_to_end")
+PROMPT = "case", "length", "task"  # the fields in which runs with the same prompt agree
 
 
-def by(runs: Iterable[Run], field: str) -> dict[Any, list[Run]]:
-    """Runs by the value of a field, in the order in which the values first come."""
+def by(runs: Iterable[Run], *fields: str) -> dict[Any, list[Run]]:
+    """Runs by the value of a field, or of several, in the order in which the values first come."""
     groups: dict[Any, list[Run]] = {}
     for run in runs:
-        groups.setdefault(getattr(run, field), []).append(run)
+        groups.setdefault(attrgetter(*fields)(run), []).append(run)
     return groups
-
-
-def by_case(runs: Iterable[Run]) -> dict[tuple[str, int, str], list[Run]]:
-    """Runs that had the same prompt."""
-    groups: dict[tuple[str, int, str], list[Run]] = {}
-    for run in runs:
-        groups.setdefault(_prompt(run), []).append(run)
-    return groups
-
-
-def _prompt(run: Run) -> tuple[str, int, str]:
-    return run.case, run.length, run.task
-
-
-def tokens_per_second(run: Run) -> float:
-    """Return the speed of decoding."""
-    return run.tokens_per_second
-
-
-def end_to_end(run: Run) -> float:
-    """Return the speed from the prompt's token ids to the last token."""
-    return run.end_to_end
 
 
 def is_disturbed(run: Run) -> bool:
@@ -55,8 +37,9 @@ def is_disturbed(run: Run) -> bool:
 def undisturbed(runs: Iterable[Run]) -> list[Run]:
     """Leave out disturbed repetitions, unless a prompt has no others."""
     runs = list(runs)
-    calm = {_prompt(run) for run in runs if not is_disturbed(run)}
-    return [run for run in runs if not is_disturbed(run) or _prompt(run) not in calm]
+    prompt_of = attrgetter(*PROMPT)
+    calm = {prompt_of(run) for run in runs if not is_disturbed(run)}
+    return [run for run in runs if not is_disturbed(run) or prompt_of(run) not in calm]
 
 
 def share_taken(runs: Sequence[Run]) -> float:
@@ -126,7 +109,7 @@ class Group:
 
     def _beside(self, baseline: str) -> list[dict[str, list[Run]]]:
         """Return the runs by method of each prompt that both methods ran on."""
-        prompts = [by(runs, "method") for runs in by_case(self.peers).values()]
+        prompts = [by(runs, "method") for runs in by(self.peers, *PROMPT).values()]
         return [methods for methods in prompts if {self.method, baseline} <= methods.keys()]
 
 
@@ -150,20 +133,13 @@ def methods_first(runs: Sequence[Run]) -> list[Group]:
 # ---------------------------------------------------------------- the headline
 
 
-@dataclass(frozen=True)
-class Headline:
-    """``text``: the result, empty without a speedup. ``withheld``: the reason why it is not told,
-    in which case ``text`` is empty."""
-
-    text: str = ""
-    withheld: str = ""
-
-
-def headline(runs: Sequence[Run]) -> Headline:
+def headline(runs: Sequence[Run]) -> tuple[str, str]:
     """``lookup 3.1 × plain at 4K, 2.4 × end to end, same text; specextend 2.0 ×, 1.8 × end to
     end``: the method that decodes fastest, at the longest length and for the first task; also the
-    fastest of ours, and the fastest end to end, where these are others. Withheld if other processes
-    took more than a tenth of the time of the runs behind it.
+    fastest of ours, and the fastest end to end, where these are others. Empty without a speedup.
+
+    Then the reason why it is withheld, in which case it is empty: other processes took more than a
+    tenth of the time of the runs behind it.
     """
     tasks = by(runs, "task")
     for task, of_task in tasks.items():
@@ -174,11 +150,11 @@ def headline(runs: Sequence[Run]) -> Headline:
         longest = max(group.length for group in known)
         taken = share_taken([run for run in of_task if run.length == longest])
         if taken > MOST_TAKEN:
-            return Headline(withheld=_reason(taken))
+            return "", _reason(taken)
         compared = [group for group in known if group.length == longest]
         at = f"at {compared[0].input}"
-        return Headline(_told(compared, f"{at}, {task}" if len(tasks) > 1 else at))
-    return Headline()
+        return _told(compared, f"{at}, {task}" if len(tasks) > 1 else at), ""
+    return "", ""
 
 
 def _reason(taken: float) -> str:

@@ -5,7 +5,7 @@ and the others are zero.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -29,12 +29,10 @@ def scaled_layer(layer: int, small_layers: int, large_layers: int) -> int:
     return large_layers - small_layers + layer
 
 
-def fill_randomly(weights: Iterable[Tensor], seed: int) -> None:
-    """Fill weights with normal numbers, those of norms around 1. All lie on one device."""
-    generator: torch.Generator | None = None
-    for weight in weights:
-        generator = generator or torch.Generator(weight.device).manual_seed(seed)
-        weight.normal_(1.0 if weight.ndim == 1 else 0.0, STD, generator=generator)
+def fill_randomly(weight: Tensor, seed: int) -> None:
+    """Fill a weight with normal numbers, that of a norm around 1."""
+    generator = torch.Generator(weight.device).manual_seed(seed)
+    weight.normal_(1.0 if weight.ndim == 1 else 0.0, STD, generator=generator)
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ class ScaledTensors:
         size = (sum(rows), *shapes[0][1:])
         whole = torch.empty(size, dtype=self._dtype, device=self._device)
         for name, tensor in zip(names, whole.split(rows), strict=True):
-            fill_randomly([tensor], self._seed * len(self._numbers) + self._numbers[name])
+            fill_randomly(tensor, self._seed * len(self._numbers) + self._numbers[name])
             self._write(name, tensor)
         return whole
 

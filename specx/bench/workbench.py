@@ -89,12 +89,8 @@ class Workbench:
         if not self.shared or self.on_gpu:
             return Setting(self.pair, self.profile)
         self.listener.phase(f"reading {case.name}, {label(case.length)} tokens")
-        return self.setting_behind(case.ids)
-
-    def setting_behind(self, prompt: Sequence[int]) -> Setting:
-        """Return a setting whose target has read the prompt."""
         began = self.clock()
-        read = read_beginning(self.pair, prompt)
+        read = read_beginning(self.pair, case.ids)
         return Setting(self.pair, self.profile, read=read, read_s=self.clock() - began)
 
     def announce(self, what: str, case: Case) -> None:

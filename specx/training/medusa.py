@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from specx.bench.baselines.medusa import FILES, MedusaHeads, public_names
+from specx.bench.baselines.medusa import FILES, MedusaHeads
 from specx.training.head import CHARACTERS, EMBEDDED, MIXTURE, REPORTS
 from specx.training.pool import Pool, generated_pool
 from specx.training.task import DOCUMENT, NOTHING, Batch, DigestDataset
@@ -94,7 +94,7 @@ class MedusaTrainer:
         # Only tokens that were ever chosen have to be told apart.
         ids, choices = reading.choices.unique(return_inverse=True)
         rows = self.target.lm_head.weight[ids]
-        trained = list(self.heads.blocks.parameters())
+        trained = list(self.heads.parameters())
         optimizer = torch.optim.AdamW(trained, lr=self.rate, weight_decay=0.01)
         start = self.done()
         for step in range(steps):
@@ -105,7 +105,7 @@ class MedusaTrainer:
                 group["lr"] = self.rate * min(1.0, (step + 1) / 10) * (0.02 + 0.98 * left)
             chosen = torch.randint(len(reading.states), (ROWS,))
             loss = torch.zeros(())
-            for head, blocks in enumerate(self.heads.blocks):
+            for head, blocks in enumerate(self.heads):
                 logits = blocks(reading.states[chosen]) @ rows.T
                 error = nn.functional.cross_entropy(logits, choices[chosen, head])
                 loss = loss + FADE**head * error
@@ -133,7 +133,7 @@ class MedusaTrainer:
 def write(heads: MedusaHeads, out: Path) -> None:
     """Write the heads in the public layout, in bfloat16, without an lm head."""
     out.mkdir(parents=True, exist_ok=True)
-    tensors = public_names(heads)
+    tensors = {name: part.detach() for name, part in heads.named_parameters()}
     save_file(
         {name: part.bfloat16().contiguous() for name, part in tensors.items()}, out / FILES[0]
     )

@@ -43,8 +43,8 @@ def test_heads_learn_and_can_be_loaded(tmp_path):
     write(trainer.heads, tmp_path)
     target = load_model(ModelSpec("embedded:target", None, "float32"), "cpu", "target")
     loaded = load_medusa(str(tmp_path), target)
-    assert len(loaded.blocks) == HEADS
-    assert len(loaded.blocks[0]) == BLOCKS
+    assert len(loaded) == HEADS
+    assert len(loaded[0]) == BLOCKS
     ours, theirs = (heads(reading.states[:4]) for heads in (loaded, trainer.heads))
     for mine, other in zip(ours, theirs, strict=True):
         assert torch.allclose(mine, other, atol=0.1)  # it is written in bfloat16

@@ -18,18 +18,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
-from specx.decoding.grower import TreeGrower
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target
 from specx.errors import ModelError
 from specx.models import hub
-from specx.models.call import AttentionCall, TreeCall
+from specx.models.call import AttentionCall
 from specx.models.load import LoadedModel
 from specx.models.source import read_raw
-from specx.ops.ancestors import AncestorMask
-from specx.ops.trees import Level
-from specx.profile import HUB_ID, Settings, TreeSettings, within_window
+from specx.profile import HUB_ID, Settings, within_window
 from specx.records import PrefillProgress
 
 WINDOW = 512  # tokens that self-attention sees
@@ -134,15 +131,12 @@ class LongSpec(ModelDrafter):
         assert target.inv_freq is not None
         self._scaling = target.head_dim**-0.5
         self._frequencies = target.inv_freq.to(target.device)
-        own = replace(target, num_layers=1, num_kv_heads=glide.kv_heads, decoder_spec=None)
+        own = replace(  # which the trees' grower runs
+            target, model=self, num_layers=1, num_kv_heads=glide.kv_heads, decoder_spec=None
+        )
         everything = settings.draft_cache.changed(policy="full", window=None)
         plan = DraftPlan(tree=settings.tree, cache=within_window(everything, WINDOW))
         super().__init__(own, pair.target_allowed, plan, max_tokens)
-
-    def _make_grower(self, tree: TreeSettings) -> "GlideGrower":
-        grower = GlideGrower(self.model, self.allowed, tree, self.draft_plan.reserved)
-        grower.draft = self
-        return grower
 
     def _read_prompt(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         """Store the keys and values of the window, which embeddings alone decide."""
@@ -156,12 +150,6 @@ class LongSpec(ModelDrafter):
         self.model.ops.store_rows(keys, values, positions, key, value)
         store.commit(len(prompt))
         yield PrefillProgress("draft", len(prompt), len(prompt))
-
-    def _read(self, tokens: Tensor, mask: AncestorMask, logits_of: Tensor | int) -> Tensor:
-        working = self.cache.working
-        mapping = working.mapping(len(tokens))
-        call = TreeCall(ops=self.model.ops, mapping=mapping, prefix=working.length, mask=mask)
-        return self.run(tokens, mapping.slots, call, logits_of)
 
     def run(
         self, tokens: Tensor, positions: Tensor, call: AttentionCall, logits_of: Tensor | int = 0
@@ -210,12 +198,3 @@ class LongSpec(ModelDrafter):
             query[None], keys[None], values[None], mask, scale=self._scaling, enable_gqa=True
         )
         return out[0].transpose(0, 1).flatten(1)
-
-
-class GlideGrower(TreeGrower):
-    """Grows trees with a LongSpec draft."""
-
-    draft: LongSpec
-
-    def run(self, level: Level, positions: Tensor, call: AttentionCall) -> Tensor:
-        return self.draft.run(level.tokens, positions, call)

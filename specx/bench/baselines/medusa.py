@@ -10,12 +10,11 @@ head's own lm head. Where all lack that, they share the target's.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path as FilePath
 from pickle import UnpicklingError
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -54,11 +53,11 @@ class ResidualBlock(nn.Module):
         return x + silu(self.linear(x))
 
 
-class MedusaHeads(nn.Module):
+class MedusaHeads(nn.ModuleList):
     """Heads of residual blocks. Head k guesses the token k + 2 places behind a state.
 
-    ``blocks``: of each head; ``lm_heads``: the last map of each, where they do not share the
-    target's.
+    Their tensors have the names of the public layout: the last map of a head stands behind its
+    blocks, where they do not share the target's.
     """
 
     def __init__(
@@ -67,17 +66,15 @@ class MedusaHeads(nn.Module):
         """``lm_head``: the target's, from states [T, H]; ``rows``: of heads' own lm
         heads, 0 where they share it."""
         super().__init__()
-        chains = [[ResidualBlock(size) for _ in range(blocks)] for _ in range(heads)]
-        self.blocks = nn.ModuleList(nn.Sequential(*chain) for chain in chains)
-        own = [nn.Linear(size, rows, bias=False) for _ in range(heads if rows else 0)]
-        self.lm_heads = nn.ModuleList(own)
-        self._shared = (lm_head,)  # not itself, or a module would become a part of the heads
+        for _ in range(heads):
+            head = nn.Sequential(*(ResidualBlock(size) for _ in range(blocks)))
+            self.append(head.append(nn.Linear(size, rows, bias=False)) if rows else head)
+        self._shared = None if rows else (lm_head,)  # not itself, or a module would become a part
 
     def forward(self, states: Tensor, heads: int | None = None) -> list[Tensor]:
         """Return logits [T, V] of the first ``heads`` heads for the target's states [T, H]."""
-        lm_heads: Iterable[Any] = self.lm_heads or self._shared * len(self.blocks)
-        chosen = list(zip(self.blocks, lm_heads, strict=True))[:heads]
-        return [lm_head(blocks(states)) for blocks, lm_head in chosen]
+        found = [head(states) for head in list(self)[:heads]]
+        return found if self._shared is None else [self._shared[0](each) for each in found]
 
 
 def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
@@ -96,41 +93,14 @@ def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
         )
     with torch.device("meta"):
         loaded = MedusaHeads(heads, blocks, size, lm_head, rows)
-    found = {_own_name(name, blocks): tensor for name, tensor in tensors.items()}
-    expected = {name: part.shape for name, part in loaded.named_parameters() if part.is_meta}
-    for name, shape in expected.items():
-        given = found.get(name)
-        if given is None or given.shape != shape:
-            public = _public_name(name, blocks)
+    for name, part in loaded.named_parameters():
+        given = tensors.get(name)
+        if given is None or given.shape != part.shape:
             what = "lacks the tensor" if given is None else f"has {list(given.shape)} for"
-            raise ModelError(f"{label} {what} {public}; the target calls for {list(shape)}.")
-    moved = {name: found[name].to(target.device, target.dtype) for name in expected}
-    loaded.load_state_dict(moved, assign=True, strict=False)
+            raise ModelError(f"{label} {what} {name}; the target calls for {list(part.shape)}.")
+    moved = {name: given.to(target.device, target.dtype) for name, given in tensors.items()}
+    loaded.load_state_dict(moved, assign=True)
     return loaded.eval().requires_grad_(False)
-
-
-def public_names(heads: MedusaHeads) -> dict[str, Tensor]:
-    """Return the heads' own tensors by the names of the public layout."""
-    blocks = len(list(heads.blocks[0].children()))
-    return {
-        _public_name(f"blocks.{name}", blocks): part.detach()
-        for name, part in heads.blocks.named_parameters()
-    }
-
-
-def _own_name(name: str, blocks: int) -> str:
-    if _BLOCK.fullmatch(name):
-        return f"blocks.{name}"
-    return (
-        name.replace(f".{blocks}.", ".")
-        if not _LM_HEAD.fullmatch(name)
-        else (f"lm_heads.{name.partition('.')[0]}.weight")
-    )
-
-
-def _public_name(name: str, blocks: int) -> str:
-    kind, _, rest = name.partition(".")
-    return rest if kind == "blocks" else rest.replace(".weight", f".{blocks}.weight")
 
 
 def _find(model: str, label: str) -> FilePath:
@@ -200,7 +170,7 @@ class MedusaDrafter(Drafter):
         self._nodes, self._forbidden = settings.tree.nodes, ~pair.target_allowed
         self._certain = torch.zeros(1, device=target.device)
         self._shape = Topology.of(choices, target.device) if choices else None
-        self.levels = len(self._shape.nodes) if self._shape else len(heads.blocks)
+        self.levels = len(self._shape.nodes) if self._shape else len(heads)
 
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:  # noqa: ARG002
         self._target = target  # which keeps the states
@@ -238,11 +208,10 @@ def scaled_heads(target: LoadedModel, size: int) -> MedusaHeads:
     ``size``: elements of the embedded target's states, which are the first ones of the large one's.
     """
     small = load_medusa(EMBEDDED_MEDUSA, replace(target, hidden_size=size))
-    blocks = [list(chain.children()) for chain in small.blocks]
-    lm_head = target.model.logits
-    large = MedusaHeads(len(blocks), len(blocks[0]), target.hidden_size, lm_head)
-    for name, own in small.blocks.named_parameters():
-        weight = large.blocks.get_parameter(name).data
+    blocks = len(list(small[0].children()))
+    large = MedusaHeads(len(small), blocks, target.hidden_size, target.model.logits)
+    for name, own in small.named_parameters():
+        weight = large.get_parameter(name).data
         if weight.ndim == 2:
             weight[:size] = torch.randn_like(weight[:size])  # they meet zeros, but take real time
         weight[tuple(slice(size) for _ in own.shape)] = own.cpu()
@@ -257,7 +226,7 @@ def head_chances(
 
     ``texts``: prompts and what the target writes behind them.
     """
-    counts, places = torch.zeros(len(heads.blocks), ranks), 0
+    counts, places = torch.zeros(len(heads), ranks), 0
     for prompt, output in texts:
         text = torch.tensor([*prompt, *output], device=pair.target.device)
         target = Target(pair.target, len(text), None)
@@ -269,8 +238,8 @@ def head_chances(
             # The last of these is no chunk's progress, but logits: nothing is new then.
             new = target.features.rows[: target.cache.committed - len(read)]
             read = torch.cat([read, new])
-        places += max(0, len(output) - len(heads.blocks) - 1)
-        for head, logits in enumerate(heads(read[begin : -len(heads.blocks) - 1])):
+        places += max(0, len(output) - len(heads) - 1)
+        for head, logits in enumerate(heads(read[begin : -len(heads) - 1])):
             allowed = logits.masked_fill(~pair.target_allowed, -torch.inf)
             behind = text[begin + head + 2 :][: len(logits)]
             right = allowed.topk(ranks).indices == behind[:, None]

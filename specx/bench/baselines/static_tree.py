@@ -30,21 +30,22 @@ Chances = Sequence[Sequence[float]]  # by depth, then by rank, given that all ab
 def best_shape(chances: Chances, nodes: int) -> Choices:
     """Return the ``nodes`` nodes that are reached most often, which are a tree (Sequoia).
 
-    Nodes that are never reached are left out, but for the first.
+    Nodes that are never reached are left out, but for the first. Ties go to the shallower node, as
+    in ``Ops.best_tree``.
     """
-    waiting: list[tuple[float, tuple[int, ...]]] = [
-        (-chance, (rank,)) for rank, chance in enumerate(chances[0])
+    waiting: list[tuple[float, int, tuple[int, ...]]] = [
+        (-chance, 1, (rank,)) for rank, chance in enumerate(chances[0])
     ]
     heapq.heapify(waiting)
     found: list[tuple[int, ...]] = []
     while waiting and len(found) < nodes:
-        worth, path = heapq.heappop(waiting)
+        worth, _, path = heapq.heappop(waiting)
         if worth == 0 and found:
             break
         found.append(path)
         if len(path) < len(chances):
             for rank, chance in enumerate(chances[len(path)]):
-                heapq.heappush(waiting, (worth * chance, (*path, rank)))
+                heapq.heappush(waiting, (worth * chance, len(path) + 1, (*path, rank)))
     return tuple(sorted(found, key=lambda path: (len(path), path)))
 
 

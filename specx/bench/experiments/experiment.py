@@ -4,7 +4,7 @@ for each task a table with a row for each group of runs, and figures of them."""
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from specx.bench.grouping import Group, Headline, by, is_disturbed, undisturbed
+from specx.bench.grouping import Group, by, is_disturbed, undisturbed
 from specx.bench.report.report import Cell, Figure, Findings, Series, Table
 from specx.bench.request import label
 from specx.bench.runs import BenchMethod, Run
@@ -36,7 +36,8 @@ class Experiment:
     """``name``: as it is written after ``--experiment``. ``measure`` raises UsageError, before any
     work, for what cannot be measured on this workbench. ``describe`` gets a task and its runs, also
     those of an interrupted benchmark and of a JSON file. ``defined``: how the figures are defined.
-    ``headline``: of all runs, which the page leads with. Repetitions in which other processes took
+    ``headline``: of all runs, which the page leads with, and the
+    reason why it is withheld. Repetitions in which other processes took
     more than a tenth of the time are in no table, unless a prompt has no others."""
 
     name: str
@@ -45,7 +46,7 @@ class Experiment:
     describe: Callable[[str, list[Run]], Iterable[Table | Figure]]
     measure: Callable[[Workbench], Iterator[Run]] = in_turn
     defined: str = ""
-    headline: Callable[[Sequence[Run]], Headline] = lambda runs: Headline()  # noqa: ARG005
+    headline: Callable[[Sequence[Run]], tuple[str, str]] = lambda _: ("", "")
 
     def conclude(self, runs: Sequence[Run]) -> Findings:
         """Make tables and figures of each task by itself."""
@@ -54,12 +55,13 @@ class Experiment:
             for task, of_task in by(undisturbed(runs), "task").items()
             for item in self.describe(task, of_task)
         ]
+        headline, withheld = self.headline(runs)
         return Findings(
             tables=tuple(item for item in found if isinstance(item, Table)),
             figures=tuple(item for item in found if isinstance(item, Figure)),
             sentences=tuple(filter(None, (self.defined, _disturbance(runs)))),
-            headline=self.headline(runs).text,
-            withheld=self.headline(runs).withheld,
+            headline=headline,
+            withheld=withheld,
         )
 
 
@@ -97,17 +99,19 @@ def lines(
     *,
     each: Callable[[Group], str] = lambda group: group.method,
     along: Callable[[Group], float] = lambda group: group.length,
+    spread: Callable[[Group], Sequence[float]] = lambda _: (),
 ) -> tuple[Series, ...]:
-    """Return a line for each method, along the lengths, unless said otherwise."""
-    points: dict[str, list[tuple[float, float]]] = {}
+    """Return a line for each method, along the lengths, unless said otherwise.
+
+    ``spread``: values around each point, of which the lowest and the highest are drawn.
+    """
+    points: dict[str, list[tuple[float, ...]]] = {}
     for group in groups:
-        y = value(group)
+        y, around = value(group), spread(group)
         if y is not None:
-            points.setdefault(each(group), []).append((along(group), y))
-    return tuple(
-        Series(name, tuple(x for x, _ in line), tuple(y for _, y in line))
-        for name, line in points.items()
-    )
+            ends = (min(around), max(around)) if around else ()
+            points.setdefault(each(group), []).append((along(group), y, *ends))
+    return tuple(Series(name, *zip(*line, strict=True)) for name, line in points.items())
 
 
 def bars(

@@ -1,8 +1,7 @@
 """Experiments that compare the speed of methods: at every length, each component, all methods."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from statistics import median
 
 from specx.bench.experiments.experiment import (
     DECODING,
@@ -18,7 +17,7 @@ from specx.bench.experiments.experiment import (
 )
 from specx.bench.grouping import BASELINE, Group, end_to_end, groups_of, headline, methods_first
 from specx.bench.methods import find_methods, find_runnable
-from specx.bench.report.report import Figure, Series, Table
+from specx.bench.report.report import Figure, Table
 from specx.bench.runs import Run
 from specx.bench.workbench import Workbench
 
@@ -57,7 +56,7 @@ def describe_speedup(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
         f"Speedup over {BASELINE}, {task}",
         "input, tokens",
         "speedup",
-        tuple(_speedups(drafting)),
+        lines(drafting, Group.ratio, spread=Group.ratios),
         log_x=True,
         level=1.0,
     )
@@ -70,23 +69,6 @@ def describe_speedup(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
         log_x=True,
         level=1.0,
     )
-
-
-def _speedups(groups: Iterable[Group]) -> Iterator[Series]:
-    """Yield the median, lowest and highest speedup of each method along the lengths."""
-    points: dict[str, dict[int, list[float]]] = {}
-    for group in groups:
-        if ratios := group.ratios():
-            points.setdefault(group.method, {})[group.length] = ratios
-    for method, line in points.items():
-        found = line.values()
-        yield Series(
-            method,
-            tuple(line),
-            tuple(map(median, found)),
-            tuple(map(min, found)),
-            tuple(map(max, found)),
-        )
 
 
 SPEEDUP = Experiment(
