@@ -149,9 +149,7 @@ def ours(ids: list[int], count: int, threads: int) -> Iterator[dict]:
     """Yield specx's figures: prefill, and each method, the draft's prefill counted."""
     import torch
 
-    from specx.decoding.decode import decode
-    from specx.profile import load_profile, resolve
-    from specx.records import Finished, Step
+    from specx.profile import load_profile
     from specx.runs.pair import load_pair
 
     profile = load_profile("mini").changed(
@@ -160,17 +158,26 @@ def ours(ids: list[int], count: int, threads: int) -> Iterator[dict]:
     torch.set_num_threads(threads)
     pair = load_pair(profile, METHODS[-1], torch.device("cpu"))
     for method in METHODS:
-        tokens: list[int] = []
-        settings = resolve(profile, method, pair.facts)
-        for _ in decode(pair, settings, ids[:WARM]):
-            pass
-        for event in decode(pair, settings, ids):
-            if isinstance(event, Step):
-                tokens += event.tokens
-            if isinstance(event, Finished):
-                end = event
-        speed = (len(tokens) - 1) / end.decoding
-        yield figures("specx", method, end.timings.target_prefill, speed, tokens)
+        yield written(pair, profile, method, ids, "specx")
+
+
+def written(pair: Any, profile: Any, method: str, ids: list[int], side: str) -> dict:
+    """Return specx's figures of a method, once it is warm."""
+    from specx.decoding.decode import decode
+    from specx.profile import resolve
+    from specx.records import Finished, Step
+
+    tokens: list[int] = []
+    settings = resolve(profile, method, pair.facts)
+    for _ in decode(pair, settings, ids[:WARM]):
+        pass
+    for event in decode(pair, settings, ids):
+        if isinstance(event, Step):
+            tokens += event.tokens
+        if isinstance(event, Finished):
+            end = event
+    speed = (len(tokens) - 1) / end.decoding
+    return figures(side, method, end.timings.target_prefill, speed, tokens)
 
 
 def figures(side: str, method: str, prefill: float, speed: float, tokens: list[int]) -> dict:
@@ -216,12 +223,17 @@ def compare(
             for side in sides if turn % 2 == 0 else reversed(sides):
                 asked = json.dumps({"ids": ids, "count": count})
                 command = [sys.executable, __file__, *side, "--threads", str(threads)]
-                done = subprocess.run(command, input=asked, stdout=subprocess.PIPE, text=True)
-                if done.returncode:
-                    raise SystemExit(f"{' '.join(side)} failed")
-                for line in done.stdout.splitlines():
-                    runs.append({"length": length, "prompt": len(ids), **json.loads(line)})
+                for row in in_process(command, asked):
+                    runs.append({"length": length, "prompt": len(ids), **row})
     return {"runs": runs}
+
+
+def in_process(command: list[str], asked: str) -> Iterator[dict]:
+    """Yield the rows that a process prints of what it is asked on its stdin."""
+    done = subprocess.run(command, input=asked, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed")
+    yield from map(json.loads, done.stdout.splitlines())
 
 
 def table(runs: list[dict]) -> Iterator[str]:

@@ -12,7 +12,6 @@ reports plainly, by lookup and with a tiny random draft, and compares the tokens
 import argparse
 import json
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -110,32 +109,19 @@ def ours(path: str, ids: list[int], cache_dtype: str, threads: int) -> Iterator[
     """Yield specx's figures; ``floor_s``: of a plain token, by the bandwidth of this moment."""
     import torch
 
-    from specx.bench.floors import read_bytes, reader
-    from specx.decoding.decode import decode
-    from specx.profile import resolve
-    from specx.records import Finished, Step
+    from specx.bench.floors import cache_bytes, read_bytes, reader
     from specx.runs.pair import load_pair
 
     torch.set_num_threads(threads)
     began, profile = time.perf_counter(), _profile(path, cache_dtype)
     pair = load_pair(profile, "lookup", torch.device("cpu"))
     load = time.perf_counter() - began
+    side = "specx" if cache_dtype == "auto" else f"specx, keys and values in {cache_dtype}"
     rows: list[dict] = []
     for method in ("plain", "lookup"):
-        settings = resolve(profile, method, pair.facts)
-        for _ in decode(pair, settings, ids[: peers.WARM]):
-            pass
-        tokens: list[int] = []
-        for event in decode(pair, settings, ids):
-            if isinstance(event, Step):
-                tokens += event.tokens
-            if isinstance(event, Finished):
-                end = event
-        speed, prefill = (len(tokens) - 1) / end.decoding, end.timings.target_prefill
-        side = "specx" if cache_dtype == "auto" else f"specx, keys and values in {cache_dtype}"
-        row = peers.figures(side, method, prefill, speed, tokens)
+        row = peers.written(pair, profile, method, ids, side)
         rows.append(row | {"load_s": load, "resident": _most_resident()})
-    keys = _bytes_of_keys(pair.target, len(ids) + len(tokens) // 2)
+    keys = cache_bytes(pair.target, len(ids) + len(rows[-1]["tokens"]) // 2)
     read = reader()  # last, for it takes memory
     bandwidth = median([read() for _ in range(8)][3:])
     for row in rows:
@@ -151,12 +137,6 @@ def _profile(path: str, cache_dtype: str) -> Any:
         generation={"max_new_tokens": COUNT},
         sources=False,
     )
-
-
-def _bytes_of_keys(target: Any, tokens: int) -> int:
-    from specx.decoding.forward import cache_shape, rows_ahead
-
-    return int(cache_shape(target).bytes(tokens, rows_ahead(target.device)))
 
 
 def _most_resident() -> int:
@@ -185,13 +165,8 @@ def compare(args: argparse.Namespace) -> dict:
                 for side, setting in sides if turn % 2 == 0 else reversed(sides):
                     command = [sys.executable, __file__, side, "-", str(file.resolve())]
                     command += ["--threads", str(args.threads), "--settings", setting]
-                    done = subprocess.run(
-                        command, input=json.dumps(ids), stdout=subprocess.PIPE, text=True
-                    )
-                    if done.returncode:
-                        raise SystemExit(f"{' '.join(command)} failed")
-                    for line in done.stdout.splitlines():
-                        runs.append({"file": file.name, "prompt": len(ids), **json.loads(line)})
+                    for row in peers.in_process(command, json.dumps(ids)):
+                        runs.append({"file": file.name, "prompt": len(ids), **row})
                         print(_progress(runs[-1]), file=sys.stderr, flush=True)
     return {"runs": runs}
 

@@ -117,14 +117,19 @@ class Setting:
         return self.read is not None and not isinstance(self.pair.draft, LoadedHead)
 
     def target(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> Target:
-        """Make the target of a document; it has read what methods share."""
+        """Make the target of a document; it has read what methods share.
+
+        At least one token of the prompt is left to read.
+        """
         target = Target(model, capacity, retrieval_layer)
         # A weight of 0 does not silence a NaN.
         if isinstance(model.ops, MaskedOps) and "tree" in model.ops.phases:
             for storage in target.cache.storages:
                 storage.zero_()
         if self.read is not None and self._shares:
-            restore(target, self.read)
+            count = self.read.shape[3]
+            target.cache.storage[:, :, :, :count] = self.read
+            target.cache.commit(count)
         return target
 
 
@@ -237,16 +242,6 @@ def read_beginning(pair: Pair, prompt: Sequence[int]) -> Tensor:
     for _ in target.prefill(ids):
         pass
     return target.cache.storage[:, :, :, : len(ids)]
-
-
-def restore(target: Target, rows: Tensor) -> None:
-    """Have a new target begin behind keys and values ``rows`` [layers, 2, Hkv, L, D].
-
-    At least one token of the prompt must be left to read.
-    """
-    count = rows.shape[3]
-    target.cache.storage[:, :, :, :count] = rows
-    target.cache.commit(count)
 
 
 def read_together(target: Target, drafter: Drafter, prompt: Tensor) -> None:

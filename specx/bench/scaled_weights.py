@@ -6,7 +6,7 @@ and the others are zero.
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -35,27 +35,13 @@ def fill_randomly(weight: Tensor, seed: int) -> None:
     weight.normal_(1.0 if weight.ndim == 1 else 0.0, STD, generator=generator)
 
 
-@dataclass(frozen=True)
-class HeadPlaces:
-    """The places of heads in the large model.
-
-    ``sources`` [Hkv of the large model]: the KV head of the small model that each one copies.
-    ``queries``: rows of the large q_proj, columns of its o_proj, one for each of the small
-    model's. ``keys``: rows of the large k_proj and v_proj, for the small model's rows repeated
-    as ``sources`` says. ``stretch``: factor between the head sizes; ``size``: of a small head.
-    """
-
-    sources: Tensor
-    queries: Tensor
-    keys: Tensor
-    stretch: int
-    size: int
-
-
-def place_heads(small: Shape, shape: Shape) -> HeadPlaces:
+def place_heads(small: Shape, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
     """Place every small query head where it meets a copy of its own KV head.
 
     The copies of a KV head are neighbours, and so are the large query heads that read them.
+    Returns, all int64, the KV head of the small model that each large one copies; rows of the large
+    q_proj, columns of its o_proj, one for each of the small model's; rows of the large k_proj and
+    v_proj, for the small model's rows repeated in the order of the first.
     """
     kv_heads, size = small.num_kv_heads, small.head_dim
     sources = torch.arange(shape.num_kv_heads) * kv_heads // shape.num_kv_heads
@@ -71,7 +57,7 @@ def place_heads(small: Shape, shape: Shape) -> HeadPlaces:
     def rows(heads: Tensor) -> Tensor:
         return (heads[:, None] * shape.head_dim + elements).flatten()
 
-    return HeadPlaces(sources, rows(places), rows(torch.arange(shape.num_kv_heads)), stretch, size)
+    return sources, rows(places), rows(torch.arange(shape.num_kv_heads))
 
 
 class ScaledTensors:
@@ -96,7 +82,8 @@ class ScaledTensors:
         in front of "weight", where it is more than one."""
         self._small, self._shapes, self._states = small, shapes, states or {}
         self._first = forms[1].num_layers - forms[0].num_layers
-        self._heads, self._hidden = place_heads(*forms), forms[0].hidden_size
+        self._sources, self._queries, self._keys = place_heads(*forms)
+        self._small_form, self._stretch = forms[0], forms[1].head_dim // forms[0].head_dim
         self._dtype, self._device, self._seed = dtype, device, seed
         self._numbers = {name: number for number, name in enumerate(shapes)}
 
@@ -142,7 +129,7 @@ class ScaledTensors:
             write_rows(small, large)
         elif part == "embed_tokens":  # the head may read the zeros beyond
             write_rows(small, large)
-            large[:, self._hidden :] = 0
+            large[:, self._small_form.hidden_size :] = 0
         elif part == "fc":
             columns = self._columns(part, small, large)
             large[: len(small), columns] = small.to(large.dtype)
@@ -156,19 +143,18 @@ class ScaledTensors:
         What has no counterpart in the small model has zero queries: unused elements add nothing to
         a score, and unused heads attend uniformly, so that a mean over heads keeps its order.
         """
-        heads = self._heads
-        queries, keys = (rows.to(large.device) for rows in (heads.queries, heads.keys))
+        queries, keys = (rows.to(large.device) for rows in (self._queries, self._keys))
         if part == "o_proj":
             large.zero_()[: len(small), queries] = small.to(large.dtype)
             return
         columns = self._columns(part, small, large)
         if part == "q_proj":
             used = large[queries]
-            used[:, columns] = (small * heads.stretch**0.5).to(large.dtype)
+            used[:, columns] = (small * self._stretch**0.5).to(large.dtype)
             large.zero_()[queries] = used
             return
-        by_head = small.unflatten(0, (-1, heads.size))
-        repeated = by_head[heads.sources.to(large.device)].flatten(0, 1)
+        by_head = small.unflatten(0, (-1, self._small_form.head_dim))
+        repeated = by_head[self._sources.to(large.device)].flatten(0, 1)
         large[keys[:, None], columns] = repeated.to(large.dtype)
 
     def _columns(self, part: str, small: Tensor, large: Tensor) -> Tensor:

@@ -135,19 +135,14 @@ class Stock:
                 max_new_tokens=limit,
                 eos_token_id=sorted(pair.target.eos_token_ids) or None,
                 pad_token_id=0,  # there is nothing to pad
-                logits_processor=LogitsProcessorList(_processors(pair, settings, len(case.ids))),
+                logits_processor=LogitsProcessorList(
+                    [OnlyAllowed(pair), OutputPenalty(len(case.ids), settings)]
+                ),
                 streamer=clock,
                 **_sampling(settings),
                 **self.options(pair, len(case.ids) + room),
             )
         return clock
-
-
-def _processors(pair: Pair, settings: Sampling, prompt: int) -> list[LogitsProcessor]:
-    processors: list[LogitsProcessor] = [OnlyAllowed(pair)]
-    if settings.presence_penalty or settings.frequency_penalty:
-        processors.append(OutputPenalty(prompt, settings))
-    return processors
 
 
 def _sampling(settings: Sampling) -> dict[str, Any]:
@@ -186,6 +181,8 @@ class OutputPenalty(LogitsProcessor):
         self._prompt, self._settings = prompt, settings
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if not (self._settings.presence_penalty or self._settings.frequency_penalty):
+            return scores
         ones = torch.ones_like(input_ids[:, self._prompt :], dtype=scores.dtype)
         counts = torch.zeros_like(scores).scatter_add(1, input_ids[:, self._prompt :], ones)
         presence = self._settings.presence_penalty * (counts > 0)
