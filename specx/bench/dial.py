@@ -72,12 +72,9 @@ def uniforms(seed: int, document: str, positions: Sequence[int]) -> list[float]:
 
     Neither tree nor method nor the length of the text matters, so a redraft draws the same.
     """
-    return [_uniform(f"{seed} {document} {position}") for position in positions]
-
-
-def _uniform(text: str) -> float:
-    digest = blake2b(text.encode(), digest_size=7).digest()  # 53 bits and a few: exact in a float
-    return (int.from_bytes(digest, "big") >> 3) / 2**53
+    texts = (f"{seed} {document} {position}".encode() for position in positions)
+    digests = (blake2b(text, digest_size=7).digest() for text in texts)
+    return [(int.from_bytes(each, "big") >> 3) / 2**53 for each in digests]  # exact in a float
 
 
 def fixed_tree(levels: Sequence[Sequence[float]], tree: TreeSettings) -> frozenset[Chosen]:

@@ -7,7 +7,9 @@ retrieves, the question is always for a summary, so the query is the text itself
 distribution stays what it is.
 """
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from math import log
 
 import torch
@@ -57,13 +59,8 @@ def retrieved_rows(prompt: list[int], size: int, most: int) -> list[int]:
 
 def bm25(passages: list[list[int]]) -> list[float]:
     """Return how well each passage stands for all of them: its BM25 score with all as the query."""
-    counts = [{token: passage.count(token) for token in set(passage)} for passage in passages]
-    containing: dict[int, int] = {}
-    total: dict[int, int] = {}
-    for each in counts:
-        for token, count in each.items():
-            containing[token] = containing.get(token, 0) + 1
-            total[token] = total.get(token, 0) + count
+    counts = [Counter(passage) for passage in passages]
+    containing, total = (Counter(chain.from_iterable(each)) for each in (counts, passages))
     mean = sum(map(len, passages)) / max(1, len(passages))
     weights = {
         token: total[token] * log(1 + (len(passages) - n + 0.5) / (n + 0.5))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from specx.bench.baselines.magicdec import Excerpt
 from specx.bench.runs import draft_model
+from specx.decoding.branches import chain_tree
 from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape
 from specx.decoding.methods import Pair
@@ -115,15 +116,8 @@ class TriForce(Drafter):
     def _chain(self, root: Tensor, written: Tensor, count: Tensor) -> TokenTree:
         """Return the first ``count`` of the tokens that were written, one behind the other."""
         levels = int(count) if self.looks else self.levels
-        depths = self._places[: levels + 1]
-        valid = depths <= count
-        return TokenTree(
-            torch.cat([root, written[:levels]]) * valid,
-            (depths - 1).clamp(min=0) * valid,
-            torch.where(valid, depths, 1),
-            valid,
-            levels,
-        )
+        weights = torch.where(self._places[:levels] < count, 0.0, -torch.inf)
+        return chain_tree(root, written[:levels], weights)
 
 
 def small_draft(pair: Pair, settings: Settings, max_tokens: int) -> ModelDrafter:
