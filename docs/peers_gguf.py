@@ -225,8 +225,8 @@ def lossless(args: argparse.Namespace) -> dict:
     profile = profile.changed(draft=DraftSettings(model="tiny/random"))
     alone = load_pair(profile, "lookup", torch.device("cpu"))
     draft = _tiny_draft(alone.target)
-    known = check_pair(alone.target, draft)
-    drafting = Pair(alone.target, known.target_allowed, draft, known.draft_allowed)
+    target_allowed, draft_allowed = check_pair(alone.target, draft)
+    drafting = Pair(alone.target, target_allowed, draft, draft_allowed)
     step = (LONGEST - SHORTEST) // (REPORTS - 1)
     lengths = [SHORTEST + i * step for i in range(REPORTS)]
     runs: list[dict] = []
