@@ -7,7 +7,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from glob import has_magic
 from pathlib import Path, PurePath
@@ -210,7 +210,7 @@ def _longer(source: DocumentSource) -> DocumentSource:
     if source.path == STDIN:
         return source
     parts = Path(source.path).resolve().parts[1:]
-    return DocumentSource(source.path, PurePath(*parts[-len(source.relative.parts) - 1 :]))
+    return replace(source, relative=PurePath(*parts[-len(source.relative.parts) - 1 :]))
 
 
 # ---------------------------------------------------------------- patterns no shell has expanded
