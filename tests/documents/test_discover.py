@@ -6,7 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from specx.documents.discover import discover, read_names, require_file
+from specx.documents.discover import (
+    DocumentSource,
+    discover,
+    read_names,
+    require_file,
+    told_apart,
+)
 from specx.errors import DocumentError, UsageError
 
 
@@ -284,3 +290,9 @@ def test_a_pattern_that_python_does_not_know(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Path, "glob", refuse)
     with pytest.raises(DocumentError, match=r"\*\* must stand alone between slashes"):
         discover(["d/**.txt"])
+
+
+def test_what_cannot_be_opened_keeps_its_reason_when_told_apart() -> None:
+    error = DocumentError("closed: permission denied")
+    sources = [DocumentSource(f"{name}/closed", PurePath("closed"), error) for name in "xy"]
+    assert [source.error for source in told_apart(sources)] == [error, error]
