@@ -35,7 +35,7 @@ from specx.runs.inputs import parse_shard
 from specx.runs.job import JobOptions
 from specx.runs.outcome import AllowedFailures
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it imports torch, which takes seconds
     from specx.cli.main import RootOptions
 
 
