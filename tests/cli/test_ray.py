@@ -99,7 +99,8 @@ def kill_in_the_middle(run: int, draw: random.Random) -> None:
 
 def summarize_and_kill(out: str, after: int, draw: random.Random) -> str:
     """Run, kill an actor as soon as so many documents are done, and return stderr of the end."""
-    started = Started(["summarize", "docs", "--out", out, "--workers", "ray", *MUCH])
+    arguments = ["summarize", "docs", "--out", out, "--workers", "ray", *MUCH]
+    started = Started(["--debug", *arguments])  # tells what becomes of each document
     log = Path(out, ".specx-log.jsonl")
     wait_for(lambda: log.exists() and len(done(out)) >= after)
     kill_in_the_middle(started.process.pid, draw)
