@@ -7,7 +7,7 @@ Verification of several rows can be bound by either.
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -152,8 +152,39 @@ def _bytes_of_head(model: LoadedHead) -> int:
 
 
 def cache_bytes(model: LoadedModel, rows: int) -> int:
+    """Return the bytes of keys and values that a token reads behind ``rows`` others."""
+    return sum(_cache_bytes_by_layer(model, rows))
+
+
+def _cache_bytes_by_layer(model: LoadedModel, rows: int) -> list[int]:
     number = (model.cache_dtype or model.dtype).itemsize
-    return 2 * model.num_layers * model.num_kv_heads * model.head_dim * rows * number
+    return [
+        2 * kv_heads * head_dim * min(rows, window or rows) * number
+        for _, kv_heads, head_dim, window in _attentions(model)
+    ]
+
+
+def _attentions(model: LoadedModel) -> Iterator[tuple[int, int, int, int | None]]:
+    """Yield the heads, key heads, head size and window of each layer; None: it sees everything."""
+    if model.decoder_spec is None:
+        yield from [(model.num_heads, model.num_kv_heads, model.head_dim, None)] * model.num_layers
+        return
+    for layer in model.decoder_spec.layers:
+        of = layer.attention
+        yield of.query_heads, of.kv_heads, of.head_dim, of.window
+
+
+def _attention_products(model: LoadedModel, prompt: int) -> tuple[float, float]:
+    """Return the flop of attention in a prefill, and of one token behind it.
+
+    Each token that another sees takes two products of a head's numbers.
+    """
+    prefill = token = 0.0
+    for heads, _, head_dim, window in _attentions(model):
+        seen = min(prompt, window or prompt)
+        prefill += 4 * heads * head_dim * (seen * prompt - seen**2 / 2)
+        token += 4 * heads * head_dim * seen
+    return prefill, token
 
 
 def floors(
@@ -166,8 +197,7 @@ def floors(
     target, draft = pair.target, pair.draft
     cached = cache_bytes(target, prompt)
     body, _ = _weights(target)
-    # A causal text attends to half of itself: two products of prompt² / 2 rows of a head.
-    attention = 2 * target.num_layers * target.num_heads * target.head_dim * prompt**2
+    attention, _ = _attention_products(target, prompt)
     rows = profile.tree.nodes + 1 if drafts and isinstance(profile.tree, TreeSettings) else 1
     found = {
         "target_prefill": (2 * body * prompt + attention) / ceilings.matmul,
@@ -180,7 +210,7 @@ def floors(
         level = read_bytes(draft, profile.tree.continued) + cache_bytes(draft, working)
         found["drafting"] = profile.tree.depth * level / ceilings.bandwidth
     if drafts and profile.draft_cache.policy == "cross-model":  # it reads the keys of a layer
-        found["retrieval"] = cached / target.num_layers / 2 / ceilings.bandwidth
+        found["retrieval"] = max(_cache_bytes_by_layer(target, prompt)) / 2 / ceilings.bandwidth
     return {part: 1e3 * seconds for part, seconds in found.items()}
 
 
@@ -191,8 +221,8 @@ def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -
     """
     read = (read_bytes(model, rows) + cache_bytes(model, prompt)) / ceilings.bandwidth
     body, head = _weights(model)
-    each = 2 * (body + head) + 4 * model.num_layers * model.num_heads * model.head_dim * prompt
-    return max(read, rows * each / ceilings.matmul)
+    _, attention = _attention_products(model, prompt)
+    return max(read, rows * (2 * (body + head) + attention) / ceilings.matmul)
 
 
 def _weights(model: LoadedModel) -> tuple[float, float]:
