@@ -7,7 +7,7 @@ Verification of several rows can be bound by either.
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ from specx.decoding.methods import Pair
 from specx.models.decoder_files import tensors_of
 from specx.models.head_files import LoadedHead
 from specx.models.load import LoadedModel
+from specx.ops.spec import AttentionSpec
 from specx.profile import Profile, TreeSettings
 
 
@@ -159,32 +160,23 @@ def cache_bytes(model: LoadedModel, rows: int) -> int:
 def _cache_bytes_by_layer(model: LoadedModel, rows: int) -> list[int]:
     number = (model.cache_dtype or model.dtype).itemsize
     return [
-        2 * kv_heads * head_dim * min(rows, window or rows) * number
-        for _, kv_heads, head_dim, window in _attentions(model)
+        2 * attention.kv_heads * attention.head_dim * attention.seen(rows) * number
+        for attention in _attentions(model)
     ]
 
 
-def _attentions(model: LoadedModel) -> Iterator[tuple[int, int, int, int | None]]:
-    """Yield the heads, key heads, head size and window of each layer; None: it sees everything."""
-    if model.decoder_spec is None:
-        yield from [(model.num_heads, model.num_kv_heads, model.head_dim, None)] * model.num_layers
-        return
-    for layer in model.decoder_spec.layers:
-        of = layer.attention
-        yield of.query_heads, of.kv_heads, of.head_dim, of.window
-
-
-def _attention_products(model: LoadedModel, prompt: int) -> tuple[float, float]:
-    """Return the flop of attention in a prefill, and of one token behind it.
-
-    Each token that another sees takes two products of a head's numbers.
-    """
-    prefill = token = 0.0
-    for heads, _, head_dim, window in _attentions(model):
-        seen = min(prompt, window or prompt)
-        prefill += 4 * heads * head_dim * (seen * prompt - seen**2 / 2)
-        token += 4 * heads * head_dim * seen
-    return prefill, token
+def _attentions(model: LoadedModel) -> list[AttentionSpec]:
+    """Return the attention of each layer; of transformers' models, all alike and of everything."""
+    if model.decoder_spec is not None:
+        return [layer.attention for layer in model.decoder_spec.layers]
+    alike = AttentionSpec(
+        query_heads=model.num_heads,
+        kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        scaling=1.0,
+        rope=None,
+    )
+    return [alike] * model.num_layers
 
 
 def floors(
@@ -197,7 +189,7 @@ def floors(
     target, draft = pair.target, pair.draft
     cached = cache_bytes(target, prompt)
     body, _ = _weights(target)
-    attention, _ = _attention_products(target, prompt)
+    attention = sum(each.prefill_flop(prompt) for each in _attentions(target))
     rows = profile.tree.nodes + 1 if drafts and isinstance(profile.tree, TreeSettings) else 1
     found = {
         "target_prefill": (2 * body * prompt + attention) / ceilings.matmul,
@@ -221,12 +213,22 @@ def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -
     """
     read = (read_bytes(model, rows) + cache_bytes(model, prompt)) / ceilings.bandwidth
     body, head = _weights(model)
-    _, attention = _attention_products(model, prompt)
+    attention = sum(
+        4 * each.query_heads * each.head_dim * each.seen(prompt) for each in _attentions(model)
+    )
     return max(read, rows * (2 * (body + head) + attention) / ceilings.matmul)
 
 
 def _weights(model: LoadedModel) -> tuple[float, float]:
     """Return the weights that a token is multiplied with, of the layers and of the lm head."""
-    head = model.vocabulary_weights[1].nbytes
-    size = model.dtype.itemsize
-    return (_bytes(model) - _untouched(model, 1) - head) / size, head / size
+    head = model.vocabulary_weights[1].numel()
+    if model.decoder_spec is None:
+        return _bytes(model) / model.dtype.itemsize - head, head
+    body = 0.0
+    for layer in model.model.weights.layers:
+        experts = layer.spec.mlp.experts
+        share = 1.0 if experts is None else experts.chosen / experts.count
+        body += layer.heads.weight.numel() + layer.out.weight.numel()
+        body += share * (layer.gate_up.weight.numel() + layer.down.weight.numel())
+        body += sum(each.numel() for each in tensors_of([layer.routing, layer.per_layer]))
+    return body, head

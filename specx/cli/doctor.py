@@ -13,6 +13,7 @@ import typer
 from specx.cache_folder import cache_folder
 from specx.cli.console import make_console
 from specx.cores import LoadMonitor, choose_threads
+from specx.errors import UsageError
 from specx.profile import profile_for, shipped_folder, user_folder
 from specx.reports.environment import PACKAGES, environment, installed_version
 from specx.reports.live import LiveLine
@@ -33,6 +34,7 @@ NOT_CHOSEN = {  # why a package that works is used only when a profile names it
     "fa3-fwd": "measured on Hopper with Triton alone",
 }
 INSTALLED_BY = {"flash-attn": "see docs/performance.md", "fa3-fwd": "pip install fa3-fwd"}
+LENGTH = "8k"  # of a text, in tokens
 TRIED_HEAD = 128  # the size of a head for which packages are tried; most models have it
 HOPPER = "9.0"
 GB = 10**9
@@ -44,14 +46,17 @@ def doctor(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="Say if a model (a hub id, a folder or a GGUF file) fits, and what a text will "
-            "cost, without loading it.",
+            help="Say if a model (a hub id, a folder, a GGUF file, or a profile's target) fits, "
+            "and what a text will cost, without loading it.",
         ),
     ] = None,
     length: Annotated[
-        str,
-        typer.Option(metavar="TOKENS", help="Of the text that `--model` is to read and write."),
-    ] = "8k",
+        str | None,
+        typer.Option(
+            metavar="TOKENS",
+            help=f"Of the text that `--model` is to read and write. Without it: {LENGTH}.",
+        ),
+    ] = None,
     sources: Annotated[
         str | None,
         typer.Option(
@@ -61,11 +66,13 @@ def doctor(
         ),
     ] = None,
 ) -> None:
-    """Show what this machine has and what specx will use. Nothing that is missing is an error."""
+    """Show what this machine has and what specx will use. Nothing that it lacks is an error."""
+    if length is not None and model is None:
+        raise UsageError("--length needs --model: the text that a model is to read and write")
     if model is not None:
         from specx.cli.model_fit import examine_model
 
-        report = examine_model(model, length)
+        report = examine_model(model, length or LENGTH)
     else:
         report = examine() if sources is None else {"sources": measure_sources(sources)}
     typer.echo(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))

@@ -7,7 +7,8 @@ from typing import Any
 from specx.bench.request import parse_length
 from specx.cores import LoadMonitor, choose_threads
 from specx.errors import ModelError
-from specx.profile import profile_for
+from specx.profile import list_profiles, load_profile, profile_for
+from specx.reports.progress import duration
 
 MB, GB = 10**6, 10**9
 FLOAT32 = 4  # bytes
@@ -19,10 +20,12 @@ PROGRAM = 280 * MB
 def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     """Return what a model takes for a text of ``length`` tokens, with the arithmetic.
 
-    Raises UsageError for a length that is none, and ModelError for a model that is missing,
-    damaged, or of no family whose config specx reads.
+    ``model``: or the name of a profile, whose target it is. Raises UsageError for a length that is
+    none, and ModelError for a model that is missing, damaged, or of no family whose config specx
+    reads.
     """
-    tokens, profile = parse_length(length), profile_for(None, model, None)
+    tokens, named = parse_length(length), model in list_profiles()
+    profile = load_profile(model) if named else profile_for(None, model, None)
     choose_threads(None, os.environ, LoadMonitor()).set(os.environ)  # before torch is imported
     from specx.bench.floors import measure_ceilings
     from specx.decoding.footprint import Footprint
@@ -37,7 +40,9 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
         target.model, target.revision, target.dtype, kv_cache_dtype=target.kv_cache_dtype
     )
     files = open_model(spec, device, "target")
-    found = Footprint.of(files, tokens)
+    window = text_config(files.raw).get("max_position_embeddings")
+    at_once = min(tokens, window or tokens)
+    found = Footprint.of(files, at_once)
     if found is None:
         raise ModelError(
             f"{files.source.label} is of no family whose memory is known before it is loaded."
@@ -45,11 +50,13 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     free, ceilings = free_bytes(device), measure_ceilings(device)
     program = PROGRAM if device.type == "cpu" else 0
     needed = found.total + program
-    seconds = found.read / ceilings.bandwidth
-    window = text_config(files.raw).get("max_position_embeddings")
-    facts = {"name": model, "device": device.type, "window": window, "tokens": tokens}
-    if window is not None and tokens > window:
-        facts["in_parts"] = "a document longer than the window is read in parts, each within it"
+    facts: dict[str, Any] = {
+        "name": f"{model}: {target.model}" if named else model,
+        "device": device.type,
+    }
+    facts |= {"window": window, "tokens": tokens}
+    if at_once < tokens:
+        facts["in_parts"] = f"read in parts, each within the window: memory is for {at_once} tokens"
     return {
         "model": facts,
         "memory": {
@@ -62,11 +69,19 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
             "free_memory_gb": None if free is None else round(free / GB, 2),
             "fits": None if free is None else needed <= free,
         },
-        "time": {
-            "bandwidth": f"{ceilings.bandwidth / GB:.1f} GB/s, measured now",
-            "plain_token": f"{1e3 * seconds:.1f} ms at least, to read {_size(found.read)}",
-            "tokens_per_second": f"{1 / seconds:.1f} at most, without drafts",
-        },
+        "time": _time(found, tokens / at_once, ceilings),
+    }
+
+
+def _time(found: Any, parts: float, ceilings: Any) -> dict[str, str]:
+    """Return what a text of so many ``parts`` cannot be faster than."""
+    flop, seconds = found.prefill_flop * parts, found.read / ceilings.bandwidth
+    return {
+        "products": f"{ceilings.matmul / 1e9:.0f} GFLOP/s, measured now",
+        "prompt": f"{_seconds(flop / ceilings.matmul)} at least, for {flop / 1e12:.3g} TFLOP",
+        "bandwidth": f"{ceilings.bandwidth / GB:.1f} GB/s, measured now",
+        "plain_token": f"{1e3 * seconds:.1f} ms at least, to read {_size(found.read)}",
+        "tokens_per_second": f"{1 / seconds:.1f} at most behind so long a text, without drafts",
     }
 
 
@@ -89,6 +104,10 @@ def _halved(found: Any, device: str) -> dict[str, str]:
         return {}
     half = _size(found.cache // 2)
     return {"in_float16": f"{half} of keys and values, by `target.kv_cache_dtype: float16`"}
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 1 else duration(seconds)
 
 
 def _size(count: int) -> str:

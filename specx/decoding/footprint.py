@@ -25,7 +25,8 @@ class Footprint:
 
     ``weights``: as they are kept; ``cache``: keys and values; ``workspace``: what the largest layer
     has in work for a chunk of the prompt, and the logits of a tree. ``read``: of weights and cache,
-    what the last plain token reads. ``groups``: the layers by how they keep keys and values.
+    what the last plain token reads. ``prefill_flop``: operations of reading the prompt, if it is
+    all of the text. ``groups``: the layers by how they keep keys and values.
     ``cache_dtype``: of these. ``formats``: of a GGUF model's weights, and if they are unpacked.
     """
 
@@ -34,6 +35,7 @@ class Footprint:
     cache: int
     workspace: int
     read: int
+    prefill_flop: float
     groups: tuple[CacheGroup, ...]
     dtype: torch.dtype
     cache_dtype: torch.dtype
@@ -77,7 +79,11 @@ class Footprint:
         widened = 0  # of a layer: a chunk of the prompt attends in ``dtype``
         if cache_dtype != dtype:
             widened = max(n // group.layers for n, group in zip(cached, groups, strict=True))
-        looked_up = 0 if spec.tied else spec.vocabulary * spec.hidden * weights // count
+        table = spec.vocabulary * spec.hidden
+        looked_up = 0 if spec.tied else table * weights // count
+        # Logits are computed of the last row alone, and the other table is only looked up.
+        active = count - _not_chosen(spec)
+        multiplied = active - table * (1 if spec.tied else 2)
         rows = min(tokens, PREFILL_CHUNK[device.type])
         numbers = _in_work(spec, rows) + MAX_ROWS * spec.vocabulary + widened
         return cls(
@@ -85,7 +91,9 @@ class Footprint:
             weights=weights,
             cache=cache,
             workspace=dtype.itemsize * numbers + (UNPACKED if formats else 0),
-            read=_read_of(spec, weights - looked_up, count) + cache,
+            read=weights * active // count - looked_up + cache,
+            prefill_flop=2 * multiplied * tokens
+            + sum(layer.attention.prefill_flop(tokens) for layer in spec.layers),
             groups=groups,
             dtype=dtype,
             cache_dtype=cache_dtype,
@@ -119,12 +127,12 @@ def _width(layer: LayerSpec) -> int:
     return (3 if layer.mlp.gated else 2) * inner
 
 
-def _read_of(spec: DecoderSpec, weights: int, count: int) -> int:
-    """Return the bytes of weights that a single row reads: of experts those it chooses."""
-    unread = 0.0
+def _not_chosen(spec: DecoderSpec) -> int:
+    """Return the number of weights of experts that a single row does not choose."""
+    number = 0
     for layer in spec.layers:
         experts = layer.mlp.experts
         if experts is not None:
             maps = (3 if layer.mlp.gated else 2) * layer.mlp.inner * spec.hidden
-            unread += maps * (experts.count - experts.chosen)
-    return round(weights * (1 - unread / count))
+            number += maps * (experts.count - experts.chosen)
+    return number

@@ -29,7 +29,7 @@ class DocumentSource:
 
     ``path`` is a path, or ``-`` for stdin, as ``read_document`` takes it. ``relative`` is the place
     of its results under an output folder: ``x/a.pdf`` for a file of the folder ``x``. ``error``:
-    for a folder below a named one that cannot be opened, the reason.
+    why there is nothing to read: what was named is missing, or a folder cannot be opened.
     """
 
     path: str

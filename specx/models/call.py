@@ -138,7 +138,7 @@ class AttentionCall(ABC):
     """The attention of one forward pass over T new tokens.
 
     ``kept``: records of the layers whose queries are kept, of each layer one, ascending.
-    ``features``: where the hidden states of the pass are noted (``features.py``).
+    ``features``: where the hidden states of the pass are noted.
     """
 
     ops: Ops

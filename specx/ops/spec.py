@@ -94,6 +94,16 @@ class AttentionSpec:
     temperature: QueryTemperature | None = None
     shared: int | None = None
 
+    def seen(self, tokens: int) -> int:
+        """Return how many of a text of so many tokens its last one sees."""
+        return min(tokens, self.window or tokens)
+
+    def prefill_flop(self, tokens: int) -> float:
+        """Return the operations of reading a text: two products of a head's numbers for each token
+        that another sees."""
+        seen = self.seen(tokens)
+        return 4 * self.query_heads * self.head_dim * (seen * tokens - seen**2 / 2)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertsSpec:

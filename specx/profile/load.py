@@ -248,7 +248,8 @@ def missing_folders(profile: Profile) -> Iterator[tuple[str, str]]:
             continue
         folder, name = Path(settings.model), f"`{section}.model`"
         if not exists(folder):
-            yield section, f"{name} names the folder {folder}, which does not exist"
+            kind = "file" if folder.suffix.lower() == GGUF else "folder"
+            yield section, f"{name} names the {kind} {folder}, which does not exist"
         elif not isdir(folder):
             if folder.suffix.lower() != GGUF:
                 advice = "name the folder that holds config.json, or a GGUF file"

@@ -139,6 +139,7 @@ def test_bench_knows_it(capsys: pytest.CaptureFixture[str]) -> None:
             "named by --model org/model",
         ),
         (["--model", "./none"], "--model names the folder {here}/none, which does not exist"),
+        (["--model", "no.gguf"], "--model names the file {here}/no.gguf, which does not exist"),
         (["--model", "./a.txt"], "--model is the file {here}/a.txt; name the folder that holds"),
         (["--draft", "."], "--draft names the folder {here}, which holds no config.json"),
         (["--model", "qwen3-8b"], "--model qwen3-8b is the name of a profile; say -p qwen3-8b, or"),

@@ -25,6 +25,7 @@ from specx.models.load import ModelSpec, load_model, open_model
 from specx.ops.trees import MAX_ROWS
 from specx.profile import profile_for
 from specx.runs.pair import facts, load_pair
+from tests.decoding.pairs import make_profile, pair_of
 from tests.models.gguf.test_load import of_experts, write
 from tests.tiny import make_checkpoint
 
@@ -60,6 +61,9 @@ def test_it_is_what_is_there_once_a_model_is_loaded(make: Any, tmp_path: Path) -
     model = load_model(spec, "cpu", "target")
     assert told.weights == pytest.approx(model.weight_bytes, rel=0.05)
     assert told.read - told.cache == pytest.approx(floors.read_bytes(model), rel=0.05)
+    one_a_second = floors.Ceilings(bandwidth=1e15, matmul=1.0)
+    least = floors.floors(pair_of(model), make_profile(), one_a_second, TOKENS, drafts=False)
+    assert told.prefill_flop == pytest.approx(least["target_prefill"] / 1e3, rel=0.05)
     cache = PreallocatedCache(cache_shape(model), TOKENS + MAX_ROWS, rows_ahead(CPU))
     assert told.cache == sum(storage.nbytes for storage in cache.storages)
 
@@ -138,9 +142,26 @@ def test_doctor_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     seconds = float(report["time"]["plain_token"].split()[0]) / 1e3
     tokens_per_second = float(report["time"]["tokens_per_second"].split()[0])
     assert tokens_per_second == pytest.approx(1 / seconds, rel=0.1)
-    command[4] = "5k"
-    result = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert "in parts" in json.loads(result.stdout)["model"]["in_parts"]
+    command[4] = "4k"
+    window = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
+    command[4] = "8k"
+    parts = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
+    assert "in parts" in parts["model"]["in_parts"]
+    assert parts["memory"]["keys_and_values"] == window["memory"]["keys_and_values"]
+    once, twice = (float(each["time"]["prompt"].split()[0]) for each in (window, parts))
+    assert twice == pytest.approx(2 * once, rel=0.1)
+
+
+def test_doctor_looks_at_the_target_of_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    ceilings = floors.Ceilings(bandwidth=1e10, matmul=1e11)
+    monkeypatch.setattr(floors, "measure_ceilings", lambda _: ceilings)
+    result = CliRunner().invoke(app, ["doctor", "--model", "mini", "--json"])
+    assert json.loads(result.stdout)["model"]["name"] == "mini: embedded:target"
+
+
+def test_a_length_is_that_of_a_model() -> None:
+    with pytest.raises(UsageError, match="--length needs --model"):
+        CliRunner().invoke(app, ["doctor", "--length", "4k"], catch_exceptions=False)
 
 
 _PEAK = """

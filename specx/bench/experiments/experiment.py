@@ -73,7 +73,7 @@ def _disturbance(runs: Sequence[Run]) -> str:
     kept = sum(is_disturbed(run) for run in undisturbed(runs))
     most = max(run.taken or 0.0 for run in disturbed)
     what = f"{len(disturbed) - kept} are in no table" if kept < len(disturbed) else ""
-    kept_why = f"{kept} are, as their prompts have no others" if kept else ""
+    kept_why = f"{kept} are in the tables, as their prompts have no others" if kept else ""
     return (
         f"Other processes took up to {most:.0%} of the time, more than a tenth of it beside "
         f"{len(disturbed)} of {len(runs)} runs: {', '.join(filter(None, (what, kept_why)))}."
