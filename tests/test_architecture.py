@@ -47,6 +47,7 @@ LATE_IMPORTS = {
     "runs/local_workers.py": {"specx.runs.worker"},
     "runs/ray_workers.py": {"specx.runs.worker"},
     "ops/contract.py": {"specx.ops.triton.backend", "specx.ops.native.unpacking"},
+    "decoding/footprint.py": {"specx.ops.native.native_pass"},
     "ops/torch/backend.py": {"specx.ops.native.native_pass"},
     "ops/native/code.py": {"llvmlite.binding"},  # which is not needed where code is on disk
     "ops/torch/cpu_layer.py": {"specx.ops.native.unpacking"},

@@ -29,6 +29,7 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     choose_threads(None, os.environ, LoadMonitor()).set(os.environ)  # before torch is imported
     from specx.bench.floors import measure_ceilings
     from specx.decoding.footprint import Footprint
+    from specx.models.decoder_files import COPIES
     from specx.models.families import text_config
     from specx.models.load import ModelSpec, open_model
     from specx.models.memory import free_bytes
@@ -50,37 +51,39 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     free, ceilings = free_bytes(device), measure_ceilings(device)
     program = PROGRAM if device.type == "cpu" else 0
     needed = found.total + program
-    facts: dict[str, Any] = {
-        "name": f"{model}: {target.model}" if named else model,
-        "device": device.type,
-    }
-    facts |= {"window": window, "tokens": tokens}
-    if at_once < tokens:
-        facts["in_parts"] = f"read in parts, each within the window: memory is for {at_once} tokens"
+    copies = found.copies if free is None or found.copies <= COPIES * (free - needed) else 0
+    parts = f"read in parts, each within the window: memory is for {at_once} tokens"
     return {
-        "model": facts,
+        "model": {
+            "name": f"{model}: {target.model}" if named else model,
+            "device": device.type,
+            "window": window,
+            "tokens": tokens,
+            **({"in_parts": parts} if at_once < tokens else {}),
+        },
         "memory": {
             "weights": _weights(found),
             "keys_and_values": f"{_size(found.cache)}: {'; '.join(_caches(found))}",
             **_halved(found, device.type),
+            **({"copies": f"{_size(copies)}: in bfloat16, for tokens"} if copies else {}),
             "in_between": f"{_size(found.workspace)}: a chunk of the prompt in a layer, logits",
             **({"program": f"{_size(program)}: Python, torch, tokenizer"} if program else {}),
-            "needed_gb": round(needed / GB, 2),
+            "needed_gb": round((needed + copies) / GB, 2),
             "free_memory_gb": None if free is None else round(free / GB, 2),
             "fits": None if free is None else needed <= free,
         },
-        "time": _time(found, tokens / at_once, ceilings),
+        "time": _time(found, found.read - copies, tokens / at_once, ceilings),
     }
 
 
-def _time(found: Any, parts: float, ceilings: Any) -> dict[str, str]:
-    """Return what a text of so many ``parts`` cannot be faster than."""
-    flop, seconds = found.prefill_flop * parts, found.read / ceilings.bandwidth
+def _time(found: Any, read: int, parts: float, ceilings: Any) -> dict[str, str]:
+    """Return what a text of so many ``parts`` cannot be faster than; ``read``: bytes of a token."""
+    flop, seconds = found.prefill_flop * parts, read / ceilings.bandwidth
     return {
         "products": f"{ceilings.matmul / 1e9:.0f} GFLOP/s, measured now",
         "prompt": f"{_seconds(flop / ceilings.matmul)} at least, for {flop / 1e12:.3g} TFLOP",
         "bandwidth": f"{ceilings.bandwidth / GB:.1f} GB/s, measured now",
-        "plain_token": f"{1e3 * seconds:.1f} ms at least, to read {_size(found.read)}",
+        "plain_token": f"{1e3 * seconds:.1f} ms at least, to read {_size(read)}",
         "tokens_per_second": f"{1 / seconds:.1f} at most behind so long a text, without drafts",
     }
 

@@ -12,6 +12,7 @@ from specx.models.decoder_files import parameters
 from specx.models.families import family_of, read_architecture
 from specx.models.load import DTYPES, ModelFiles, kept_in_blocks, stated_dtype, unpacked_dtype
 from specx.models.memory import check_memory
+from specx.ops.contract import kept_formats
 from specx.ops.spec import DecoderSpec, LayerSpec
 from specx.ops.trees import MAX_ROWS
 
@@ -25,8 +26,9 @@ class Footprint:
 
     ``weights``: as they are kept; ``cache``: keys and values; ``workspace``: what the largest layer
     has in work for a chunk of the prompt, and the logits of a tree. ``read``: of weights and cache,
-    what the last plain token reads. ``prefill_flop``: operations of reading the prompt, if it is
-    all of the text. ``groups``: the layers by how they keep keys and values.
+    what the last plain token reads. ``copies``: of weights in half their bytes, made where there is
+    room; then a token reads so many bytes less. ``prefill_flop``: operations of reading the prompt,
+    if it is all of the text. ``groups``: the layers by how they keep keys and values.
     ``cache_dtype``: of these. ``formats``: of a GGUF model's weights, and if they are unpacked.
     """
 
@@ -35,6 +37,7 @@ class Footprint:
     cache: int
     workspace: int
     read: int
+    copies: int
     prefill_flop: float
     groups: tuple[CacheGroup, ...]
     dtype: torch.dtype
@@ -92,6 +95,7 @@ class Footprint:
             cache=cache,
             workspace=dtype.itemsize * numbers + (UNPACKED if formats else 0),
             read=weights * active // count - looked_up + cache,
+            copies=_are_shortened(files, spec, dtype) * 2 * (count - (0 if spec.tied else table)),
             prefill_flop=2 * multiplied * tokens
             + sum(layer.attention.prefill_flop(tokens) for layer in spec.layers),
             groups=groups,
@@ -109,6 +113,16 @@ def check_footprint(files: ModelFiles, tokens: int) -> None:
     found = Footprint.of(files, tokens)
     if found is not None:
         check_memory(found.total, files.device, files.source.label)
+
+
+def _are_shortened(files: ModelFiles, spec: DecoderSpec, dtype: torch.dtype) -> bool:
+    """Return True if machine code reads weights of a float32 model in bfloat16, as stored."""
+    is_stored_short = files.gguf is None and stated_dtype(files.raw) == torch.bfloat16
+    if not (is_stored_short and dtype == torch.float32 and kept_formats(files.device)):
+        return False
+    from specx.ops.native.native_pass import is_written_for
+
+    return is_written_for(spec)
 
 
 def _in_work(spec: DecoderSpec, rows: int) -> int:

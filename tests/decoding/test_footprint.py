@@ -22,10 +22,12 @@ from specx.errors import OutOfMemoryError, UsageError
 from specx.models import load as loading
 from specx.models import memory
 from specx.models.load import ModelSpec, load_model, open_model
+from specx.ops.contract import HAS_LLVMLITE
 from specx.ops.trees import MAX_ROWS
 from specx.profile import profile_for
 from specx.runs.pair import facts, load_pair
-from tests.decoding.pairs import make_profile, pair_of
+from tests.decoding.pairs import make_profile, make_prompt, pair_of
+from tests.decoding.pairs import run as decode_some
 from tests.models.gguf.test_load import of_experts, write
 from tests.tiny import make_checkpoint
 
@@ -85,6 +87,23 @@ def test_keys_and_values_in_float16_are_half_the_bytes(make: Any, tmp_path: Path
     assert whole.read - told.read == told.cache
     cache = PreallocatedCache(cache_shape(pair.target), TOKENS + MAX_ROWS, rows_ahead(CPU))
     assert told.cache == sum(storage.nbytes for storage in cache.storages)
+
+
+@pytest.mark.skipif(not HAS_LLVMLITE, reason="llvmlite is not installed")
+@pytest.mark.parametrize("tied", [True, False])
+def test_copies_are_those_that_the_first_token_makes(tied: bool, tmp_path: Path) -> None:
+    """Of a float32 model that is stored in bfloat16; in its own format it has none."""
+    make_checkpoint(tmp_path, "llama", dtype=torch.bfloat16, tie_word_embeddings=tied)
+    spec = ModelSpec(str(tmp_path), dtype="float32")
+    told = Footprint.of(open_model(spec, "cpu", "target"), TOKENS)
+    assert told is not None
+    model = load_model(spec, "cpu", "target")
+    assert told.read - told.cache == pytest.approx(floors.read_bytes(model), rel=0.05)
+    decode_some(pair_of(model), make_profile(), "plain", make_prompt(5))
+    assert told.copies == model.model.saved_bytes > 0
+    stored = Footprint.of(open_model(replace(spec, dtype="auto"), "cpu", "target"), TOKENS)
+    assert stored is not None
+    assert stored.copies == 0
 
 
 def test_they_are_refused_where_they_have_half_the_bytes_already(tmp_path: Path) -> None:

@@ -405,11 +405,15 @@ def suits(weights: DecoderWeights) -> bool:
     """Return True if the pass is written for such a model."""
     maps = [*maps_of(weights), LinearMap(weights.embedding, None)]
     return (
-        weights.spec.per_layer is None
-        and all(_is_known(layer) for layer in weights.spec.layers)
+        is_written_for(weights.spec)
         and all(_is_readable(each.weight) for each in maps)
         and all(each.dtype == torch.float32 and each.is_contiguous() for each in _others(weights))
     )
+
+
+def is_written_for(spec: DecoderSpec) -> bool:
+    """Return True if the pass is written for such layers, whatever their weights."""
+    return spec.per_layer is None and all(_is_known(layer) for layer in spec.layers)
 
 
 def _is_readable(weight: Tensor) -> bool:
