@@ -213,9 +213,7 @@ def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -
     """
     read = (read_bytes(model, rows) + cache_bytes(model, prompt)) / ceilings.bandwidth
     body, head = _weights(model)
-    attention = sum(
-        4 * each.query_heads * each.head_dim * each.seen(prompt) for each in _attentions(model)
-    )
+    attention = sum(each.token_flop(prompt) for each in _attentions(model))
     return max(read, rows * (2 * (body + head) + attention) / ceilings.matmul)
 
 

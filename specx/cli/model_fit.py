@@ -65,7 +65,11 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
             "weights": _weights(found),
             "keys_and_values": f"{_size(found.cache)}: {'; '.join(_caches(found))}",
             **_halved(found, device.type),
-            **({"copies": f"{_size(copies)}: in bfloat16, for tokens"} if copies else {}),
+            **(
+                {"copies": f"{_size(copies)}: weights once more in bfloat16, read for each token"}
+                if copies
+                else {}
+            ),
             "in_between": f"{_size(found.workspace)}: a chunk of the prompt in a layer, logits",
             **({"program": f"{_size(program)}: Python, torch, tokenizer"} if program else {}),
             "needed_gb": round((needed + copies) / GB, 2),

@@ -83,10 +83,9 @@ class Footprint:
         if cache_dtype != dtype:
             widened = max(n // group.layers for n, group in zip(cached, groups, strict=True))
         table = spec.vocabulary * spec.hidden
-        looked_up = 0 if spec.tied else table * weights // count
-        # Logits are computed of the last row alone, and the other table is only looked up.
-        active = count - _not_chosen(spec)
-        multiplied = active - table * (1 if spec.tied else 2)
+        looked_up = 0 if spec.tied else table  # the embedding: of a token one row
+        active = count - looked_up - _not_chosen(spec)
+        attention = sum(layer.attention.prefill_flop(tokens) for layer in spec.layers)
         rows = min(tokens, PREFILL_CHUNK[device.type])
         numbers = _in_work(spec, rows) + MAX_ROWS * spec.vocabulary + widened
         return cls(
@@ -94,10 +93,9 @@ class Footprint:
             weights=weights,
             cache=cache,
             workspace=dtype.itemsize * numbers + (UNPACKED if formats else 0),
-            read=weights * active // count - looked_up + cache,
-            copies=_are_shortened(files, spec, dtype) * 2 * (count - (0 if spec.tied else table)),
-            prefill_flop=2 * multiplied * tokens
-            + sum(layer.attention.prefill_flop(tokens) for layer in spec.layers),
+            read=weights * active // count + cache,
+            copies=2 * (count - looked_up) if _are_shortened(files, spec, dtype) else 0,
+            prefill_flop=2 * (active - table) * tokens + attention,  # logits of the last row alone
             groups=groups,
             dtype=dtype,
             cache_dtype=cache_dtype,

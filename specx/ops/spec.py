@@ -98,11 +98,14 @@ class AttentionSpec:
         """Return how many of a text of so many tokens its last one sees."""
         return min(tokens, self.window or tokens)
 
+    def token_flop(self, tokens: int) -> int:
+        """Return the operations of the last one: two products of a head's numbers and each of the
+        tokens that it sees."""
+        return 4 * self.query_heads * self.head_dim * self.seen(tokens)
+
     def prefill_flop(self, tokens: int) -> float:
-        """Return the operations of reading a text: two products of a head's numbers for each token
-        that another sees."""
-        seen = self.seen(tokens)
-        return 4 * self.query_heads * self.head_dim * (seen * tokens - seen**2 / 2)
+        """Return the operations of all. The first ones see less: on average half of a window."""
+        return self.token_flop(tokens) * (tokens - self.seen(tokens) / 2)
 
 
 @dataclass(frozen=True, kw_only=True)
