@@ -1,5 +1,6 @@
 """``specx doctor --model``: the memory and the time of a text, before a model is loaded."""
 
+import math
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -49,9 +50,8 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
             f"{files.source.label} is of no family whose memory is known before it is loaded."
         )
     free, ceilings = free_bytes(device), measure_ceilings(device)
-    program = PROGRAM if device.type == "cpu" else 0
-    needed = found.total + program
-    copies = found.copies if free is None or found.copies <= COPIES * (free - needed) else 0
+    left = math.inf if free is None else free - found.total - _program(device.type)
+    copies = found.copies if found.copies <= COPIES * left else 0
     parts = f"read in parts, each within the window: memory is for {at_once} tokens"
     return {
         "model": {
@@ -61,23 +61,35 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
             "tokens": tokens,
             **({"in_parts": parts} if at_once < tokens else {}),
         },
-        "memory": {
-            "weights": _weights(found),
-            "keys_and_values": f"{_size(found.cache)}: {'; '.join(_caches(found))}",
-            **_halved(found, device.type),
-            **(
-                {"copies": f"{_size(copies)}: weights once more in bfloat16, read for each token"}
-                if copies
-                else {}
-            ),
-            "in_between": f"{_size(found.workspace)}: a chunk of the prompt in a layer, logits",
-            **({"program": f"{_size(program)}: Python, torch, tokenizer"} if program else {}),
-            "needed_gb": round((needed + copies) / GB, 2),
-            "free_memory_gb": None if free is None else round(free / GB, 2),
-            "fits": None if free is None else needed <= free,
-        },
+        "memory": _memory(found, device.type, copies, free),
         "time": _time(found, found.read - copies, tokens / at_once, ceilings),
     }
+
+
+def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str, Any]:
+    """Return the arithmetic of a text's memory. ``copies``: bytes of those that have room."""
+    program = _program(device)
+    needed = found.total + program + copies
+    told = {
+        "weights": _weights(found),
+        "keys_and_values": f"{_size(found.cache)}: {'; '.join(_caches(found))}",
+        **_halved(found, device),
+    }
+    if copies:
+        told["copies"] = f"{_size(copies)}: weights once more in bfloat16, read for each token"
+    told["in_between"] = f"{_size(found.workspace)}: a chunk of the prompt in a layer, logits"
+    if program:
+        told["program"] = f"{_size(program)}: Python, torch, tokenizer"
+    return {
+        **told,
+        "needed_gb": round(needed / GB, 2),
+        "free_memory_gb": None if free is None else round(free / GB, 2),
+        "fits": None if free is None else needed <= free,
+    }
+
+
+def _program(device: str) -> int:
+    return PROGRAM if device == "cpu" else 0
 
 
 def _time(found: Any, read: int, parts: float, ceilings: Any) -> dict[str, str]:
