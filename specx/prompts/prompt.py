@@ -1,6 +1,6 @@
 """Prompts that fit the window, and the summaries that are read from outputs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ class Prompt:
     units: tuple["Unit", ...] = ()
     limit: int | None = None
     sentences: int | None = None
+    left_out: int = 0
     words: int | None = None
     content: str = field(default="", repr=False)
     origins: tuple["Origin", ...] = field(default=(), repr=False)
@@ -46,10 +47,12 @@ class Unit(Location):
     """A piece of the document that is never cut: a paragraph, or a part of a very long one.
 
     Its place is the paragraph's. ``tokens`` is the number that the piece adds to a prompt.
+    ``marked``: it is a sentence that a digest quotes.
     """
 
     text: str
     tokens: int
+    marked: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +101,14 @@ def make_units(
     count: Callable[[list[str]], list[int]],
     longest: int,
     pieces: Sequence[tuple[int, int, int]] | None = None,
+    marked: Collection[int] = (),
 ) -> list[Unit]:
     """Return the document's paragraphs as units of at most ``longest`` tokens.
 
     ``count`` returns the number of tokens of each of some texts. A paragraph that is longer by
     itself than a prompt may be is divided at white space; no text is lost. ``pieces``: only these
-    of the paragraphs, as the paragraph's place and the first and the end character of each.
+    of the paragraphs, as the paragraph's place and the first and the end character of each, and the
+    numbers of those that are ``marked``.
 
     Raises UsageError when ``longest`` is less than a single character has.
     """
@@ -113,11 +118,12 @@ def make_units(
     cut = [document.paragraphs[place].piece(start, end) for place, start, end in pieces]
     counts = count([each.text for each in cut])
     units: list[Unit] = []
-    for (place, _, _), paragraph, tokens in zip(pieces, cut, counts, strict=True):
+    for n, paragraph, tokens in zip(range(len(cut)), cut, counts, strict=True):
+        place = pieces[n][0]
         location = {**vars(places[place]), "page": paragraph.page, "column": paragraph.column}
         units += [
-            Unit(**location, text=text, tokens=number)
-            for text, number in _divided(paragraph.text, tokens, count, longest)
+            Unit(**location, text=text, tokens=number, marked=n in marked and not part)
+            for part, (text, number) in enumerate(_divided(paragraph.text, tokens, count, longest))
         ]
     return units
 
@@ -163,8 +169,9 @@ def _pack_evenly(units: Sequence[Unit], parts: int) -> list[list[Unit]]:
 
 def refuse_if_longer(document: Document, prompts: Sequence[Prompt], room: int) -> None:
     """Raise DocumentError with both counts when a document needs more than one prompt."""
-    if len(prompts) > 1:
-        tokens = sum(len(prompt.token_ids) for prompt in prompts)
+    left_out = sum(prompt.left_out for prompt in prompts)
+    if len(prompts) > 1 or left_out:
+        tokens = sum(len(prompt.token_ids) for prompt in prompts) + left_out
         pages = ", or choose pages with --pages" if document.kind == "pdf" else ""
         raise DocumentError(
             f"{document.name} needs {tokens} prompt tokens, and the model's window has room for "

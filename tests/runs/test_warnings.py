@@ -33,7 +33,7 @@ def given(read: int) -> tuple[Document, Any]:
         "a", "text", (), tuple(Paragraph("A table. " * 20, None) for _ in range(20))
     )
     units = [SimpleNamespace(paragraph=number) for number in range(read)]
-    return document, [SimpleNamespace(units=units)]
+    return document, [SimpleNamespace(units=units, left_out=0)]
 
 
 SLIDES = tuple(Paragraph(f"Closing bridge {n}: costs, time, who pays", n) for n in range(40))
