@@ -138,7 +138,14 @@ class Measured:
             workers = str(gpus)
         command = [sys.executable, "-m", "specx", "--debug", "summarize", *map(str, documents)]
         command += ["--profile", str(self._folder / "profile.yaml"), "--method", "specextend"]
-        command += ["--no-fallback", "--device", self._arguments.device, "--workers", workers]
+        command += [
+            "--set",
+            "fallback.below=null",
+            "--device",
+            self._arguments.device,
+            "--workers",
+            workers,
+        ]
         command += ["--out", str(out), "--jsonl", "--jsonl-keys", KEYS]
         print(f"# {name}", file=self._log, flush=True)
         logged = self._log.tell()
