@@ -11,6 +11,7 @@ import torch
 
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
+from specx.decoding.sources import source_layer
 from specx.decoding.workspace import Shelf, cache_bytes, capacity_for
 from specx.documents.document import Document
 from specx.errors import DocumentError
@@ -22,7 +23,6 @@ from specx.prompts.reasoning import Thinking
 from specx.records import Finished, Step, Stop, Timings
 from specx.reports.report import Citation, Report
 from specx.runs import warnings
-from specx.runs.calibration import source_layer
 from specx.runs.document_run import DocumentRun, input_facts, removed
 from specx.runs.lossless import check_lossless, check_reference
 from specx.runs.pair import facts
@@ -71,9 +71,9 @@ class Summarizer:
         self._kind = prompt_kind(settings.prompt, pair.target.tokenizer)
         self._reasoning = reasoning_of(settings, self._kind)
         self._room = room_of(settings, self._reasoning)
-        self._source_layer = (
-            source_layer(pair.target, settings.revision) if settings.sources else None
-        )
+        target = pair.target
+        layer = source_layer(target.full_layers, target.num_layers)
+        self._source_layer = layer if settings.sources else None
         self.partial = ""
         self._shelf = Shelf()
         self._referred = False  # a text was compared with transformers
