@@ -15,7 +15,8 @@ def with_set(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
     The old spellings work for one release.
     """
-    new, notices = [], []
+    new: list[str] = []
+    notices: list[str] = []
     rest = iter(arguments)
     for argument in rest:
         name, equals, value = argument.partition("=")
