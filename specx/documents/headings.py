@@ -6,9 +6,9 @@ from dataclasses import replace
 from itertools import islice, pairwise
 
 from specx.documents.document import Paragraph
+from specx.documents.shapes import SUMMARIES
 from specx.errors import harmless
 
-SUMMARIES = r"abstract|(?:executive |management )?summary|zusammenfassung|résumé|synopsis"
 _SECTION = re.compile(
     rf"\W*(?:(?:chapter|section|part)\s+)?(?:(?:\d{{1,3}}(?:\.\d+)*|[IVX]+)[.:)]?\s+\S.*"
     rf"|{SUMMARIES}|overview|introduction|preface|foreword|background|contents)\W*",

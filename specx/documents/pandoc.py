@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from specx.documents.document import Paragraph, ParagraphKind, Part
+from specx.documents.shapes import HOLDS_PROSE, PART_TITLES
 from specx.documents.text import SOFT_HYPHEN, clean_line
 
 FURNITURE = "specx-furniture"  # the class of a division that is no text of the document
@@ -22,12 +23,9 @@ _CONTENTS_STYLE = re.compile(r"(?i)(toc|contents|table of (contents|figures))\b.
 _BACK = re.compile(r"[\W_]*")  # the text of a link from a note back to its place
 _QUOTES = {"SingleQuote": ("‘", "’"), "DoubleQuote": ("“", "”")}
 _PARTS: dict[Part, re.Pattern[str]] = {
-    "contents": re.compile(r"(?i)(table of )?contents"),
-    "index": re.compile(r"(?i)((subject|name|general) )?index"),
-    "references": re.compile(r"(?i)references|bibliography|works cited|literature( cited)?"),
-    "copyright": re.compile(r"(?i)copyright( (page|notice))?"),
+    part: re.compile(PART_TITLES[part], re.IGNORECASE)
+    for part in ("contents", "index", "references")
 }
-_PROSE = re.compile(r"[a-z]{2}[.!?][\"')]*(?:\s+[A-Z]|\s*$)")  # a sentence ends
 _NUMBER = re.compile(r"[\dIVXivx]+\.?[\d.]*\s+")
 
 Tree = dict[str, Any]
@@ -118,7 +116,7 @@ class _Reader:
 
     def code(self, text: str, around: _Surroundings) -> Iterator[Paragraph]:
         """Yield what is set as it was typed: code, but for the prose of letters and old texts."""
-        if around.kind == "text" and not _PROSE.search(text):
+        if around.kind == "text" and not HOLDS_PROSE.search(text):
             around = around._replace(kind="code")
         yield from self.made(text, around)
 

@@ -7,9 +7,10 @@ from itertools import chain, pairwise
 
 from specx.documents.document import Paragraph
 from specx.documents.hyphenation import join_lines
-from specx.documents.layout import ENDS_SENTENCE, Block
+from specx.documents.layout import Block
 from specx.documents.sections import mark_parts
 from specx.documents.sentences import sentence_spans
+from specx.documents.shapes import ENDS_SENTENCE
 
 _LONGEST = 1500  # characters; a longer paragraph is grouped by sentences
 _LONGEST_JOINED = 20_000  # characters; no paragraph over page borders is longer

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from specx.documents.document import Document, Kind
-from specx.documents.layout import ENDS_SENTENCE
 from specx.documents.markdown_blocks import markdown_blocks
 from specx.documents.prose import passed_over_warning
+from specx.documents.shapes import BULLET, ENDS_SENTENCE, ENUMERATOR, SECTION_NUMBER
 from specx.documents.text_blocks import (
-    BULLET,
     NumberedLine,
     TextBlock,
     numbered_lines,
@@ -21,12 +20,10 @@ _WRAPPED = 120  # characters; a text whose lines are longer has a paragraph on e
 _LONGEST_HEADING = 80  # characters
 _FEWEST_CAPITALS = 4  # letters; shorter lines are codes and signs rather than titles
 
-_NUMBER = re.compile(r"(?:\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|\(?[ivx]{1,5}[.)]|\[\d{1,3}\])\s+\S")
 _RULE = re.compile(r"(?:([-=_*~#.])\s?)(?:\1\s?)+|[-=+|:\s]{3,}")
 _UNDERLINE = re.compile(r"([=~^\"'-])\1{2,}")
 _TABLE_ROW = re.compile(r"\|.*\|")
 _CONTENTS_ENTRY = re.compile(r"\w.*?(?:(?:\.\s?){4,}|…{2,}\s?)(?:\d+|[ivxlcdm]+)$")
-_NUMBERED_HEADING = re.compile(r"\d{1,3}(?:\.\d{1,3})+\.?\s+[A-Z]")
 _LONGEST_ENTRY = 300  # characters of an entry in a table of contents
 
 
@@ -140,13 +137,13 @@ def _is_title(line: str) -> bool:
     if len(line) > _LONGEST_HEADING or ENDS_SENTENCE.search(line):
         return False
     capitals = line.isupper() and sum(char.isalpha() for char in line) >= _FEWEST_CAPITALS
-    return capitals or _NUMBERED_HEADING.match(line) is not None
+    return capitals or SECTION_NUMBER.match(line) is not None
 
 
 def _is_item(line: str, group: Sequence[NumberedLine] = ()) -> bool:
     """Return True if ``line`` begins with a bullet or a number in front of its text."""
     bullet = BULLET.match(line)
-    if not bullet and not _NUMBER.match(line):
+    if not bullet and not ENUMERATOR.match(line):
         return False
     # A wrapped line may begin with "1998. " or "- ": it is an item only where a sentence ended,
     # or in a list of such items.

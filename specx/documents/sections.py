@@ -13,27 +13,12 @@ from itertools import pairwise
 from specx.documents.contents import is_entry, with_lists
 from specx.documents.document import Paragraph, Part
 from specx.documents.headings import without_false_headings
-from specx.documents.layout import ENDS_SENTENCE
+from specx.documents.shapes import ENDS_SENTENCE, PART_TITLES
 
 _NUMBER = r"(?:(?:chapter|appendix|annex|section|part)\s+)?(?:[\dA-Z]{1,3}(?:\.\d+)*[.:]?\s+)?"
-_COPYRIGHT = (
-    r"(?:copyright|licen[cs](?:e|ing)|copying|disclaimer|imprint|legal|permissions?)"
-    r"(?:,? (?:and|or|of|the|this|page|notices?|licen[cs]es?|information|statements?|copying"
-    r"|agreements?|terms|conditions|disclaimers?|warranty|manual|document))*"
-    r"|gnu [a-z ]{0,30}licen[cs]e"
-)
-_TITLE_WORDS: dict[Part, str] = {
-    "contents": r"(?:table of |brief )?contents|list of (?:figures|tables|examples|listings)",
-    "references": r"references(?: and notes)?|bibliography|works cited|literature(?: cited)?"
-    r"|reference list|list of references",
-    "index": r"(?:[\w-]+ ){0,4}index|index of [\w ]+",
-    "copyright": _COPYRIGHT,
-    "acknowledgements": r"acknowledge?ments?(?: and [\w ]+)?|thanks|funding|dedication|colophon"
-    r"|(?:conflicts? of|competing) interests?|author(?:s['’]?)? contributions?|about the authors?",
-}
 _TITLES = {
     part: re.compile(rf"#*\s*{_NUMBER}(?:{words}):?", re.IGNORECASE)
-    for part, words in _TITLE_WORDS.items()
+    for part, words in PART_TITLES.items()
 }
 # What running text within a part looks like: without it, the part has ended.
 _FITS: dict[Part, re.Pattern[str]] = {

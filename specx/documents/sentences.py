@@ -2,6 +2,8 @@
 
 import re
 
+from specx.documents.shapes import BULLETS, VALUE
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -42,10 +44,11 @@ _END = re.compile(
 _NEXT = re.compile(r"""\s+([\["'“‘«(¿¡]*)(\S*)""")
 _LAST_WORD = re.compile(r"""[^\s(\["'“‘«]*$""")
 _INITIAL = re.compile(r"(?:[A-Z]\.-?)*[A-Z]", re.ASCII)
-_ENUMERATION = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})*|[a-zA-Z]|[ivxlcIVXLC]{1,5})")
+_ENUMERATION = re.compile(VALUE)
 
 _LINE = re.compile(
-    r"^[^\S\n]*(?P<heading>\#+\s)?(?:(?:[-*•–]|\d{1,3}[.)])[^\S\n]+)*(?P<said>\S(?:[^\n]*\S)?)",
+    rf"^[^\S\n]*(?P<heading>\#+\s)?(?:(?:[{BULLETS}∙·*–+-]|\d{{1,3}}[.)])[^\S\n]+)*"
+    r"(?P<said>\S(?:[^\n]*\S)?)",
     re.MULTILINE,
 )
 _WINDOW = 40  # characters before a period: longer than any abbreviation

@@ -13,11 +13,11 @@ from specx.documents.document import Paragraph, ParagraphKind, Part
 from specx.documents.hyphenation import counted_words, join_lines
 from specx.documents.paragraphs import group_sentences
 from specx.documents.prose import worded_spans
+from specx.documents.shapes import BULLET
 from specx.documents.text import clean_line
 
 # Line ends for readers of a text, and not for editors, which number lines.
 _INNER_LINE_END = re.compile("[\v\u0085\u2028\u2029]")
-BULLET = re.compile(r"[•▪●◦‣⁃∙·■□○◆◇❖►➢➤✓✔*–+-](?:\s+(?=\S)|$)")  # a dash as long as — is speech
 
 
 class NumberedLine(NamedTuple):

@@ -10,11 +10,11 @@ from itertools import pairwise
 
 from specx.documents.document import Document, Paragraph
 from specx.documents.duplicates import first_places
-from specx.documents.headings import SUMMARIES, is_caption
-from specx.documents.layout import ENDS_SENTENCE
+from specx.documents.headings import is_caption
 from specx.documents.prose import is_prose, is_sentence, prose_share, running
 from specx.documents.sections import is_reference
 from specx.documents.sentences import sentence_spans, split_sentences
+from specx.documents.shapes import ENDS_SENTENCE, ITEM_MARK, SUMMARIES
 from specx.errors import DocumentError
 
 SHORTEST_PIECE = 60  # characters, as in the paragraphs that the embedded pair was trained on
@@ -55,7 +55,6 @@ _SUMMARY = re.compile(
 
 
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
-_MARK = re.compile(r"^(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*–-])\s+")
 _QUOTATION = ('"', "'", "“", "‘", "«", "„", "—", "–")
 _PURPOSE = re.compile(
     rf"\b(?:this|the present|the following) (?:[\w-]+ )?(?:{_OWN})\b.{{0,60}}?\b"
@@ -161,7 +160,8 @@ def fragments(paragraphs: Sequence[Paragraph]) -> list[Stretch]:
 
 def stands_alone(sentence: str) -> bool:
     """Return True for a sentence that a reader understands without the ones before it."""
-    text = _MARK.sub("", sentence, count=1)
+    mark = ITEM_MARK.match(sentence)
+    text = sentence[mark.end() if mark else 0 :]
     return not (
         len(text) > _LONGEST_LEAD
         or text.startswith(_QUOTATION)
