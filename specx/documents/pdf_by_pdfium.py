@@ -121,6 +121,7 @@ def read_page(opened: _Opened, number: int) -> PageLines:
         lines,
         drawn=bool(objects.pictures) or (not lines and objects.kinds[PATH] > _DRAWN_PATHS),
         covered=objects.covered,
+        box=objects.box,
         unmapped=letters.unmapped(),
         unseen=letters.unseen,
     )
