@@ -47,7 +47,7 @@ def read_pdf(
 
 
 @dataclass(frozen=True)
-class _Unreadable:
+class _NotRead:
     """The numbers of pages without text, and of those whose letters are not those printed."""
 
     empty: Sequence[int]
@@ -55,7 +55,7 @@ class _Unreadable:
 
 
 def _nothing_to_read(
-    name: str, extracted: Extracted, lost: _Unreadable, *, ocr: bool
+    name: str, extracted: Extracted, lost: _NotRead, *, ocr: bool
 ) -> DocumentError:
     """Return the error for a PDF without text."""
     if extracted.failed:
@@ -87,13 +87,13 @@ def _nothing_to_read(
     return DocumentError(f"{name} looks scanned: {format_pages(pages)} {have} no text; {advice}")
 
 
-def _recognizable(extracted: Extracted, lost: _Unreadable) -> list[int]:
+def _recognizable(extracted: Extracted, lost: _NotRead) -> list[int]:
     """Return the pages without text that have a picture of it, and those with wrong letters."""
     known = extracted.drawn - extracted.failed.keys()
     return sorted([number for number in lost.empty if number in known] + [*lost.garbled])
 
 
-def _warnings(extracted: Extracted, lost: _Unreadable, *, ocr: bool) -> Iterator[str]:
+def _warnings(extracted: Extracted, lost: _NotRead, *, ocr: bool) -> Iterator[str]:
     if extracted.failed:
         reason = next(iter(extracted.failed.values()))
         yield _sentence(extracted.failed, "could not be read and {is_} missing", f" ({reason})")
@@ -132,7 +132,7 @@ def format_pages(numbers: Iterable[int]) -> str:
 # ---------------------------------------------------------------- from printed lines to paragraphs
 
 
-def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, _Unreadable]:
+def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, _NotRead]:
     """Drop what is not text, and join lines and pages to paragraphs. Pages keep their numbers.
 
     Also return the pages without text, where running headers, footers and stamps do not count.
@@ -157,7 +157,7 @@ def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, _Unreadable
         paragraphs=to_paragraphs(blocks, words),
         furniture=furniture,
     )
-    return document, _Unreadable(empty, wrong)
+    return document, _NotRead(empty, wrong)
 
 
 def _clean_page(page: PageLines) -> PageLines:
