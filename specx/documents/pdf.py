@@ -55,6 +55,11 @@ def _nothing_to_read(
             f"({extracted.failed[numbers[0]].rstrip('.')}); save the file anew with another program"
         )
     have = "has" if len(empty) == 1 else "have"
+    if not extracted.drawn and (unseen := extracted.unseen):
+        return DocumentError(
+            f"{name} has no text that can be seen: {format_pages(unseen)} {have} only white or "
+            "invisible text; there is nothing to summarize"
+        )
     if not extracted.drawn:
         return DocumentError(
             f"{name} is blank: {format_pages(empty)} {have} no text and no images; "
@@ -80,6 +85,12 @@ def _warnings(extracted: Extracted, empty: Sequence[int]) -> Iterator[str]:
         yield _sentence(extracted.failed, "could not be read and {is_} missing", f" ({reason})")
     if scanned := _scanned(extracted, empty):
         yield _sentence(scanned, "{has} no text (scanned or empty) and {is_} missing")
+    if unseen := extracted.unseen:
+        pages = format_pages(unseen)
+        yield (
+            f"{unseen.total():,} characters that no reader sees (white or invisible, on {pages}) "
+            "were left out."
+        )
 
 
 def _sentence(numbers: Collection[int], what: str, aside: str = "") -> str:

@@ -19,9 +19,9 @@ from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
 from specx.models.families.weight_map import ExpertNames, Joined, WeightMap, WeightReader
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors
-from specx.models.load import (
-    DTYPES,
-    LoadedModel,
+from specx.models.loaded import DTYPES, LoadedModel
+from specx.models.memory import free_bytes
+from specx.models.model_files import (
     ModelFiles,
     attending_ops,
     check_fit,
@@ -29,7 +29,6 @@ from specx.models.load import (
     stated_dtype,
     unpacked_dtype,
 )
-from specx.models.memory import free_bytes
 from specx.ops.block_matrix import BlockMatrix
 from specx.ops.spec import DecoderSpec, ExpertsSpec
 

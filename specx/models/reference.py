@@ -10,7 +10,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from specx.errors import ModelError, reason
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors, read_checkpoint
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.models.memory import check_memory
 from specx.models.seam_config import quiet_transformers
 from specx.models.source import ModelSource, locate

@@ -3,8 +3,9 @@
 Behind ``resolve`` nothing reads a profile.
 """
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from specx.errors import UsageError
@@ -43,6 +44,14 @@ class Sampling:
     suppress_tokens: tuple[int, ...] = ()
     begin_suppress_tokens: tuple[int, ...] = ()
     seed: int = 0
+
+    def of_stream(self, name: str) -> "Sampling":
+        """Return the same choice with a stream of random numbers of its own, named ``name``.
+
+        Each part of a document, each retry and the answer behind reasoning draws from one.
+        """
+        digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
+        return replace(self, seed=int.from_bytes(digest[:4], "little"))
 
     @property
     def penalizes(self) -> bool:

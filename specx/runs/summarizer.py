@@ -235,7 +235,8 @@ class Summarizer:
         kind, layer = self._kind, self._source_layer
         asks = layer is not None
         document = kind.document_tokens(prompt) if asks and isinstance(kind, Instruct) else None
-        before, text = self.partial, DecodedText(prompt, settings, layer, document)
+        own = run.with_own_stream(settings)
+        before, text = self.partial, DecodedText(prompt, own, layer, document)
         output = self._decode(run, text, shown=shown)
         for penalties in _retries(settings):
             # Reasoning has a budget of its own, which begins with the text.
@@ -244,7 +245,7 @@ class Summarizer:
             if run.reasons[-1] != "looping" or limit < 1:
                 break
             again = replace(settings, sampling=replace(settings.sampling, **penalties), limit=limit)
-            self.partial, text = before, text.again(again, kept)
+            self.partial, text = before, text.again(run.with_own_stream(again), kept)
             run.go_on(kept)
             self._listener.show("")
             self._listener.phase("writing on with a penalty")
@@ -256,9 +257,9 @@ class Summarizer:
         ends, final, before = self.pair.target.eos_token_ids, self._kind.final, len(self.partial)
         reader, stop = self._kind.reader(text.prompt), self._stop(text)
         gap = self._add(reader.feed(text.begun), self._gap, shown=shown and final)
-        start = partial(decode, self.pair, text.settings, sources=text.sources, shelf=self._shelf)
+        start = partial(decode, self.pair, sources=text.sources, shelf=self._shelf)
         self._between_steps()
-        for event in decode_thinking(start, text.token_ids, stop):
+        for event in decode_thinking(start, text.settings, text.token_ids, stop):
             if isinstance(event, Finished):
                 text.attend(event.attended)
                 event = replace(event, attended=())  # nobody else needs it

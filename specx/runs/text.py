@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from specx.decoding.sources import SourceSettings
@@ -120,23 +121,26 @@ class DecodedText:
 # ---------------------------------------------------------------- decoding behind reasoning
 
 
-Start = Callable[..., Iterator[Event]]  # ``decode``, of which prompt and ``stop`` are not given yet
+Start = Callable[..., Iterator[Event]]  # ``decode`` without settings, prompt and ``stop``
 
 
-def decode_thinking(start: Start, prompt: Sequence[int], stop: Stop | None) -> Iterator[Event]:
+def decode_thinking(
+    start: Start, settings: Settings, prompt: Sequence[int], stop: Stop | None
+) -> Iterator[Event]:
     """Yield the events of one output, in one piece or, past its budget of reasoning, in two.
 
     The second piece is decoded behind the prompt, the reasoning and the tags that end it; these
     are a step that took no time. What is written depends on token ids alone, in every method.
     """
-    first = yield from _piece(start, tuple(prompt), stop)
+    first = yield from _piece(partial(start, settings), tuple(prompt), stop)
     if first is None:
         return
     written, finished = first
     assert isinstance(stop, Thinking)
     closing = stop.close()
     yield Step(closing, drafted=0, accepted=0, seconds=0.0, passes=0)
-    for event in start((*prompt, *written, *closing), stop=stop):
+    answer = replace(settings, sampling=settings.sampling.of_stream("answer"))
+    for event in start(answer, (*prompt, *written, *closing), stop=stop):
         yield _joined(finished, event) if isinstance(event, Finished) else event
 
 

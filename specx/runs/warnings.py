@@ -73,7 +73,8 @@ def fallback(events: Sequence[FellBack]) -> list[str]:
     worst = min(events, key=lambda event: event.speedup)
     return [
         f"drafting did not pay (speedup {worst.speedup:.2f} over plain decoding, below "
-        f"{worst.below:g}), so part of the output was decoded plainly; --no-fallback drafts on"
+        f"{worst.below:g}), so part of the output was decoded plainly; "
+        "`--set fallback.below=null` drafts on"
     ]
 
 
@@ -126,7 +127,8 @@ def loops(run: DocumentRun, written: LevelWritten) -> list[str]:
         told.append(f"{_repeated(number, texts)}{again} and {was} cut in front of the repeats")
     looped = sum(output.looped for output in written.outputs)
     if number := looped - written.reasons.count("looping"):
-        told.append(f"{_repeated(number, texts)}; --on-loop retry writes on with a penalty")
+        retry = "`--set prompt.on_loop=retry` writes on with a penalty"
+        told.append(f"{_repeated(number, texts)}; {retry}")
     return ["; ".join(told)] if told else []
 
 

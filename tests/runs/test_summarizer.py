@@ -221,7 +221,7 @@ def test_falling_back_in_every_part_is_told_once(
     report = summarize(make(), document(12))
     assert [w for w in report.notes if "drafting" in w] == [
         "drafting did not pay (speedup 0.61 over plain decoding, below 1), so part of the output "
-        "was decoded plainly; --no-fallback drafts on"
+        "was decoded plainly; `--set fallback.below=null` drafts on"
     ]
 
 
@@ -625,7 +625,7 @@ def test_it_may_go_on(make: Maker, penalties: Any) -> None:
     assert report.summary == LOOP.strip()
     assert report.reasons == ["end"]
     assert report.warnings[1:] == [
-        "the text repeated itself; --on-loop retry writes on with a penalty"
+        "the text repeated itself; `--set prompt.on_loop=retry` writes on with a penalty"
     ]
 
 

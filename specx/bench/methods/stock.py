@@ -30,7 +30,7 @@ from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
 from specx.models.families.text_part import has_parts
 from specx.models.families.weight_map import WeightMap
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.models.memory import check_memory
 from specx.models.reference import load_own_class
 from specx.models.seam_config import quiet_transformers
