@@ -74,18 +74,18 @@ def _without_lines(document: Document) -> Document:
     return replace(document, paragraphs=paragraphs)
 
 
-class _Setting(NamedTuple):
-    """How a text is set. ``unwrapped``: each line is a paragraph. ``capitals``: most of it."""
+class _Style(NamedTuple):
+    """The style of a text. ``unwrapped``: each line is a paragraph. ``capitals``: most of it."""
 
     unwrapped: bool
     capitals: bool
 
 
-def _setting(lines: Sequence[NumberedLine]) -> _Setting:
+def _setting(lines: Sequence[NumberedLine]) -> _Style:
     lengths = [len(line.text) for line in lines]
     unwrapped = 2 * sum(length for length in lengths if length > _WRAPPED) >= sum(lengths)
     high = sum(len(line.text) for line in lines if is_in_capitals(line.text))
-    return _Setting(unwrapped, 2 * high > sum(lengths))
+    return _Style(unwrapped, 2 * high > sum(lengths))
 
 
 def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
@@ -104,7 +104,7 @@ def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
     return [line for n, line in enumerate(lines) if n in kept]
 
 
-def _blocks(lines: Sequence[NumberedLine], setting: _Setting) -> Iterator[TextBlock]:
+def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBlock]:
     """Group the lines of plain text; blank lines, items and rules begin something new."""
     group: list[NumberedLine] = []
     apart = True  # a blank line is in front of the group
@@ -151,7 +151,7 @@ def _underlines(group: Sequence[NumberedLine], line: str) -> bool:
     return len(title) <= 2 * len(line) and len(title) <= _LONGEST_HEADING
 
 
-def _begins(group: Sequence[NumberedLine], line: str, setting: _Setting) -> bool:
+def _begins(group: Sequence[NumberedLine], line: str, setting: _Style) -> bool:
     """Return True if ``line`` begins a new block behind ``group``, judged by the words alone."""
     above = group[-1].text
     if _is_item(line, group):
@@ -164,7 +164,7 @@ def _begins(group: Sequence[NumberedLine], line: str, setting: _Setting) -> bool
     return len(above) < 0.6 * max(len(line), 60)
 
 
-def _block(group: Sequence[NumberedLine], setting: _Setting, *, apart: bool) -> TextBlock:
+def _block(group: Sequence[NumberedLine], setting: _Style, *, apart: bool) -> TextBlock:
     """Return the block of some lines; ``apart``: blank lines are around it."""
     first = group[0].text
     if len(group) == 1 and _is_title(first, setting, apart=apart):
@@ -176,7 +176,7 @@ def _block(group: Sequence[NumberedLine], setting: _Setting, *, apart: bool) -> 
     return TextBlock(tuple(group))
 
 
-def _is_title(line: str, setting: _Setting, *, apart: bool = False) -> bool:
+def _is_title(line: str, setting: _Style, *, apart: bool = False) -> bool:
     """Return True for a short line in capitals, or one with a number such as 2.1 in front.
 
     In a text in capitals it has to stand apart, and to be shorter than a line of text.
