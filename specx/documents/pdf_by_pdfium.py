@@ -32,6 +32,7 @@ from specx.documents.pdf_rows import HYPHEN, TextRun, rows_of
 
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
 _SAMPLE = 64  # characters of a page whose mapping is looked at
+_SHELL = 5  # pages, at most, of a file that says that it cannot be shown
 _FIXED_PITCH = 1  # a flag of fonts
 _SHORT = 6  # characters
 _LINE_LENGTH = 200  # characters
@@ -66,6 +67,15 @@ _character = pdfium_function("FPDFText_GetUnicode", ctypes.c_uint, _Handle, _Int
 _matrix = pdfium_function("FPDFText_GetMatrix", _Int, _Handle, _Int, _Handle)
 _font_size = pdfium_function("FPDFText_GetFontSize", ctypes.c_double, _Handle, _Int)
 _object_font = pdfium_function("FPDFTextObj_GetFont", _Handle, _Handle)
+_annotation = pdfium_function("FPDFPage_GetAnnot", _Handle, _Handle, _Int)
+_annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", _Int, _Handle)
+_close_annotation = pdfium_function("FPDFPage_CloseAnnot", None, _Handle)
+_TYPED = {
+    pdfium.FPDF_ANNOT_WIDGET,
+    pdfium.FPDF_ANNOT_FREETEXT,
+    pdfium.FPDF_ANNOT_STAMP,
+    pdfium.FPDF_ANNOT_WATERMARK,
+}
 _is_hyphen = pdfium_function("FPDFText_IsHyphen", _Int, _Handle, _Int)
 _is_unmapped = pdfium_function("FPDFText_HasUnicodeMapError", _Int, _Handle, _Int)
 
@@ -82,6 +92,7 @@ def open_pdf(request: Mapping[str, Any]) -> tuple[int, Callable[[int], PageLines
         document = pdfium.FPDF_LoadMemDocument64(data, len(data), password.encode() or None)
         if document:
             opened = _Opened(document, data, request["passwords"])
+            opened.refuse_if_pages_are_a_shell()
             return pdfium.FPDF_GetPageCount(document), partial(read_page, opened)
         error = pdfium.FPDF_GetLastError()
         if error != pdfium.FPDF_ERR_PASSWORD:
@@ -103,6 +114,24 @@ class _Opened:
     def by_pypdf(self) -> Any:
         return pdf_by_pypdf.open_pdf(self.data, self.passwords)
 
+    def refuse_if_pages_are_a_shell(self) -> None:
+        """Refuse a file whose pages only tell a reader to open it with another program."""
+        form = pdfium.FPDF_GetFormType(self.document)
+        if form == pdfium.FORMTYPE_XFA_FULL or (
+            form == pdfium.FORMTYPE_XFA_FOREGROUND and not self._has_typed()
+        ):
+            raise RefusedError("xfa")
+        has_files = pdfium.FPDFDoc_GetAttachmentCount(self.document) > 0
+        if has_files and (names := pdf_by_pypdf.portfolio(self.by_pypdf)):
+            raise RefusedError("portfolio", names=names)
+
+    def _has_typed(self) -> bool:
+        for number in range(1, min(_SHELL, pdfium.FPDF_GetPageCount(self.document)) + 1):
+            with _page(self.document, number) as page:
+                if _is_typed_on(page):
+                    return True
+        return False
+
 
 def read_page(opened: _Opened, number: int) -> PageLines:
     """Read a page, counted from 1."""
@@ -111,7 +140,11 @@ def read_page(opened: _Opened, number: int) -> PageLines:
         text = pdfium.FPDFText_LoadPage(page)
         try:
             letters = _PageText(text, objects)
-            lines = tuple(lines_of(rows_of(letters.runs(), objects.boxes(PATH)))) if text else ()
+            runs = list(letters.runs()) if text else []
+            if _is_typed_on(page):
+                printed = "".join(run.before + run.text for run in runs)
+                runs += pdf_by_pypdf.typed_runs(opened.by_pypdf, number, printed)
+            lines = tuple(lines_of(rows_of(runs, objects.boxes(PATH))))
         finally:
             pdfium.FPDFText_ClosePage(text)
     if not lines and not letters.unseen and objects.pictures and objects.kinds[TEXT]:
@@ -125,6 +158,18 @@ def read_page(opened: _Opened, number: int) -> PageLines:
         unmapped=letters.unmapped(),
         unseen=letters.unseen,
     )
+
+
+def _is_typed_on(page: Any) -> bool:
+    """Return True if a page has fields of a form, notes or stamps."""
+    handle = number_of(page)
+    for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(page))):
+        annotation = _annotation(handle, n)
+        kind = _annotation_kind(annotation)
+        _close_annotation(annotation)
+        if kind in _TYPED:
+            return True
+    return False
 
 
 @contextmanager
