@@ -8,22 +8,30 @@ import ctypes
 import math
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
+from specx.documents import pdf_by_pypdf
 from specx.documents.child_worker import RefusedError, read_data
-from specx.documents.lines import Line, Look, ReadPage, is_bold, is_mono, lines_of
+from specx.documents.lines import Look, PageLines, is_bold, is_mono, lines_of
+from specx.documents.pdf_objects import (
+    PATH,
+    TEXT,
+    Box,
+    PageObjects,
+    is_in,
+    number_of,
+    pdfium_function,
+)
 from specx.documents.pdf_rows import HYPHEN, TextRun, rows_of
 
-INTERRUPTIBLE = False  # C code runs to the end, so a timer has to end the process
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
-_NESTED = 8  # forms within forms that are looked into
+_SAMPLE = 64  # characters of a page whose mapping is looked at
 _FIXED_PITCH = 1  # a flag of fonts
 _SHORT = 6  # characters
 _LINE_LENGTH = 200  # characters
@@ -51,64 +59,72 @@ _FIRST_MARK = 0x100000  # of characters that no text has
 _Handle = ctypes.c_void_p
 _Int = ctypes.c_int
 
-
-def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-    """Return a function of PDFium that takes handles as plain numbers, which is much faster."""
-    address = ctypes.cast(getattr(pdfium, name), _Handle).value or 0
-    return ctypes.CFUNCTYPE(result, *arguments)(address)
-
-
-_text_object = _function("FPDFText_GetTextObject", _Handle, _Handle, _Int)
-_loose_box = _function("FPDFText_GetLooseCharBox", _Int, _Handle, _Int, _Handle)
-_origin = _function("FPDFText_GetCharOrigin", _Int, _Handle, _Int, _Handle, _Handle)
-_character = _function("FPDFText_GetUnicode", ctypes.c_uint, _Handle, _Int)
-_matrix = _function("FPDFText_GetMatrix", _Int, _Handle, _Int, _Handle)
-_font_size = _function("FPDFText_GetFontSize", ctypes.c_double, _Handle, _Int)
-_object_font = _function("FPDFTextObj_GetFont", _Handle, _Handle)
-_is_hyphen = _function("FPDFText_IsHyphen", _Int, _Handle, _Int)
-_page_object = _function("FPDFPage_GetObject", _Handle, _Handle, _Int)
-_form_object = _function("FPDFFormObj_GetObject", _Handle, _Handle, ctypes.c_ulong)
-_kind = _function("FPDFPageObj_GetType", _Int, _Handle)
-_object_bounds = _function("FPDFPageObj_GetBounds", _Int, *5 * [_Handle])
-_PATH, _FORM = pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_FORM
+_text_object = pdfium_function("FPDFText_GetTextObject", _Handle, _Handle, _Int)
+_loose_box = pdfium_function("FPDFText_GetLooseCharBox", _Int, _Handle, _Int, _Handle)
+_origin = pdfium_function("FPDFText_GetCharOrigin", _Int, _Handle, _Int, _Handle, _Handle)
+_character = pdfium_function("FPDFText_GetUnicode", ctypes.c_uint, _Handle, _Int)
+_matrix = pdfium_function("FPDFText_GetMatrix", _Int, _Handle, _Int, _Handle)
+_font_size = pdfium_function("FPDFText_GetFontSize", ctypes.c_double, _Handle, _Int)
+_object_font = pdfium_function("FPDFTextObj_GetFont", _Handle, _Handle)
+_is_hyphen = pdfium_function("FPDFText_IsHyphen", _Int, _Handle, _Int)
+_is_unmapped = pdfium_function("FPDFText_HasUnicodeMapError", _Int, _Handle, _Int)
 
 
-def open_pdf(request: Mapping[str, Any]) -> tuple[int, ReadPage]:
-    """Open a file; return the number of its pages, and what reads one.
+def open_pdf(request: Mapping[str, Any]) -> tuple[int, Callable[[int], PageLines]]:
+    """Open a file; return the number of its pages, and what reads one, counted from 1.
 
-    Raises RefusedError where it cannot be opened.
+    Raises RefusedError where it cannot be opened; what it returns raises an Exception with a short
+    reason where a page cannot be read.
     """
     pdfium.FPDF_InitLibrary()
     data = read_data(request)
     for password in ["", *request["passwords"]]:
         document = pdfium.FPDF_LoadMemDocument64(data, len(data), password.encode() or None)
         if document:
-            return pdfium.FPDF_GetPageCount(document), partial(read_page, (document, data))
+            opened = _Opened(document, data, request["passwords"])
+            return pdfium.FPDF_GetPageCount(document), partial(read_page, opened)
         error = pdfium.FPDF_GetLastError()
         if error != pdfium.FPDF_ERR_PASSWORD:
             break
     if error == pdfium.FPDF_ERR_PASSWORD:
         raise RefusedError("password", tried=len(request["passwords"]))
     if error == pdfium.FPDF_ERR_SECURITY:
-        raise RefusedError("cipher", reason="unknown to PDFium")
+        raise RefusedError("cipher")
     raise RefusedError("damaged", reason="its structure is broken")
 
 
-def read_page(opened: tuple[Any, bytes], number: int) -> tuple[list[Line], bool]:
-    """Read a page, as ``ReadPage`` does. ``opened``: a document, and the data PDFium reads from."""
-    document, _ = opened
-    with _page(document, number) as page:
+class _Opened:
+    """A document, and the data that PDFium reads from as long as it is open."""
+
+    def __init__(self, document: Any, data: bytes, passwords: Sequence[str]) -> None:
+        self.document, self.data, self.passwords = document, data, passwords
+
+    @cached_property
+    def by_pypdf(self) -> Any:
+        return pdf_by_pypdf.open_pdf(self.data, self.passwords)
+
+
+def read_page(opened: _Opened, number: int) -> PageLines:
+    """Read a page, counted from 1."""
+    with _page(opened.document, number) as page:
+        objects = PageObjects(page)
         text = pdfium.FPDFText_LoadPage(page)
         try:
-            objects = list(_objects(page))
-            rules = map(_bounds, (each for each, kind in objects if kind == _PATH))
-            lines = lines_of(rows_of(_PageText(text).runs(), rules)) if text else []
+            letters = _PageText(text, objects)
+            lines = tuple(lines_of(rows_of(letters.runs(), objects.boxes(PATH)))) if text else ()
         finally:
             pdfium.FPDFText_ClosePage(text)
-        kinds = Counter(kind for _, kind in objects)
-    empty = not any(line.text.strip() for line in lines)
-    drawn = empty and kinds[_PATH] > _DRAWN_PATHS
-    return lines, drawn or bool(kinds[pdfium.FPDF_PAGEOBJ_IMAGE])
+    if not lines and not letters.unseen and objects.pictures and objects.kinds[TEXT]:
+        lines = pdf_by_pypdf.text_layer(opened.by_pypdf, number)
+    return PageLines(
+        number,
+        lines,
+        drawn=bool(objects.pictures) or (not lines and objects.kinds[PATH] > _DRAWN_PATHS),
+        covered=0.0 if letters.has_layer else objects.covered,
+        box=objects.box,
+        unmapped=letters.unmapped(),
+        unseen=letters.unseen,
+    )
 
 
 @contextmanager
@@ -122,38 +138,6 @@ def _page(document: Any, number: int) -> Iterator[Any]:
         pdfium.FPDF_ClosePage(page)
 
 
-def _objects(page: Any) -> Iterator[tuple[int, int]]:
-    """Yield each object of a page, and those in forms, with its kind."""
-    handle = _number(page)
-    count = max(0, pdfium.FPDFPage_CountObjects(page))
-    objects: Iterator[int] = (_page_object(handle, n) for n in range(count))
-    for _ in range(_NESTED):
-        forms = []
-        for each in objects:
-            kind = _kind(each)
-            yield each, kind
-            if kind == _FORM:
-                forms.append(each)
-        objects = chain.from_iterable(map(_in_form, forms))
-
-
-def _bounds(path: int) -> tuple[float, float, float, float]:
-    """Return left, bottom, right and top of a path, in points; of one in a form, in its own."""
-    sides = [ctypes.c_float() for _ in range(4)]
-    _object_bounds(path, *map(ctypes.byref, sides))
-    left, bottom, right, top = (side.value for side in sides)
-    return left, bottom, right, top
-
-
-def _in_form(form: int) -> Iterator[int]:
-    count = pdfium.FPDFFormObj_CountObjects(ctypes.cast(form, pdfium.FPDF_PAGEOBJECT))
-    return (_form_object(form, n) for n in range(max(0, count)))
-
-
-def _number(handle: Any) -> int:
-    return ctypes.cast(handle, _Handle).value or 0
-
-
 def _accented(letter: str, accent: str) -> str:
     """Return a letter with its accent, as one character where there is one; nothing if none."""
     if not letter.isalpha():
@@ -164,9 +148,20 @@ def _accented(letter: str, accent: str) -> str:
 class _PageText:
     """The characters of a page, as PDFium puts them in order."""
 
-    def __init__(self, text: Any) -> None:
+    def __init__(self, text: Any, objects: PageObjects) -> None:
         self._text = text
-        self._handle = _number(text)
+        self._objects = objects
+        left, low, right, top = objects.box
+        self._shown = (  # by quarter turns: the ends of base lines, and their lowest and highest
+            (left, right, low, top),
+            (low, top, -right, -left),
+            (-right, -left, -top, -low),
+            (-top, -low, left, right),
+        )
+        self._last = math.nan, 0.0  # the base line and the end of the last run within the page
+        self.has_layer = False  # the text of a picture, as recognition writes it
+        self.unseen = 0  # characters that a reader does not see, as far as they were read
+        self._handle = number_of(text)
         self._box = pdfium.FS_RECTF()
         self._x, self._y = ctypes.c_double(), ctypes.c_double()
         self._matrix = pdfium.FS_MATRIX()
@@ -238,8 +233,10 @@ class _PageText:
                     continue
                 which = _text_object(self._handle, start)
                 last = self._last_of(which, start, end)
-                yield from self._parts(which, start, last + 1, before)
-                start, before = last + 1, ""
+                for run in self._parts(which, start, last + 1, before):
+                    yield run
+                    before = ""
+                start = last + 1
 
     def _last_of(self, which: int | None, start: int, end: int) -> int:
         """Return the number of the last letter of a text object that begins at ``start``.
@@ -261,11 +258,23 @@ class _PageText:
 
     def _parts(self, which: int | None, start: int, end: int, before: str) -> Iterator[TextRun]:
         """Yield a piece of text: whole, or a short one in parts whose gaps tell what is a space."""
+        shown_on = self._objects.shown_on(which)
+        if shown_on is not None and self._is_on(shown_on, start):
+            self.has_layer = True
+        elif shown_on is not None:
+            self.unseen += len(self._characters[start:end].replace(" ", ""))
+            return
         look, base = self._placed(which, start)
+        start_x, end_x, lowest, highest = self._shown[look.turn]
         for first, last in self._cut(look, start, end):
-            left, right = self._extent(look, first)
-            if last > first + 1:
-                right = self._extent(look, last - 1)[1]
+            left, right = self._ends(look, first, last)
+            if lowest <= base <= highest and start_x <= left and right <= end_x:
+                self._last = base, right
+            else:
+                first, last = self._shown_part(look, base, first, last)
+                if first == last:
+                    continue
+                left, right = self._ends(look, first, last)
             text = self._characters[first:last]
             text = text.translate(self._marks) if self._marks else text
             yield TextRun(text, before, left, right, base, look)
@@ -285,6 +294,36 @@ class _PageText:
             if self._extent(look, start + 1)[0] - self._extent(look, start)[1] > _LOOSE * look.size:
                 return [(n, n + 1) for n in range(start, end)]
         return [(start, end)]
+
+    def _shown_part(self, look: Look, base: float, first: int, last: int) -> tuple[int, int]:
+        """Return the place of what is within the page of a text that is not all within it."""
+        start, end, lowest, highest = self._shown[look.turn]
+        if not lowest <= base <= highest:
+            return first, first
+        left, right = sorted(self._ends(look, first, last))
+        goes_on = self._last[0] == base and left - self._last[1] < look.size
+        if not self._objects.is_cropped and (goes_on or (left < end and start < right)):
+            # A line that is too long for its page goes on beyond the edge, in one run or more.
+            self._last = base, right
+            return first, last
+        inside = [n for n in range(first, last) if start <= sum(self._extent(look, n)) / 2 <= end]
+        return (inside[0], inside[-1] + 1) if inside else (first, first)
+
+    def _is_on(self, areas: list[Box], number: int) -> bool:
+        box = self._box
+        _loose_box(self._handle, number, ctypes.byref(box))
+        return is_in(areas, (box.left + box.right) / 2, (box.bottom + box.top) / 2)
+
+    def unmapped(self) -> float:
+        """Return the share of characters whose font does not say which they are."""
+        text = self._characters
+        numbers = range(0, len(text), len(text) // _SAMPLE + 1)
+        sample = [n for n in numbers if not text[n].isspace()]
+        return sum(_is_unmapped(self._handle, n) == 1 for n in sample) / (len(sample) or 1)
+
+    def _ends(self, look: Look, first: int, last: int) -> tuple[float, float]:
+        left, right = self._extent(look, first)
+        return left, self._extent(look, last - 1)[1] if last > first + 1 else right
 
     def _extent(self, look: Look, index: int) -> tuple[float, float]:
         """Return where a character begins and ends in reading direction, in points."""

@@ -1,34 +1,29 @@
 """Read a PDF in the child process (``child_worker``); never imported by the rest.
 
-The request names ``path``, ``passwords``, ``page_s``, ``reader`` ("pdfium" or "pypdf"), and either
-``ranges`` with the ``share`` of these pages that is this child's (its number, and of how many), or
-``numbers``, the pages to read. Answers: first ``{"pages": count, "numbers": [...]}``,
-then, in this order, one ``{"page": number, "lines": [...]}`` or
-``{"page": number, "failed": reason}`` for each page, and ``{"end": true}``. A page that crashes
-PDFium, or on which it works for too long, ends the process: it is the first without an answer.
+The request names ``path``, ``passwords``, ``page_s``, and either ``ranges`` with the ``share`` of
+these pages that is this child's (its number, and of how many), or ``numbers``, the pages to read.
+Answers: first ``{"pages": count, "numbers": [...]}``, then, in this order, the fields of a
+``PageLines`` or ``{"number": number, "failed": reason}`` for each page, and ``{"end": true}``. A
+page that crashes PDFium, or on which it works for too long, ends the process: it is the first
+without an answer.
 """
 
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
+from specx.documents import pdf_by_pdfium
 from specx.documents.child_worker import Answer, RefusedError, reason
-from specx.documents.lines import ReadPage
+from specx.documents.lines import PageLines
 
 _MOST_PAGES = 50_000  # a small file can hold the same page a million times
 _MOST_CHARACTERS = 20_000_000  # of all pages together
 
 
-class _PageTimeoutError(BaseException):
-    """A page took too long. Not an Exception: pypdf catches those in many places."""
-
-
 def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
-    library = import_module(f"specx.documents.pdf_by_{request['reader']}")
-    count, read = library.open_pdf(request)
+    count, read = pdf_by_pdfium.open_pdf(request)
     if not count:
         raise RefusedError("no-pages")
     numbers = request.get("numbers") or _chosen(request["ranges"], count)
@@ -41,7 +36,7 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     characters = 0
     for number in numbers:
         sys.stdout.flush()  # a crash must not take the answers before it along
-        answer = _read_page(read, number, request["page_s"], raising=library.INTERRUPTIBLE)
+        answer = _read_page(read, number, request["page_s"])
         characters += sum(len(row[0]) for row in answer.get("lines", ()))
         if characters > _MOST_CHARACTERS:
             raise RefusedError("too-long", characters=_MOST_CHARACTERS)
@@ -73,34 +68,28 @@ def first_page_beyond(ranges: Sequence[tuple[int, int | None]], count: int) -> i
     return min(beyond, default=None)
 
 
-def _read_page(read: ReadPage, number: int, limit_s: float, *, raising: bool) -> Answer:
+def _read_page(read: Callable[[int], PageLines], number: int, limit_s: float) -> Answer:
     """Read one page. Any fault costs only this page, except a lack of memory."""
     try:
-        with _limited_time(limit_s, raising=raising):
-            lines, drawn = read(number)
+        with _limited_time(limit_s):
+            page = read(number)
     except MemoryError:
         raise
-    except _PageTimeoutError:
-        return {"page": number, "failed": f"it takes longer than {limit_s:g} s"}
     except Exception as error:
-        return {"page": number, "failed": reason(error)}
-    return {"page": number, "lines": [list(vars(line).values()) for line in lines], "drawn": drawn}
+        return {"number": number, "failed": reason(error)}
+    return {**vars(page), "lines": [list(vars(line).values()) for line in page.lines]}
 
 
 @contextmanager
-def _limited_time(limit_s: float, *, raising: bool) -> Iterator[None]:
-    """Raise _PageTimeoutError when the body runs longer, or let the system end the process.
+def _limited_time(limit_s: float) -> Iterator[None]:
+    """Let the system end the process when the body runs longer: C code runs to the end.
 
     Nothing happens where the system has no timer.
     """
     if not hasattr(signal, "setitimer"):
         yield
         return
-
-    def stop(*_: object) -> None:
-        raise _PageTimeoutError
-
-    signal.signal(signal.SIGALRM, stop if raising else signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
         yield
