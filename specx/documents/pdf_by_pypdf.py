@@ -90,12 +90,15 @@ def _runs(text: str, annotation: Any) -> Iterator[TextRun]:
     size = float(given[1]) if given else 0.0
     look = Look(turn, size or _USUAL_SIZE, bold=False, mono=False)
     letter = _LETTER * look.size
-    fit = max(1, int((end - start) / letter))
-    lines = [line for part in text.splitlines() for line in textwrap.wrap(part, fit)]
+    parts = text.splitlines()
+    if top - low >= 2 * _LEADING * look.size:
+        fit = max(1, int((end - start) / letter))
+        wrapped = [textwrap.wrap(part, fit, break_long_words=False) for part in parts]
+        parts = [line for lines in wrapped for line in lines]
     first = top - look.size
-    if len(lines) == 1:  # fields of one line have it in their middle
+    if len(parts) == 1:  # fields of one line have it in their middle
         first = min(first, (top + low - letter) / 2)
-    for row, line in enumerate(lines):
+    for row, line in enumerate(parts):
         base = first - _LEADING * look.size * row
         yield TextRun(line, "\n", start, start + len(line) * letter, base, look)
 

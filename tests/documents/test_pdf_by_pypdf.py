@@ -90,10 +90,7 @@ def test_boxes_that_are_on_are_told(save: SaveFile) -> None:
 
 @pytest.mark.usefixtures("in_process")
 def test_notes_and_stamps_are_text(save: SaveFile) -> None:
-    note = b"<< /Type /Annot /Subtype /FreeText /Rect [72 400 500 440] /Contents (%s) >>"
-    rich = (
-        b"<< /Type /Annot /Subtype /FreeText /Rect [72 300 500 340] /RC (<p>Ask <b>her</b>.</p>) >>"
-    )
+    typed = b"<< /Type /Annot /Subtype /FreeText /Rect [72 %d 500 440] %s >>"
     stamp = b"<< /Type /Annot /Subtype /Stamp /Rect [72 200 300 240] /AP << /N 9 0 R >> >>"
     look = pdfs.stream(
         b"BT /F1 20 Tf 5 5 Td (APPROVED BY ALL) Tj ET",
@@ -101,9 +98,8 @@ def test_notes_and_stamps_are_text(save: SaveFile) -> None:
     )
     rich = b"/RC (<p>Ask <b>her</b>.</p>)"
     said = b"The board has asked the harbour to pay for it."
-    text = text_of(
-        save, form(typed % (400, b"/Contents (%s)" % said), typed % (300, rich), stamp, look)
-    )
+    notes = typed % (400, b"/Contents (%s)" % said), typed % (300, rich)
+    text = text_of(save, form(*notes, stamp, look))
     assert said.decode() in text
     assert "Ask her." in text
     assert "APPROVED BY ALL" in text
