@@ -42,6 +42,7 @@ LATE_IMPORTS = {
     "documents/formats_worker.py": {"selectolax.lexbor"},
     "documents/markdown_blocks.py": {"markdown_it"},
     "documents/ocr.py": {"pypdfium2", "tesserocr"},
+    "documents/pdf_amended.py": {"pypdf", "pypdf.generic"},
     "documents/pdf_by_pypdf.py": {"pypdf"},
     # A process of its own; the run that starts it does without torch.
     "runs/local_workers.py": {"specx.runs.worker"},

@@ -21,6 +21,7 @@ import pypdfium2_raw.bindings as pdfium
 from specx.documents import pdf_by_pypdf
 from specx.documents.child_worker import Answer, RefusedError, read_data, reason
 from specx.documents.lines import PageLines, lines_of
+from specx.documents.pdf_amended import Amended, may_have_layers
 from specx.documents.pdf_by_pdfium import PageText
 from specx.documents.pdf_objects import PATH, TEXT, PageObjects, number_of, pdfium_function
 from specx.documents.pdf_rows import rows_of
@@ -96,6 +97,14 @@ class _Opened:
     def by_pypdf(self) -> Any:
         return pdf_by_pypdf.open_pdf(self.data, self.passwords)
 
+    @cached_property
+    def amended(self) -> Amended:
+        return Amended(self.by_pypdf)
+
+    @cached_property
+    def has_layers(self) -> bool:
+        return may_have_layers(self.data) and self.amended.layers.any
+
     def refuse_if_pages_are_a_shell(self) -> None:
         """Refuse a file whose pages only tell a reader to open it with another program."""
         form = pdfium.FPDF_GetFormType(self.document)
@@ -117,18 +126,42 @@ class _Opened:
 
 def read_page(opened: _Opened, number: int) -> PageLines:
     """Read a page, counted from 1."""
+    empty = PageLines(number, ())
+    amended = opened.amended.page(number) if opened.has_layers else None
     with _page(opened.document, number) as page:
-        objects = PageObjects(page)
-        text = pdfium.FPDFText_LoadPage(page)
-        try:
-            letters = PageText(text, objects)
-            runs = list(letters.runs()) if text else []
-            if _is_typed_on(page):
-                printed = "".join(run.before + run.text for run in runs)
-                runs += pdf_by_pypdf.typed_runs(opened.by_pypdf, number, printed)
-            lines = tuple(lines_of(rows_of(runs, objects.boxes(PATH))))
-        finally:
-            pdfium.FPDFText_ClosePage(text)
+        read = partial(_read, opened, number=number, is_typed=_is_typed_on(page))
+        if not amended:
+            found = read(page)
+            amended = None if found else opened.amended.page(number)
+            if not amended:
+                return found or read(page, is_last=True) or empty
+    document = pdfium.FPDF_LoadMemDocument64(amended, len(amended), None)
+    try:
+        with _page(document, 1) as page:
+            return read(page, is_last=True) or empty
+    finally:
+        pdfium.FPDF_CloseDocument(document)
+
+
+def _read(
+    opened: _Opened, page: Any, *, number: int, is_typed: bool, is_last: bool = False
+) -> PageLines | None:
+    """Read a page as it is; return None if a letter is mapped to nothing, unless ``is_last``."""
+    objects = PageObjects(page)
+    text = pdfium.FPDFText_LoadPage(page)
+    try:
+        letters = PageText(text, objects)
+        if letters.holes and not is_last:
+            return None
+        runs = list(letters.runs()) if text else []
+        unmapped = letters.unmapped()
+    finally:
+        pdfium.FPDFText_ClosePage(text)
+    if is_typed:
+        printed = "".join(run.before + run.text for run in runs)
+        shows = opened.amended.layers.shows
+        runs += pdf_by_pypdf.typed_runs(opened.by_pypdf, number, printed, shows)
+    lines = tuple(lines_of(rows_of(runs, objects.boxes(PATH))))
     if not lines and not letters.unseen and objects.pictures and objects.kinds[TEXT]:
         lines = pdf_by_pypdf.text_layer(opened.by_pypdf, number)
     return PageLines(
@@ -137,7 +170,7 @@ def read_page(opened: _Opened, number: int) -> PageLines:
         drawn=bool(objects.pictures) or (not lines and objects.kinds[PATH] > _DRAWN_PATHS),
         covered=0.0 if letters.has_layer else objects.covered,
         box=objects.box,
-        unmapped=letters.unmapped(),
+        unmapped=unmapped,
         unseen=letters.unseen,
     )
 
