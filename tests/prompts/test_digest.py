@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from specx.documents.document import Document, Paragraph, ParagraphKind, Part
 from specx.errors import DocumentError, ModelError
-from specx.prompts.digest import Digest, Selection
-from specx.prompts.prompt import Output, Prompt, Quote
+from specx.prompts.digest import Digest, Selection, quoted
+from specx.prompts.prompt import Output, Prompt
 from specx.prompts.quotable import fragments, pieces_of
 from specx.prompts.quotation import LONGEST
 from tests.tiny import make_tokenizer
@@ -70,10 +70,11 @@ def test_markers_become_citations(parts: list[Prompt], size: int) -> None:
         output.text
         == "Sentence 0 of the paper — naïve. [p. 1]\n\nSentence 2 of the paper — naïve. [p. 2]"
     )
-    assert output.quotes == (
-        Quote(paragraph=0, page=1, sentence="Sentence 0 of the paper — naïve.", verbatim=True),
-        Quote(paragraph=2, page=2, sentence="Sentence 2 of the paper — naïve.", verbatim=True),
-    )
+    assert [(quote.paragraph, quote.start, quote.end) for quote in output.quotes] == [
+        (0, 0, 32),
+        (2, 0, 32),
+    ]
+    assert all(quote.verbatim and quote.sentence == quote.text for quote in output.quotes)
 
 
 def test_later_parts_count_paragraphs_of_the_document(parts: list[Prompt]) -> None:
@@ -94,7 +95,7 @@ def test_lines_and_headings_are_cited() -> None:
     output = read("<p0>Only this.", prompt)
     assert output.text == "Only this. [l. 120–131, “Findings”]"
     (quote,) = output.quotes
-    assert (quote.lines, quote.heading, quote.counted) == ((120, 131), "Findings", "line")
+    assert (quote.lines, quote.heading) == ((120, 131), "Findings")
 
 
 def test_a_sentence_is_handed_out_when_it_is_whole(parts: list[Prompt]) -> None:
@@ -355,10 +356,7 @@ def quoting(prompt: Prompt, places: list[int]) -> Output:
     """A digest of the paragraphs at these places of the prompt."""
     units = [prompt.units[place] for place in places]
     sentences = [unit.text.partition(". ")[0] + "." for unit in units]
-    quotes = [
-        Quote(paragraph=unit.paragraph, page=unit.page, sentence=sentence, verbatim=True)
-        for unit, sentence in zip(units, sentences, strict=True)
-    ]
+    quotes = map(quoted, sentences, units)
     return Output("\n\n".join(sentences), tuple(quotes))
 
 
