@@ -38,8 +38,8 @@ def extract(
 
     Each paragraph is one line. Brackets in front say what it is: its kind unless it is text
     (heading, item, footnote, caption, table, code, furniture), its part unless that is the body
-    (title, copyright, contents, index, references, acknowledgements), and how a summary cites it
-    where there are no pages: by lines, a time, a share of the text, or its number, such as ¶12.
+    (title, copyright, contents, index, references, acknowledgements), and its place where it is on
+    no page: lines, a time, a share of the text, or its number, as ¶12.
     Furniture is what specx leaves out: running headers, footers, page numbers, navigation.
     """
     if out is not None and out.exists() and not force:
