@@ -8,6 +8,8 @@ import io
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from specx.documents.pdf_by_pypdf import entry
@@ -17,22 +19,17 @@ _MOST_OBJECTS = 4_000_000  # bytes of one stream of objects
 _NOTHING = re.compile(rb"(<0*[1-9A-Fa-f][0-9A-Fa-f]*>\s*){1,2}<0000>")
 _DRAWN = {b"Tj", b"TJ", b"'", b'"', b"Do", b"INLINE IMAGE"}  # operators that draw
 _DEEPEST = 8  # forms within forms, groups within groups
-_STATES = {"/View": "/ViewState", "/Print": "/PrintState", "/Export": "/ExportState"}
 
 
 def may_have_layers(data: bytes) -> bool:
     """Return False if a file has surely no layers."""
-    if b"/OCProperties" in data:
+    if b"/OCProperties" in data or (b"/ObjStm" in data and b"/Encrypt" in data):
         return True
-    if b"/ObjStm" in data and b"/Encrypt" in data:
-        return True  # what is in it cannot be seen here
     for found in _OBJECTS.finditer(data):
         packed = data[found.end() : data.find(b"endstream", found.end())]
-        try:
+        with suppress(zlib.error):
             if b"/OCProperties" in zlib.decompressobj().decompress(packed, _MOST_OBJECTS):
                 return True
-        except zlib.error:
-            continue
     return False
 
 
@@ -55,7 +52,7 @@ class Layers:
 
     def _use(self, group: Any, categories: Any) -> None:
         used = entry(group.get_object(), "/Usage", {})
-        states = [entry(entry(used, each, {}), _STATES.get(each, "")) for each in categories]
+        states = [entry(entry(used, each, {}), f"{each}State") for each in categories]
         if "/OFF" in states:
             self._off.add(_id(group))
         elif "/ON" in states:
@@ -69,8 +66,6 @@ class Layers:
         layer = reference.get_object()
         if depth > _DEEPEST or not hasattr(layer, "get") or entry(layer, "/Type") != "/OCMD":
             return _id(reference) not in self._off
-        if "/VE" in layer:
-            return self._holds(layer.raw_get("/VE"))
         members = entry(layer, "/OCGs", [])
         members = members if isinstance(members, list) else [layer.raw_get("/OCGs")]
         states = [self._is_on(each, depth + 1) for each in members] or [True]
@@ -79,22 +74,9 @@ class Layers:
             str(entry(layer, "/P")), some
         )
 
-    def _holds(self, rule: Any, depth: int = 0) -> bool:
-        """Return what an expression of layers says: a layer, or a list with an operator."""
-        operands = rule.get_object()
-        if depth > _DEEPEST or not isinstance(operands, list):
-            return self._is_on(rule)
-        states = [self._holds(each, depth + 1) for each in operands[1:]]
-        match operands[0]:
-            case "/Not":
-                return not all(states)
-            case "/Or":
-                return any(states)
-        return all(states)
-
 
 class Amended:
-    """The pages of a document, without what is on layers that are off, and with its ligatures."""
+    """The pages of a document as a reader sees their layers and ligatures."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -118,12 +100,11 @@ class Amended:
         """Amend a page or a form, and what it uses; return True if anything was changed."""
         resources = entry(holder, "/Resources", {})
         used = entry(resources, "/XObject", {})
+        fonts = entry(resources, "/Font", {})
+        changed = [self._once(fonts[name], _map_ligatures) for name in fonts]
+        deeper = partial(self._amend, depth=depth + 1)
         forms = [used[name] for name in used if entry(used[name], "/Subtype") == "/Form"]
-        changed = [self._once(each, _map_ligatures) for each in _values(resources, "/Font")]
-        if depth < _DEEPEST:
-            changed += [
-                self._once(form, lambda form: self._amend(form, depth + 1)) for form in forms
-            ]
+        changed += [self._once(form, deeper) for form in forms if depth < _DEEPEST]
         off = {name for name in used if not self.layers.shows(used[name])}
         properties = entry(resources, "/Properties", {})
         off |= {name for name in properties if not self.layers.shows(properties, name)}
@@ -153,15 +134,13 @@ def _rewrite(holder: Any, off: set[str], reader: Any) -> None:
     """Take from a page or a form what is drawn on layers that are off."""
     from pypdf.generic import ArrayObject, ContentStream
 
-    is_form = hasattr(holder, "get_data")
-    content = ContentStream(holder if is_form else holder["/Contents"], reader)
+    contents = holder if hasattr(holder, "get_data") else holder["/Contents"]
+    content = ContentStream(contents, reader)
     content.operations = list(_shown(content.operations, off))
-    streams = [holder] if is_form else holder["/Contents"]
-    if isinstance(streams, ArrayObject):
-        for rest in streams[1:]:
-            _set(rest.get_object(), b"")
-        streams = streams[0].get_object()
-    _set(holder if is_form else streams, content.get_data())
+    first, *others = contents if isinstance(contents, ArrayObject) else [contents]
+    _set(first.get_object(), content.get_data())
+    for each in others:
+        _set(each.get_object(), b"")
 
 
 def _shown(operations: Any, off: set[str]) -> Iterator[Any]:
@@ -185,10 +164,6 @@ def _set(stream: Any, data: bytes) -> None:
         stream.pop(key, None)
     stream._data = data
     stream.decoded_self = None
-
-
-def _values(resources: Any, key: str) -> list[Any]:
-    return [each.get_object() for each in entry(resources, key, {}).values()]
 
 
 def _id(reference: Any) -> int:

@@ -5,6 +5,7 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from specx.documents.lines import Line, Look
@@ -70,22 +71,22 @@ def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
 
 
 def typed_runs(
-    reader: Any, number: int, printed: str, shows: Callable[[Any], bool]
-) -> Iterator[TextRun]:
-    """Yield the lines of what is typed onto a page: values of form fields, notes, stamps.
+    reader: Any, shows: Callable[[Any], bool], *, number: int, printed: str
+) -> list[TextRun]:
+    """Return the lines of what is typed onto a page: values of form fields, notes, stamps.
 
     ``printed`` is the text that the page has without them; ``shows`` tells of an annotation if its
     layer is on.
     """
     page = reader.pages[number - 1]
+    runs: list[TextRun] = []
     for reference in entry(page, "/Annots", ()):
         annotation = reference.get_object()
-        try:
+        with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             hidden = entry(annotation, "/F", 0) & _HIDDEN or not shows(annotation)
             text = "" if hidden else _text_of(annotation, page, printed)
-            yield from _runs(text, annotation) if text.strip() else ()
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            continue  # a broken one shows nothing elsewhere either
+            runs += _runs(text, annotation) if text.strip() else ()
+    return runs
 
 
 def _runs(text: str, annotation: Any) -> Iterator[TextRun]:
