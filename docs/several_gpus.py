@@ -42,7 +42,8 @@ def write_profile(folder: Path, target: str, device: str) -> None:
 
     from specx.bench.scaled import read_small, scale, scaled_profile
     from specx.bench.shapes import DRAFTS, TARGETS
-    from specx.models.load import ModelSpec, open_model
+    from specx.models.loaded import ModelSpec
+    from specx.models.model_files import open_model
     from specx.models.source import locate
     from specx.profile import load_profile
 
@@ -138,7 +139,14 @@ class Measured:
             workers = str(gpus)
         command = [sys.executable, "-m", "specx", "--debug", "summarize", *map(str, documents)]
         command += ["--profile", str(self._folder / "profile.yaml"), "--method", "specextend"]
-        command += ["--no-fallback", "--device", self._arguments.device, "--workers", workers]
+        command += [
+            "--set",
+            "fallback.below=null",
+            "--device",
+            self._arguments.device,
+            "--workers",
+            workers,
+        ]
         command += ["--out", str(out), "--jsonl", "--jsonl-keys", KEYS]
         print(f"# {name}", file=self._log, flush=True)
         logged = self._log.tell()

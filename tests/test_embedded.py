@@ -24,7 +24,14 @@ def test_the_weights_are_small_enough_to_ship() -> None:
 def digest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]]:
     """Exit code and report of ``specx summarize``, compared with plain decoding."""
     report = tmp_path_factory.mktemp("digest") / "report.json"
-    options = ["--no-fallback", "--check-lossless", "--quiet", "--report", str(report)]
+    options = [
+        "--set",
+        "fallback.below=null",
+        "--check-lossless",
+        "--quiet",
+        "--report",
+        str(report),
+    ]
     code = run(["summarize", str(EXAMPLE), *options])
     return code, json.loads(report.read_text())
 
@@ -65,7 +72,15 @@ def test_drafts_are_accepted(digest: tuple[Any, dict[str, Any]]) -> None:
 
 def test_a_head_writes_the_same_digest(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    options = ["--no-fallback", "--quiet", "--report", str(report), "--profile", "mini-eagle3"]
+    options = [
+        "--set",
+        "fallback.below=null",
+        "--quiet",
+        "--report",
+        str(report),
+        "--profile",
+        "mini-eagle3",
+    ]
     assert run(["summarize", str(EXAMPLE), *options]) == 0
     found = json.loads(report.read_text())
     assert found["summary"].strip() == EXAMPLE.with_name("digest.md").read_text().strip()

@@ -11,12 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from specx.cache_folder import cache_folder
-from specx.cli.console import make_console
 from specx.cores import LoadMonitor, choose_threads
 from specx.errors import UsageError
-from specx.profile import profile_for, shipped_folder, user_folder
+from specx.profile import shipped_folder, user_folder
 from specx.reports.environment import PACKAGES, environment, installed_version
-from specx.reports.live import LiveLine
 
 Findings = dict[str, Any]  # sections and values, ready for JSON
 
@@ -57,14 +55,6 @@ def doctor(
             help=f"Of the text that `--model` is to read and write. Without it: {LENGTH}.",
         ),
     ] = None,
-    sources: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Measure, once, which layer of a model (a hub id or a folder) tells best where "
-            "its sentences are from, and keep it; it takes minutes.",
-        ),
-    ] = None,
 ) -> None:
     """Show what this machine has and what specx will use. Nothing that it lacks is an error."""
     if length is not None and model is None:
@@ -74,7 +64,7 @@ def doctor(
 
         report = examine_model(model, length or LENGTH)
     else:
-        report = examine() if sources is None else {"sources": measure_sources(sources)}
+        report = examine()
     typer.echo(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
 
 
@@ -108,24 +98,6 @@ def examine() -> Findings:
             "cache": str(cache_folder()),
         },
     }
-
-
-def measure_sources(model: str) -> Findings:
-    """Measure the layer of a model that tells sources best. Raises UsageError where that cannot be,
-    and what loading raises."""
-    profile = profile_for(None, model, None)
-    threads = choose_threads(None, os.environ, LoadMonitor())
-    threads.set(os.environ)
-    from specx.runs.calibration import measure_source_layer
-    from specx.runs.pair import choose_device, load_pair
-
-    device = choose_device("auto")
-    pair = load_pair(profile, "plain", device)
-    with LiveLine(make_console()) as live:
-        live.start(model)
-        found = measure_source_layer(pair, profile, live.phase)
-    by = pair.target.computed_by
-    return {"model": model, "computed_by": by, "layers": pair.target.num_layers, **found}
 
 
 # ---------------------------------------------------------------- findings

@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from specx import __version__
 from specx.cli.interruption import Interruption
+from specx.cli.old_options import with_set
 from specx.cli.streams import (
     Escaping,
     drop_unwritable_output,
@@ -74,7 +75,7 @@ def load_command(name: str) -> Any:
         found = pkgutil.resolve_name(place)
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app = typer.Typer(add_completion=False)
     app.command(help=about if found.__doc__ is None else None)(found)
     return typer.main.get_command(app)
 
@@ -172,8 +173,11 @@ def run(argv: Sequence[str], options: RootOptions | None = None) -> int | str | 
 def _invoke(argv: Sequence[str], options: RootOptions) -> int | str | None:
     """Parse and run. Wrong usage becomes a UsageError."""
     command = typer.main.get_command(app)
+    argv, notices = with_set(argv)
+    for notice in notices:
+        _tell(notice)
     try:
-        code = command.main(list(argv), prog_name="specx", obj=options, standalone_mode=False)
+        code = command.main(argv, prog_name="specx", obj=options, standalone_mode=False)
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # typer exits with 1
             raise stop.__context__ from None

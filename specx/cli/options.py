@@ -2,61 +2,117 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import yaml
 
 from specx.errors import ProfileError, UsageError
 from specx.profile import DEFAULT, FEWEST_SENTENCES, MOST_SENTENCES, DigestPrompt, Profile
 
+# Groups of a help page.
+MODEL, SUMMARY, OUTPUT = "Model", "Summary", "Output"
+INPUT, MANY, CHECKS = "Input", "Many documents", "Checks"
+
 ProfileName = Annotated[
     str | None,
     typer.Option(
-        "--profile", "-p", help=f"Name of a profile, or a YAML file. Without it: {DEFAULT}."
+        "--profile",
+        "-p",
+        metavar="NAME|FILE",
+        help=f"Profile, by name or as a YAML file. Default: {DEFAULT}.",
+        rich_help_panel=MODEL,
     ),
 ]
 Model = Annotated[
     str | None,
     typer.Option(
-        metavar="ID|FOLDER",
-        help="Summarize with this model: a hub id, or a folder in the hub's layout. No profile is "
-        "needed; one that is named gives all other settings.",
+        metavar="ID|PATH",
+        help="Target model: a hub id, a folder or a GGUF file.",
+        rich_help_panel=MODEL,
     ),
 ]
 Draft = Annotated[
     str | None,
     typer.Option(
-        metavar="ID|FOLDER",
-        help="Draft with this small model of the same family, or with an EAGLE head.",
+        metavar="ID|PATH",
+        help="Draft model of the same family, or an EAGLE head.",
+        rich_help_panel=MODEL,
+    ),
+]
+SetKey = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set a key of the profile, such as generation.top_k=20.",
+        rich_help_panel=MODEL,
     ),
 ]
 
-Pages = Annotated[str | None, typer.Option(help="Pages of a PDF, such as 1-10,15.")]
-Password = Annotated[str | None, typer.Option(help="Password of a PDF; or set SPECX_PDF_PASSWORD.")]
+Pages = Annotated[
+    str | None,
+    typer.Option(metavar="RANGES", help="Pages of a PDF: 1-10,15.", rich_help_panel=INPUT),
+]
+Password = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT", help="PDF password; or set SPECX_PDF_PASSWORD.", rich_help_panel=INPUT
+    ),
+]
 Ocr = Annotated[
-    bool, typer.Option("--ocr", help="Recognize the text of scanned pages (extra ocr).")
+    bool,
+    typer.Option("--ocr", help="Recognize scanned pages (extra ocr).", rich_help_panel=INPUT),
 ]
 
 _OPTIONS = {
-    "generation": r"\w+",
-    "prompt": "words|style|language|instruction|sentences|think|on_loop",
+    "generation": "max_new_tokens|temperature|seed",
+    "prompt": "words|style|language|instruction|sentences|think",
 }
 _KEY = re.compile("|".join(f"`{section}\\.({keys})`" for section, keys in _OPTIONS.items()))
+
+
+def parse_settings(texts: list[str]) -> dict[str, Any]:
+    """Return the changes that ``--set KEY=VALUE`` asks for, as ``Profile.changed`` takes them.
+
+    A key is dotted, ``generation.top_k``; a value is written as in a profile. Raises UsageError
+    for what is not a setting, and for a key that is set twice.
+    """
+    changes: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        names = key.strip().split(".")
+        if not equals or not all(names):
+            raise UsageError(
+                f"--set {text!r} is not KEY=VALUE; write it like --set generation.top_k=20"
+            )
+        section = changes
+        for name in names[:-1]:
+            section = section.setdefault(name, {})
+            if not isinstance(section, dict):
+                break
+        if not isinstance(section, dict) or names[-1] in section:
+            raise UsageError(f"--set {text!r} sets a key that another --set has set")
+        try:
+            section[names[-1]] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UsageError(f"--set {text!r} has a value that is not YAML") from error
+    return changes
 
 
 def changed_profile(
     profile: Profile,
     prompt: dict[str, object],
     generation: dict[str, object],
+    changes: dict[str, Any],
     *,
     parts: bool,
-    fallback: bool,
-    sources: bool,
 ) -> Profile:
     """Return the profile with the settings of the command line. Raises UsageError for bad ones.
 
-    ``prompt``, ``generation``: keys of these sections of a profile; None: as the profile says. An
-    ``instruction`` is a text, or ``@`` and the name of a file with one.
+    ``prompt``, ``generation``: keys of these sections that options set; None: as the profile says.
+    An ``instruction`` is a text, or ``@`` and the name of a file with one. ``changes``: of
+    ``parse_settings``; an option has precedence.
     """
     asked = {name: value for name, value in prompt.items() if value is not None}
     chosen = {name: value for name, value in generation.items() if value is not None}
@@ -65,15 +121,12 @@ def changed_profile(
     if words is not None and not asked.keys().isdisjoint(("words", "language")):
         # The limit of the profile is that of its own words, in its own language.
         chosen = {"max_new_tokens": None, **chosen}
-    changes: dict[str, object] = {"generation": chosen, "prompt": changed}
-    if parts:
-        changes["long_documents"] = "separate"
-    if not fallback:
-        changes["fallback"] = {"below": None}
-    if not sources:
-        changes["sources"] = False
     try:
-        return profile.changed(**changes)
+        profile = profile.changed(**changes)
+        asked_for: dict[str, object] = {"generation": chosen, "prompt": changed}
+        if parts:
+            asked_for["long_documents"] = "separate"
+        return profile.changed(**asked_for)
     except ProfileError as error:
         raise UsageError(_in_options("; ".join(str(error).splitlines()))) from error
 
@@ -114,8 +167,6 @@ def _refuse_for_digest(profile: Profile, asked: dict[str, object]) -> None:
             raise UsageError(f"{copies}, so it writes no other language; for --language {choose}")
         if name == "think":
             raise UsageError(f"{copies}, and reasons about nothing; for --think {choose}")
-        if name == "on_loop":
-            raise UsageError(f"{copies}, so it does not repeat itself; for --on-loop {choose}")
         if name in ("style", "instruction"):
             raise UsageError(f"{copies}, so nothing else can be asked of it; for --{name} {choose}")
 

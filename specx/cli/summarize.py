@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from specx.cli.options import (
+    CHECKS,
+    INPUT,
+    MANY,
+    MODEL,
+    OUTPUT,
+    SUMMARY,
     Draft,
     Model,
     Ocr,
     Pages,
     Password,
     ProfileName,
+    SetKey,
     changed_profile,
+    parse_settings,
 )
 from specx.cli.summary_run import SummaryRun
 from specx.documents.discover import read_names
@@ -24,7 +32,6 @@ from specx.profile import (
     MOST_SENTENCES,
     AutoTree,
     DigestPrompt,
-    OnLoop,
     Profile,
     profile_for,
 )
@@ -45,73 +52,161 @@ def summarize(
         list[str] | None,
         typer.Argument(help="Files, folders or patterns; - is stdin."),
     ] = None,
-    from_file: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST", help="Read names from LIST, one a line or NUL-separated; - is stdin."
-        ),
-    ] = None,
     profile: ProfileName = None,
     model: Model = None,
     draft: Draft = None,
     method: Annotated[
         Method | None,
         typer.Option(
-            help="How to decode; the output is the same. Without it: lookup for digests and where "
-            "there is no draft, otherwise specextend."
+            metavar="METHOD",
+            help="plain, tree, streaming, specextend, lookup or specextend+lookup; the output is "
+            "the same. Default: lookup for digests and without a draft, else specextend.",
+            rich_help_panel=MODEL,
         ),
+    ] = None,
+    set_: SetKey = None,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        typer.Option(
+            metavar="DEVICE",
+            help="auto, cpu or cuda.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = "auto",
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="CPU threads. Default: the free cores.", rich_help_panel=MODEL
+        ),
+    ] = None,
+    words: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Maximum words of a summary.", rich_help_panel=SUMMARY),
+    ] = None,
+    sentences: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help=f"Maximum sentences of a digest, {FEWEST_SENTENCES} to {MOST_SENTENCES}.",
+            rich_help_panel=SUMMARY,
+        ),
+    ] = None,
+    style: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="bullets, paragraphs, abstract, or a style of the profile.",
+            rich_help_panel=SUMMARY,
+        ),
+    ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Language of the summary, such as German.",
+            rich_help_panel=SUMMARY,
+        ),
+    ] = None,
+    instruction: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Replace the request for a summary; @FILE reads it.",
+            rich_help_panel=SUMMARY,
+        ),
+    ] = None,
+    think: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Let a reasoning model reason for at most N tokens first.",
+            rich_help_panel=SUMMARY,
+        ),
+    ] = None,
+    parts: Annotated[
+        bool,
+        typer.Option(
+            "--parts",
+            help="Print each part's summary if the text exceeds the window.",
+            rich_help_panel=SUMMARY,
+        ),
+    ] = False,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Maximum tokens of a summary.", rich_help_panel=SUMMARY
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="X",
+            help="0 takes the most likely token; above 0 samples.",
+            rich_help_panel=SUMMARY,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Seed of sampling.", rich_help_panel=SUMMARY),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="A .md or .txt file, or a folder for many documents."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="A .md or .txt file, or a folder for many documents.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Write the report there (.json, .md or .html).")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the report (.json, .md or .html).", rich_help_panel=OUTPUT
+        ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite files that specx did not write.")
-    ] = False,
-    skip_existing: Annotated[
-        bool, typer.Option("--skip-existing", help="Leave complete outputs in --out as they are.")
-    ] = False,
-    resume: Annotated[
+    json: Annotated[
         bool,
-        typer.Option("--resume", help="Go on in --out FOLDER where an earlier run has ended."),
+        typer.Option("--json", help="Print the report as one object.", rich_help_panel=OUTPUT),
     ] = False,
-    fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="Stop at the first document that fails.")
-    ] = False,
-    allow_failures: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|FILE",
-            help="Exit with 0 after N failures, or those of documents that FILE lists.",
-        ),
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001, metavar="SECONDS", help="Give a document up that takes longer than this."
-        ),
-    ] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(metavar="I/N", help="Do the I-th of N shares of the documents (1/N to N/N)."),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the report as one object.")] = False,
     jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Print one report a line as documents end.")
+        bool,
+        typer.Option(
+            "--jsonl", help="Print a report per line as documents end.", rich_help_panel=OUTPUT
+        ),
     ] = False,
     jsonl_keys: Annotated[
         str | None,
         typer.Option(
-            metavar="KEYS", help="Keys of --jsonl between commas, such as input.name,summary."
+            metavar="KEYS",
+            help="Keys that --jsonl prints, such as input.name,summary.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
-    field: Annotated[
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Overwrite files that specx did not write.", rich_help_panel=OUTPUT
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            help="Print only warnings and errors on stderr.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    from_file: Annotated[
         str | None,
         typer.Option(
-            metavar="KEY", help="Key of JSON lines with the text; stdin is then JSON lines."
+            metavar="LIST",
+            help="Read names from LIST, by line or NUL; - is stdin.",
+            rich_help_panel=INPUT,
         ),
     ] = None,
     pages: Pages = None,
@@ -121,123 +216,92 @@ def summarize(
         bool,
         typer.Option(
             "--everything",
-            help="Read title, licence, contents, index and references as text, too.",
+            help="Read title pages, licences, contents and references, too.",
+            rich_help_panel=INPUT,
         ),
     ] = False,
-    sentences: Annotated[
-        int | None,
-        typer.Option(help=f"Most sentences of a digest: {FEWEST_SENTENCES} to {MOST_SENTENCES}."),
-    ] = None,
-    words: Annotated[int | None, typer.Option(help="Most words of a summary.")] = None,
-    style: Annotated[
-        str | None,
-        typer.Option(help="bullets, paragraphs, abstract, or a style of the profile's own."),
-    ] = None,
-    language: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Language of the summary, such as German.")
-    ] = None,
-    instruction: Annotated[
+    field: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="Ask this instead of a summary; @FILE reads it from a file."
+            metavar="KEY",
+            help="Key of the text in JSON lines; stdin is then JSON lines.",
+            rich_help_panel=INPUT,
         ),
     ] = None,
-    think: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Let a reasoning model reason first, for at most N tokens."
-        ),
-    ] = None,
-    on_loop: Annotated[
-        OnLoop | None,
-        typer.Option(
-            help="What becomes of a text that repeats itself: it is written on from there with a "
-            "repetition penalty, ends before its repeats, or goes on. Without it: as the profile "
-            "says, which is retry."
-        ),
-    ] = None,
-    parts: Annotated[
+    skip_existing: Annotated[
         bool,
         typer.Option(
-            "--parts",
-            help="Of a document longer than the window, print each part's summary.",
+            "--skip-existing", help="Keep complete outputs in --out.", rich_help_panel=MANY
         ),
     ] = False,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Most tokens of a summary.")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(min=0, help="0: the most probable token; more: sampling.")
-    ] = None,
-    top_p: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Sample from this share of probability.")
-    ] = None,
-    top_k: Annotated[int | None, typer.Option(min=0, help="Sample from so many tokens.")] = None,
-    min_p: Annotated[
-        float | None,
+    resume: Annotated[
+        bool,
         typer.Option(
-            min=0, max=1, help="Sample from tokens with this share of the likeliest one's chance."
+            "--resume", help="Continue an earlier run in --out FOLDER.", rich_help_panel=MANY
+        ),
+    ] = False,
+    fail_fast: Annotated[
+        bool,
+        typer.Option(
+            "--fail-fast", help="Stop at the first document that fails.", rich_help_panel=MANY
+        ),
+    ] = False,
+    allow_failures: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|FILE",
+            help="Exit 0 after N failures, or those that FILE lists.",
+            rich_help_panel=MANY,
         ),
     ] = None,
-    repetition_penalty: Annotated[
+    timeout: Annotated[
         float | None,
-        typer.Option(min=0, help="More than 1: fewer tokens that prompt or output have already."),
+        typer.Option(
+            min=0.001,
+            metavar="SECONDS",
+            help="Maximum time per document.",
+            rich_help_panel=MANY,
+        ),
     ] = None,
-    presence_penalty: Annotated[
-        float | None,
-        typer.Option(min=-2, max=2, help="Taken off the logits of tokens that the output has."),
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            help="Process the I-th of N shares, 1/N to N/N.",
+            rich_help_panel=MANY,
+        ),
     ] = None,
-    frequency_penalty: Annotated[
-        float | None,
-        typer.Option(min=-2, max=2, help="Taken off for each time that the output has a token."),
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto|ray",
+            help="Processes. Default: one per GPU, or per core from 4 documents on.",
+            rich_help_panel=MANY,
+        ),
     ] = None,
-    no_repeat_ngram: Annotated[
-        int | None,
-        typer.Option(min=0, help="So many tokens in a row are written once at most; 0: no limit."),
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Cluster of --workers ray; or set RAY_ADDRESS.",
+            rich_help_panel=MANY,
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the sampling.")] = None,
-    fallback: Annotated[
-        bool,
-        typer.Option("--fallback/--no-fallback", help="Decode plainly when drafting does not pay."),
-    ] = True,
     check_lossless: Annotated[
         bool,
-        typer.Option("--check-lossless", help="Decode plainly too and compare; exit 6 if unlike."),
-    ] = False,
-    no_sources: Annotated[
-        bool,
         typer.Option(
-            "--no-sources", help="Do not tell which passages sentences in own words are from."
+            "--check-lossless",
+            help="Decode plainly, too; exit 6 if the outputs differ.",
+            rich_help_panel=CHECKS,
         ),
     ] = False,
     strict_numbers: Annotated[
         bool,
         typer.Option(
             "--strict-numbers",
-            help="Exit 8 if a number, date or name of a summary is nowhere in its document.",
+            help="Exit 8 if a number, date or name is not in the document.",
+            rich_help_panel=CHECKS,
         ),
-    ] = False,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="Where the models run.")
-    ] = "auto",
-    threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Threads on a CPU. Without it: what the machine has free."),
-    ] = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|auto|ray",
-            help="Processes that summarize at a time. Without it: one for each GPU; on a CPU, of "
-            "at least four documents, one for each core. ray: actors of Ray (extra ray).",
-        ),
-    ] = None,
-    ray_address: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Cluster of --workers ray; or set RAY_ADDRESS."),
-    ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Nothing on stderr but warnings and errors.")
     ] = False,
 ) -> None:
     """Summarize documents: the summary goes to stdout, progress to stderr."""
@@ -247,28 +311,16 @@ def summarize(
         "style": style,
         "language": language,
         "instruction": instruction,
-        "on_loop": on_loop,
         "think": think,
     }
     generation: dict[str, object] = {
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
-        "top_p": top_p,
-        "top_k": top_k,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "presence_penalty": presence_penalty,
-        "frequency_penalty": frequency_penalty,
-        "no_repeat_ngram": no_repeat_ngram,
         "seed": seed,
     }
+    changes = parse_settings(set_ or [])
     settings = changed_profile(
-        profile_for(profile, model, draft),
-        prompt,
-        generation,
-        parts=parts,
-        fallback=fallback,
-        sources=not no_sources,
+        profile_for(profile, model, draft), prompt, generation, changes, parts=parts
     )
     chosen = method or _usual_method(settings, names_draft=draft is not None)
     if json and jsonl:
@@ -304,7 +356,12 @@ def summarize(
             force=force,
         ),
         profile=settings,
-        asked=frozenset(key for key, value in generation.items() if value is not None),
+        asked=frozenset(
+            (
+                *(key for key, value in generation.items() if value is not None),
+                *changes.get("generation", ()),
+            )
+        ),
         method=chosen,
         device=device,
         threads=threads,

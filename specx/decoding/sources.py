@@ -58,10 +58,10 @@ def room_for(limit: int) -> int:
     return -(-(limit + AHEAD + MAX_ROWS) // ROWS) * ROWS
 
 
-def usual_layer(full_layers: Sequence[int], num_layers: int) -> int | None:
-    """Return the layer to ask where none was measured, counted from 0.
+def source_layer(full_layers: Sequence[int], num_layers: int) -> int | None:
+    """Return the layer whose attention tells sources, counted from 0; None without a full layer.
 
-    ``full_layers``: those that attend to the whole text; without any there is none to ask.
+    ``full_layers``: those that attend to the whole text.
     """
     wanted = round(DEPTH * num_layers)
     return min(full_layers, key=lambda layer: abs(layer - wanted), default=None)

@@ -13,17 +13,15 @@ from specx.documents.footnotes import begins_footnote, follows_footnote, footnot
 from specx.documents.headings import is_caption
 from specx.documents.hyphenation import join_lines
 from specx.documents.lines import Line, PageLines
-
-ENDS_SENTENCE = re.compile(r"""[.!?:;…。！？؟۔।॥]["'”’»)\]]*\d{0,2}$""")
-_GLYPHS = "•▪●◦‣⁃■□○◆◇❖►➢➤✓✔"
-_ITEM = re.compile(
-    rf"(?:[{_GLYPHS}]|(?:[∙·*–—-]|\(?\d{{1,3}}[.)]|\(?[a-zA-Z][.)]|\(?[ivx]{{1,5}}[.)]|\[\d{{1,3}}\])\s)"
-    r"\s*\S"
+from specx.documents.shapes import (
+    BARE_BULLET,
+    BULLET,
+    ENDS_SENTENCE,
+    ITEM_MARK,
+    NUMBERED_TITLE,
 )
-_BARE_BULLET = re.compile(rf"[{_GLYPHS}∙·]")
-_BULLET = re.compile(rf"[{_GLYPHS}]\s*|[∙·*–-]\s+")  # a dash as long as — opens speech
+
 _FIGURE = re.compile(r"[$€£(+-]*\d[\d.,:/%)–-]*")
-_NUMBERED_HEADING = re.compile(r"(?:\d{1,3}\.)*\d{1,3}\.?\s+[A-Z]")
 
 _FIGURES = 3  # in a row of a table, at least
 _LARGE = 1.12  # times the body's letter size: a heading
@@ -124,7 +122,7 @@ def _block(
         return Block(text, "item", part="contents", small=small)
     kind = "footnote" if note else _kind(group, text, typography, small=small)
     if kind == "item":
-        text = _BULLET.sub("", text, count=1) if _BULLET.match(text) else text
+        text = BULLET.sub("", text, count=1) if BULLET.match(text) else text
     prominence = (size or 0.0) + 0.5 * group[0].bold if kind == "heading" else 0.0
     return Block(text, kind, full=full, small=small, prominence=prominence)
 
@@ -185,7 +183,7 @@ def _groups(
 def _begins_block(group: list[Line], line: Line, typography: Typography, columns: _Columns) -> bool:
     """Return True if ``line`` begins a new block after the lines of ``group``."""
     above = group[-1]
-    if _BARE_BULLET.fullmatch(above.text) and len(group) == 1:
+    if BARE_BULLET.fullmatch(above.text) and len(group) == 1:
         return False
     body = typography.body_size
     if begins_footnote(line, body) or follows_footnote(group, line, body):
@@ -238,9 +236,9 @@ def _continues(above: Line, line: Line) -> bool:
 
 
 def _is_item(text: str, group: list[Line]) -> bool:
-    if _BARE_BULLET.fullmatch(text):
+    if BARE_BULLET.fullmatch(text):
         return True
-    if not _ITEM.match(text):
+    if not (ITEM_MARK.match(text) or text.startswith("— ")):
         return False
     # A wrapped line may begin with "1998. " or "a) "; only after a full stop is it an item.
     sign = text[0] in "-–—*" or text[0].isalnum() or text[0] in "(["
@@ -257,13 +255,13 @@ def _kind(
     large = bool(size and body and size > _LARGE * body)
     if short and not small and (large or all(line.bold for line in group)):
         return "heading"
-    if _is_item(text, []) and not (short and not small and _NUMBERED_HEADING.match(text)):
+    if _is_item(text, []) and not (short and not small and NUMBERED_TITLE.match(text)):
         return "item"
     if all(line.mono for line in group) and not typography.typewritten:
         return "code"
     if _is_row(text):
         return "table"
-    plain = len(group) == 1 and len(text) <= 70 and _NUMBERED_HEADING.match(text)
+    plain = len(group) == 1 and len(text) <= 70 and NUMBERED_TITLE.match(text)
     return "heading" if short and not small and plain else "text"
 
 

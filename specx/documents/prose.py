@@ -11,11 +11,10 @@ from itertools import pairwise
 
 from specx.documents.document import Document, Paragraph
 from specx.documents.sentences import split_sentences
+from specx.documents.shapes import FULL_STOP, ITEM_MARK
 from specx.documents.text import UNSPACED, WIDE_SIGNS
 from specx.errors import DocumentError
 
-_ENDS = re.compile(r"""[.!?…。！？؟۔।॥]["'”’»)\]]*\d{0,2}$""")
-_ENUMERATION = re.compile(r"^(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*∙·–—-])\s+")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _NO_STOPS = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff]")  # Thai and its like
 _WORD = re.compile(r"[^\W\d_]{2,}")
@@ -43,9 +42,10 @@ _COUNTED_KINDS = ("text", "item", "table", "code", "caption", "heading")
 
 def is_sentence(text: str) -> bool:
     """Return True for a whole sentence in words, as opposed to labels, entries and formulas."""
-    if not _ENDS.search(text) and len(_NO_STOPS.findall(text)) < len(text) / 3:
+    if not FULL_STOP.search(text) and len(_NO_STOPS.findall(text)) < len(text) / 3:
         return False
-    text = _ENUMERATION.sub("", text, count=1)
+    mark = ITEM_MARK.match(text)
+    text = text[mark.end() if mark else 0 :].removeprefix("— ")
     visible = [char for char in text if not char.isspace()]
     unspaced = len(_UNSPACED.findall(text)) > len(visible) / 3
     if sum(map(_is_letter, visible)) < _FEWEST_LETTERS * len(visible):

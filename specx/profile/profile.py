@@ -35,63 +35,68 @@ class GenerationSettings(Section):
     max_new_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="tokens after which writing stops; null: enough for the sentences of a digest "
+        description="maximum tokens of output; null: enough for the sentences of a digest "
         f"({TOKENS_PER_SENTENCE} for each, and 1) or for the words of a summary ({TOKENS_PER_WORD} "
         "for each), otherwise 512",
     )
     temperature: float | None = Field(
         default=None,
         ge=0,
-        description=f"0: the most probable token; more: sampling; {_MODELS} 0",
+        description=f"0: the most likely token; above 0: sampling; {_MODELS} 0",
     )
     top_p: float | None = Field(
         default=None,
         gt=0,
         le=1,
-        description=f"sample from this share of the probability; {_MODELS} 1, all",
+        description="sample from the smallest set of tokens with this total probability; "
+        f"{_MODELS} 1, all",
     )
     top_k: int | None = Field(
-        default=None, ge=0, description=f"sample from so many tokens; 0: all; {_MODELS} 0"
+        default=None,
+        ge=0,
+        description=f"sample from the K most likely tokens; 0 disables; {_MODELS} 0",
     )
     min_p: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="sample from tokens that have at least this share of the likeliest one's "
-        f"probability; {_MODELS} 0",
+        description="drop tokens less likely than this fraction of the most likely token; "
+        f"{_MODELS} 0",
     )
     repetition_penalty: float | None = Field(
         default=None,
         gt=0,
-        description="divide by this the logits of what prompt and output have already, multiply "
-        f"them where they are negative; {_MODELS} 1",
+        description="divide the positive logits of every token of prompt and output by this, "
+        f"multiply the negative ones; {_MODELS} 1",
     )
     presence_penalty: float | None = Field(
         default=None,
         ge=-2,
         le=2,
-        description=f"subtract this from the logits of what the output has already; {_MODELS} 0",
+        description="subtract this once from the logit of every token already generated; "
+        f"{_MODELS} 0",
     )
     frequency_penalty: float | None = Field(
         default=None,
         ge=-2,
         le=2,
-        description=f"subtract this for each time that the output has a token; {_MODELS} 0",
+        description="subtract this from a token's logit for each time it was generated; "
+        f"{_MODELS} 0",
     )
     no_repeat_ngram: int | None = Field(
         default=None,
         ge=0,
-        description="so many tokens in a row are never written twice, nor as the prompt has them; "
-        f"0: they may be; {_MODELS} 0",
+        description="never repeat N tokens in a row, of the output or the prompt; 0 disables; "
+        f"{_MODELS} 0",
     )
     suppress_tokens: list[int] | None = Field(
-        default=None, description=f"ids of tokens that are never written; {_MODELS} none"
+        default=None, description=f"ids of tokens never generated; {_MODELS} none"
     )
     begin_suppress_tokens: list[int] | None = Field(
-        default=None, description=f"ids of tokens that are not written first; {_MODELS} none"
+        default=None, description=f"ids of tokens never generated first; {_MODELS} none"
     )
     seed: int | None = Field(
-        default=None, ge=0, le=2**32 - 1, description="seed of the sampling; null: 0"
+        default=None, ge=0, le=2**32 - 1, description="seed of sampling; null: 0"
     )
 
     @field_validator("temperature")

@@ -35,7 +35,7 @@ class Section(BaseModel):
     def changed(self, **settings: object) -> Self:
         """Return a copy with other values, validated like a profile that is read from a file.
 
-        A mapping changes keys inside a section and leaves the others as they are:
+        A mapping changes keys inside a section, at any depth, and leaves the others as they are:
         ``profile.changed(generation={"max_new_tokens": 64}, graphs=False)``. Where there are no
         keys to leave (``draft: null``, ``tree: auto``), the mapping is the whole section. Anything
         else replaces the value: ``profile.changed(tree=AutoTree(), draft=None)``.
@@ -43,14 +43,9 @@ class Section(BaseModel):
         Raises ProfileError, a line for each problem: "`tree.nodes` is 99; it must be at most 63".
         """
         content = dict(self)
-        for key, value in settings.items():
-            section = content.get(key)
-            if isinstance(section, Section) and isinstance(value, Mapping):
-                content[key] = {**section.by_key(), **value}
-            else:
-                content[key] = value
+        merged = {key: _merged(content.get(key), value) for key, value in settings.items()}
         try:
-            return type(self).model_validate(content)
+            return type(self).model_validate({**content, **merged})
         except ValidationError as error:
             sentences = [sentence_of(details, type(self)) for details in error.errors()]
             raise ProfileError("\n".join(sentences)) from error
@@ -61,6 +56,14 @@ class Section(BaseModel):
 
 
 # ---------------------------------------------------------------- sentences about problems
+
+
+def _merged(value: object, change: object) -> object:
+    """Return ``change``, with the keys of a section that it leaves as they are."""
+    if not isinstance(value, Section) or not isinstance(change, Mapping):
+        return change
+    keys = value.by_key()
+    return {**keys, **{key: _merged(keys.get(key), new) for key, new in change.items()}}
 
 
 def problem_of(details: Any, lines: dict[Place, int], schema: type[BaseModel]) -> Problem:

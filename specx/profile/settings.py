@@ -3,8 +3,9 @@
 Behind ``resolve`` nothing reads a profile.
 """
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from specx.errors import UsageError
@@ -22,6 +23,9 @@ from specx.records import WITHOUT_DRAFT, Method
 
 Source = Literal["command line", "profile", "model", "specx"]
 ASKING: tuple[Method, ...] = ("specextend", "specextend+lookup")  # a layer of the target
+# Of the layers: a full layer there chooses chunks as well as any that was measured, and better
+# than the final one where few are chosen (docs/notes/2026-11-27-retrieval-layer.md).
+RETRIEVAL_DEPTH = 0.7
 WINDOW_CHUNK = 32  # tokens by which a head's own window moves, where no policy chooses
 
 
@@ -40,6 +44,14 @@ class Sampling:
     suppress_tokens: tuple[int, ...] = ()
     begin_suppress_tokens: tuple[int, ...] = ()
     seed: int = 0
+
+    def of_stream(self, name: str) -> "Sampling":
+        """Return the same choice with a stream of random numbers of its own, named ``name``.
+
+        Each part of a document, each retry and the answer behind reasoning draws from one.
+        """
+        digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
+        return replace(self, seed=int.from_bytes(digest[:4], "little"))
 
     @property
     def penalizes(self) -> bool:
@@ -116,20 +128,16 @@ def resolve(
     method: Method,
     models: Facts,
     *,
-    layer: int | None = None,
     asked: frozenset[str] = frozenset(),
 ) -> Settings:
     """Resolve a profile: the one place where it becomes settings, for the device of the models.
 
-    ``layer``: in the place of ``draft_cache.layer: auto``, where a layer is asked. ``asked``: keys
-    of ``generation`` that the command line has set.
+    ``asked``: keys of ``generation`` that the command line has set.
 
     Raises UsageError where the method drafts with a model and there is none, needs a larger tree,
     or asks a layer that the target lacks.
     """
     profile = profile.on(models.device)
-    if layer is not None:
-        profile = profile.changed(draft_cache={"layer": layer})
     if not models.has_draft and method not in WITHOUT_DRAFT:
         raise no_draft(profile.name)
     cache = _draft_cache(profile, method, models)
@@ -227,10 +235,9 @@ def _layer(cache: DraftCacheSettings, models: Facts) -> int:
 
     It sees the whole text: the one that is asked for or, if that has a window, the nearest.
     """
-    asked = cache.layer
+    asked = round(RETRIEVAL_DEPTH * models.layers) if cache.layer == "auto" else cache.layer
     if asked == "last":
         return models.full_layers[-1]
-    assert isinstance(asked, int), "`auto` is measured before a profile is resolved"
     if asked >= models.layers:
         raise UsageError(
             f"draft_cache.layer is {asked}, but {models.target} has layers 0 to {models.layers - 1}"

@@ -5,14 +5,14 @@ marker with its sentence, in document order (``docs/embedded-pair.md``).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from specx.documents.document import Document
-from specx.documents.layout import ENDS_SENTENCE
+from specx.documents.document import Document, Place
+from specx.documents.shapes import ENDS_SENTENCE
 from specx.errors import ModelError
 from specx.prompts.choice import choose
 from specx.prompts.prompt import Output, Prompt, Quote, Unit, make_units, too_little_room
@@ -215,33 +215,22 @@ class DigestReader:
             self._dropped += 1
             return
         unit = self._units[place]
-        whole = _whole(sentence, unit.text)
-        self._completed += len(whole) > len(sentence)
-        quote = _quote(whole, unit)
+        quote = _quote(sentence, unit)
+        self._completed += len(quote.sentence) > len(sentence)
         self._quotes.append(quote)
         gap = "\n\n" if self._text else ""
-        self._text += f"{gap}{whole} [{quote.citation}]"
+        self._text += f"{gap}{quote.sentence} [{quote.citation}]"
 
 
-def _whole(sentence: str, text: str) -> str:
-    """Return the sentence that a quote begins, as it stands in the document.
+def _quote(written: str, unit: Unit) -> Quote:
+    """Return what the model wrote as a quote: the whole sentence of its unit, if it began that.
 
     The model breaks off a long one, and goes on behind one that does not end.
     """
-    quoted, wanted = " ".join(sentence.split()), " ".join(text.split())
-    return wanted if quoted.startswith(wanted) or wanted.startswith(quoted) else sentence
-
-
-def _quote(sentence: str, unit: Unit) -> Quote:
-    return Quote(
-        paragraph=unit.paragraph,
-        page=unit.page,
-        lines=unit.lines,
-        column=unit.column,
-        heading=unit.heading,
-        sentence=sentence,
-        verbatim=" ".join(sentence.split()) in " ".join(unit.text.split()),
-    )
+    sentence, written = " ".join(unit.text.split()), " ".join(written.split())
+    is_unit = written.startswith(sentence) or sentence.startswith(written)
+    place = {each.name: getattr(unit, each.name) for each in fields(Place)}
+    return Quote(**place, sentence=sentence if is_unit else written)
 
 
 def _numbered(vocabulary: dict[str, int], pattern: str, first: int) -> list[int]:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from specx.documents.document import Document, Paragraph
 from specx.documents.duplicates import first_places
 from specx.documents.headings import is_caption
-from specx.documents.layout import ENDS_SENTENCE
 from specx.documents.prose import PROSE, is_prose, is_sentence, prose_share, running
 from specx.documents.sections import is_reference
 from specx.documents.sentences import sentence_spans
+from specx.documents.shapes import ENDS_SENTENCE, ITEM_MARK
 from specx.errors import DocumentError
 
 SHORTEST_PIECE = 60  # characters, as in the paragraphs that the embedded pair was trained on
@@ -45,7 +45,6 @@ _LEANING = re.compile(
 )
 
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
-_MARK = re.compile(r"^(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|[•*–-])\s+")
 _QUOTATION = ('"', "'", "“", "‘", "«", "„", "—", "–")
 _FEWEST = 3  # a digest chooses from so many, or it is of no use
 _SHORT = re.compile(r"[^\W\d_]+,?(?: [^\W_]+,?){1,4}[.!]")  # We affirm.
@@ -146,7 +145,8 @@ def fragments(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
 
 def stands_alone(sentence: str) -> bool:
     """Return True for a sentence that a reader understands without the ones before it."""
-    text = _MARK.sub("", sentence, count=1)
+    mark = ITEM_MARK.match(sentence)
+    text = sentence[mark.end() if mark else 0 :]
     if _DECIDES.match(text):
         return True
     return not (text[:1].islower() or text.startswith(_QUOTATION) or _LEANING.match(text))

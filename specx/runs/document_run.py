@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from specx.documents.document import Document
 from specx.documents.headings import title_of
 from specx.documents.sentences import split_sentences
-from specx.profile import DigestPrompt, InstructPrompt, Profile
+from specx.profile import DigestPrompt, InstructPrompt, Profile, Settings
 from specx.prompts.quotable import SHORTEST_PIECE
 from specx.records import (
     Event,
@@ -35,7 +35,8 @@ class DocumentRun:
     ``timings`` begins with the seconds already spent on the document (reading, loading).
     ``started``: ``time.perf_counter()`` at the beginning of the work. ``reasons``: for each prompt
     why its text ended; ``written``: tokens of the latest text; ``rewritten``: the numbers of texts
-    that repeated themselves and went on with a penalty. ``check_s``: seconds
+    that repeated themselves and went on with a penalty. ``streams``: of random numbers, that texts
+    have drawn from. ``check_s``: seconds
     of ``--check-lossless``, which the summary did not need. ``reasoning_tokens``: of all tokens,
     those that are no answer; ``closed``: outputs whose reasoning its budget ended.
     """
@@ -48,11 +49,22 @@ class DocumentRun:
     reasons: list[FinishReason] = field(default_factory=list)
     written: int = 0
     rewritten: set[int] = field(default_factory=set)
+    streams: int = 0
     speedup: Speedup = field(default_factory=Speedup)
     lossless: LosslessCheck | None = None
     check_s: float = 0.0
     reasoning_tokens: int = 0
     closed: int = 0
+
+    def with_own_stream(self, settings: Settings) -> Settings:
+        """Return settings whose random numbers no other text of the document draws.
+
+        The first text has those of the seed itself.
+        """
+        self.streams += 1
+        if self.streams == 1:
+            return settings
+        return replace(settings, sampling=settings.sampling.of_stream(f"text {self.streams}"))
 
     def begin_text(self) -> None:
         """Begin the text of a prompt."""
@@ -101,10 +113,10 @@ def input_facts(document: Document, prompt_tokens: int, parts: int) -> InputFact
 
 def _span(document: Document) -> list[int]:
     """Return the first and the last page, or else line or paragraph, as citations count them."""
-    first, last = document.paragraphs[0], document.paragraphs[-1]
-    if first.page is not None and document.pages:
+    if document.counted == "page" and document.pages:
         return [document.pages[0].number, document.pages[-1].number]
-    return [1, last.lines[1] if last.lines else len(document.paragraphs)]
+    last = document.paragraphs[-1].lines if document.counted == "line" else None
+    return [1, last[1] if last else len(document.paragraphs)]
 
 
 def removed(document: Document) -> Removed:

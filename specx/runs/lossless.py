@@ -78,8 +78,8 @@ def _plain_tokens(
     pair: Pair, settings: Settings, prompt: tuple[int, ...], stop: Stop | None
 ) -> list[int]:
     plain: list[int] = []
-    start = partial(decode, pair, replace(settings, method="plain"))
-    for event in decode_thinking(start, prompt, stop):
+    settings = replace(settings, method="plain")
+    for event in decode_thinking(partial(decode, pair), settings, prompt, stop):
         if isinstance(event, Step):
             plain += event.tokens
     return plain

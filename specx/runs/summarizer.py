@@ -11,18 +11,18 @@ import torch
 
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
+from specx.decoding.sources import source_layer
 from specx.decoding.workspace import Shelf, cache_bytes, capacity_for
 from specx.documents.document import Document
 from specx.errors import DocumentError
 from specx.models.memory import check_memory
 from specx.profile import InstructPrompt, Settings
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, Prompt, Quote, refuse_if_longer
+from specx.prompts.prompt import Output, Prompt, refuse_if_longer
 from specx.prompts.reasoning import Thinking
 from specx.records import Finished, Step, Stop, Timings
-from specx.reports.report import Citation, Report
+from specx.reports.report import Report
 from specx.runs import warnings
-from specx.runs.calibration import source_layer
 from specx.runs.document_run import DocumentRun, input_facts, removed
 from specx.runs.lossless import check_lossless, check_reference
 from specx.runs.pair import facts
@@ -71,9 +71,9 @@ class Summarizer:
         self._kind = prompt_kind(settings.prompt, pair.target.tokenizer)
         self._reasoning = reasoning_of(settings, self._kind)
         self._room = room_of(settings, self._reasoning)
-        self._source_layer = (
-            source_layer(pair.target, settings.revision) if settings.sources else None
-        )
+        target = pair.target
+        layer = source_layer(target.full_layers, target.num_layers)
+        self._source_layer = layer if settings.sources else None
         self.partial = ""
         self._shelf = Shelf()
         self._referred = False  # a text was compared with transformers
@@ -117,8 +117,8 @@ class Summarizer:
             environment=facts(self.pair),
             settings=dict(settings.resolved),
             generation=_origins(settings),
-            citations=[_citation(quote) for quote in quotes],
-            cited_by=quotes[0].counted if quotes else None,
+            citations=quotes,
+            cited_by=document.counted if quotes else None,
             sentences=said,
             not_in_document=nowhere,
             not_in_sources=elsewhere,
@@ -204,13 +204,11 @@ class Summarizer:
             self._listener.part(number, len(prompts))
             self.partial = "" if number == 1 else self.partial
             self._add(level.heading(number), self._gap, shown=shown)
-            output = self._write(run, document, prompt, shown=shown)
+            output = self._write(run, prompt, shown=shown)
             level.add(output, run.written - output.reasoning_tokens, run.reasons[-1])
         return level
 
-    def _write(
-        self, run: DocumentRun, document: Document, prompt: Prompt, *, shown: bool
-    ) -> Output:
+    def _write(self, run: DocumentRun, prompt: Prompt, *, shown: bool) -> Output:
         settings = replace(self.settings, limit=self._limit(prompt) + self._reasoning)
         run.prompt_tokens += len(prompt.token_ids)
         run.begin_text()
@@ -221,7 +219,7 @@ class Summarizer:
             if shown and not self._kind.final:  # nothing changes it any more
                 self._listener.write(self.partial[len(before) :])
             raise
-        output = text.told(output, document)
+        output = text.told(output)
         if not self._kind.final:
             self.partial = before
             self._add(output.shown if shown else output.text, gap, shown=shown)
@@ -236,7 +234,8 @@ class Summarizer:
         kind, layer = self._kind, self._source_layer
         asks = layer is not None
         document = kind.document_tokens(prompt) if asks and isinstance(kind, Instruct) else None
-        before, text = self.partial, DecodedText(prompt, settings, layer, document)
+        own = run.with_own_stream(settings)
+        before, text = self.partial, DecodedText(prompt, own, layer, document)
         output = self._decode(run, text, shown=shown)
         for penalties in _retries(settings):
             # Reasoning has a budget of its own, which begins with the text.
@@ -245,7 +244,7 @@ class Summarizer:
             if run.reasons[-1] != "looping" or limit < 1:
                 break
             again = replace(settings, sampling=replace(settings.sampling, **penalties), limit=limit)
-            self.partial, text = before, text.again(again, kept)
+            self.partial, text = before, text.again(run.with_own_stream(again), kept)
             run.go_on(kept)
             self._listener.show("")
             self._listener.phase("writing on with a penalty")
@@ -257,9 +256,9 @@ class Summarizer:
         ends, final, before = self.pair.target.eos_token_ids, self._kind.final, len(self.partial)
         reader, stop = self._kind.reader(text.prompt), self._stop(text)
         gap = self._add(reader.feed(text.begun), self._gap, shown=shown and final)
-        start = partial(decode, self.pair, text.settings, sources=text.sources, shelf=self._shelf)
+        start = partial(decode, self.pair, sources=text.sources, shelf=self._shelf)
         self._between_steps()
-        for event in decode_thinking(start, text.token_ids, stop):
+        for event in decode_thinking(start, text.settings, text.token_ids, stop):
             if isinstance(event, Finished):
                 text.attend(event.attended)
                 event = replace(event, attended=())  # nobody else needs it
@@ -350,17 +349,6 @@ def _retries(settings: Settings) -> Sequence[dict[str, Any]]:
     prompt, penalty = settings.prompt, settings.sampling.repetition_penalty
     retries = isinstance(prompt, InstructPrompt) and prompt.on_loop == "retry"
     return RETRIES if retries and penalty < RETRIES[0]["repetition_penalty"] else ()
-
-
-def _citation(quote: Quote) -> Citation:
-    return Citation(
-        sentence=quote.sentence,
-        place=quote.citation,
-        page=quote.page,
-        lines=list(quote.lines) if quote.lines else None,
-        heading=quote.heading,
-        paragraph=quote.paragraph + 1,
-    )
 
 
 def _reset_peak_memory(device: torch.device) -> None:

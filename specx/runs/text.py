@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from specx.decoding.sources import SourceSettings
-from specx.documents.document import Document
 from specx.errors import UsageError
 from specx.ops.chunks import PASSAGE
 from specx.profile import REASONING_TOKENS, DigestPrompt, InstructPrompt, Settings
@@ -15,7 +15,6 @@ from specx.prompts.prompt import Output, Prompt
 from specx.prompts.reasoning import CLOSING, Thinking
 from specx.prompts.sources import DocumentTokens, sentence_sources
 from specx.records import Attention, Event, Finished, Step, Stop
-from specx.runs.provenance import cited
 
 # ---------------------------------------------------------------- its prompt, and a window's tokens
 
@@ -98,13 +97,12 @@ class DecodedText:
         first, tokens = self.document.first, len(self.document.spans)
         return SourceSettings(layer=self.layer, document=range(first, first + tokens))
 
-    def told(self, output: Output, document: Document) -> Output:
+    def told(self, output: Output) -> Output:
         """Return the output of the text with the sources of its sentences, where they are known."""
         if self.layer is None or self.document is None:
             return output
         sources = sentence_sources(output, self.attention, self.prompt, self.document, PASSAGE)
-        output = replace(output, sources=sources)
-        return replace(output, cited=cited(document, output))
+        return replace(output, sources=sources)
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -120,23 +118,26 @@ class DecodedText:
 # ---------------------------------------------------------------- decoding behind reasoning
 
 
-Start = Callable[..., Iterator[Event]]  # ``decode``, of which prompt and ``stop`` are not given yet
+Start = Callable[..., Iterator[Event]]  # ``decode`` without settings, prompt and ``stop``
 
 
-def decode_thinking(start: Start, prompt: Sequence[int], stop: Stop | None) -> Iterator[Event]:
+def decode_thinking(
+    start: Start, settings: Settings, prompt: Sequence[int], stop: Stop | None
+) -> Iterator[Event]:
     """Yield the events of one output, in one piece or, past its budget of reasoning, in two.
 
     The second piece is decoded behind the prompt, the reasoning and the tags that end it; these
     are a step that took no time. What is written depends on token ids alone, in every method.
     """
-    first = yield from _piece(start, tuple(prompt), stop)
+    first = yield from _piece(partial(start, settings), tuple(prompt), stop)
     if first is None:
         return
     written, finished = first
     assert isinstance(stop, Thinking)
     closing = stop.close()
     yield Step(closing, drafted=0, accepted=0, seconds=0.0, passes=0)
-    for event in start((*prompt, *written, *closing), stop=stop):
+    answer = replace(settings, sampling=settings.sampling.of_stream("answer"))
+    for event in start(answer, (*prompt, *written, *closing), stop=stop):
         yield _joined(finished, event) if isinstance(event, Finished) else event
 
 

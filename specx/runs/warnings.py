@@ -19,10 +19,10 @@ WARNED_SHARE = 0.5  # most of the text: the summary is of the rest
 def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], list[str]]:
     """Return a warning or a note on text in no prompt: a digest reads running text of the body."""
     if left_out := sum(prompt.left_out for prompt in prompts):
-        read = sum(len(prompt.token_ids) for prompt in prompts)
+        tokens = sum(len(prompt.token_ids) for prompt in prompts)
         return [], [
-            f"the sentences were chosen from the whole text; of its {read + left_out} tokens the "
-            f"model's window has room for the {read} around them"
+            f"the sentences were chosen from the whole text; of its {tokens + left_out} tokens the "
+            f"model's window has room for the {tokens} around them"
         ]
     read = {unit.paragraph for prompt in prompts for unit in prompt.units}
     missing = [p.text for place, p in enumerate(document.paragraphs) if place not in read]
@@ -79,7 +79,8 @@ def fallback(events: Sequence[FellBack]) -> list[str]:
     worst = min(events, key=lambda event: event.speedup)
     return [
         f"drafting did not pay (speedup {worst.speedup:.2f} over plain decoding, below "
-        f"{worst.below:g}), so part of the output was decoded plainly; --no-fallback drafts on"
+        f"{worst.below:g}), so part of the output was decoded plainly; "
+        "`--set fallback.below=null` drafts on"
     ]
 
 
@@ -132,7 +133,8 @@ def loops(run: DocumentRun, written: LevelWritten) -> list[str]:
         told.append(f"{_repeated(number, texts)}{again} and {was} cut in front of the repeats")
     looped = sum(output.looped for output in written.outputs)
     if number := looped - written.reasons.count("looping"):
-        told.append(f"{_repeated(number, texts)}; --on-loop retry writes on with a penalty")
+        retry = "`--set prompt.on_loop=retry` writes on with a penalty"
+        told.append(f"{_repeated(number, texts)}; {retry}")
     return ["; ".join(told)] if told else []
 
 

@@ -11,9 +11,9 @@ import torch
 from specx.cores import BUSY, LoadMonitor, usable_cores
 from specx.errors import SpecxError, error_of
 from specx.models.memory import free_bytes
+from specx.profile import resolve
 from specx.reports.progress import duration
 from specx.reports.report import Report
-from specx.runs.calibration import resolve_measured
 from specx.runs.pair import choose_device, load_pair
 from specx.runs.processes import MakePrompts, Prepared, Promised, prepared_by
 from specx.runs.summarizer import Summarizer
@@ -132,12 +132,13 @@ class Worker:
     def _load(self) -> Summarizer:
         settings = self._settings
         device = choose_device(settings.device)
-        profile, method, phase = settings.profile, settings.method, self._listener.phase
+        profile, method = settings.profile, settings.method
         pair = load_pair(profile, method, device)
-        if settings.gives_way and device.type == "cpu":
+        # The rounding of products depends on the number of threads, and comparing on rounding.
+        if settings.gives_way and device.type == "cpu" and not settings.check:
             self._limiter = ThreadLimiter()
         return Summarizer(
-            resolve_measured(profile, method, pair, phase, settings.asked),
+            resolve(profile, method, pair.facts, asked=settings.asked),
             pair,
             self._listener,
             check=settings.check,

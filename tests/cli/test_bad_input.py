@@ -276,7 +276,18 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--top-p", "0"], "--top-p is 0.0; it must be more than 0"),
+        (["--set", "generation.top_p=0"], "`generation.top_p` is 0; it must be more than 0"),
+        (
+            ["--set", "generation.topk=3"],
+            "unknown key 'topk' in `generation`; did you mean 'top_k'?",
+        ),
+        (["--set", "top_k"], "--set 'top_k' is not KEY=VALUE"),
+        (["--set", "seed=1", "--set", "seed=2"], "--set 'seed=2' sets a key that another --set"),
+        (
+            ["--set", "seed=1", "--set", "seed.x=2"],
+            "--set 'seed.x=2' sets a key that another --set",
+        ),
+        (["--set", "seed={"], "--set 'seed={' has a value that is not YAML"),
         (["--temperature", "inf"], "--temperature is inf; it must be a finite number"),
         (["--seed", str(2**40)], f"--seed is {2**40}; it must be at most 4294967295"),
         (["--json", "--jsonl"], "--json and --jsonl exclude each other"),
@@ -332,7 +343,7 @@ def test_options_that_cannot_be(summarize: Run, options: list[str], sentence: st
 
 @pytest.mark.parametrize(
     "options",
-    [["--temperature", "-1"], ["--temperature", "nan"], ["--top-p", "2"], ["--method", "fast"], []],
+    [["--temperature", "-1"], ["--temperature", "nan"], ["--method", "fast"], []],
 )
 def test_usage(summarize: Run, options: list[str]) -> None:
     ended = summarize("a.txt", *options) if options else summarize()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from specx.cli.main import run
-from specx.cli.options import changed_profile
+from specx.cli.old_options import with_set
+from specx.cli.options import changed_profile, parse_settings
 from specx.errors import UsageError
 from specx.profile import InstructPrompt, Profile, load_profile, parse_profile
 from tests.profile.examples import MINIMAL
@@ -20,9 +21,8 @@ def asked(profile: Profile = TINY, limit: int | None = None, **given: object) ->
         profile,
         given,
         {"max_new_tokens": limit},
+        {},
         parts=False,
-        fallback=True,
-        sources=True,
     )
 
 
@@ -83,6 +83,30 @@ def test_wishes_that_cannot_be(given: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
         asked(**given)
     assert str(caught.value).startswith(sentence)
+
+
+def test_keys_of_the_profile_are_set_at_any_depth() -> None:
+    changes = parse_settings(
+        ["generation.top_k=20", "fallback.below=null", "devices.cpu.tree.nodes=12", "sources=false"]
+    )
+    changed = changed_profile(TINY, {}, {"top_p": 0.5}, changes, parts=False)
+    assert (changed.generation.top_k, changed.generation.top_p) == (20, 0.5)
+    assert changed.generation.max_new_tokens == 90
+    assert changed.fallback.below is None
+    assert changed.on("cpu").tree.nodes == 12
+    assert changed.sources is False
+
+
+def test_old_spellings_are_settings() -> None:
+    arguments, notices = with_set(
+        ["summarize", "--top-k", "20", "--min-p=.1", "--no-sources", "--", "--top-p"]
+    )
+    assert arguments == [
+        *("summarize", "--set", "generation.top_k=20", "--set", "generation.min_p=.1"),
+        *("--set", "sources=false", "--", "--top-p"),
+    ]
+    assert notices[0] == "--top-k will go; write --set generation.top_k=20"
+    assert len(notices) == 3
 
 
 @pytest.mark.parametrize(

@@ -680,7 +680,7 @@ def test_what_is_nowhere_is_told_and_may_be_exit_code_8(
 
 
 def test_sources_can_be_switched_off(summarize: Run) -> None:
-    for options, has_sources in ((), True), (("--no-sources",), False):
+    for options, has_sources in ((), True), (("--set", "sources=false"), False):
         found = json.loads(summarize("a.txt", "--json", *options).out)
         assert found["settings"]["sources"] is has_sources
         assert any(each["sources"] for each in found["sentences"]) is has_sources

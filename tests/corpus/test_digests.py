@@ -50,7 +50,17 @@ def summarize(tmp_path: Path) -> Summarize:
         out = tmp_path / "out"
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        run(["summarize", str(tmp_path / "in"), "--out", str(out), "--quiet", "--no-fallback"])
+        run(
+            [
+                "summarize",
+                str(tmp_path / "in"),
+                "--out",
+                str(out),
+                "--quiet",
+                "--set",
+                "fallback.below=null",
+            ]
+        )
         torch.set_num_threads(threads)
         written = {case.id: out / "in" / f"{case.id}.json" for case in cases}
         return {

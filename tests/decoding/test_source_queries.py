@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from specx.decoding.decode import decode
-from specx.decoding.leave_out import LeaveOut
-from specx.decoding.sources import SourceSettings, usual_layer
+from specx.decoding.sources import SourceSettings, source_layer
 from specx.decoding.workspace import Shelf
 from specx.ops.chunks import PASSAGE
 from specx.profile import resolve
@@ -96,27 +95,6 @@ def test_nobody_asks():
     assert result.timings.sources == 0
 
 
-def test_leaving_a_passage_out():
-    """What a token loses is what transformers' own code says, and so is the attention."""
-    tokens, _ = attended("plain")
-    measured = LeaveOut(PAIR.target, PROMPT, tokens, DOCUMENT)
-    model = theirs()
-
-    def nats(prompt):
-        with torch.no_grad():
-            logits = model(torch.tensor([[*prompt, *tokens[:-1]]])).logits[0, len(prompt) - 1 :]
-        return -logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None])[:, 0]
-
-    for number in range(3):
-        start = DOCUMENT.start + number * PASSAGE
-        behind = min(start + PASSAGE, DOCUMENT.stop)
-        lost = nats(PROMPT[:start] + PROMPT[behind:]) - nats(PROMPT)
-        torch.testing.assert_close(measured.lost[number], lost, atol=1e-4, rtol=1e-3)
-    assert measured.attention.shape == (2, 30, 3)
-    expected = by_transformers(PROMPT, tokens, 1)
-    torch.testing.assert_close(measured.attention[1], expected, atol=2e-6, rtol=1e-4)
-
-
 @pytest.mark.parametrize(("layers", "layer"), [(1, 0), (2, 1), (30, 18), (32, 19), (36, 22)])
-def test_the_layer_where_none_was_measured(layers, layer):
-    assert usual_layer(range(layers), layers) == layer
+def test_the_layer_that_tells_sources(layers, layer):
+    assert source_layer(range(layers), layers) == layer

@@ -58,7 +58,8 @@ def test_plain_decoding_writes_what_transformers_does(
     capsys: pytest.CaptureFixture[str], report: Path, model: str
 ) -> None:
     """The same tokens in every method, with every setting on as well."""
-    every = ["--temperature", "0.7", "--top-p", "0.9", "--min-p", "0.02"]
+    every = ["--temperature", "0.7", "--set", "generation.top_p=0.9"]
+    every += ["--set", "generation.min_p=0.02"]
     for options in ([], every):
         found = summarized(capsys, report, model, "--words", "40", "--check-lossless", *options)
         lossless = found["lossless"]

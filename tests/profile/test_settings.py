@@ -67,10 +67,15 @@ def test_a_layer_that_the_target_lacks_is_the_users_error() -> None:
         resolve(profile({"layer": 3}), "specextend", MODELS)
 
 
-def test_a_measured_layer_is_told_in_reports() -> None:
-    settings = resolve(profile({"layer": "auto"}), "specextend", MODELS, layer=1)
-    assert settings.layer == 1
-    assert settings.resolved["draft_cache"]["layer"] == 1
+@pytest.mark.parametrize(
+    ("layers", "full", "layer"),
+    [(28, range(28), 20), (32, range(32), 22), (2, range(2), 1), (62, range(5, 62, 6), 41)],
+)
+def test_an_automatic_layer_is_the_full_one_at_seven_tenths(
+    layers: int, full: range, layer: int
+) -> None:
+    models = replace(MODELS, layers=layers, full_layers=tuple(full))
+    assert resolve(profile({"layer": "auto"}), "specextend", models).layer == layer
 
 
 @pytest.mark.parametrize("method", ["tree", "streaming", "specextend", "specextend+lookup"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from specx.documents.document import Document, Paragraph, ParagraphKind, Part
 from specx.errors import DocumentError, ModelError
 from specx.prompts.digest import Digest
-from specx.prompts.prompt import Output, Prompt, Quote, refuse_if_longer
+from specx.prompts.prompt import Output, Prompt, refuse_if_longer
 from specx.prompts.quotable import candidates, fragments
 from specx.prompts.quotation import LONGEST
 from tests.tiny import make_tokenizer
@@ -81,10 +81,11 @@ def test_markers_become_citations(parts: list[Prompt], size: int) -> None:
         output.text
         == "Sentence 0 of the paper — naïve. [p. 1]\n\nSentence 2 of the paper — naïve. [p. 2]"
     )
-    assert output.quotes == (
-        Quote(paragraph=0, page=1, sentence="Sentence 0 of the paper — naïve.", verbatim=True),
-        Quote(paragraph=2, page=2, sentence="Sentence 2 of the paper — naïve.", verbatim=True),
-    )
+    assert [(quote.paragraph, quote.start, quote.end) for quote in output.quotes] == [
+        (0, 0, 32),
+        (2, 0, 32),
+    ]
+    assert all(quote.verbatim and quote.sentence == quote.text for quote in output.quotes)
 
 
 def test_lines_and_headings_are_cited() -> None:
@@ -96,7 +97,7 @@ def test_lines_and_headings_are_cited() -> None:
     output = read("<p0>Only this.", prompt)
     assert output.text == "Only this. [l. 120–131, “Findings”]"
     (quote,) = output.quotes
-    assert (quote.lines, quote.heading, quote.counted) == ((120, 131), "Findings", "line")
+    assert (quote.lines, quote.heading) == ((120, 131), "Findings")
 
 
 def test_a_sentence_is_handed_out_when_it_is_whole(parts: list[Prompt]) -> None:

@@ -236,6 +236,6 @@ def test_the_digest_of_a_long_document_is_chosen_from_all_of_it(embedded: Pair) 
     assert ear.text == report.summary
     assert len(report.citations) == 4
     for citation in report.citations:
-        paragraph = paper.paragraphs[citation.paragraph - 1]
+        paragraph = paper.paragraphs[citation.paragraph]
         assert citation.sentence in paragraph.text
         assert citation.page == paragraph.page

@@ -7,13 +7,9 @@ import torch
 
 from specx.decoding.methods import Pair
 from specx.documents.generated import generate_report
-from specx.errors import UsageError
 from specx.profile import load_profile, resolve
 from specx.records import METHODS, Method, Timings
 from specx.reports.report import Report
-from specx.runs import calibration
-from specx.runs.calibration import measure_source_layer, source_layer
-from specx.runs.measured_sources import MeasuredSentence, layer_scores
 from specx.runs.pair import load_pair
 from specx.runs.summarizer import Summarizer
 
@@ -71,37 +67,3 @@ def test_parts_have_sources_in_the_document(pair: Pair, tmp_path: Path) -> None:
     for sentence in report.sentences:
         for source in sentence.sources:
             assert all(piece.text in DOCUMENT.text for piece in source.pieces)
-
-
-# ---------------------------------------------------------------- the layer
-
-
-def measured(*best: int, lost: tuple[float, ...] = (5.0, 1.0, 0.0)) -> MeasuredSentence:
-    """A sentence from passage 0, and the passage that each layer attends to most."""
-    attention = tuple(tuple(float(n == place) for n in range(3)) for place in best)
-    return MeasuredSentence(lost=lost, attention=attention)
-
-
-def test_sentences_that_depend_on_nothing_clearly_do_not_count() -> None:
-    vague, close = measured(1, lost=(1.9, 0.0, 0.0)), measured(1, lost=(5.0, 4.5, 0.0))
-    assert not vague.is_strong
-    assert not close.is_strong
-    assert layer_scores([vague, close]) == []
-    assert layer_scores([vague, measured(0, 1, 2), measured(0, 0, 1)]) == [1.0, 0.7, 0.4]
-
-
-def test_the_measured_layer_is_kept(
-    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    profile = load_profile(write_profile(tmp_path, **ROOM))
-    assert source_layer(pair.target, None) == 1  # of two
-    sentences = [measured(0, 1)] * 5
-    monkeypatch.setattr(calibration, "measure_sentences", lambda *_: sentences)
-    found = measure_source_layer(pair, profile, Ear().phase)
-    assert found == {"layer": 0, "sentences": 60, "strong": 60, "right": 60, "usually": 0}
-    assert source_layer(pair.target, None) == 0
-    assert source_layer(pair.target, "another revision") == 1
-    sentences[:] = []
-    with pytest.raises(UsageError, match="only 0 of 0 sentences"):
-        measure_source_layer(pair, profile, Ear().phase)

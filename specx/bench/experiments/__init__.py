@@ -13,6 +13,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         breakdown.EXPERIMENT,
         quality.EXPERIMENT,
         speed.COMPARISON,
+        speed.LAYERS,
         expectation.EXPERIMENT,
         long_output.EXPERIMENT,
     )

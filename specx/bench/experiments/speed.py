@@ -144,6 +144,33 @@ ABLATION = Experiment(
 )
 
 
+# ---------------------------------------------------------------- each layer that may choose chunks
+
+
+RETRIEVING = "specextend"
+LAYER_COLUMNS: Columns = {**METHOD, **INPUT, "acceptance length": Group.acceptance}
+
+
+def measure_layers(bench: Workbench) -> Iterator[Run]:
+    """Let each layer that attends to the whole text choose the draft's chunks."""
+    layers = bench.pair.target.full_layers
+    names = ",".join(f"{RETRIEVING}:layer={layer}" for layer in layers)
+    yield from in_turn(bench, find_methods(names, bench.profile))
+
+
+def describe_layers(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+    yield table(f"Layers, {task}", groups_of(runs), LAYER_COLUMNS)
+
+
+LAYERS = Experiment(
+    name="layers",
+    title="Acceptance length by the layer that chooses chunks",
+    about="cross-model retrieval by each layer of the target that sees the whole text",
+    measure=measure_layers,
+    describe=describe_layers,
+)
+
+
 # ---------------------------------------------------------------- all methods
 
 

@@ -63,7 +63,7 @@ def medusa(name: str, about: str, *, fixed: bool) -> Fitted:
         f"Medusa: {about}",
         make_drafter,
         method="plain",
-        cache={"policy": "full"},  # there is no layer to calibrate
+        cache={"policy": "full"},
         keys=("nodes", "heads"),
         tree={"threshold": 0},
         options={"heads": EMBEDDED_MEDUSA},
@@ -140,7 +140,7 @@ TABLE: tuple[BenchMethod, ...] = (
         "MagicDec: the target drafts, seeing the first and the latest chunks",
         MagicDec,
         method="plain",
-        cache={"policy": "streaming"},  # there is no layer to calibrate
+        cache={"policy": "streaming"},
     ),
     Engine(
         "rapid",
@@ -155,7 +155,7 @@ TABLE: tuple[BenchMethod, ...] = (
         "Draft & Verify: the target drafts without some layers, which a measurement chooses",
         make_drafter,
         method="plain",
-        cache={"policy": "full"},  # there is no layer to calibrate
+        cache={"policy": "full"},
         keys=("depth",),
         tree={"threshold": 0},
         fit=fit_layers,

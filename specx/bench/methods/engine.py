@@ -14,10 +14,16 @@ from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.decoding.times import KnownTimes
 from specx.errors import ProfileError, UsageError
-from specx.profile import AutoTree, DraftCacheSettings, Profile, Settings, TreeSettings
+from specx.profile import (
+    AutoTree,
+    DraftCacheSettings,
+    Profile,
+    Settings,
+    TreeSettings,
+    resolve,
+)
 from specx.profile.section import did_you_mean
 from specx.records import WITHOUT_DRAFT, Method
-from specx.runs.calibration import resolve_measured
 
 Build = Callable[[Settings, Pair, int], Drafter]
 Changes = Mapping[str, Any]
@@ -81,12 +87,8 @@ class Engine:
         return run_drafter(self.name, make, setting, settings, case)
 
     def settings(self, setting: Setting) -> Settings:
-        """Return the settings that the changed profile comes to.
-
-        ``layer: auto`` is measured as for a summary, before anything is timed.
-        """
-        profile = self.change(setting.profile)
-        return resolve_measured(profile, self.method, setting.pair, lambda _: None)
+        """Return the settings that the changed profile comes to."""
+        return resolve(self.change(setting.profile), self.method, setting.pair.facts)
 
     def drafter(self, setting: Setting) -> Callable[[int], Drafter]:
         """Return the maker of its drafter, which gets the most tokens of prompt and output."""

@@ -140,21 +140,6 @@ def test_every_method_says_what_it_is():
     assert all(method.about and method.name == name for name, method in METHODS.items())
 
 
-def test_an_automatic_layer_is_measured_before_a_run(monkeypatch):
-    asked = []
-
-    def measured(profile, pair, phase):  # noqa: ARG001
-        asked.append(profile.draft_cache.layer)
-        phase("measuring")
-        return 1
-
-    monkeypatch.setattr("specx.runs.calibration.measured_layer", measured)
-    setting = tiny_setting()
-    drafter = find_method("specextend:layer=auto").drafter(setting)(100)
-    assert asked == ["auto"]
-    assert drafter.retrieval_layer == 1
-
-
 def test_a_variant_says_how_it_differs():
     about = find_method("specextend-hta:every=3").about
     assert about.endswith(", without hybrid tree attention, every=3")
