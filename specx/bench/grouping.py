@@ -60,7 +60,7 @@ class Group:
 
     @property
     def input(self) -> str:
-        """The length as it is written."""
+        """Return the length as text."""
         return label(self.length)
 
     def median(self, measure: Measure) -> float:
@@ -82,9 +82,8 @@ class Group:
         return self.runs[0].facts.get(name)
 
     def ratios(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> list[float]:
-        """Return, for each prompt that both methods ran on, the median ratio of ``measure`` of a
-        run to that of the baseline in the same repetition. So load from outside, which comes and
-        goes, moves both. Pairs in which either is 0 do not count."""
+        """Return, for each prompt that both methods ran on, the median over repetitions of the
+        ratio of ``measure`` to the baseline's. Pairs in which either is 0 do not count."""
         found = []
         for methods in self._beside(baseline):
             below = {run.repeat: measure(run) for run in methods[baseline]}
@@ -99,8 +98,7 @@ class Group:
         return median(found) if found else None
 
     def same_output(self, baseline: str = BASELINE) -> str | None:
-        """Count, as ``11 of 12``, the prompts on which the method wrote what the baseline wrote,
-        token for token."""
+        """Count, as ``11 of 12``, the prompts with the same output as the baseline."""
         same = [
             methods[self.method][0].output == methods[baseline][0].output
             for methods in self._beside(baseline)
@@ -113,14 +111,12 @@ class Group:
         return [methods for methods in prompts if {self.method, baseline} <= methods.keys()]
 
 
-def groups_of(runs: Iterable[Run], methods: Iterable[str] | None = None) -> list[Group]:
-    """Return the runs of each method at each length, by length, methods in the order of
-    ``methods`` or in which they first come."""
+def groups_of(runs: Iterable[Run]) -> list[Group]:
+    """Return the runs of each method at each length, by length, methods in their first order."""
     groups = []
     for length, peers in sorted(by(runs, "length").items()):
         found = by(peers, "method")
-        order = found if methods is None else [name for name in methods if name in found]
-        groups += [Group(method, length, found[method], peers) for method in order]
+        groups += [Group(method, length, own, peers) for method, own in found.items()]
     return groups
 
 
@@ -134,12 +130,10 @@ def methods_first(runs: Sequence[Run]) -> list[Group]:
 
 
 def headline(runs: Sequence[Run]) -> tuple[str, str]:
-    """``lookup 3.1 × plain at 4K, 2.4 × end to end, same text; specextend 2.0 ×, 1.8 × end to
-    end``: the method that decodes fastest, at the longest length and for the first task; also the
-    fastest of ours, and the fastest end to end, where these are others. Empty without a speedup.
+    """Return the result in a line, and the reason why it is withheld; one or both are empty.
 
-    Then the reason why it is withheld, in which case it is empty: other processes took more than a
-    tenth of the time of the runs behind it.
+    ``lookup 3.1 × plain at 4K, 2.4 × end to end, same text; specextend 2.0 ×``: the fastest method
+    in decoding at the longest length, then the fastest of ours and the fastest end to end.
     """
     tasks = by(runs, "task")
     for task, of_task in tasks.items():

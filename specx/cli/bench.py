@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -138,7 +137,6 @@ def bench(
         settings = profile_for(profile, model, draft)
         tasks = _tasks(settings, task)
         lengths = parse_lengths(length or (QUICK_LENGTHS if quick else DEFAULT_LENGTHS))
-        began = time.perf_counter()
         most = count or (1 if quick else 2)
         read = tuple(_read(documents or []))
         if dataset is not None:
@@ -162,7 +160,6 @@ def bench(
             device=device,
             scale=scale,
             scale_draft=scale_draft,
-            read_s=time.perf_counter() - began if read else 0.0,
             enough_s=HEADLINED_S if quick and repeat is None else inf,
         )
         options: RootOptions = context.obj

@@ -7,6 +7,7 @@ tokens, so that nothing of the document can be copied literally.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -88,6 +89,12 @@ class Batch(NamedTuple):
     worths: Tensor
     scores: Tensor
     targets: Tensor
+
+    def without_padding(self) -> Iterator[tuple[Tensor, int]]:
+        """Yield the ids of each document int64 [1, n], and the place of its first written token."""
+        for tokens, parts in zip(self.tokens, self.parts, strict=True):
+            written = ((parts != DOCUMENT) & (parts != NOTHING)).nonzero()
+            yield tokens[None, : int(written[-1]) + 1], int(written[0])
 
     def to(self, device: torch.device) -> "Batch":
         return Batch(*(part.to(device, non_blocking=True) for part in self))

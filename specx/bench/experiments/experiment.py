@@ -117,16 +117,13 @@ def lines(
 def bars(
     groups: Iterable[Group],
     value: Callable[[Group], float | None],
-    *,
-    names: Mapping[str, str] | None = None,
 ) -> tuple[Series, ...]:
-    """Bars for each length, one for each method, under ``names`` of their own if there are any."""
+    """Return the bars of each length, one for each method."""
     heights: dict[int, dict[str, float]] = {}
     for group in groups:
         height = value(group)
         if height is not None:
-            name = names[group.method] if names else group.method
-            heights.setdefault(group.length, {})[name] = height
+            heights.setdefault(group.length, {})[group.method] = height
     return tuple(
         Series(label(length), tuple(each), tuple(each.values())) for length, each in heights.items()
     )

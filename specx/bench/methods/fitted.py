@@ -87,7 +87,6 @@ class Fitted(Engine):
             )
 
     def run(self, setting: Setting, case: Case) -> Run:
-        setting = self._attending(setting)
         settings = self.settings(setting)
         changed = replace(setting, profile=self.change(setting.profile))
         make, facts = self.fit(self, changed, settings, case)

@@ -12,7 +12,6 @@ from specx.bench.experiments import expectation
 from specx.bench.experiments.expectation import EXPERIMENT
 from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import calibrate, record_of
-from specx.bench.methods.engine import Engine
 from specx.bench.runs import Run
 from specx.bench.workbench import with_output
 from specx.errors import UsageError
@@ -51,28 +50,6 @@ def test_what_was_measured_is_concluded(runs: list[Run]) -> None:
     assert [way for (way,) in columns_of(fixed, "way")] == ["reference tree", ONE]
     assert columns_of(fixed, "tree")[1] == ("3 nodes, 2 levels, 3 continued",)
     assert columns_of(calibration, "documents", "setting") == [(1, "1.2")]
-
-
-def test_beyond_the_draft_what_the_target_writes_moves() -> None:
-    """At a length where the draft itself does not reach every setting, for all of them."""
-    bench = tiny_bench()
-    bench = replace(bench, profile=bench.profile.changed(draft_cache={"top_k": 64}))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expectation, "SETTINGS", (1.2, 6.0))
-        patch.setattr(expectation, "calibrate", lambda *asked: calibrate(*asked, documents=1))
-        runs = list(EXPERIMENT.measure(bench))
-    dials = runs[0].facts["dials"]
-    assert {setting: dial["known"] for setting, dial in dials.items()} == {"1.2": True, "6": True}
-    assert dials["6"]["agreement"] == 1
-    lengths = {run.method: run.acceptance_length for run in runs}
-    assert lengths["6, reference tree"] > 4 > 2 > lengths["1.2, reference tree"]
-    assert len({run.output for run in runs[1:]}) == 1
-    moved = columns_of(EXPERIMENT.conclude(runs).tables[2], "setting", "what moves")
-    assert moved == [("1.2", "the target's"), ("6", "the target's")]
-    base = METHODS["specextend"]
-    assert isinstance(base, Engine)
-    own = calibrate(bench, base, 1024, "digest", documents=1).dials((1.1, 1.2))
-    assert not any(dial.known for dial in own.values())
 
 
 def test_a_setting_that_no_tree_reaches() -> None:
