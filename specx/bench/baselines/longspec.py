@@ -72,10 +72,10 @@ def load_glide(model: str, target: LoadedModel) -> Glide:
         raise ModelError(f"{label} has {units!r} for intermediate_size in its config.json.")
     tensors = read_tensors(folder, (FILE,), label)
     maps = _shapes(target, kv_heads, units)
-    needed = {f"{name}.weight": shape for name, shape in maps.items() if name not in UNUSED}
+    required = {f"{name}.weight": shape for name, shape in maps.items() if name not in UNUSED}
     optional = {f"{name}.weight": maps[name] for name in UNUSED}
     optional |= {f"{name}.bias": shape[:1] for name, shape in maps.items()}
-    check_shapes(tensors, needed, optional, label)
+    check_shapes(tensors, required, optional, label)
     kept = {name: t for name, t in tensors.items() if name.rpartition(".")[0] not in UNUSED}
     moved = {name: t.to(target.device, target.dtype) for name, t in kept.items()}
     return Glide(weights=moved, eps=float(raw.get("rms_norm_eps", 1e-6)), kv_heads=kv_heads)
