@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a draft proposes in the place of ``token``.
+    """The proposal of a draft in the place of ``token``.
 
     ``draft``: log probabilities float32 [V] in the target's ids, −inf for ids that either model
     cannot write; ``ahead``: True for each later token that a head, reading its own output, would

@@ -7,7 +7,7 @@ from specx.documents.document import Document
 from specx.profile import Profile
 
 if TYPE_CHECKING:
-    from specx.bench.runs import Run
+    from specx.bench.runs import Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,5 +46,5 @@ class BenchListener:
     def phase(self, text: str) -> None:
         """Begin an activity."""
 
-    def ran(self, run: "Run") -> None:
+    def ran(self, run: "Measurement") -> None:
         """Receive a measurement."""

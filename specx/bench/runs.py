@@ -24,7 +24,7 @@ PREFILLS = ("target_prefill", "draft_prefill")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Measurement:
     """A raw measurement, as it is in the JSON of a report.
 
     ``output``: token ids, the first ``prefilled`` of them decided by prefill; ``decode_s``: seconds
@@ -56,7 +56,7 @@ class Run:
     taken: float | None = None
 
     @classmethod
-    def of(cls, method: str, case: Case, output: Sequence[int], **fields: Any) -> "Run":
+    def of(cls, method: str, case: Case, output: Sequence[int], **fields: Any) -> "Measurement":
         """Return a run of a method on a case; without ``fields`` nothing was timed."""
         given = {"repeat": 0, "decode_s": 0.0} | fields
         return cls(
@@ -83,12 +83,12 @@ class Run:
         return len(self.output) / seconds if seconds > 0 else 0.0
 
 
-def run_from_raw(raw: Mapping[str, Any]) -> Run:
+def run_from_raw(raw: Mapping[str, Any]) -> Measurement:
     """Read a run as it is in JSON. Raises UsageError for one without its output."""
     if "output" not in raw:
         raise UsageError("a run has no output, so nothing can be concluded from it")
-    names = [field.name for field in fields(Run) if field.name in raw]
-    return Run(**{name: raw[name] for name in names} | {"output": tuple(raw["output"])})
+    names = [field.name for field in fields(Measurement) if field.name in raw]
+    return Measurement(**{name: raw[name] for name in names} | {"output": tuple(raw["output"])})
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class BenchMethod(Protocol):
     def check(self, profile: Profile) -> None:
         """Raise UsageError when the profile cannot run this method."""
 
-    def run(self, setting: Setting, case: Case) -> Run:
+    def run(self, setting: Setting, case: Case) -> Measurement:
         """Write the output of ``case``."""
 
 
@@ -161,7 +161,7 @@ def run_drafter(
     settings: Settings,
     case: Case,
     watch: Stopwatch | None = None,
-) -> Run:
+) -> Measurement:
     """Decode with a drafter of our engine, on an idle machine; ``watch``: the caller's."""
     watch, tally = watch or Stopwatch(setting.pair.target.device), Tally()
     output: list[int] = []
@@ -188,7 +188,7 @@ def run_drafter(
     # A draft model reads the prompt after the first token, a head before it.
     follows = any(drafter.features is not None for drafter in drafters)
     late = watch.samples.get("draft_prefill", [])[chunks if follows else 0 :]
-    return Run.of(
+    return Measurement.of(
         name,
         case,
         output,

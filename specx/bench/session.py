@@ -13,7 +13,7 @@ from specx.bench.experiments.experiment import Experiment
 from specx.bench.methods import find_methods, split_names
 from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
 from specx.bench.request import BenchListener, Request
-from specx.bench.runs import Run, run_from_raw
+from specx.bench.runs import Measurement, run_from_raw
 from specx.bench.scaled import EMBEDDED, scaled_pair, scaled_profile
 from specx.bench.shapes import HEAD, SMALL
 from specx.bench.workbench import Workbench, with_output, without_fallback
@@ -144,7 +144,7 @@ def carry_out(
     left_out = []
     for experiment in experiments:
         bench.listener.section(experiment.title)
-        runs: list[Run] = []
+        runs: list[Measurement] = []
         try:
             for run in experiment.measure(bench):
                 runs.append(run)
@@ -158,7 +158,7 @@ def carry_out(
     return left_out
 
 
-def _section(experiment: Experiment, runs: Sequence[Run]) -> ReportSection:
+def _section(experiment: Experiment, runs: Sequence[Measurement]) -> ReportSection:
     return ReportSection(
         experiment.name,
         experiment.title,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from specx.bench.cases import Case, PromptKind, make_cases, prompt_kind
 from specx.bench.request import BenchListener
-from specx.bench.runs import BenchMethod, Run, Setting, read_beginning
+from specx.bench.runs import BenchMethod, Measurement, Setting, read_beginning
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
 from specx.profile import Profile
@@ -68,7 +68,7 @@ class Workbench:
             for case in self.cases(length, task)
         ]
 
-    def case_of(self, run: Run) -> Case:
+    def case_of(self, run: Measurement) -> Case:
         """Return the case that a run was on."""
         return next(case for case in self.cases(run.length, run.task) if case.name == run.case)
 
@@ -96,7 +96,7 @@ class Workbench:
         methods: Sequence[BenchMethod] | None = None,
         *,
         warm_up: bool = True,
-    ) -> Iterator[Run]:
+    ) -> Iterator[Measurement]:
         """Run every method on every case, in turn within each repetition.
 
         Warm methods up before the first case, on a GPU before the first of each length.
@@ -118,9 +118,9 @@ class Workbench:
 
     def _repetition(
         self, setting: Setting, case: Case, methods: Sequence[BenchMethod]
-    ) -> Iterator[Run]:
+    ) -> Iterator[Measurement]:
         """Run every method once; yield what an interrupted repetition has done, too."""
-        runs: list[Run] = []
+        runs: list[Measurement] = []
         try:
             for method in methods:
                 self.announce(method.name, case)

@@ -7,8 +7,7 @@ of ``<sum>`` and substitutes tokens, so that nothing can be copied literally.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -46,9 +45,8 @@ NOTHING, DOCUMENT, CHOICE, COPY, FINISH = range(5)
 WEIGHTS = {True: (0.0, 0.3, 5.0, 1.0, 1.0), False: (0.0, 0.0, 0.5, 1.0, 1.0)}  # by Text.natural
 
 
-FIRST_SORTS = MappingProxyType(
-    {"real": 0.3, "names": 0.2, "random": 0.1, "alphabet": 0.15, "phrases": 0.1, "variants": 0.15}
-)
+FIRST_SORTS = {"real": 0.3, "names": 0.2, "random": 0.1, "alphabet": 0.15, "phrases": 0.1,
+               "variants": 0.15}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Mixture:
     """Shares of the sorts of documents (``texts.py``), of the control task, and of a document's
     tokens that are ``predicted``, drawn at random."""
 
-    sorts: Mapping[str, float] = FIRST_SORTS
+    sorts: Mapping[str, float] = field(default_factory=lambda: FIRST_SORTS)
     control: float = 0.25
     predicted: float = 0.1
 

@@ -14,7 +14,7 @@ from specx.bench.floors import floors
 from specx.bench.grouping import Group, groups_of
 from specx.bench.methods.engine import Engine
 from specx.bench.report.report import Cell, Figure, Series, Table
-from specx.bench.runs import Run, Setting
+from specx.bench.runs import Measurement, Setting
 from specx.bench.workbench import Workbench
 from specx.decoding.model_drafter import ModelDrafter
 from specx.ops.ceilings import Ceilings, measure_ceilings
@@ -33,10 +33,10 @@ FLOORS_ARE = (
     "CPU also of a full tree, over the rate of a large one, all measured just before."
 )
 
-Parts = Callable[[Run], dict[str, float]]
+Parts = Callable[[Measurement], dict[str, float]]
 
 
-def measure(bench: Workbench) -> Iterator[Run]:
+def measure(bench: Workbench) -> Iterator[Measurement]:
     bench = replace(bench, shared=False)  # each run has a prefill of its own to be timed
     ceilings = measure_ceilings(bench.pair.target.device)
     floors_of = _floors_of_methods(bench, ceilings)
@@ -66,7 +66,7 @@ def _floors_of_methods(
     }
 
 
-def ms_per_token(run: Run) -> dict[str, float]:
+def ms_per_token(run: Measurement) -> dict[str, float]:
     """Return the milliseconds of each part of decoding per token; their sum is all of it."""
     tokens = max(1, len(run.output) - 1)  # prefill decides the first
     parts = {part: run.total_s[part] for part in DECODING if part != "host"}
@@ -74,7 +74,7 @@ def ms_per_token(run: Run) -> dict[str, float]:
     return {part: 1e3 * seconds / tokens for part, seconds in parts.items()}
 
 
-def s_per_document(run: Run) -> dict[str, float]:
+def s_per_document(run: Measurement) -> dict[str, float]:
     """Return the seconds of each part of a document's way."""
     return {part: run.total_s[part] for part in ALL}
 
@@ -130,7 +130,7 @@ def _floor_rows(groups: Sequence[Group]) -> Iterator[tuple[Cell, ...]]:
                 yield group.method, group.input, part.replace("_", " "), ms, least, ms / least
 
 
-def _beside_floor(run: Run, part: str) -> tuple[float, float] | None:
+def _beside_floor(run: Measurement, part: str) -> tuple[float, float] | None:
     """Return the milliseconds of a part of a run and its floor, where both are known."""
     measured = run.parts_ms | {name: 1e3 * seconds for name, seconds in run.prefill_s.items()}
     least = run.facts.get("floor_ms", {}).get(part)
@@ -149,7 +149,7 @@ def _figure(name: str, task: str, unit: str, groups: Sequence[Group], parts_of: 
     return Figure(f"breakdown-{name}-{task}", title, "", unit, series, kind="stacked")
 
 
-def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+def describe(task: str, runs: list[Measurement]) -> Iterator[Table | Figure]:
     groups = groups_of(run for run in runs if run.total_s)  # others time no parts
     if not groups:
         return

@@ -17,7 +17,7 @@ from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import Calibration, Dialled, calibrate
 from specx.bench.methods.engine import Engine
 from specx.bench.report.report import Cell, Figure, Table
-from specx.bench.runs import Run
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
 from specx.profile import AutoTree, FallbackSettings
@@ -37,7 +37,7 @@ DEFINED = (
 )
 
 
-def measure(bench: Workbench) -> Iterator[Run]:
+def measure(bench: Workbench) -> Iterator[Measurement]:
     base = METHODS["specextend"]
     assert isinstance(base, Engine)
     base.check(bench.profile)
@@ -57,7 +57,7 @@ def measure(bench: Workbench) -> Iterator[Run]:
 
 def _measure_settings(
     bench: Workbench, calibration: Calibration, dials: Mapping[float, Dial], length: int, task: str
-) -> Iterator[Run]:
+) -> Iterator[Measurement]:
     """Yield plain decoding and all ways to run each setting, in turn.
 
     A fixed tree warms up at one setting, shortly. Where trees are chosen, a whole text that is not
@@ -101,7 +101,7 @@ def _ways(bench: Workbench, dial: Dial) -> Iterator[tuple[str, Dialled]]:
 # ---------------------------------------------------------------- what was found
 
 
-def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+def describe(task: str, runs: list[Measurement]) -> Iterator[Table | Figure]:
     measured = groups_of(run for run in runs if run.method != CALIBRATION)
     groups = [group for group in measured if group.fact("way") is not None]
     chosen = [group for group in groups if group.fact("way") == AUTO]
@@ -174,7 +174,7 @@ FIXED_COLUMNS: Columns = {
 }
 
 
-def _calibration_table(task: str, runs: list[Run]) -> Table:
+def _calibration_table(task: str, runs: list[Measurement]) -> Table:
     """Return the dial of every setting at every length."""
     groups = groups_of(run for run in runs if run.method == CALIBRATION)
     rows = [

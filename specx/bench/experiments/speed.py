@@ -17,7 +17,7 @@ from specx.bench.experiments.experiment import (
 from specx.bench.grouping import BASELINE, Group, end_to_end, groups_of, headline, methods_first
 from specx.bench.methods import find_methods, find_runnable
 from specx.bench.report.report import Figure, Table
-from specx.bench.runs import Run
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench
 
 NOTE = f"{DECODING} {END_TO_END}"
@@ -46,7 +46,7 @@ SPEEDUP_COLUMNS: Columns = {
 }
 
 
-def describe_speedup(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+def describe_speedup(task: str, runs: list[Measurement]) -> Iterator[Table | Figure]:
     groups = methods_first(runs)
     drafting = [group for group in groups if group.method != BASELINE]
     yield table(f"Speed, {task}", groups, SPEEDUP_COLUMNS, baseline=BASELINE, note=NOTE)
@@ -86,14 +86,14 @@ RETRIEVING = "specextend"
 LAYER_COLUMNS: Columns = {**METHOD, **INPUT, "acceptance length": Group.acceptance}
 
 
-def measure_layers(bench: Workbench) -> Iterator[Run]:
+def measure_layers(bench: Workbench) -> Iterator[Measurement]:
     """Let each layer that attends to the whole text choose the draft's chunks."""
     layers = bench.pair.target.full_layers
     names = ",".join(f"{RETRIEVING}:layer={layer}" for layer in layers)
     yield from in_turn(bench, find_methods(names, bench.profile))
 
 
-def describe_layers(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+def describe_layers(task: str, runs: list[Measurement]) -> Iterator[Table | Figure]:
     yield table(f"Layers, {task}", groups_of(runs), LAYER_COLUMNS)
 
 
@@ -128,11 +128,11 @@ COMPARISON_COLUMNS: Columns = {
 }
 
 
-def measure_all_methods(bench: Workbench) -> Iterator[Run]:
+def measure_all_methods(bench: Workbench) -> Iterator[Measurement]:
     yield from in_turn(bench, find_runnable(COMPARED, bench.profile))
 
 
-def describe_all_methods(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+def describe_all_methods(task: str, runs: list[Measurement]) -> Iterator[Table | Figure]:
     groups, baseline = groups_of(runs), f"{BASELINE} and {TRANSFORMERS}"
     note = f"{NOTE} Acceptance length: emitted tokens per verification pass."
     yield table(f"All methods, {task}", groups, COMPARISON_COLUMNS, baseline=baseline, note=note)

@@ -19,7 +19,7 @@ from specx.bench.methods.dialled_draft import (
     NetStopwatch,
 )
 from specx.bench.methods.engine import Engine
-from specx.bench.runs import Run, Setting, read_together, run_drafter
+from specx.bench.runs import Measurement, Setting, read_together, run_drafter
 from specx.bench.workbench import Workbench
 from specx.decoding.cost import Curve
 from specx.decoding.methods import Pair
@@ -63,7 +63,7 @@ class Dialled:
     def check(self, profile: Profile) -> None:
         self.method.check(profile)
 
-    def run(self, setting: Setting, case: Case) -> Run:
+    def run(self, setting: Setting, case: Case) -> Measurement:
         settings, pair = self.settings(setting), setting.pair
         dialling = self.dialling(setting, case)
         watch = NetStopwatch(pair.target.device, dialling)
@@ -113,7 +113,7 @@ class Calibration:
 
     method: Engine
     cases: tuple[Case, ...]
-    outputs: tuple[Run, ...]
+    outputs: tuple[Measurement, ...]
     record: AgreementRecord
     own: Curve | None
 
@@ -125,7 +125,7 @@ class Calibration:
                 found[setting] = self.record.dial(setting)
         return found
 
-    def runs(self, dials: dict[float, Dial]) -> Iterator[Run]:
+    def runs(self, dials: dict[float, Dial]) -> Iterator[Measurement]:
         """Yield the outputs with all that the dials follow from, and the dials, as facts."""
         known = {
             f"{setting:g}": {**asdict(dial), "length": self.record.acceptance_length(dial)}

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from specx.bench.cases import Case
-from specx.bench.runs import Run, Setting, run_drafter
+from specx.bench.runs import Measurement, Setting, run_drafter
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.errors import ProfileError, UsageError
@@ -77,7 +77,7 @@ class Engine:
             problem, *_ = str(error).splitlines()
             raise UsageError(f"{self.name}: {problem}") from error
 
-    def run(self, setting: Setting, case: Case) -> Run:
+    def run(self, setting: Setting, case: Case) -> Measurement:
         settings = self.settings(setting)
         make = partial(self.build, settings, setting.pair)
         return run_drafter(self.name, make, setting, settings, case)

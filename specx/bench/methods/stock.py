@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from specx.bench.cases import Case
-from specx.bench.runs import Run, Setting, draft_model
+from specx.bench.runs import Measurement, Setting, draft_model
 from specx.decoding.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.models.decoder import Decoder
@@ -74,7 +74,7 @@ class Stock:
         if self.drafts and profile.draft is None:
             raise UsageError(f"profile {profile.name} has no draft, so it cannot run {self.name}")
 
-    def run(self, setting: Setting, case: Case) -> Run:
+    def run(self, setting: Setting, case: Case) -> Measurement:
         """Raises DocumentError for a prompt that leaves no room, and UsageError for vocabularies of
         different size, which transformers does not support."""
         pair = setting.pair
@@ -95,7 +95,7 @@ class Stock:
         clock = self._generate(pair, settings.sampling, case, limit, limit)
         steps = len(clock.tokens) - 1
         decoded = sum(len(tokens) for tokens in clock.tokens[1:])
-        return Run.of(
+        return Measurement.of(
             self.name,
             case,
             [token for tokens in clock.tokens for token in tokens],

@@ -12,7 +12,7 @@ from specx.bench.experiments import expectation
 from specx.bench.experiments.expectation import EXPERIMENT
 from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import calibrate, record_of
-from specx.bench.runs import Run
+from specx.bench.runs import Measurement
 from specx.bench.workbench import with_output
 from specx.errors import UsageError
 from tests.bench.benches import workbench
@@ -23,7 +23,7 @@ ONE = "specextend:nodes=3,depth=2"
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[Run]:
+def runs() -> list[Measurement]:
     bench = tiny_bench(f"plain,lookup,{ONE}")
     sees_all = bench.profile.changed(draft_cache={"top_k": 64})
     bench = replace(bench, profile=sees_all)
@@ -33,7 +33,7 @@ def runs() -> list[Run]:
         return list(EXPERIMENT.measure(bench))
 
 
-def test_every_setting_that_is_reached_runs_in_every_way(runs: list[Run]) -> None:
+def test_every_setting_that_is_reached_runs_in_every_way(runs: list[Measurement]) -> None:
     names = [run.method for run in runs]
     assert names == ["calibration", "plain", *(f"1.2, {way}" for way in (*WAYS, ONE))]
     assert len({run.output for run in runs[1:]}) == 1
@@ -43,7 +43,7 @@ def test_every_setting_that_is_reached_runs_in_every_way(runs: list[Run]) -> Non
     assert set(calibration.facts["dials"]) == {"1.2"}
 
 
-def test_what_was_measured_is_concluded(runs: list[Run]) -> None:
+def test_what_was_measured_is_concluded(runs: list[Measurement]) -> None:
     findings = EXPERIMENT.conclude(runs)
     chosen, fixed, calibration = findings.tables
     assert columns_of(chosen, "setting", "same output") == [("1.2", "1 of 1")]
@@ -60,7 +60,7 @@ def test_a_setting_that_no_tree_reaches() -> None:
             list(EXPERIMENT.measure(tiny_bench()))
 
 
-def way(setting: float, way: str, speed: float, accepted: float, **fields: Any) -> Run:
+def way(setting: float, way: str, speed: float, accepted: float, **fields: Any) -> Measurement:
     facts = {"setting": setting, "way": way, "nodes": 8, "depth": 4, "width": 1, "dialling_ms": 0.1}
     name = f"{setting:g}, {way}"
     return made_up(name, decode_s=1 / speed, acceptance_length=accepted, facts=facts, **fields)

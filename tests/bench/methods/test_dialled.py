@@ -18,7 +18,7 @@ from specx.bench.methods.dialled_draft import (
     Dialling,
     NetStopwatch,
 )
-from specx.bench.runs import Run, Setting
+from specx.bench.runs import Measurement, Setting
 from specx.decoding.cost import Curve
 from specx.decoding.decode import decode
 from specx.errors import UsageError
@@ -260,7 +260,7 @@ class SlowDialling(Dialling):
         return super().turn(first, drawn, ids, depth)
 
 
-def slow_run(monkeypatch: pytest.MonkeyPatch) -> Run:
+def slow_run(monkeypatch: pytest.MonkeyPatch) -> Measurement:
     monkeypatch.setattr("specx.bench.methods.dialled.Dialling", SlowDialling)
     tree = TreeSettings(nodes=4, depth=4, threshold=0, width=1)
     return dialled(Dial(0.9, 0.9), tree=tree).run(setting(max_new_tokens=20), tiny_case(40))

@@ -7,7 +7,7 @@ import torch
 
 from specx.bench.cases import generated_documents
 from specx.bench.methods import find_methods
-from specx.bench.runs import Run
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.profile import load_profile
 from specx.runs.pair import load_pair
@@ -16,7 +16,7 @@ NAMES = "plain,hf-generate,hf-static,hf-assisted,prompt-lookup,chain,specextend,
 
 
 @cache
-def runs() -> dict[str, Run]:
+def runs() -> dict[str, Measurement]:
     """24 tokens of output behind 500 of a generated report, by every method."""
     torch.set_num_threads(1)
     profile = without_fallback(with_output(load_profile("mini").on("cpu"), 24))
