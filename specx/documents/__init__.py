@@ -11,6 +11,7 @@ A PDF goes through these stages, in this order::
       pdf_by_pypdf   what PDFium does not tell
     lines        (in the child) rows -> printed lines, with place, size and face
     text         ligatures, odd spaces and control characters -> plain characters
+    text_layer   tell pages whose letters are not those printed, and stamped pictures
     furniture    set running headers, footers and page numbers apart
     contents     mark the entries of tables of contents and indexes
     layout       lines of a page -> blocks: paragraphs, headings, items, tables, code

@@ -35,15 +35,16 @@ class PageLines:
     """The lines of one page, whose ``number`` counts from 1.
 
     ``drawn``: the page has a picture or drawn letters, which may be all of its text. ``covered``:
-    the share of it that lies under pictures. ``unmapped``: the share of its characters whose font
-    does not say which they are. ``unseen``: how many characters were left out because a reader of
-    the page does not see them.
+    the share of it that lies under pictures, if they have no text layer. ``box``: its left, bottom, right and top, in points.
+    ``unmapped``: the share of its characters whose font does not say which they are. ``unseen``:
+    how many characters were left out because a reader of the page does not see them.
     """
 
     number: int
     lines: tuple[Line, ...]
     drawn: bool = False
     covered: float = 0.0
+    box: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     unmapped: float = 0.0
     unseen: int = 0
 

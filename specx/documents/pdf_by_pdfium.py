@@ -120,7 +120,8 @@ def read_page(opened: _Opened, number: int) -> PageLines:
         number,
         lines,
         drawn=bool(objects.pictures) or (not lines and objects.kinds[PATH] > _DRAWN_PATHS),
-        covered=objects.covered,
+        covered=0.0 if letters.has_layer else objects.covered,
+        box=objects.box,
         unmapped=letters.unmapped(),
         unseen=letters.unseen,
     )
@@ -158,6 +159,7 @@ class _PageText:
             (-top, -low, left, right),
         )
         self._last = math.nan, 0.0  # the base line and the end of the last run within the page
+        self.has_layer = False  # the text of a picture, as recognition writes it
         self.unseen = 0  # characters that a reader does not see, as far as they were read
         self._handle = number_of(text)
         self._box = pdfium.FS_RECTF()
@@ -257,7 +259,9 @@ class _PageText:
     def _parts(self, which: int | None, start: int, end: int, before: str) -> Iterator[TextRun]:
         """Yield a piece of text: whole, or a short one in parts whose gaps tell what is a space."""
         shown_on = self._objects.shown_on(which)
-        if shown_on is not None and not self._is_on(shown_on, start):
+        if shown_on is not None and self._is_on(shown_on, start):
+            self.has_layer = True
+        elif shown_on is not None:
             self.unseen += len(self._characters[start:end].replace(" ", ""))
             return
         look, base = self._placed(which, start)

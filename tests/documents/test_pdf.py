@@ -171,7 +171,7 @@ def test_header_only_text_counts_as_none(save: SaveFile) -> None:
 def test_a_mixed_file_warns(save: SaveFile) -> None:
     document = read_document(save("a.pdf", pdfs.scanned_pdf("tsbts")))
     (warning,) = document.warnings
-    assert warning == "Pages 2, 5 have no text (scanned or empty) and are missing."
+    assert warning == "Pages 2, 5 have no text (scanned or empty) and are missing (try --ocr)."
 
 
 @pytest.mark.usefixtures("in_process")
@@ -216,7 +216,7 @@ def test_a_bomb_costs_only_its_page(save: SaveFile) -> None:
 def test_a_file_of_bombs_is_refused(save: SaveFile) -> None:
     path = save("a.pdf", pdfs.pages_pdf([pdfs.bomb_page()]))
     with pytest.raises(DocumentError, match="is blank: page 1 has no text"):
-        read_document(path, QUICK)
+        read_document(path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on addresses")
