@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from specx.documents.document import Document, Paragraph
 from specx.documents.duplicates import first_places
 from specx.documents.headings import is_caption
-from specx.documents.prose import PROSE, is_prose, is_sentence, prose_share, running
+from specx.documents.prose import (
+    PROSE,
+    is_fragment,
+    is_prose,
+    is_sentence,
+    running,
+    why_not_prose,
+)
 from specx.documents.sections import is_reference
 from specx.documents.sentences import sentence_spans
 from specx.documents.shapes import ENDS_SENTENCE, ITEM_MARK
@@ -102,10 +109,8 @@ def quotable(document: Document, sentences: int) -> list[Candidate]:
     found = _with_leads(paragraphs, [each for each in found if each.paragraph in much])
     if len(found) >= min(_FEWEST, sentences):
         return found
-    share = prose_share(paragraphs)
     raise DocumentError(
-        f"{document.name} is not prose: {share:.0%} of its text is in sentences (slides, a "
-        "table, a list of commands?), too little for a digest; --everything reads it as it is"
+        f"{document.name} has too little prose for a digest: {why_not_prose(document)}"
     )
 
 
@@ -136,9 +141,13 @@ def _share(paragraphs: Sequence[Paragraph], found: Sequence[Candidate]) -> float
 
 
 def fragments(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
-    """Return all text of the body in sentences, for documents that are not prose."""
+    """Return all text of the body in sentences, for documents that are not prose.
+
+    Numbers of lines and empty fields of forms are left out where there is anything else.
+    """
     body = [n for n, each in enumerate(paragraphs) if each.part == "body"]
-    texts = [n for n in body if paragraphs[n].kind in _QUOTED] or body
+    worded = [n for n in body if is_fragment(paragraphs[n].text)] or body
+    texts = [n for n in worded if paragraphs[n].kind in _QUOTED] or worded
     found = [each for n in texts for each in _spans(paragraphs[n].text, n)]
     return [found[place] for place in first_places([each.text for each in found])]
 

@@ -4,7 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from specx.documents.document import Place
@@ -33,20 +33,6 @@ class MarkedText:
     quoted: bool = False
     begins: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class ViewParagraph:
-    """A paragraph of the view. ``number``: from 1. ``place``: in words, as citations have it.
-
-    ``aside``: it is no body, such as a licence or a list of references.
-    """
-
-    number: int
-    place: str
-    kind: str
-    aside: bool
-    stretches: tuple[MarkedText, ...]
 
 
 def view_path(page: Path) -> Path | None:
@@ -91,34 +77,23 @@ def to_view(report: Report, path: Path, page: Path) -> str:
     )
 
 
-def view_paragraphs(report: Report) -> Iterator[ViewParagraph]:
+def view_paragraphs(report: Report) -> Iterator[tuple[Place, list[MarkedText]] | str]:
     """Yield the paragraphs, with the sentences that quote them in their places.
 
-    Of a very long text, those around places that the page names, and a gap between.
+    Of a very long text, those around places that the page names, and what to say of a gap between.
     """
     quotes: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for mark, place, _ in _quotes(report):
         quotes[place.paragraph].append((place.start, place.end, mark))
-    left_out = 0
     whole = _is_whole(report)
-    kept = None if whole else _near([*quotes, *(p.paragraphs[0] - 1 for p in _parts(report))])
-    for number, place in enumerate(report.places):
-        if kept is not None and number not in kept:
-            left_out += 1
+    near = set() if whole else _near([*quotes, *(p.paragraphs[0] - 1 for p in _parts(report))])
+    for is_shown, run in groupby(report.places, key=lambda each: whole or each.paragraph in near):
+        if not is_shown:
+            yield f"… {counted(len(list(run)), 'paragraph')} not shown …"
             continue
-        if left_out:
-            yield _gap(number, left_out)
-            left_out = 0
-        found = stretches(place.text, quotes.get(number, ()))
-        yield ViewParagraph(
-            number=number + 1,
-            place=place.words,
-            kind=place.whole.kind,
-            aside=place.whole.part not in ("body", "title"),
-            stretches=tuple(found if whole else map(_cut, found)),
-        )
-    if left_out:
-        yield _gap(len(report.places), left_out)
+        for place in run:
+            found = stretches(place.text, quotes.get(place.paragraph, ()))
+            yield place, list(found if whole else map(_cut, found))
 
 
 def _anchor(report: Report) -> str:
@@ -144,13 +119,6 @@ def _parts(report: Report) -> Iterator[PartSummary]:
 
 def _near(numbers: Sequence[int]) -> set[int]:
     return {near for n in numbers for near in range(n - AROUND, n + AROUND + 1)}
-
-
-def _gap(number: int, left_out: int) -> ViewParagraph:
-    text = f"… {counted(left_out, 'paragraph')} not shown …"
-    return ViewParagraph(
-        number=number, place="", kind="gap", aside=True, stretches=(MarkedText(text),)
-    )
 
 
 def _cut(stretch: MarkedText) -> MarkedText:
