@@ -1,6 +1,6 @@
 """The prompt kind ``digest``: a text with markers in, the sentences behind them out.
 
-Prompt: the text, with a marker in front of each chosen sentence, and ``<sum> <n9>``. Output: each
+Prompt: the text, with a marker in front of each chosen sentence, and ``<sum> <n16>``. Output: each
 marker with its sentence, in document order (``docs/embedded-pair.md``).
 """
 
@@ -99,8 +99,8 @@ class Digest:
                 ids.append(self._markers[sentences])
                 sentences += 1
             ids += rows[n]
-        # Asked for one more, the model seldom stops before the last.
-        request = (self._request, self._lengths[min(sentences, len(self._lengths) - 1)])
+        # Asked for twice as many as are marked, the model seldom goes past one.
+        request = (self._request, self._lengths[min(2 * sentences, len(self._lengths)) - 1])
         left_out = sum(sizes) - sum(sizes[n] for n in kept)
         return Prompt(
             (*ids, *request), tuple(units[n] for n in kept), sentences=sentences, left_out=left_out
@@ -139,9 +139,10 @@ def _stretch(text: str, number: int, start: int, end: int) -> Iterator[Stretch]:
 
 
 def _encoded(unit: Unit) -> str:
-    """Return what the model reads: a marked sentence ends, also where the document's does not."""
-    ends = not unit.marked or ENDS_SENTENCE.search(unit.text)
-    return unit.text if ends else f"{unit.text}."
+    """Return what the model reads: a marked sentence ends, and what follows it is apart."""
+    if not unit.marked:
+        return f" {unit.text}"
+    return unit.text if ENDS_SENTENCE.search(unit.text) else f"{unit.text}."
 
 
 def _fitting(units: Sequence[Unit], sizes: Sequence[int], room: int) -> list[int]:
