@@ -18,8 +18,18 @@ from typing import Any
 import pypdfium2_raw.bindings as pdfium
 
 from specx.documents.child_worker import RefusedError, read_data
-from specx.documents.lines import Line, Look, ReadPage, is_bold, is_mono, lines_of
-from specx.documents.pdf_rows import HYPHEN, TextRun, rows_of
+from specx.documents.lines import (
+    ASLANT,
+    MIRRORED,
+    Line,
+    Look,
+    ReadPage,
+    TextRun,
+    is_bold,
+    is_mono,
+    lines_of,
+)
+from specx.documents.pdf_rows import HYPHEN, rows_of
 
 INTERRUPTIBLE = False  # C code runs to the end, so a timer has to end the process
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
@@ -28,6 +38,8 @@ _FIXED_PITCH = 1  # a flag of fonts
 _SHORT = 6  # characters
 _LINE_LENGTH = 200  # characters
 _LOOSE = 0.15  # letter sizes; a gap inside a word that kerning does not explain
+_ASLANT = 0.1  # quarter turns from the nearest that a scan is not off
+_UPWARD = {0, 3, MIRRORED + 1, MIRRORED + 2, ASLANT}  # turns whose lines stack along an axis
 
 # A line; PDFium puts no other end behind a hyphen that divides a word.
 _LINE = re.compile(rf"(?:[^\r\n{HYPHEN}]|\r(?!\n))+{HYPHEN}?")
@@ -290,7 +302,7 @@ class _PageText:
         """Return where a character begins and ends in reading direction, in points."""
         box = self._box
         _loose_box(self._handle, index, ctypes.byref(box))
-        match look.turn:
+        match look.turn % MIRRORED:
             case 0:
                 return box.left, box.right
             case 1:
@@ -307,19 +319,17 @@ class _PageText:
         size, font = _font_size(self._handle, number), _object_font(which)
         drawn = font, size, matrix.a, matrix.b, matrix.c, matrix.d
         look = self._looks.get(drawn) or self._looks.setdefault(drawn, self._look(*drawn))
-        match look.turn:
-            case 0:
-                return look, self._y.value
-            case 1:
-                return look, -self._x.value
-            case 2:
-                return look, -self._y.value
-        return look, self._x.value
+        height = (self._y, self._x)[look.turn % 2].value
+        return look, height if look.turn in _UPWARD else -height
 
     def _look(self, font: int | None, size: float, a: float, b: float, c: float, d: float) -> Look:
         bold, mono = self._face(font)
+        if size < 0:
+            a, b, c, d = -a, -b, -c, -d
+        quarters = math.atan2(b, a) / (math.pi / 2)
+        turn = round(quarters) % 4 + (MIRRORED if a * d < b * c else 0)
         return Look(
-            turn=round(math.atan2(b, a) / (math.pi / 2)) % 4,
+            turn=turn if abs(quarters - round(quarters)) < _ASLANT else ASLANT,
             size=round(abs(size) * math.hypot(c, d), 2),
             bold=bold,
             mono=mono,
