@@ -21,13 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specx.bench.request import parse_length
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.ops.ancestors import AncestorMask, single_sets, words_for
 from specx.ops.contract import Ops, built_in_ops
 from specx.ops.torch.backend import TorchOps
 from specx.ops.torch.flash_packages import PACKAGES, FlashOps, FlashPackage, UnusableError, load
 from specx.reports.environment import environment, installed_version
+from specx.reports.lengths import parse_length
 
 CUDA, DTYPE = torch.device("cuda"), torch.bfloat16
 WORKING_SET = 300 * 2**20  # bytes of keys and values that one replay reads at least

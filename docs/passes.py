@@ -18,13 +18,15 @@ from typing import Any
 
 import torch
 
-from specx.bench.floors import Ceilings, measure_ceilings, pass_floor, reader
-from specx.bench.request import parse_lengths
+from specx.bench.floors import pass_floor
 from specx.decoding.forward import cache_shape
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.models.call import TreeCall
-from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.models.load import load_model
+from specx.models.loaded import LoadedModel, ModelSpec
 from specx.ops.ancestors import AncestorMask, chain_sets
+from specx.ops.ceilings import Ceilings, measure_ceilings, reader
+from specx.reports.lengths import parse_lengths
 
 CPU = torch.device("cpu")
 WARM_UP = 2  # passes that do not count

@@ -32,7 +32,8 @@ def write_gguf(path: Path) -> None:
     import gguf
 
     from specx.bench.methods.stock import stock_model
-    from specx.models.load import ModelSpec, load_model
+    from specx.models.load import load_model
+    from specx.models.loaded import ModelSpec
 
     spec = ModelSpec("embedded:target", None, "float32")
     model = stock_model(load_model(spec, "cpu", "target"))
@@ -192,10 +193,11 @@ def figures(side: str, method: str, prefill: float, speed: float, tokens: list[i
 def prompts(document: Path, lengths: Sequence[str]) -> dict[str, list[int]]:
     """Return the ids of a digest's prompt at each length, from the beginning of a document."""
     from specx.bench.cases import make_cases
-    from specx.bench.request import parse_lengths
     from specx.documents.read import read_documents
-    from specx.models.load import ModelSpec, load_model
+    from specx.models.load import load_model
+    from specx.models.loaded import ModelSpec
     from specx.prompts.digest import Digest
+    from specx.reports.lengths import parse_lengths
 
     target = load_model(ModelSpec("embedded:target", None, "float32"), "cpu", "target")
     kind, found = Digest(target.tokenizer, SENTENCES), {}

@@ -109,7 +109,8 @@ def ours(path: str, ids: list[int], cache_dtype: str, threads: int) -> Iterator[
     """Yield specx's figures; ``floor_s``: of a plain token, by the bandwidth of this moment."""
     import torch
 
-    from specx.bench.floors import cache_bytes, read_bytes, reader
+    from specx.bench.floors import cache_bytes, read_bytes
+    from specx.ops.ceilings import reader
     from specx.runs.pair import load_pair
 
     torch.set_num_threads(threads)
@@ -151,7 +152,8 @@ def _most_resident() -> int:
 
 def compare(args: argparse.Namespace) -> dict:
     """Run every side ``times`` times on each file at each length, in turn."""
-    from specx.models.load import ModelSpec, load_model
+    from specx.models.load import load_model
+    from specx.models.loaded import ModelSpec
 
     runs: list[dict] = []
     lengths = [int(length) for length in args.lengths.split(",")]

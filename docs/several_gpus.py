@@ -42,7 +42,8 @@ def write_profile(folder: Path, target: str, device: str) -> None:
 
     from specx.bench.scaled import read_small, scale, scaled_profile
     from specx.bench.shapes import DRAFTS, TARGETS
-    from specx.models.load import ModelSpec, open_model
+    from specx.models.loaded import ModelSpec
+    from specx.models.model_files import open_model
     from specx.models.source import locate
     from specx.profile import load_profile
 

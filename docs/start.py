@@ -18,13 +18,13 @@ from typing import Any
 import torch
 
 from specx.bench.cases import beginning, generated_documents
-from specx.bench.request import parse_length
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.bench.workbench import with_output, without_fallback
 from specx.decoding.decode import decode
 from specx.profile import load_profile, resolve
 from specx.prompts.digest import Digest
 from specx.records import Step
+from specx.reports.lengths import parse_length
 
 SETTINGS = {
     "as it is": {"graphs": True},

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from specx.models.head_files import LoadedHead, load_head, open_head
-from specx.models.load import LoadedModel, ModelSpec
+from specx.models.loaded import LoadedModel, ModelSpec
 from tests.decoding.pairs import loaded
 from tests.tiny import VOCAB
 

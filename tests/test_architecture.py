@@ -25,7 +25,7 @@ ROOMS: dict[str, set[str]] = {
     "ops": {"cache_folder"},
     "models": LEAVES | {"ops"},
     "decoding": LEAVES | {"ops", "models"},
-    "reports": {"errors", "records"},
+    "reports": {"errors", "records", "documents", "prompts"},
     "runs": PRODUCT - {"runs"},
     "bench": PRODUCT,
     "training": PRODUCT - {"runs"} | {"bench"},
@@ -42,7 +42,8 @@ LATE_IMPORTS = {
     "documents/formats_worker.py": {"selectolax.lexbor"},
     "documents/markdown_blocks.py": {"markdown_it"},
     "documents/ocr.py": {"pypdfium2", "tesserocr"},
-    "documents/pdf_by_pypdf.py": {"pypdf", "pypdf.generic"},
+    "documents/pdf_amended.py": {"pypdf", "pypdf.generic"},
+    "documents/pdf_by_pypdf.py": {"pypdf"},
     # A process of its own; the run that starts it does without torch.
     "runs/local_workers.py": {"specx.runs.worker"},
     "runs/ray_workers.py": {"specx.runs.worker"},
@@ -57,10 +58,7 @@ LATE_IMPORTS = {
         "specx.models.seam_config",
     },
     "runs/lossless.py": {"specx.models.reference"},  # brings transformers
-    "models/load.py": {
-        "specx.models.decoder_files",  # which needs what is defined there
-        "specx.models.seam",
-    },
+    "models/load.py": {"specx.models.seam"},  # brings transformers
     "models/source.py": {"specx.models"},  # brings huggingface_hub
     "models/checkpoint.py": {"specx.models"},
     "models/gguf/places.py": {"specx.models"},
@@ -86,7 +84,6 @@ OPTIONAL_OR_SLOW = {
     "transformers",
 }
 OWN = {
-    "specx.models.decoder_files",
     "specx.documents.confinement",
     "specx.runs.worker",
     "specx.ops.native.native_pass",
@@ -136,6 +133,13 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
+def imported_names(tree: ast.AST) -> Iterator[str]:
+    """Yield ``a.b`` for each ``from a import b``: b may be a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
 # ---------------------------------------------------------------- rooms
 
 
@@ -179,6 +183,22 @@ def test_no_arrow_points_back() -> None:
             if module.startswith("specx.") and module.split(".")[1] not in allowed:
                 wrong.add(f"{place(file)}: {module}")
     assert wrong == set()
+
+
+def test_no_two_files_need_each_other() -> None:
+    """Imports inside functions and for types count as well."""
+    names = {f"specx.{place(file)[:-3].replace('/', '.')}": file for file in FILES}
+    arrows = {}
+    for name, file in names.items():
+        found = set(imported(parsed(file))) | set(imported_names(parsed(file)))
+        arrows[name] = (found & names.keys()) - {name}
+    while free := {
+        name
+        for name, needed in arrows.items()
+        if not needed & arrows.keys() or not any(name in others for others in arrows.values())
+    }:
+        arrows = {name: needed for name, needed in arrows.items() if name not in free}
+    assert arrows == {}
 
 
 def test_every_room_is_in_the_table() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
-from specx.bench.request import label
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from specx.errors import ModelError, UsageError
@@ -13,6 +12,7 @@ from specx.prompts.digest import Digest, DigestReader
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt
 from specx.records import Stop
+from specx.reports.lengths import label
 
 SHORTEST = 0.8  # of the asked length: a shorter document does not stand for it
 CHARACTERS = 7  # a token has fewer on average, so a generated report is long enough

@@ -5,107 +5,13 @@ run (on a CPU: that reading reaches), or its products over the rate that a large
 Verification of several rows can be bound by either.
 """
 
-import statistics
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-
-import torch
-
 from specx.decoding.methods import Pair
 from specx.models.decoder_files import tensors_of
 from specx.models.head_files import LoadedHead
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
+from specx.ops.ceilings import Ceilings
 from specx.ops.spec import AttentionSpec
 from specx.profile import Profile, TreeSettings
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """The device at its best.
-
-    ``bandwidth``: bytes/s of a copy, read and written, or of reading on a CPU; ``matmul``: flop/s
-    in bf16, or in float32 on a CPU. On a CPU also, in seconds: ``call``, the smallest operation
-    from Python; ``threads``, having all threads work on an operation.
-    """
-
-    bandwidth: float
-    matmul: float
-    call: float = 0.0
-    threads: float = 0.0
-
-
-def measure_ceilings(device: torch.device) -> Ceilings:
-    """Measure the device at its best: in some seconds, with some GB of its memory."""
-    return _of_gpu(device) if device.type == "cuda" else _of_cpu()
-
-
-def _of_cpu() -> Ceilings:
-    """Time reading 512 MB, the product of two matrices of 2048 x 2048, and operations on little.
-
-    Small operations of all threads are compared with those of one thread on its share.
-    """
-    read = reader()
-    bandwidth = statistics.median([read() for _ in range(8)][3:])
-    a, b = (torch.randn(2048, 2048) for _ in range(2))
-    product = _median_of_cpu(lambda: a @ b, 5)
-    one, threads = torch.ones(1), torch.get_num_threads()
-    share = torch.ones(_SHARED)
-    shares = torch.ones(threads * _SHARED)
-    call = _median_of_cpu(lambda: one.add_(1), 1000)
-    together = _median_of_cpu(lambda: shares.add_(1), 1000)
-    torch.set_num_threads(1)
-    try:
-        alone = _median_of_cpu(lambda: share.add_(1), 1000)
-    finally:
-        torch.set_num_threads(threads)
-    return Ceilings(bandwidth, 2 * 2048**3 / product, call, max(0.0, together - alone))
-
-
-def reader() -> Callable[[], float]:
-    """Return what measures the bandwidth of reading 512 MB on a CPU, in bytes/s."""
-    large = torch.ones(2**27)
-
-    def read() -> float:
-        begin = time.perf_counter()
-        large.sum()
-        return large.nbytes / (time.perf_counter() - begin)
-
-    return read
-
-
-_SHARED = 2**16  # numbers for each thread: more than torch leaves to a single one
-
-
-def _median_of_cpu(work: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats + 3):
-        begin = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[3:])
-
-
-def _of_gpu(device: torch.device) -> Ceilings:
-    """Time a copy of 4 GB, and the product of two matrices of 8192 x 8192 random numbers."""
-    source = torch.empty(2**31, dtype=torch.bfloat16, device=device).normal_()
-    target = torch.empty_like(source)
-    copy = _median_seconds(lambda: target.copy_(source))
-    a, b = (torch.randn(8192, 8192, dtype=torch.bfloat16, device=device) for _ in range(2))
-    product = _median_seconds(lambda: a @ b)
-    return Ceilings(2 * 2**32 / copy, 2 * 8192**3 / product)
-
-
-def _median_seconds(work: Callable[[], object], repeats: int = 10) -> float:
-    times = []
-    for _ in range(repeats + 3):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        work()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / 1e3)
-    return statistics.median(times[3:])
 
 
 def read_bytes(model: LoadedModel, rows: int = 1) -> float:

@@ -7,8 +7,8 @@ from statistics import mean, median
 from typing import Any
 
 from specx.bench.report.report import show
-from specx.bench.request import label
 from specx.bench.runs import Run
+from specx.reports.lengths import label
 
 BASELINE = "plain"
 MOST_TAKEN = 0.1  # of the time, by other processes: a comparison beside more of them says little

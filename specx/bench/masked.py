@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specx.models.decoder import Decoder
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.ancestors import AncestorMask
 from specx.ops.contract import Ops
 from specx.ops.torch.softmax import DENSE_SCORES

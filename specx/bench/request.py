@@ -1,10 +1,9 @@
-"""The request for a benchmark, its lengths, and its listener. No torch: all exist before models."""
+"""The request for a benchmark and its listener. No torch: both exist before models."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specx.documents.document import Document
-from specx.errors import UsageError
 from specx.profile import Profile
 
 if TYPE_CHECKING:
@@ -52,28 +51,3 @@ class BenchListener:
 
     def ran(self, run: "Run") -> None:
         """Take note of one more measurement."""
-
-
-# ---------------------------------------------------------------- lengths: ``16k`` is 16,384 tokens
-
-
-def parse_length(text: str) -> int:
-    """Read a length: ``16k`` -> 16384, ``512`` -> 512. Raises UsageError for anything else."""
-    number = text.strip().lower()
-    try:
-        tokens = int(float(number[:-1]) * 1024) if number.endswith("k") else int(number)
-    except (ValueError, OverflowError):
-        tokens = 0
-    if tokens < 1:
-        raise UsageError(f"{text.strip()!r} is no length; write tokens as 512, 4k or 1.5k")
-    return tokens
-
-
-def parse_lengths(text: str) -> tuple[int, ...]:
-    """Read lengths, ``1k,4k`` -> (1024, 4096): ascending, each once."""
-    return tuple(sorted({parse_length(part) for part in text.split(",")}))
-
-
-def label(tokens: int) -> str:
-    """Write a length: 16384 -> ``16K``; what is no multiple of 1,024 as it is."""
-    return f"{tokens // 1024}K" if tokens % 1024 == 0 else str(tokens)

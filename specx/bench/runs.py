@@ -17,7 +17,7 @@ from specx.decoding.stopwatch import Stopwatch
 from specx.decoding.target import Target
 from specx.errors import UsageError
 from specx.models.head_files import LoadedHead
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.profile import Profile, Settings
 from specx.records import Finished, PrefillProgress, Step, Tally
 

@@ -30,16 +30,10 @@ from specx.models.families import read_architecture
 from specx.models.head_config import IDS, HeadSpec
 from specx.models.head_decoder import decoder_spec, expected_shapes
 from specx.models.head_files import LoadedHead, load_head, open_head
-from specx.models.load import (
-    LoadedModel,
-    ModelFiles,
-    ModelSpec,
-    Role,
-    load_model,
-    open_model,
-    usable,
-)
+from specx.models.load import load_model
+from specx.models.loaded import LoadedModel, ModelSpec, Role
 from specx.models.memory import check_memory
+from specx.models.model_files import ModelFiles, open_model, usable
 from specx.profile import Profile
 
 EMBEDDED = ModelSpec("embedded:head", dtype="float32")

@@ -13,7 +13,7 @@ from specx.bench.experiments import EXPERIMENTS, find_experiments
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.methods import find_methods, split_names
 from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
-from specx.bench.request import BenchListener, Request, label
+from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Run, run_from_raw
 from specx.bench.scaled import EMBEDDED, scaled_pair, scaled_profile
 from specx.bench.shapes import HEAD, SMALL
@@ -22,9 +22,10 @@ from specx.cores import LoadMonitor
 from specx.decoding.methods import Pair
 from specx.errors import UsageError
 from specx.models.families import text_config
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.profile import Profile, resolve
 from specx.records import Timings
+from specx.reports.lengths import label
 from specx.runs.pair import choose_device, facts, load_pair
 from specx.runs.warnings import not_done
 

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from specx.bench.cases import Case, PromptKind, make_cases, prompt_kind
-from specx.bench.request import BenchListener, label
+from specx.bench.request import BenchListener
 from specx.bench.runs import BenchMethod, Run, Setting, read_beginning
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
 from specx.profile import Profile
 from specx.records import Timings
+from specx.reports.lengths import label
 
 # Tokens of output that do not count. On a GPU kernels are loaded when they are first due: some for
 # each length, some when a method first does something else than in its first steps.

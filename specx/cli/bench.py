@@ -18,7 +18,7 @@ from specx.bench.report.files import load_bench, write_bench
 from specx.bench.report.live import LiveTable
 from specx.bench.report.markdown import to_tables
 from specx.bench.report.report import BenchReport
-from specx.bench.request import Request, parse_lengths
+from specx.bench.request import Request
 from specx.cli.console import make_console, show_cursor
 from specx.cli.interruption import Interruption
 from specx.cli.options import Draft, Model, ProfileName
@@ -29,6 +29,7 @@ from specx.documents.read import read_documents
 from specx.errors import UsageError
 from specx.profile import DigestPrompt, Profile, profile_for
 from specx.reports.json_lines import to_json
+from specx.reports.lengths import parse_lengths
 from specx.reports.writers import remove_unfinished
 
 if TYPE_CHECKING:

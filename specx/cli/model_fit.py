@@ -5,10 +5,10 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from specx.bench.request import parse_length
 from specx.cores import LoadMonitor, choose_threads
 from specx.errors import ModelError
 from specx.profile import list_profiles, load_profile, profile_for
+from specx.reports.lengths import parse_length
 from specx.reports.progress import duration
 
 MB, GB = 10**6, 10**9
@@ -28,12 +28,13 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     tokens, named = parse_length(length), model in list_profiles()
     profile = load_profile(model) if named else profile_for(None, model, None)
     choose_threads(None, os.environ, LoadMonitor()).set(os.environ)  # before torch is imported
-    from specx.bench.floors import measure_ceilings
     from specx.decoding.footprint import Footprint
     from specx.models.decoder_files import COPIES
     from specx.models.families import text_config
-    from specx.models.load import ModelSpec, open_model
+    from specx.models.loaded import ModelSpec
     from specx.models.memory import free_bytes
+    from specx.models.model_files import open_model
+    from specx.ops.ceilings import measure_ceilings
     from specx.runs.pair import choose_device
 
     device = choose_device("auto")

@@ -23,7 +23,7 @@ from specx.decoding.target import Target
 from specx.decoding.tuner import Tuner, tuner_for
 from specx.decoding.workspace import Shelf, Workspace, capacity_for, kind_of
 from specx.errors import DocumentError, ModelError
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.trees import MAX_ROWS, NO_CHOICE, Path
 from specx.profile import Settings
 from specx.records import Attention, Event, FellBack, Finished, FinishReason, Step, Stop

@@ -10,8 +10,9 @@ from specx.decoding.workspace import capacity_for
 from specx.errors import ModelError
 from specx.models.decoder_files import parameters
 from specx.models.families import family_of, read_architecture
-from specx.models.load import DTYPES, ModelFiles, kept_in_blocks, stated_dtype, unpacked_dtype
+from specx.models.loaded import DTYPES
 from specx.models.memory import check_memory
+from specx.models.model_files import ModelFiles, kept_in_blocks, stated_dtype, unpacked_dtype
 from specx.ops.contract import kept_formats
 from specx.ops.spec import DecoderSpec, LayerSpec
 from specx.ops.trees import MAX_ROWS

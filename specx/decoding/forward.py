@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specx.decoding.kv_cache import CacheGroup, CacheShape
 from specx.errors import is_out_of_memory
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.spec import DecoderSpec
 from specx.ops.trees import MAX_ROWS
 

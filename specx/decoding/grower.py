@@ -5,7 +5,7 @@ from torch import Tensor
 
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.models.call import AttentionCall, TreeCall
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.ancestors import AncestorMask, chain_sets, single_sets, words_for
 from specx.ops.torch.trees import expected_gain
 from specx.ops.trees import Level

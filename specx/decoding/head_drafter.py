@@ -12,7 +12,7 @@ from specx.decoding.target import Target
 from specx.models.call import AttentionCall, Features, TreeCall
 from specx.models.head_decoder import HeadDecoder
 from specx.models.head_files import LoadedHead
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.ancestors import AncestorMask
 from specx.ops.trees import MAX_ROWS, Level
 from specx.profile import TreeSettings

@@ -10,7 +10,7 @@ from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.step import DecodingState
 from specx.decoding.stopwatch import Stopwatch
 from specx.decoding.tuner import WIDTHS
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.trees import TokenTree
 
 # On a CPU a pass over more rows takes longer, and measuring it, too. On a GPU only the sizes of

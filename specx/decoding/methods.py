@@ -11,7 +11,7 @@ from specx.decoding.lookup_drafter import BEHIND, JoinedDrafter, LookupDrafter
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.times import KnownTimes
 from specx.models.head_files import LoadedHead
-from specx.models.load import LoadedModel, turns_alike
+from specx.models.loaded import LoadedModel, turns_alike
 from specx.profile import Facts, Settings
 
 

@@ -18,7 +18,7 @@ from specx.decoding.lazy_prefill import LazyPrefill
 from specx.decoding.target import Target
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.decoder import Decoder
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.ancestors import AncestorMask, chain_sets, single_sets, words_for
 from specx.ops.chunks import Grid, streaming_chunks
 from specx.ops.trees import Level, Path, TokenTree

@@ -10,7 +10,7 @@ from specx.decoding.forward import cache_shape, in_chunks, rows_ahead
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.sources import SourceQueries
 from specx.models.call import Features, KeptQueries, PrefillCall, TreeCall
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid
 from specx.ops.torch.scores import scaled_scores

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import islice, pairwise
 
 from specx.documents.document import Paragraph
-from specx.documents.shapes import SUMMARIES
+from specx.documents.shapes import SUMMARIES, is_in_capitals
 from specx.errors import harmless
 
 _SECTION = re.compile(
@@ -30,6 +30,39 @@ _DATE = re.compile(
 )
 _WORD = re.compile(r"(?:[^\W\d_].*){3}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _NAME = re.compile(r"[A-Z][^\W\d]+(?:-[A-Z][^\W\d]+)? (?:[A-Z]\. ?)+[A-Z][^\W\d]+(?:-[^\W\d]+)?\W*")
+# Letters and court papers have large and bold lines that head no section.
+_STAMP = (
+    r"(?:electronically |e-?)?(?:filed|received|entered|granted|denied|so ordered|served|lodged"
+    r"|endorsed|recorded|approved|confidential|draft|copy|sealed|redacted|certified|paid|void)"
+    rf"\b(?:[\W\d]|{_MONTH}|[ap]\.?m\b|by|on|at)*"
+)
+_ADDRESS = (
+    r"\d{2,5}\s(?:[\w.]+\s){1,4}(?:street|st\.|avenue|ave\.?|road|rd\.|boulevard|blvd\.?|drive|lane"
+    r"|place|plaza|square|highway|parkway|way)(?:,.*)?|.*\bp\.\s?o\. box\b.*"
+    r"|.{2,40},?\s[a-z]{2}\.?\s+\d{5}(?:-\d{4})?|\S+@\S+|(?:https?://|www\.)\S+"
+    r"|.*\(?\b\d{3}\)?[ .-]\d{3}[.-]\d{4}|.*_{3,}.*"
+)
+_COURT = (
+    r"(?:(?:in|before) the [\w.’' ]{0,60}?\bcourt\b.*|(?:[\w.’']+ ){0,2}(?:united states|u\.s\."
+    r"|supreme|superior|district|circuit|high|appeals?|appellate|tax|bankruptcy)(?: [\w.’']+){0,2} "
+    r"court\b.*|(?:[\w.’']+ ){0,2}(?:(?:supreme|superior|high) )?court of [\w.’' ]{1,60}"
+    r"|(?:for the )?(?:\w+(?:th|rd|st|nd) circuit|(?:north|south|east|west|cent|midd)\w+ "
+    r"(?:district|division)(?: of [\w ]+)?|division \w+|district of [\w ]+|(?:county|state) of "
+    r"[\w ]+))"
+)
+_CASE = (
+    r"(?:plaintiff|defendant|petitioner|respondent|appell(?:ant|ee)|claimant|debtor)s?\b.{0,30}"
+    r"|(?:.*\s)?vs?\.?|(?:.{0,20}\b(?:case|docket|civil action|file|index) (?:nos?\b|number).*)"
+    r"|nos?\. \d.*|.*\b(?:llp|l\.l\.p|pllc|p\.c|esq)\.?,?"
+    r"|(?:to|from|re|cc|subject|date|attn|by|tel|telephone|phone|fax|facsimile|e-?mail|signed)\s*:.*"
+)
+_UNFINISHED = r".*[,;&]|(?:.*\s)?(?:an?|the|and|or)"
+_OF_NO_SECTION = re.compile(
+    rf"\W*(?:{_STAMP}|{_ADDRESS}|{_COURT}|{_CASE}|{_UNFINISHED})\W*", re.IGNORECASE
+)
+# Above the columns of a table, joined to a line: "Report Number Title Issue Date".
+_COLUMN = re.compile(r"\b(?:Number|No\.|Date|Title|Name|Type|Amount|Total|Year|Page|Code|Status)")
+_SMALL_WORD = re.compile(r"\b(?:the|of|and|for|in|to|a|on)\b")
 _COMMAND = re.compile(r"[<>={}\\|]|\w\([^)]")
 _FIGURE_CAPTION = re.compile(r"(?i)\W*(?:fig|abb|plate|chart|bild|рис|[图圖図])")
 _LONGEST_TITLE = 800  # characters in front of a document's text
@@ -49,7 +82,7 @@ def without_false_headings(
     letters.
     """
     front = _front(paragraphs, prominence)
-    labels = _labels(paragraphs, prominence)
+    labels = _labels(paragraphs, prominence) | _repeated(paragraphs)
     made = list(paragraphs)
     for index, each in enumerate(paragraphs):
         if each.kind == "text" and _NAMED.fullmatch(each.text):
@@ -66,10 +99,18 @@ def without_false_headings(
 
 
 def _is_false_heading(heading: Paragraph) -> bool:
-    """Return True for a date, a number, an author, and in print for a command in bold letters."""
+    """Return True for a date, a number, an author, a stamp, an address, a court, and the like.
+
+    In print also for a command in bold letters, the rest of a sentence, and heads of columns.
+    """
     text = heading.text
-    command = heading.page is not None and _COMMAND.search(text) and not _SECTION.fullmatch(text)
-    return bool(command or _DATE.fullmatch(text) or _NAME.fullmatch(text) or not _WORD.search(text))
+    if heading.page is not None and not _SECTION.fullmatch(text):
+        rest = text[0].islower() and text.count(" ") > 1
+        columns = len(_COLUMN.findall(text)) > 1 and not _SMALL_WORD.search(text)
+        if rest or columns or _COMMAND.search(text):
+            return True
+    forms = (_DATE, _NAME, _OF_NO_SECTION)
+    return any(form.fullmatch(text) for form in forms) or not _WORD.search(text)
 
 
 def _front(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> range:
@@ -127,6 +168,15 @@ def _labels(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> set
     return {index for index in found if paragraphs[index].kind == "heading"}
 
 
+def _repeated(paragraphs: Sequence[Paragraph]) -> set[int]:
+    """Return the places of headings that repeat the first one on later pages: a letterhead."""
+    headings = [n for n, each in enumerate(paragraphs) if each.kind == "heading"]
+    title = paragraphs[headings[0]] if headings else None
+    if title is None or not is_in_capitals(title.text):
+        return set()
+    return {n for n in headings if paragraphs[n].text == title.text and paragraphs[n] != title}
+
+
 def _is_named(paragraph: Paragraph) -> bool:
     return _SECTION.fullmatch(paragraph.text) is not None
 
@@ -176,7 +226,7 @@ def title_of(paragraphs: Sequence[Paragraph]) -> str | None:
     first = islice((p for p in paragraphs if p.part in ("body", "title")), _TITLE_WITHIN)
     for paragraph in first:
         text = " ".join(harmless(paragraph.text).split())
-        if paragraph.kind == "heading":
+        if paragraph.kind == "heading" and not _OF_NO_SECTION.fullmatch(text):
             fits = len(text) <= LONGEST_TITLE and not _SECTION_TITLE.fullmatch(text)
             return text if fits else None
     return None

@@ -8,6 +8,7 @@ from itertools import pairwise
 from specx.documents.text import SOFT_HYPHEN, UNSPACED, WIDE_SIGNS
 
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_BROKEN = re.compile(r"[^\W\d_]{2}[¬=]$")  # by a scanner, or in mail
 _SLASH = re.compile(r"\w/$")  # a path, but also "and/" and "or"
 _ADDRESS = re.compile(r"(?:\w+://|www\.|[\w.+-]+@)\S*$")  # of the web or of mail, to its end
 _ADDRESS_GOES_ON = re.compile(r"[/?&=#%_~]\S|\.[a-z]{2}")
@@ -55,7 +56,7 @@ def _seam(left: str, right: str, words: Counter[str]) -> tuple[int, str]:
     """Return how many characters to cut off ``left``, and the text to put in front of ``right``."""
     last = left[-_LONGEST_WORD:].split()[-1:]
     head = last[0] if last else ""
-    if head.endswith(SOFT_HYPHEN):
+    if head.endswith(SOFT_HYPHEN) or (_BROKEN.search(head) and right[0].islower()):
         return 1, ""
     if head.endswith(("\u2014", "\u2013")) and head[-2:-1].isalnum() and right[0].isalnum():
         return 0, ""

@@ -5,7 +5,7 @@ The child process makes them of the spans of a PDF page.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,17 +36,20 @@ class Line:
 class PageLines:
     """The lines of one page, whose ``number`` counts from 1.
 
-    ``drawn``: the page has a picture or drawn letters, which may be all of its text.
+    ``drawn``: the page has a picture or drawn letters, which may be all of its text. ``covered``:
+    the share of it that lies under pictures, if they have no text layer. ``box``: its left, bottom,
+    right and top, in points. ``unmapped``: the share of its characters whose font does not say
+    which they are. ``unseen``: how many characters were left out because nobody sees them.
     """
 
     number: int
     lines: tuple[Line, ...]
     drawn: bool = False
+    covered: float = 0.0
+    box: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    unmapped: float = 0.0
+    unseen: int = 0
 
-
-# Returns the lines of a page, counted from 1, and whether a picture or drawn letters are on it.
-# Raises an Exception with a short reason where it cannot be read.
-ReadPage = Callable[[int], tuple[list[Line], bool]]
 
 _BOLD = re.compile(r"(?i)bold|black|heavy|demi|cmbx|-bd\b")
 _MONO = re.compile(r"(?i)mono|courier|typewriter|cmtt|consol|fixed|code")

@@ -46,7 +46,8 @@ def recognize(
             else:
                 extracted.failed[number] = answer.get("reason", "it needs too much memory")
     extracted.pages = [
-        replace(page, lines=found.get(page.number, page.lines)) for page in extracted.pages
+        replace(page, lines=found[page.number], unmapped=0.0) if page.number in found else page
+        for page in extracted.pages
     ]
     return [number for number, lines in found.items() if any(line.text for line in lines)]
 

@@ -4,9 +4,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import attrgetter
 
-from specx.documents.lines import ASLANT
-from specx.documents.reading_order import Piece
+from specx.documents.reading_order import TextPiece
 
 _LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
 _HIGH = 0.7  # letter sizes; the height of a capital
@@ -16,10 +16,11 @@ _EACH_FIFTH = 3  # the same, of those that do not count by one
 _SMALLER = 0.9  # times the size of the letters beside it
 _MOST = 0.6  # of the rows of a page
 _NEAR = 3.0  # letter sizes between a drop cap and its line
+_INDENT = 0.15  # letter sizes; a line that begins so far in has a space behind its drop cap
 _DROP_CAP = re.compile(r"""["'“‘«„]?\s?[^\W\d_]['’]?""")
 
 
-def body_text(pieces: Sequence[Piece]) -> list[Piece]:
+def body_text(pieces: Sequence[TextPiece]) -> list[TextPiece]:
     """Return the pieces of a page without line numbers and watermarks, drop caps in their line."""
     kept = list(pieces)
     for find in (_watermarks, _line_numbers):
@@ -28,19 +29,19 @@ def body_text(pieces: Sequence[Piece]) -> list[Piece]:
     return _with_drop_caps(kept)
 
 
-def _usual_size(pieces: Sequence[Piece]) -> float:
+def _usual_size(pieces: Sequence[TextPiece]) -> float:
     sizes: Counter[float] = Counter()
     for piece in pieces:
         sizes[piece.size] += len(piece.runs[0][1].text)
     return sizes.most_common(1)[0][0]
 
 
-def _watermarks(pieces: Sequence[Piece]) -> Iterator[Piece]:
+def _watermarks(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
     """Yield what is drawn over the text: in large letters, or again and again."""
     if not pieces:
         return
     size = _usual_size(pieces)
-    alike: defaultdict[tuple[str, float], list[Piece]] = defaultdict(list)
+    alike: defaultdict[tuple[str, float], list[TextPiece]] = defaultdict(list)
     for piece in pieces:
         alike[piece.runs[0][1].text, piece.size].append(piece)
     for each in alike.values():
@@ -50,7 +51,7 @@ def _watermarks(pieces: Sequence[Piece]) -> Iterator[Piece]:
                 yield from each
 
 
-def _lies_across(mark: Piece, pieces: Sequence[Piece]) -> bool:
+def _lies_across(mark: TextPiece, pieces: Sequence[TextPiece]) -> bool:
     """Return True if other text stands where the letters of ``mark`` do."""
     low, high = mark.base - 0.2 * mark.size, mark.base + _HIGH * mark.size
     return any(
@@ -61,54 +62,65 @@ def _lies_across(mark: Piece, pieces: Sequence[Piece]) -> bool:
     )
 
 
-def _line_numbers(pieces: Sequence[Piece]) -> Iterator[Piece]:
+def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
     """Yield the numbers that count the lines in a margin."""
     numbers = [piece for piece in pieces if len(piece.runs) == 1 and _is_number(piece)]
-    for edge in (lambda p: round(p.end), lambda p: round(p.start)):
-        columns: defaultdict[int, list[Piece]] = defaultdict(list)
+    for edge in (attrgetter("end"), attrgetter("start")):
+        columns: defaultdict[int, list[TextPiece]] = defaultdict(list)
         for piece in numbers:
-            columns[edge(piece)].append(piece)
+            columns[round(edge(piece))].append(piece)
         for column in columns.values():
             if len(column) >= _EACH_FIFTH and _count_lines(column, pieces):
                 yield from column
 
 
-def _is_number(piece: Piece) -> bool:
+def _is_number(piece: TextPiece) -> bool:
     text = piece.runs[0][1].text
     return len(text) <= 5 and text.isdecimal()
 
 
-def _count_lines(column: list[Piece], pieces: Sequence[Piece]) -> bool:
+def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
     """Return True if numbers below each other count up, and nothing but them stands there."""
     down = sorted(column, key=lambda p: -p.base)
     steps = {int(b.runs[0][1].text) - int(a.runs[0][1].text) for a, b in pairwise(down)}
-    if len(steps) != 1 or (step := steps.pop()) < 1 or len(down) < (_COUNTED if step == 1 else _EACH_FIFTH):
+    if (
+        len(steps) != 1
+        or (step := steps.pop()) < 1
+        or len(down) < (_COUNTED if step == 1 else _EACH_FIFTH)
+    ):
         return False
     left, right = min(p.start for p in down), max(p.end for p in down)
     top, bottom = down[0].base + 1, down[-1].base - 1
     beside = [p for p in pieces if bottom < p.base < top and (p.end <= left or p.start >= right)]
     inside = [p for p in pieces if bottom < p.base < top and p.end > left and p.start < right]
-    if len(inside) > len(down) or 2 * len({round(p.base) for p in beside}) < len(beside) or not beside:
+    if (
+        len(inside) > len(down)
+        or 2 * len({round(p.base) for p in beside}) < len(beside)
+        or not beside
+    ):
         return False
     rows = len({round(piece.base) for piece in pieces})
     small = down[0].size < _SMALLER * _usual_size(beside)
     return small or beside[0].runs[0][1].look.mono or len(beside) > _MOST * rows
 
 
-def _with_drop_caps(pieces: list[Piece]) -> list[Piece]:
-    if len({piece.size for piece in pieces}) == 1:
+def _with_drop_caps(pieces: list[TextPiece]) -> list[TextPiece]:
+    if len({piece.size for piece in pieces}) < 2:
         return pieces
     joined: set[int] = set()
     for cap in pieces:
-        if _DROP_CAP.fullmatch(cap.text) and (line := _line_of(cap, pieces)):
-            line.runs = [("", cap.runs[0][1]._replace(base=line.base, look=line.runs[0][1].look)), *line.runs]
-            line.start = cap.start
+        if _DROP_CAP.fullmatch(cap.text) and len(lines := _lines_beside(cap, pieces)) > 1:
+            first, second = lines[:2]
+            between = " " if first.start - second.start > _INDENT * first.size else ""
+            letter = cap.runs[0][1]._replace(base=first.base, look=first.runs[0][1].look)
+            first.runs = [("", letter), (between, first.runs[0][1]), *first.runs[1:]]
+            first.start = cap.start
             joined.add(id(cap))
     return [piece for piece in pieces if id(piece) not in joined]
 
 
-def _line_of(cap: Piece, pieces: Sequence[Piece]) -> Piece | None:
-    """Return the highest of the lines beside a drop cap, None where it is none."""
+def _lines_beside(cap: TextPiece, pieces: Sequence[TextPiece]) -> list[TextPiece]:
+    """Return the lines that begin beside a drop cap, from the top down."""
     beside = [
         piece
         for piece in pieces
@@ -116,6 +128,4 @@ def _line_of(cap: Piece, pieces: Sequence[Piece]) -> Piece | None:
         and -0.2 * piece.size < piece.start - cap.end < _NEAR * piece.size
         and cap.base - 0.3 * piece.size < piece.base < cap.base + cap.size
     ]
-    if len({round(piece.base) for piece in beside}) < 2:
-        return None
-    return max(beside, key=lambda piece: piece.base)
+    return sorted(beside, key=lambda piece: -piece.base)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from specx.documents.document import Paragraph, ParagraphKind, Part
+from specx.documents.prose import running
 from specx.documents.shapes import HOLDS_PROSE, PART_TITLES
 from specx.documents.text import SOFT_HYPHEN, clean_line
 
@@ -26,6 +27,8 @@ _PARTS: dict[Part, re.Pattern[str]] = {
     part: re.compile(PART_TITLES[part], re.IGNORECASE)
     for part in ("contents", "index", "references")
 }
+_PROSE_OF_A_CELL = 160  # characters of running sentences: a cell of a column beside another
+_PROSE_OF_A_TABLE = 0.6  # of its characters
 _NUMBER = re.compile(r"[\dIVXivx]+\.?[\d.]*\s+")
 
 Tree = dict[str, Any]
@@ -141,6 +144,9 @@ class _Reader:
     def paragraph(self, inlines: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
         """Yield a paragraph, and its footnotes behind it."""
         notes: list[list[Tree]] = []
+        if [each["t"] for each in inlines[:2]] == ["Strong", "LineBreak"]:  # a title of its own
+            yield from self.made(_text(inlines[:1], notes), around)
+            inlines = inlines[2:]
         yield from self.made(_text(inlines, notes), around)
         for note in notes:
             yield from self.blocks(note, around._replace(kind="footnote"))
@@ -167,7 +173,10 @@ class _Reader:
         yield from self.blocks(caption[1], around)
         rows = [*head[1], *(row for body in bodies for row in (*body[2], *body[3])), *foot[1]]
         cells = [[cell[4] for cell in row[1]] for row in rows]
-        if _arranges_text(cells):
+        named = dict(content[0][2])
+        headed = head[1] or any(body[2] for body in bodies)
+        prose = not headed and self._is_prose(cells, around)
+        if prose or named.get("role") in ("presentation", "none") or _arranges_text(cells):
             yield from self.blocks(
                 [block for row in cells for cell in row for block in cell], around
             )
@@ -178,6 +187,12 @@ class _Reader:
             if any(texts):
                 yield from self.made(" | ".join(texts), inside)
             yield from notes
+
+    def _is_prose(self, rows: Sequence[Sequence[Sequence[Tree]]], around: _Surroundings) -> bool:
+        """Return True for cells most of whose text is running sentences, several in a cell."""
+        texts = [text for row in rows for text in self._row(row, around)[0]]
+        prose = sum(size for size in map(running, texts) if size >= _PROSE_OF_A_CELL)
+        return prose > _PROSE_OF_A_TABLE * sum(map(len, texts))
 
     def _row(
         self, row: Sequence[Sequence[Tree]], around: _Surroundings

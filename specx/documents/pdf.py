@@ -1,7 +1,7 @@
 """Make a document of the pages of a PDF."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from specx.documents.child import ChildRequest
 from specx.documents.contents import mark_entries
@@ -13,8 +13,11 @@ from specx.documents.lines import Line, PageLines
 from specx.documents.ocr import recognize
 from specx.documents.paragraphs import to_paragraphs
 from specx.documents.pdf_reading import Extracted, PageRange, read_pages
-from specx.documents.text import clean_line, is_undecoded
+from specx.documents.text import clean_line
+from specx.documents.text_layer import garbled, is_stamped_picture
 from specx.errors import DocumentError
+
+_WRONG_LETTERS = "{has} a text layer with other letters than those printed"
 
 
 def read_pdf(
@@ -31,55 +34,80 @@ def read_pdf(
     """
     request = replace(request, reader="PDF reader", advice="try a part of it with --pages")
     extracted = read_pages(request, passwords, ranges)
-    document, empty = _clean(request.name, extracted.pages)
+    document, lost = _clean(request.name, extracted.pages)
     warnings: list[str] = []
-    if ocr and (scanned := _scanned(extracted, empty)):
+    if ocr and (scanned := _recognizable(extracted, lost)):
         if recognized := recognize(request, passwords, extracted, scanned):
             were = "{was} read by text recognition, which makes mistakes"
             warnings.append(_sentence(recognized, were))
-        document, empty = _clean(request.name, extracted.pages)
+        document, lost = _clean(request.name, extracted.pages)
     if not document.paragraphs:
-        pages = empty or [page.number for page in document.pages]
-        raise _nothing_to_read(request.name, extracted, pages, ocr=ocr)
-    return replace(document, warnings=(*_warnings(extracted, empty), *warnings))
+        raise _nothing_to_read(request.name, extracted, lost, ocr=ocr)
+    return replace(document, warnings=(*_warnings(extracted, lost, ocr=ocr), *warnings))
+
+
+@dataclass(frozen=True)
+class _NotRead:
+    """The numbers of pages without text, and of those whose letters are not those printed."""
+
+    empty: Sequence[int]
+    garbled: Sequence[int]
 
 
 def _nothing_to_read(
-    name: str, extracted: Extracted, empty: Sequence[int], *, ocr: bool
+    name: str, extracted: Extracted, lost: _NotRead, *, ocr: bool
 ) -> DocumentError:
-    """Return the error for a PDF without text; ``empty`` are its pages."""
+    """Return the error for a PDF without text."""
     if extracted.failed:
         numbers = sorted(extracted.failed)
         return DocumentError(
             f"{name} has no page that can be read: {format_pages(numbers)} failed "
             f"({extracted.failed[numbers[0]].rstrip('.')}); save the file anew with another program"
         )
-    have = "has" if len(empty) == 1 else "have"
-    if not extracted.drawn:
-        return DocumentError(
-            f"{name} is blank: {format_pages(empty)} {have} no text and no images; "
-            "there is nothing to summarize"
-        )
+    pages = lost.empty or [page.number for page in extracted.pages]
+    have = "has" if len(pages) == 1 else "have"
     advice = (
         "text recognition found none either"
         if ocr
         else "try --ocr, or run text recognition (OCR) on it first, for example with ocrmypdf"
     )
-    return DocumentError(f"{name} looks scanned: {format_pages(empty)} {have} no text; {advice}")
+    if lost.garbled:
+        what = _sentence(lost.garbled, _WRONG_LETTERS).rstrip(".")
+        return DocumentError(f"{name} cannot be read: {what[0].lower()}{what[1:]}; {advice}")
+    if not extracted.drawn and (unseen := extracted.unseen):
+        return DocumentError(
+            f"{name} has no text that can be seen: {format_pages(unseen)} {have} only white or "
+            "invisible text; there is nothing to summarize"
+        )
+    if not extracted.drawn:
+        return DocumentError(
+            f"{name} is blank: {format_pages(pages)} {have} no text and no images; "
+            "there is nothing to summarize"
+        )
+    return DocumentError(f"{name} looks scanned: {format_pages(pages)} {have} no text; {advice}")
 
 
-def _scanned(extracted: Extracted, empty: Sequence[int]) -> list[int]:
-    """Return the pages that have a picture and no text."""
+def _recognizable(extracted: Extracted, lost: _NotRead) -> list[int]:
+    """Return the pages without text that have a picture of it, and those with wrong letters."""
     known = extracted.drawn - extracted.failed.keys()
-    return [number for number in empty if number in known]
+    return sorted([number for number in lost.empty if number in known] + [*lost.garbled])
 
 
-def _warnings(extracted: Extracted, empty: Sequence[int]) -> Iterator[str]:
+def _warnings(extracted: Extracted, lost: _NotRead, *, ocr: bool) -> Iterator[str]:
     if extracted.failed:
         reason = next(iter(extracted.failed.values()))
         yield _sentence(extracted.failed, "could not be read and {is_} missing", f" ({reason})")
-    if scanned := _scanned(extracted, empty):
-        yield _sentence(scanned, "{has} no text (scanned or empty) and {is_} missing")
+    advice = "" if ocr else " (try --ocr)"
+    if scanned := extracted.drawn.intersection(lost.empty) - extracted.failed.keys():
+        yield _sentence(scanned, "{has} no text (scanned or empty) and {is_} missing", advice)
+    if lost.garbled:
+        yield _sentence(lost.garbled, _WRONG_LETTERS + " and {is_} missing", advice)
+    if unseen := extracted.unseen:
+        pages = format_pages(unseen)
+        yield (
+            f"{unseen.total():,} characters that no reader sees (white or invisible, on {pages}) "
+            "were left out."
+        )
 
 
 def _sentence(numbers: Collection[int], what: str, aside: str = "") -> str:
@@ -104,15 +132,17 @@ def format_pages(numbers: Iterable[int]) -> str:
 # ---------------------------------------------------------------- from printed lines to paragraphs
 
 
-def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, list[int]]:
+def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, _NotRead]:
     """Drop what is not text, and join lines and pages to paragraphs. Pages keep their numbers.
 
-    Also return the numbers of pages with no text at all, where running headers, footers and
-    undecoded characters do not count.
+    Also return the pages without text, where running headers, footers and stamps do not count.
     """
     pages = [_clean_page(page) for page in pages]
+    wrong = garbled(pages)
+    pages = [replace(page, lines=()) if page.number in wrong else page for page in pages]
     pages, furniture = set_furniture_apart(pages, usual_size(pages))
-    empty = [page.number for page in pages if not _has_text(page)]
+    pages = [replace(page, lines=()) if is_stamped_picture(page) else page for page in pages]
+    empty = [page.number for page in pages if not _has_text(page) and page.number not in wrong]
     pages = [mark_entries(page) for page in pages]
     words = counted_words(line.text for page in pages for line in page.lines if not line.entry)
     typography = Typography(pages)
@@ -127,13 +157,11 @@ def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, list[int]]:
         paragraphs=to_paragraphs(blocks, words),
         furniture=furniture,
     )
-    return document, empty
+    return document, _NotRead(empty, wrong)
 
 
 def _clean_page(page: PageLines) -> PageLines:
     lines = tuple(_clean_line(line) for line in page.lines)
-    if is_undecoded(" ".join(line.text for line in lines)):
-        return replace(page, lines=())
     # Blank lines mean something only where the place of a line is not known.
     return replace(page, lines=tuple(line for line in lines if line.text or line.y is None))
 

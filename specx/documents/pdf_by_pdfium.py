@@ -1,39 +1,30 @@
-"""Read a PDF with PDFium, in the child process.
+"""Read the letters of a page with PDFium, in the child process.
 
 PDFium decides which characters are words and lines. Its text objects say where they stand and in
-which font. Its C code cannot be interrupted: what takes too long ends the process, as a crash does.
+which font.
 """
 
 import ctypes
 import math
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
-from specx.documents.child_worker import RefusedError, read_data
-from specx.documents.lines import (
-    ASLANT,
-    MIRRORED,
-    Line,
-    Look,
-    ReadPage,
-    TextRun,
-    is_bold,
-    is_mono,
-    lines_of,
+from specx.documents.lines import ASLANT, MIRRORED, Look, TextRun, is_bold, is_mono
+from specx.documents.pdf_objects import (
+    Box,
+    PageObjects,
+    is_in,
+    number_of,
+    pdfium_function,
 )
-from specx.documents.pdf_rows import HYPHEN, rows_of
+from specx.documents.pdf_rows import HYPHEN
 
-INTERRUPTIBLE = False  # C code runs to the end, so a timer has to end the process
-_DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
-_NESTED = 8  # forms within forms that are looked into
+_SAMPLE = 64  # characters of a page whose mapping is looked at
 _FIXED_PITCH = 1  # a flag of fonts
 _SHORT = 6  # characters
 _LINE_LENGTH = 200  # characters
@@ -58,112 +49,21 @@ _ACCENT = re.compile(
     r"([`^~\x12\x13\x14\x17\x18\x7f](?= ?[^\W\d_])|(?P<sign>[´ˆ˜¨˘ˇ¯˙˚¸])) ?[^\W\d_]?"
 )
 _DOTLESS = {"ı": "i", "ȷ": "j"}
+_HOLE = "\ufffd"
 _FIRST_MARK = 0x100000  # of characters that no text has
 
 _Handle = ctypes.c_void_p
 _Int = ctypes.c_int
 
-
-def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-    """Return a function of PDFium that takes handles as plain numbers, which is much faster."""
-    address = ctypes.cast(getattr(pdfium, name), _Handle).value or 0
-    return ctypes.CFUNCTYPE(result, *arguments)(address)
-
-
-_text_object = _function("FPDFText_GetTextObject", _Handle, _Handle, _Int)
-_loose_box = _function("FPDFText_GetLooseCharBox", _Int, _Handle, _Int, _Handle)
-_origin = _function("FPDFText_GetCharOrigin", _Int, _Handle, _Int, _Handle, _Handle)
-_character = _function("FPDFText_GetUnicode", ctypes.c_uint, _Handle, _Int)
-_matrix = _function("FPDFText_GetMatrix", _Int, _Handle, _Int, _Handle)
-_font_size = _function("FPDFText_GetFontSize", ctypes.c_double, _Handle, _Int)
-_object_font = _function("FPDFTextObj_GetFont", _Handle, _Handle)
-_is_hyphen = _function("FPDFText_IsHyphen", _Int, _Handle, _Int)
-_page_object = _function("FPDFPage_GetObject", _Handle, _Handle, _Int)
-_form_object = _function("FPDFFormObj_GetObject", _Handle, _Handle, ctypes.c_ulong)
-_kind = _function("FPDFPageObj_GetType", _Int, _Handle)
-_object_bounds = _function("FPDFPageObj_GetBounds", _Int, *5 * [_Handle])
-_PATH, _FORM = pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_FORM
-
-
-def open_pdf(request: Mapping[str, Any]) -> tuple[int, ReadPage]:
-    """Open a file; return the number of its pages, and what reads one.
-
-    Raises RefusedError where it cannot be opened.
-    """
-    pdfium.FPDF_InitLibrary()
-    data = read_data(request)
-    for password in ["", *request["passwords"]]:
-        document = pdfium.FPDF_LoadMemDocument64(data, len(data), password.encode() or None)
-        if document:
-            return pdfium.FPDF_GetPageCount(document), partial(read_page, (document, data))
-        error = pdfium.FPDF_GetLastError()
-        if error != pdfium.FPDF_ERR_PASSWORD:
-            break
-    if error == pdfium.FPDF_ERR_PASSWORD:
-        raise RefusedError("password", tried=len(request["passwords"]))
-    if error == pdfium.FPDF_ERR_SECURITY:
-        raise RefusedError("cipher", reason="unknown to PDFium")
-    raise RefusedError("damaged", reason="its structure is broken")
-
-
-def read_page(opened: tuple[Any, bytes], number: int) -> tuple[list[Line], bool]:
-    """Read a page, as ``ReadPage`` does. ``opened``: a document, and the data PDFium reads from."""
-    document, _ = opened
-    with _page(document, number) as page:
-        text = pdfium.FPDFText_LoadPage(page)
-        try:
-            objects = list(_objects(page))
-            rules = map(_bounds, (each for each, kind in objects if kind == _PATH))
-            lines = lines_of(rows_of(_PageText(text).runs(), rules)) if text else []
-        finally:
-            pdfium.FPDFText_ClosePage(text)
-        kinds = Counter(kind for _, kind in objects)
-    empty = not any(line.text.strip() for line in lines)
-    drawn = empty and kinds[_PATH] > _DRAWN_PATHS
-    return lines, drawn or bool(kinds[pdfium.FPDF_PAGEOBJ_IMAGE])
-
-
-@contextmanager
-def _page(document: Any, number: int) -> Iterator[Any]:
-    page = pdfium.FPDF_LoadPage(document, number - 1)
-    if not page:
-        raise ValueError("it is damaged")
-    try:
-        yield page
-    finally:
-        pdfium.FPDF_ClosePage(page)
-
-
-def _objects(page: Any) -> Iterator[tuple[int, int]]:
-    """Yield each object of a page, and those in forms, with its kind."""
-    handle = _number(page)
-    count = max(0, pdfium.FPDFPage_CountObjects(page))
-    objects: Iterator[int] = (_page_object(handle, n) for n in range(count))
-    for _ in range(_NESTED):
-        forms = []
-        for each in objects:
-            kind = _kind(each)
-            yield each, kind
-            if kind == _FORM:
-                forms.append(each)
-        objects = chain.from_iterable(map(_in_form, forms))
-
-
-def _bounds(path: int) -> tuple[float, float, float, float]:
-    """Return left, bottom, right and top of a path, in points; of one in a form, in its own."""
-    sides = [ctypes.c_float() for _ in range(4)]
-    _object_bounds(path, *map(ctypes.byref, sides))
-    left, bottom, right, top = (side.value for side in sides)
-    return left, bottom, right, top
-
-
-def _in_form(form: int) -> Iterator[int]:
-    count = pdfium.FPDFFormObj_CountObjects(ctypes.cast(form, pdfium.FPDF_PAGEOBJECT))
-    return (_form_object(form, n) for n in range(max(0, count)))
-
-
-def _number(handle: Any) -> int:
-    return ctypes.cast(handle, _Handle).value or 0
+_text_object = pdfium_function("FPDFText_GetTextObject", _Handle, _Handle, _Int)
+_loose_box = pdfium_function("FPDFText_GetLooseCharBox", _Int, _Handle, _Int, _Handle)
+_origin = pdfium_function("FPDFText_GetCharOrigin", _Int, _Handle, _Int, _Handle, _Handle)
+_character = pdfium_function("FPDFText_GetUnicode", ctypes.c_uint, _Handle, _Int)
+_matrix = pdfium_function("FPDFText_GetMatrix", _Int, _Handle, _Int, _Handle)
+_font_size = pdfium_function("FPDFText_GetFontSize", ctypes.c_double, _Handle, _Int)
+_object_font = pdfium_function("FPDFTextObj_GetFont", _Handle, _Handle)
+_is_hyphen = pdfium_function("FPDFText_IsHyphen", _Int, _Handle, _Int)
+_is_unmapped = pdfium_function("FPDFText_HasUnicodeMapError", _Int, _Handle, _Int)
 
 
 def _accented(letter: str, accent: str) -> str:
@@ -173,12 +73,26 @@ def _accented(letter: str, accent: str) -> str:
     return unicodedata.normalize("NFC", _DOTLESS.get(letter, letter) + _COMBINING[accent])
 
 
-class _PageText:
+class PageText:
     """The characters of a page, as PDFium puts them in order."""
 
-    def __init__(self, text: Any) -> None:
+    def __init__(self, text: Any, objects: PageObjects) -> None:
         self._text = text
-        self._handle = _number(text)
+        self._objects = objects
+        left, low, right, top = objects.box
+        plain = (  # by quarter turns: the ends of base lines, and their lowest and highest
+            (left, right, low, top),
+            (low, top, -right, -left),
+            (-right, -left, -top, -low),
+            (-top, -low, left, right),
+        )
+        mirrored = ((start, end, -high, -low) for start, end, low, high in plain)
+        self._shown = (*plain, *mirrored, plain[0])
+        self._last = math.nan, 0.0  # the base line and the end of the last run within the page
+        self.holes = 0  # letters that are mapped to nothing
+        self.has_layer = False  # the text of a picture, as recognition writes it
+        self.unseen = 0  # characters that a reader does not see, as far as they were read
+        self._handle = number_of(text)
         self._box = pdfium.FS_RECTF()
         self._x, self._y = ctypes.c_double(), ctypes.c_double()
         self._matrix = pdfium.FS_MATRIX()
@@ -194,13 +108,29 @@ class _PageText:
         units = (ctypes.c_ushort * (count + 1))()
         written = pdfium.FPDFText_GetText(self._text, 0, count, units)
         text = bytes(units)[: 2 * max(0, written - 1)].decode("utf-16-le", "replace")
-        # Those that mean nothing are no text, but have a number all the same.
-        return text if len(text) == count else "".join(map(self._one, range(count)))
+        if len(text) != count:  # those that mean nothing are no text, but have a number
+            text = "".join(map(self._one, range(count)))
+        # PDFium shows a letter that is mapped to nothing as such a hyphen. It is a ligature where
+        # some stand within words, and else a sign of a formula.
+        signs = (found.start() for found in re.finditer(HYPHEN, text))
+        nothing = [n for n in signs if not self._divides(n)]
+        if not nothing:
+            return text
+        around = [(text[n - 1 : n], text[n + 1 : n + 2]) for n in nothing]
+        self.holes = sum(before.isalpha() and after.islower() for before, after in around)
+        characters = list(text)
+        for n in nothing:
+            characters[n] = _HOLE if self.holes else "\0"
+        return "".join(characters)
+
+    def _divides(self, number: int) -> bool:
+        """Return True for a hyphen that divides a word at the end of a line."""
+        return _is_hyphen(self._handle, number) == 1
 
     def _one(self, number: int) -> str:
-        if _is_hyphen(self._handle, number) == 1:
-            return HYPHEN
         code = _character(self._handle, number)
+        if not code or self._divides(number):
+            return HYPHEN
         return chr(code) if code < 0xD800 or 0xDFFF < code < 0x110000 else "\0"
 
     def _compose(self) -> None:
@@ -250,8 +180,10 @@ class _PageText:
                     continue
                 which = _text_object(self._handle, start)
                 last = self._last_of(which, start, end)
-                yield from self._parts(which, start, last + 1, before)
-                start, before = last + 1, ""
+                for run in self._parts(which, start, last + 1, before):
+                    yield run
+                    before = ""
+                start = last + 1
 
     def _last_of(self, which: int | None, start: int, end: int) -> int:
         """Return the number of the last letter of a text object that begins at ``start``.
@@ -273,11 +205,23 @@ class _PageText:
 
     def _parts(self, which: int | None, start: int, end: int, before: str) -> Iterator[TextRun]:
         """Yield a piece of text: whole, or a short one in parts whose gaps tell what is a space."""
+        shown_on = self._objects.shown_on(which)
+        if shown_on is not None and self._is_on(shown_on, start):
+            self.has_layer = True
+        elif shown_on is not None:
+            self.unseen += len(self._characters[start:end].replace(" ", ""))
+            return
         look, base = self._placed(which, start)
+        start_x, end_x, lowest, highest = self._shown[look.turn]
         for first, last in self._cut(look, start, end):
-            left, right = self._extent(look, first)
-            if last > first + 1:
-                right = self._extent(look, last - 1)[1]
+            left, right = self._ends(look, first, last)
+            if lowest <= base <= highest and start_x <= left and right <= end_x:
+                self._last = base, right
+            else:
+                first, last = self._shown_part(look, base, first, last)
+                if first == last:
+                    continue
+                left, right = self._ends(look, first, last)
             text = self._characters[first:last]
             text = text.translate(self._marks) if self._marks else text
             yield TextRun(text, before, left, right, base, look)
@@ -297,6 +241,36 @@ class _PageText:
             if self._extent(look, start + 1)[0] - self._extent(look, start)[1] > _LOOSE * look.size:
                 return [(n, n + 1) for n in range(start, end)]
         return [(start, end)]
+
+    def _shown_part(self, look: Look, base: float, first: int, last: int) -> tuple[int, int]:
+        """Return the place of what is within the page of a text that is not all within it."""
+        start, end, lowest, highest = self._shown[look.turn]
+        if not lowest <= base <= highest:
+            return first, first
+        left, right = sorted(self._ends(look, first, last))
+        goes_on = self._last[0] == base and left - self._last[1] < look.size
+        if not self._objects.is_cropped and (goes_on or (left < end and start < right)):
+            # A line that is too long for its page goes on beyond the edge, in one run or more.
+            self._last = base, right
+            return first, last
+        inside = [n for n in range(first, last) if start <= sum(self._extent(look, n)) / 2 <= end]
+        return (inside[0], inside[-1] + 1) if inside else (first, first)
+
+    def _is_on(self, areas: list[Box], number: int) -> bool:
+        box = self._box
+        _loose_box(self._handle, number, ctypes.byref(box))
+        return is_in(areas, (box.left + box.right) / 2, (box.bottom + box.top) / 2)
+
+    def unmapped(self) -> float:
+        """Return the share of characters whose font does not say which they are."""
+        text = self._characters
+        numbers = range(0, len(text), len(text) // _SAMPLE + 1)
+        sample = [n for n in numbers if not text[n].isspace()]
+        return sum(_is_unmapped(self._handle, n) == 1 for n in sample) / (len(sample) or 1)
+
+    def _ends(self, look: Look, first: int, last: int) -> tuple[float, float]:
+        left, right = self._extent(look, first)
+        return left, self._extent(look, last - 1)[1] if last > first + 1 else right
 
     def _extent(self, look: Look, index: int) -> tuple[float, float]:
         """Return where a character begins and ends in reading direction, in points."""

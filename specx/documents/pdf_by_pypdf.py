@@ -1,17 +1,15 @@
-"""Read a PDF with pypdf, in the child process.
-
-It serves where PDFium is missing, and files that PDFium cannot open.
-"""
+"""Ask pypdf for what PDFium does not tell of a PDF, in the child process."""
 
 import gc
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import IO, Any
+import io
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
 
-from specx.documents.child_worker import RefusedError, open_file, reason
-from specx.documents.lines import Line, Look, ReadPage, Span, is_bold, is_mono, lines_of
+from specx.documents.lines import Line, Look, TextRun
 
-INTERRUPTIBLE = True  # an exception ends its work
 _MEGABYTE = 1_000_000
 # Far above what the text of a page needs, far below what a bomb unpacks to.
 _LIMITS = {
@@ -27,153 +25,140 @@ _LIMITS = {
     "jbig2dec_binary": None,
     "disable_legacy_handling": True,
 }
-_BLANK_PAGE = 500  # bytes of drawing commands, about
-_WIDEST_SPACE = 300  # thousandths of the letter size
-_MOST_FONTS = 256  # kept in memory
+_HIDDEN = 1 << 1 | 1 << 5  # flags of an annotation: it is not shown, or only printed
+_PASSWORD, _PUSHED = 1 << 13, 1 << 16  # flags of a field: its text is secret; it is a push button
+_DEEPEST = 32  # fields within fields
+_CHECKED = "☑"
+_SIZE = re.compile(r"(\d+(?:\.\d*)?)\s+Tf")
+_USUAL_SIZE = 10.0  # points
+_LETTER, _LEADING = 0.5, 1.2  # letter sizes
+_TAG = re.compile(r"<[^>]*>")
 _COLLECT_AFTER = 200_000  # new objects; pypdf's are seldom in cycles, and to look costs 7 %
 
 
-# What pypdf tells a visitor of a page's text: the text, in which a line ends at a line break, the
-# transformation matrix, the text matrix, the font's dictionary and the letter size.
-Fragment = tuple[str, Sequence[float], Sequence[float], Mapping[str, Any] | None, float]
-
-
-def open_pdf(request: Mapping[str, Any]) -> tuple[int, ReadPage]:
-    """Open a file; return the number of its pages, and what reads one.
-
-    Raises RefusedError where it cannot be opened.
-    """
+def open_pdf(data: bytes, passwords: Sequence[str]) -> Any:
+    """Return pypdf's reader of a file that PDFium has opened."""
     import pypdf
 
     gc.set_threshold(_COLLECT_AFTER)
-    pypdf.overwrite_configuration(**_known_limits(pypdf))
-    _amend_fonts()
-    pdf = _open(pypdf, open_file(request), request["passwords"])
-    try:
-        return len(pdf.pages), lambda number: _extract(pdf.pages[number - 1])
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise RefusedError("damaged", reason=reason(error)) from error
-
-
-def _known_limits(pypdf: Any) -> dict[str, Any]:
-    """Return the limits that this version of pypdf knows."""
-    configuration = pypdf.get_configuration()
-    return {key: value for key, value in _LIMITS.items() if hasattr(configuration, key)}
-
-
-def _amend_fonts() -> None:
-    """Make pypdf read each font once, and bound the width that it takes for a space.
-
-    pypdf reads a font anew for every page. It looks up the font's space by its code; in subset
-    fonts that number any glyph 32 it finds a letter's width instead, and takes the gaps between
-    words for kerning: the words of justified text then run together.
-    """
-    try:
-        from pypdf.generic import _font
-
-        original: Callable[..., Any] = _font.Font.from_font_resource
-    except (ImportError, AttributeError):  # a pypdf built differently: usable, if worse
-        return
-    known: dict[int, tuple[Any, Any]] = {}  # by the identity of a font's dictionary, kept alive
-
-    def bounded(dictionary: Any, *args: Any, **kwargs: Any) -> Any:
-        if id(dictionary) not in known:
-            font = original(dictionary, *args, **kwargs)
-            font.space_width = min(font.space_width, _WIDEST_SPACE)
-            if len(known) >= _MOST_FONTS:
-                known.clear()
-            known[id(dictionary)] = dictionary, font
-        return known[id(dictionary)][1]
-
-    _font.Font.from_font_resource = staticmethod(bounded)
-
-
-def _open(pypdf: Any, stream: IO[bytes], passwords: Sequence[str]) -> Any:
-    try:
-        reader = pypdf.PdfReader(stream, strict=False)
-        encrypted = reader.is_encrypted
-        if encrypted and not any(reader.decrypt(password) for password in ["", *passwords]):
-            raise RefusedError("password", tried=len(passwords))
-    except (RefusedError, MemoryError):
-        raise
-    except pypdf.errors.DependencyError as error:
-        raise RefusedError("cipher", reason=reason(error)) from error
-    except Exception as error:
-        raise RefusedError("damaged", reason=reason(error)) from error
+    configuration = pypdf.get_configuration()  # a version of pypdf may not know all limits
+    known = {key: value for key, value in _LIMITS.items() if hasattr(configuration, key)}
+    pypdf.overwrite_configuration(**known)
+    reader = pypdf.PdfReader(io.BytesIO(data), strict=False)
+    if reader.is_encrypted and not any(map(reader.decrypt, ["", *passwords])):
+        raise ValueError("pypdf cannot decrypt it")
     return reader
 
 
-def _extract(page: Any) -> tuple[list[Line], bool]:
-    fragments: list[Fragment] = []
-    text = page.extract_text(visitor_text=lambda *seen: fragments.append(seen))
-    seen_by_visitor = "".join(text for text, *_ in fragments)
-    # pypdf mends right-to-left text behind the visitor's back; then only the text counts.
-    placed = "".join(seen_by_visitor.split()) == "".join(text.split())
-    lines = lines_of(rows_of(fragments)) if placed else [Line(line) for line in text.split("\n")]
-    return lines, _has_image(page) or _is_drawn(page, text)
+def entry(holder: Any, key: str, default: Any = None) -> Any:
+    """Return an entry of a dictionary, wherever in the file it stands."""
+    value = holder.get(key, default)
+    return value.get_object() if hasattr(value, "get_object") else value
 
 
-def rows_of(fragments: Iterable[Fragment]) -> list[list[Span]]:
-    """Return the spans of each line of a page, in the order of the file."""
-    rows: list[list[Span]] = [[]]
-    for text, cm, tm, font, size in fragments:
-        for index, line in enumerate(text.split("\n")):
-            if index:
-                rows.append([])
-            if line:
-                rows[-1].append(_span(line, cm, tm, font, size))
-    return rows
+def portfolio(reader: Any) -> list[str]:
+    """Return the names of the files of a portfolio; none if the file is a document itself."""
+    view = entry(reader.root_object, "/Collection")
+    if view is None or entry(view, "/View") == "/H":
+        return []
+    return sorted(map(str, reader.attachments))
 
 
-def _span(
-    text: str,
-    cm: Sequence[float],
-    tm: Sequence[float],
-    font: Mapping[str, Any] | None,
-    letter_size: float,
-) -> Span:
-    a, b, c, d, e, f = _product(tm, cm)
-    angle = math.atan2(b, a)
-    cos, sin = math.cos(angle), math.sin(angle)
-    name = str((font or {}).get("/BaseFont", ""))
-    look = Look(
-        turn=round(angle / (math.pi / 2)) % 4,
-        size=round(abs(letter_size) * math.hypot(c, d), 2),
-        bold=is_bold(name),
-        mono=is_mono(name),
-    )
-    text = text.replace("\x7f", "•")  # WinAnsiEncoding shows its unused codes so
-    return Span(text, round(e * cos + f * sin, 1), round(f * cos - e * sin, 1), look)
+def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
+    """Return the lines of a page whose letters PDFium does not give, without their places."""
+    return tuple(map(Line, reader.pages[number - 1].extract_text().split("\n")))
 
 
-def _product(m: Sequence[float], n: Sequence[float]) -> tuple[float, ...]:
-    """Multiply text matrix and transformation matrix, each given as a PDF's six numbers."""
-    return (
-        m[0] * n[0] + m[1] * n[2],
-        m[0] * n[1] + m[1] * n[3],
-        m[2] * n[0] + m[3] * n[2],
-        m[2] * n[1] + m[3] * n[3],
-        m[4] * n[0] + m[5] * n[2] + n[4],
-        m[4] * n[1] + m[5] * n[3] + n[5],
-    )
+def typed_runs(
+    reader: Any, shows: Callable[[Any], bool], *, number: int, printed: str
+) -> list[TextRun]:
+    """Return the lines of what is typed onto a page: values of form fields, notes, stamps.
+
+    ``printed`` is the text that the page has without them; ``shows`` tells of an annotation if its
+    layer is on.
+    """
+    page = reader.pages[number - 1]
+    runs: list[TextRun] = []
+    for reference in entry(page, "/Annots", ()):
+        annotation = reference.get_object()
+        with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            hidden = entry(annotation, "/F", 0) & _HIDDEN or not shows(annotation)
+            text = "" if hidden else _text_of(annotation, page, printed)
+            runs += _runs(text, annotation) if text.strip() else ()
+    return runs
 
 
-def _has_image(page: Any) -> bool:
-    """Return True if a scan may be on the page: an image, or a form, which may hold one."""
-    try:
-        objects = page["/Resources"]["/XObject"].values()
-        return any(item.get_object().get("/Subtype") in ("/Image", "/Form") for item in objects)
-    except MemoryError:
-        raise
-    except Exception:
-        return False
+def _runs(text: str, annotation: Any) -> Iterator[TextRun]:
+    """Yield the lines of a text as they fit into the box of an annotation."""
+    x0, y0, x1, y1 = map(float, annotation["/Rect"])
+    x0, y0, x1, y1 = min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+    turn = int(entry(entry(annotation, "/MK", {}), "/R", 0)) // 90 % 4
+    start, low, end, top = (
+        (x0, y0, x1, y1), (y0, -x1, y1, -x0), (-x1, -y1, -x0, -y0), (-y1, x0, -y0, x1)
+    )[turn]  # fmt: skip
+    given = _SIZE.search(_plain(_inherited(annotation, "/DA")))
+    size = float(given[1]) if given else 0.0
+    look = Look(turn, size or _USUAL_SIZE, bold=False, mono=False)
+    letter = _LETTER * look.size
+    parts = text.splitlines()
+    if top - low >= 2 * _LEADING * look.size:
+        fit = max(1, int((end - start) / letter))
+        wrapped = [textwrap.wrap(part, fit, break_long_words=False) for part in parts]
+        parts = [line for lines in wrapped for line in lines]
+    first = top - look.size
+    if len(parts) == 1:  # fields of one line have it in their middle
+        first = min(first, (top + low - letter) / 2)
+    for row, line in enumerate(parts):
+        base = first - _LEADING * look.size * row
+        yield TextRun(line, "\n", start, start + len(line) * letter, base, look)
 
 
-def _is_drawn(page: Any, text: str) -> bool:
-    """Return True if a page without text has enough on it to be letters drawn as outlines."""
-    if text.strip():
-        return False
-    contents = page.get_contents()
-    return contents is not None and len(contents.get_data()) > _BLANK_PAGE
+def _text_of(annotation: Any, page: Any, printed: str) -> str:
+    match annotation["/Subtype"]:
+        case "/Widget":
+            return _value_of(annotation, printed)
+        case "/FreeText":
+            rich = _TAG.sub("", _plain(entry(annotation, "/RC")))
+            return _plain(entry(annotation, "/Contents")) or rich
+        case "/Stamp" | "/Watermark":
+            return str(page.extract_xform_text(annotation["/AP"]["/N"]))
+    return ""
+
+
+def _value_of(widget: Any, printed: str) -> str:
+    """Return the value of a form's field, as its widget shows it."""
+    flags = _inherited(widget, "/Ff") or 0
+    value = _inherited(widget, "/V")
+    match _inherited(widget, "/FT"):
+        case "/Tx" if not flags & _PASSWORD:
+            return _plain(value)
+        case "/Ch":
+            names = {str(pair[0]): str(pair[1]) for pair in _pairs(_inherited(widget, "/Opt"))}
+            chosen = value if isinstance(value, list) else [value]
+            return ", ".join(names.get(each, each) for each in map(_plain, chosen))
+        case "/Btn" if not flags & _PUSHED and entry(widget, "/AS", value) not in (None, "/Off"):
+            label = " ".join(_plain(_inherited(widget, "/TU")).split())
+            return f"{_CHECKED} {label}".strip() if label not in printed else _CHECKED
+    return ""
+
+
+def _pairs(options: Any) -> list[Any]:
+    return [each for each in options or () if isinstance(each, list) and len(each) == 2]
+
+
+def _inherited(field: Any, key: str) -> Any:
+    """Return an entry of a field, or of what it is a part of."""
+    for _ in range(_DEEPEST):
+        if key in field:
+            return field[key]
+        if "/Parent" not in field:
+            break
+        field = field["/Parent"]
+    return None
+
+
+def _plain(value: Any) -> str:
+    """Return a text that the file has as a string or, if it is long, as a stream."""
+    if hasattr(value, "get_data"):
+        return value.get_data().decode("utf-8", "replace")
+    return value if isinstance(value, str) and not value.startswith("/") else ""

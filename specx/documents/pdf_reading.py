@@ -3,9 +3,9 @@
 import re
 import signal
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any
 
 from specx.cores import usable_cores
@@ -43,19 +43,22 @@ class Extracted:
         """Return the pages with an image or drawn letters."""
         return {page.number for page in self.pages if page.drawn}
 
+    @property
+    def unseen(self) -> Counter[int]:
+        """Return how many characters that nobody sees were left out, by page."""
+        return +Counter({page.number: page.unseen for page in self.pages})
+
     def add(self, answer: dict[str, Any]) -> None:
         """Add the answer for the next page."""
-        number = answer["page"]
-        lines = tuple(Line(*row) for row in answer.get("lines", ()))
-        self.pages.append(PageLines(number, lines, drawn=bool(answer.get("drawn"))))
+        number = answer["number"]
         if "failed" in answer:
             self.failed[number] = answer["failed"]
+            self.pages.append(PageLines(number, ()))
+        else:
+            lines = tuple(Line(*row) for row in answer["lines"])
+            self.pages.append(PageLines(**{**answer, "lines": lines}))
         if self.left:
             self.left.remove(number)
-
-
-class _NotOpenedError(DocumentError):
-    """A reader could not open the file; another may."""
 
 
 def read_pages(
@@ -63,25 +66,10 @@ def read_pages(
 ) -> Extracted:
     """Return the pages of a PDF that were asked for, in order; all if ``ranges`` is None.
 
-    PDFium reads them; pypdf reads what PDFium cannot open, and everything where PDFium is missing.
     Raises DocumentError and UsageError as ``read_pdf`` does.
     """
     until = time.monotonic() + request.time_limit_s
     asked = {"passwords": passwords, "ranges": ranges, "page_s": _page_s(request)}
-    readers = ["pdfium", "pypdf"] if find_spec("pypdfium2_raw") else ["pypdf"]
-    for reader in readers:
-        try:
-            return _read_by({**asked, "reader": reader}, request, until)
-        except _NotOpenedError as failure:
-            error = failure
-    raise error
-
-
-def _page_s(request: ChildRequest) -> float:
-    return request.time_limit_s * _PAGE_SHARE
-
-
-def _read_by(asked: dict[str, Any], request: ChildRequest, until: float) -> Extracted:
     shares = [Extracted() for _ in range(_children(request))]
     while unread := [(n, each) for n, each in enumerate(shares) if each.left is None or each.left]:
         details = [{**asked, "share": (n, len(shares)), "numbers": e.left} for n, e in unread]
@@ -91,6 +79,10 @@ def _read_by(asked: dict[str, Any], request: ChildRequest, until: float) -> Extr
     pages = [page for each in shares for page in each.pages]
     failed = {number: why for each in shares for number, why in each.failed.items()}
     return Extracted(pages=pages, failed=failed, left=[])
+
+
+def _page_s(request: ChildRequest) -> float:
+    return request.time_limit_s * _PAGE_SHARE
 
 
 def _children(request: ChildRequest) -> int:
@@ -106,25 +98,19 @@ def _take_all(end: Ended, extracted: Extracted, request: ChildRequest) -> None:
     """Add what a child has answered, and the page that has ended it."""
     for answer in answers(end.stdout):
         _take(answer, extracted, request)
-    if not _costs_a_page(end.returncode):
-        if end.returncode:
-            raise crash(request, end)
-        if extracted.left or extracted.left is None:
-            raise DocumentError(f"{request.name} could not be read: the PDF reader ended too early")
-    elif extracted.left is None:
-        raise _NotOpenedError(str(crash(request, end)))
-    elif extracted.left:
+    if end.returncode and (extracted.left is None or not _costs_a_page(end.returncode)):
+        raise crash(request, end)
+    if not end.returncode and (extracted.left or extracted.left is None):
+        raise DocumentError(f"{request.name} could not be read: the PDF reader ended too early")
+    if extracted.left:
         number = extracted.left[0]
-        extracted.add({"page": number, "failed": _reason(end.returncode, request)})
+        extracted.add({"number": number, "failed": _reason(end.returncode, request)})
 
 
 def _take(answer: dict[str, Any], extracted: Extracted, request: ChildRequest) -> None:
     if "error" in answer:
-        error = _error(answer, request)
-        if answer["error"] in ("damaged", "cipher", "no-pages"):
-            raise _NotOpenedError(str(error))
-        raise error
-    if "page" in answer:
+        raise _error(answer, request)
+    if "number" in answer:
         extracted.add(answer)
     elif extracted.left is None:
         extracted.left = answer["numbers"]
@@ -157,10 +143,21 @@ def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError | Usa
             )
         case "cipher":
             return DocumentError(
-                f"{name} is encrypted in a way that needs another package ({answer['reason']})"
+                f"{name} is encrypted in an unknown way; save it without encryption"
             )
         case "no-pages":
             return DocumentError(f"{name} is a PDF without pages; there is nothing to summarize")
+        case "xfa":
+            return DocumentError(
+                f"{name} is an XFA form, whose content is not on its pages; print it to a PDF with "
+                "Adobe Acrobat Reader, and try that"
+            )
+        case "portfolio":
+            names = ", ".join(answer["names"])
+            return DocumentError(
+                f"{name} is a portfolio; its content is in the files attached to it ({names}): "
+                "save them from it, and try those"
+            )
         case "too-long":
             return DocumentError(
                 f"{name} has more than {answer['characters']:,} characters; "

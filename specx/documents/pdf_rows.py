@@ -7,7 +7,7 @@ from itertools import groupby, pairwise, takewhile
 
 from specx.documents.lines import Span, TextRun
 from specx.documents.page_marks import body_text
-from specx.documents.reading_order import Box, Piece, reading_order
+from specx.documents.reading_order import Box, TextPiece, reading_order
 
 HYPHEN = "\ufffe"  # PDFium's sign for one that divides a word at the end of a line
 _SPACE = 0.18  # letter sizes; a gap that wide is a space, whether PDFium has added one or not
@@ -45,16 +45,18 @@ def rows_of(runs: Iterable[TextRun], boxes: Iterable[Box] = ()) -> list[list[Spa
     return rows
 
 
-def _pieces(runs: Iterable[TextRun], rules: Sequence[tuple[float, float, float]]) -> list[Piece]:
+def _pieces(
+    runs: Iterable[TextRun], rules: Sequence[tuple[float, float, float]]
+) -> list[TextPiece]:
     """Return the runs that follow each other in the file, in one row and without a gap."""
-    pieces: list[Piece] = []
+    pieces: list[TextPiece] = []
     last: TextRun | None = None
     for run in runs:
         if last is None or _begins_piece(last, run):
             size = run.look.size
             leftward = run.start > run.end
             start, end = (run.end, run.start) if leftward else (run.start, run.end)
-            pieces.append(Piece([("", run)], len(pieces), start, end, run.base, size, leftward))
+            pieces.append(TextPiece([("", run)], len(pieces), start, end, run.base, size, leftward))
         else:
             piece = pieces[-1]
             piece.runs.append((_between(last, run, rules), run))
@@ -79,7 +81,7 @@ def _begins_piece(last: TextRun, run: TextRun) -> bool:
     return not -_BACK * size < gap < (_APART if same else _BESIDE) * size
 
 
-def _joined(row: Sequence[Piece]) -> list[tuple[str, TextRun]]:
+def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:
     """Return the runs of a row, with what stands between them."""
     runs = list(row[0].runs)
     for last, piece in pairwise(row):

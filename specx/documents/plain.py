@@ -3,11 +3,20 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 from specx.documents.document import Document, Kind
 from specx.documents.markdown_blocks import markdown_blocks
 from specx.documents.prose import passed_over_warning
-from specx.documents.shapes import BULLET, ENDS_SENTENCE, ENUMERATOR, SECTION_NUMBER
+from specx.documents.shapes import (
+    BULLET,
+    ENDS_SENTENCE,
+    ENUMERATOR,
+    SECTION_NUMBER,
+    is_in_capitals,
+    is_lettered_title,
+)
 from specx.documents.text_blocks import (
     NumberedLine,
     TextBlock,
@@ -24,6 +33,7 @@ _RULE = re.compile(r"(?:([-=_*~#.])\s?)(?:\1\s?)+|[-=+|:\s]{3,}")
 _UNDERLINE = re.compile(r"([=~^\"'-])\1{2,}")
 _TABLE_ROW = re.compile(r"\|.*\|")
 _CONTENTS_ENTRY = re.compile(r"\w.*?(?:(?:\.\s?){4,}|…{2,}\s?)(?:\d+|[ivxlcdm]+)$")
+_FEWEST_DOUBLE = 6  # lines of a text with double spacing
 _LONGEST_ENTRY = 300  # characters of an entry in a table of contents
 
 
@@ -35,11 +45,11 @@ def document_from_text(
     What forms no words is passed over, with a warning. Raises DocumentError if nothing else is
     there.
     """
-    lines = list(numbered_lines(text))
-    unwrapped = _is_unwrapped(lines)
+    lines = _single_spaced(list(numbered_lines(text)))
+    setting = _setting(lines)
     marked = markdown_blocks(text) if kind == "markdown" else None
-    blocks, front = marked or (list(_blocks(lines, unwrapped=unwrapped)), [])
-    if marked and unwrapped:
+    blocks, front = marked or (list(_blocks(lines, setting)), [])
+    if marked and setting.unwrapped:
         blocks = [TextBlock((line,), block.kind) for block in blocks for line in block.lines]
     paragraphs, wordless = to_text_paragraphs(blocks)
     if not paragraphs and not wordless:  # rules and signs are better than nothing
@@ -60,34 +70,62 @@ def document_from_text(
 
 def _without_lines(document: Document) -> Document:
     """Forget the lines of a text that is a string in a line of its file."""
-    paragraphs = tuple(replace(each, lines=None, column=0) for each in document.paragraphs)
+    paragraphs = tuple(replace(each, lines=None, turns=()) for each in document.paragraphs)
     return replace(document, paragraphs=paragraphs)
 
 
-def _is_unwrapped(lines: Sequence[NumberedLine]) -> bool:
-    """Return True for a text that was not wrapped at a margin: each line is a paragraph."""
+class _Style(NamedTuple):
+    """The style of a text. ``unwrapped``: each line is a paragraph. ``capitals``: most of it."""
+
+    unwrapped: bool
+    capitals: bool
+
+
+def _setting(lines: Sequence[NumberedLine]) -> _Style:
     lengths = [len(line.text) for line in lines]
-    return 2 * sum(length for length in lengths if length > _WRAPPED) >= sum(lengths)
+    unwrapped = 2 * sum(length for length in lengths if length > _WRAPPED) >= sum(lengths)
+    high = sum(len(line.text) for line in lines if is_in_capitals(line.text))
+    return _Style(unwrapped, 2 * high > sum(lengths))
 
 
-def _blocks(lines: Sequence[NumberedLine], *, unwrapped: bool) -> Iterator[TextBlock]:
+def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
+    """Return the lines of a text set with double spacing without the blank ones between them.
+
+    Its lines stand alone, and most of them go on in the next one. Where two blank lines or more
+    stand between two, a paragraph ends.
+    """
+    text = [n for n, line in enumerate(lines) if line.text]
+    pairs = [(lines[a].text, lines[b].text) for a, b in pairwise(text)]
+    alone = sum(b - a > 1 for a, b in pairwise(text))
+    goes_on = sum(not ENDS_SENTENCE.search(a) and b[0].islower() for a, b in pairs)
+    if len(text) < _FEWEST_DOUBLE or alone < 0.9 * len(pairs) or goes_on < 0.3 * len(pairs):
+        return list(lines)
+    kept = set(text) | {a + 1 for a, b in pairwise(text) if b - a > 2}
+    return [line for n, line in enumerate(lines) if n in kept]
+
+
+def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBlock]:
     """Group the lines of plain text; blank lines, items and rules begin something new."""
     group: list[NumberedLine] = []
+    apart = True  # a blank line is in front of the group
     for line in lines:
         if _underlines(group, line.text):
             yield TextBlock(tuple(group), "heading")
             group = []
             continue
         alone = _alone(line)
-        if group and (alone is not None or unwrapped or _begins(group, line.text)):
-            yield _block(group)
+        begins = alone is not None or setting.unwrapped
+        if group and (begins or _begins(group, line.text, setting)):
+            yield _block(group, setting, apart=apart and not line.text)
             group = []
+            apart = not line.text
         if alone is None:
             group.append(line)
         else:
             yield from alone
+            apart = True
     if group:
-        yield _block(group)
+        yield _block(group, setting, apart=apart)
 
 
 def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
@@ -113,37 +151,50 @@ def _underlines(group: Sequence[NumberedLine], line: str) -> bool:
     return len(title) <= 2 * len(line) and len(title) <= _LONGEST_HEADING
 
 
-def _begins(group: Sequence[NumberedLine], line: str) -> bool:
+def _begins(group: Sequence[NumberedLine], line: str, setting: _Style) -> bool:
     """Return True if ``line`` begins a new block behind ``group``, judged by the words alone."""
     above = group[-1].text
-    if _is_item(line, group) or (len(group) == 1 and _is_title(above) and not _is_title(line)):
+    if _is_item(line, group):
         return True
+    if len(group) == 1 and _is_title(above, setting) and not _is_title(line, setting):
+        # Below a title stands text, and not the rest of a sentence in capitals.
+        return any(map(str.islower, line)) or SECTION_NUMBER.match(above) is not None
     if line[0].islower() or not ENDS_SENTENCE.search(above):
         return False
     return len(above) < 0.6 * max(len(line), 60)
 
 
-def _block(group: Sequence[NumberedLine]) -> TextBlock:
+def _block(group: Sequence[NumberedLine], setting: _Style, *, apart: bool) -> TextBlock:
+    """Return the block of some lines; ``apart``: blank lines are around it."""
     first = group[0].text
-    if len(group) == 1 and _is_title(first):
+    if len(group) == 1 and _is_title(first, setting, apart=apart):
+        return TextBlock(tuple(group), "heading")
+    if apart and len(group) <= 2 and is_lettered_title(" ".join(line.text for line in group)):
         return TextBlock(tuple(group), "heading")
     if _is_item(first):
         return TextBlock(without_bullet(group), "item")
     return TextBlock(tuple(group))
 
 
-def _is_title(line: str) -> bool:
-    """Return True for a short line in capitals, or one with a number such as 2.1 in front."""
+def _is_title(line: str, setting: _Style, *, apart: bool = False) -> bool:
+    """Return True for a short line in capitals, or one with a number such as 2.1 in front.
+
+    In a text in capitals it has to stand apart, and to be shorter than a line of text.
+    """
     if len(line) > _LONGEST_HEADING or ENDS_SENTENCE.search(line):
         return False
-    capitals = line.isupper() and sum(char.isalpha() for char in line) >= _FEWEST_CAPITALS
-    return capitals or SECTION_NUMBER.match(line) is not None
+    if SECTION_NUMBER.match(line):
+        return True
+    if not is_in_capitals(line) or sum(map(str.isalpha, line)) < _FEWEST_CAPITALS:
+        return False
+    return not setting.capitals or (apart and len(line) <= _LONGEST_HEADING // 2)
 
 
 def _is_item(line: str, group: Sequence[NumberedLine] = ()) -> bool:
     """Return True if ``line`` begins with a bullet or a number in front of its text."""
     bullet = BULLET.match(line)
-    if not bullet and not ENUMERATOR.match(line):
+    fifth = line.startswith("v. ") and (not group or group[0].text.startswith("iv."))
+    if not bullet and not ENUMERATOR.match(line) and not fifth:
         return False
     # A wrapped line may begin with "1998. " or "- ": it is an item only where a sentence ended,
     # or in a list of such items.

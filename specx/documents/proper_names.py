@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from specx.documents.sentences import sentence_spans
+from specx.documents.shapes import has_capitals_of_title
 
 _WORD = re.compile(r"[^\W_](?:[\w’'&./-]*[\w])?")
 _CAPITALIZED = re.compile(r"[^\W\d_a-zà-öø-ÿ]")
@@ -23,7 +24,6 @@ _MOST_INITIALS = 8
 _BETWEEN = frozenset(("of", "the", "and", "for", "in", "on", "to", "de", "la", "du", "von", "van"))
 _ROMAN = re.compile(r"[IVXLC]+")
 _LABEL = re.compile(r"[^.!?:]{1,80}:(?=\s|$)")
-_CAPITALS_OF_A_TITLE = 0.6  # of a line's words with more than three letters
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,8 @@ def _names(text: str, start: int, end: int) -> Iterator[Name]:
 def _is_title(line: str) -> bool:
     if line.startswith("#"):
         return True
-    long = [match[0] for match in _WORD.finditer(line) if len(match[0]) > 3]
-    capitals = sum(map(_is_capitalized, long))
-    return len(long) > 1 and capitals >= _CAPITALS_OF_A_TITLE * len(long) and line[-1:] not in ".!?"
+    several = sum(len(word) > 3 for word in _WORD.findall(line)) > 1
+    return several and has_capitals_of_title(line) and line[-1:] not in ".!?"
 
 
 def _is_capitalized(word: str) -> bool:

@@ -40,7 +40,7 @@ _STRIPS = 40  # followed at once
 
 
 @dataclass(slots=True)
-class Piece:
+class TextPiece:
     """Runs of text without a gap, what stands between them, and their place.
 
     ``index`` is their place in the file; ``leftward``: the script runs to the left.
@@ -59,7 +59,7 @@ class Piece:
         return "".join(between + run.text for between, run in self.runs)
 
 
-Row = list[Piece]
+Row = list[TextPiece]
 
 
 class _Strip(NamedTuple):
@@ -83,7 +83,7 @@ class _Strip(NamedTuple):
         return [row for row in left if row], [row for row in right if row]
 
 
-def reading_order(pieces: Sequence[Piece], boxes: Iterable[Box] = ()) -> list[tuple[Row, bool]]:
+def reading_order(pieces: Sequence[TextPiece], boxes: Iterable[Box] = ()) -> list[tuple[Row, bool]]:
     """Return the rows of a page in reading order, and whether each begins a cell of a table.
 
     ``boxes`` are those drawn on the page.
@@ -93,7 +93,7 @@ def reading_order(pieces: Sequence[Piece], boxes: Iterable[Box] = ()) -> list[tu
     return list(_read(sorted(pieces, key=lambda p: -p.base), _edges(boxes, pieces), inside=False))
 
 
-def _rows_of_file(pieces: Sequence[Piece]) -> list[Row] | None:
+def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
     """Return the rows in the order of the file, if they go down the page one by one."""
     rows: list[Row] = []
     for piece in pieces:
@@ -107,7 +107,7 @@ def _rows_of_file(pieces: Sequence[Piece]) -> list[Row] | None:
     return rows if len(pieces) - len(rows) < _LINES else None
 
 
-def _edges(boxes: Iterable[Box], pieces: Sequence[Piece]) -> list[Box]:
+def _edges(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> list[Box]:
     """Return the level edges of boxes that may divide rows of a table."""
     if not pieces:
         return []
@@ -121,7 +121,7 @@ def _edges(boxes: Iterable[Box], pieces: Sequence[Piece]) -> list[Box]:
     return sorted(edges) if len(edges) <= _RULES else []
 
 
-def _read(pieces: list[Piece], rules: list[Box], *, inside: bool) -> Iterator[tuple[Row, bool]]:
+def _read(pieces: list[TextPiece], rules: list[Box], *, inside: bool) -> Iterator[tuple[Row, bool]]:
     """Yield the rows of a region, whose pieces come from the top down; ``inside``: of a table."""
     rows = _rows(pieces)
     if all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None:
@@ -160,16 +160,20 @@ def _lines(rows: list[Row]) -> list[Row]:
     for piece in sorted((piece for row in rows for piece in row), key=lambda p: p.index):
         last = found[-1][-1] if found else None
         size = max(last.size, piece.size) if last else 0.0
-        if last and abs(last.base - piece.base) < _SIGN * size and piece.start > last.end - _BESIDE * size:
+        if (
+            last
+            and abs(last.base - piece.base) < _SIGN * size
+            and piece.start > last.end - _BESIDE * size
+        ):
             found[-1].append(piece)
         else:
             found.append([piece])
     return found
 
 
-def _around(strip: _Strip, rows: list[Row]) -> list[list[Piece]]:
+def _around(strip: _Strip, rows: list[Row]) -> list[list[TextPiece]]:
     """Return the pieces above a strip, to its left, to its right, and below."""
-    parts: list[list[Piece]] = [[], [], [], []]
+    parts: list[list[TextPiece]] = [[], [], [], []]
     for row in rows:
         for piece in row:
             if row[0].base > strip.top:
@@ -181,7 +185,7 @@ def _around(strip: _Strip, rows: list[Row]) -> list[list[Piece]]:
     return [sorted(part, key=lambda p: -p.base) for part in parts]
 
 
-def _rows(pieces: Iterable[Piece]) -> list[Row]:
+def _rows(pieces: Iterable[TextPiece]) -> list[Row]:
     """Return the rows of pieces that come from the top down, each row from left to right."""
     rows: list[Row] = []
     for piece in pieces:
@@ -225,8 +229,12 @@ def _strips(rows: Sequence[Row], rules: Sequence[Box]) -> list[_Strip]:
     """Return the strips without text or rules between pieces, each as high as it can be."""
     found: set[_Strip] = set()
     followed: dict[tuple[float, float], int] = {}
-    across = [(low, [], [(-math.inf, left, 0.0), (right, math.inf, 0.0)]) for left, low, right, _ in rules]
-    levels = sorted([*((row[0].base, row, _free(row)) for row in rows), *across], key=lambda each: -each[0])
+    across: list[tuple[float, Row, list[tuple[float, float, float]]]] = [
+        (low, [], [(-math.inf, left, 0.0), (right, math.inf, 0.0)]) for left, low, right, _ in rules
+    ]
+    levels = sorted(
+        [*((row[0].base, row, _free(row)) for row in rows), *across], key=lambda each: -each[0]
+    )
     for n, (_, row, free) in enumerate([*levels, (-math.inf, [], [])]):
         following: dict[tuple[float, float], int] = {}
         for (left, right), first in followed.items():
@@ -236,7 +244,8 @@ def _strips(rows: Sequence[Row], rules: Sequence[Box]) -> list[_Strip]:
                 if min(right, end) - max(left, start) > width
             ]
             if (left, right) not in parts and left > -math.inf and right < math.inf:
-                found.update(_trimmed(left, right, [row for _, row, _ in levels[first:n] if row]))
+                beside = [row for _, row, _ in levels[first:n] if row]
+                found.update(_trimmed(left, right, beside, to_end=n == len(levels)))
             for part in parts:
                 following[part] = min(first, following.get(part, n))
         for start, end, _ in free if row else ():
@@ -255,8 +264,11 @@ def _free(row: Row) -> list[tuple[float, float, float]]:
     return [*free, (end, math.inf, _GAP * row[-1].size)]
 
 
-def _trimmed(left: float, right: float, rows: Sequence[Row]) -> Iterator[_Strip]:
-    """Yield a strip, cut to rows that have text on both of its sides and rows that go on there."""
+def _trimmed(left: float, right: float, rows: Sequence[Row], *, to_end: bool) -> Iterator[_Strip]:
+    """Yield a strip, cut to rows that have text on both of its sides and rows that go on there.
+
+    ``to_end``: nothing runs across it below, so that all there may be of the longer column.
+    """
     rows = _without_ends(left, right, rows)
     bases = [row[0].base for row in rows]
     on_left = [row[0].base for row in rows if min(p.start for p in row) < left]
@@ -269,6 +281,8 @@ def _trimmed(left: float, right: float, rows: Sequence[Row]) -> Iterator[_Strip]
         top = base if top < base < top + near else top
     for base in bases:
         bottom = base if bottom > base > bottom - near else bottom
+    if to_end and sum(base < bottom for base in bases) >= _LINES:
+        bottom = bases[-1]
     if top >= bottom:
         yield _Strip(left, right, top, bottom)
 
@@ -279,7 +293,13 @@ def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Ro
         return rows
     gaps = sorted(above[0].base - below[0].base for above, below in pairwise(rows))
     apart = _APART * gaps[len(gaps) // 2]
-    width = max(right - min(p.start for row in rows for p in row), max(p.end for row in rows for p in row) - left) / 2
+    width = (
+        max(
+            right - min(p.start for row in rows for p in row),
+            max(p.end for row in rows for p in row) - left,
+        )
+        / 2
+    )
     short = [all(p.end - p.start < width for p in row) for row in (rows[0], rows[-1])]
     first = short[0] and rows[0][0].base - rows[1][0].base > apart
     last = short[1] and rows[-2][0].base - rows[-1][0].base > apart
@@ -341,22 +361,22 @@ def _last(rows: Iterable[Row]) -> int:
     return max(piece.index for row in rows for piece in row)
 
 
-def _ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[Piece]]:
+def _ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
     """Return the pieces between the rules that run across a region."""
     pieces = [piece for row in rows for piece in row]
     left, right = min(p.start for p in pieces), max(p.end for p in pieces)
     heights = [y for a, y, b, _ in rules if min(b, right) - max(a, left) > _RULE * (right - left)]
-    bands: dict[int, list[Piece]] = {}
+    bands: dict[int, list[TextPiece]] = {}
     for row in rows:
         bands.setdefault(sum(y > row[0].base for y in heights), []).extend(row)
     return list(bands.values())
 
 
-def _drawn(rows: Sequence[Row]) -> list[list[Piece]]:
+def _drawn(rows: Sequence[Row]) -> list[list[TextPiece]]:
     """Return the pieces of rows that the file has drawn before all that stand below."""
     ends = accumulate((_last([row]) for row in rows), max)
     starts = list(accumulate((_first([row]) for row in reversed(rows)), min))[::-1]
-    bands: list[list[Piece]] = [[]]
+    bands: list[list[TextPiece]] = [[]]
     for row, end, start in zip(rows, ends, [*starts[1:], math.inf], strict=True):
         bands[-1].extend(row)
         if end < start:
@@ -369,7 +389,9 @@ def _are_cells(strip: _Strip, rows: Sequence[Row]) -> bool:
     if strip.top < rows[0][0].base or strip.bottom > rows[-1][0].base:
         return False
     sides = strip.sides(rows)
-    if len(sides[0]) == 1 and sides[0][0][0].base == rows[0][0].base:  # along the rows they read the same
+    if (
+        len(sides[0]) == 1 and sides[0][0][0].base == rows[0][0].base
+    ):  # along the rows they read the same
         return False
     for side in sides:
         for above, below in pairwise(side):

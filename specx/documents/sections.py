@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from specx.documents.contents import is_entry, with_lists
 from specx.documents.document import Paragraph, Part
@@ -54,10 +54,11 @@ def mark_parts(
     licence, or a bibliography.
     """
     prominence = prominence or [0.0] * len(paragraphs)
-    paragraphs = _with_sections(paragraphs, prominence)
+    agreement = is_agreement(paragraphs)
+    paragraphs = _with_sections(paragraphs, prominence, agreement=agreement)
     paragraphs = with_lists(with_references(with_frame(paragraphs)))
     paragraphs = without_false_headings(paragraphs, prominence)
-    paragraphs = _with_title(_with_legal(paragraphs))
+    paragraphs = _with_title(paragraphs if agreement else _with_legal(paragraphs))
     return tuple(_with_body(paragraphs))
 
 
@@ -70,11 +71,15 @@ def _is_running(paragraph: Paragraph) -> bool:
     )
 
 
-def _with_sections(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> list[Paragraph]:
+def _with_sections(
+    paragraphs: Sequence[Paragraph], prominence: Sequence[float], *, agreement: bool
+) -> list[Paragraph]:
     marked = list(paragraphs)
     n = 0
     while n < len(marked):
         part = _title(marked, n)
+        if agreement and part == "copyright":  # a clause about it
+            part = None
         end = _section_end(marked, prominence, n, part) if part else n + 1
         for index in range(n, end) if part else ():
             # Entries are those of a table of contents until the title says otherwise.
@@ -105,6 +110,9 @@ def _section_end(
     others: list[int] = []
     for n in range(start + 1, len(paragraphs)):
         paragraph = paragraphs[n]
+        # The title of another part ends it, unless it is an entry of a list of titles.
+        if part not in ("contents", "index") and _title(paragraphs, n) not in (None, part):
+            return n
         if paragraph.kind == "heading" and prominence[n] >= prominence[start]:
             inner = (
                 is_entry(paragraph.text)
@@ -122,11 +130,15 @@ def _section_end(
 
 def _with_legal(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
     """Mark the paragraphs of a licence, and the whole page if it is one of copyright."""
+    notices = {n for n, p in enumerate(paragraphs) if is_notice(p.text)}
+    company = {near for n in notices for near in range(n - _NEAR, n + _NEAR + 1)}
     marked = [
         replace(p, part="copyright")
-        if p.part == "body" and p.kind != "heading" and is_legal(p.text)
+        if p.part == "body"
+        and p.kind != "heading"
+        and (n in notices or (n in company and is_legal(p.text)))
         else p
-        for p in paragraphs
+        for n, p in enumerate(paragraphs)
     ]
     whole: Counter[int | None] = Counter()
     legal: Counter[int | None] = Counter()
@@ -134,10 +146,9 @@ def _with_legal(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
         whole[p.page] += len(p.text)
         legal[p.page] += len(p.text) * (p.part == "copyright")
     front = [page for page in whole if page is not None][:_FRONT]
-    notices = {page for page in front if legal[page] >= _LEGAL_SHARE * whole[page]}
+    pages = {page for page in front if legal[page] >= _LEGAL_SHARE * whole[page]}
     return [
-        replace(p, part="copyright") if p.page in notices and p.part == "body" else p
-        for p in marked
+        replace(p, part="copyright") if p.page in pages and p.part == "body" else p for p in marked
     ]
 
 
@@ -227,33 +238,52 @@ def with_references(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
 
 # ---------------------------------------------------------------- licences and free books
 
-_LEGAL = re.compile(
+# What only a notice says.
+_NOTICE = re.compile(
     r"^\W*copyright\W.{0,9}\d{4}|^\W{0,3}©|all rights reserved|not subject to copyright"
-    r"|permission (?:is|to) (?:hereby )?(?:granted|use|copy|make)|redistribute it and/or modify"
+    r"|redistribute it and/or modify"
     r"|may (?:be )?(?:used|copied|distributed|redistributed)[\w ,/]{0,40} under the (?:terms|cond)"
-    r"|without (?:even the implied |any |express )?warranty|warranties? of merchantability"
-    r"|express or implied warrant|warranties are disclaimed|verbatim copies"
     r"|published by the free software foundation|received a copy of the gnu"
-    r"|(?:this|above) (?:copyright|permission) notice|trademarks? (?:is|are) (?:the )?property"
-    r"|trademarks? (?:or registered trademarks? )?of |in no event (?:shall|will) "
-    r"|software is provided ['\"“]?as is|be included in all copies"
     r"|under the terms of (?:the |version [\d.]+ of the )?(?:gnu|mozilla|apache|mit|bsd)\b"
-    r"|(?:document|manual|book|work|report|publication) is (?:licensed|released) under"
+    r"|(?:document|manual|book|work|report|publication|article) is (?:licensed|released) under"
     r"|creative commons (?:attribution|licen[cs]e)"
     r"|project gutenberg(?:™|-tm)? (?:e-?book|e-?text|electronic|work|licen[cs]e|literary|is a reg)"
     r"|project gutenberg(?:™|-tm| literary)? .{0,80}(?:licen[cs]e|trademark|donation)"
     r"|(?:e-?book|e-?text) is for the use of anyone anywhere"
+    r"|publisher['’]s note|remains neutral with regard to jurisdictional"
+    r"|subject of patent rights|validity or scope of any intellectual property"
     r"|tous droits (?:de [\w ,]{1,60} )?réservés|alle rechte vorbehalten"
     r"|(?:mis|publié)e?s? (?:à disposition )?(?:sous|selon les termes de) (?:la )?licence"
     r"|(?:termes|conditions|bedingungen|términos|termini|licence|lizenz) .{0,20}\bgnu\b"
     r"|e-?book (?:est|may be used|is free)[\w ,]{0,40} (?:usage|use) (?:de|of)",
     re.IGNORECASE,
 )
-_LEGAL_HINTS = (  # one of them is in all that _LEGAL finds, and they are found faster
-    "copyright", "©", "rights", "permission", "modify", "under the", "warrant", "verbatim",
+# What contracts and statutes say, too: in a notice's company it is a part of it.
+_TERMS = re.compile(
+    r"permission (?:is|to) (?:hereby )?(?:granted|use|copy|make)|verbatim copies"
+    r"|without (?:even the implied |any |express )?warranty|warranties? of merchantability"
+    r"|express or implied warrant|warranties are disclaimed|in no event (?:shall|will) "
+    r"|(?:this|above) (?:copyright|permission) notice|trademarks? (?:is|are) (?:the )?property"
+    r"|trademarks? (?:or registered trademarks? )?of |be included in all copies"
+    r"|software is provided ['\"“]?as is",
+    re.IGNORECASE,
+)
+_HINTS = (  # one of them is in all that these find, and they are found faster
+    "copyright", "©", "rights", "permission", "modify", "under", "warrant", "verbatim",
     "published", "received", "trademark", "licen", "commons", "gutenberg", "book", "text is for",
-    "droits", "rechte", "gnu", "in no event", "provided", "all copies",
+    "droits", "rechte", "gnu", "in no event", "provided", "all copies", "neutral", "publisher",
+    "intellectual",
 )  # fmt: skip
+_LONGEST_NOTICE = 500  # characters of a paragraph; a longer one says it twice, or speaks of it
+# A document with such a title is what it says, and all of it is read.
+_AGREEMENT = re.compile(
+    r"\b(?:licen[cs]e|legal code|(?:agreement|contract|lease|deed|addendum|by-?law"
+    r"|covenant)s?|terms (?:of|and)|statement of work)\b",
+    re.IGNORECASE,
+)
+_AGREED = re.compile(r"\b(?:shall|hereby|herein|hereunder|thereof|party|parties)\b", re.IGNORECASE)
+_AGREED_OFTEN = 0.012  # of the words
+_TITLED_WITHIN = 4  # paragraphs
 # The lines between which Project Gutenberg puts a book, in all languages; older files have others.
 _BOOK_BEGINS = re.compile(
     r"\W*(?:start (?:of )?(?:the|this|de ce)? ?project gutenberg|end\W+the small print)",
@@ -276,10 +306,31 @@ _MADE_BY_WITHIN = 12  # paragraphs behind the first line
 _WHOLE_BOOK = 0.2  # of the characters: a line that ends a book stands behind more of it
 
 
+def is_notice(text: str) -> bool:
+    """Return True for text that only a notice of copyright has, or one of a publisher."""
+    if not _has_hint(text):
+        return False
+    found = list(islice(_NOTICE.finditer(text), 2))
+    return len(found) > 1 or (bool(found) and len(text) <= _LONGEST_NOTICE)
+
+
 def is_legal(text: str) -> bool:
-    """Return True for text that only a licence or a notice of copyright has."""
+    """Return True for a notice, and for what contracts and statutes say as well as licences."""
+    return is_notice(text) or (_has_hint(text) and bool(_TERMS.search(text)))
+
+
+def _has_hint(text: str) -> bool:
     lower = text.lower()
-    return any(hint in lower for hint in _LEGAL_HINTS) and bool(_LEGAL.search(text))
+    return any(hint in lower for hint in _HINTS)
+
+
+def is_agreement(paragraphs: Sequence[Paragraph]) -> bool:
+    """Return True for a licence, a contract, and the like, whose clauses are its text."""
+    first = [p.text for p in paragraphs if len(p.text) <= _LONGEST_TITLE][:_TITLED_WITHIN]
+    if any(_AGREEMENT.search(each) and not ENDS_SENTENCE.search(each) for each in first):
+        return True
+    words = sum(p.text.count(" ") + 1 for p in paragraphs)
+    return sum(len(_AGREED.findall(p.text)) for p in paragraphs) > _AGREED_OFTEN * words
 
 
 def with_frame(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:

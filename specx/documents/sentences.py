@@ -9,22 +9,34 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Abbreviations that end in a period, in lower case and without it. After these a sentence goes on.
+# Abbreviations, in lower case and without their period. After these a sentence goes on.
 _GO_ON = _words("""
-    mr mrs ms dr prof st sr jr rev hon gen col capt lt sgt cmdr adm gov sen rep pres supt messrs
-    e.g i.e cf viz vs approx ca resp incl esp figs eqs secs subsec u.s.c c.f.r
+    mr mrs ms dr prof rev hon gen col capt lt sgt maj brig cpl pvt cmdr adm gov sen rep pres supt
+    messrs mx e.g i.e cf viz vs v approx ca resp incl esp subsec op loc mt ft ex exh exhs attach
+    sched mme mlle mmes sra srta dña herr hr fr vgl bzw z.b d.h u.a i.d.r sog bspw p.ex
 """)
 
 # After these it may end; the next word decides.
 _MAY_END = _words("""
-    u.s u.k u.n e.u d.c a.m p.m ph.d m.d b.a m.a etc al inc ltd co corp dept univ assn bros est
-    jan feb mar apr jun jul aug sep sept oct nov dec ave blvd rd min max avg
+    u.s u.k u.n e.u d.c a.m p.m ph.d m.d b.a m.a u.s.c c.f.r etc al inc ltd co corp dept univ assn
+    bros est jr sr st jan feb mar apr jun jul aug sep sept oct nov dec tues wed thurs fri ave blvd
+    rd hwy av min max avg id ibid dkt cmt compl decl aff ext int'l nat'l gov't usw ff ee uu
+""")
+
+# The same where they have a capital letter; without it many are words ("the ore").
+_MAY_END_CAPITALIZED = _words("""
+    ala ariz ark cal colo conn del fla ga ill ind kan ky la md mass mich minn miss mo mont neb nev
+    okla ore pa penn tenn tex va vt wash wis wyo
+    adm admin am ann app assoc atty auth bankr civ cir cl comm comp cong const crim ct dist div ed
+    evid exec fed gaz inst jud mag mem op ord parl pet proc prop pub rec reg regs rept ser sess soc
+    stat supp tit tr treas trib
 """)
 
 # These are words too ("No."), and abbreviations only in front of a number.
 _BEFORE_NUMBER = _words("""
-    no nos art arts sec ch chap fig tab ed eds ref refs para paras sect stat reg fed pub cong
-    v ft mt vol vols p pp eq
+    no nos art arts sec secs ch chap fig figs tab ed eds ref refs para paras sect
+    vol vols p pp eq eqs eqn thm lem cor def rem ans nn so lat long nr abs núm núms bl bd rn ziff
+    pt pts alin cap lib
 """)
 
 # Words that begin sentences far more often than they follow an abbreviation such as "U.S."
@@ -32,11 +44,21 @@ _STARTERS = _words("""
     the this that these those it he she they we you i in on at by for from with as but and or if
     when while although however moreover a an its their there here our his her who what why how
     after before since during under over some many most each all both such no not to
+    none nothing nobody several only even so then now today until unless because though where which
+    once another according yet still thus therefore instead finally further furthermore also
+    through between among against without within behind please let nor neither either every
+    more less few
+""")
+# The same in German, French and Spanish; names have them, too ("J. La Rue").
+_FOREIGN_STARTERS = _words("""
+    der die das es er sie wir ein eine im am auch doch
+    le la les il elle on nous ce cette un une des mais
+    el los las lo una en se pero también
 """)
 
 _END = re.compile(
     # Looked for only where a run of signs begins: long runs would be read again and again.
-    r"""((?<![.!?…])[.!?…]++)(["'”’»)\]]*+)(?=\s|$)"""
+    r"""((?<![.!?…])(?<![.!?…] )[.!?…]++(?:(?: \.){2,3}+(?! \.))?)(["'”’»)\]]*+)(?=\s|$)"""
     # Full stops of scripts that may put no space behind them: Chinese, Japanese, Arabic, Hindi.
     # Behind a quotation a comma goes on, and so does "と" in Japanese.
     r"""|([。｡！？؟۔।॥]++)["'”’»)\]』」》）】]*+(?![,，、؛،]|(?<=[』」])と)"""
@@ -44,7 +66,26 @@ _END = re.compile(
 _NEXT = re.compile(r"""\s+([\["'“‘«(¿¡]*)(\S*)""")
 _LAST_WORD = re.compile(r"""[^\s(\["'“‘«]*$""")
 _INITIAL = re.compile(r"(?:[A-Z]\.-?)*[A-Z]", re.ASCII)
-_ENUMERATION = re.compile(VALUE)
+_SHORT_WORD = re.compile(r"[A-ZÄÖÜ][bcdfghj-np-tv-xz]{1,3}")  # no vowels: Bd., Hwy., Stk.
+_LETTER = re.compile(r"[a-zA-Z]{1,2}\.[,;:)]?|ex\.")  # the next one of "z. B."
+_NUMERAL = re.compile(r"[IVXLC]+[.,;:)]?")
+_ITEM = re.compile(r"\s+\((?:[a-z]|[ivx]{1,5}|\d{1,2})\)")
+_AT_THAT_TIME = re.compile(  # what goes on behind "5 p.m."
+    r"[A-Z]{2,}\b|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|Eastern|Central|Mountain|Pacific"
+    r"|Greenwich|Local|[\W\d]"
+)
+_LABEL = re.compile(  # what stands in front of a number that belongs to what follows: "§ 12. The"
+    rf"(?:(?:§{{1,2}}|art(?:icle|ikel|ículo|icolo)?|sec(?:tion)?|sect|rule|clause|para(?:graph)?"
+    rf"|chapter|ch|part|fig(?:ure)?|table|title|step|item|question|schedule|annex|appendix)\.?\s*)?{VALUE}",
+    re.IGNORECASE,
+)
+# "am 3. Oktober", "der 2. Weltkrieg"
+_GERMAN_ORDINAL = re.compile(
+    r"\b(?:der|die|das|dem|den|des|am|im|vom|zum|zur|beim|ein|eine[mnrs]?)\s+\d{1,2}$", re.I
+)
+_GERMAN_MONTH = re.compile(
+    r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b"
+)
 
 _LINE = re.compile(
     rf"^[^\S\n]*(?P<heading>\#+\s)?(?:(?:[{BULLETS}∙·*–+-]|\d{{1,3}}[.)])[^\S\n]+)*"
@@ -52,6 +93,7 @@ _LINE = re.compile(
     re.MULTILINE,
 )
 _WINDOW = 40  # characters before a period: longer than any abbreviation
+_BRACKETS = 160  # characters of what stands in brackets, at most
 
 
 def split_sentences(text: str) -> list[str]:
@@ -97,16 +139,31 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     if following is None:
         return True
     word = following[2]
-    if word[:1].islower():
+    if (word[:1].islower() and not _ITEM.match(text, match.end())) or _in_brackets(
+        text, start, match.end()
+    ):
         return False
     if match[1] != ".":
         return True
-    found = _LAST_WORD.search(text[max(start, match.start() - _WINDOW) : match.start()])
-    last = found[0] if found else ""
-    alone = match.start() - start == len(last)
-    if alone and not match[2] and _ENUMERATION.fullmatch(last):
-        return False  # "3. The third point" and "a. One": the number belongs to what follows
-    return _period_ends_sentence(last, bool(match[2]), word)
+    begin = max(start, match.start() - _WINDOW)
+    before = text[begin : match.start()]
+    if begin == start and not match[2] and _LABEL.fullmatch(before):
+        return False  # "3. The third point" and "§ 4. The": the number belongs to what follows
+    if before[-1:].isdigit() and (_GERMAN_MONTH.match(word) or _GERMAN_ORDINAL.search(before)):
+        return _starts_sentence(word)
+    found = _LAST_WORD.search(before)
+    return _period_ends_sentence(found[0] if found else "", bool(match[2]), word)
+
+
+def _in_brackets(text: str, start: int, end: int) -> bool:
+    """Return True within brackets that a sentence has opened and soon closes: "(Dkt. 14)"."""
+    for opening, closing in ("()", "[]"):
+        opened = text.rfind(opening, max(start + 1, end - _BRACKETS), end)
+        if opened > 0 and text.find(closing, opened, end) < 0:
+            closed = text.find(closing, end, end + _BRACKETS)
+            if closed > 0 and text.find(opening, end, closed) < 0:
+                return True
+    return False
 
 
 def _period_ends_sentence(last: str, closed: bool, word: str) -> bool:
@@ -115,19 +172,29 @@ def _period_ends_sentence(last: str, closed: bool, word: str) -> bool:
     ``closed`` says that a quote or bracket closes right after the period.
     """
     lower = last.lower()
-    if lower in _BEFORE_NUMBER:
-        return not word[:1].isdigit() and not (last[:1].isupper() and _is_numeral(word))
-    if lower in _GO_ON:
+    capitalized = last[:1].isupper() and lower in _MAY_END_CAPITALIZED
+    may_end = capitalized or lower in _MAY_END or _SHORT_WORD.fullmatch(last)
+    known = (
+        may_end or lower in _BEFORE_NUMBER or lower in _GO_ON or (len(last) == 1 and last.isalpha())
+    )
+    if known and (word[:1].isdigit() or word[:1] in "§¶#"):
         return False
-    if lower in _MAY_END:
-        return _starts_sentence(word)
+    if len(last) == 1 and last.islower() and _LETTER.fullmatch(word):
+        return False
+    if lower in _GO_ON or last == "MM":
+        return False
+    if lower in _BEFORE_NUMBER and not capitalized:
+        sure = last[:1].isupper() or len(word.strip(".,;:)")) > 1
+        numeral = sure and _NUMERAL.fullmatch(word)
+        letter = len(word) > 1 and _INITIAL.fullmatch(word.split(".")[0])
+        return not (numeral or letter)
+    if lower in ("a.m", "p.m"):
+        return _AT_THAT_TIME.match(word) is None
+    if may_end:
+        return _starts_sentence(word) or word.rstrip(",").lower() in _FOREIGN_STARTERS
     if _INITIAL.fullmatch(last) and last != "I":
         return closed or _starts_sentence(word)
     return True
-
-
-def _is_numeral(word: str) -> bool:
-    return re.fullmatch(r"[IVXLC]+[.,;:)]?", word) is not None
 
 
 def _starts_sentence(word: str) -> bool:

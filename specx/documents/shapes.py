@@ -29,6 +29,34 @@ ITEM_MARK = re.compile(rf"{ENUMERATOR.pattern}|{BULLET.pattern}")
 
 SECTION_NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,3})+\.?\s+[A-Z]")  # 2.1 Methods
 NUMBERED_TITLE = re.compile(r"(?:\d{1,3}\.)*\d{1,3}\.?\s+[A-Z]")  # 2 Methods, if it is no item
+# "B. Application of the Rule", and no name ("J. Smith"); an item if it is no title.
+_LETTERED = re.compile(
+    r"(?:[IVXL]{1,6}|[A-Z](?=\.\s+\S+\s)|[A-H])\.\s+(?=[A-Z])(?!.*\b[A-Z]\.)", re.DOTALL
+)
+_LONG_WORD = re.compile(r"[^\W\d_][\w’'-]{3,}")
+_CAPITALS_OF_A_TITLE = 0.6  # of the words with more than three letters
+LONGEST_LETTERED_TITLE = 120  # characters
+
+
+def has_capitals_of_title(text: str) -> bool:
+    """Return True if most longer words begin with a capital letter."""
+    long = _LONG_WORD.findall(text)
+    capitals = sum(word[0].isupper() for word in long)
+    return bool(long) and capitals >= _CAPITALS_OF_A_TITLE * len(long)
+
+
+def is_lettered_title(text: str) -> bool:
+    """Return True for a title with a letter or a Roman numeral: ``I. INTRODUCTION``."""
+    mark = _LETTERED.match(text)
+    if mark is None or len(text) > LONGEST_LETTERED_TITLE or ENDS_SENTENCE.search(text):
+        return False
+    return has_capitals_of_title(text[mark.end() :])
+
+
+def is_in_capitals(text: str) -> bool:
+    """Return True if all letters that have a case are capitals, and most letters have one."""
+    return text.isupper() and 2 * sum(map(str.isupper, text)) > sum(map(str.isalpha, text))
+
 
 # ---------------------------------------------------------------- titles of parts
 

@@ -12,7 +12,7 @@ import torch
 
 from specx.errors import ModelError
 from specx.models.head_files import LoadedHead
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 
 _ADVICE = "choose a draft of the target's family, or none: --method lookup needs no draft"
 _PROBES = (

@@ -19,9 +19,9 @@ from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
 from specx.models.families.weight_map import ExpertNames, Joined, WeightMap, WeightReader
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors
-from specx.models.load import (
-    DTYPES,
-    LoadedModel,
+from specx.models.loaded import DTYPES, LoadedModel
+from specx.models.memory import free_bytes
+from specx.models.model_files import (
     ModelFiles,
     attending_ops,
     check_fit,
@@ -29,8 +29,7 @@ from specx.models.load import (
     stated_dtype,
     unpacked_dtype,
 )
-from specx.models.memory import free_bytes
-from specx.ops.block_matrix import BlockMatrix
+from specx.ops.packed_weight import PackedWeight
 from specx.ops.spec import DecoderSpec, ExpertsSpec
 
 COPIES = 0.25  # of the memory that is free at the first pass: for weights in fewer bytes
@@ -165,7 +164,7 @@ def _spare(device: torch.device) -> float:
 
 def tensors_of(record: Any) -> Iterator[Tensor]:
     """Yield all tensors of a record and of the records in it."""
-    if isinstance(record, BlockMatrix):
+    if isinstance(record, PackedWeight):
         yield from (blocks for blocks, _ in record.parts)
     elif isinstance(record, Tensor):
         yield record

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from specx.errors import ModelError
 from specx.models.facts import FIXED
-from specx.models.load import LoadedModel, ModelSpec
+from specx.models.loaded import LoadedModel, ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,9 @@ from specx.models.checkpoint import loaded_bytes, read_torch_file, unreadable, w
 from specx.models.decoder_files import tensors_of
 from specx.models.head_config import HeadSpec, project_of, read_head_spec
 from specx.models.head_decoder import HeadDecoder, expected_shapes, head_weights
-from specx.models.load import DTYPES, LoadedModel, ModelSpec, attending_ops
+from specx.models.loaded import DTYPES, LoadedModel, ModelSpec
 from specx.models.memory import check_memory
+from specx.models.model_files import attending_ops
 from specx.models.source import ModelSource, locate, read_raw
 from specx.ops.layers import LinearMap
 
@@ -188,7 +189,7 @@ def load_head(files: HeadFiles, spec: ModelSpec, target: LoadedModel) -> LoadedH
     )
     head = HeadDecoder(own_weights, ops)
     (rope,) = head.decoder_spec.ropes
-    theirs = {embedding.data_ptr(), lm_head.data_ptr()}
+    theirs = {each.data_ptr() for each in tensors_of([embedding, lm_head])}
     own = {t.data_ptr(): t.nbytes for t in tensors_of(head.weights) if t is not ids}
     return LoadedHead(
         spec=shape,

@@ -23,7 +23,8 @@ from specx.models.decoder import Call
 from specx.models.decoder_files import check_complete, other_shapes
 from specx.models.facts import check_rope, model_facts, rope_kind, window
 from specx.models.families import family_of
-from specx.models.load import DTYPES, LoadedModel, ModelFiles, attending_ops, fetch_weights
+from specx.models.loaded import DTYPES, LoadedModel
+from specx.models.model_files import ModelFiles, attending_ops, fetch_weights
 from specx.models.seam_config import (
     check_layers,
     quantization,

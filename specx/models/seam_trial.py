@@ -16,7 +16,7 @@ from torch import Tensor
 from specx.errors import ModelError, reason
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.facts import error_of
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.models.seam_config import check_window
 from specx.models.source import not_supported
 from specx.ops.ancestors import AncestorMask

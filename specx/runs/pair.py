@@ -11,7 +11,9 @@ from specx.decoding.methods import Pair
 from specx.errors import ModelError, UsageError
 from specx.models.compat import allowed_alone, check_pair, head_facts
 from specx.models.head_files import load_head, open_head
-from specx.models.load import LoadedModel, ModelFiles, ModelSpec, load_model
+from specx.models.load import load_model
+from specx.models.loaded import LoadedModel, ModelSpec
+from specx.models.model_files import ModelFiles
 from specx.profile import Profile, method_cache, no_draft
 from specx.records import WITHOUT_DRAFT, Method
 from specx.reports.environment import environment

@@ -9,9 +9,11 @@ import pytest
 
 from docs import passes
 from docs.passes import measure
-from specx.bench.floors import Ceilings, cache_bytes, floors, pass_floor, read_bytes, reader
+from specx.bench.floors import cache_bytes, floors, pass_floor, read_bytes
 from specx.models import embedded
-from specx.models.load import ModelSpec, load_model
+from specx.models.load import load_model
+from specx.models.loaded import ModelSpec
+from specx.ops.ceilings import Ceilings, reader
 from tests.decoding.pairs import loaded, make_profile, pair_of
 from tests.models.families import SIZES, Cell, make_pair
 from tests.tiny import VOCAB, make_tokenizer

@@ -22,7 +22,8 @@ from specx.models.call import PrefillCall
 from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
 from specx.models.generation_file import Stated
-from specx.models.load import LoadedModel, ModelFiles, ModelSpec, open_model
+from specx.models.loaded import LoadedModel, ModelSpec
+from specx.models.model_files import ModelFiles, open_model
 from specx.models.source import ModelSource
 from specx.ops.chunks import Grid
 from specx.ops.torch.scores import best_chunks

@@ -24,7 +24,7 @@ from specx.decoding.methods import Pair
 from specx.errors import ModelError, OutOfMemoryError
 from specx.models.compat import head_facts
 from specx.models.head_files import LoadedHead, open_head
-from specx.models.load import ModelSpec
+from specx.models.loaded import ModelSpec
 from specx.profile import Profile, load_profile
 from specx.runs.pair import load_pair
 from tests.bench.test_scaled import (

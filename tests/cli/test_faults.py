@@ -19,7 +19,7 @@ import pytest
 
 from specx.documents import child
 from specx.errors import UsageError
-from specx.models import load
+from specx.models import model_files
 from specx.records import Event
 from specx.runs import inputs, summarizer, worker
 from specx.runs.results import Results
@@ -396,7 +396,7 @@ def test_a_model_file_that_goes_after_it_was_checked(
 ) -> None:
     source = checkpoints()[role == "draft"]
     weights = copy_checkpoint(source, tmp_path / "model") / "model.safetensors"
-    loaded_bytes = load.loaded_bytes
+    loaded_bytes = model_files.loaded_bytes
 
     def then_it_goes(*arguments: Any) -> Any:
         size = loaded_bytes(*arguments)
@@ -406,7 +406,7 @@ def test_a_model_file_that_goes_after_it_was_checked(
             os.truncate(weights, cut or 0)
         return size
 
-    monkeypatch.setattr(load, "loaded_bytes", then_it_goes)
+    monkeypatch.setattr(model_files, "loaded_bytes", then_it_goes)
     Path("docs/a.txt").write_text("\n\n".join([TEXT] * 3))
     profile = write_profile(tmp_path, "goes", **{role: {"model": str(weights.parent)}})
     ended = specx("docs/a.txt", "-p", profile, "-q")

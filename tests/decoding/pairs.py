@@ -10,7 +10,7 @@ import torch
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.models.decoder import Decoder
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.models.seam import in_memory
 from specx.models.seam_trial import run_apart
 from specx.profile import GenerationSettings, Profile, resolve

@@ -20,7 +20,8 @@ from specx.decoding.target import Target
 from specx.decoding.workspace import cache_bytes, capacity_for
 from specx.models.compat import check_pair
 from specx.models.decoder import Decoder
-from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.models.load import load_model
+from specx.models.loaded import LoadedModel, ModelSpec
 from specx.profile import resolve
 from specx.records import Method
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run

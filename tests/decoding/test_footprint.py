@@ -19,9 +19,11 @@ from specx.decoding.footprint import Footprint, check_footprint
 from specx.decoding.forward import cache_shape, rows_ahead
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.errors import OutOfMemoryError, UsageError
-from specx.models import load as loading
-from specx.models import memory
-from specx.models.load import ModelSpec, load_model, open_model
+from specx.models import memory, model_files
+from specx.models.load import load_model
+from specx.models.loaded import ModelSpec
+from specx.models.model_files import open_model
+from specx.ops import ceilings
 from specx.ops.contract import HAS_LLVMLITE
 from specx.ops.trees import MAX_ROWS
 from specx.profile import profile_for
@@ -63,7 +65,7 @@ def test_it_is_what_is_there_once_a_model_is_loaded(make: Any, tmp_path: Path) -
     model = load_model(spec, "cpu", "target")
     assert told.weights == pytest.approx(model.weight_bytes, rel=0.05)
     assert told.read - told.cache == pytest.approx(floors.read_bytes(model), rel=0.05)
-    one_a_second = floors.Ceilings(bandwidth=1e15, matmul=1.0)
+    one_a_second = ceilings.Ceilings(bandwidth=1e15, matmul=1.0)
     least = floors.floors(pair_of(model), make_profile(), one_a_second, TOKENS, drafts=False)
     assert told.prefill_flop == pytest.approx(least["target_prefill"] / 1e3, rel=0.05)
     cache = PreallocatedCache(cache_shape(model), TOKENS + MAX_ROWS, rows_ahead(CPU))
@@ -127,7 +129,7 @@ def test_a_model_without_room_is_refused_before_weights_are_looked_for(
     profile = profile_for(None, str(folder), None)
     told = Footprint.of(open_model(ModelSpec(str(folder)), "cpu", "target"), profile.output_limit)
     assert told is not None
-    monkeypatch.setattr(loading, "weight_files", None)  # it would fail
+    monkeypatch.setattr(model_files, "weight_files", None)  # it would fail
     monkeypatch.setattr(memory, "free_bytes", lambda _: told.total - 1)
     with pytest.raises(OutOfMemoryError, match="GB are free: too little memory"):
         load_pair(profile, "plain", CPU)
@@ -143,8 +145,8 @@ def test_nothing_is_told_of_models_that_transformers_computes(tmp_path: Path) ->
 
 
 def test_doctor_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ceilings = floors.Ceilings(bandwidth=1e10, matmul=1e11)
-    monkeypatch.setattr(floors, "measure_ceilings", lambda _: ceilings)
+    best = ceilings.Ceilings(bandwidth=1e10, matmul=1e11)
+    monkeypatch.setattr(ceilings, "measure_ceilings", lambda _: best)
     file = file_with_windows(tmp_path)
     command = ["doctor", "--model", str(file), "--length", "2k", "--json"]
     result = CliRunner().invoke(app, command, catch_exceptions=False)
@@ -172,8 +174,8 @@ def test_doctor_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_doctor_looks_at_the_target_of_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    ceilings = floors.Ceilings(bandwidth=1e10, matmul=1e11)
-    monkeypatch.setattr(floors, "measure_ceilings", lambda _: ceilings)
+    best = ceilings.Ceilings(bandwidth=1e10, matmul=1e11)
+    monkeypatch.setattr(ceilings, "measure_ceilings", lambda _: best)
     result = CliRunner().invoke(app, ["doctor", "--model", "mini", "--json"])
     assert json.loads(result.stdout)["model"]["name"] == "mini: embedded:target"
 

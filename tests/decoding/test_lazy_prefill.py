@@ -17,7 +17,7 @@ from specx.decoding.model_drafter import LAZY, LAZY_BESIDE_OTHERS, ModelDrafter
 from specx.decoding.tuner import Tuner
 from specx.decoding.workspace import Shelf
 from specx.models.call import PrefillCall
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.chunks import Grid, chunk_rows
 from specx.profile import AutoTree, resolve
 from specx.records import PrefillProgress

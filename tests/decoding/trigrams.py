@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.decoder import rows_of
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.torch.backend import TorchOps
 
 

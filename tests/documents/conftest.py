@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specx.documents import pdf_by_pypdf, pdf_reading, pdf_worker
+from specx.documents import pdf_reading, pdf_worker
 from specx.documents.child import ChildRequest, Ended
 from specx.documents.child_worker import Answer, RefusedError
 
@@ -36,18 +36,8 @@ def no_password(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read PDF files in this process: the same answers as a child's, without start and limits."""
-    monkeypatch.setattr(pdf_by_pypdf, "_amend_fonts", lambda: None)  # it would change pypdf here
     monkeypatch.setattr(pdf_worker, "_limited_time", lambda *_, **__: nullcontext())
     monkeypatch.setattr(pdf_reading, "try_children", _served)
-
-
-@pytest.fixture(params=["pdfium", "pypdf"])
-def each_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Read with PDFium and with pypdf, as where PDFium is missing."""
-    reader: str = request.param
-    if reader == "pypdf":
-        monkeypatch.setattr(pdf_reading, "find_spec", lambda _: None)
-    return reader
 
 
 def _served(

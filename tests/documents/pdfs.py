@@ -144,20 +144,39 @@ def stream(data: bytes, extra: bytes = b"") -> bytes:
     return b"<< /Length %d %s >>\nstream\n%s\nendstream" % (len(data), extra, data)
 
 
-_FONT = b"<< /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
+_FONTS = b"/Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> /F2 %d 0 R >>"
 
 
-def pages_pdf(contents: Sequence[bytes]) -> bytes:
-    """A page for each content stream object."""
+def pages_pdf(
+    contents: Sequence[bytes],
+    extra: bytes = b"",
+    more: Sequence[bytes] = (),
+    *,
+    resources: bytes = b"",
+    catalog: bytes = b"",
+) -> bytes:
+    """A page for each content stream object.
+
+    ``extra`` joins the dictionary of each page, ``resources`` that of its resources, ``catalog``
+    that of the document. ``more`` are objects from ``3 + 2 * pages`` on, the first of them is the
+    font ``F2``.
+    """
     count = len(contents)
     kids = b" ".join(b"%d 0 R" % (3 + index) for index in range(count))
+    used = b"<< %s %s >>" % (_FONTS % (3 + 2 * count), resources)
     leaves = [
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Resources %s /Contents %d 0 R >>"
-        % (_FONT, 3 + count + index)
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Resources %s /Contents %d 0 R %s >>"
+        % (used, 3 + count + index, extra)
         for index in range(count)
     ]
     tree = b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, count)
-    return raw_pdf([b"<< /Type /Catalog /Pages 2 0 R >>", tree, *leaves, *contents])
+    root = b"<< /Type /Catalog /Pages 2 0 R %s >>" % catalog
+    return raw_pdf([root, tree, *leaves, *contents, *more])
+
+
+def shown(text: str, x: float = 72, y: float = 700, size: float = 11) -> bytes:
+    """The drawing commands of a line."""
+    return b"BT /F1 %f Tf 1 0 0 1 %f %f Tm (%s) Tj ET\n" % (size, x, y, text.encode("cp1252"))
 
 
 GOOD_PAGE = stream(b"BT /F1 12 Tf 72 700 Td (This page can be read without any trouble.) Tj ET")

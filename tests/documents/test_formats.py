@@ -163,6 +163,31 @@ def test_html_as_people_write_it(save: SaveFile) -> None:
     assert [each.text for each in document.furniture] == ["Home", "Our site", "All rights"]
 
 
+PROSE = (
+    "The mill ground its last sack in 1911. Its building stood open for eighty years, and most of "
+    "the roof slid into the pond. In 1994 the council bought the ruin for a single pound."
+)
+LAYOUT = f"""<table><tr><td><a href=a>Home</a><br><a href=b>Shop</a><td><p>{PROSE}<p>{PROSE}</table>
+<table><tr><td><img src=a><td><b>Item 2</b><br>{PROSE}</table>
+<table><tr><td>1911<td>closed<tr><td>1994<td>bought by the council for a pound.</table>
+<table><tr><th>Year<th>Event<tr><td>1911<td>{PROSE}</table>"""
+
+
+@installed
+def test_tables_that_lay_out_text_are_text(save: SaveFile) -> None:
+    assert read(save, "a.html", LAYOUT.encode()) == [
+        ("text", "Home Shop"),
+        ("text", PROSE),
+        ("text", PROSE),
+        ("text", "Item 2"),
+        ("text", PROSE),
+        ("table", "1911 | closed"),
+        ("table", "1994 | bought by the council for a pound."),
+        ("table", "Year | Event"),
+        ("table", f"1911 | {PROSE}"),
+    ]
+
+
 @installed
 @pytest.mark.parametrize(
     "data",

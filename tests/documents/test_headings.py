@@ -40,6 +40,65 @@ def test_dates_and_numbers_are_no_headings(text: str) -> None:
     assert headings(Paragraph(TEXT, 1), heading(text), Paragraph(TEXT, 1)) == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FILED",
+        "Electronically Filed 3 May 2019, 4:05 p.m.",
+        "SO ORDERED",
+        "39 Quay Street",
+        "1100 North Mill Road, Suite 12",
+        "Brennick, GA 30309-4530",
+        "P.O. Box 12",
+        "Telephone (555) 010-0100",
+        "UNITED STATES COURT OF APPEALS FOR THE",
+        "In the Missouri Court of Appeals Eastern District",
+        "SUPREME COURT OF THE UNITED STATES",
+        "NINTH CIRCUIT",
+        "Plaintiffs-Appellees,",
+        "v.",
+        "Civil Action No. 2:19-cv-1234",
+        "HALL & ROTH LLP",
+        "TO: ALL PARTIES",
+        "Name: ________",
+        "HALL, ROTH &",
+        "using the system, which will send a copy to",
+        "Case Caption Case Number Filing Date",
+    ],
+)
+def test_stamps_addresses_and_what_courts_put_on_top_are_no_headings(text: str) -> None:
+    assert headings(Paragraph(TEXT, 1), heading(text), Paragraph(TEXT, 1)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Granted Patents and Their Owners",
+        "The Court and Its Docket",
+        "12 Roads to the Quay",
+        "Copying in Quantity",
+        "Courts",
+        "State Aid",
+        "The Date of the Bridge",
+        "B. Application of the Rule",
+    ],
+)
+def test_headings_with_such_words_stay(text: str) -> None:
+    assert headings(Paragraph(TEXT, 1), heading(text), Paragraph(TEXT, 1)) == [text]
+
+
+def test_a_letterhead_on_later_pages_is_no_heading() -> None:
+    head, text = "BUREAU OF BRIDGES AND ROADS", Paragraph(TEXT, 1)
+    assert headings(text, heading(head), text, heading(head, 2), text) == [head]
+
+
+def test_a_court_is_no_title() -> None:
+    title = heading("Hall v. Roth")
+    court = heading("SUPREME COURT OF THE UNITED STATES")
+    assert title_of([court, title]) == title.text
+    assert title_of([court, Paragraph(TEXT, 1)]) is None
+
+
 @pytest.mark.parametrize("text", ["May a bridge be closed?", "2019 in numbers", "March of time"])
 def test_headings_with_dates_in_them_stay(text: str) -> None:
     assert headings(Paragraph(TEXT, 1), heading(text), Paragraph(TEXT, 1)) == [text]

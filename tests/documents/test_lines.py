@@ -1,16 +1,22 @@
-from specx.documents.lines import Line, lines_of
-from specx.documents.pdf_by_pypdf import Fragment, rows_of
+"""Spans of a page become lines with their place and look."""
+
+from specx.documents.lines import Line, Look, Span, is_bold, lines_of
 
 
-def made(fragments: list[Fragment]) -> list[Line]:
-    return lines_of(rows_of(fragments))
+def made(spans: list[Span]) -> list[Line]:
+    """Return the lines of spans, of which those that end a row end in a line break."""
+    rows: list[list[Span]] = [[]]
+    for each in spans:
+        rows[-1].append(each._replace(text=each.text.rstrip("\n")))
+        if each.text.endswith("\n"):
+            rows.append([])
+    return lines_of(filter(None, rows))
 
 
-IDENTITY = (1, 0, 0, 1, 0, 0)
-
-
-def fragment(text: str, x: float, y: float, size: float = 10, font: str = "/Times") -> Fragment:
-    return text, IDENTITY, (1, 0, 0, 1, x, y), {"/BaseFont": font}, size
+def fragment(
+    text: str, x: float, y: float, size: float = 10, font: str = "/Times", turn: int = 0
+) -> Span:
+    return Span(text, x, y, Look(turn, size, bold=is_bold(font), mono=False))
 
 
 def test_fragments_become_lines_with_place_and_look() -> None:
@@ -44,20 +50,15 @@ def test_the_sign_of_a_footnote_is_known_and_its_calls_go() -> None:
     assert (note.text, note.sign) == ("1A trademark.", "1")
 
 
-def test_size_and_place_follow_the_matrices() -> None:
-    (line,) = made([("x", (2, 0, 0, 2, 10, 20), (1, 0, 0, 1, 5, 5), None, 6)])
-    assert (line.x, line.y, line.size) == (20, 30, 12)
-
-
 def test_a_stamp_along_the_margin_goes() -> None:
-    stamp: Fragment = ("A stamp\n", IDENTITY, (0, 1, -1, 0, 20, 300), None, 10)
-    rows = [stamp, *(fragment("Plain text in lines\n", 72, 700 - 12 * row) for row in range(9))]
+    rows = [
+        fragment("A stamp\n", 300, -20, turn=1),
+        *(fragment("Plain text in lines\n", 72, 700 - 12 * row) for row in range(9)),
+    ]
     assert all(line.text == "Plain text in lines" for line in made(rows))
 
 
 def test_a_page_that_lies_on_its_side_is_seen_upright() -> None:
-    rows: list[Fragment] = [("One\n", IDENTITY, (0, 1, -1, 0, 100, 50), None, 10)]
-    rows += [("Two", IDENTITY, (0, 1, -1, 0, 112, 50), None, 10)]
-    first, second = made(rows)
+    first, second = made([fragment("One\n", 50, -100, turn=1), fragment("Two", 50, -112, turn=1)])
     assert first.x == second.x == 50
     assert (first.y, second.y) == (-100, -112)

@@ -53,6 +53,44 @@ def test_a_licence_goes_to_the_next_heading_of_its_level(title: str) -> None:
     assert found == ["body"] * len(BODY) + ["copyright"] * 4 + ["body"] * (1 + len(BODY))
 
 
+CLAUSE = "In no event shall the seller be liable, and there are no express or implied warranties."
+
+
+def test_clauses_of_a_contract_are_text() -> None:
+    clauses = [
+        heading("Disclaimer"),
+        Paragraph(CLAUSE, 5),
+        heading("Copyright"),
+        Paragraph(NOTICE, 5),
+    ]
+    assert "copyright" not in parts(heading("Sales Agreement", 1), *BODY, *clauses)
+    agreed = [
+        Paragraph(f"The parties shall keep bridge {n} in order for a year.", 3) for n in range(9)
+    ]
+    assert "copyright" not in parts(*agreed, *clauses)
+
+
+def test_such_a_clause_is_a_notice_in_the_company_of_one() -> None:
+    assert set(parts(*BODY, Paragraph(CLAUSE, 4))) == {"body"}
+    assert parts(*BODY, Paragraph(NOTICE, 4), Paragraph(CLAUSE, 4))[-2:] == ["copyright"] * 2
+
+
+def test_a_licence_is_read() -> None:
+    licence = [heading("Mill Licence", 1), Paragraph("Copyright © 2020 The Council", 1)]
+    assert "copyright" not in parts(*licence, *BODY, Paragraph(NOTICE, 4), Paragraph(CLAUSE, 4))
+
+
+def test_who_speaks_at_length_about_a_notice_gives_none() -> None:
+    about = f"{TEXT} The notice said “all rights reserved”, which nobody had read. {MORE * 5}"
+    assert parts(*BODY, Paragraph(about, 4))[-1] == "body"
+
+
+def test_a_bibliography_behind_thanks_is_told() -> None:
+    thanks = [heading("Acknowledgements", 8), Paragraph("We thank the council for its support.", 8)]
+    entries = [Paragraph("References", 8), Paragraph("[1] Two old books about bridges.", 8)]
+    assert parts(*BODY, *thanks, *entries)[-4:] == ["acknowledgements"] * 2 + ["references"] * 2
+
+
 def test_a_section_about_licences_is_text() -> None:
     about = [heading("Licensing"), Paragraph("Drivers need a licence, which the town gives.", 5)]
     assert set(parts(*BODY, *about, *BODY)) == {"body"}

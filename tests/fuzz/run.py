@@ -25,7 +25,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from specx.documents import child_worker, pdf, pdf_by_pypdf, pdf_reading, pdf_worker
+from specx.documents import child_worker, pdf, pdf_reading, pdf_worker
 from specx.documents.child import ChildRequest, Ended
 from specx.documents.confinement import confine
 from specx.documents.jsonl import parse_jsonl
@@ -177,8 +177,6 @@ def _serve(reader: str, count: int, seed: int, start: int, sender: int) -> None:
     try:
         pdf_reading.try_children = _served
         logging.disable(logging.CRITICAL)
-        pdf_by_pypdf._amend_fonts()
-        pdf_by_pypdf._amend_fonts = lambda: None  # once is enough
         child_worker._limit_process(_MEMORY, 10**6)
         confine(programs=False)
         for number, (kind, data) in enumerate(CASES[reader](count, seed)):

@@ -11,7 +11,9 @@ from specx.decoding.kv_cache import PreallocatedCache
 from specx.documents.generated import generate_report
 from specx.models.call import TreeCall
 from specx.models.decoder import Decoder
-from specx.models.load import LoadedModel, ModelSpec, load_model, open_model
+from specx.models.load import load_model
+from specx.models.loaded import LoadedModel, ModelSpec
+from specx.models.model_files import open_model
 from specx.models.seam import load_modules
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.profile import Profile

@@ -8,7 +8,8 @@ import torch
 pytest.importorskip("triton")
 pytest.importorskip("gguf")
 
-from specx.models.load import ModelSpec, load_model
+from specx.models.load import load_model
+from specx.models.loaded import ModelSpec
 from tests.models.families import Text
 from tests.models.gguf.test_families import CASES
 from tests.models.gguf.test_load import mixed, quantize, write

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from specx.errors import SpecxError
-from specx.models.load import LoadedModel, ModelSpec, Role, load_model, open_model
+from specx.models.load import load_model
+from specx.models.loaded import LoadedModel, ModelSpec, Role
+from specx.models.model_files import open_model
 from specx.models.seam import load_modules
 from tests.tiny import copy_checkpoint, make_checkpoint
 

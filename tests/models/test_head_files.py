@@ -9,7 +9,7 @@ import torch
 
 from specx.errors import ModelError, OutOfMemoryError
 from specx.models.head_files import open_head
-from specx.models.load import ModelSpec
+from specx.models.loaded import ModelSpec
 from tests.heads import HIDDEN, ONE, SMALL, HeadFile, head_target, load, make_head_file
 from tests.tiny import VOCAB, make_checkpoint
 

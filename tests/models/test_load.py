@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM
 from specx.decoding.methods import Pair
 from specx.errors import ModelError, OutOfMemoryError, UsageError
 from specx.models.decoder import Decoder
-from specx.models.load import ModelSpec, load_model
+from specx.models.load import load_model
+from specx.models.loaded import ModelSpec
 from tests.tiny import EOS, LINEAR, LLAMA3, YARN, make_tokenizer
 
 Make = Callable[..., Path]

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from specx.errors import ModelError
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.models.seam import in_memory
 from specx.models.seam_trial import check_rotation, run_apart
 from tests.tiny import make_model, make_tokenizer

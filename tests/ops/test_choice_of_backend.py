@@ -37,7 +37,7 @@ def test_the_backend_is_chosen_when_a_model_is_loaded() -> None:
     names = ("ops_for", "built_in_ops")
     callers = {name: [calls_of(file, each) for each in names] for name, file in FILES.items()}
     assert {name: counts for name, counts in callers.items() if any(counts)} == {
-        "models/load.py": [1, 0],
+        "models/model_files.py": [1, 0],
         "ops/contract.py": [0, 1],
         "cli/doctor.py": [0, 1],  # it says which one it would be
     }

@@ -3,8 +3,9 @@
 import pytest
 
 from specx.documents.document import Document, Paragraph
-from specx.prompts.prompt import Output, Prompt, Unit
+from specx.prompts.prompt import Output, Prompt
 from specx.runs.parts import LevelWritten
+from tests.places import make_unit
 
 PAGES = [
     Paragraph("1 Bridges", 1, kind="heading"),
@@ -24,10 +25,7 @@ def level(
     prompts = [
         Prompt(
             (1,),
-            tuple(
-                Unit(paragraph=n, page=paragraphs[n].page, text="", tokens=1)
-                for n in range(first, last + 1)
-            ),
+            tuple(make_unit(n) for n in range(first, last + 1)),
             limit=7,
         )
         for first, last in parts

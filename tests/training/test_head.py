@@ -4,7 +4,8 @@ import torch
 from transformers import AutoTokenizer
 
 from specx.models.head_files import load_head, open_head
-from specx.models.load import ModelSpec, load_model
+from specx.models.load import load_model
+from specx.models.loaded import ModelSpec
 from specx.training.head import (
     EMBEDDED,
     LAYERS,

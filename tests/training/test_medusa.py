@@ -6,7 +6,8 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer
 
 from specx.bench.baselines.medusa import MedusaHeads, load_medusa
-from specx.models.load import ModelSpec, load_model
+from specx.models.load import load_model
+from specx.models.loaded import ModelSpec
 from specx.training.head import EMBEDDED, MIXTURE
 from specx.training.medusa import BLOCKS, HEADS, TOKENS, MedusaTrainer, TargetReading, read, write
 from specx.training.pool import generated_pool

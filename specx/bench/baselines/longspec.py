@@ -24,7 +24,7 @@ from specx.decoding.target import Target
 from specx.errors import ModelError
 from specx.models import hub
 from specx.models.call import AttentionCall
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.models.source import read_raw
 from specx.profile import HUB_ID, Settings, within_window
 from specx.records import PrefillProgress

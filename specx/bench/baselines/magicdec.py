@@ -18,7 +18,7 @@ from specx.decoding.kv_cache import CacheShape, PreallocatedCache
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.models.call import TreeCall
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.chunks import Grid, chunk_rows, streaming_chunks
 from specx.ops.trees import Path, TokenTree

@@ -28,7 +28,7 @@ from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.errors import ModelError
 from specx.models import hub
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.layers import RowFunction
 from specx.ops.trees import Level, Path, TokenTree
 from specx.profile import HUB_ID, Settings

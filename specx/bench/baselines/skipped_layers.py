@@ -20,7 +20,7 @@ from specx.decoding.target import Target
 from specx.errors import UsageError
 from specx.models.call import PrefillCall
 from specx.models.decoder import Decoder
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.trees import MAX_ROWS, Path, TokenTree
 from specx.profile import Settings
 from specx.records import PrefillProgress

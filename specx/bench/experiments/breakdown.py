@@ -12,13 +12,14 @@ from typing import Any
 
 from specx.bench.cases import Case, first_paragraphs
 from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, in_turn, table
-from specx.bench.floors import Ceilings, floors, measure_ceilings
+from specx.bench.floors import floors
 from specx.bench.grouping import Group, groups_of
 from specx.bench.methods.engine import Engine
 from specx.bench.report.report import Cell, Figure, Series, Table
 from specx.bench.runs import Run, Setting
 from specx.bench.workbench import Workbench
 from specx.decoding.model_drafter import ModelDrafter
+from specx.ops.ceilings import Ceilings, measure_ceilings
 
 BEFORE = ("read", "tokenize", "load")
 PREFILL = ("target_prefill", "draft_prefill")

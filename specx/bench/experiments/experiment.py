@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from specx.bench.grouping import Group, by, is_disturbed, undisturbed
 from specx.bench.report.report import Cell, Figure, Findings, Series, Table
-from specx.bench.request import label
 from specx.bench.runs import BenchMethod, Run
 from specx.bench.workbench import Workbench
+from specx.reports.lengths import label
 
 Columns = Mapping[str, Callable[[Group], Cell]]  # header of a column -> its cell in a row
 

@@ -19,7 +19,7 @@ from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.stopwatch import Laps, Moment, Stopwatch
 from specx.errors import UsageError
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.ops.trees import Level
 from specx.profile import TreeSettings
 from specx.records import Timings

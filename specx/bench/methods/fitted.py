@@ -26,7 +26,7 @@ from specx.bench.runs import Run, Setting, draft_model, run_drafter
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
-from specx.models.load import LoadedModel
+from specx.models.loaded import LoadedModel
 from specx.profile import Profile, Settings
 
 T = TypeVar("T")

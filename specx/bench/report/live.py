@@ -8,7 +8,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from specx.bench.request import BenchListener, label
+from specx.bench.request import BenchListener
+from specx.reports.lengths import label
 
 if TYPE_CHECKING:
     from specx.bench.runs import Run

@@ -6,7 +6,6 @@ the kinds of layers that a decoder has, and serves any sizes and numbers of rows
 finds sizes and addresses in tables.
 """
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,24 +14,19 @@ from llvmlite import ir
 from specx.ops.blocks import by_name
 from specx.ops.native import functions
 from specx.ops.native.emitter import (
-    BF16,
     F16,
-    F32,
     I32,
     I64,
     PLACE,
-    UNIT,
     Emitter,
-    Value,
     VectorUnit,
 )
 from specx.ops.native.kinds import PassKind
 from specx.ops.native.layer import OwnHeads, SharedHeads
 from specx.ops.native.packed import write_mixed
+from specx.ops.native.pass_writer import KINDS, PassWriter
 from specx.ops.native.products import write_inner, write_outer, write_rest
-from specx.ops.native.tables import FRAME, KEPT, LAYER, ROPE, SIZES
-
-KINDS = ((F32, ""), (BF16, "_short"))  # of a matrix -> how its products are called
+from specx.ops.native.tables import LAYER, SIZES
 
 
 def write_functions(unit: VectorUnit) -> str:
@@ -55,7 +49,11 @@ def write_pass(unit: VectorUnit, kind: PassKind) -> str:
     module = ir.Module("pass")
     if kind.formats:
         write_mixed(module, unit, [by_name(name) for name in kind.formats])
-    PassWriter(module, unit, kind).write()
+    writer = PassWriter(module, unit, kind)
+    writer.begin()
+    _write_layers(writer)
+    writer.end()
+    writer.e.finish()
     return str(module)
 
 
@@ -66,235 +64,25 @@ def _write_team(module: Any, unit: VectorUnit) -> None:
     e.finish()
 
 
-Entries = dict[str, Value]
-
-
-class PassWriter:
-    """Writes ``run``."""
-
-    def __init__(self, module: Any, unit: VectorUnit, kind: PassKind) -> None:
-        self.e = e = Emitter(module, unit, "run", [PLACE])
-        self.kind = kind
-        self.thread = e.builder.sext(e.call("omp_get_thread_num", result=I32), I64)
-        self.frame = self.entries(e.function.args[0], FRAME)
-        self.rows, self.hidden, self.threads = (
-            self.frame[name] for name in ("rows", "hidden", "threads")
-        )
-        self.x, self.normed = self.area("hidden_rows"), self.area("normed")
-        self.noted = e.variable(e.whole(0))  # layers so far that retrieval has kept
-
-    def write(self) -> None:
-        e, frame = self.e, self.frame
-        self._begin()
-        layers, first = e.place(frame["layers"]), None
-        if self.kind.are_alike:
-            first = self.entries(layers, SIZES)
-        parts = [
-            (OwnHeads if kind.owns_heads else SharedHeads)(self, kind) for kind in self.kind.layers
-        ]
-        if first is not None:
-            for part in parts:
-                part.measure(first)
-        with e.loop(0, frame["layer_count"]) as layer:
-            table = e.row(layers, layer, len(LAYER))
-            own = self.entries(table, LAYER)
-            for i, part in enumerate(parts):
-                applies = e.when(e.is_equal(own["kind"], i)) if len(parts) > 1 else nullcontext()
-                with applies:
-                    if first is None:
-                        part.measure(own)
-                    part.write(layer, own)
-            self.noted.set(e.sum(self.noted.get(), e.builder.zext(self.is_kept(layer)[0], I64)))
-        self._end()
-        e.finish()
-
-    def _begin(self) -> None:
-        """Look up the tokens' embeddings, and compute the angles of their positions."""
-        e, frame = self.e, self.frame
-        with e.loop(0, self.rows) as row:
-            # Rows that do not count may hold anything.
-            token = e.larger(0, e.entry(e.place(frame["tokens"]), row))
-            token = e.lesser(token, e.sum(frame["vocabulary"], -1))
-            to = e.at(self.x, e.times(row, self.hidden))
-            self._look_up(token, to)
-            if self.kind.scales_embedding:
-                e.scale(to, to, e.unpacked(frame["embedding_scale"]), self.hidden)
-            position = e.builder.sitofp(e.entry(e.place(frame["positions"]), row), F32)
-            with e.loop(0, frame["rope_count"]) as index:
-                self._angles(row, position, index)
-
-    def _look_up(self, token: Value, to: Value) -> None:
-        """Copy the embedding of a token, or unpack it."""
-        e, frame = self.e, self.frame
-        embedding = e.place(frame["embedding"])
-
-        def copy() -> None:
-            by_column = e.is_one(frame["embedding_by_column"])  # where it is the lm head as well
-            with e.builder.if_else(by_column) as (columns, lines):
-                with columns, e.loop(0, self.hidden) as i:
-                    source = e.at(embedding, e.times(i, frame["vocabulary"]), token)
-                    e.store(e.load(source), e.at(to, i))
-                with lines:
-                    e.copy(to, e.at(embedding, e.times(token, self.hidden)), self.hidden)
-
-        if not self.kind.formats:
-            copy()
-            return
-        with e.builder.if_else(e.is_one(frame["embedding_is_packed"])) as (packed, plain):
-            with packed:
-                e.call("mixed_row", to, embedding, token, self.hidden)
-            with plain:
-                copy()
-
-    def _angles(self, row: Value, position: Value, index: Value) -> None:
-        """Compute cosines and sines of a row's position, for one of the ropes."""
-        e = self.e
-        rope = self.entries(e.row(e.place(self.frame["ropes"]), index, len(ROPE)), ROPE)
-        size = rope["rope_size"]
-        half = e.over(size, 2)
-        cos = e.at(self.area("angles"), e.times(rope["rope_offset"], self.rows), e.times(row, size))
-        with e.loop(0, half) as i:
-            frequency = e.load(e.at(e.place(rope["frequencies"]), i))
-            angle = e.mul(position, frequency)
-            for name, to in (("cos", e.at(cos, i)), ("sin", e.at(cos, half, i))):
-                turn = e.mul(e.math(name, angle), e.unpacked(rope["amplitude"]))
-                if self.kind.has_still and name == "cos":
-                    stays = e.builder.fcmp_ordered("==", frequency, e.number(0.0))
-                    turn = e.builder.select(stays, e.number(1.0), turn)
-                e.store(turn, to)
-
-    def _end(self) -> None:
-        """Compute the logits of the rows that are wanted, a share of them on each thread."""
-        e, frame = self.e, self.frame
-        with e.loop(0, frame["wanted_rows"]) as i:
-            row = e.entry(e.place(frame["wanted"]), i)
-            to = e.at(self.normed, e.times(i, self.hidden))
-            x = e.at(self.x, e.times(row, self.hidden))
-            if self.kind.norm:
-                e.call(
-                    self.kind.norm, to, x, e.place(frame["norm"]), frame["norm_bias"], self.hidden,
-                    e.unpacked(frame["eps"]),
-                )  # fmt: skip
-            else:
-                e.copy(to, x, self.hidden)
-        first, count = self.share(frame["vocabulary"])
-        logits = e.at(e.place(frame["logits"]), first)
-        self.product(
-            frame, "head", (logits, frame["vocabulary"]),
-            (self.normed, self.hidden), frame["wanted_rows"], (self.hidden, frame["vocabulary"]),
-            (0, self.hidden), (first, count),
-        )  # fmt: skip
-        if self.kind.scales_logits or self.kind.caps_logits:
-            with e.loop(0, frame["wanted_rows"]) as i:
-                line = e.at(logits, e.times(i, frame["vocabulary"]))
-                e.line(line, count, lambda j, lanes: self._scaled_logit(e.at(line, j), lanes))
-
-    def _scaled_logit(self, place: Value, lanes: int) -> Value:
-        e, kind = self.e, self.kind
-        logit = e.load(place, lanes)
-        if kind.scales_logits:
-            logit = e.mul(logit, e.spread(e.unpacked(self.frame["logit_scale"]), lanes))
-        if kind.caps_logits:
-            cap = e.spread(e.unpacked(self.frame["logit_cap"]), lanes)
-            logit = e.mul(cap, e.tanh(e.builder.fdiv(logit, cap)))
-        return logit
-
-    # ------------------------------------------------------------ products
-
-    def product(
-        self, entries: Entries, name: str, y: tuple[Value, Value], x: tuple[Value, Value],
-        rows: Value, shape: tuple[Value, Value], inputs: tuple[Any, Value],
-        outputs: tuple[Value, Value],
-    ) -> None:  # fmt: skip
-        """y = x · part of the weight of a map, whose entries these are, and its bias.
-
-        y, x: places and strides; ``shape``: all inputs and outputs of the map; ``inputs``,
-        ``outputs``: the first of the part and their number. x begins with the first.
-        """
-        e = self.e
-        (first_in, count_in), (first_out, count_out) = inputs, outputs
-        place, counts = e.place(entries[name]), (rows, count_in, count_out)
-
-        is_short, bias = entries[f"{name}_is_short"], entries[f"{name}_bias"]
-
-        def outer(kind: Any, suffix: str) -> None:
-            part = e.at(place, e.times(first_in, shape[1]), first_out, kind=kind)
-            e.call(f"outer{suffix}", *y, *x, I64(1), part, shape[1], *counts)
-
-        def inner(kind: Any, suffix: str) -> None:
-            part = e.at(place, e.times(first_out, shape[0]), first_in, kind=kind)
-            left = e.builder.srem(count_in, I64(UNIT))
-            whole = e.less(count_in, left)
-            e.call(f"inner{suffix}", *y, *x, part, shape[0], rows, whole, count_out)
-            with e.when(e.is_less(0, left)):
-                behind = e.at(part, whole, kind=kind), shape[0]
-                e.call(f"rest{suffix}", *y, e.at(x[0], whole), x[1], *behind, rows, left, count_out)
-
-        def plain() -> None:
-            with e.builder.if_else(e.is_one(entries[f"{name}_by_column"])) as (columns, lines):
-                with columns:
-                    with e.loop(0, rows) as row:
-                        e.fill(e.at(y[0], e.times(row, y[1])), count_out, 0.0)
-                    self._of_kind(is_short, outer)
-                with lines:
-                    self._of_kind(is_short, inner)
-
-        if not self.kind.formats:
-            plain()
-        else:
-            with e.builder.if_else(e.is_one(entries[f"{name}_is_packed"])) as (packed, others):
-                with packed:
-                    e.call(
-                        "mixed", *y, *x, place, e.whole(first_in), rows, count_in, first_out,
-                        count_out,
-                    )  # fmt: skip
-                with others:
-                    plain()
-        biased = e.builder.icmp_signed("!=", bias, I64(0))
-        with e.when(biased), e.loop(0, rows) as row:
-            to = e.at(y[0], e.times(row, y[1]))
-            e.increase(to, e.at(e.place(bias), first_out), count_out)
-
-    def _of_kind(self, is_short: Value, write: Callable[[Any, str], None]) -> None:
-        """Write something once for each kind of weight; the one that fits runs."""
-        with self.e.builder.if_else(self.e.is_one(is_short)) as (short, long):
-            for block, kind in zip((long, short), KINDS, strict=True):
-                with block:
-                    write(*kind)
-
-    # ------------------------------------------------------------ places and shares
-
-    def entries(self, table: Value, names: tuple[str, ...]) -> Entries:
-        """Return the entries that a table begins with, by their names."""
-        return {name: self.e.entry(table, i) for i, name in enumerate(names)}
-
-    def area(self, name: str, thread: Value | None = None) -> Value:
-        """Return memory of this thread, or of another."""
-        e = self.e
-        offset = e.times(self.thread if thread is None else thread, self.frame["stride"])
-        return e.at(e.place(self.frame[name]), offset)
-
-    def common(self, name: str) -> Value:
-        """Return memory of all threads."""
-        return self.e.place(self.frame[name])
-
-    def share(self, total: Value, unit: int = UNIT) -> tuple[Value, Value]:
-        """Return the beginning and the size of this thread's share of ``total``, in whole units.
-
-        The last thread has what is left.
-        """
-        e = self.e
-        units = e.over(total, unit)
-        begin, end = (
-            e.times(e.over(e.times(units, i), self.threads), unit)
-            for i in (self.thread, e.sum(self.thread, 1))
-        )
-        last = e.is_equal(e.sum(self.thread, 1), self.threads)
-        return begin, e.less(e.builder.select(last, total, end), begin)
-
-    def is_kept(self, layer: Value) -> tuple[Value, Entries]:
-        """Return if retrieval keeps a layer, which is the next in the table then, and its entry."""
-        e = self.e
-        table = e.row(e.place(self.frame["kept"]), self.noted.get(), len(KEPT))
-        kept = self.entries(table, KEPT)
-        return e.is_equal(layer, kept["kept_layer"]), kept
+def _write_layers(writer: PassWriter) -> None:
+    """Write the layers: a kind of layer each in code of its own, one after the other in a loop."""
+    e, frame = writer.e, writer.frame
+    layers, first = e.place(frame["layers"]), None
+    if writer.kind.are_alike:
+        first = writer.entries(layers, SIZES)
+    parts = [
+        (OwnHeads if kind.owns_heads else SharedHeads)(writer, kind) for kind in writer.kind.layers
+    ]
+    if first is not None:
+        for part in parts:
+            part.measure(first)
+    with e.loop(0, frame["layer_count"]) as layer:
+        table = e.row(layers, layer, len(LAYER))
+        own = writer.entries(table, LAYER)
+        for i, part in enumerate(parts):
+            applies = e.when(e.is_equal(own["kind"], i)) if len(parts) > 1 else nullcontext()
+            with applies:
+                if first is None:
+                    part.measure(own)
+                part.write(layer, own)
+        writer.noted.set(e.sum(writer.noted.get(), e.builder.zext(writer.is_kept(layer)[0], I64)))

@@ -3,18 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
 from specx.ops.native.emitter import F16, F32, I8, I64, UNIT, Value
 from specx.ops.native.functions import LEAST, gate_name
 from specx.ops.native.kinds import LayerKind
+from specx.ops.native.pass_writer import Entries, PassWriter
 from specx.ops.native.tables import BLOCK, PLACE_OF
-
-if TYPE_CHECKING:
-    from specx.ops.native.decoder import Entries, PassWriter
-
 
 # The inputs of a map that a thread has: their place and stride, the first and their number.
 Inputs = tuple[tuple[Value, Value], tuple[Value, Value]]
@@ -43,11 +40,11 @@ class Keys(NamedTuple):
 class LayerWriter(ABC):
     """Writes a layer. A line is a query head of a key head's group, and a row of the pass."""
 
-    def __init__(self, run: "PassWriter", kind: LayerKind) -> None:
+    def __init__(self, run: PassWriter, kind: LayerKind) -> None:
         self.run, self.kind, self.e = run, kind, run.e
         self.rows, self.hidden = run.rows, run.hidden
 
-    def measure(self, sizes: "Entries") -> None:
+    def measure(self, sizes: Entries) -> None:
         """Note the sizes of the layer, and of what a thread has of it."""
         e = self.e
         self.query_heads, self.kv_heads = sizes["query_heads"], sizes["kv_heads"]
@@ -55,7 +52,7 @@ class LayerWriter(ABC):
         self.group = e.over(self.query_heads, self.kv_heads)
         self.lines = e.times(self.group, self.rows)
 
-    def write(self, layer: Value, own: "Entries") -> None:
+    def write(self, layer: Value, own: Entries) -> None:
         """Compute a layer: ``own`` are its entries."""
         e, run, kind = self.e, self.run, self.kind
         read = self._normed(own, "input", kind.input_norm)
@@ -68,19 +65,19 @@ class LayerWriter(ABC):
             e.scale(run.x, run.x, e.unpacked(own["scalar"]), e.times(self.rows, self.hidden))
 
     @abstractmethod
-    def attend(self, layer: Value, own: "Entries", read: Value) -> Inputs:
+    def attend(self, layer: Value, own: Entries, read: Value) -> Inputs:
         """Attend from rows of normed hidden states, ``read``."""
 
     # ------------------------------------------------------------ around attention
 
-    def _normed(self, own: "Entries", which: str, norm: str) -> Value:
+    def _normed(self, own: Entries, which: str, norm: str) -> Value:
         """Return the hidden rows, normed if the layer does that."""
         if not norm:
             return self.run.x
         self._norm_rows(own, which, norm, self.run.x)
         return self.run.normed
 
-    def _norm_rows(self, own: "Entries", which: str, norm: str, source: Value) -> None:
+    def _norm_rows(self, own: Entries, which: str, norm: str, source: Value) -> None:
         e = self.e
         with e.loop(0, self.rows) as row:
             offset = e.times(row, self.hidden)
@@ -90,7 +87,7 @@ class LayerWriter(ABC):
                 e.unpacked(own[f"{which}_eps"]),
             )  # fmt: skip
 
-    def _gated(self, own: "Entries", read: Value) -> Inputs:
+    def _gated(self, own: Entries, read: Value) -> Inputs:
         """Compute this thread's share of what the MLP has inside."""
         e, run, inner = self.e, self.run, self.inner
         halves = 2 if self.kind.is_gated else 1
@@ -110,7 +107,7 @@ class LayerWriter(ABC):
             e.call(name, line, *up, count)
         return (gates, width), (begin, count)
 
-    def _add(self, own: "Entries", name: str, inputs: Inputs, *, after: str) -> None:
+    def _add(self, own: Entries, name: str, inputs: Inputs, *, after: str) -> None:
         """Add the product with what all threads have of a map's input to the hidden rows.
 
         ``after``: the norm of what is added. Of a parallel layer all is added at its end.
@@ -151,20 +148,20 @@ class LayerWriter(ABC):
         stored = e.times(self.kv_heads, 2 if self.kind.stores else 0)
         return e.times(e.sum(self.query_heads, stored), self.dim)
 
-    def _angles(self, own: "Entries", row: Value) -> Value:
+    def _angles(self, own: Entries, row: Value) -> Value:
         e = self.e
         offset = e.times(own["angles_offset"], self.rows)
         return e.at(self.run.area("angles"), offset, e.times(row, self.dim))
 
     def _place_query(
-        self, to: Value, source: Value, own: "Entries", head: Value, row: Value
+        self, to: Value, source: Value, own: Entries, head: Value, row: Value
     ) -> None:  # fmt: skip
         """Norm and turn a query. ``head``: its number in the model."""
         self._place(to, source, own, "query", head, row)
         if self.kind.has_temperature:
             self.e.scale(to, to, self._temperature(own, row), self.dim)
 
-    def _temperature(self, own: "Entries", row: Value) -> Value:
+    def _temperature(self, own: Entries, row: Value) -> Value:
         """Return 1 + beta · ln(1 + ⌊position / length⌋)."""
         e = self.e
         position = e.entry(e.place(self.run.frame["positions"]), row)
@@ -172,7 +169,7 @@ class LayerWriter(ABC):
         return e.fma(e.unpacked(own["beta"]), e.math("log", whole), e.number(1.0))
 
     def _store(
-        self, cached: Keys, key: Value, value: Value, own: "Entries", head: Value, row: Value
+        self, cached: Keys, key: Value, value: Value, own: Entries, head: Value, row: Value
     ) -> None:  # fmt: skip
         """Norm and turn a key of a row where it lies, and store it with its value."""
         e = self.e
@@ -209,7 +206,7 @@ class LayerWriter(ABC):
                 write(F32, "")
 
     def _place(
-        self, to: Value, source: Value, own: "Entries", which: str, head: Value, row: Value
+        self, to: Value, source: Value, own: Entries, which: str, head: Value, row: Value
     ) -> None:  # fmt: skip
         e, kind = self.e, self.kind
         weight = own[f"{which}_norm"]
@@ -230,7 +227,7 @@ class LayerWriter(ABC):
         norm(source)
         self._turn(to, e.builder.select(normed, to, source), self._angles(own, row), own)
 
-    def _turn(self, to: Value, head: Value, angles: Value, own: "Entries") -> None:
+    def _turn(self, to: Value, head: Value, angles: Value, own: Entries) -> None:
         """Write a head, rotated in layers that have positions. ``to`` may be where it lies."""
         e, half = self.e, self.e.over(self.dim, 2)
 
@@ -262,7 +259,7 @@ class LayerWriter(ABC):
 
     # ------------------------------------------------------------ attention
 
-    def _first_key(self, own: "Entries") -> Value:
+    def _first_key(self, own: Entries) -> Value:
         """Return the first row of the text that any of the rows may see."""
         e = self.e
         if not self.kind.has_windows:
@@ -273,7 +270,7 @@ class LayerWriter(ABC):
         return self.e.sum(self.run.frame["prefix"], self.run.frame["behind"])
 
     def _attend_range(
-        self, own: "Entries", cached: Keys, queries: Value, sums: Sums, start: Value, end: Value,
+        self, own: Entries, cached: Keys, queries: Value, sums: Sums, start: Value, end: Value,
         first: Value,
     ) -> None:  # fmt: skip
         """Attend from each line to keys, block by block: an online softmax.
@@ -360,7 +357,7 @@ class LayerWriter(ABC):
         with e.when(e.is_less(part, length)):
             yield part, e.whole(0), e.less(length, part)
 
-    def _mask(self, own: "Entries", scores: Value, begin: Value, end: Value) -> None:
+    def _mask(self, own: Entries, scores: Value, begin: Value, end: Value) -> None:
         """Hide the keys from begin to end that are in no row's set, of those behind the prefix."""
         e, prefix = self.e, self.run.frame["prefix"]
         with e.loop(e.larger(begin, prefix), end) as key, e.loop(0, self.lines) as line:
@@ -374,7 +371,7 @@ class LayerWriter(ABC):
         if self.kind.has_windows:
             self._mask_windows(own, scores, begin, end)
 
-    def _mask_windows(self, own: "Entries", scores: Value, begin: Value, end: Value) -> None:
+    def _mask_windows(self, own: Entries, scores: Value, begin: Value, end: Value) -> None:
         """Hide what lies before each row's window: of the prefix and, in small ones, of its set."""
         e, frame, window = self.e, self.run.frame, own["window"]
         prefix = frame["prefix"]
@@ -415,7 +412,7 @@ class LayerWriter(ABC):
         return found.get()
 
     def _ends(
-        self, own: "Entries", query: Value, greatest: Value, total: Value
+        self, own: Entries, query: Value, greatest: Value, total: Value
     ) -> tuple[Value, Value, Value]:
         """Include the sink of a query head (of the model) in what a line ends with.
 
@@ -430,12 +427,12 @@ class LayerWriter(ABC):
         share, added = (e.exp(e.builder.fsub(each, highest)) for each in (greatest, sink))
         return highest, e.fma(total, share, added), share
 
-    def _note_query(self, kept: "Entries", number: Value, query: Value) -> None:
+    def _note_query(self, kept: Entries, number: Value, query: Value) -> None:
         """Keep a query for retrieval. ``number``: of its head and row, by heads first."""
         e = self.e
         e.copy(e.at(e.place(kept["queries_kept"]), e.times(number, self.dim)), query, self.dim)
 
-    def _note_ends(self, kept: "Entries", number: Value, greatest: Value, total: Value) -> None:
+    def _note_ends(self, kept: Entries, number: Value, greatest: Value, total: Value) -> None:
         """Keep the greatest score of a line, and the sum of weights that goes with it."""
         e = self.e
         place = e.at(e.place(kept["ends_kept"]), number)
@@ -446,7 +443,7 @@ class LayerWriter(ABC):
 class OwnHeads(LayerWriter):
     """Key heads, with their queries, are each one thread's own: threads need not meet."""
 
-    def measure(self, sizes: "Entries") -> None:
+    def measure(self, sizes: Entries) -> None:
         super().measure(sizes)
         e, run = self.e, self.run
         self.own = e.over(self.kv_heads, run.threads)
@@ -458,7 +455,7 @@ class OwnHeads(LayerWriter):
         if self.kind.stores:
             self.line_width = e.sum(self.width, e.times(e.times(self.own, self.dim), 2))
 
-    def attend(self, layer: Value, own: "Entries", read: Value) -> Inputs:
+    def attend(self, layer: Value, own: Entries, read: Value) -> Inputs:
         e, run = self.e, self.run
         self._project(own, read)
         self._place_heads(layer, own)
@@ -471,7 +468,7 @@ class OwnHeads(LayerWriter):
         attended = run.area("attended")
         return (attended, self.width), (e.times(self.first_query, self.dim), self.width)
 
-    def _project(self, own: "Entries", read: Value) -> None:
+    def _project(self, own: Entries, read: Value) -> None:
         """Compute queries, keys and values of this thread's heads: rows of all three."""
         e, run = self.e, self.run
         queries, keys = (e.times(each, self.dim) for each in (self.query_heads, self.kv_heads))
@@ -488,7 +485,7 @@ class OwnHeads(LayerWriter):
                 (read, self.hidden), self.rows, shape, (0, self.hidden), (first, number),
             )  # fmt: skip
 
-    def _place_heads(self, layer: Value, own: "Entries") -> None:
+    def _place_heads(self, layer: Value, own: Entries) -> None:
         """Norm and turn queries and keys; store keys and values."""
         e, run = self.e, self.run
         with e.loop(0, self.rows) as row:
@@ -511,7 +508,7 @@ class OwnHeads(LayerWriter):
         values, greatest, totals = (self.run.area(n) for n in ("sums", "greatest", "totals"))
         return Sums(e.at(values, e.times(line, self.dim)), e.at(greatest, line), e.at(totals, line))
 
-    def _divide(self, layer: Value, own: "Entries") -> None:
+    def _divide(self, layer: Value, own: Entries) -> None:
         """Divide sums by their weights, into rows, and note what retrieval keeps of its layer."""
         e, run = self.e, self.run
         is_kept, kept = run.is_kept(layer)
@@ -538,11 +535,11 @@ class SharedHeads(LayerWriter):
     They meet when queries, keys and values are projected, and when all segments are attended to.
     """
 
-    def measure(self, sizes: "Entries") -> None:
+    def measure(self, sizes: Entries) -> None:
         super().measure(sizes)
         self.width = self._heads_width()
 
-    def attend(self, layer: Value, own: "Entries", read: Value) -> Inputs:
+    def attend(self, layer: Value, own: Entries, read: Value) -> Inputs:
         e, run = self.e, self.run
         first, count = run.share(self.width)
         heads = run.common("all_heads")
@@ -558,7 +555,7 @@ class SharedHeads(LayerWriter):
         e.call("GOMP_barrier")
         return self._merge(layer, own)
 
-    def _norm_whole(self, own: "Entries") -> None:
+    def _norm_whole(self, own: Entries) -> None:
         """Norm queries, and keys, of each row as one vector: each thread all for itself."""
         e, run = self.e, self.run
         begin = e.whole(0)
@@ -588,7 +585,7 @@ class SharedHeads(LayerWriter):
             line = self._normed_heads(row)
         return e.at(line, e.times(number, self.dim))
 
-    def _attend_segments(self, layer: Value, own: "Entries") -> None:
+    def _attend_segments(self, layer: Value, own: Entries) -> None:
         """Attend to this thread's segments of all keys of all heads, one behind the other."""
         e, run, frame = self.e, self.run, self.run.frame
         first, count = self._first_key(own), self._count()
@@ -622,7 +619,7 @@ class SharedHeads(LayerWriter):
         bounds = e.place(self.run.frame["bounds"])
         return e.entry(bounds, segment), e.entry(bounds, e.sum(segment, 1))
 
-    def _place_queries(self, own: "Entries", head: Value) -> None:
+    def _place_queries(self, own: Entries, head: Value) -> None:
         """Norm and turn the queries of a key head."""
         e = self.e
         with e.loop(0, self.group) as i, e.loop(0, self.rows) as row:
@@ -640,7 +637,7 @@ class SharedHeads(LayerWriter):
             self._note_query(kept, e.sum(e.times(head, self.lines), line), query)
 
     def _store_rows(
-        self, cached: Keys, own: "Entries", head: Value, bounds: tuple[Value, Value]
+        self, cached: Keys, own: Entries, head: Value, bounds: tuple[Value, Value]
     ) -> None:
         """Store the new keys and values of a head that are in a segment."""
         e = self.e
@@ -662,7 +659,7 @@ class SharedHeads(LayerWriter):
         )
         return Sums(e.at(values, e.times(line, self.dim)), e.at(greatest, line), e.at(totals, line))
 
-    def _merge(self, layer: Value, own: "Entries") -> Inputs:
+    def _merge(self, layer: Value, own: Entries) -> Inputs:
         """Merge the segments of this thread's share of what is attended to."""
         e, run = self.e, self.run
         begin, count = run.share(e.times(self.query_heads, self.dim), run.kind.units[0])
@@ -681,7 +678,7 @@ class SharedHeads(LayerWriter):
         return (attended, count), (begin, count)
 
     def _merge_line(
-        self, own: "Entries", query: Value, line: Value, to: Value, offset: Value, size: Value
+        self, own: Entries, query: Value, line: Value, to: Value, offset: Value, size: Value
     ) -> tuple[Value, Value]:
         """Merge the segments of a line: ``size`` elements of its values from ``offset`` on.
 
@@ -704,7 +701,7 @@ class SharedHeads(LayerWriter):
         return greatest, weights
 
     @contextmanager
-    def _segments(self, own: "Entries") -> Iterator[Value]:
+    def _segments(self, own: Entries) -> Iterator[Value]:
         """Repeat what is written inside for each segment that is attended to."""
         e = self.e
         with e.loop(0, self.run.frame["segments"]) as segment:

@@ -15,9 +15,11 @@ from specx.bench.experiments.breakdown import (
     ms_per_token,
     s_per_document,
 )
-from specx.bench.floors import Ceilings, cache_bytes, floors, measure_ceilings, read_bytes
+from specx.bench.floors import cache_bytes, floors, read_bytes
 from specx.decoding.measured_costs import has_experts
-from specx.models.load import ModelSpec, load_model
+from specx.models.load import load_model
+from specx.models.loaded import ModelSpec
+from specx.ops.ceilings import Ceilings, measure_ceilings
 from specx.records import Timings
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
 from tests.decoding.test_families import write_cell

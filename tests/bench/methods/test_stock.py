@@ -9,7 +9,8 @@ from transformers import AutoModelForCausalLM, GemmaConfig
 from specx.bench.methods.stock import Clock, stock, stock_model
 from specx.errors import DocumentError, UsageError
 from specx.models.generation_file import Stated
-from specx.models.load import ModelSpec, load_model
+from specx.models.load import load_model
+from specx.models.loaded import ModelSpec
 from specx.profile import GenerationSettings
 from tests.bench.settings import LIKE_IT, SURE, run_method, tiny_case, tiny_setting
 from tests.decoding.pairs import allowed, loaded, pair_of

@@ -13,7 +13,8 @@ from specx.bench.methods.stock import stock_model
 from specx.cli.main import run
 from specx.errors import ModelError, OutOfMemoryError
 from specx.models import memory
-from specx.models.load import LoadedModel, ModelSpec, load_model
+from specx.models.load import load_model
+from specx.models.loaded import LoadedModel, ModelSpec
 from tests.models.families import Text
 from tests.models.gguf.test_families import CASES, made
 from tests.models.gguf.test_vocabulary import metadata_of

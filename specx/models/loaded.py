@@ -1,0 +1,165 @@
+"""A model that is loaded, and which one to load."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from specx.errors import UsageError
+from specx.models.generation_file import Stated
+from specx.ops.contract import Ops
+from specx.ops.packed_weight import Weight
+from specx.ops.spec import DecoderSpec
+
+Role = Literal["target", "draft"]
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "auto": None,
+}
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Which model to load.
+
+    ``model`` is a hub id, a local folder, ``embedded:target`` or ``embedded:draft``; ``revision``
+    a branch, tag or commit of the hub; ``dtype`` one of float32, float16, bfloat16, or auto for
+    what the checkpoint states; ``attention`` and ``kv_cache_dtype`` as in a profile.
+
+    What the files of a head leave open: ``head_layers`` of the target whose input it reads, counted
+    from 0, and the meaning of its key ``norm_output``.
+    """
+
+    model: str
+    revision: str | None = None
+    dtype: str = "auto"
+    attention: str = "auto"
+    kv_cache_dtype: str = "auto"
+    head_layers: tuple[int, ...] | None = None
+    norm_output: Literal["fed-back", "lm-head"] | None = None
+
+    def cache_dtype(self, dtype: torch.dtype, device: torch.device) -> torch.dtype:
+        """Return the number format of keys and values of a model that computes in ``dtype``.
+
+        Raises UsageError for one that is asked for and not supported.
+        """
+        asked = DTYPES[self.kv_cache_dtype]
+        if asked is None:
+            return dtype
+        if device.type != "cpu" or dtype != torch.float32:
+            raise UsageError(
+                f"`target.kv_cache_dtype: {self.kv_cache_dtype}` is for a CPU that computes in "
+                f"float32; {self.model} keeps keys and values in "
+                f"{str(dtype).removeprefix('torch.')} on {device.type}: leave the key out."
+            )
+        return asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A model ready for the engine, in evaluation mode and without gradients.
+
+    ``vocab_size`` counts the rows of the lm head, padding included. ``window`` is the longest
+    input in tokens. ``eos_token_ids`` joins those of the generation config, the config and the
+    tokenizer. ``inv_freq`` float32 [R/2], on the CPU: radians per position of the first R elements
+    of a head, element i turning with i + R/2 (half-split), so that a key at position p is moved to
+    q by the angles ``(q − p) · inv_freq``; None without rotary embeddings, or with several.
+    ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``ops``: the
+    operations of its device; ``stated``: by its own ``generation_config.json``, how tokens are to
+    be chosen; ``formats``: of a GGUF model, and if its weights were unpacked; ``decoder_spec``: of
+    a ``Decoder``, None for other models; ``spec_of``: returns it for a text of so many tokens, None
+    where it is the same for all; ``config``: its ``config.json`` as it is written; ``scalings``: of
+    each layer of a ``SeamModel``; ``cache_dtype``: of keys and values, None where it is ``dtype``.
+    """
+
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    hidden_size: int
+    vocab_size: int
+    window: int
+    eos_token_ids: frozenset[int]
+    inv_freq: Tensor | None
+    model: Any
+    tokenizer: Any
+    source: str
+    dtype: torch.dtype
+    device: torch.device
+    weight_bytes: int
+    ops: Ops
+    stated: Stated = field(default_factory=Stated)
+    formats: str | None = None
+    decoder_spec: DecoderSpec | None = None
+    spec_of: Callable[[int], DecoderSpec] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    scalings: tuple[float, ...] = ()
+    cache_dtype: torch.dtype | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """False for a model that transformers computes (``SeamModel``)."""
+        return getattr(self.model, "is_ours", False)
+
+    @property
+    def computed_by(self) -> str:
+        """Say whose code computes the model, for people."""
+        return "specx" if self.is_ours else "transformers' modules, which specx does not speed up"
+
+    def for_text(self, tokens: int) -> "LoadedModel":
+        """Return the model for a text of at most so many tokens, with output; often this one.
+
+        Some frequencies depend on that (longrope). They stay as they are while the text grows, so
+        all methods write the same.
+        """
+        if self.spec_of is None or self.decoder_spec is None:
+            return self
+        spec = self.spec_of(tokens)
+        if turns_alike(spec, self.decoder_spec):
+            return self
+        return replace(self, model=self.model.with_spec(spec), decoder_spec=spec)
+
+    @property
+    def vocabulary_weights(self) -> tuple[Weight, Weight]:
+        """Return the embedding and the weight of the lm head, [V, K] each; tied, they are one."""
+        weights = self.model.weights
+        return weights.embedding, weights.head.weight
+
+    def query_shape(self, layer: int) -> tuple[int, int]:
+        """Return the query heads of a layer, and the elements of one."""
+        if self.decoder_spec is None:
+            return self.num_heads, self.head_dim
+        attention = self.decoder_spec.layers[layer].attention
+        return attention.query_heads, attention.head_dim
+
+    def scaling_of(self, layer: int) -> float:
+        """Return the factor that a layer multiplies its scores with."""
+        if self.decoder_spec is not None:
+            return self.decoder_spec.layers[layer].attention.scaling
+        return self.scalings[layer]
+
+    def softcap_of(self, layer: int) -> float | None:
+        """Return the cap of a layer's scores, if they have one."""
+        spec = self.decoder_spec
+        return None if spec is None else spec.layers[layer].attention.softcap
+
+    @property
+    def full_layers(self) -> list[int]:
+        """Layers that attend to the whole text, counted from 0."""
+        return [layer for layer in range(self.num_layers) if self.window_of(layer) is None]
+
+    def window_of(self, layer: int) -> int | None:
+        """Return the window of a layer; None where it sees the whole text."""
+        spec = self.decoder_spec
+        window = None if spec is None else spec.layers[layer].attention.window
+        return None if window is None or window >= self.window else window
+
+
+def turns_alike(one: DecoderSpec, other: DecoderSpec) -> bool:
+    """Return True if two specs of a model differ in no rotary frequency."""
+    ropes = zip(one.ropes, other.ropes, strict=True)
+    return all(a.amplitude == b.amplitude and a.inv_freq.equal(b.inv_freq) for a, b in ropes)

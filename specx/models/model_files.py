@@ -1,0 +1,138 @@
+"""A model that was found: what is read of it before its weights, and their files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specx.errors import ModelError, UsageError, reason
+from specx.models.checkpoint import bytes_to_download, loaded_bytes, weight_files
+from specx.models.families import text_config
+from specx.models.generation_file import Stated, read_generation, stated_in
+from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
+from specx.models.loaded import DTYPES, ModelSpec, Role
+from specx.models.memory import check_memory
+from specx.models.source import ModelSource, locate, read_raw
+from specx.models.tokenizer_files import load_tokenizer
+from specx.ops.contract import Ops, kept_formats, ops_for
+from specx.ops.spec import DecoderSpec
+from specx.ops.torch.flash_packages import UnusableError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFiles:
+    """A model that was found, and all that is read of it before its weights.
+
+    ``raw``: its ``config.json`` as it is written; ``stated``: as of ``LoadedModel``; ``gguf``: of
+    a model in that format, which is all of these.
+    """
+
+    spec: ModelSpec
+    device: torch.device
+    role: Role
+    source: ModelSource
+    raw: dict[str, Any]
+    tokenizer: Any
+    stated: Stated
+    gguf: GgufCheckpoint | None = None
+
+
+def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> ModelFiles:
+    """Find a model and read all but its weights. Raises as ``load_model`` does."""
+    device = usable(device)
+    if spec.dtype not in DTYPES:
+        raise ModelError(f"The dtype {spec.dtype} is unknown; use one of {', '.join(DTYPES)}.")
+    source = locate(spec.model, spec.revision, role)
+    folder, label, gguf = source.folder, source.label, None
+    if source.gguf is None:
+        raw, tokenizer = read_raw(folder, label), load_tokenizer(folder, label)
+        stated = read_generation(folder, label)
+    else:
+        gguf = read_checkpoint(source.gguf, label)
+        raw, tokenizer, stated = (
+            dict(gguf.config),
+            gguf.tokenizer,
+            stated_in(gguf.generation, label),
+        )
+    return ModelFiles(
+        spec=spec, device=device, role=role, source=source,
+        raw=raw, tokenizer=tokenizer, stated=stated, gguf=gguf,
+    )  # fmt: skip
+
+
+def stated_dtype(config: Mapping[str, Any]) -> torch.dtype | None:
+    """Return the number format that a config states for its weights."""
+    config = text_config(config)
+    return DTYPES.get(str(config.get("dtype") or config.get("torch_dtype")))
+
+
+def unpacked_dtype(files: ModelFiles) -> torch.dtype:
+    """Return the number format that a GGUF model is unpacked to, unless a profile says another."""
+    usual = torch.float32 if files.device.type == "cpu" else torch.bfloat16
+    return DTYPES[files.spec.dtype] or usual
+
+
+def kept_in_blocks(files: ModelFiles, spec: DecoderSpec) -> tuple[str, ...]:
+    """Return the formats in which matrices of a GGUF model stay: those that machine code reads.
+
+    It has passes over whole models alone, and none for experts or embeddings of single layers.
+    """
+    is_known = spec.per_layer is None and all(layer.mlp.experts is None for layer in spec.layers)
+    is_wide = unpacked_dtype(files) == torch.float32
+    return kept_formats(files.device) if is_known and is_wide else ()
+
+
+def attending_ops(
+    source: str, attention: str, device: torch.device, dtype: torch.dtype, head_dim: int
+) -> Ops:
+    """Return the operations of a device for a model, with the ``attention`` of a profile.
+
+    Raises UsageError for a package that is asked for and cannot be used.
+    """
+    try:
+        return ops_for(device, attention, dtype, head_dim)
+    except UnusableError as reason:
+        raise UsageError(
+            f"{source} cannot use `attention: {attention}` here: {reason}; choose auto, or see "
+            "what `specx doctor` finds."
+        ) from reason
+
+
+def usable(device: str | torch.device) -> torch.device:
+    """Try the device and return it. Raises UsageError for one that is not there."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # the latter: torch was built without CUDA
+        raise UsageError(
+            f"The device {device} cannot be used ({reason(error)}); choose cpu, or see what "
+            "`specx doctor` finds."
+        ) from error
+    return torch.device(device)
+
+
+def fetch_weights(
+    files: ModelFiles, stored: torch.dtype, *, is_quantized: bool = False
+) -> tuple[ModelSource, tuple[Path, ...]]:
+    """Download the weights where needed, and see that they are whole and fit into memory.
+
+    ``stored``: the dtype that the config states. Returns where they are, and their files.
+    """
+    source, device, dtype = files.source, files.device, DTYPES[files.spec.dtype]
+    wanted = None if dtype is None else dtype.itemsize
+    stated = bytes_to_download(source)
+    if stated is not None and not is_quantized:
+        # Refused before gigabytes come down the line; the exact answer needs the files.
+        needed = stated * (wanted or stored.itemsize) // stored.itemsize
+        check_fit(needed, source, device)
+    found = weight_files(source)
+    check_fit(loaded_bytes(found, source.label, stored.itemsize, wanted), source, device)
+    source = ModelSource(found[0].parent, source.label, source.hub_id, source.revision)
+    return source, found
+
+
+def check_fit(needed: int, source: ModelSource, device: torch.device) -> None:
+    check_memory(needed, device, source.label)
+    if device.type != "cpu":  # the weights pass through main memory on their way
+        check_memory(needed, torch.device("cpu"), source.label)

@@ -1,0 +1,101 @@
+"""Only what a reader of the page sees is its text."""
+
+import pytest
+
+from specx.documents.read import read_document
+from specx.errors import DocumentError
+
+from . import pdfs
+from .conftest import SaveFile
+from .pdfs import shown
+
+SEEN = shown("The bridge was closed on Monday, and nobody was told why.")
+PICTURE = b"BI /W 1 /H 1 /CS /G /BPC 8 ID \x80 EI"
+WARNING = "31 characters that no reader sees (white or invisible, on page 1) were left out."
+
+
+def page(*commands: bytes, extra: bytes = b"") -> bytes:
+    return pdfs.pages_pdf([pdfs.stream(b"".join(commands))], extra)
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"1 1 1 rg ", b""),
+        (b"0.99 g ", b""),
+        (b"3 Tr ", b"0 Tr "),
+        (b"0 0 0 RG 60 590 500 30 re S 1 g ", b""),  # a frame is no ground
+        (b"1 0.999 1 rg 60 590 500 30 re f 1 g ", b""),
+        (b"q 10 0 0 10 0 0 cm " + PICTURE + b" Q 3 Tr ", b"0 Tr "),  # a picture elsewhere
+    ],
+)
+def test_what_nobody_sees_is_left_out_and_counted(
+    save: SaveFile, before: bytes, after: bytes
+) -> None:
+    hidden = shown("This bridge is the best of all bridges.", y=600)
+    document = read_document(save("a.pdf", page(SEEN, before, hidden, after)))
+    assert document.text == "The bridge was closed on Monday, and nobody was told why."
+    assert document.warnings == (WARNING.replace("31", "32"),)
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"0 0 0.5 rg 60 590 500 30 re f 1 g ",  # the head of a table
+        b"q 540 0 0 700 36 46 cm " + PICTURE + b" Q 3 Tr ",  # a text layer
+        b"q 540 0 0 700 36 46 cm " + PICTURE + b" Q 1 g ",
+        b"1 g 0 G 1 Tr ",  # outlines
+        b"0.6 g ",
+    ],
+)
+def test_what_is_seen_stays(save: SaveFile, before: bytes) -> None:
+    line = shown("White letters on a dark ground can be read by all.", y=600)
+    document = read_document(save("a.pdf", page(before, line)))
+    assert document.text == "White letters on a dark ground can be read by all."
+    assert document.warnings == ()
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_page_of_invisible_text_is_told(save: SaveFile) -> None:
+    with pytest.raises(DocumentError, match="page 1 has only white or invisible text") as caught:
+        read_document(save("a.pdf", page(b"3 Tr ", SEEN)))
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("turn", [0, 90, 180, 270])
+def test_text_outside_of_the_crop_box_is_none(save: SaveFile, turn: int) -> None:
+    left = [shown(f"Left {n} of the spread is read here.", 40, 700 - 12 * n) for n in range(3)]
+    right = [shown(f"Right {n} of the spread is read here.", 340, 700 - 12 * n) for n in range(3)]
+    below = shown("Below the page nobody sees anything.", 40, -30)
+    turned = b"/Rotate %d /UserUnit 2 " % turn
+    for box, word in ((b"[0 0 300 800]", "Left"), (b"[300 0 600 800]", "Right")):
+        data = page(*left, below, *right, extra=turned + b"/CropBox " + box)
+        document = read_document(save("a.pdf", data))
+        expected = [f"{word} {n} of the spread is read here." for n in range(3)]
+        assert all(line in document.text for line in expected)
+        assert len(document.text.split()) == len(" ".join(expected).split())
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_line_is_cut_where_the_page_ends(save: SaveFile) -> None:
+    line = shown("The left half is one and the right half is another.")
+    document = read_document(save("a.pdf", page(line, extra=b"/CropBox [0 0 187 800]")))
+    assert document.text == "The left half is one and"
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_text_layer_that_pdfium_does_not_give_is_read(save: SaveFile) -> None:
+    picture = b"q 540 0 0 700 36 46 cm " + PICTURE + b" Q "
+    layer = b"BT /F2 11 Tf 3 Tr 72 700 Td (A text layer without any glyphs of its own.) Tj ET"
+    widths = b" ".join([b"0"] * 224)
+    font = (
+        b"<< /Type /Font /Subtype /Type3 /FontBBox [0 0 0 0] /FontMatrix [1 0 0 1 0 0] "
+        b"/CharProcs << >> /Encoding /WinAnsiEncoding /FirstChar 32 /LastChar 255 "
+        b"/Widths [%s] >>" % widths
+    )
+    data = pdfs.pages_pdf([pdfs.stream(picture + layer)], more=[font])
+    document = read_document(save("a.pdf", data))
+    assert document.text == "A text layer without any glyphs of its own."

@@ -1,0 +1,115 @@
+"""A text layer is believed only where its letters are those printed."""
+
+import random
+from dataclasses import replace
+from string import ascii_lowercase
+
+import pytest
+
+from specx.documents.lines import Line, PageLines
+from specx.documents.read import read_document
+from specx.documents.text_layer import garbled, is_stamped_picture
+from specx.errors import DocumentError
+from tests.corpus import languages
+
+from . import pdfs
+from .conftest import SaveFile
+
+ENGLISH = (
+    "The council met in spring and talked about the bridge for most of an evening. Nobody could "
+    "say why the older of the two piers had moved, or whether it would move again. Engineers from "
+    "the county measured both of them every week until the autumn, and wrote down what they found "
+    "in a book that is kept at the town hall. In the end the council closed the bridge to carts, "
+    "and let people walk over it as they had always done."
+)
+TEXTS = [ENGLISH, *(getattr(languages, name) for name in ("GERMAN", "FRENCH", "SPANISH", "GREEK"))]
+
+
+def page(text: str, number: int = 1, unmapped: float = 0.0) -> PageLines:
+    return PageLines(number, (Line(text),), unmapped=unmapped)
+
+
+def exchanged(text: str, seed: int) -> str:
+    letters = list(ascii_lowercase)
+    random.Random(seed).shuffle(letters)
+    return text.lower().translate(str.maketrans(ascii_lowercase, "".join(letters)))
+
+
+def shifted(text: str) -> str:
+    """Number glyphs as fonts do that begin with a space as their third."""
+    return "".join(chr(ord(char) - 29) if " " < char < "\x7f" else " " for char in text)
+
+
+def test_languages_are_believed() -> None:
+    texts = [" ".join(text) if isinstance(text, tuple) else text for text in TEXTS]
+    assert garbled([page(text, n) for n, text in enumerate(texts)]) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_other_letters_than_those_printed_are_told(seed: int) -> None:
+    wrong = exchanged(ENGLISH, seed)
+    assert garbled([page(ENGLISH, 1), page(wrong, 2)]) == [2]
+    assert garbled([page(shifted(ENGLISH), 1), page("", 2), page("zqp 4", 3)]) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for (int i = 0; i < size; i++) { buffer[i] = table[(key ^ buffer[i]) & 0xFF]; } " * 9,
+        " ".join(f"{n * 7919:,}" for n in range(300)),
+        " ".join(random.Random(1).randbytes(8).hex() for _ in range(60)),
+        " ".join("".join(random.Random(n).choices("ACGT", k=10)) for n in range(90)),
+        " ".join("".join(random.Random(n).choices(ascii_lowercase, k=4)) for n in range(200)),
+    ],
+    ids=["code", "numbers", "hexadecimal", "genes", "tickers"],
+)
+def test_what_is_no_language_is_none_of_our_business(text: str) -> None:
+    assert garbled([page(text)]) == []
+
+
+def test_a_font_without_mapping_is_believed_if_its_letters_make_a_language() -> None:
+    assert garbled([page(ENGLISH, unmapped=1.0)]) == []
+    assert garbled([page(exchanged(ENGLISH, 1)[:120], unmapped=1.0)]) == [1]
+    assert garbled([page("Ѫ֍ۑ܍ߜࡉ૱ఱ" * 9, unmapped=1.0)]) == [1]
+    assert garbled([page("12 4,500 17", unmapped=1.0)]) == []
+
+
+def test_a_stamp_on_a_picture_of_a_page_is_no_text() -> None:
+    stamp = Line("Exhibit 12 of the court, seen by a clerk", 400, 20, 9)
+    scan = PageLines(1, (stamp,), drawn=True, covered=0.9)
+    assert is_stamped_picture(scan)
+    title = Line("Rivers of the North", 100, 600, 28)
+    assert not is_stamped_picture(PageLines(1, (title, stamp), drawn=True, covered=1.0))
+    assert not is_stamped_picture(PageLines(1, (stamp,), drawn=True, covered=0.2))
+    caption = Line("The inner yard, seen from the tower of the church in spring", 100, 300, 9)
+    assert not is_stamped_picture(replace(scan, lines=(stamp, caption), box=(0, 0, 600, 800)))
+    assert is_stamped_picture(replace(scan, lines=(replace(caption, y=780),), box=(0, 0, 600, 800)))
+    assert not is_stamped_picture(PageLines(1, (stamp,) * 12, drawn=True, covered=0.9))
+
+
+@pytest.mark.usefixtures("in_process")
+def test_pages_with_wrong_letters_are_named(save: SaveFile) -> None:
+    lines = prose_lines(ENGLISH)
+    wrong = exchanged(lines, 3)
+    document = read_document(save("a.pdf", pdfs.text_pdf([lines, wrong, wrong])))
+    assert [paragraph.page for paragraph in document.paragraphs] == [1]
+    assert document.warnings == (
+        "Pages 2-3 have a text layer with other letters than those printed and are missing "
+        "(try --ocr).",
+    )
+    with pytest.raises(DocumentError, match=r"page 1 has a text layer with other .*; try --ocr"):
+        read_document(save("b.pdf", pdfs.text_pdf([wrong])))
+
+
+def prose_lines(text: str) -> str:
+    words = text.split()
+    return "\n".join(" ".join(words[n : n + 14]) for n in range(0, len(words), 14))
+
+
+@pytest.mark.usefixtures("in_process")
+def test_stamped_scans_are_scans(save: SaveFile) -> None:
+    picture = b"q 540 0 0 700 36 46 cm BI /W 1 /H 1 /CS /G /BPC 8 ID \x80 EI Q "
+    stamps = [pdfs.shown(f"Seen by clerk {n} at {n + 5}:1{n}", 400, 20, 9) for n in range(3)]
+    data = pdfs.pages_pdf([pdfs.stream(picture + stamp) for stamp in stamps])
+    with pytest.raises(DocumentError, match="looks scanned: pages 1-3 have no text; try --ocr"):
+        read_document(save("a.pdf", data))
