@@ -214,7 +214,9 @@ class PageText:
         look, base = self._placed(which, start)
         start_x, end_x, lowest, highest = self._shown[look.turn]
         for first, last in self._cut(look, start, end):
-            left, right = self._ends(look, first, last)
+            left, right = self._extent(look, first)
+            if last > first + 1:
+                right = self._extent(look, last - 1)[1]
             if lowest <= base <= highest and start_x <= left and right <= end_x:
                 self._last = base, right
             else:
