@@ -27,7 +27,7 @@ from specx.models.checkpoint import Checkpoint, weight_files
 from specx.models.compat import check_pair, head_facts
 from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
-from specx.models.head_config import IDS, HeadSpec
+from specx.models.head_config import EAGLE3, IDS, HeadSpec
 from specx.models.head_decoder import decoder_spec, expected_shapes
 from specx.models.head_files import LoadedHead, load_head, open_head
 from specx.models.load import load_model
@@ -251,7 +251,7 @@ def scale_head(
 def _problems(small: LoadedHead, shape: HeadShape) -> Iterator[str]:
     spec, rows = small.spec, len(small.model.target_ids)
     usual = HeadSpec(
-        kind="eagle3",
+        input=EAGLE3,
         config=spec.config,
         features=spec.features,
         feature_size=spec.config["hidden_size"],

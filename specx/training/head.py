@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from specx.models.head_config import HeadSpec
+from specx.models.head_config import EAGLE3, HeadSpec
 from specx.models.seam import NAME
 from specx.training.head_module import Head
 from specx.training.pool import Pool, generated_pool
@@ -71,7 +71,7 @@ def make_head(target: LlamaForCausalLM) -> Head:
     """
     config = target.config
     spec = HeadSpec(
-        kind="eagle3",
+        input=EAGLE3,
         config=head_config(config).to_dict(),
         features=LAYERS,
         feature_size=config.hidden_size,
