@@ -1,36 +1,29 @@
-"""Read a PDF with PDFium, in the child process.
+"""Read the letters of a page with PDFium, in the child process.
 
 PDFium decides which characters are words and lines. Its text objects say where they stand and in
-which font. Its C code cannot be interrupted: what takes too long ends the process, as a crash does.
+which font.
 """
 
 import ctypes
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property, partial
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
-from specx.documents import pdf_by_pypdf
-from specx.documents.child_worker import RefusedError, read_data
-from specx.documents.lines import Look, PageLines, is_bold, is_mono, lines_of
+from specx.documents.lines import Look, is_bold, is_mono
 from specx.documents.pdf_objects import (
-    PATH,
-    TEXT,
     Box,
     PageObjects,
     is_in,
     number_of,
     pdfium_function,
 )
-from specx.documents.pdf_rows import HYPHEN, TextRun, rows_of
+from specx.documents.pdf_rows import HYPHEN, TextRun
 
-_DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
 _SAMPLE = 64  # characters of a page whose mapping is looked at
 _FIXED_PITCH = 1  # a flag of fonts
 _SHORT = 6  # characters
@@ -54,6 +47,7 @@ _ACCENT = re.compile(
     r"([`^~\x12\x13\x14\x17\x18\x7f](?= ?[^\W\d_])|(?P<sign>[´ˆ˜¨˘ˇ¯˙˚¸])) ?[^\W\d_]?"
 )
 _DOTLESS = {"ı": "i", "ȷ": "j"}
+_HOLE = "\ufffd"
 _FIRST_MARK = 0x100000  # of characters that no text has
 
 _Handle = ctypes.c_void_p
@@ -70,74 +64,6 @@ _is_hyphen = pdfium_function("FPDFText_IsHyphen", _Int, _Handle, _Int)
 _is_unmapped = pdfium_function("FPDFText_HasUnicodeMapError", _Int, _Handle, _Int)
 
 
-def open_pdf(request: Mapping[str, Any]) -> tuple[int, Callable[[int], PageLines]]:
-    """Open a file; return the number of its pages, and what reads one, counted from 1.
-
-    Raises RefusedError where it cannot be opened; what it returns raises an Exception with a short
-    reason where a page cannot be read.
-    """
-    pdfium.FPDF_InitLibrary()
-    data = read_data(request)
-    for password in ["", *request["passwords"]]:
-        document = pdfium.FPDF_LoadMemDocument64(data, len(data), password.encode() or None)
-        if document:
-            opened = _Opened(document, data, request["passwords"])
-            return pdfium.FPDF_GetPageCount(document), partial(read_page, opened)
-        error = pdfium.FPDF_GetLastError()
-        if error != pdfium.FPDF_ERR_PASSWORD:
-            break
-    if error == pdfium.FPDF_ERR_PASSWORD:
-        raise RefusedError("password", tried=len(request["passwords"]))
-    if error == pdfium.FPDF_ERR_SECURITY:
-        raise RefusedError("cipher")
-    raise RefusedError("damaged", reason="its structure is broken")
-
-
-class _Opened:
-    """A document, and the data that PDFium reads from as long as it is open."""
-
-    def __init__(self, document: Any, data: bytes, passwords: Sequence[str]) -> None:
-        self.document, self.data, self.passwords = document, data, passwords
-
-    @cached_property
-    def by_pypdf(self) -> Any:
-        return pdf_by_pypdf.open_pdf(self.data, self.passwords)
-
-
-def read_page(opened: _Opened, number: int) -> PageLines:
-    """Read a page, counted from 1."""
-    with _page(opened.document, number) as page:
-        objects = PageObjects(page)
-        text = pdfium.FPDFText_LoadPage(page)
-        try:
-            letters = _PageText(text, objects)
-            lines = tuple(lines_of(rows_of(letters.runs(), objects.boxes(PATH)))) if text else ()
-        finally:
-            pdfium.FPDFText_ClosePage(text)
-    if not lines and not letters.unseen and objects.pictures and objects.kinds[TEXT]:
-        lines = pdf_by_pypdf.text_layer(opened.by_pypdf, number)
-    return PageLines(
-        number,
-        lines,
-        drawn=bool(objects.pictures) or (not lines and objects.kinds[PATH] > _DRAWN_PATHS),
-        covered=0.0 if letters.has_layer else objects.covered,
-        box=objects.box,
-        unmapped=letters.unmapped(),
-        unseen=letters.unseen,
-    )
-
-
-@contextmanager
-def _page(document: Any, number: int) -> Iterator[Any]:
-    page = pdfium.FPDF_LoadPage(document, number - 1)
-    if not page:
-        raise ValueError("it is damaged")
-    try:
-        yield page
-    finally:
-        pdfium.FPDF_ClosePage(page)
-
-
 def _accented(letter: str, accent: str) -> str:
     """Return a letter with its accent, as one character where there is one; nothing if none."""
     if not letter.isalpha():
@@ -145,7 +71,7 @@ def _accented(letter: str, accent: str) -> str:
     return unicodedata.normalize("NFC", _DOTLESS.get(letter, letter) + _COMBINING[accent])
 
 
-class _PageText:
+class PageText:
     """The characters of a page, as PDFium puts them in order."""
 
     def __init__(self, text: Any, objects: PageObjects) -> None:
@@ -159,6 +85,7 @@ class _PageText:
             (-top, -low, left, right),
         )
         self._last = math.nan, 0.0  # the base line and the end of the last run within the page
+        self.holes = 0  # letters that are mapped to nothing
         self.has_layer = False  # the text of a picture, as recognition writes it
         self.unseen = 0  # characters that a reader does not see, as far as they were read
         self._handle = number_of(text)
@@ -177,13 +104,29 @@ class _PageText:
         units = (ctypes.c_ushort * (count + 1))()
         written = pdfium.FPDFText_GetText(self._text, 0, count, units)
         text = bytes(units)[: 2 * max(0, written - 1)].decode("utf-16-le", "replace")
-        # Those that mean nothing are no text, but have a number all the same.
-        return text if len(text) == count else "".join(map(self._one, range(count)))
+        if len(text) != count:  # those that mean nothing are no text, but have a number
+            text = "".join(map(self._one, range(count)))
+        # PDFium shows a letter that is mapped to nothing as such a hyphen. It is a ligature where
+        # some stand within words, and else a sign of a formula.
+        signs = (found.start() for found in re.finditer(HYPHEN, text))
+        nothing = [n for n in signs if not self._divides(n)]
+        if not nothing:
+            return text
+        around = [(text[n - 1 : n], text[n + 1 : n + 2]) for n in nothing]
+        self.holes = sum(before.isalpha() and after.islower() for before, after in around)
+        characters = list(text)
+        for n in nothing:
+            characters[n] = _HOLE if self.holes else "\0"
+        return "".join(characters)
+
+    def _divides(self, number: int) -> bool:
+        """Return True for a hyphen that divides a word at the end of a line."""
+        return _is_hyphen(self._handle, number) == 1
 
     def _one(self, number: int) -> str:
-        if _is_hyphen(self._handle, number) == 1:
-            return HYPHEN
         code = _character(self._handle, number)
+        if not code or self._divides(number):
+            return HYPHEN
         return chr(code) if code < 0xD800 or 0xDFFF < code < 0x110000 else "\0"
 
     def _compose(self) -> None:
@@ -267,7 +210,9 @@ class _PageText:
         look, base = self._placed(which, start)
         start_x, end_x, lowest, highest = self._shown[look.turn]
         for first, last in self._cut(look, start, end):
-            left, right = self._ends(look, first, last)
+            left, right = self._extent(look, first)
+            if last > first + 1:
+                right = self._extent(look, last - 1)[1]
             if lowest <= base <= highest and start_x <= left and right <= end_x:
                 self._last = base, right
             else:

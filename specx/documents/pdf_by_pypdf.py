@@ -2,10 +2,14 @@
 
 import gc
 import io
-from collections.abc import Sequence
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
-from specx.documents.lines import Line
+from specx.documents.lines import Line, Look
+from specx.documents.pdf_rows import TextRun
 
 _MEGABYTE = 1_000_000
 # Far above what the text of a page needs, far below what a bomb unpacks to.
@@ -22,6 +26,14 @@ _LIMITS = {
     "jbig2dec_binary": None,
     "disable_legacy_handling": True,
 }
+_HIDDEN = 1 << 1 | 1 << 5  # flags of an annotation: it is not shown, or only printed
+_PASSWORD, _PUSHED = 1 << 13, 1 << 16  # flags of a field: its text is secret; it is a push button
+_DEEPEST = 32  # fields within fields
+_CHECKED = "☑"
+_SIZE = re.compile(r"(\d+(?:\.\d*)?)\s+Tf")
+_USUAL_SIZE = 10.0  # points
+_LETTER, _LEADING = 0.5, 1.2  # letter sizes
+_TAG = re.compile(r"<[^>]*>")
 _COLLECT_AFTER = 200_000  # new objects; pypdf's are seldom in cycles, and to look costs 7 %
 
 
@@ -39,6 +51,115 @@ def open_pdf(data: bytes, passwords: Sequence[str]) -> Any:
     return reader
 
 
+def entry(holder: Any, key: str, default: Any = None) -> Any:
+    """Return an entry of a dictionary, wherever in the file it stands."""
+    value = holder.get(key, default)
+    return value.get_object() if hasattr(value, "get_object") else value
+
+
+def portfolio(reader: Any) -> list[str]:
+    """Return the names of the files of a portfolio; none if the file is a document itself."""
+    view = entry(reader.root_object, "/Collection")
+    if view is None or entry(view, "/View") == "/H":
+        return []
+    return sorted(map(str, reader.attachments))
+
+
 def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
     """Return the lines of a page whose letters PDFium does not give, without their places."""
     return tuple(map(Line, reader.pages[number - 1].extract_text().split("\n")))
+
+
+def typed_runs(
+    reader: Any, shows: Callable[[Any], bool], *, number: int, printed: str
+) -> list[TextRun]:
+    """Return the lines of what is typed onto a page: values of form fields, notes, stamps.
+
+    ``printed`` is the text that the page has without them; ``shows`` tells of an annotation if its
+    layer is on.
+    """
+    page = reader.pages[number - 1]
+    runs: list[TextRun] = []
+    for reference in entry(page, "/Annots", ()):
+        annotation = reference.get_object()
+        with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            hidden = entry(annotation, "/F", 0) & _HIDDEN or not shows(annotation)
+            text = "" if hidden else _text_of(annotation, page, printed)
+            runs += _runs(text, annotation) if text.strip() else ()
+    return runs
+
+
+def _runs(text: str, annotation: Any) -> Iterator[TextRun]:
+    """Yield the lines of a text as they fit into the box of an annotation."""
+    x0, y0, x1, y1 = map(float, annotation["/Rect"])
+    x0, y0, x1, y1 = min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+    turn = int(entry(entry(annotation, "/MK", {}), "/R", 0)) // 90 % 4
+    start, low, end, top = (
+        (x0, y0, x1, y1), (y0, -x1, y1, -x0), (-x1, -y1, -x0, -y0), (-y1, x0, -y0, x1)
+    )[turn]  # fmt: skip
+    given = _SIZE.search(_plain(_inherited(annotation, "/DA")))
+    size = float(given[1]) if given else 0.0
+    look = Look(turn, size or _USUAL_SIZE, bold=False, mono=False)
+    letter = _LETTER * look.size
+    parts = text.splitlines()
+    if top - low >= 2 * _LEADING * look.size:
+        fit = max(1, int((end - start) / letter))
+        wrapped = [textwrap.wrap(part, fit, break_long_words=False) for part in parts]
+        parts = [line for lines in wrapped for line in lines]
+    first = top - look.size
+    if len(parts) == 1:  # fields of one line have it in their middle
+        first = min(first, (top + low - letter) / 2)
+    for row, line in enumerate(parts):
+        base = first - _LEADING * look.size * row
+        yield TextRun(line, "\n", start, start + len(line) * letter, base, look)
+
+
+def _text_of(annotation: Any, page: Any, printed: str) -> str:
+    match annotation["/Subtype"]:
+        case "/Widget":
+            return _value_of(annotation, printed)
+        case "/FreeText":
+            rich = _TAG.sub("", _plain(entry(annotation, "/RC")))
+            return _plain(entry(annotation, "/Contents")) or rich
+        case "/Stamp" | "/Watermark":
+            return str(page.extract_xform_text(annotation["/AP"]["/N"]))
+    return ""
+
+
+def _value_of(widget: Any, printed: str) -> str:
+    """Return the value of a form's field, as its widget shows it."""
+    flags = _inherited(widget, "/Ff") or 0
+    value = _inherited(widget, "/V")
+    match _inherited(widget, "/FT"):
+        case "/Tx" if not flags & _PASSWORD:
+            return _plain(value)
+        case "/Ch":
+            names = {str(pair[0]): str(pair[1]) for pair in _pairs(_inherited(widget, "/Opt"))}
+            chosen = value if isinstance(value, list) else [value]
+            return ", ".join(names.get(each, each) for each in map(_plain, chosen))
+        case "/Btn" if not flags & _PUSHED and entry(widget, "/AS", value) not in (None, "/Off"):
+            label = " ".join(_plain(_inherited(widget, "/TU")).split())
+            return f"{_CHECKED} {label}".strip() if label not in printed else _CHECKED
+    return ""
+
+
+def _pairs(options: Any) -> list[Any]:
+    return [each for each in options or () if isinstance(each, list) and len(each) == 2]
+
+
+def _inherited(field: Any, key: str) -> Any:
+    """Return an entry of a field, or of what it is a part of."""
+    for _ in range(_DEEPEST):
+        if key in field:
+            return field[key]
+        if "/Parent" not in field:
+            break
+        field = field["/Parent"]
+    return None
+
+
+def _plain(value: Any) -> str:
+    """Return a text that the file has as a string or, if it is long, as a stream."""
+    if hasattr(value, "get_data"):
+        return value.get_data().decode("utf-8", "replace")
+    return value if isinstance(value, str) and not value.startswith("/") else ""

@@ -88,10 +88,10 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     if _PDF_HEADER in head[:_HEADER_WITHIN]:
         return [read_pdf(request, passwords=_passwords(options), ranges=ranges, ocr=options.ocr)]
     if ranges is not None:
-        raise UsageError(f"--pages works only for PDF files, and {name} is none")
+        raise UsageError(f"--pages works only for PDF files, and {name} is not a PDF")
     if ending == ".pdf" and head.strip():
         raise DocumentError(
-            f"{name} is named like a PDF and is none: its header is missing; "
+            f"{name} has the ending .pdf but is not a PDF (no %PDF header); "
             "check the file, or rename it if it is text"
         )
     page = _is_page(head, ending)
