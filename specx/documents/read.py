@@ -30,6 +30,7 @@ from specx.documents.pdf_reading import parse_pages
 from specx.documents.plain import document_from_text
 from specx.documents.prose import without_data
 from specx.documents.sections import mark_parts
+from specx.documents.shapes import SQL
 from specx.documents.text import decode_text
 from specx.errors import DocumentError, UsageError
 
@@ -124,9 +125,12 @@ def _finished(document: Document, options: ReadOptions) -> Document:
 
 
 def _captioned(paragraph: Paragraph) -> Paragraph:
-    """Return a paragraph as a caption if it begins as one; formats mark few of them."""
-    asked = paragraph.kind in ("text", "item") and is_caption(paragraph.text)
-    return replace(paragraph, kind="caption") if asked else paragraph
+    """Return a paragraph as a caption or code if it begins as one; formats mark few of them."""
+    if paragraph.kind not in ("text", "item"):
+        return paragraph
+    if is_caption(paragraph.text):
+        return replace(paragraph, kind="caption")
+    return replace(paragraph, kind="code") if SQL.match(paragraph.text) else paragraph
 
 
 def _open(source: str, options: ReadOptions) -> tuple[bytes, ChildRequest]:
