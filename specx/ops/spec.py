@@ -196,7 +196,7 @@ class PerLayerInputSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class InputSpec:
-    """What the layers of a head read: embeddings [T, H] beside states [T, H].
+    """The input of a head's layers: embeddings [T, H] beside states [T, H].
 
     ``fc``: what it projects: the target's features to states, once a token of the text, so that
     the first layer reads both joined, [T, 2 H]; or both joined to [T, H], in every pass.
