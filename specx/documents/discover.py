@@ -1,5 +1,6 @@
 """Find the documents to read: in the files, folders, patterns and lists that the user names."""
 
+import codecs
 import os
 import re
 import shlex
@@ -13,6 +14,8 @@ from glob import has_magic
 from pathlib import Path, PurePath
 
 from specx.documents.formats import FORMAT_ENDINGS
+from specx.documents.subtitles import SUBTITLE_ENDINGS
+from specx.documents.text import utf16_of
 from specx.errors import DocumentError, UsageError
 
 STDIN = "-"
@@ -20,7 +23,9 @@ _LONGEST_NAME = 200  # characters of a name that may be wrong because it is so l
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 MARKDOWN_ENDINGS = frozenset({".md", ".markdown"})
 TEXT_ENDINGS = MARKDOWN_ENDINGS | {".txt", ".jsonl"}
-_ENDINGS = TEXT_ENDINGS | {".pdf"} | FORMAT_ENDINGS  # of files that are taken from folders
+_ENDINGS = (
+    TEXT_ENDINGS | {".pdf", ".ipynb"} | FORMAT_ENDINGS | SUBTITLE_ENDINGS
+)  # of files that are taken from folders
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,8 @@ def _expand_pattern(pattern: str, skip: Callable[[Path], bool]) -> list[Document
     fixed, found = matches(pattern)
     prefix = PurePath(fixed.name if fixed.name != ".." else "")
     files = [path for path in found if not os.path.isdir(path) and not skip(path)]
+    if not files and not {*"*?"} & {*pattern}:
+        raise DocumentError(f"{pattern} does not exist, and as a pattern it matches no file")
     if not files:
         raise DocumentError(f"{pattern} matches no file; check the pattern")
     return [DocumentSource(str(path), prefix / path.relative_to(fixed)) for path in files]
@@ -229,7 +236,9 @@ def matches(pattern: str) -> tuple[Path, list[Path]]:
     that cannot be understood.
     """
     parts = Path(pattern).parts
-    first = next(i for i, part in enumerate(parts) if has_magic(part))
+    # A folder of that very name comes before the pattern that its name would be.
+    begins = (Path(*parts[:i]) for i, part in enumerate(parts, start=1) if has_magic(part))
+    first = next(len(each.parts) - 1 for each in begins if not os.path.lexists(each))
     fixed, rest = Path(*parts[:first]), parts[first:]
     if rest[-1] == "**":  # alone it would stand for folders
         rest = (*rest, "*")
@@ -261,6 +270,11 @@ def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
     and for one on stdin if a document (``others``: names beside the list) is to come from there.
     """
     found = split_names(_read(source))
+    if sum(len(name) == 1 for name in found) > max(2, len(found) / 2):
+        raise UsageError(
+            f"the list {_shown(source)} has names of single characters, as if its encoding were "
+            "not UTF-8; save it as UTF-8"
+        )
     if not found:
         raise UsageError(f"the list {_shown(source)} names no files")
     if source == STDIN and STDIN in (*found, *others):
@@ -269,7 +283,14 @@ def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
 
 
 def split_names(listed: bytes) -> list[str]:
-    """Return the names of a list: separated by NUL if it has one, otherwise by line ends."""
+    """Return the names of a list: separated by NUL if it has one, otherwise by line ends.
+
+    Windows writes lists in UTF-16, or with a byte order mark.
+    """
+    if encoding := utf16_of(listed):
+        text = listed.decode(encoding, "surrogatepass" if len(listed) % 2 == 0 else "replace")
+        listed = os.fsencode(text.removeprefix("\ufeff").replace("\0", "\n"))
+    listed = listed.removeprefix(codecs.BOM_UTF8)
     if _NUL in listed:
         names = listed.split(_NUL)
     else:

@@ -6,7 +6,10 @@ from typing import Literal
 
 from specx.documents.language import foreign_language
 
-Kind = Literal["pdf", "text", "markdown", "jsonl", "docx", "html", "epub", "odt"]
+Kind = Literal[
+    "pdf", "text", "markdown", "jsonl", "docx", "html", "epub", "odt", "rtf", "rst", "mail",
+    "subtitles", "notebook",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class Paragraph:
     not lines of the text (PDF, JSON lines). ``column``: about how many characters of that first
     line are in front of it. ``kind`` says what it looks like, ``part`` in which
     part of the document it stands. ``turns``: the later pages that it runs on to, each as the
-    number of characters in front of it and the page.
+    number of characters in front of it and the page. ``label`` names the place in formats that
+    count neither: a time, or a cell.
     """
 
     text: str
@@ -45,6 +49,7 @@ class Paragraph:
     lines: tuple[int, int] | None = None
     column: int = 0
     turns: tuple[tuple[int, int], ...] = ()
+    label: str = ""
 
     def piece(self, start: int, end: int) -> "Paragraph":
         """Return the characters from ``start`` to ``end`` as a paragraph with its own place."""
