@@ -35,9 +35,9 @@ class PageLines:
     """The lines of one page, whose ``number`` counts from 1.
 
     ``drawn``: the page has a picture or drawn letters, which may be all of its text. ``covered``:
-    the share of it that lies under pictures, if they have no text layer. ``box``: its left, bottom, right and top, in points.
-    ``unmapped``: the share of its characters whose font does not say which they are. ``unseen``:
-    how many characters were left out because a reader of the page does not see them.
+    the share of it that lies under pictures, if they have no text layer. ``box``: its left, bottom,
+    right and top, in points. ``unmapped``: the share of its characters whose font does not say
+    which they are. ``unseen``: how many characters were left out because nobody sees them.
     """
 
     number: int

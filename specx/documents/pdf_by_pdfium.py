@@ -1,36 +1,29 @@
-"""Read a PDF with PDFium, in the child process.
+"""Read the letters of a page with PDFium, in the child process.
 
 PDFium decides which characters are words and lines. Its text objects say where they stand and in
-which font. Its C code cannot be interrupted: what takes too long ends the process, as a crash does.
+which font.
 """
 
 import ctypes
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property, partial
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
-from specx.documents import pdf_by_pypdf
-from specx.documents.child_worker import RefusedError, read_data
-from specx.documents.lines import Look, PageLines, is_bold, is_mono, lines_of
+from specx.documents.lines import Look, is_bold, is_mono
 from specx.documents.pdf_objects import (
-    PATH,
-    TEXT,
     Box,
     PageObjects,
     is_in,
     number_of,
     pdfium_function,
 )
-from specx.documents.pdf_rows import HYPHEN, TextRun, rows_of
+from specx.documents.pdf_rows import HYPHEN, TextRun
 
-_DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
 _SAMPLE = 64  # characters of a page whose mapping is looked at
 _FIXED_PITCH = 1  # a flag of fonts
 _SHORT = 6  # characters
@@ -70,74 +63,6 @@ _is_hyphen = pdfium_function("FPDFText_IsHyphen", _Int, _Handle, _Int)
 _is_unmapped = pdfium_function("FPDFText_HasUnicodeMapError", _Int, _Handle, _Int)
 
 
-def open_pdf(request: Mapping[str, Any]) -> tuple[int, Callable[[int], PageLines]]:
-    """Open a file; return the number of its pages, and what reads one, counted from 1.
-
-    Raises RefusedError where it cannot be opened; what it returns raises an Exception with a short
-    reason where a page cannot be read.
-    """
-    pdfium.FPDF_InitLibrary()
-    data = read_data(request)
-    for password in ["", *request["passwords"]]:
-        document = pdfium.FPDF_LoadMemDocument64(data, len(data), password.encode() or None)
-        if document:
-            opened = _Opened(document, data, request["passwords"])
-            return pdfium.FPDF_GetPageCount(document), partial(read_page, opened)
-        error = pdfium.FPDF_GetLastError()
-        if error != pdfium.FPDF_ERR_PASSWORD:
-            break
-    if error == pdfium.FPDF_ERR_PASSWORD:
-        raise RefusedError("password", tried=len(request["passwords"]))
-    if error == pdfium.FPDF_ERR_SECURITY:
-        raise RefusedError("cipher")
-    raise RefusedError("damaged", reason="its structure is broken")
-
-
-class _Opened:
-    """A document, and the data that PDFium reads from as long as it is open."""
-
-    def __init__(self, document: Any, data: bytes, passwords: Sequence[str]) -> None:
-        self.document, self.data, self.passwords = document, data, passwords
-
-    @cached_property
-    def by_pypdf(self) -> Any:
-        return pdf_by_pypdf.open_pdf(self.data, self.passwords)
-
-
-def read_page(opened: _Opened, number: int) -> PageLines:
-    """Read a page, counted from 1."""
-    with _page(opened.document, number) as page:
-        objects = PageObjects(page)
-        text = pdfium.FPDFText_LoadPage(page)
-        try:
-            letters = _PageText(text, objects)
-            lines = tuple(lines_of(rows_of(letters.runs(), objects.boxes(PATH)))) if text else ()
-        finally:
-            pdfium.FPDFText_ClosePage(text)
-    if not lines and not letters.unseen and objects.pictures and objects.kinds[TEXT]:
-        lines = pdf_by_pypdf.text_layer(opened.by_pypdf, number)
-    return PageLines(
-        number,
-        lines,
-        drawn=bool(objects.pictures) or (not lines and objects.kinds[PATH] > _DRAWN_PATHS),
-        covered=0.0 if letters.has_layer else objects.covered,
-        box=objects.box,
-        unmapped=letters.unmapped(),
-        unseen=letters.unseen,
-    )
-
-
-@contextmanager
-def _page(document: Any, number: int) -> Iterator[Any]:
-    page = pdfium.FPDF_LoadPage(document, number - 1)
-    if not page:
-        raise ValueError("it is damaged")
-    try:
-        yield page
-    finally:
-        pdfium.FPDF_ClosePage(page)
-
-
 def _accented(letter: str, accent: str) -> str:
     """Return a letter with its accent, as one character where there is one; nothing if none."""
     if not letter.isalpha():
@@ -145,7 +70,7 @@ def _accented(letter: str, accent: str) -> str:
     return unicodedata.normalize("NFC", _DOTLESS.get(letter, letter) + _COMBINING[accent])
 
 
-class _PageText:
+class PageText:
     """The characters of a page, as PDFium puts them in order."""
 
     def __init__(self, text: Any, objects: PageObjects) -> None:

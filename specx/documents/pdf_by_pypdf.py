@@ -2,10 +2,13 @@
 
 import gc
 import io
-from collections.abc import Sequence
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specx.documents.lines import Line
+from specx.documents.lines import Line, Look
+from specx.documents.pdf_rows import TextRun
 
 _MEGABYTE = 1_000_000
 # Far above what the text of a page needs, far below what a bomb unpacks to.
@@ -22,6 +25,14 @@ _LIMITS = {
     "jbig2dec_binary": None,
     "disable_legacy_handling": True,
 }
+_HIDDEN = 1 << 1 | 1 << 5  # flags of an annotation: it is not shown, or only printed
+_PASSWORD, _PUSHED = 1 << 13, 1 << 16  # flags of a field: its text is secret; it is a push button
+_DEEPEST = 32  # fields within fields
+_CHECKED = "☑"
+_SIZE = re.compile(r"(\d+(?:\.\d*)?)\s+Tf")
+_USUAL_SIZE = 10.0  # points
+_LETTER, _LEADING = 0.5, 1.2  # letter sizes
+_TAG = re.compile(r"<[^>]*>")
 _COLLECT_AFTER = 200_000  # new objects; pypdf's are seldom in cycles, and to look costs 7 %
 
 
@@ -39,6 +50,105 @@ def open_pdf(data: bytes, passwords: Sequence[str]) -> Any:
     return reader
 
 
+def portfolio(reader: Any) -> list[str]:
+    """Return the names of the files of a portfolio; none if the file is a document itself."""
+    view = reader.root_object.get("/Collection")
+    if view is None or view.get_object().get("/View") == "/H":
+        return []
+    return sorted(map(str, reader.attachments))
+
+
 def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
     """Return the lines of a page whose letters PDFium does not give, without their places."""
     return tuple(map(Line, reader.pages[number - 1].extract_text().split("\n")))
+
+
+def typed_runs(reader: Any, number: int, printed: str) -> Iterator[TextRun]:
+    """Yield the lines of what is typed onto a page: values of form fields, notes, stamps.
+
+    ``printed`` is the text that the page has without them.
+    """
+    page = reader.pages[number - 1]
+    for reference in page.get("/Annots", ()):
+        annotation = reference.get_object()
+        try:
+            text = "" if annotation.get("/F", 0) & _HIDDEN else _text_of(annotation, page, printed)
+            yield from _runs(text, annotation) if text.strip() else ()
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            continue  # a broken one shows nothing elsewhere either
+
+
+def _runs(text: str, annotation: Any) -> Iterator[TextRun]:
+    """Yield the lines of a text as they fit into the box of an annotation."""
+    x0, y0, x1, y1 = map(float, annotation["/Rect"])
+    x0, y0, x1, y1 = min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+    turn = int(annotation.get("/MK", {}).get("/R", 0)) // 90 % 4
+    start, low, end, top = (
+        (x0, y0, x1, y1), (y0, -x1, y1, -x0), (-x1, -y1, -x0, -y0), (-y1, x0, -y0, x1)
+    )[turn]  # fmt: skip
+    given = _SIZE.search(_plain(_inherited(annotation, "/DA")))
+    size = float(given[1]) if given else 0.0
+    look = Look(turn, size or _USUAL_SIZE, bold=False, mono=False)
+    letter = _LETTER * look.size
+    parts = text.splitlines()
+    if top - low >= 2 * _LEADING * look.size:
+        fit = max(1, int((end - start) / letter))
+        wrapped = [textwrap.wrap(part, fit, break_long_words=False) for part in parts]
+        parts = [line for lines in wrapped for line in lines]
+    first = top - look.size
+    if len(parts) == 1:  # fields of one line have it in their middle
+        first = min(first, (top + low - letter) / 2)
+    for row, line in enumerate(parts):
+        base = first - _LEADING * look.size * row
+        yield TextRun(line, "\n", start, start + len(line) * letter, base, look)
+
+
+def _text_of(annotation: Any, page: Any, printed: str) -> str:
+    match annotation["/Subtype"]:
+        case "/Widget":
+            return _value_of(annotation, printed)
+        case "/FreeText":
+            rich = _TAG.sub("", _plain(annotation.get("/RC", "")))
+            return _plain(annotation.get("/Contents", "")) or rich
+        case "/Stamp" | "/Watermark":
+            return str(page.extract_xform_text(annotation["/AP"]["/N"].get_object()))
+    return ""
+
+
+def _value_of(widget: Any, printed: str) -> str:
+    """Return the value of a form's field, as its widget shows it."""
+    flags = _inherited(widget, "/Ff") or 0
+    value = _inherited(widget, "/V")
+    match _inherited(widget, "/FT"):
+        case "/Tx" if not flags & _PASSWORD:
+            return _plain(value)
+        case "/Ch":
+            names = {str(pair[0]): str(pair[1]) for pair in _pairs(_inherited(widget, "/Opt"))}
+            chosen = value if isinstance(value, list) else [value]
+            return ", ".join(names.get(each, each) for each in map(_plain, chosen))
+        case "/Btn" if not flags & _PUSHED and widget.get("/AS", value) not in (None, "/Off"):
+            label = " ".join(_plain(_inherited(widget, "/TU")).split())
+            return f"{_CHECKED} {label}".strip() if label not in printed else _CHECKED
+    return ""
+
+
+def _pairs(options: Any) -> list[Any]:
+    return [each for each in options or () if isinstance(each, list) and len(each) == 2]
+
+
+def _inherited(field: Any, key: str) -> Any:
+    """Return an entry of a field, or of what it is a part of."""
+    for _ in range(_DEEPEST):
+        if key in field:
+            return field[key].get_object()
+        if "/Parent" not in field:
+            break
+        field = field["/Parent"].get_object()
+    return None
+
+
+def _plain(value: Any) -> str:
+    """Return a text that the file has as a string or, if it is long, as a stream."""
+    if hasattr(value, "get_data"):
+        return value.get_data().decode("utf-8", "replace")
+    return value if isinstance(value, str) and not value.startswith("/") else ""

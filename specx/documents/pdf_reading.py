@@ -147,6 +147,17 @@ def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError | Usa
             )
         case "no-pages":
             return DocumentError(f"{name} is a PDF without pages; there is nothing to summarize")
+        case "xfa":
+            return DocumentError(
+                f"{name} is an XFA form, whose content is not on its pages; print it to a PDF with "
+                "Adobe Acrobat Reader, and try that"
+            )
+        case "portfolio":
+            names = ", ".join(answer["names"])
+            return DocumentError(
+                f"{name} is a portfolio; its content is in the files attached to it ({names}): "
+                "save them from it, and try those"
+            )
         case "too-long":
             return DocumentError(
                 f"{name} has more than {answer['characters']:,} characters; "

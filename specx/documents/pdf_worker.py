@@ -8,22 +8,40 @@ page that crashes PDFium, or on which it works for too long, ends the process: i
 without an answer.
 """
 
+import ctypes
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property, partial
 from typing import Any
 
-from specx.documents import pdf_by_pdfium
-from specx.documents.child_worker import Answer, RefusedError, reason
-from specx.documents.lines import PageLines
+import pypdfium2_raw.bindings as pdfium
+
+from specx.documents import pdf_by_pypdf
+from specx.documents.child_worker import Answer, RefusedError, read_data, reason
+from specx.documents.lines import PageLines, lines_of
+from specx.documents.pdf_by_pdfium import PageText
+from specx.documents.pdf_objects import PATH, TEXT, PageObjects, number_of, pdfium_function
+from specx.documents.pdf_rows import rows_of
 
 _MOST_PAGES = 50_000  # a small file can hold the same page a million times
 _MOST_CHARACTERS = 20_000_000  # of all pages together
+_SHELL = 5  # pages, at most, of a file that says that it cannot be shown
+_DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
+_annotation = pdfium_function("FPDFPage_GetAnnot", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+_annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", ctypes.c_int, ctypes.c_void_p)
+_close_annotation = pdfium_function("FPDFPage_CloseAnnot", None, ctypes.c_void_p)
+_TYPED = {
+    pdfium.FPDF_ANNOT_WIDGET,
+    pdfium.FPDF_ANNOT_FREETEXT,
+    pdfium.FPDF_ANNOT_STAMP,
+    pdfium.FPDF_ANNOT_WATERMARK,
+}
 
 
 def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
-    count, read = pdf_by_pdfium.open_pdf(request)
+    count, read = open_pdf(request)
     if not count:
         raise RefusedError("no-pages")
     numbers = request.get("numbers") or _chosen(request["ranges"], count)
@@ -42,6 +60,109 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
             raise RefusedError("too-long", characters=_MOST_CHARACTERS)
         yield answer
     yield {"end": True}
+
+
+def open_pdf(request: Mapping[str, Any]) -> tuple[int, Callable[[int], PageLines]]:
+    """Open a file; return the number of its pages, and what reads one, counted from 1.
+
+    Raises RefusedError where it cannot be opened; what it returns raises an Exception with a short
+    reason where a page cannot be read.
+    """
+    pdfium.FPDF_InitLibrary()
+    data = read_data(request)
+    for password in ["", *request["passwords"]]:
+        document = pdfium.FPDF_LoadMemDocument64(data, len(data), password.encode() or None)
+        if document:
+            opened = _Opened(document, data, request["passwords"])
+            opened.refuse_if_pages_are_a_shell()
+            return pdfium.FPDF_GetPageCount(document), partial(read_page, opened)
+        error = pdfium.FPDF_GetLastError()
+        if error != pdfium.FPDF_ERR_PASSWORD:
+            break
+    if error == pdfium.FPDF_ERR_PASSWORD:
+        raise RefusedError("password", tried=len(request["passwords"]))
+    if error == pdfium.FPDF_ERR_SECURITY:
+        raise RefusedError("cipher")
+    raise RefusedError("damaged", reason="its structure is broken")
+
+
+class _Opened:
+    """A document, and the data that PDFium reads from as long as it is open."""
+
+    def __init__(self, document: Any, data: bytes, passwords: Sequence[str]) -> None:
+        self.document, self.data, self.passwords = document, data, passwords
+
+    @cached_property
+    def by_pypdf(self) -> Any:
+        return pdf_by_pypdf.open_pdf(self.data, self.passwords)
+
+    def refuse_if_pages_are_a_shell(self) -> None:
+        """Refuse a file whose pages only tell a reader to open it with another program."""
+        form = pdfium.FPDF_GetFormType(self.document)
+        if form == pdfium.FORMTYPE_XFA_FULL or (
+            form == pdfium.FORMTYPE_XFA_FOREGROUND and not self._has_typed()
+        ):
+            raise RefusedError("xfa")
+        has_files = pdfium.FPDFDoc_GetAttachmentCount(self.document) > 0
+        if has_files and (names := pdf_by_pypdf.portfolio(self.by_pypdf)):
+            raise RefusedError("portfolio", names=names)
+
+    def _has_typed(self) -> bool:
+        for number in range(1, min(_SHELL, pdfium.FPDF_GetPageCount(self.document)) + 1):
+            with _page(self.document, number) as page:
+                if _is_typed_on(page):
+                    return True
+        return False
+
+
+def read_page(opened: _Opened, number: int) -> PageLines:
+    """Read a page, counted from 1."""
+    with _page(opened.document, number) as page:
+        objects = PageObjects(page)
+        text = pdfium.FPDFText_LoadPage(page)
+        try:
+            letters = PageText(text, objects)
+            runs = list(letters.runs()) if text else []
+            if _is_typed_on(page):
+                printed = "".join(run.before + run.text for run in runs)
+                runs += pdf_by_pypdf.typed_runs(opened.by_pypdf, number, printed)
+            lines = tuple(lines_of(rows_of(runs, objects.boxes(PATH))))
+        finally:
+            pdfium.FPDFText_ClosePage(text)
+    if not lines and not letters.unseen and objects.pictures and objects.kinds[TEXT]:
+        lines = pdf_by_pypdf.text_layer(opened.by_pypdf, number)
+    return PageLines(
+        number,
+        lines,
+        drawn=bool(objects.pictures) or (not lines and objects.kinds[PATH] > _DRAWN_PATHS),
+        covered=0.0 if letters.has_layer else objects.covered,
+        box=objects.box,
+        unmapped=letters.unmapped(),
+        unseen=letters.unseen,
+    )
+
+
+def _is_typed_on(page: Any) -> bool:
+    """Return True if a page has fields of a form, notes or stamps."""
+    handle = number_of(page)
+    for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(page))):
+        annotation = _annotation(handle, n)
+        kind = _annotation_kind(annotation)
+        _close_annotation(annotation)
+        if kind in _TYPED:
+            return True
+    return False
+
+
+@contextmanager
+def _page(document: Any, number: int) -> Iterator[Any]:
+    page = pdfium.FPDF_LoadPage(document, number - 1)
+    if not page:
+        raise ValueError("it is damaged")
+    try:
+        yield page
+    finally:
+        pdfium.FPDF_ClosePage(page)
 
 
 def _chosen(ranges: Sequence[Sequence[int | None]] | None, count: int) -> Sequence[int]:

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding as lookup
 
 from specx.models.call import PrefillCall, TreeCall
 from specx.ops.contract import Ops
 from specx.ops.layers import DecoderWeights, FewRows, LayerWeights
+from specx.ops.packed_weight import embedded
 from specx.ops.spec import DecoderSpec, QueryTemperature
 
 Call = PrefillCall | TreeCall
@@ -137,7 +137,7 @@ class Decoder:
         if spec.norm is not None:
             self._norm = ops.norm(spec.norm, weights.norm, weights.norm_bias, self.dtype)
         self._head = ops.product(weights.head)
-        self._scale = weights.embedding.new_tensor(spec.embedding_scale)
+        self._scale = torch.tensor(spec.embedding_scale, dtype=self.dtype, device=self.device)
         self._whole = ops.whole_pass(weights)
         tables = weights.per_layer
         if tables is not None:
@@ -166,7 +166,7 @@ class Decoder:
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return what the first layer gets of tokens int64 [T]: [T, K]."""
-        x = lookup(ids, self.weights.embedding)
+        x = embedded(ids, self.weights.embedding)
         return x if self.spec.embedding_scale == 1.0 else x * self._scale
 
     def inputs(self, ids: Tensor, positions: Tensor, x: Tensor) -> RowInputs:
@@ -193,7 +193,7 @@ class Decoder:
         assert tables is not None
         projected = self._projection(x) * self.spec.hidden**-0.5
         projected = self._table_norm(projected.unflatten(1, (-1, spec.size)))
-        own = lookup(ids, tables.embedding) * self._table_scale
+        own = embedded(ids, tables.embedding) * self._table_scale
         return (projected + own.view(projected.shape)) * 2**-0.5
 
     def logits(self, x: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from specx.models.model_files import (
     stated_dtype,
     unpacked_dtype,
 )
-from specx.ops.block_matrix import BlockMatrix
+from specx.ops.packed_weight import PackedWeight
 from specx.ops.spec import DecoderSpec, ExpertsSpec
 
 COPIES = 0.25  # of the memory that is free at the first pass: for weights in fewer bytes
@@ -164,7 +164,7 @@ def _spare(device: torch.device) -> float:
 
 def tensors_of(record: Any) -> Iterator[Tensor]:
     """Yield all tensors of a record and of the records in it."""
-    if isinstance(record, BlockMatrix):
+    if isinstance(record, PackedWeight):
         yield from (blocks for blocks, _ in record.parts)
     elif isinstance(record, Tensor):
         yield record

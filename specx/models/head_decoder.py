@@ -18,6 +18,7 @@ from specx.models.families.weight_map import Arranged, Joined, WeightMap, Weight
 from specx.models.head_config import HeadSpec
 from specx.ops.contract import Ops
 from specx.ops.layers import HeadNorms, LayerWeights, LinearMap
+from specx.ops.packed_weight import Weight, tensor_of
 from specx.ops.spec import DecoderSpec
 from specx.ops.torch.layer import torch_head_input
 
@@ -48,7 +49,7 @@ class HeadWeights:
 
     spec: HeadSpec
     decoder: DecoderSpec
-    embedding: Tensor
+    embedding: Weight
     fc: LinearMap
     input_norms: HeadNorms | None
     feature_norms: tuple[Tensor, ...]
@@ -64,7 +65,7 @@ def head_weights(
     arranged: Arranged,
     label: str,
     *,
-    embedding: Tensor,
+    embedding: Weight,
     head: LinearMap,
     target_ids: Tensor,
 ) -> HeadWeights:
@@ -77,7 +78,7 @@ def head_weights(
     reader = WeightReader(spec=decoder, weight_map=names, joined=joined, arranged=arranged)
 
     def one(name: str) -> Tensor:
-        return joined([name])
+        return tensor_of(joined([name]))
 
     assert decoder.layers[0].output_norm is not None
     norms = None

@@ -189,7 +189,7 @@ def load_head(files: HeadFiles, spec: ModelSpec, target: LoadedModel) -> LoadedH
     )
     head = HeadDecoder(own_weights, ops)
     (rope,) = head.decoder_spec.ropes
-    theirs = {embedding.data_ptr(), lm_head.data_ptr()}
+    theirs = {each.data_ptr() for each in tensors_of([embedding, lm_head])}
     own = {t.data_ptr(): t.nbytes for t in tensors_of(head.weights) if t is not ids}
     return LoadedHead(
         spec=shape,

@@ -10,6 +10,7 @@ from torch import Tensor
 from specx.errors import UsageError
 from specx.models.generation_file import Stated
 from specx.ops.contract import Ops
+from specx.ops.packed_weight import Weight
 from specx.ops.spec import DecoderSpec
 
 Role = Literal["target", "draft"]
@@ -123,7 +124,7 @@ class LoadedModel:
         return replace(self, model=self.model.with_spec(spec), decoder_spec=spec)
 
     @property
-    def vocabulary_weights(self) -> tuple[Tensor, Tensor]:
+    def vocabulary_weights(self) -> tuple[Weight, Weight]:
         """Return the embedding and the weight of the lm head, [V, K] each; tied, they are one."""
         weights = self.model.weights
         return weights.embedding, weights.head.weight

@@ -14,6 +14,7 @@ from specx.models.loaded import LoadedModel
 from specx.models.memory import check_memory
 from specx.models.seam_config import quiet_transformers
 from specx.models.source import ModelSource, locate
+from specx.ops.packed_weight import tensor_of
 
 _BESIDE = 1.2  # of a model's weights: what it takes to load and run it
 
@@ -110,13 +111,13 @@ def _state(gguf: GgufCheckpoint, tensors: GgufTensors) -> Iterator[tuple[str, Te
         names = architecture.weights.of_layer(architecture.spec, index)
         for field in names.keys() & _FIELDS.keys():
             single.update(names[field])
-            whole = tensors.joined(names[field]).unflatten(0, (experts.count, -1))
+            whole = tensor_of(tensors.joined(names[field])).unflatten(0, (experts.count, -1))
             if kind == "gpt_oss":
                 whole = _across(field, whole)
             yield f"model.layers.{index}.{parent}.experts.{_FIELDS[field]}", whole
     for name in gguf.weights:
         if name not in single:
-            tensor = tensors.joined([name])
+            tensor = tensor_of(tensors.joined([name]))
             is_row = name.endswith("moe_statics.e_score_correction_bias")
             yield name, tensor.view(1, -1) if is_row else tensor
 

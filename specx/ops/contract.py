@@ -27,6 +27,7 @@ from specx.ops.layers import (
     RowFunction,
 )
 from specx.ops.native import HAS_LLVMLITE
+from specx.ops.packed_weight import Weight
 from specx.ops.penalties import Penalties, TextSoFar
 from specx.ops.spec import NormSpec
 from specx.ops.torch.backend import CpuOps, TorchOps
@@ -310,7 +311,7 @@ class Ops(Protocol):
 
     # Decoder layers
 
-    def arranged(self, weight: Tensor) -> Tensor:
+    def arranged(self, weight: Weight) -> Weight:
         """Return the same weight [N, K], laid out in memory as products with it are fastest."""
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
@@ -333,7 +334,7 @@ class Ops(Protocol):
     def product(self, linear: LinearMap) -> RowFunction:
         """Prepare the product with one weight, which stays where it is: [T, K] -> [T, N]."""
 
-    def head_input(self, embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
+    def head_input(self, embedding: Weight, norms: HeadNorms | None) -> HeadInput:
         """Prepare the input of a head's first layer: embeddings beside states, both normed or none.
 
         embedding [V, H]. The function gets tokens int64 [T]; states [S, H]; parents int64 [T]: rows

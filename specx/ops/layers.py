@@ -7,6 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from specx.ops.ancestors import AncestorMask
+from specx.ops.packed_weight import Weight, tensor_of
 from specx.ops.spec import DecoderSpec, LayerSpec
 
 # What a backend prepares of weights: a function of rows x [T, K], as ``Ops`` says for each.
@@ -16,10 +17,15 @@ HeadInput = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class LinearMap:
-    """A linear map: ``weight`` [N, K], ``bias`` [N] or None."""
+    """A linear map: ``weight`` [N, K], packed or a tensor, ``bias`` [N] or None."""
 
-    weight: Tensor
+    weight: Weight
     bias: Tensor | None
+
+    @property
+    def tensor(self) -> Tensor:
+        """Return the weight for kernels that read no packed ones."""
+        return tensor_of(self.weight)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +151,7 @@ class DecoderWeights:
     """
 
     spec: DecoderSpec
-    embedding: Tensor
+    embedding: Weight
     layers: Sequence[LayerWeights]
     norm: Tensor | None
     head: LinearMap

@@ -230,8 +230,8 @@ def test_too_much_memory(save: SaveFile) -> None:
 # Reads as the real one does, and meets FAULT at the page or at the beginning.
 _FAULTY = """
 import os, time
-from specx.documents import pdf_by_pdfium, pdf_worker
-read, opened = pdf_by_pdfium.read_page, pdf_by_pdfium.open_pdf
+from specx.documents import pdf_worker
+read, opened = pdf_worker.read_page, pdf_worker.open_pdf
 def faulty_read(document, number):
     def meets():
         AT_PAGE
@@ -241,7 +241,7 @@ def faulty_read(document, number):
 def faulty_open(request):
     AT_START
     return opened(request)
-pdf_by_pdfium.read_page, pdf_by_pdfium.open_pdf = faulty_read, faulty_open
+pdf_worker.read_page, pdf_worker.open_pdf = faulty_read, faulty_open
 serve = pdf_worker.serve
 """
 

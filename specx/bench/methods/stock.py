@@ -36,6 +36,7 @@ from specx.models.reference import load_own_class
 from specx.models.seam_config import quiet_transformers
 from specx.models.source import locate
 from specx.ops.layers import DecoderWeights, LinearMap
+from specx.ops.packed_weight import Weight, tensor_of
 from specx.ops.spec import LayerSpec
 from specx.profile import Profile, Sampling, resolve
 
@@ -314,9 +315,9 @@ def tensors_by_name(weights: DecoderWeights, names: WeightMap) -> dict[str, Tens
     return found
 
 
-def _kept(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None
-    return tensor
+def _kept(weight: Weight | None) -> Tensor:
+    assert weight is not None
+    return tensor_of(weight)
 
 
 def _parts(whole: Tensor, names: Sequence[str], spec: LayerSpec) -> Mapping[str, Tensor]:

@@ -16,12 +16,13 @@ from specx.ops.layers import (
     PerLayerTables,
     Routing,
 )
+from specx.ops.packed_weight import Weight, tensor_of, with_rows
 from specx.ops.spec import DecoderSpec, ExpertsSpec
 
 Names = tuple[str, ...]
-Arranged = Callable[[Tensor], Tensor]
+Arranged = Callable[[Weight], Weight]
 # Reads tensors by name, one below the other. Raises KeyError for one that is not there.
-Joined = Callable[[Sequence[str]], Tensor]
+Joined = Callable[[Sequence[str]], Weight]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +198,7 @@ class WeightReader:
         per_layer = None
         if spec.per_layer is not None:
             per_layer = PerLayerTables(
-                embedding=self.joined(names["table"]),
+                embedding=tensor_of(self.joined(names["table"])),
                 projection=self._map(names, "projection"),
                 norm=self._norm(names, "table_norm"),
             )
@@ -248,7 +249,7 @@ class WeightReader:
         )
 
     def _read(self, names: dict[str, Names], name: str) -> Tensor:
-        return self.joined(names[name])
+        return tensor_of(self.joined(names[name]))
 
     def _maybe(self, read: Any, names: dict[str, Names], name: str) -> Any:
         return read(names, name) if name in names else None
@@ -294,7 +295,7 @@ class WeightReader:
             heads = rows[: turned * attention.head_dim].view(turned, -1)[:, order].flatten()
             rows[: len(heads)] = heads
             rows = rows.to(weight.device)
-            weight = weight[rows]
+            weight = with_rows(weight, rows)
             bias = None if bias is None else bias[rows]
         return LinearMap(self.arranged(weight), bias)
 
@@ -321,7 +322,7 @@ class WeightReader:
         """Read the constants of xielu, whose α are stored as what softplus is applied to."""
         if names is None:
             return None
-        positive, negative = (self.joined([name]).flatten() for name in names[:2])
+        positive, negative = (tensor_of(self.joined([name])).flatten() for name in names[:2])
         beta = self._constant(names[2], 0.5, positive)
         eps = self._constant(names[3], -1e-6, positive)
         alphas = softplus(positive), beta + softplus(negative)
@@ -329,7 +330,7 @@ class WeightReader:
 
     def _constant(self, name: str, default: float, like: Tensor) -> Tensor:
         try:
-            return self.joined([name]).flatten()
+            return tensor_of(self.joined([name])).flatten()
         except KeyError:  # checkpoints may leave it out
             return like.new_tensor([default])
 

@@ -21,7 +21,7 @@ from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.vocabulary import tokenizer_of
 from specx.models.gguf.weights import weights_of
 from specx.models.tokenizer import Tokenizer
-from specx.ops.block_matrix import BlockMatrix, unpack_rows
+from specx.ops.packed_weight import PackedWeight, Weight, unpack_rows
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.gguf)", re.IGNORECASE)
 _MOST_PARTS = 1000
@@ -202,14 +202,14 @@ class GgufTensors:
     def shape(self, name: str) -> tuple[int, ...]:
         return self._weights[name].shape
 
-    def joined(self, names: Sequence[str]) -> Tensor:
+    def joined(self, names: Sequence[str]) -> Weight:
         """Unpack tensors [N, ...], one below the other, onto the device, or leave them in blocks.
 
         Raises KeyError if one is not there, OutOfMemoryError.
         """
         weights = [self._weights[name] for name in names]
         if all(len(each.shape) == 2 and each.format.name in self._kept for each in weights):
-            return BlockMatrix([(each.packed(), each.format) for each in weights])
+            return PackedWeight(tuple((each.packed(), each.format) for each in weights))
         rows = sum(weight.shape[0] for weight in weights)
         try:
             whole = torch.empty((rows, *weights[0].shape[1:]), dtype=self.dtype, device=self.device)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from specx.ops.block_matrix import BlockMatrix
 from specx.ops.layers import DecoderWeights, LinearMap
 from specx.ops.native.tables import MAPS, UNIT
+from specx.ops.packed_weight import parts_of
 from specx.ops.spec import LayerSpec, NormSpec
 
 
@@ -80,15 +80,13 @@ def kind_of(weights: DecoderWeights, threads: int) -> PassKind:
 def _formats(weights: DecoderWeights) -> tuple[str, ...]:
     """Return the formats of all matrices in blocks."""
     matrices = [weights.embedding, *(each.weight for each in maps_of(weights))]
-    blocks = (each for each in matrices if isinstance(each, BlockMatrix))
-    return tuple(sorted({form.name for each in blocks for _, form in each.parts}))
+    return tuple(sorted({form.name for each in matrices for _, form in parts_of(each)}))
 
 
 def _unit(weights: DecoderWeights, name: str) -> int:
     """Return the largest block of the maps of a name, at least ``UNIT``."""
     matrices = [getattr(layer, name).weight for layer in weights.layers]
-    blocks = [each for each in matrices if isinstance(each, BlockMatrix)]
-    return max([UNIT, *(form.values for each in blocks for _, form in each.parts)])
+    return max([UNIT, *(form.values for each in matrices for _, form in parts_of(each))])
 
 
 def kinds_of_layers(weights: DecoderWeights, threads: int) -> list[LayerKind]:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from specx.ops.block_matrix import BlockMatrix
 from specx.ops.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
 from specx.ops.native.code import Code, load, openmp, vector_unit
 from specx.ops.native.emitter import UNIT
@@ -37,6 +36,7 @@ from specx.ops.native.tables import (
     common_sizes,
     largest,
 )
+from specx.ops.packed_weight import Weight
 from specx.ops.spec import DecoderSpec, LayerSpec, NormSpec
 
 _CALL = struct.Struct(f"{len(CALL)}q")
@@ -271,9 +271,9 @@ class _OnThreads:
             f"{name}_is_short": int(linear_map.weight.dtype == torch.bfloat16),
         }
 
-    def _matrix_entries(self, name: str, weight: Tensor) -> dict[str, int]:
-        """Return where a matrix lies or, of one in blocks, the table of its parts, and how."""
-        if not isinstance(weight, BlockMatrix):
+    def _matrix_entries(self, name: str, weight: Weight) -> dict[str, int]:
+        """Return where a matrix lies or, of a packed one, the table of its parts, and how."""
+        if isinstance(weight, Tensor):
             by_column = int(not weight.is_contiguous())
             return {name: weight.data_ptr(), f"{name}_by_column": by_column, f"{name}_is_packed": 0}
         numbers, end = [len(weight.parts)], 0
@@ -351,7 +351,7 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
     Published models mostly are. A pass over few rows takes as long as reading them, so half the
     bytes are half the time. The others and, where memory is short, all stay as they are.
     """
-    plain = (each.weight for each in maps_of(weights) if not isinstance(each.weight, BlockMatrix))
+    plain = (each.weight for each in maps_of(weights) if isinstance(each.weight, Tensor))
     missing = [weight for weight in plain if weight not in _SHORT]
     if sum(2 * weight.numel() for weight in missing) > weights.spare():
         return weights
@@ -363,11 +363,12 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
 
 
 def _shortened(linear_map: LinearMap) -> LinearMap:
-    if isinstance(linear_map.weight, BlockMatrix):
+    weight = linear_map.weight
+    if not isinstance(weight, Tensor):
         return linear_map
-    if linear_map.weight not in _SHORT:
-        _SHORT[linear_map.weight] = _copied(linear_map.weight.detach())
-    short = _SHORT[linear_map.weight]
+    if weight not in _SHORT:
+        _SHORT[weight] = _copied(weight.detach())
+    short = _SHORT[weight]
     return linear_map if short is None else replace(linear_map, weight=short)
 
 
@@ -416,8 +417,8 @@ def is_written_for(spec: DecoderSpec) -> bool:
     return spec.per_layer is None and all(_is_known(layer) for layer in spec.layers)
 
 
-def _is_readable(weight: Tensor) -> bool:
-    if isinstance(weight, BlockMatrix):
+def _is_readable(weight: Weight) -> bool:
+    if not isinstance(weight, Tensor):
         return all(form.name in WIDENERS for _, form in weight.parts)
     is_plain = weight.is_contiguous() or _by_column(weight)
     return is_plain and weight.dtype == torch.float32

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from specx.ops.layers import DecoderWeights, LayerKernels, LayerWeights, LinearMap, RowFunction
 from specx.ops.native import HAS_LLVMLITE
+from specx.ops.packed_weight import Weight
 from specx.ops.spec import NormSpec
 from specx.ops.torch import (
     attention,
@@ -60,7 +61,7 @@ class TorchOps:
     head_input = staticmethod(layer.torch_head_input)
     rotary_angles = staticmethod(layer.rotary_angles)
 
-    def arranged(self, weight: Tensor) -> Tensor:
+    def arranged(self, weight: Weight) -> Weight:
         return weight
 
     def norm(
@@ -89,8 +90,8 @@ class CpuOps(TorchOps):
     most_probable = staticmethod(trees.most_probable_on_cpu)
 
     arranged = staticmethod(cpu_layer.arranged)
-    product = staticmethod(cpu_layer.CpuProduct)
-    experts = staticmethod(partial(layer.experts, product=cpu_layer.CpuProduct))
+    product = staticmethod(cpu_layer.cpu_product)
+    experts = staticmethod(partial(layer.experts, product=cpu_layer.cpu_product))
     head_input = staticmethod(cpu_layer.cpu_head_input)
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding as lookup
 from torch.nn.functional import linear, silu
 
-from specx.ops.block_matrix import BlockMatrix, unpack_rows
 from specx.ops.blocks import BlockFormat
 from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap, RowFunction
 from specx.ops.native import HAS_LLVMLITE
+from specx.ops.packed_weight import PackedWeight, Weight, embedded, unpack_rows
 from specx.ops.spec import HeadNormSpec, MlpSpec, NormSpec
 from specx.ops.torch.cache import store_rows
 from specx.ops.torch.layer import TorchLayer, torch_norm
@@ -33,9 +32,9 @@ LARGE = 3 * 2**20  # numbers, 12 MB; oneDNN takes 15 µs more to begin
 LARGE_ON_INTEL = 2**24  # no longer in a cache
 
 
-def arranged(weight: Tensor) -> Tensor:
+def arranged(weight: Weight) -> Weight:
     """Return weights [..., N, K] in the order in which products over few rows read them fastest."""
-    if isinstance(weight, BlockMatrix):
+    if not isinstance(weight, Tensor):
         return weight
     rows, columns = weight.shape[-2:]
     if weight.dtype not in (torch.float32, torch.float64):
@@ -45,27 +44,46 @@ def arranged(weight: Tensor) -> Tensor:
     return weight.mT.contiguous().mT
 
 
-class CpuProduct:
-    """``Ops.product``, and the same with something added to it."""
+class PackedProduct:
+    """``Ops.product`` with a packed weight."""
 
-    def __init__(self, linear_map: LinearMap) -> None:
-        self._weight, self._bias = linear_map.weight.detach(), linear_map.bias
-        self._blocks = self._weight if isinstance(self._weight, BlockMatrix) else None
+    def __init__(self, weight: PackedWeight, bias: Tensor | None) -> None:
+        self._weight, self._bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out = packed_product(x, self._weight)
+        return out if self._bias is None else out.add_(self._bias)
+
+    def plus(self, residual: Tensor, x: Tensor) -> Tensor:
+        """Return residual [T, N] plus the product with x [T, K]."""
+        return self(x).add_(residual)
+
+
+def cpu_product(linear_map: LinearMap) -> "PackedProduct | CpuProduct":
+    """Return ``Ops.product``, which can also add something to what it computes."""
+    weight, bias = linear_map.weight, linear_map.bias
+    if isinstance(weight, Tensor):
+        return CpuProduct(weight, bias)
+    return PackedProduct(weight, bias)
+
+
+class CpuProduct:
+    """``Ops.product`` with a tensor."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight, self._bias = weight.detach(), bias
         # The fewest rows that oneDNN multiplies; one row is nothing but reading, at which it is
         # slower than MKL on Intel's processors.
         self._least = (2 if is_intel() else 1) if _is_large(self._weight) else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self._blocks is not None:
-            out = block_product(x, self._blocks)
-            return out if self._bias is None else out.add_(self._bias)
         if self._least is None or len(x) < self._least:
             return linear(x, self._weight, self._bias)
         return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
 
     def plus(self, residual: Tensor, x: Tensor) -> Tensor:
         """Return residual [T, N] plus the product with x [T, K]."""
-        if self._least is not None or self._blocks is not None:
+        if self._least is not None:
             return self(x).add_(residual)
         out = torch.addmm(residual, x, self._weight.t())
         return out if self._bias is None else out.add_(self._bias)
@@ -98,7 +116,7 @@ def is_intel() -> bool:
 AT_ONCE = 1 << 20  # values, 4 MB: what is unpacked is still in a cache when it is read
 
 
-def block_product(x: Tensor, matrix: BlockMatrix) -> Tensor:
+def packed_product(x: Tensor, matrix: PackedWeight) -> Tensor:
     """Return x [T, K] · matrix [N, K]ᵀ -> [T, N]."""
     out = x.new_empty(len(x), len(matrix))
     step = max(1, AT_ONCE // x.shape[1])
@@ -124,7 +142,7 @@ def unpack_fast(blocks: Tensor, form: BlockFormat, to: Tensor) -> None:
     unpack_rows(blocks, form, to)
 
 
-def cpu_head_input(embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
+def cpu_head_input(embedding: Weight, norms: HeadNorms | None) -> HeadInput:
     """Prepare ``Ops.head_input``, which norms both at once."""
     norm = None
     if norms is not None:
@@ -132,7 +150,7 @@ def cpu_head_input(embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
 
     def head_input(tokens: Tensor, states: Tensor, parents: Tensor | None) -> tuple[Tensor, Tensor]:
         residual = states if parents is None else states.index_select(0, parents)
-        both = torch.stack([lookup(tokens, embedding), residual], dim=1)
+        both = torch.stack([embedded(tokens, embedding), residual], dim=1)
         if norm is not None:
             both = norm(both)
         is_normed = norms is not None and norms.residual
@@ -144,15 +162,15 @@ def cpu_head_input(embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
 class CpuLayer(TorchLayer):
     """``LayerKernels`` in float32 or float64 on a CPU, for every ``LayerSpec``."""
 
-    _out: CpuProduct
-    _down: CpuProduct
+    _out: PackedProduct | CpuProduct
+    _down: PackedProduct | CpuProduct
 
     def __init__(self, weights: LayerWeights) -> None:
         super().__init__(weights)
         self._plain, self._dim = _is_plain(weights), weights.spec.attention.head_dim
 
-    def product(self, linear_map: LinearMap) -> CpuProduct:
-        return CpuProduct(linear_map)
+    def product(self, linear_map: LinearMap) -> PackedProduct | CpuProduct:
+        return cpu_product(linear_map)
 
     def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> RowFunction:
         return cpu_norm(spec, weight, bias)

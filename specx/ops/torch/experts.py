@@ -57,7 +57,7 @@ class TorchExperts:
         assert routing is not None
         self._spec, self._correction = spec, routing.correction
         self._router = wide_map(routing.router)
-        self._loops = not weights.gate_up.weight.is_cuda
+        self._loops = not weights.gate_up.tensor.is_cuda
         if self._loops:
             self._gate_up, self._down = (
                 [product(each) for each in _single(maps)]
@@ -71,7 +71,7 @@ class TorchExperts:
 
     def __call__(self, x: Tensor) -> Tensor:
         wide = x.to(self._router.weight.dtype)
-        logits = linear(wide, self._router.weight, self._router.bias)
+        logits = linear(wide, self._router.tensor, self._router.bias)
         chosen, shares = route(self._spec, logits, self._correction)
         total = self._looped(x, chosen, shares) if self._loops else self._grouped(x, chosen, shares)
         if self._shared is not None:
@@ -109,7 +109,7 @@ class TorchExperts:
         ends = torch.searchsorted(experts, ids, right=True).int()
 
         def product(inputs: Tensor, maps: LinearMap) -> Tensor:
-            out = torch._grouped_mm(inputs, maps.weight.mT, ends)
+            out = torch._grouped_mm(inputs, maps.tensor.mT, ends)
             return out if maps.bias is None else out + maps.bias[experts]
 
         inner = product(x[rows], self._weights.gate_up)
@@ -131,11 +131,11 @@ def sorted_by_expert(chosen: Tensor) -> tuple[Tensor, Tensor]:
 
 def wide_map(maps: LinearMap) -> LinearMap:
     """Return a map in float32 or wider."""
-    dtype = torch.promote_types(maps.weight.dtype, torch.float32)
-    return LinearMap(maps.weight.to(dtype), None if maps.bias is None else maps.bias.to(dtype))
+    dtype = torch.promote_types(maps.tensor.dtype, torch.float32)
+    return LinearMap(maps.tensor.to(dtype), None if maps.bias is None else maps.bias.to(dtype))
 
 
 def _single(maps: LinearMap) -> list[LinearMap]:
     """Return the map of each expert."""
-    biases = [None] * len(maps.weight) if maps.bias is None else maps.bias.unbind()
-    return [LinearMap(*each) for each in zip(maps.weight.unbind(), biases, strict=True)]
+    biases = [None] * len(maps.tensor) if maps.bias is None else maps.bias.unbind()
+    return [LinearMap(*each) for each in zip(maps.tensor.unbind(), biases, strict=True)]

@@ -5,10 +5,10 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding as lookup
 from torch.nn.functional import gelu, linear, relu, silu
 
 from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap, RowFunction
+from specx.ops.packed_weight import Weight, embedded
 from specx.ops.spec import Activation, NormSpec
 from specx.ops.torch.cache import store_rows
 from specx.ops.torch.experts import TorchExperts, gated
@@ -49,25 +49,25 @@ def torch_norm(spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None
 
 def torch_product(weights: LinearMap) -> RowFunction:
     """Prepare ``Ops.product`` by torch's own linear map."""
-    return partial(linear, weight=weights.weight, bias=weights.bias)
+    return partial(linear, weight=weights.tensor, bias=weights.bias)
 
 
-def torch_head_input(embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
+def torch_head_input(embedding: Weight, norms: HeadNorms | None) -> HeadInput:
     """Prepare ``Ops.head_input``."""
     return partial(_head_input, embedding, norms)
 
 
 def _head_input(
-    embedding: Tensor, norms: HeadNorms | None, tokens: Tensor, states: Tensor,
+    embedding: Weight, norms: HeadNorms | None, tokens: Tensor, states: Tensor,
     parents: Tensor | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    embedded = lookup(tokens, embedding)
+    looked_up = embedded(tokens, embedding)
     residual = states if parents is None else states.index_select(0, parents)
     if norms is None:
-        return torch.cat([embedded, residual], dim=-1), residual
+        return torch.cat([looked_up, residual], dim=-1), residual
     spec = NormSpec(eps=norms.eps)
     normed = norm(residual, spec, norms.state)
-    x = torch.cat([norm(embedded, spec, norms.embedding), normed], dim=-1)
+    x = torch.cat([norm(looked_up, spec, norms.embedding), normed], dim=-1)
     return x, normed if norms.residual else residual
 
 

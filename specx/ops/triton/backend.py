@@ -16,6 +16,7 @@ from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid
 from specx.ops.hopper import tree_attention as hopper_attention
 from specx.ops.layers import HeadInput, HeadNorms, LayerKernels, LayerWeights, RowFunction
+from specx.ops.packed_weight import Weight, tensor_of
 from specx.ops.spec import NormSpec
 from specx.ops.torch import attention as torch_attention
 from specx.ops.torch import scores as torch_scores
@@ -169,5 +170,5 @@ class TritonOps(TorchOps):
             return torch_norm(spec, weight, bias)
         return layer.NormWeights(spec=spec, weight=weight, bias=bias)
 
-    def head_input(self, embedding: Tensor, norms: HeadNorms | None) -> HeadInput:
-        return partial(layer.head_input, embedding, norms)
+    def head_input(self, embedding: Weight, norms: HeadNorms | None) -> HeadInput:
+        return partial(layer.head_input, tensor_of(embedding), norms)

@@ -27,13 +27,13 @@ class TritonProduct:
     def __init__(
         self, weights: LinearMap, few: CudaProduct | None = None, counters: Tensor | None = None
     ) -> None:
-        self._weight, self._bias = weights.weight, weights.bias
+        self._weight, self._bias = weights.tensor, weights.bias
         self._few, self._counters = few, counters
 
     @classmethod
     def of(cls, weights: LinearMap) -> "TritonProduct":
         """Prepare the product of a weight for itself."""
-        return cls(weights, product_of(CudaProduct, weights.weight, weights.bias))
+        return cls(weights, product_of(CudaProduct, weights.tensor, weights.bias))
 
     def __call__(self, x: Tensor) -> Tensor:
         if len(x) == 1:
@@ -101,7 +101,7 @@ class TritonLayer:
         self._mlp_norm = _norm(spec.mlp_norm, w.mlp_norm)
         self._experts = None if spec.mlp.experts is None else experts_of(w)
         maps = (w.out, w.down) if self._experts is None else (w.out,)
-        small = all(each.bias is None and small_product.suits(each.weight) for each in maps)
+        small = all(each.bias is None and small_product.suits(each.tensor) for each in maps)
         device = w.heads.weight.device
         self.counters = small_product.counters(device) if small else None
         few, counters = {} if small else _few_rows_products(w), self.counters
@@ -155,7 +155,7 @@ class TritonLayer:
         if mlp.gated and weights.activation is None:
             if len(x) == 1:
                 maps = weights.gate_up
-                return row_product.row_product(x, maps.weight, maps.bias, activation=mlp.activation)
+                return row_product.row_product(x, maps.tensor, maps.bias, activation=mlp.activation)
             if self._gated is not None and len(x) <= hopper_product.MOST_ROWS:
                 return self._gated(x)
         inner = self._gate_up(x)

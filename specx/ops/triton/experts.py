@@ -53,7 +53,7 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor], tuple[Tensor, Te
             chosen, shares = route(spec, router_logits(x, router), correction)
             pairs = few_pairs(chosen)
         else:
-            logits = linear(x.float(), wide.weight, wide.bias)
+            logits = linear(x.float(), wide.tensor, wide.bias)
             chosen, shares = route_many(spec, logits, correction)
             pairs = many_pairs(chosen, spec.count)
         inner = product(pairs, x, weights.gate_up, mlp)
@@ -125,7 +125,7 @@ def product(pairs: Pairs, x: Tensor, maps: LinearMap, mlp: MlpSpec | None = None
     With ``mlp`` x [T, K] is the rows of pairs, the maps are [E, 2 N, K], and its gate follows;
     without, x [T · n, K] is the pairs themselves, and the maps are [E, N, K].
     """
-    weight, bias = maps.weight, maps.bias
+    weight, bias = maps.tensor, maps.bias
     gate: str = "" if mlp is None else mlp.activation
     alpha, limit = 1.0, 0.0
     if mlp is not None and mlp.clamp is not None:
@@ -152,7 +152,7 @@ def router_logits(x: Tensor, router: LinearMap) -> Tensor:
     """Multiply a few rows x [T, K] by the router, in float32 -> [T, E]."""
     (rows, inputs), experts = x.shape, len(router.weight)
     assert x.is_contiguous()
-    assert router.weight.is_contiguous()
+    assert router.tensor.is_contiguous()
     out = torch.empty((rows, experts), dtype=torch.float32, device=x.device)
     _router[(experts, rows)](
         x, router.weight, router.bias, out, experts,

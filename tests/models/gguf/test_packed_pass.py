@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from specx.models.decoder import Decoder
-from specx.ops.block_matrix import BlockMatrix
 from specx.ops.blocks import by_name
 from specx.ops.contract import built_in_ops, kept_formats
 from specx.ops.layers import DecoderWeights, LinearMap
+from specx.ops.packed_weight import PackedWeight
 from tests.models.families import SIZES, Cell, Text, make_pair
 from tests.ops.test_blocks import random_blocks
 
@@ -39,7 +39,7 @@ def in_blocks(linear_map: LinearMap, formats: str, seed: int) -> LinearMap:
             form, count * columns // form.values, seed=seed + i, size=1 / spread / columns**0.5
         )
         parts.append((torch.from_numpy(blocks).reshape(count, -1), form))
-    return replace(linear_map, weight=BlockMatrix(parts))
+    return replace(linear_map, weight=PackedWeight(tuple(parts)))
 
 
 def packed(weights: DecoderWeights, mix: tuple[str, ...]) -> DecoderWeights:
@@ -57,7 +57,7 @@ def packed(weights: DecoderWeights, mix: tuple[str, ...]) -> DecoderWeights:
 
 def unpacked(weights: DecoderWeights) -> DecoderWeights:
     def floats(linear_map: LinearMap) -> LinearMap:
-        assert isinstance(linear_map.weight, BlockMatrix)
+        assert isinstance(linear_map.weight, PackedWeight)
         return replace(linear_map, weight=linear_map.weight.unpack())
 
     names = ("heads", "out", "gate_up", "down")

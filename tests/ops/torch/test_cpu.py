@@ -7,7 +7,7 @@ from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.layers import LinearMap
 from specx.ops.torch import attention, cpu_attention, cpu_layer
 from specx.ops.torch.backend import CpuOps
-from specx.ops.torch.cpu_layer import FLAT, LARGE, CpuProduct, arranged
+from specx.ops.torch.cpu_layer import FLAT, LARGE, arranged, cpu_product
 from tests.ops import reference
 from tests.ops.examples import attend_to_tree, error, make_inputs
 from tests.ops.reference import visible_of
@@ -86,7 +86,7 @@ def test_products_with_large_weights(rows, biased):
     """Also of rows that do not lie side by side, and of parameters."""
     weight = torch.nn.Parameter(torch.randn(4 * LARGE // 512, 512))
     bias = torch.randn(len(weight)) if biased else None
-    product = CpuProduct(LinearMap(weight, bias))
+    product = cpu_product(LinearMap(weight, bias))
     x, residual = torch.randn(rows, 1024)[:, ::2], torch.randn(rows, len(weight))
     exact = x.double() @ weight.detach().double().t()
     if bias is not None:

@@ -1,0 +1,112 @@
+"""A weight that stays in the blocks of its file, and what reads it or a tensor alike."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from specx.ops.blocks import BlockFormat
+
+AT_ONCE = 1 << 17  # values that torch unpacks at once, so that what is between fits into a cache
+Part = tuple[Tensor, BlockFormat]  # uint8 [rows, bytes of a row]
+
+
+@dataclass(frozen=True, eq=False)
+class PackedWeight:
+    """A weight [N, K] in blocks.
+
+    ``parts``: rows one below the other, each part in a format of its own. Products with it are
+    computed in ``dtype``.
+    """
+
+    parts: tuple[Part, ...]
+    dtype = torch.float32
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        blocks, form = self.parts[0]
+        return len(self), blocks.shape[1] // form.bytes * form.values
+
+    @property
+    def device(self) -> torch.device:
+        return self.parts[0][0].device
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the blocks."""
+        return sum(blocks.nbytes for blocks, _ in self.parts)
+
+    def __len__(self) -> int:
+        return sum(len(blocks) for blocks, _ in self.parts)
+
+    def numel(self) -> int:
+        rows, columns = self.shape
+        return rows * columns
+
+    def unpack(self) -> Tensor:
+        """Return float32 [N, K]."""
+        whole = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        first = 0
+        for blocks, form in self.parts:
+            unpack_rows(blocks, form, whole[first : first + len(blocks)])
+            first += len(blocks)
+        return whole
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return rows (int64) as float32 [..., K]."""
+        flat, found = ids.flatten(), torch.empty(ids.numel(), self.shape[1], device=self.device)
+        begin = 0
+        for blocks, form in self.parts:
+            mine = (flat >= begin) & (flat < begin + len(blocks))
+            if bool(mine.any()):
+                found[mine] = form.unpack(blocks[flat[mine] - begin])
+            begin += len(blocks)
+        return found.view(*ids.shape, -1)
+
+    def reordered(self, rows: Tensor) -> "Weight":
+        """Return the weight with its rows (int64 [N]) in another order.
+
+        It stays packed if each row stays in its part.
+        """
+        parts, begin = [], 0
+        for blocks, form in self.parts:
+            own = rows[begin : begin + len(blocks)] - begin
+            if bool(((own < 0) | (own >= len(blocks))).any()):
+                return self.unpack()[rows]
+            parts.append((blocks[own], form))
+            begin += len(blocks)
+        return PackedWeight(tuple(parts))
+
+
+Weight: TypeAlias = Tensor | PackedWeight
+
+
+def parts_of(weight: Weight) -> Sequence[Part]:
+    """Return the parts of a packed weight, none of a tensor."""
+    return weight.parts if isinstance(weight, PackedWeight) else ()
+
+
+def tensor_of(weight: Weight) -> Tensor:
+    """Return a weight for what reads no packed ones; loading keeps these from it."""
+    assert isinstance(weight, Tensor), "no packed weight is read here"
+    return weight
+
+
+def embedded(ids: Tensor, table: Weight) -> Tensor:
+    """Return rows (int64) of a table [V, K], packed or not: [..., K]."""
+    return table.rows(ids) if isinstance(table, PackedWeight) else embedding(ids, table)
+
+
+def with_rows(weight: Weight, rows: Tensor) -> Weight:
+    """Return a weight with its rows (int64 [N]) in another order."""
+    return weight.reordered(rows) if isinstance(weight, PackedWeight) else weight[rows]
+
+
+def unpack_rows(blocks: Tensor, form: BlockFormat, to: Tensor) -> None:
+    """Unpack rows uint8 [N, bytes] to float32, or another format, [N, K] on the same device."""
+    step = max(1, AT_ONCE // to.shape[1])
+    for first in range(0, len(blocks), step):
+        to[first : first + step].copy_(form.unpack(blocks[first : first + step]))
