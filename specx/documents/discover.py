@@ -66,31 +66,40 @@ def shown_name(source: str) -> str:
     return "stdin" if source == STDIN else source
 
 
-def expand(source: str, skip: Callable[[Path], bool] = lambda _: False) -> list[DocumentSource]:
+def expand(
+    source: str,
+    skip: Callable[[Path], bool] = lambda _: False,
+    others: Counter[str] | None = None,
+) -> list[DocumentSource]:
     """Return the documents that a name stands for; folders are searched in sorted order.
 
     Hidden files and folders and links to folders are skipped, and files of folders and patterns for
-    which ``skip`` is true. Raises DocumentError for a missing file, for a named folder that cannot
+    which ``skip`` is true. ``others`` counts the files of folders that are of other kinds, by their
+    endings. Raises DocumentError for a missing file, for a named folder that cannot
     be opened or is without documents, and for a pattern that matches nothing.
     """
     if source == STDIN:
         return [DocumentSource(STDIN, PurePath(shown_name(STDIN)))]
     path = Path(source)
     if os.path.isdir(path):  # unlike Path.is_dir(), it cannot fail
-        return _expand_folder(path, skip)
+        return _expand_folder(path, skip, Counter() if others is None else others)
     if is_pattern(source) and not _ADDRESS.match(source):
         return _expand_pattern(source, skip)
     require_file(source)
     return [DocumentSource(source, PurePath(path.name))]
 
 
-def _expand_folder(folder: Path, skip: Callable[[Path], bool]) -> list[DocumentSource]:
+def _expand_folder(
+    folder: Path, skip: Callable[[Path], bool], others: Counter[str]
+) -> list[DocumentSource]:
     # "." and ".." have no name to keep; what lies under them goes straight into the output folder.
     prefix = PurePath(folder.name if folder.name != ".." else "")
+    files = [each for each in _walk(_entries(folder)) if each[1] or not skip(each[0])]
+    read = [each for each in files if each[1] or each[0].suffix.lower() in _ENDINGS]
+    others.update(path.suffix.lower() for path, _ in {*files}.difference(read))
     found = [
         DocumentSource(str(path), prefix / path.relative_to(folder), error)
-        for path, error in sorted(_walk(_entries(folder)), key=lambda item: item[0])
-        if error is not None or not skip(path)
+        for path, error in sorted(read, key=lambda item: item[0])
     ]
     if not found:
         raise DocumentError(
@@ -120,7 +129,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _walk(entries: list[Path]) -> Iterator[tuple[Path, DocumentError | None]]:
-    """Yield files with a known ending, and folders that cannot be opened with their errors."""
+    """Yield files, and folders that cannot be opened with their errors."""
     for entry in entries:
         if entry.name.startswith("."):
             continue
@@ -133,8 +142,18 @@ def _walk(entries: list[Path]) -> Iterator[tuple[Path, DocumentError | None]]:
                 yield entry, error
             else:
                 yield from _walk(inside)
-        elif entry.suffix.lower() in _ENDINGS:
+        else:
             yield entry, None
+
+
+def others_in_words(others: Counter[str]) -> str:
+    """Return the sentence about the files of folders that are of other kinds, or nothing."""
+    count, kinds = others.total(), [kind or "no ending" for kind, _ in others.most_common(6)]
+    if not count:
+        return ""
+    more = ", …" if len(others) > len(kinds) else ""
+    files = "1 file of another kind was" if count == 1 else f"{count} files of other kinds were"
+    return f"{files} not read: {', '.join(sorted(kinds))}{more}"
 
 
 def require_file(source: str) -> Path:

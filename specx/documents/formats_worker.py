@@ -17,7 +17,7 @@ from typing import Any
 from specx.documents.archive import PandocInput, open_archive
 from specx.documents.child_worker import Answer, RefusedError, read_data
 from specx.documents.document import Paragraph
-from specx.documents.mime import Message, looks_like_mime, open_message
+from specx.documents.mime import Message, Piece, looks_like_mime, open_message
 from specx.documents.pandoc import FURNITURE, Tree, paragraphs_of
 from specx.documents.plain import document_from_text
 from specx.documents.text import decode_markup, decode_text
@@ -71,10 +71,7 @@ class _Reader:
 
     def _message(self, message: Message) -> tuple[str, Sequence[PandocInput | Paragraph]]:
         self.warnings += message.warnings
-        pieces = [
-            _page(each.data, each.label) if each.page else _plain(each.data, each.label)
-            for each in message.pieces
-        ]
+        pieces = [each if isinstance(each, Paragraph) else _piece(each) for each in message.pieces]
         return message.kind, pieces
 
     def paragraphs(self, sources: Sequence[PandocInput | Paragraph]) -> Iterator[Paragraph]:
@@ -127,8 +124,10 @@ def _kind(data: bytes) -> str | None:
     return "mime" if looks_like_mime(data) else "html"
 
 
-def _plain(data: bytes, label: str) -> PandocInput:
-    text, warnings = decode_markup(data, "it", label)
+def _piece(piece: Piece) -> PandocInput:
+    if piece.page:
+        return _page(piece.data, piece.label)
+    text, warnings = decode_markup(piece.data, "it", piece.label)
     return PandocInput("plain", text.encode("utf-8", "replace"), warnings=warnings)
 
 

@@ -20,7 +20,7 @@ _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]*)>")
 _NAME = re.compile(r"(?:>>\s*|- ?)?([^\W\d_][\w.'’ -]{0,40}?):\s+(?=\S)")
 _CHANGE = re.compile(r">>\s*|-\s*(?=\S)")  # somebody else speaks
 _TAG = re.compile(r"<[^>]*>|\{\\[^}]*\}")
-_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*(?=\s|$)|[。！？]")  # noqa: RUF001
+_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*(?=\s|$)|[。！？]")
 _ROLLS = 0.3  # this share of captions repeats the one before
 _LONG, _LONGEST = 200, 500  # characters of a paragraph: then a sentence ends it, then any line
 
