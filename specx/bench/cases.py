@@ -25,8 +25,7 @@ PromptKind: TypeAlias = "Digest | Control | Instruct"
 
 @dataclass(frozen=True)
 class Case:
-    """One prompt. ``length``: asked for, in tokens of the target; ``prompt`` may be shorter by the
-    paragraph that did not fit. ``task``: ``digest``, ``control`` or ``instruct``."""
+    """One prompt, of up to ``length`` tokens; ``task``: ``digest``, ``control`` or ``instruct``."""
 
     document: Document
     length: int
@@ -98,14 +97,10 @@ def first_paragraphs(document: Document, count: int) -> Document:
 
 
 class Control:
-    """Prompts for the control of a digest of ``sentences`` sentences a part.
+    """Prompts for the control of a digest: the digest with every text token t written as t ^ 1.
 
-    Its output is the digest with every text token t replaced by its partner t ^ 1. It takes the
-    same reading and choosing, but looking up what followed the last tokens in the document drafts
-    nothing useful. Only models that were trained on it can do it.
-
-    Prompts are the digest's with ``<sub>`` in the place of ``<sum>``. Raises ModelError for a
-    tokenizer that lacks the tokens of a digest or ``<sub>``, or whose text tokens are no pairs.
+    Reading and choosing are the same, but lookup in the document drafts nothing useful. Prompts
+    have ``<sub>`` in place of ``<sum>``. Raises ModelError for a tokenizer without these tokens.
     """
 
     final = True

@@ -1,7 +1,4 @@
-"""Public data sets by their names: from a local copy, the hub's cache or, if asked, the hub.
-
-Rows are read from JSON lines by us, and from Parquet through ``datasets`` (the extra of that name).
-"""
+"""Public data sets by name, from a local copy, the hub's cache or the hub."""
 
 import json
 import re
@@ -18,16 +15,14 @@ from specx.profile.section import did_you_mean
 Row = dict[str, Any]
 PARQUET = "refs/convert/parquet"  # the hub's own copy of every data set, CONFIG/SPLIT/0000.parquet
 _WORD = re.compile("[a-z0-9]+")
-CHARACTERS = 4  # a token has about so many, or fewer: documents with fewer are too short
+CHARACTERS = 4  # of a token, at most
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """The layout of a data set.
+    """The place of a data set on the hub, and its fields, empty where it has none.
 
-    ``hub_id``, ``config``, ``split``: where the hub has it. ``text``: the field of the document;
-    ``summary``: that of its reference, a string or a list of records with a ``text``; ``title``:
-    that of its name. Empty: there is none.
+    ``summary``: of the reference, a string or a list of records with a ``text``.
     """
 
     hub_id: str
@@ -58,14 +53,12 @@ def dataset_documents(
 ) -> tuple[Document, ...]:
     """Return the first ``most`` documents of a data set that may have ``longest`` tokens.
 
-    ``folder``: a local copy; None: the hub's cache, and the hub itself only with ``download``.
-
-    Raises UsageError for a name that is none, a copy that has no such files, rows of another
-    layout, and files that may not be fetched.
+    ``folder``: a local copy; None: the hub's cache, and with ``download`` the hub. Raises
+    UsageError for an unknown name, missing files and rows of another layout.
     """
     if name not in DATASETS:
         hint = did_you_mean(name, DATASETS) or f"; there are {', '.join(DATASETS)}"
-        raise UsageError(f"{name!r} is no data set{hint}")
+        raise UsageError(f"{name!r} is not a data set{hint}")
     spec = DATASETS[name]
     files = _files(folder, spec) if folder else _fetched(name, spec, download=download)
     found: list[Document] = []
@@ -81,7 +74,7 @@ def dataset_documents(
 
 
 def _document(row: Row, name: str, spec: DatasetSpec, least: int) -> Document | None:
-    """Return the document of a row; None if it has less than ``least`` characters, or no words."""
+    """Return the document of a row; None if it has fewer than ``least`` characters."""
     text = row.get(spec.text)
     if not isinstance(text, str):
         raise UsageError(
@@ -99,7 +92,7 @@ def _document(row: Row, name: str, spec: DatasetSpec, least: int) -> Document | 
 
 
 def _reference(summary: object) -> str | None:
-    """Return a summary as text; of several the first, whatever else is told about each."""
+    """Return a summary, the first of several, as text."""
     if isinstance(summary, list):
         texts = [each.get("text") for each in summary if isinstance(each, dict)]
         summary = next((text for text in texts if text), None)
@@ -107,9 +100,9 @@ def _reference(summary: object) -> str | None:
 
 
 def _files(folder: Path, spec: DatasetSpec) -> list[Path]:
-    """Find the files of a split in a local copy: its words are in their paths."""
+    """Find the files of a split in a local copy by the words of their paths."""
     if not folder.is_dir():
-        raise UsageError(f"--data {folder} is no folder; name the copy of a data set")
+        raise UsageError(f"--data {folder} is not a folder; name the copy of a data set")
     files = sorted(
         path for path in folder.rglob("*") if path.suffix in (".jsonl", ".json", ".parquet")
     )
@@ -125,10 +118,12 @@ def _files(folder: Path, spec: DatasetSpec) -> list[Path]:
 
 
 def _fetched(name: str, spec: DatasetSpec, *, download: bool) -> list[Path]:
-    """Return the files of a split in the hub's cache; fetch them before if that is allowed."""
+    """Return the files of a split in the hub's cache, fetched before with ``download``."""
     from huggingface_hub import snapshot_download
 
     pattern = f"{spec.config}/*{spec.split}/*.parquet"
+    files: list[Path] = []
+    cause: Exception | None = None
     try:
         folder = snapshot_download(
             spec.hub_id,
@@ -137,18 +132,14 @@ def _fetched(name: str, spec: DatasetSpec, *, download: bool) -> list[Path]:
             allow_patterns=[pattern],
             local_files_only=not download,
         )
-    except Exception as error:  # the HTTP client's own errors differ between hub versions
-        raise _missing(name, spec, download=download) from error
-    files = sorted(Path(folder).glob(pattern))
-    if not files:
-        raise _missing(name, spec, download=download)
-    return files
-
-
-def _missing(name: str, spec: DatasetSpec, *, download: bool) -> UsageError:
-    asked = "could not be fetched from the hub", "is not in the local cache; --download fetches it"
-    why = asked[0] if download else asked[1]
-    return UsageError(f"{name} ({spec.hub_id}) {why}; --data names a local copy")
+        files = sorted(Path(folder).glob(pattern))
+    except Exception as error:  # errors of the HTTP client differ between versions of the hub
+        cause = error
+    if files:
+        return files
+    why = "is not in the local cache; --download fetches it"
+    why = "could not be fetched from the hub" if download else why
+    raise UsageError(f"{name} ({spec.hub_id}) {why}; --data names a local copy") from cause
 
 
 def _rows(files: list[Path]) -> Iterator[Row]:

@@ -1,8 +1,7 @@
-"""The dial of a draft's agreement: where its first choice stands among its choices, by position.
+"""The dial of a draft's agreement with its target.
 
-For each position of the output a rank is drawn. The first choice of the base draft moves to that
-rank, or is left out, which is a miss. The probabilities of the ranks are known, so a tree sees what
-is true on average. ``methods/dialled_draft.py`` is the draft at work.
+For each position of the output a rank is drawn, to which the first choice of the base draft moves;
+beyond the last rank it is dropped. The tree sees the probabilities of the ranks.
 """
 
 import heapq
@@ -26,26 +25,22 @@ Chosen = tuple[int, ...]  # the ranks, from 0, that lead from the root to a node
 
 @dataclass(frozen=True)
 class Dial:
-    """A draft whose first choice is right with ``sure`` of the base draft's ``agreement``.
+    """A draft whose first choice is right with probability ``sure`` times ``agreement``.
 
-    If the choices before it are wrong, choice r is right with ``sure`` / r, which lies between what
-    two public heads reach as a chain and as a tree
+    If the choices before it are wrong, choice r is right with ``sure`` / r, as public heads suggest
     (``docs/notes/2026-11-23-expectation.md``). ``agreement``: how often the base draft's first
-    choice is the target's; ``below``: how often at each further level of a tree, where those before
-    it are right. The last one holds for all levels below. ``known``: what moves is not the base
-    draft's first choice but the token that the target is known to write; where the draft cannot
-    write it, nothing moves. Then ``agreement`` is the share of tokens that the draft can write.
+    choice is the target's; ``below``: the same at each further level of a tree, given those above;
+    the last one holds for all levels below.
     """
 
     sure: float
     agreement: float
     seed: int = 0
     below: tuple[float, ...] = ()
-    known: bool = False
 
     @cached_property
     def ranks(self) -> tuple[float, ...]:
-        """The probability of each rank; what they lack of 1 is that of a miss."""
+        """Return the probability of each rank; the rest is that of a miss."""
         found, left = [], 1.0
         for rank in range(1, RANKS + 1):
             found.append(left * self.sure / rank)
@@ -54,7 +49,7 @@ class Dial:
 
     @cached_property
     def levels(self) -> tuple[tuple[float, ...], ...]:
-        """The probabilities of choices at each level: what a tree is to see."""
+        """Return the probabilities of choices at each level."""
         shares = (self.agreement, *self.below)
         return tuple(tuple(share * rank for rank in self.ranks) for share in shares)
 
@@ -68,19 +63,16 @@ class Dial:
 
 
 def uniforms(seed: int, document: str, positions: Sequence[int]) -> list[float]:
-    """Return a number in [0, 1) for each position: a hash of seed, document and position.
-
-    Neither tree nor method nor the length of the text matters, so a redraft draws the same.
-    """
+    """Return a number in [0, 1) for each position, a hash of seed, document and position."""
     texts = (f"{seed} {document} {position}".encode() for position in positions)
     digests = (blake2b(text, digest_size=7).digest() for text in texts)
     return [(int.from_bytes(each, "big") >> 3) / 2**53 for each in digests]  # exact in a float
 
 
 def fixed_tree(levels: Sequence[Sequence[float]], tree: TreeSettings) -> frozenset[Chosen]:
-    """Return the likeliest nodes of a tree whose nodes have children as likely as ``levels`` say.
+    """Return the likeliest nodes of a tree with these probabilities of children at each level.
 
-    The last one holds for all levels below. Ties go to the shallower node, as in ``Ops.best_tree``.
+    Ties go to the shallower node, as in ``Ops.best_tree``.
     """
     found: set[Chosen] = set()
     waiting: list[tuple[float, int, Chosen]] = [(-levels[0][0], 1, (0,))]
@@ -107,12 +99,11 @@ def _next_nodes(
 
 @dataclass(frozen=True)
 class AgreementRecord:
-    """The base draft's first choices along outputs that are known, right or wrong.
+    """The base draft's first choices along known outputs.
 
-    ``right``: for each output and each place in it but the first, whether its first choice was
-    the token; ``uniforms``: the numbers drawn there, several rows for each output. ``chains``: for
-    each output and place, the same of a chain that is drafted from there. A head reads its own
-    output there and is right less often; a model is as it is in ``right``, and has no chains.
+    ``right``: for each output and place but the first, whether the choice was the token;
+    ``uniforms``: numbers drawn there, several rows for each output; ``chains``: for heads, which
+    read their own output, the same of a chain drafted from each place.
     """
 
     right: tuple[tuple[bool, ...], ...]
@@ -121,13 +112,13 @@ class AgreementRecord:
 
     @property
     def agreement(self) -> float:
-        """The share of places at which the base draft's first choice was right."""
+        """Return the share of places at which the first choice was right."""
         places = [right for output in self.right for right in output]
         return sum(places) / len(places) if places else 0.0
 
     @cached_property
     def below(self) -> tuple[float, ...]:
-        """For chains the share at each further level, of those that are right so far."""
+        """Return, for chains, the share that is right at each further level."""
         chains = [chain for output in self.chains for chain in output]
         found: list[float] = []
         for depth in range(1, max(map(len, chains), default=0)):
@@ -137,7 +128,7 @@ class AgreementRecord:
         return tuple(found)
 
     def acceptance_length(self, dial: Dial, tree: TreeSettings = REFERENCE) -> float:
-        """Return the acceptance length that the dialled draft has in a tree on these outputs."""
+        """Return the acceptance length of the dialled draft in a tree on these outputs."""
         nodes = fixed_tree(dial.levels, tree)
         steps = tokens = 0
         for chains, rows in zip(self._all_chains, self.uniforms, strict=True):
@@ -177,11 +168,7 @@ class AgreementRecord:
 def _steps(
     ranks: Sequence[int], chains: Sequence[Sequence[bool]], nodes: frozenset[Chosen]
 ) -> Iterator[int]:
-    """Yield the tokens that each step emits.
-
-    ``ranks``: where the base draft's first choice stands at each place; ``chains``: from each place
-    on, whether that choice is right.
-    """
+    """Yield the tokens that each step emits, from ranks and from chains of right choices."""
     start = 0
     while start < len(ranks):
         node: Chosen = ()

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Expectation:
-    """The expectation of a draft in the place of ``token``, after all the text before it.
+    """The proposal of a draft in the place of ``token``.
 
-    ``draft``: log probabilities, float32 [V], of the ids that both models may write and −inf
-    elsewhere; ids and V are the target's. ``ahead``: for tokens behind, True where a head that
-    reads on by itself, as in a tree, would propose the next one first.
+    ``draft``: log probabilities float32 [V] in the target's ids, −inf for ids that either model
+    cannot write; ``ahead``: True for each later token that a head, reading its own output, would
+    propose first.
     """
 
     token: int
@@ -35,7 +35,7 @@ class Expectation:
 
     @property
     def draft_is_right(self) -> bool:
-        """True if the draft would have proposed the token first."""
+        """Return True if the draft proposes the token first."""
         return int(self.draft.argmax()) == self.token
 
 
@@ -47,13 +47,8 @@ def force(
     output: Sequence[int],
     levels: int = 1,
 ) -> Iterator[Expectation]:
-    """Feed ``output`` behind ``prompt`` and tell what the draft expected in its place.
-
-    It is decoding with a step for every token: the draft reads what was emitted, retrieves when
-    its policy is due, and the target reads one token behind it. Yields from the second token on:
-    the first is decided before there is a draft. ``levels``: so many tokens a head drafts from each
-    place, by itself but for the first; its tree must have room for them.
-    """
+    """Decode a known ``output`` token by token, and yield what the draft proposes in the place of
+    each from the second on. ``levels``: tokens that a head drafts from each place."""
     pair, device = setting.pair, setting.pair.target.device
     longest = len(prompt) + len(output) + AHEAD
     drafter = method.drafter(setting)(longest)
@@ -81,7 +76,7 @@ def force(
 
 
 class _HeadAhead:
-    """A head that reads a known text as it reads the nodes of a tree, beside its own output."""
+    """A head that reads known tokens beside its own output, as in a tree."""
 
     def __init__(self, drafter: HeadDrafter, levels: int) -> None:
         tree = TreeSettings(nodes=levels, depth=levels, width=1, threshold=0)
@@ -104,7 +99,7 @@ class _HeadAhead:
 
 
 def shared_ids(pair: Pair) -> tuple[Tensor, Tensor]:
-    """Return the ids that both may write, as the draft and as the target count them: int64 [n]."""
+    """Return the ids that both may write, in the draft's and in the target's ids: int64 [n]."""
     assert pair.draft_allowed is not None
     own = pair.draft_allowed.to(pair.target.device).nonzero().flatten()
     ids = pair.draft.model.target_ids[own] if isinstance(pair.draft, LoadedHead) else own

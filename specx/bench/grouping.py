@@ -7,7 +7,7 @@ from statistics import mean, median
 from typing import Any
 
 from specx.bench.report.report import show
-from specx.bench.runs import Run
+from specx.bench.runs import Measurement
 from specx.reports.lengths import label
 
 BASELINE = "plain"
@@ -15,26 +15,26 @@ MOST_TAKEN = 0.1  # of the time, by other processes: a comparison beside more of
 
 OURS = ("specextend", "specextend+lookup")
 
-Measure = Callable[[Run], float]
+Measure = Callable[[Measurement], float]
 tokens_per_second: Measure = attrgetter("tokens_per_second")  # the speed of decoding
 end_to_end: Measure = attrgetter("end_to_end")
 PROMPT = "case", "length", "task"  # the fields in which runs with the same prompt agree
 
 
-def by(runs: Iterable[Run], *fields: str) -> dict[Any, list[Run]]:
+def by(runs: Iterable[Measurement], *fields: str) -> dict[Any, list[Measurement]]:
     """Runs by the value of a field, or of several, in the order in which the values first come."""
-    groups: dict[Any, list[Run]] = {}
+    groups: dict[Any, list[Measurement]] = {}
     for run in runs:
         groups.setdefault(attrgetter(*fields)(run), []).append(run)
     return groups
 
 
-def is_disturbed(run: Run) -> bool:
+def is_disturbed(run: Measurement) -> bool:
     """Return True if other processes took more than a tenth of the time of its repetition."""
     return run.taken is not None and run.taken > MOST_TAKEN
 
 
-def undisturbed(runs: Iterable[Run]) -> list[Run]:
+def undisturbed(runs: Iterable[Measurement]) -> list[Measurement]:
     """Leave out disturbed repetitions, unless a prompt has no others."""
     runs = list(runs)
     prompt_of = attrgetter(*PROMPT)
@@ -42,7 +42,7 @@ def undisturbed(runs: Iterable[Run]) -> list[Run]:
     return [run for run in runs if not is_disturbed(run) or prompt_of(run) not in calm]
 
 
-def share_taken(runs: Sequence[Run]) -> float:
+def share_taken(runs: Sequence[Measurement]) -> float:
     """Return the share of the time of runs that other processes took, as far as it is known."""
     known = [(run.taken, run.decode_s + sum(run.prefill_s.values())) for run in runs]
     seconds = sum(each for taken, each in known if taken is not None)
@@ -55,12 +55,12 @@ class Group:
 
     method: str
     length: int
-    runs: Sequence[Run]
-    peers: Sequence[Run]
+    runs: Sequence[Measurement]
+    peers: Sequence[Measurement]
 
     @property
     def input(self) -> str:
-        """The length as it is written."""
+        """Return the length as text."""
         return label(self.length)
 
     def median(self, measure: Measure) -> float:
@@ -82,9 +82,8 @@ class Group:
         return self.runs[0].facts.get(name)
 
     def ratios(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> list[float]:
-        """Return, for each prompt that both methods ran on, the median ratio of ``measure`` of a
-        run to that of the baseline in the same repetition. So load from outside, which comes and
-        goes, moves both. Pairs in which either is 0 do not count."""
+        """Return, for each prompt that both methods ran on, the median over repetitions of the
+        ratio of ``measure`` to the baseline's. Pairs in which either is 0 do not count."""
         found = []
         for methods in self._beside(baseline):
             below = {run.repeat: measure(run) for run in methods[baseline]}
@@ -99,32 +98,29 @@ class Group:
         return median(found) if found else None
 
     def same_output(self, baseline: str = BASELINE) -> str | None:
-        """Count, as ``11 of 12``, the prompts on which the method wrote what the baseline wrote,
-        token for token."""
+        """Count, as ``11 of 12``, the prompts with the same output as the baseline."""
         same = [
             methods[self.method][0].output == methods[baseline][0].output
             for methods in self._beside(baseline)
         ]
         return f"{sum(same)} of {len(same)}" if same else None
 
-    def _beside(self, baseline: str) -> list[dict[str, list[Run]]]:
+    def _beside(self, baseline: str) -> list[dict[str, list[Measurement]]]:
         """Return the runs by method of each prompt that both methods ran on."""
         prompts = [by(runs, "method") for runs in by(self.peers, *PROMPT).values()]
         return [methods for methods in prompts if {self.method, baseline} <= methods.keys()]
 
 
-def groups_of(runs: Iterable[Run], methods: Iterable[str] | None = None) -> list[Group]:
-    """Return the runs of each method at each length, by length, methods in the order of
-    ``methods`` or in which they first come."""
+def groups_of(runs: Iterable[Measurement]) -> list[Group]:
+    """Return the runs of each method at each length, by length, methods in their first order."""
     groups = []
     for length, peers in sorted(by(runs, "length").items()):
         found = by(peers, "method")
-        order = found if methods is None else [name for name in methods if name in found]
-        groups += [Group(method, length, found[method], peers) for method in order]
+        groups += [Group(method, length, own, peers) for method, own in found.items()]
     return groups
 
 
-def methods_first(runs: Sequence[Run]) -> list[Group]:
+def methods_first(runs: Sequence[Measurement]) -> list[Group]:
     """Return the same groups, all lengths of a method together."""
     order = list(by(runs, "method"))
     return sorted(groups_of(runs), key=lambda group: order.index(group.method))
@@ -133,13 +129,11 @@ def methods_first(runs: Sequence[Run]) -> list[Group]:
 # ---------------------------------------------------------------- the headline
 
 
-def headline(runs: Sequence[Run]) -> tuple[str, str]:
-    """``lookup 3.1 × plain at 4K, 2.4 × end to end, same text; specextend 2.0 ×, 1.8 × end to
-    end``: the method that decodes fastest, at the longest length and for the first task; also the
-    fastest of ours, and the fastest end to end, where these are others. Empty without a speedup.
+def headline(runs: Sequence[Measurement]) -> tuple[str, str]:
+    """Return the result in a line, and the reason why it is withheld; one or both are empty.
 
-    Then the reason why it is withheld, in which case it is empty: other processes took more than a
-    tenth of the time of the runs behind it.
+    ``lookup 3.1 × plain at 4K, 2.4 × end to end, same text; specextend 2.0 ×``: the fastest method
+    in decoding at the longest length, then the fastest of ours and the fastest end to end.
     """
     tasks = by(runs, "task")
     for task, of_task in tasks.items():

@@ -7,19 +7,17 @@ from specx.documents.document import Document
 from specx.profile import Profile
 
 if TYPE_CHECKING:
-    from specx.bench.runs import Run
+    from specx.bench.runs import Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """All that is asked of a benchmark.
+    """The request for a benchmark.
 
-    ``command``: as it was written. ``experiments``, ``methods``: their names. ``documents``: none
-    means reports made up from ``seed``; ``most``: how many at a length; ``tokens``: most tokens of
-    an output, None as the profile says. ``scale``, ``scale_draft``: shapes that the embedded pair
-    is written into (``bench/shapes.py``), if any; a draft of 68m, for the profile of the
-    embedded head a head, unless said otherwise. ``read_s``: seconds that
-    reading the documents took; ``enough_s``: seconds of repetitions that are enough for a case.
+    ``experiments``, ``methods``: names; ``documents``: empty for reports made up from ``seed``;
+    ``most``: documents at a length; ``tokens``: most tokens of an output, None for the profile's;
+    ``scale``, ``scale_draft``: shapes for the embedded pair (``bench/shapes.py``); ``enough_s``:
+    seconds of repetitions that are enough for a case.
     """
 
     command: str
@@ -36,18 +34,17 @@ class Request:
     device: str
     scale: str | None = None
     scale_draft: str | None = None
-    read_s: float = 0.0
     enough_s: float = float("inf")
 
 
 class BenchListener:
-    """Is told how far a benchmark is; this one shows nothing."""
+    """Receives the progress of a benchmark; this one ignores it."""
 
     def section(self, title: str) -> None:
-        """Take note that another experiment begins."""
+        """Begin an experiment."""
 
     def phase(self, text: str) -> None:
-        """Take note of what is being done now."""
+        """Begin an activity."""
 
-    def ran(self, run: "Run") -> None:
-        """Take note of one more measurement."""
+    def ran(self, run: "Measurement") -> None:
+        """Receive a measurement."""

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from specx.bench.cases import Case
-from specx.bench.masked import MaskedOps
 from specx.decoding.decode import decode
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
@@ -25,17 +24,15 @@ PREFILLS = ("target_prefill", "draft_prefill")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Measurement:
     """A raw measurement, as it is in the JSON of a report.
 
-    ``output``: token ids, the first ``prefilled`` of them decided by prefill. ``decode_s``: seconds
-    from when those were there to the last token, so prefill of the target is not in it;
-    ``prefill_s``: by model, as far as it was read in this run. ``acceptance_length``: as defined in
-    ``records.py``. ``parts_ms``: medians of each part of a step; ``total_s``: seconds of each part
-    in the whole run, as in ``Timings``. ``facts``: what an experiment measures beside.
-    ``read_s``: seconds in which the target read what methods share of the prompt, 0 where this run
-    read all of it. ``taken``: share of the time of its repetition, all methods of it, that other
-    processes took (``LoadMonitor.taken``). Both None where unknown, as in older files.
+    ``output``: token ids, the first ``prefilled`` of them decided by prefill; ``decode_s``: seconds
+    from those to the last token; ``prefill_s``: by model, what this run read itself; ``parts_ms``:
+    medians of the parts of a step; ``total_s``: seconds of each part, as in ``Timings``; ``facts``:
+    what an experiment adds; ``read_s``: seconds of the prompt's reading that methods share;
+    ``taken``: share of the repetition's time that other processes took. The last two are None in
+    older files.
     """
 
     method: str
@@ -59,7 +56,7 @@ class Run:
     taken: float | None = None
 
     @classmethod
-    def of(cls, method: str, case: Case, output: Sequence[int], **fields: Any) -> "Run":
+    def of(cls, method: str, case: Case, output: Sequence[int], **fields: Any) -> "Measurement":
         """Return a run of a method on a case; without ``fields`` nothing was timed."""
         given = {"repeat": 0, "decode_s": 0.0} | fields
         return cls(
@@ -74,31 +71,32 @@ class Run:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of decoding, without the tokens that prefill decides; 0 when there is no other."""
+        """Return the speed of decoding, without tokens of prefill; 0 if there are no others."""
         return (len(self.output) - self.prefilled) / self.decode_s if self.decode_s > 0 else 0.0
 
     @property
     def end_to_end(self) -> float:
-        """Tokens per second from the token ids of the prompt to the last token: prefill of target
-        and draft, and decoding; 0 where it is unknown how long the prompt took."""
+        """Return tokens per second of prefill and decoding together; 0 if prefill is unknown."""
         if self.read_s is None:
             return 0.0
         seconds = self.read_s + sum(self.prefill_s.values()) + self.decode_s
         return len(self.output) / seconds if seconds > 0 else 0.0
 
 
-def run_from_raw(raw: Mapping[str, Any]) -> Run:
-    """Read a run as it is in JSON. Raises UsageError for one whose output was left out."""
+def run_from_raw(raw: Mapping[str, Any]) -> Measurement:
+    """Read a run as it is in JSON. Raises UsageError for one without its output."""
     if "output" not in raw:
-        raise UsageError("a run is without its output, so nothing can be concluded from it again")
-    names = [field.name for field in fields(Run) if field.name in raw]
-    return Run(**{name: raw[name] for name in names} | {"output": tuple(raw["output"])})
+        raise UsageError("a run has no output, so nothing can be concluded from it")
+    names = [field.name for field in fields(Measurement) if field.name in raw]
+    return Measurement(**{name: raw[name] for name in names} | {"output": tuple(raw["output"])})
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Models and profile of one measurement. ``read``: the target's keys and values of the prompt,
-    where methods share them (``read_beginning``); ``read_s``: seconds that this took."""
+    """Models and profile of one measurement.
+
+    ``read``: keys and values of the prompt that methods share; ``read_s``: seconds that they took.
+    """
 
     pair: Pair
     profile: Profile
@@ -108,7 +106,7 @@ class Setting:
 
     @property
     def shared_s(self) -> float:
-        """Seconds of reading that a run does not repeat."""
+        """Return the seconds of prefill that a run does not repeat."""
         return self.read_s if self._shares else 0.0
 
     @property
@@ -117,15 +115,8 @@ class Setting:
         return self.read is not None and not isinstance(self.pair.draft, LoadedHead)
 
     def target(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> Target:
-        """Make the target of a document; it has read what methods share.
-
-        At least one token of the prompt is left to read.
-        """
+        """Make the target of a document, which has read what methods share of the prompt."""
         target = Target(model, capacity, retrieval_layer)
-        # A weight of 0 does not silence a NaN.
-        if isinstance(model.ops, MaskedOps) and "tree" in model.ops.phases:
-            for storage in target.cache.storages:
-                storage.zero_()
         if self.read is not None and self._shares:
             count = self.read.shape[3]
             target.cache.storage[:, :, :, :count] = self.read
@@ -147,14 +138,14 @@ class BenchMethod(Protocol):
     def check(self, profile: Profile) -> None:
         """Raise UsageError when the profile cannot run this method."""
 
-    def run(self, setting: Setting, case: Case) -> Run:
+    def run(self, setting: Setting, case: Case) -> Measurement:
         """Write the output of ``case``."""
 
 
 def draft_model(pair: Pair, name: str) -> tuple[LoadedModel, Tensor]:
     """Return the draft model of a pair and the ids that it may write, bool [V].
 
-    Raises UsageError, about the method ``name``, for a head, and where there is no draft.
+    Raises UsageError about the method ``name`` if the draft is missing or a head.
     """
     if pair.draft is None or pair.draft_allowed is None:
         raise UsageError(f"{name} needs a draft model, and the profile has none")
@@ -170,30 +161,22 @@ def run_drafter(
     settings: Settings,
     case: Case,
     watch: Stopwatch | None = None,
-) -> Run:
+) -> Measurement:
     """Decode with a drafter of our engine, on an idle machine; ``watch``: the caller's."""
     watch, tally = watch or Stopwatch(setting.pair.target.device), Tally()
     output: list[int] = []
     prefill: dict[str, float] = {}
     total: dict[str, float] = {}
     decoding, chunks = 0.0, 0
-    follows = False
+    drafters: list[Drafter] = []
 
     def made(max_tokens: int) -> Drafter:
-        nonlocal follows
-        drafter = make(max_tokens)
-        follows = drafter.features is not None
-        return drafter
+        drafters.append(make(max_tokens))
+        return drafters[-1]
 
-    events = decode(
-        setting.pair,
-        settings,
-        case.ids,
-        watch,
-        make_drafter=made,
-        make_target=setting.target,
-    )
-    for event in events:
+    for event in decode(
+        setting.pair, settings, case.ids, watch, make_drafter=made, make_target=setting.target
+    ):
         if isinstance(event, Step):
             output += event.tokens
             tally.add(event)
@@ -202,9 +185,10 @@ def run_drafter(
         elif isinstance(event, Finished):
             total, decoding = vars(event.timings), event.decoding
             prefill = {part: total[part] for part in PREFILLS}
-    # The draft reads the prompt after the first token, which is no decoding; a head before it.
+    # A draft model reads the prompt after the first token, a head before it.
+    follows = any(drafter.features is not None for drafter in drafters)
     late = watch.samples.get("draft_prefill", [])[chunks if follows else 0 :]
-    return Run.of(
+    return Measurement.of(
         name,
         case,
         output,
@@ -215,19 +199,14 @@ def run_drafter(
         accepted_per_step=tally.accepted_per_step,
         acceptance_by_position=tally.acceptance_by_position(),
         steps=tally.steps,
-        parts_ms=_medians(watch),
+        parts_ms={
+            part: 1e3 * statistics.median(samples)
+            for part, samples in watch.samples.items()
+            if part not in PREFILLS
+        },
         total_s=total,
         read_s=setting.shared_s,
     )
-
-
-def _medians(watch: Stopwatch) -> dict[str, float]:
-    """Return the median ms of each part of a step."""
-    return {
-        part: 1e3 * statistics.median(samples)
-        for part, samples in watch.samples.items()
-        if part not in PREFILLS
-    }
 
 
 # ---------------------------------------------------------------- the prompt
@@ -235,8 +214,7 @@ def _medians(watch: Stopwatch) -> dict[str, float]:
 
 @torch.inference_mode()
 def read_beginning(pair: Pair, prompt: Sequence[int]) -> Tensor:
-    """Return the target's keys and values [layers, 2, Hkv, L - 1, D] of all of a prompt of L
-    tokens but the last."""
+    """Return the target's keys and values [layers, 2, Hkv, L - 1, D] of a prompt of L tokens."""
     target = Target(pair.target, len(prompt), None)
     ids = torch.tensor(prompt[:-1], dtype=torch.int64, device=pair.target.device)
     for _ in target.prefill(ids):
@@ -245,7 +223,7 @@ def read_beginning(pair: Pair, prompt: Sequence[int]) -> Tensor:
 
 
 def read_together(target: Target, drafter: Drafter, prompt: Tensor) -> None:
-    """Have target and drafter read a prompt int64 [L], as decoding does before the first tree."""
+    """Run prefill of target and drafter on a prompt int64 [L], as decoding does."""
     if drafter.features is not None:
         target.keep_features(drafter.features)
     for progress, _ in target.prefill(prompt):

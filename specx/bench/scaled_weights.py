@@ -5,14 +5,12 @@ and the others are zero.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from specx.bench.shapes import Shape
-from specx.errors import ModelError
 from specx.ops.spec import DecoderSpec
 
 STD = 0.02  # of the weights that are left open: activations keep the size they have in real models
@@ -21,10 +19,9 @@ _LAYER = re.compile(r"\blayers\.(\d+)\.")
 
 
 def scaled_layer(layer: int, small_layers: int, large_layers: int) -> int:
-    """Return the place of layer ``layer`` of a model with ``small_layers`` layers in its large
-    form.
+    """Return the layer of the large model that holds layer ``layer`` of the small one.
 
-    Layers that do nothing come first, so that the final layer stays the final one.
+    Layers that do nothing come first, so the final layer stays final.
     """
     return large_layers - small_layers + layer
 
@@ -38,18 +35,16 @@ def fill_randomly(weight: Tensor, seed: int) -> None:
 def place_heads(small: Shape, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
     """Place every small query head where it meets a copy of its own KV head.
 
-    The copies of a KV head are neighbours, and so are the large query heads that read them.
-    Returns, all int64, the KV head of the small model that each large one copies; rows of the large
-    q_proj, columns of its o_proj, one for each of the small model's; rows of the large k_proj and
-    v_proj, for the small model's rows repeated in the order of the first.
+    Return, all int64: the small KV head that each large one copies; the rows of the large q_proj
+    (columns of o_proj) for those of the small one; the rows of the large k_proj and v_proj for the
+    small rows, repeated in the order of the first.
     """
     kv_heads, size = small.num_kv_heads, small.head_dim
     sources = torch.arange(shape.num_kv_heads) * kv_heads // shape.num_kv_heads
     firsts = torch.searchsorted(sources, torch.arange(kv_heads))  # copies of each, the first
     groups = small.num_heads // kv_heads, shape.num_heads // shape.num_kv_heads
     places = (firsts[:, None] * groups[1] + torch.arange(groups[0])).flatten()
-    # Half-split layout: pair i is elements i and i + size/2. The frequency of a pair depends on
-    # its place relative to the size of the head.
+    # Half-split RoPE: pair i is elements i and i + size/2, and i/size decides its frequency.
     stretch = shape.head_dim // size
     pairs = torch.arange(size // 2) * stretch
     elements = torch.cat([pairs, pairs + shape.head_dim // 2])
@@ -77,9 +72,8 @@ class ScaledTensors:
         seed: int,
         states: Mapping[str, int] | None = None,
     ) -> None:
-        """``small``: tensors of the small model; ``shapes``: of the large one's; ``forms``: the
-        sizes of both. ``states``: how many hidden states maps read side by side, by their names
-        in front of "weight", where it is more than one."""
+        """``small``: tensors of the small model; ``shapes``: of the large one's tensors; ``forms``:
+        the sizes of both; ``states``: maps that read several hidden states side by side."""
         self._small, self._shapes, self._states = small, shapes, states or {}
         self._first = forms[1].num_layers - forms[0].num_layers
         self._sources, self._queries, self._keys = place_heads(*forms)
@@ -140,8 +134,8 @@ class ScaledTensors:
     def _write_attention(self, part: str, small: Tensor, large: Tensor) -> None:
         """Write one of queries, keys, values and output.
 
-        What has no counterpart in the small model has zero queries: unused elements add nothing to
-        a score, and unused heads attend uniformly, so that a mean over heads keeps its order.
+        Queries without a counterpart are zero: unused elements add nothing to a score, and unused
+        heads attend uniformly, so a mean over heads keeps its order.
         """
         queries, keys = (rows.to(large.device) for rows in (self._queries, self._keys))
         if part == "o_proj":
@@ -166,8 +160,7 @@ class ScaledTensors:
 
 
 def write_norm(small: Tensor, large: Tensor) -> None:
-    """Write a norm; the large one divides by the root of a mean over D elements, of which d are
-    not zero."""
+    """Write a norm; the large one takes its mean over D elements, of which d are not zero."""
     large[: len(small)] = small * (len(small) / len(large)) ** 0.5
 
 
@@ -192,43 +185,3 @@ def shape_of(spec: DecoderSpec, name: str) -> Shape:
         vocab_size=spec.vocabulary,
         tied=spec.tied,
     )
-
-
-def check_holds(small: Shape, shape: Shape, rows: int, *, biased: bool) -> None:
-    """Raise ModelError where a shape with so many ids does not hold a model.
-
-    ``biased``: the model has biases.
-    """
-    problem = next(_problems(small, replace(shape, vocab_size=rows)), None)
-    if problem or biased:
-        problem = problem or "it has biases"
-        raise ModelError(f"A model cannot be scaled to {shape.name}: {problem}.")
-
-
-def _problems(small: Shape, shape: Shape) -> Iterator[str]:
-    sizes = {
-        "hidden size": (small.hidden_size, shape.hidden_size),
-        "number of layers": (small.num_layers, shape.num_layers),
-        "feed-forward size": (small.intermediate_size, shape.intermediate_size),
-        "number of KV heads": (small.num_kv_heads, shape.num_kv_heads),
-        "vocabulary": (small.vocab_size, shape.vocab_size),
-    }
-    for what, (ours, theirs) in sizes.items():
-        if ours > theirs:
-            yield f"its {what} is {ours}, more than {theirs}"
-    if shape.head_dim % small.head_dim:
-        yield f"its heads of {small.head_dim} do not divide heads of {shape.head_dim}"
-    copies = shape.num_kv_heads // small.num_kv_heads  # or one more
-    readers = copies * (shape.num_heads // shape.num_kv_heads)
-    needed = small.num_heads // small.num_kv_heads
-    if needed > readers:
-        yield f"{needed} of its heads share a KV head, and there is room for {readers}"
-    if shape.tied and not small.tied:
-        yield "its lm head is not its embedding"
-
-
-def check_frequencies(small: DecoderSpec, large: DecoderSpec) -> None:
-    """Refuse kinds of RoPE (yarn) that reckon with the size of the head itself."""
-    ours, theirs = (spec.ropes[0].inv_freq for spec in (small, large))
-    if not torch.allclose(ours, theirs[:: len(theirs) // len(ours)], rtol=1e-6, atol=0):
-        raise ModelError("A model cannot be scaled: its RoPE frequencies depend on its head size.")

@@ -1,7 +1,6 @@
 """A benchmark from what was asked for to what was found."""
 
 import datetime
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,7 +13,7 @@ from specx.bench.experiments.experiment import Experiment
 from specx.bench.methods import find_methods, split_names
 from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
 from specx.bench.request import BenchListener, Request
-from specx.bench.runs import Run, run_from_raw
+from specx.bench.runs import Measurement, run_from_raw
 from specx.bench.scaled import EMBEDDED, scaled_pair, scaled_profile
 from specx.bench.shapes import HEAD, SMALL
 from specx.bench.workbench import Workbench, with_output, without_fallback
@@ -24,16 +23,15 @@ from specx.errors import UsageError
 from specx.models.families import text_config
 from specx.models.loaded import LoadedModel
 from specx.profile import Profile, resolve
-from specx.records import Timings
 from specx.reports.lengths import label
 from specx.runs.pair import choose_device, facts, load_pair
 from specx.runs.warnings import not_done
 
 
 def measure(request: Request, listener: BenchListener) -> BenchReport:
-    """Measure all that is asked for; Ctrl-C ends it, and the report has what was measured.
+    """Measure what is requested; after Ctrl-C the report has what was measured until then.
 
-    Raises UsageError for what cannot be measured, before anything is.
+    Raises UsageError before anything is measured.
     """
     started = datetime.datetime.now(datetime.UTC)
     experiments = find_experiments(request.experiments)
@@ -60,7 +58,7 @@ def measure(request: Request, listener: BenchListener) -> BenchReport:
 
 
 def prepare(request: Request, listener: BenchListener) -> Workbench:
-    """Load the models, and see that everything asked for can be measured."""
+    """Load the models and check the request."""
     names = compared(request.methods)
     find_methods(names, request.profile)  # wrong ones are told before models load
     device = choose_device(request.device)
@@ -70,9 +68,7 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
     longest = max(request.lengths)
     documents = request.documents or tuple(generated_documents(request.most, longest, request.seed))
     listener.phase("loading the models")
-    started = time.perf_counter()
     profile, pair = _models(request, profile, device)
-    loaded = time.perf_counter() - started
     bench = Workbench(
         pair=pair,
         profile=profile,
@@ -82,7 +78,6 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
         tasks=request.tasks,
         repeats=request.repeats,
         most=request.most,
-        before=Timings(read=request.read_s, load=loaded),
         enough_s=request.enough_s,
         taken=partial(LoadMonitor().taken, threads_of(device)),
         listener=listener,
@@ -93,14 +88,14 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
 
 
 def compared(names: str) -> str:
-    """Return the names of methods; beside one of ours always those that it has to beat."""
+    """Return the names of methods, with the baselines of ``specextend`` if it is among them."""
     asked = split_names(names)
     beaten = ["plain", "lookup"] if any(name.startswith("specextend") for name in asked) else []
     return ",".join(dict.fromkeys([*beaten, *asked]))
 
 
 def threads_of(device: torch.device) -> int:
-    """Return the threads that others can take time from: beside a GPU the one that launches."""
+    """Return the threads in use: with a GPU the one that launches kernels."""
     return torch.get_num_threads() if device.type == "cpu" else 1
 
 
@@ -115,9 +110,9 @@ def _models(request: Request, profile: Profile, device: torch.device) -> tuple[P
     draft = request.scale_draft or (HEAD if drafts_with_head else SMALL.name)
     pair = scaled_pair(request.scale, draft, device)
     target, shortest, longest = pair.target, min(request.lengths), max(request.lengths)
-    # A scaled model has no window of its own: beyond the embedded one it runs, and forgets.
+    # A scaled model may run beyond the window of the embedded one; there its text, and the end of
+    # its text, mean nothing.
     window = max(target.window, longest + profile.output_limit)
-    # What it writes there means nothing, nor that it ends.
     ends = target.eos_token_ids if shortest <= _trained(target) else frozenset()
     pair = replace(pair, target=replace(target, window=window, eos_token_ids=ends))
     return scaled_profile(profile, request.scale), pair
@@ -142,12 +137,14 @@ def _check_window(bench: Workbench) -> None:
 def carry_out(
     bench: Workbench, experiments: Sequence[Experiment], sections: list[ReportSection]
 ) -> list[str]:
-    """Run the experiments; each one's section is added to ``sections`` when it ends, also when it
-    is interrupted. What of several cannot be measured here is left out: a sentence for each."""
+    """Run the experiments and add each section to ``sections``, also of an interrupted one.
+
+    Return a sentence for each experiment of several that cannot be measured here.
+    """
     left_out = []
     for experiment in experiments:
         bench.listener.section(experiment.title)
-        runs: list[Run] = []
+        runs: list[Measurement] = []
         try:
             for run in experiment.measure(bench):
                 runs.append(run)
@@ -161,7 +158,7 @@ def carry_out(
     return left_out
 
 
-def _section(experiment: Experiment, runs: Sequence[Run]) -> ReportSection:
+def _section(experiment: Experiment, runs: Sequence[Measurement]) -> ReportSection:
     return ReportSection(
         experiment.name,
         experiment.title,
@@ -172,10 +169,9 @@ def _section(experiment: Experiment, runs: Sequence[Run]) -> ReportSection:
 
 
 def concluded_again(report: BenchReport) -> BenchReport:
-    """Return the same report, everything in it concluded from its raw runs once more.
+    """Return the report with its findings concluded again from the raw runs.
 
-    Experiments that earlier versions had keep what they found. Raises UsageError for runs whose
-    output was left out.
+    Experiments of earlier versions keep theirs. Raises UsageError for runs without their output.
     """
     sections = []
     for section in report.sections:

@@ -6,15 +6,13 @@ from dataclasses import dataclass, field, replace
 
 from specx.bench.cases import Case, PromptKind, make_cases, prompt_kind
 from specx.bench.request import BenchListener
-from specx.bench.runs import BenchMethod, Run, Setting, read_beginning
+from specx.bench.runs import BenchMethod, Measurement, Setting, read_beginning
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
 from specx.profile import Profile
-from specx.records import Timings
 from specx.reports.lengths import label
 
-# Tokens of output that do not count. On a GPU kernels are loaded when they are first due: some for
-# each length, some when a method first does something else than in its first steps.
+# On a GPU kernels are loaded when first used, some of them per length and some in later steps.
 WARM_UP_TOKENS = {"cpu": 16, "cuda": 64}
 FEWEST = 3  # repetitions, also where time is short
 
@@ -23,14 +21,11 @@ FEWEST = 3  # repetitions, also where time is short
 class Workbench:
     """Models, documents and extent of a benchmark.
 
-    ``profile``: for the device, without fallback. ``documents``: each long enough for the longest
-    of ``lengths`` where it can be; ``most``: how many are used at a length. ``tasks``: ``digest``
-    and ``control``, or ``instruct``. ``shared``: the target reads a prompt once for all methods,
-    so that runs have no prefill of their own, but not on a GPU, where the host prepares steps while
-    it reads. ``before``: seconds
-    that went to reading all documents and loading the pair, 0 where nobody took the time.
-    ``enough_s``: seconds after which a case is repeated no more, FEWEST repetitions given.
-    ``taken``: returns the share of the time since its last call that other processes took.
+    ``profile``: for the device, without fallback; ``most``: documents at a length; ``tasks``:
+    ``digest`` and ``control``, or ``instruct``; ``shared``: on a CPU the target reads a prompt once
+    for all methods (on a GPU the host prepares steps meanwhile, so each reads it); ``enough_s``:
+    seconds of repetitions that are enough for a case, once it has FEWEST; ``taken``: returns the
+    share of the time since its last call that other processes took.
     """
 
     pair: Pair
@@ -42,7 +37,6 @@ class Workbench:
     repeats: int = 1
     most: int = 2
     shared: bool = True
-    before: Timings = field(default_factory=Timings)
     enough_s: float = float("inf")
     clock: Callable[[], float] = time.perf_counter
     taken: Callable[[], float | None] = lambda: None
@@ -54,8 +48,7 @@ class Workbench:
         return prompt_kind(self.profile, self.pair.target.tokenizer, task)
 
     def cases(self, length: int, task: str) -> list[Case]:
-        """Return the cases of a task at a length, the same every time. Raises UsageError where no
-        document is long enough."""
+        """Return the cases of a task at a length. Raises UsageError if no document is that long."""
         if (length, task) not in self._made:
             made = make_cases(self.kind(task), task, self.documents, length, self.most)
             self._made[length, task] = made
@@ -67,8 +60,7 @@ class Workbench:
         return [document for document in self.documents if document.name in names]
 
     def all_cases(self) -> list[Case]:
-        """Return the cases of every task at every length, the short ones first. Raises UsageError
-        where no document is long enough, so ask before anything is measured."""
+        """Return the cases of every task at every length, the short ones first."""
         return [
             case
             for length in self.lengths
@@ -76,7 +68,7 @@ class Workbench:
             for case in self.cases(length, task)
         ]
 
-    def case_of(self, run: Run) -> Case:
+    def case_of(self, run: Measurement) -> Case:
         """Return the case that a run was on."""
         return next(case for case in self.cases(run.length, run.task) if case.name == run.case)
 
@@ -104,10 +96,11 @@ class Workbench:
         methods: Sequence[BenchMethod] | None = None,
         *,
         warm_up: bool = True,
-    ) -> Iterator[Run]:
-        """Every method on every case, in turn within each repetition: one is compared with runs
-        beside it. Before the first case, on a GPU before the first of each length, each method runs
-        once, uncounted, unless a ``warm_up`` has been."""
+    ) -> Iterator[Measurement]:
+        """Run every method on every case, in turn within each repetition.
+
+        Warm methods up before the first case, on a GPU before the first of each length.
+        """
         methods = self.methods if methods is None else methods
         warm: set[int] = set()
         for case in cases:
@@ -125,9 +118,9 @@ class Workbench:
 
     def _repetition(
         self, setting: Setting, case: Case, methods: Sequence[BenchMethod]
-    ) -> Iterator[Run]:
-        """Every method once; what is done of an interrupted repetition is there, too."""
-        runs: list[Run] = []
+    ) -> Iterator[Measurement]:
+        """Run every method once; yield what an interrupted repetition has done, too."""
+        runs: list[Measurement] = []
         try:
             for method in methods:
                 self.announce(method.name, case)
@@ -140,7 +133,7 @@ class Workbench:
     def warm_up(
         self, methods: Sequence[BenchMethod], setting: Setting, case: Case, *, whole: bool = False
     ) -> None:
-        """Run methods uncounted; ``whole``: to the end of the text, for what they learn from it."""
+        """Run methods without counting; ``whole``: to the end, so that tuners learn from it."""
         if not whole:
             tokens = WARM_UP_TOKENS[setting.pair.target.device.type]
             setting = replace(setting, profile=with_output(setting.profile, tokens))
@@ -155,6 +148,5 @@ def with_output(profile: Profile, tokens: int) -> Profile:
 
 
 def without_fallback(profile: Profile) -> Profile:
-    """Return the profile that drafts to the end: what is measured is the method, not our
-    caution."""
+    """Return the profile without its fallback, to measure the method to the end."""
     return profile.changed(fallback={"below": None})

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -54,69 +53,71 @@ def bench(
     context: typer.Context,
     documents: Annotated[
         list[str] | None,
-        typer.Argument(help="Files or folders; without them reports are made up."),
+        typer.Argument(help="Files or folders (default: generated reports)."),
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="Documents of govreport, pg19, booksum or aime24, in place of your own."),
+        typer.Option(help="Use documents of govreport, pg19, booksum or aime24."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with a copy of --dataset; else the hub's cache.")
+        Path | None, typer.Option(help="Local copy of --dataset (default: the hub's cache).")
     ] = None,
     download: Annotated[
-        bool, typer.Option("--download", help="Fetch --dataset from the hub if need be.")
+        bool, typer.Option("--download", help="Fetch --dataset from the hub if it is missing.")
     ] = False,
     length: Annotated[
         str | None,
-        typer.Option(help=f"Tokens of input, such as {DEFAULT_LENGTHS} (which it is)."),
+        typer.Option(help=f"Input lengths in tokens (default: {DEFAULT_LENGTHS})."),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help=f"What is compared; {DEFAULT_METHODS} if not given.")
+        str | None, typer.Option(help=f"Methods to compare (default: {DEFAULT_METHODS}).")
     ] = None,
     experiment: Annotated[
-        str, typer.Option(help="Names of experiments, or all; --list names them.")
+        str, typer.Option(help="Experiments by name, or all (see --list).")
     ] = HEADLINED,
     profile: ProfileName = None,
     model: Model = None,
     draft: Draft = None,
     repeat: Annotated[
         int | None,
-        typer.Option(min=1, help=f"Measurements of each method on each document ({REPEATS})."),
+        typer.Option(
+            min=1, help=f"Repetitions of each method on each document (default: {REPEATS})."
+        ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, help="Most documents at each length (2).")
+        int | None, typer.Option(min=1, help="Documents at each length, at most (default: 2).")
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option(min=2, help="Most tokens of an output; else the profile's.")
+        int | None, typer.Option(min=2, help="Output tokens, at most (default: the profile's).")
     ] = None,
     task: Annotated[
-        Task, typer.Option(help="What a digest model is asked for: docs/embedded-pair.md.")
+        Task, typer.Option(help="Task of a digest model (docs/embedded-pair.md).")
     ] = "digest",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the reports that are made up.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the generated reports.")] = 0,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One document, our methods, shorter texts: a minute.")
+        bool, typer.Option("--quick", help="One document, few methods, short texts: a minute.")
     ] = False,
     scale: Annotated[
         str | None,
-        typer.Option(help="Write the embedded pair into a model of this size (llama-3.1-8b)."),
+        typer.Option(help="Scale the embedded pair to a model of this size (llama-3.1-8b)."),
     ] = None,
     scale_draft: Annotated[
         str | None,
-        typer.Option(help="The size of its draft: 68m, 160m, 1b, or a head, eagle3."),
+        typer.Option(help="Size of the scaled draft: 68m, 160m, 1b, or eagle3."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help=f"Folder of the page ({DEFAULT_FOLDER})."),
+        typer.Option("--out", "-o", help=f"Output folder (default: {DEFAULT_FOLDER})."),
     ] = None,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Print everything as one object; no folder without --out."),
+        typer.Option("--json", help="Print the report as JSON; write no folder without --out."),
     ] = False,
     again: Annotated[
-        Path | None, typer.Option("--from", help="Make the page again from its bench.json.")
+        Path | None, typer.Option("--from", help="Write the report again from a bench.json.")
     ] = None,
     list_: Annotated[
-        bool, typer.Option("--list", help="List methods and experiments, and stop.")
+        bool, typer.Option("--list", help="List methods and experiments, then exit.")
     ] = False,
     device: Annotated[
         Literal["auto", "cpu", "cuda"], typer.Option(help="Where the models run.")
@@ -138,7 +139,6 @@ def bench(
         settings = profile_for(profile, model, draft)
         tasks = _tasks(settings, task)
         lengths = parse_lengths(length or (QUICK_LENGTHS if quick else DEFAULT_LENGTHS))
-        began = time.perf_counter()
         most = count or (1 if quick else 2)
         read = tuple(_read(documents or []))
         if dataset is not None:
@@ -162,7 +162,6 @@ def bench(
             device=device,
             scale=scale,
             scale_draft=scale_draft,
-            read_s=time.perf_counter() - began if read else 0.0,
             enough_s=HEADLINED_S if quick and repeat is None else inf,
         )
         options: RootOptions = context.obj

@@ -3,6 +3,7 @@
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,12 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from specx.cli.options import Ocr, Pages, Password
-from specx.documents.document import Document, Paragraph
+from specx.documents.document import Document, Paragraph, Place
 from specx.documents.formats import FORMAT_ENDINGS
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
 from specx.errors import UsageError, printable
-from specx.prompts.location import locations
 from specx.reports.json_lines import to_json, to_json_line
 
 SCHEMA = "specx.extract/1"
@@ -38,7 +38,8 @@ def extract(
 
     Each paragraph is one line. Brackets in front say what it is: its kind unless it is text
     (heading, item, footnote, caption, table, code, furniture), its part unless that is the body
-    (title, copyright, contents, index, references, acknowledgements), and its lines in a text file.
+    (title, copyright, contents, index, references, acknowledgements), and its place where it is on
+    no page: lines, a time, a share of the text, or its number, as ¶12.
     Furniture is what specx leaves out: running headers, footers, page numbers, navigation.
     """
     if out is not None and out.exists() and not force:
@@ -88,7 +89,7 @@ def _object(document: Document) -> dict[str, Any]:
         "kind": document.kind,
         "characters": document.characters,
         "pages": [{"number": page.number, "text": page.text} for page in document.pages],
-        "paragraphs": [_row(paragraph) for paragraph in document.paragraphs],
+        "paragraphs": [{"place": place.words, **_row(place.whole)} for place in document.places],
         "furniture": [_row(paragraph) for paragraph in document.furniture],
         "warnings": list(document.warnings),
     }
@@ -118,30 +119,34 @@ def _as_text(documents: Sequence[Document]) -> str:
 
 def _blocks(document: Document) -> Iterator[str]:
     """Yield what stands between blank lines. A page's furniture follows its text."""
+    left_out = replace(document, paragraphs=document.furniture)
+    furniture = [replace(place, paragraph=-1) for place in left_out.places]
     if not document.pages:
-        yield from _runs(document.paragraphs)
-        yield from _runs(document.furniture)
+        yield from _runs(document.places)
+        yield from _runs(furniture)
         return
     on_page = defaultdict(list)
-    for paragraph in (*document.paragraphs, *document.furniture):
-        on_page[paragraph.page].append(paragraph)
+    for place in (*document.places, *furniture):
+        on_page[place.page].append(place)
     for page in document.pages:
         yield f"--- page {page.number} ---"
         yield from _runs(on_page[page.number])
 
 
-def _runs(paragraphs: Sequence[Paragraph]) -> Iterator[str]:
+def _runs(places: Sequence[Place]) -> Iterator[str]:
     """Yield paragraphs as lines. Items, rows and furniture that follow each other stay together."""
-    for kind, run in groupby(paragraphs, key=lambda each: each.kind):
-        lines = [_line(paragraph) for paragraph in run]
+    for kind, run in groupby(places, key=lambda each: each.whole.kind):
+        lines = [_line(place) for place in run]
         yield from ["\n".join(lines)] if kind in _TOGETHER else lines
 
 
-def _line(paragraph: Paragraph) -> str:
-    tags: list[str] = [paragraph.kind] if paragraph.kind != "text" else []
-    if paragraph.part != "body":
-        tags.append(paragraph.part)
-    if paragraph.lines:
-        (place,) = locations([paragraph])
-        tags.append(place.citation)
-    return f"[{', '.join(tags)}] {paragraph.text}" if tags else paragraph.text
+def _line(place: Place) -> str:
+    paragraph = place.whole
+    is_found = paragraph.lines or place.paragraph >= 0  # furniture has no numbers
+    tags = [
+        paragraph.kind if paragraph.kind != "text" else "",
+        paragraph.part if paragraph.part != "body" else "",
+        place.words if paragraph.page is None and is_found else "",
+    ]
+    told = ", ".join(filter(None, tags))
+    return f"[{told}] {paragraph.text}" if told else paragraph.text

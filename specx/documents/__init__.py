@@ -8,7 +8,8 @@ A PDF goes through these stages, in this order::
     pdf_worker   (in the child) open the file and answer with the lines of its pages
       pdf_by_pdfium  text objects in their places, and pdf_rows: which of them make a row
       pdf_objects    which of them a reader of the page sees
-      pdf_by_pypdf   what PDFium does not tell
+      pdf_by_pypdf   what is typed onto pages, and what else PDFium does not tell
+      pdf_amended    a page without layers that are off, and with its ligatures
     lines        (in the child) rows -> printed lines, with place, size and face
     text         ligatures, odd spaces and control characters -> plain characters
     text_layer   tell pages whose letters are not those printed, and stamped pictures

@@ -63,14 +63,14 @@ def open_archive(data: bytes) -> PandocInput:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return _read(_Parts(archive))
+            return _read(_ZipFiles(archive))
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as error:
         raise RefusedError("damaged", reason="its zip archive is broken") from error
     except RuntimeError as error:  # a part that needs a password
         raise RefusedError("encrypted") from error
 
 
-class _Parts:
+class _ZipFiles:
     """The files of an archive, by names as they should be, unpacked when they are asked for."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
@@ -102,7 +102,7 @@ def _too_long() -> RefusedError:
     return RefusedError("too-long", limit=f"{_MOST_UNPACKED // _MEGABYTE} MB of text")
 
 
-def _read(archive: _Parts) -> PandocInput:
+def _read(archive: _ZipFiles) -> PandocInput:
     kind = _kind(archive)
     images = sum(map(_is_picture, archive.names))
     if kind == "epub":
@@ -144,7 +144,7 @@ def _folder_above(names: list[str]) -> str:
     return folder + slash if packed else ""
 
 
-def _kind(archive: _Parts) -> str:
+def _kind(archive: _ZipFiles) -> str:
     declared = (archive.get("mimetype") or b"").strip()
     if declared in _MIMETYPES:
         return _MIMETYPES[declared]
@@ -175,7 +175,7 @@ def _tags(xml: str, name: str) -> Iterator[dict[str, str]]:
             yield {key: html.unescape(double or single) for key, double, single in found}
 
 
-def _read_docx(parts: dict[str, bytes], archive: _Parts) -> PandocInput:
+def _read_docx(parts: dict[str, bytes], archive: _ZipFiles) -> PandocInput:
     letters, chunks = 0, dict[str, bytes]()
     for name in filter(_WORD_TEXT.fullmatch, list(parts)):
         linked = _linked(name, parts, archive)
@@ -185,7 +185,7 @@ def _read_docx(parts: dict[str, bytes], archive: _Parts) -> PandocInput:
     return PandocInput("docx", _packed(parts), letters=letters, chunks=chunks)
 
 
-def _linked(name: str, parts: Mapping[str, bytes], archive: _Parts) -> dict[str, bytes]:
+def _linked(name: str, parts: Mapping[str, bytes], archive: _ZipFiles) -> dict[str, bytes]:
     """Return the documents and the diagrams in a part of a DOCX, by the ids of their links."""
     folder, _, file = name.rpartition("/")
     links = parts.get(f"{folder}/_rels/{file}.rels", b"").decode("utf-8", "replace")
@@ -203,7 +203,7 @@ _NO_TEXT = re.compile(r"(?is)<head\b.*?</head>|<(script|style)\b.*?</\1>|<!--.*?
 _XML_DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
 
 
-def _read_epub(archive: _Parts) -> PandocInput:
+def _read_epub(archive: _ZipFiles) -> PandocInput:
     """Return an EPUB of its chapters alone, all in UTF-8 and in one folder.
 
     pandoc finds no chapter whose link has ``../`` or a place in the chapter, or is of another case.
@@ -227,7 +227,7 @@ def _read_epub(archive: _Parts) -> PandocInput:
     return PandocInput("epub", _book(chapters), 0, tuple(warnings), letters)
 
 
-def _refuse_encrypted(archive: _Parts) -> None:
+def _refuse_encrypted(archive: _ZipFiles) -> None:
     # Fonts alone may be scrambled, which hides no text.
     listed = archive.get("META-INF/encryption.xml") or b""
     if b"html" not in listed.replace(b"http://www.w3.org/1999/xhtml", b""):
@@ -236,7 +236,7 @@ def _refuse_encrypted(archive: _Parts) -> None:
     raise RefusedError("protected", by=owner) if owner else RefusedError("encrypted")
 
 
-def _chapters(archive: _Parts) -> list[str]:
+def _chapters(archive: _ZipFiles) -> list[str]:
     """Return the paths of the chapters in the order of reading, each once."""
     container = (archive.get(_CONTAINER) or b"").decode("utf-8", "replace")
     named = [each.get("full-path", "") for each in _tags(container, "rootfile")]

@@ -1,7 +1,11 @@
 """Documents as the rest of specx knows them: a name, pages, paragraphs."""
 
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Literal
 
 from specx.documents.language import foreign_language
@@ -10,6 +14,10 @@ Kind = Literal[
     "pdf", "text", "markdown", "jsonl", "docx", "html", "epub", "odt", "rtf", "rst", "mail",
     "subtitles", "notebook",
 ]  # fmt: skip
+
+LONGEST_HEADING = 40  # characters that a citation shows of one
+# A line that has so many characters, and this share of the document's, tells too little.
+_LONG_LINE, _LARGE_LINE = 5000, 0.05
 
 
 @dataclass(frozen=True)
@@ -35,11 +43,10 @@ class Paragraph:
 
     ``page``: the page on which it begins; None where the format has no pages (text, Markdown,
     stdin). ``lines``: its first and last line in the file, from 1; None where lines of the file are
-    not lines of the text (PDF, JSON lines). ``column``: about how many characters of that first
-    line are in front of it. ``kind`` says what it looks like, ``part`` in which
-    part of the document it stands. ``turns``: the later pages that it runs on to, each as the
-    number of characters in front of it and the page. ``label`` names the place in formats that
-    count neither: a time, or a cell.
+    not lines of the text (PDF, JSON lines). ``turns``: the later pages, or lines, that it runs on
+    to, each as the number of characters in front of it and its number. ``label`` names the place in
+    formats that count neither: a time, or a cell. ``kind`` says what the paragraph looks like,
+    ``part`` in which part of the document it stands.
     """
 
     text: str
@@ -47,7 +54,6 @@ class Paragraph:
     kind: ParagraphKind = "text"
     part: Part = "body"
     lines: tuple[int, int] | None = None
-    column: int = 0
     turns: tuple[tuple[int, int], ...] = ()
     label: str = ""
 
@@ -55,15 +61,82 @@ class Paragraph:
         """Return the characters from ``start`` to ``end`` as a paragraph with its own place."""
         if (start, end) == (0, len(self.text)):
             return self
-        page = [self.page, *(number for at, number in self.turns if at <= start)][-1]
-        one_line = self.lines is not None and self.lines[0] == self.lines[1]
         return replace(
             self,
             text=self.text[start:end],
-            page=page,
-            column=self.column + start * one_line,
+            page=self.page_at(start),
+            lines=self.lines_of(start, end),
             turns=tuple((at - start, number) for at, number in self.turns if start < at < end),
         )
+
+    def page_at(self, start: int) -> int | None:
+        """Return the page on which the character ``start`` stands."""
+        return None if self.page is None else self._number_at(self.page, start)
+
+    def lines_of(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return the first and the last line of the characters from ``start`` to ``end``."""
+        if self.lines is None or not self.turns:
+            return self.lines
+        return self._number_at(self.lines[0], start), self._number_at(self.lines[0], end - 1)
+
+    def _number_at(self, first: int, place: int) -> int:
+        behind = bisect_right(self.turns, place, key=itemgetter(0))
+        return self.turns[behind - 1][1] if behind else first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The characters from ``start`` to ``end`` of a paragraph, and how a reader finds them.
+
+    ``paragraph`` counts from 0; ``whole`` is that paragraph. ``heading``: the nearest one above.
+    ``label``: names the place where pages and lines do not.
+    """
+
+    paragraph: int
+    start: int
+    end: int
+    whole: Paragraph = field(repr=False, compare=False)
+    heading: str | None = None
+    label: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.whole.text[self.start : self.end]
+
+    @property
+    def page(self) -> int | None:
+        """Return the page on which the text begins, from 1."""
+        return self.whole.page_at(self.start)
+
+    @property
+    def lines(self) -> tuple[int, int] | None:
+        """Return the first and the last line of the text, from 1."""
+        return self.whole.lines_of(self.start, self.end)
+
+    @property
+    def citation(self) -> str:
+        """Return the place in words with its heading: ``p. 3, “Findings”``."""
+        return f"{self.words}, “{_shortened(self.heading)}”" if self.heading else self.words
+
+    @property
+    def words(self) -> str:
+        """Return the place in words: ``p. 3``, ``l. 120–131``, ``¶12``, or its label."""
+        if self.label:
+            return self.label
+        if self.page is not None:
+            return f"p. {self.page}"
+        if self.lines is None:
+            return f"¶{self.paragraph + 1}"
+        first, last = self.lines
+        return f"l. {first}" if first == last else f"l. {first}–{last}"
+
+
+def _shortened(heading: str) -> str:
+    """Return a heading cut between words, or within a very long one."""
+    text = " ".join(heading.split())
+    if len(text) <= LONGEST_HEADING:
+        return text
+    return text[:LONGEST_HEADING].rsplit(" ", 1)[0].rstrip(" ,;:–-") + " …"
 
 
 @dataclass(frozen=True)
@@ -99,3 +172,50 @@ class Document:
     def foreign_language(self) -> str | None:
         """Return the language, or the script, of most of the text; None for English."""
         return foreign_language([paragraph.text for paragraph in self.paragraphs])
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Return the place of each paragraph.
+
+        The document's own title is no heading of its parts, nor is the title of its references that
+        of an appendix behind them.
+        """
+        places = []
+        heading, part = None, None
+        labels = self._labels()
+        for number, paragraph in enumerate(self.paragraphs):
+            places.append(
+                Place(
+                    paragraph=number,
+                    start=0,
+                    end=len(paragraph.text),
+                    whole=paragraph,
+                    heading=heading if part in ("body", paragraph.part) else None,
+                    label=next(labels),
+                )
+            )
+            if paragraph.kind == "heading" and paragraph.part != "title":
+                heading, part = paragraph.text, paragraph.part
+        return tuple(places)
+
+    @property
+    def counted(self) -> Literal["page", "line", "paragraph"]:
+        """Return the unit by which a reader finds all places: pages, else lines, else neither."""
+        if any(place.label for place in self.places):
+            return "paragraph"
+        if all(paragraph.page is not None for paragraph in self.paragraphs):
+            return "page"
+        return "line" if all(paragraph.lines for paragraph in self.paragraphs) else "paragraph"
+
+    def _labels(self) -> Iterator[str]:
+        """Yield the label of each paragraph; in a very long line, the share of the text above."""
+        sizes = Counter[tuple[int, int] | None]()
+        for paragraph in self.paragraphs:
+            sizes[paragraph.lines] += len(paragraph.text)
+        total, above = sum(sizes.values()), 0
+        long = max(_LONG_LINE, _LARGE_LINE * total)
+        for paragraph in self.paragraphs:
+            lines = paragraph.lines
+            unclear = lines and lines[0] == lines[1] and sizes[lines] >= long
+            yield paragraph.label or (f"{100 * above // total} %" if unclear else "")
+            above += len(paragraph.text)

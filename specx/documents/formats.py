@@ -10,7 +10,7 @@ from typing import Any
 from specx.documents.child import ChildRequest, answers, refused, run_child
 from specx.documents.document import Document, Paragraph
 from specx.documents.mime import looks_like_mime
-from specx.documents.paragraphs import group_sentences
+from specx.documents.paragraphs import grouped
 from specx.documents.text import READS
 from specx.errors import DocumentError
 
@@ -117,9 +117,8 @@ def _document(output: bytes, request: ChildRequest) -> Document:
 
 def _paragraphs(answer: dict[str, Any]) -> list[Paragraph]:
     """Return the paragraph of an answer, a very long one in groups of sentences."""
-    text, kind = answer["text"], answer["kind"]
-    texts = [text] if kind == "table" else group_sentences(text)
-    return [Paragraph(each, None, kind, answer["part"]) for each in texts]
+    whole = Paragraph(answer["text"], None, answer["kind"], answer["part"])
+    return [whole] if whole.kind == "table" else list(grouped(whole))
 
 
 def _lost(images: int) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import Any
 from specx.documents.archive import PandocInput, open_archive
 from specx.documents.child_worker import Answer, RefusedError, read_data
 from specx.documents.document import Paragraph
-from specx.documents.mime import Message, Piece, looks_like_mime, open_message
+from specx.documents.mime import MailText, MimeMessage, looks_like_mime, open_message
 from specx.documents.pandoc import FURNITURE, Tree, paragraphs_of
 from specx.documents.plain import document_from_text
 from specx.documents.text import decode_markup, decode_text
@@ -32,7 +32,7 @@ _FEW_LETTERS, _SMALL_SHARE = 100, 0.03  # that a reader may lose without a word
 
 def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     try:
-        reader = _Reader(request["pandoc"])
+        reader = _Opener(request["pandoc"])
         kind, sources = reader.opened(read_data(request), request["kind"])
         yield {"format": kind}
         characters = 0
@@ -47,7 +47,7 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
 
 
 @dataclass
-class _Reader:
+class _Opener:
     """Documents, and those in them, to paragraphs."""
 
     pandoc: str
@@ -69,7 +69,7 @@ class _Reader:
         data = decode_text(data, "it")[0].encode() if kind == "rst" else data
         return kind, [PandocInput(kind, data)]
 
-    def _message(self, message: Message) -> tuple[str, Sequence[PandocInput | Paragraph]]:
+    def _message(self, message: MimeMessage) -> tuple[str, Sequence[PandocInput | Paragraph]]:
         self.warnings += message.warnings
         pieces = [each if isinstance(each, Paragraph) else _piece(each) for each in message.pieces]
         return message.kind, pieces
@@ -124,7 +124,7 @@ def _kind(data: bytes) -> str | None:
     return "mime" if looks_like_mime(data) else "html"
 
 
-def _piece(piece: Piece) -> PandocInput:
+def _piece(piece: MailText) -> PandocInput:
     if piece.page:
         return _page(piece.data, piece.label)
     text, warnings = decode_markup(piece.data, "it", piece.label)

@@ -42,7 +42,9 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
     """
     text, warnings = decode_text(data, name)
     values = _values(text)
-    if len(values or ()) == 1 and is_notebook(values[0]):
+    if values is None and _values(_first_line(text)) is None:
+        raise DocumentError(f"{name} is not valid JSON; check the file, or rename it if it is text")
+    if values and is_notebook(values[0]):
         return [document_from_notebook(values[0], name, warnings)]
     if values is not None and not any(_has_text(value, field) for value in _flat(values)):
         raise DocumentError(
@@ -54,29 +56,28 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
 
 def _records(text: str) -> Iterator[tuple[int, str]]:
     """Yield numbers and records: the lines, or the values of an array or over several lines."""
-    first = text.lstrip().partition("\n")[0].rstrip()
-    values = (
-        _values(text) if first.startswith("[") or first in ("{", "{}") or not _ends(first) else None
-    )
+    first = _first_line(text)
+    values = _values(text) if first.startswith("[") or _values(first) is None else None
     if values is None:
         yield from enumerate(text.split("\n"), start=1)
     else:
         yield from enumerate(map(json.dumps, _flat(values)), start=1)
 
 
-def _ends(line: str) -> bool:
-    """Return True if a line is a value of its own."""
-    return _values(line) is not None
+def _first_line(text: str) -> str:
+    return text.lstrip().partition("\n")[0].rstrip()
 
 
 def _values(text: str) -> list[Any] | None:
     """Return the values of JSON that follow each other, None if it is something else."""
     decoder, values, at = json.JSONDecoder(), [], len(text) - len(text.lstrip())
+    text = text.rstrip()
     try:
         while at < len(text):
             value, at = decoder.raw_decode(text, at)
             values.append(value)
-            at += len(text[at:]) - len(text[at:].lstrip(" \t\n,"))
+            while at < len(text) and text[at] in " \t\n,":
+                at += 1
     except (ValueError, RecursionError):
         return None
     return values

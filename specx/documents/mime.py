@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email import message_from_bytes
+from email.errors import MessageError
 from email.header import decode_header
-from email.message import Message as Part
+from email.message import Message
 from typing import Literal, NamedTuple
 
 from specx.documents.child_worker import RefusedError
@@ -22,7 +23,7 @@ _MARKUP = re.compile(rb"(?is)<(style|script)\b.*?</\1>|<[^>]*>")
 _HEAD = ("From", "Date")
 
 
-class Piece(NamedTuple):
+class MailText(NamedTuple):
     """A text of a message in the encoding ``label``. ``page``: it is HTML."""
 
     data: bytes
@@ -31,11 +32,11 @@ class Piece(NamedTuple):
 
 
 @dataclass
-class Message:
-    """What there is to read in a mail or a web archive, in order."""
+class MimeMessage:
+    """The texts of a mail or a web archive, in order."""
 
     kind: Literal["mail", "html"]
-    pieces: list[Piece | Paragraph] = field(default_factory=list)
+    pieces: list[MailText | Paragraph] = field(default_factory=list)
     attached: list[str] = field(default_factory=list)
 
     @property
@@ -61,16 +62,16 @@ def looks_like_mime(head: bytes, *, named: bool = False) -> bool:
     return bool(fields & _KNOWN) if named else bool(fields & _SIGNS) and len(fields & _KNOWN) > 1
 
 
-def open_message(data: bytes) -> Message:
+def open_message(data: bytes) -> MimeMessage:
     """Return what there is to read in a mail, in the mails of a mailbox, or in a web archive."""
     data = _LINE_END.sub(b"\n", data.removeprefix(b"\xef\xbb\xbf")).lstrip()
     mails = [message_from_bytes(each) for each in _MAILBOX.split(data) if each.strip()]
-    first = mails[0] if mails else Part()
+    first = mails[0] if mails else Message()
     sender = _words(first, "From")
     is_archive = (
         not sender or sender.startswith("<Saved by") or "Snapshot-Content-Location" in first
     )
-    message = Message("html" if is_archive else "mail")
+    message = MimeMessage("html" if is_archive else "mail")
     if is_archive:
         pages = [part for part in first.walk() if part.get_content_type() == "text/html"]
         message.pieces += [_piece(part) for part in pages[:1]]
@@ -81,7 +82,7 @@ def open_message(data: bytes) -> Message:
     return message
 
 
-def _read_mail(mail: Part, message: Message) -> None:
+def _read_mail(mail: Message, message: MimeMessage) -> None:
     if subject := _words(mail, "Subject"):
         message.pieces.append(Paragraph(subject, None, "heading", "title"))
     told = [f"{name}: {words}" for name in _HEAD if (words := _words(mail, name))]
@@ -90,18 +91,16 @@ def _read_mail(mail: Part, message: Message) -> None:
     _read_part(mail, message)
 
 
-def _read_part(part: Part, message: Message) -> None:
+def _read_part(part: Message, message: MimeMessage) -> None:
     kind, inside = part.get_content_type(), part.get_payload()
     named = part.get_filename()
     attached = part.get_content_disposition() == "attachment"
-    if kind == "message/rfc822" and isinstance(inside, list):
-        for mail in inside:
-            _read_mail(mail, message)
-    elif kind == "multipart/alternative" and isinstance(inside, list):
-        if inside:
-            _read_part(_best(inside), message)
-    elif isinstance(inside, list):
-        for each in inside:
+    parts = [each for each in inside if isinstance(each, Message)] if part.is_multipart() else []
+    if kind == "message/rfc822":
+        for each in parts:
+            _read_mail(each, message)
+    elif parts:
+        for each in [_best(parts)] if kind == "multipart/alternative" else parts:
             _read_part(each, message)
     elif kind in ("text/plain", "text/html") and not attached:
         piece = _piece(part)
@@ -110,7 +109,7 @@ def _read_part(part: Part, message: Message) -> None:
         message.attached.append(_decoded(named) if named else kind)
 
 
-def _best(forms: list[Part]) -> Part:
+def _best(forms: list[Message]) -> Message:
     """Return the plain form of a text, or the last one if that tells much more."""
     plain = [each for each in forms if each.get_content_type() == "text/plain"]
     pages = [
@@ -121,20 +120,20 @@ def _best(forms: list[Part]) -> Part:
     return plain[0]
 
 
-def _size(part: Part) -> int:
+def _size(part: Message) -> int:
     return len(b"".join(_MARKUP.sub(b"", _piece(part).data).split()))
 
 
-def _piece(part: Part) -> Piece:
+def _piece(part: Message) -> MailText:
     data = part.get_payload(decode=True)
     data = data if isinstance(data, bytes) else b""
     is_page = part.get_content_type() == "text/html"
     if not is_page:
         data = _SIGNATURE.sub(b"\n", _QUOTE_MARKS.sub(b"", _LINE_END.sub(b"\n", data)))
-    return Piece(data, part.get_content_charset() or "", is_page)
+    return MailText(data, part.get_content_charset() or "", is_page)
 
 
-def _words(mail: Part, name: str) -> str:
+def _words(mail: Message, name: str) -> str:
     return _decoded(str(mail.get(name, "")))
 
 
@@ -142,7 +141,7 @@ def _decoded(header: str) -> str:
     """Return a header with its encoded words read."""
     try:
         return " ".join("".join(_pieces(header)).split())
-    except (ValueError, LookupError):  # broken base64, an unknown encoding
+    except (MessageError, ValueError, LookupError):  # broken base64, an unknown encoding
         return " ".join(header.split())
 
 

@@ -32,7 +32,7 @@ def document_from_notebook(value: Any, name: str, warnings: tuple[str, ...] = ()
             continue
         read = document_from_text(text, name, "markdown" if kind == "markdown" else "text")
         label = f"cell {number}"
-        paragraphs += (replace(each, lines=None, label=label) for each in read.paragraphs)
+        paragraphs += (replace(each, lines=None, turns=(), label=label) for each in read.paragraphs)
     if not paragraphs:
         raise DocumentError(
             f"{name} is a notebook of code without text; there is nothing to summarize"

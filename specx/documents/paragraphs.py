@@ -29,22 +29,17 @@ def to_paragraphs(pages: Sequence[Sequence[Block]], words: Counter[str]) -> tupl
         [Paragraph(b.text, b.page, b.kind, b.part, turns=b.turns) for b in blocks],
         [block.prominence for block in blocks],
     )
-    return tuple(piece for paragraph in paragraphs for piece in _grouped(paragraph))
+    return tuple(piece for paragraph in paragraphs for piece in grouped(paragraph))
 
 
-def _grouped(paragraph: Paragraph) -> Iterator[Paragraph]:
-    for start, end in _groups(paragraph.text):
-        yield paragraph.piece(start, end)
-
-
-def group_sentences(text: str) -> list[str]:
-    """Return ``[text]``, or groups of its sentences if it has more than 1,500 characters.
+def grouped(paragraph: Paragraph) -> Iterator[Paragraph]:
+    """Yield the paragraph, or groups of its sentences if it has more than 1,500 characters.
 
     No group is longer than that. A sentence that is (no punctuation) is cut at white space, and
     where there is none either, anywhere.
     """
-    text = text if len(text) <= _LONGEST else " ".join(text.split())
-    return [text[start:end] for start, end in _groups(text)]
+    for start, end in _groups(paragraph.text):
+        yield paragraph.piece(start, end)
 
 
 def _groups(text: str) -> list[tuple[int, int]]:

@@ -47,6 +47,7 @@ _ACCENT = re.compile(
     r"([`^~\x12\x13\x14\x17\x18\x7f](?= ?[^\W\d_])|(?P<sign>[´ˆ˜¨˘ˇ¯˙˚¸])) ?[^\W\d_]?"
 )
 _DOTLESS = {"ı": "i", "ȷ": "j"}
+_HOLE = "\ufffd"
 _FIRST_MARK = 0x100000  # of characters that no text has
 
 _Handle = ctypes.c_void_p
@@ -84,6 +85,7 @@ class PageText:
             (-top, -low, left, right),
         )
         self._last = math.nan, 0.0  # the base line and the end of the last run within the page
+        self.holes = 0  # letters that are mapped to nothing
         self.has_layer = False  # the text of a picture, as recognition writes it
         self.unseen = 0  # characters that a reader does not see, as far as they were read
         self._handle = number_of(text)
@@ -102,13 +104,29 @@ class PageText:
         units = (ctypes.c_ushort * (count + 1))()
         written = pdfium.FPDFText_GetText(self._text, 0, count, units)
         text = bytes(units)[: 2 * max(0, written - 1)].decode("utf-16-le", "replace")
-        # Those that mean nothing are no text, but have a number all the same.
-        return text if len(text) == count else "".join(map(self._one, range(count)))
+        if len(text) != count:  # those that mean nothing are no text, but have a number
+            text = "".join(map(self._one, range(count)))
+        # PDFium shows a letter that is mapped to nothing as such a hyphen. It is a ligature where
+        # some stand within words, and else a sign of a formula.
+        signs = (found.start() for found in re.finditer(HYPHEN, text))
+        nothing = [n for n in signs if not self._divides(n)]
+        if not nothing:
+            return text
+        around = [(text[n - 1 : n], text[n + 1 : n + 2]) for n in nothing]
+        self.holes = sum(before.isalpha() and after.islower() for before, after in around)
+        characters = list(text)
+        for n in nothing:
+            characters[n] = _HOLE if self.holes else "\0"
+        return "".join(characters)
+
+    def _divides(self, number: int) -> bool:
+        """Return True for a hyphen that divides a word at the end of a line."""
+        return _is_hyphen(self._handle, number) == 1
 
     def _one(self, number: int) -> str:
-        if _is_hyphen(self._handle, number) == 1:
-            return HYPHEN
         code = _character(self._handle, number)
+        if not code or self._divides(number):
+            return HYPHEN
         return chr(code) if code < 0xD800 or 0xDFFF < code < 0x110000 else "\0"
 
     def _compose(self) -> None:
@@ -192,7 +210,9 @@ class PageText:
         look, base = self._placed(which, start)
         start_x, end_x, lowest, highest = self._shown[look.turn]
         for first, last in self._cut(look, start, end):
-            left, right = self._ends(look, first, last)
+            left, right = self._extent(look, first)
+            if last > first + 1:
+                right = self._extent(look, last - 1)[1]
             if lowest <= base <= highest and start_x <= left and right <= end_x:
                 self._last = base, right
             else:

@@ -4,7 +4,8 @@ import gc
 import io
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from specx.documents.lines import Line, Look
@@ -50,10 +51,16 @@ def open_pdf(data: bytes, passwords: Sequence[str]) -> Any:
     return reader
 
 
+def entry(holder: Any, key: str, default: Any = None) -> Any:
+    """Return an entry of a dictionary, wherever in the file it stands."""
+    value = holder.get(key, default)
+    return value.get_object() if hasattr(value, "get_object") else value
+
+
 def portfolio(reader: Any) -> list[str]:
     """Return the names of the files of a portfolio; none if the file is a document itself."""
-    view = reader.root_object.get("/Collection")
-    if view is None or view.get_object().get("/View") == "/H":
+    view = entry(reader.root_object, "/Collection")
+    if view is None or entry(view, "/View") == "/H":
         return []
     return sorted(map(str, reader.attachments))
 
@@ -63,26 +70,30 @@ def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
     return tuple(map(Line, reader.pages[number - 1].extract_text().split("\n")))
 
 
-def typed_runs(reader: Any, number: int, printed: str) -> Iterator[TextRun]:
-    """Yield the lines of what is typed onto a page: values of form fields, notes, stamps.
+def typed_runs(
+    reader: Any, shows: Callable[[Any], bool], *, number: int, printed: str
+) -> list[TextRun]:
+    """Return the lines of what is typed onto a page: values of form fields, notes, stamps.
 
-    ``printed`` is the text that the page has without them.
+    ``printed`` is the text that the page has without them; ``shows`` tells of an annotation if its
+    layer is on.
     """
     page = reader.pages[number - 1]
-    for reference in page.get("/Annots", ()):
+    runs: list[TextRun] = []
+    for reference in entry(page, "/Annots", ()):
         annotation = reference.get_object()
-        try:
-            text = "" if annotation.get("/F", 0) & _HIDDEN else _text_of(annotation, page, printed)
-            yield from _runs(text, annotation) if text.strip() else ()
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            continue  # a broken one shows nothing elsewhere either
+        with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            hidden = entry(annotation, "/F", 0) & _HIDDEN or not shows(annotation)
+            text = "" if hidden else _text_of(annotation, page, printed)
+            runs += _runs(text, annotation) if text.strip() else ()
+    return runs
 
 
 def _runs(text: str, annotation: Any) -> Iterator[TextRun]:
     """Yield the lines of a text as they fit into the box of an annotation."""
     x0, y0, x1, y1 = map(float, annotation["/Rect"])
     x0, y0, x1, y1 = min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
-    turn = int(annotation.get("/MK", {}).get("/R", 0)) // 90 % 4
+    turn = int(entry(entry(annotation, "/MK", {}), "/R", 0)) // 90 % 4
     start, low, end, top = (
         (x0, y0, x1, y1), (y0, -x1, y1, -x0), (-x1, -y1, -x0, -y0), (-y1, x0, -y0, x1)
     )[turn]  # fmt: skip
@@ -108,10 +119,10 @@ def _text_of(annotation: Any, page: Any, printed: str) -> str:
         case "/Widget":
             return _value_of(annotation, printed)
         case "/FreeText":
-            rich = _TAG.sub("", _plain(annotation.get("/RC", "")))
-            return _plain(annotation.get("/Contents", "")) or rich
+            rich = _TAG.sub("", _plain(entry(annotation, "/RC")))
+            return _plain(entry(annotation, "/Contents")) or rich
         case "/Stamp" | "/Watermark":
-            return str(page.extract_xform_text(annotation["/AP"]["/N"].get_object()))
+            return str(page.extract_xform_text(annotation["/AP"]["/N"]))
     return ""
 
 
@@ -126,7 +137,7 @@ def _value_of(widget: Any, printed: str) -> str:
             names = {str(pair[0]): str(pair[1]) for pair in _pairs(_inherited(widget, "/Opt"))}
             chosen = value if isinstance(value, list) else [value]
             return ", ".join(names.get(each, each) for each in map(_plain, chosen))
-        case "/Btn" if not flags & _PUSHED and widget.get("/AS", value) not in (None, "/Off"):
+        case "/Btn" if not flags & _PUSHED and entry(widget, "/AS", value) not in (None, "/Off"):
             label = " ".join(_plain(_inherited(widget, "/TU")).split())
             return f"{_CHECKED} {label}".strip() if label not in printed else _CHECKED
     return ""
@@ -140,10 +151,10 @@ def _inherited(field: Any, key: str) -> Any:
     """Return an entry of a field, or of what it is a part of."""
     for _ in range(_DEEPEST):
         if key in field:
-            return field[key].get_object()
+            return field[key]
         if "/Parent" not in field:
             break
-        field = field["/Parent"].get_object()
+        field = field["/Parent"]
     return None
 
 

@@ -21,6 +21,7 @@ import pypdfium2_raw.bindings as pdfium
 from specx.documents import pdf_by_pypdf
 from specx.documents.child_worker import Answer, RefusedError, read_data, reason
 from specx.documents.lines import PageLines, lines_of
+from specx.documents.pdf_amended import Amended, may_have_layers
 from specx.documents.pdf_by_pdfium import PageText
 from specx.documents.pdf_objects import PATH, TEXT, PageObjects, number_of, pdfium_function
 from specx.documents.pdf_rows import rows_of
@@ -91,10 +92,31 @@ class _Opened:
 
     def __init__(self, document: Any, data: bytes, passwords: Sequence[str]) -> None:
         self.document, self.data, self.passwords = document, data, passwords
+        self._lost = False  # pypdf cannot open it
 
     @cached_property
-    def by_pypdf(self) -> Any:
+    def _by_pypdf(self) -> Any:
         return pdf_by_pypdf.open_pdf(self.data, self.passwords)
+
+    @cached_property
+    def _amended(self) -> Amended:
+        return Amended(self._by_pypdf)
+
+    def ask(self, question: Callable[[Any, Amended], Any]) -> Any:
+        """Return the answer of pypdf, or None where it cannot read what PDFium can."""
+        if self._lost:
+            return None
+        try:
+            return question(self._by_pypdf, self._amended)
+        except MemoryError:
+            raise
+        except Exception:
+            self._lost = "_amended" not in vars(self)
+            return None
+
+    @cached_property
+    def has_layers(self) -> bool:
+        return may_have_layers(self.data) and self.ask(lambda _, amended: amended.layers.any)
 
     def refuse_if_pages_are_a_shell(self) -> None:
         """Refuse a file whose pages only tell a reader to open it with another program."""
@@ -104,7 +126,7 @@ class _Opened:
         ):
             raise RefusedError("xfa")
         has_files = pdfium.FPDFDoc_GetAttachmentCount(self.document) > 0
-        if has_files and (names := pdf_by_pypdf.portfolio(self.by_pypdf)):
+        if has_files and (names := self.ask(lambda reader, _: pdf_by_pypdf.portfolio(reader))):
             raise RefusedError("portfolio", names=names)
 
     def _has_typed(self) -> bool:
@@ -118,28 +140,45 @@ class _Opened:
 def read_page(opened: _Opened, number: int) -> PageLines:
     """Read a page, counted from 1."""
     with _page(opened.document, number) as page:
-        objects = PageObjects(page)
-        text = pdfium.FPDFText_LoadPage(page)
-        try:
-            letters = PageText(text, objects)
-            runs = list(letters.runs()) if text else []
-            if _is_typed_on(page):
-                printed = "".join(run.before + run.text for run in runs)
-                runs += pdf_by_pypdf.typed_runs(opened.by_pypdf, number, printed)
-            lines = tuple(lines_of(rows_of(runs, objects.boxes(PATH))))
-        finally:
-            pdfium.FPDFText_ClosePage(text)
+        read = partial(_read, opened, number, is_typed=_is_typed_on(page))
+        found, has_holes = (None, True) if opened.has_layers else read(page)
+        amended = opened.ask(lambda _, amended: amended.page(number)) if has_holes else None
+        if not amended:
+            return found or read(page)[0]
+    document = pdfium.FPDF_LoadMemDocument64(amended, len(amended), None)
+    try:
+        with _page(document, 1) as page:
+            return read(page)[0]
+    finally:
+        pdfium.FPDF_CloseDocument(document)
+
+
+def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[PageLines, bool]:
+    """Return a page as it is, and True if letters of it are mapped to nothing."""
+    objects = PageObjects(page)
+    text = pdfium.FPDFText_LoadPage(page)
+    try:
+        letters = PageText(text, objects)
+        runs = list(letters.runs()) if text else []
+        unmapped = letters.unmapped()
+    finally:
+        pdfium.FPDFText_ClosePage(text)
+    if is_typed:
+        printed = "".join(run.before + run.text for run in runs)
+        typed = partial(pdf_by_pypdf.typed_runs, number=number, printed=printed)
+        runs += opened.ask(lambda reader, amended: typed(reader, amended.layers.shows)) or ()
+    lines = tuple(lines_of(rows_of(runs, objects.boxes(PATH))))
     if not lines and not letters.unseen and objects.pictures and objects.kinds[TEXT]:
-        lines = pdf_by_pypdf.text_layer(opened.by_pypdf, number)
+        lines = opened.ask(lambda reader, _: pdf_by_pypdf.text_layer(reader, number)) or ()
     return PageLines(
         number,
         lines,
         drawn=bool(objects.pictures) or (not lines and objects.kinds[PATH] > _DRAWN_PATHS),
         covered=0.0 if letters.has_layer else objects.covered,
         box=objects.box,
-        unmapped=letters.unmapped(),
+        unmapped=unmapped,
         unseen=letters.unseen,
-    )
+    ), bool(letters.holes)
 
 
 def _is_typed_on(page: Any) -> bool:

@@ -70,7 +70,7 @@ def document_from_text(
 
 def _without_lines(document: Document) -> Document:
     """Forget the lines of a text that is a string in a line of its file."""
-    paragraphs = tuple(replace(each, lines=None, column=0) for each in document.paragraphs)
+    paragraphs = tuple(replace(each, lines=None, turns=()) for each in document.paragraphs)
     return replace(document, paragraphs=paragraphs)
 
 

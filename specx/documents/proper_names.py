@@ -57,13 +57,16 @@ class Names:
         return all(map(self._has_word, name.words))
 
     def _has_word(self, word: str) -> bool:
-        whole, *parts = _forms(word)
+        whole, *_ = _forms(word)
+        # "Pi-based" is a name's word as far as it has capitals.
+        parts = [part.lower() for part in _JOINED.split(word) if not part[:1].islower() and part]
         letters = _JOINED.sub("", whole)  # U.S. is US
         if {letters, letters.removesuffix("s")} & self.initials:
             return True
         if any(form in self.words or _stem(form) in self.stems for form in (whole, letters)):
             return True
-        return bool(parts) and all(p in self.words or _stem(p) in self.stems for p in parts)
+        joined = len(_forms(word)) > 1 and bool(parts)
+        return joined and all(p in self.words or _stem(p) in self.stems for p in parts)
 
 
 def find_names(text: str) -> Iterator[Name]:

@@ -5,6 +5,7 @@ two characters, and has nothing to say about them.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -81,6 +82,44 @@ def prose_share(paragraphs: Sequence[Paragraph]) -> float:
     whole = sum(len(p.text) for p in body)
     prose = sum(running(p.text) for p in body if p.kind in _PROSE_KINDS)
     return prose / whole if whole else 0.0
+
+
+# Kinds and parts of paragraphs that a digest does not read, as a reader knows them.
+_NAMES = {
+    "heading": "headings", "caption": "captions", "table": "rows of tables", "code": "code",
+    "footnote": "notes", "title": "title page", "copyright": "copyright or licence",
+    "contents": "contents", "index": "index", "references": "references",
+    "acknowledgements": "acknowledgements",
+}  # fmt: skip
+
+
+def composition(paragraphs: Sequence[Paragraph]) -> str:
+    """Return what some paragraphs are: ``12 rows of tables, 3 headings, 2 other fragments``."""
+    kinds = (each.kind if each.part == "body" else each.part for each in paragraphs)
+    counts = Counter(_NAMES.get(kind, "") for kind in kinds)
+    others = counts.pop("", 0)
+    named = [f"{count} {name}" for name, count in counts.most_common()]
+    return ", ".join([*named, *([f"{others} fragments or repetitions"] if others else [])])
+
+
+def is_fragment(text: str) -> bool:
+    """Return True for a word at least: no number of a line, and no empty field of a form."""
+    return bool(_WORD.search(text) or _UNSPACED.search(text)) and "___" not in text
+
+
+def why_not_prose(document: Document) -> str:
+    """Return why a document with little running text has none for a digest, and what to do."""
+    body = [each for each in document.paragraphs if each.part == "body"]
+    rest = [each for each in body if each.kind not in _PROSE_KINDS or not running(each.text)]
+    advice = (
+        "--everything quotes these, too"
+        if any(is_fragment(each.text) for each in rest)
+        else "there is nothing to quote"
+    )
+    return (
+        f"{prose_share(document.paragraphs):.0%} of its text is running sentences, and the rest "
+        f"{composition(rest)}, which a digest does not quote; {advice}"
+    )
 
 
 def running(text: str) -> int:

@@ -1,8 +1,8 @@
 """Find numbers and dates in a text, in whichever form they are written, and compare them.
 
-``1.5 million``, ``1,500,000`` and ``1.5M`` are one number; ``March 3rd, 2019``, ``3 March 2019``
-and ``2019-03-03`` are one date. Units count for nothing: a table
-names them once, a summary each time.
+``1.5 million``, ``1,500,000``, ``1 500 000`` and ``1.5M`` are one number; ``March 3rd, 2019``,
+``3 March 2019`` and ``2019-03-03`` are one date. Units count for nothing: a table names them once,
+a summary each time.
 """
 
 import re
@@ -56,16 +56,18 @@ _SCALES = {
 _SCALE = (
     r"(?:\s*[-\s]\s*(?:hundred|thousand|million|billion|trillion|Millionen|Mio|Milliarden|Mrd"
     r"|milliards|millones|milioni|miliardi|milhões|miljoen|miljard)s?\b"
-    r"|\s?(?:bn|mn|tn)\b|(?:[kKMB])(?![\w&]))"
+    r"|\s?(?:bn|mn|tn)\b|\s?[kmb](?![\w&]))"
 )
 _WORD = rf"(?:{'|'.join(sorted((*_UNITS, *_TENS, *_ORDINALS), key=len, reverse=True))})"
 _WORDS = (
     rf"\b{_WORD}(?:(?:\s+and)?[\s-]+(?:{_WORD}|hundred|thousand|million|billion|trillion)s?)*\b"
 )
 _SPELLED = re.compile(_WORDS, re.IGNORECASE)
-# Between groups of three stands a comma, a point, an apostrophe, or a space that does not break.
+# Between groups of three stands a comma, a point, an apostrophe, or a space.
+_SPACES = " \u00a0\u202f\u2009"
 _DIGITS = (
-    r"\d{1,3}(?:[,'’\u00a0\u202f\u2009]\d{3})+(?!\d)(?:\.\d+)?|\d+(?:[.,]\d+)*|(?<![\w.])\.\d+"
+    rf"\d{{1,3}}(?:[,'’{_SPACES}]\d{{3}})+(?!\d)(?:\.\d+)?"
+    r"|\d+(?:[.,]\d+)*|(?<![\w.])\.\d+"
 )
 _NUMBER = re.compile(rf"(?:{_DIGITS})(?P<scale>{_SCALE})?", re.IGNORECASE)
 _GOES_ON = re.compile(rf"\s*(?:-|–|to|and|or)\s*\$?(?:{_DIGITS})(?P<scale>{_SCALE})", re.IGNORECASE)
@@ -190,10 +192,11 @@ def _numeric_date(match: re.Match[str]) -> Date | None:
 def _number(match: re.Match[str]) -> Number:
     text, scale = match.string, match["scale"] or ""
     digits = match[0][: len(match[0]) - len(scale)]
-    powers = [_power(scale)]
+    currency = match.start() > 0 and text[match.start() - 1] in "$€£¥"
+    powers = _powers(scale, currency=currency)
     following = _GOES_ON.match(text, match.end()) if not scale else None
     if following:  # "1.5 to 2 million"
-        powers.insert(0, _power(following["scale"]))
+        powers = [*_powers(following["scale"], currency=currency), *powers]
     plain = _readings(digits)
     readings = [value.scaleb(power) for power in powers for value in plain]
     if _ABBREVIATED_YEAR.search(text[max(0, match.start() - 14) : match.start()]):
@@ -201,7 +204,7 @@ def _number(match: re.Match[str]) -> Number:
     decade = len(digits) == 4 and digits[3] == "0" and bool(_DECADE.match(text, match.end()))
     return Number(
         start=match.start(),
-        end=match.end(),
+        end=match.end() if any(powers) else match.start("scale") if scale else match.end(),
         readings=tuple(readings),
         step=_step(plain[0]).scaleb(powers[0]),
         rounded=_rounding(text[max(0, match.start() - 24) : match.start()]),
@@ -215,7 +218,7 @@ def _rounding(before: str) -> str | None:
 
 def _readings(digits: str) -> list[Decimal]:
     """Return what digits with their separators may mean: 1.500 is more than a thousand to many."""
-    plain = re.sub(r"['’\u00a0\u202f\u2009]", "", digits)
+    plain = re.sub(rf"['’{_SPACES}]", "", digits)
     points, commas = plain.count("."), plain.count(",")
     if points + commas == 0:
         return [Decimal(plain)]
@@ -233,6 +236,16 @@ def _readings(digits: str) -> list[Decimal]:
 def _power(scale: str) -> int:
     name = scale.strip(" -\u00a0.\n\t").lower()
     return _SCALES.get(name, _SCALES.get(name.removesuffix("s"), 0))
+
+
+def _powers(scale: str, *, currency: bool) -> list[int]:
+    """Return what a scale may mean, as powers of ten: a letter may be a unit, too.
+
+    "m" and "b" are a million and a billion behind a ``currency`` alone.
+    """
+    if len(scale.strip()) != 1:
+        return [_power(scale)]
+    return [0] if scale.strip() in "mb" and not currency else [_power(scale), 0]
 
 
 def _step(value: Decimal) -> Decimal:
@@ -283,6 +296,10 @@ class Quantities:
         """Collect those of a text. Where it has tables "in millions", its numbers may be these."""
         found = find_numbers(text)
         values = {value.normalize() for number in found for value in number.readings}
+        # "120 300" may be two numbers, in two columns.
+        joined = (text[each.start : each.end].split() for each in found)
+        parts = (part for each in joined if len(each) > 1 for part in each if part.isdecimal())
+        values |= {Decimal(part).normalize() for part in parts}
         powers = {_power(match[1]) for match in _HEADER_SCALE.finditer(text)}
         values |= {value.scaleb(power).normalize() for value in values for power in powers}
         dates = {(m, d, each.year) for each in find_dates(text) for m, d in each.months_and_days}

@@ -123,7 +123,7 @@ def _charset(label: str) -> str | None:
     label = label.strip().strip("\"'").lower()
     try:
         codec = codecs.lookup(_NAMES.get(label, re.sub("^x-(?=cp|mac-)", "", label)))
-        b"".decode(codec.name)
+        b" ".decode(codec.name)
     except (LookupError, ValueError):  # also a name with a NUL, and what is from text to text
         return None
     if codec.name in _NO_CHARSETS or codec.name.startswith(("raw_", "utf-32")):

@@ -1,17 +1,15 @@
 """Blocks of lines that know their place in a file, and the paragraphs they make."""
 
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from operator import itemgetter
 from typing import NamedTuple
 
 from specx.documents.document import Paragraph, ParagraphKind, Part
 from specx.documents.hyphenation import counted_words, join_lines
-from specx.documents.paragraphs import group_sentences
+from specx.documents.paragraphs import grouped
 from specx.documents.prose import worded_spans
 from specx.documents.shapes import BULLET
 from specx.documents.text import clean_line
@@ -21,14 +19,10 @@ _INNER_LINE_END = re.compile("[\v\u0085\u2028\u2029]")
 
 
 class NumberedLine(NamedTuple):
-    """A line of clean text. ``number`` counts from 1, as an editor counts the lines of a file.
-
-    ``column``: characters of the file's line in front of it.
-    """
+    """A line of clean text. ``number`` counts from 1, as an editor counts the lines of a file."""
 
     number: int
     text: str
-    column: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,10 +40,8 @@ def numbered_lines(text: str) -> Iterator[NumberedLine]:
     Yields more lines than an editor shows where a line holds separators of another kind.
     """
     for number, line in enumerate(text.split("\n"), start=1):
-        column = 0
         for piece in _INNER_LINE_END.split(line.replace("\f", "\v\v")):
-            yield NumberedLine(number, clean_line(piece), column)
-            column += len(piece) + 1
+            yield NumberedLine(number, clean_line(piece))
 
 
 def without_bullet(block: Sequence[NumberedLine]) -> tuple[NumberedLine, ...]:
@@ -71,16 +63,11 @@ def to_text_paragraphs(blocks: Sequence[TextBlock]) -> tuple[tuple[Paragraph, ..
     paragraphs: list[Paragraph] = []
     wordless = 0
     for block in blocks:
-        text = join_lines((line.text for line in block.lines), words)
-        spans = worded_spans(text) if text else []
-        wordless += len(text) - sum(end - start for start, end in spans)
-        lines = _placed([line for line in block.lines if line.text], words) if spans else []
-        for start, end in spans:
-            at = start
-            for group in group_sentences(text[start:end]):
-                at = text.index(group, at)
-                place = _place(lines, at, at + len(group))
-                paragraphs.append(Paragraph(group, None, block.kind, block.part, *place))
+        whole = _joined(block, words)
+        spans = worded_spans(whole.text) if whole.text else []
+        wordless += len(whole.text) - sum(end - start for start, end in spans)
+        for span in spans:
+            paragraphs += grouped(whole.piece(*span))
     return tuple(paragraphs), wordless
 
 
@@ -90,22 +77,14 @@ def _single_spaced(block: TextBlock) -> TextBlock:
     return replace(block, lines=tuple(lines))
 
 
-def _placed(lines: Sequence[NumberedLine], words: Counter[str]) -> list[tuple[int, NumberedLine]]:
-    """Return the lines of a block, each with the place at which it begins in the joined text."""
-    starts = [0]
-    for above, below in pairwise(line.text for line in lines):
+def _joined(block: TextBlock, words: Counter[str]) -> Paragraph:
+    """Return the lines of a block as a paragraph that knows where each of them begins."""
+    lines = [line for line in block.lines if line.text] or list(block.lines[:1])
+    text = join_lines((line.text for line in lines), words)
+    at, turns = 0, []
+    for above, below in pairwise(lines):
         # A joint depends on the two lines alone: a space, nothing, or a hyphen less.
-        starts.append(starts[-1] + len(join_lines((above, below), words)) - len(below))
-    return list(zip(starts, lines, strict=True))
-
-
-def _place(
-    lines: Sequence[tuple[int, NumberedLine]], start: int, end: int
-) -> tuple[tuple[int, int], int]:
-    """Return the first and last line of the characters from ``start`` to ``end``.
-
-    And about how many characters of the first one are in front of them: cleaning took some out.
-    """
-    begin, first = lines[bisect_right(lines, start, key=itemgetter(0)) - 1]
-    _, last = lines[bisect_right(lines, end - 1, key=itemgetter(0)) - 1]
-    return (first.number, last.number), first.column + start - begin
+        at += len(join_lines((above.text, below.text), words)) - len(below.text)
+        turns.append((at, below.number))
+    ends = lines[0].number, lines[-1].number
+    return Paragraph(text, None, block.kind, block.part, lines=ends, turns=tuple(turns))

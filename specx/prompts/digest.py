@@ -4,6 +4,7 @@ Prompt: ``<p0> paragraph <p1> paragraph … <sum> <n8>``. Output: for each chose
 and its lead sentence, in document order (``docs/embedded-pair.md``).
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -161,40 +162,30 @@ class DigestReader:
             self._dropped += 1
             return
         unit = self._units[place]
-        whole = _whole(sentence, unit.text)
-        self._completed += whole != sentence
-        quote = _quote(whole, unit)
+        quote = quoted(sentence, unit)
+        self._completed += quote.sentence.split() != sentence.split()
         self._quotes.append(quote)
         gap = "\n\n" if self._text else ""
-        self._text += f"{gap}{whole} [{quote.citation}]"
+        self._text += f"{gap}{quote.sentence} [{quote.citation}]"
 
 
-def _whole(sentence: str, text: str) -> str:
-    """Return a quote with the rest of the sentence in which it breaks off, from its paragraph.
+def quoted(sentence: str, unit: Unit) -> Quote:
+    """Return a sentence as a quote from its unit, to the end of the sentence that it begins.
 
     The model breaks off for the length of a sentence, at an abbreviation, or behind direct speech.
     Nothing is added to what does not stand there word for word, nor a very long rest: there it is
     rather a list without full stops.
     """
-    quoted, text = " ".join(sentence.split()), " ".join(text.split())
-    start = text.find(quoted)
-    if start < 0:
-        return sentence
-    broken = start + len(quoted)
-    end = next(end for _, end in sentence_spans(text) if end >= broken)
-    return sentence + text[broken:end] if end - broken <= _LONGEST_REST else sentence
-
-
-def _quote(sentence: str, unit: Unit) -> Quote:
-    return Quote(
-        paragraph=unit.paragraph,
-        page=unit.page,
-        lines=unit.lines,
-        column=unit.column,
-        heading=unit.heading,
-        sentence=sentence,
-        verbatim=" ".join(sentence.split()) in " ".join(unit.text.split()),
-    )
+    place, text = vars(unit) | {"sentence": sentence}, unit.text
+    del place["tokens"]
+    found = re.search(r"\s+".join(map(re.escape, sentence.split())), text)
+    if found:
+        start, broken = found.span()
+        end = next(end for _, end in sentence_spans(text) if end >= broken)
+        end = end if end - broken <= _LONGEST_REST else broken
+        place["sentence"] = " ".join(text[start:end].split())
+        place |= {"start": unit.start + start, "end": unit.start + end}
+    return Quote(**place)
 
 
 def _numbered(vocabulary: dict[str, int], pattern: str, first: int) -> list[int]:
@@ -223,7 +214,7 @@ class Selection:
     def reduce(self, prompts: Sequence[Prompt], outputs: Sequence[Output]) -> list[Prompt]:
         """Return the prompts that choose from the paragraphs quoted; none if nothing is."""
         pairs = zip(prompts, outputs, strict=True)
-        chosen = dict(each for pair in pairs for each in _quoted(*pair))
+        chosen = dict(each for pair in pairs for each in _chosen(*pair))
         if not chosen:
             return []
         units = [replace(unit, tokens=self._count(unit.text)) for unit in chosen]
@@ -232,19 +223,20 @@ class Selection:
             again = self._kind.of_units([self._short(*each) for each in chosen.items()], self._room)
         return again
 
-    def _short(self, unit: Unit, sentence: str) -> Unit:
+    def _short(self, unit: Unit, quote: Quote) -> Unit:
         """Return a long paragraph from the chosen sentence on, as far as there is room."""
-        text = unit.text[max(unit.text.find(sentence), 0) :]
+        text = unit.text[quote.start - unit.start :]
         text = first_words(text, self._room // (2 * _FEWEST), self._tokenizer)
-        return replace(unit, text=text, tokens=self._count(text))
+        end = quote.start + len(text)
+        return replace(unit, start=quote.start, end=end, tokens=self._count(text))
 
     def _count(self, text: str) -> int:
         return token_counter(self._tokenizer)([text])[0]
 
 
-def _quoted(prompt: Prompt, output: Output) -> Iterator[tuple[Unit, str]]:
-    """Yield the paragraph of each sentence of a digest, and the sentence."""
+def _chosen(prompt: Prompt, output: Output) -> Iterator[tuple[Unit, Quote]]:
+    """Yield each quote of a digest behind its unit."""
     for quote in output.quotes:
-        units = [unit for unit in prompt.units if unit.paragraph == quote.paragraph]
-        holding = [unit for unit in units if quote.sentence in unit.text]
-        yield (holding or units)[0], quote.sentence
+        for unit in prompt.units:
+            if unit.paragraph == quote.paragraph and unit.start <= quote.start < unit.end:
+                yield unit, quote

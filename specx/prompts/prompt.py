@@ -1,15 +1,14 @@
 """Prompts that fit the window, and the summaries that are read from outputs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
 
-from specx.documents.document import Document
+from specx.documents.document import Document, Place
 from specx.errors import DocumentError, UsageError
-from specx.prompts.location import Location, locations
 
-if TYPE_CHECKING:
-    from specx.prompts.sources import SentenceSources
+# By a model and texts of 1K tokens (docs/sources.md); in longer ones shares are smaller, and fewer
+# sentences are sure.
+SURE_SHARE, SURE_LEAD = 0.3, 0.2
 
 
 @dataclass(frozen=True)
@@ -42,25 +41,72 @@ class Origin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unit(Location):
-    """A piece of the document that is never cut: a paragraph, or a part of a very long one.
+class Unit(Place):
+    """A piece of the document that is never cut: a paragraph, or a part of one.
 
-    Its place is the paragraph's. ``tokens`` is the number that the piece adds to a prompt.
+    ``tokens`` is the number that the piece adds to a prompt.
     """
 
-    text: str
     tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quote(Location):
-    """A sentence of a digest with the place of the paragraph that it cites.
-
-    ``verbatim`` says that the sentence stands in that paragraph, white space aside.
-    """
+class Quote(Place):
+    """A sentence of a digest, and where it stands in the document."""
 
     sentence: str
-    verbatim: bool
+
+    @property
+    def verbatim(self) -> bool:
+        """True if the sentence stands there word for word, white space aside."""
+        return self.sentence.split() == self.text.split()
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A passage of the document that a sentence is from, in one paragraph or several in a row.
+
+    ``share``: of the attention that the sentence pays to the document.
+    """
+
+    share: float
+    pieces: tuple[Place, ...]
+
+    @property
+    def place(self) -> Place:
+        """Return the piece that holds most of the passage."""
+        return max(self.pieces, key=lambda each: each.end - each.start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarySentence:
+    """A sentence of a summary in the model's own words.
+
+    ``start``: its first character in the output's text. ``sources``: the likeliest first; none
+    where nobody asked, or it is not known. ``attention``: that the sentence pays to the first one,
+    of all that it pays to anything: the confidence that it is the right one. ``lead``: how far the
+    second is behind the first, 1: it has no attention.
+    """
+
+    text: str
+    start: int
+    sources: tuple[Passage, ...] = ()
+    attention: float = 0.0
+    lead: float = 0.0
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+    @property
+    def shown(self) -> str | None:
+        """Return the place that a summary shows: that of the first source, where it is sure.
+
+        Then it can be told without looking at the others.
+        """
+        first = next(iter(self.sources), None)
+        sure = first is not None and first.share >= SURE_SHARE and self.lead >= SURE_LEAD
+        return first.place.words if first is not None and sure else None
 
 
 @dataclass(frozen=True)
@@ -72,8 +118,7 @@ class Output:
     and that were ``completed`` from their paragraphs. ``looped``: the model repeated itself.
     ``reasoning_tokens``: of the output, none of which are in the text. ``kept_tokens``: of the
     output, so many in front of what repeats itself. ``lengths``: of the text behind each token of
-    the output, in characters. ``sources``: of its sentences, where they are known; ``cited``: the
-    text with the places of those that are sure.
+    the output, in characters. ``sources``: its sentences with theirs, where they are known.
     """
 
     text: str
@@ -84,13 +129,16 @@ class Output:
     looped: bool = False
     kept_tokens: int = 0
     lengths: tuple[int, ...] = field(default=(), repr=False)
-    sources: tuple["SentenceSources", ...] = field(default=(), repr=False)
-    cited: str = field(default="", repr=False)
+    sources: tuple[SummarySentence, ...] = field(default=(), repr=False)
 
     @property
     def shown(self) -> str:
-        """Return the text as a reader gets it."""
-        return self.cited or self.text
+        """Return the text as a reader gets it: with the places of sources that are sure."""
+        text = self.text
+        for sentence in reversed(self.sources):
+            if place := sentence.shown:
+                text = f"{text[: sentence.end]} [{place}]{text[sentence.end :]}"
+        return text
 
 
 def make_units(
@@ -107,31 +155,25 @@ def make_units(
 
     Raises UsageError when ``longest`` is less than a single character has.
     """
-    places = list(locations(document.paragraphs))
     if pieces is None:
         pieces = [(n, 0, len(each.text)) for n, each in enumerate(document.paragraphs)]
-    cut = [document.paragraphs[place].piece(start, end) for place, start, end in pieces]
-    counts = count([each.text for each in cut])
+    whole = [replace(document.places[n], start=start, end=end) for n, start, end in pieces]
+    counts = count([place.text for place in whole])
     units: list[Unit] = []
-    for (place, _, _), paragraph, tokens in zip(pieces, cut, counts, strict=True):
-        location = {**vars(places[place]), "page": paragraph.page, "column": paragraph.column}
-        units += [
-            Unit(**location, text=text, tokens=number)
-            for text, number in _divided(paragraph.text, tokens, count, longest)
-        ]
+    for place, tokens in zip(whole, counts, strict=True):
+        units += _divided(Unit(**vars(place), tokens=tokens), count, longest)
     return units
 
 
-def _divided(
-    text: str, tokens: int, count: Callable[[list[str]], list[int]], longest: int
-) -> list[tuple[str, int]]:
-    """Return a text in pieces of at most ``longest`` tokens, each with the number it has."""
-    pieces = [(text, tokens)]
-    while any(number > longest for _, number in pieces):
-        halves = [half for piece, _ in pieces for half in _halves(piece)]
-        if halves == [piece for piece, _ in pieces]:
+def _divided(unit: Unit, count: Callable[[list[str]], list[int]], longest: int) -> list[Unit]:
+    """Return a unit in pieces of at most ``longest`` tokens."""
+    pieces = [unit]
+    while any(piece.tokens > longest for piece in pieces):
+        halves = [half for piece in pieces for half in _halves(piece)]
+        if halves == pieces:
             raise too_little_room(longest)
-        pieces = list(zip(halves, count(halves), strict=True))
+        counts = count([half.text for half in halves])
+        pieces = [replace(half, tokens=n) for half, n in zip(halves, counts, strict=True)]
     return pieces
 
 
@@ -180,8 +222,17 @@ def too_little_room(room: int) -> UsageError:
     )
 
 
-def _halves(text: str) -> list[str]:
+def _halves(unit: Unit) -> list[Unit]:
+    """Return the two halves of a unit that is cut at white space, where there is some."""
+    text = unit.text
     middle = len(text) // 2
-    cut = text.find(" ", middle)
-    cut = middle if cut < 0 else cut
-    return [half for half in (text[:cut].strip(), text[cut:].strip()) if half]
+    space = text.find(" ", middle)
+    cut = unit.start + (middle if space < 0 else space)
+    halves = replace(unit, end=cut), replace(unit, start=cut)
+    return [stripped for half in halves if (stripped := _stripped(half)).text]
+
+
+def _stripped(unit: Unit) -> Unit:
+    text = unit.text
+    start = unit.start + len(text) - len(text.lstrip())
+    return replace(unit, start=start, end=start + len(text.strip()))

@@ -11,7 +11,7 @@ from itertools import pairwise
 from specx.documents.document import Document, Paragraph
 from specx.documents.duplicates import first_places
 from specx.documents.headings import is_caption
-from specx.documents.prose import is_prose, is_sentence, prose_share, running
+from specx.documents.prose import is_fragment, is_prose, is_sentence, running, why_not_prose
 from specx.documents.sections import is_reference
 from specx.documents.sentences import sentence_spans, split_sentences
 from specx.documents.shapes import ENDS_SENTENCE, ITEM_MARK, SUMMARIES
@@ -90,10 +90,8 @@ def quotable(document: Document, sentences: int) -> list[Stretch]:
     found = prose_pieces(paragraphs)
     if len(found) >= min(_FEWEST, sentences):
         return found
-    share = prose_share(paragraphs)
     raise DocumentError(
-        f"{document.name} is not prose: {share:.0%} of its text is in sentences (slides, a "
-        "table, a list of commands?), too little for a digest; --everything reads it as it is"
+        f"{document.name} has too little prose for a digest: {why_not_prose(document)}"
     )
 
 
@@ -152,9 +150,13 @@ def prose_pieces(paragraphs: Sequence[Paragraph]) -> list[Stretch]:
 
 
 def fragments(paragraphs: Sequence[Paragraph]) -> list[Stretch]:
-    """Return all text of the body in pieces, for documents that are not prose."""
+    """Return all text of the body in pieces, for documents that are not prose.
+
+    Numbers of lines and empty fields of forms are left out where there is anything else.
+    """
     body = [index for index, each in enumerate(paragraphs) if each.part == "body"]
-    texts = [index for index in body if paragraphs[index].kind in _QUOTED] or body
+    worded = [index for index in body if is_fragment(paragraphs[index].text)] or body
+    texts = [index for index in worded if paragraphs[index].kind in _QUOTED] or worded
     return _distinct(paragraphs, [(n, 0, len(paragraphs[n].text)) for n in texts])
 
 

@@ -65,8 +65,8 @@ class IndexFailure:
 def index_page(folder: Path, unchanged: Collection[PurePath] = (), others: str = "") -> str:
     """Return the page over all reports and failures below ``folder``, in which it will lie.
 
-    ``unchanged``: the places of documents that the present run did not do again. ``others``: a sentence about
-    files that it did not read.
+    ``unchanged``: the places of documents that the present run did not do again. ``others``: a
+    sentence about files that it did not read.
     """
     found = sorted(_found(folder, unchanged), key=lambda each: _in_order(each.place))
     failures = [each for each in found if isinstance(each, IndexFailure)]

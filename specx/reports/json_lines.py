@@ -12,16 +12,12 @@ from typing import Any
 from specx.errors import UsageError
 from specx.records import Timings
 from specx.reports.report import (
-    Citation,
     InputFacts,
     LosslessCheck,
     PartSummary,
     ReferenceCheck,
     Removed,
-    SourcePassage,
-    SourcePiece,
     Statement,
-    SummarySentence,
 )
 
 FOLDED_WIDTH = 80  # characters of an object that stays in one line
@@ -82,17 +78,20 @@ def _of(record: type) -> Tree:
     return _whole(*(field.name for field in fields(record)))
 
 
+_PLACE = ("place", "page", "lines", "heading", "paragraph")
+
 # `Report.to_dict` and failures. What stands in `environment` and `settings` differs from run to
 # run, so these two are chosen as a whole.
 KEYS: Tree = {
     **_whole("schema", "index", "made"),
     "input": _of(InputFacts),
     **_whole("profile", "method", "summary"),
-    "citations": _of(Citation),
+    "citations": _whole("sentence", *_PLACE, "start", "end"),
     **_whole("cited_by"),
     "sentences": {
-        **_of(SummarySentence),
-        "sources": {**_of(SourcePassage), "pieces": _of(SourcePiece)},
+        **_whole("text"),
+        "sources": {**_whole(*_PLACE, "share"), "pieces": _whole("paragraph", "text")},
+        **_whole("attention", "lead", "shown"),
     },
     "not_in_document": _of(Statement),
     "not_in_sources": _of(Statement),

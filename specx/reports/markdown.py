@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from specx.errors import harmless
+from specx.prompts.prompt import Quote, SummarySentence
 from specx.reports.figures import ACCEPTANCE_RATES, acceptance, facts, figures, latency
-from specx.reports.report import Citation, PartSummary, Report, Statement, SummarySentence
+from specx.reports.report import PartSummary, Report, Statement
 
 
 def to_markdown(report: Report) -> str:
@@ -36,14 +37,14 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
     return [f"## {title}", body] if body else []
 
 
-def _citations(citations: Iterable[Citation]) -> Iterator[str]:
-    for number, citation in enumerate(citations, 1):
-        yield f"{number}. “{plain(citation.sentence)}” ({plain(citation.place)})"
+def _citations(quotes: Iterable[Quote]) -> Iterator[str]:
+    for number, quote in enumerate(quotes, 1):
+        yield f"{number}. “{plain(quote.sentence)}” ({plain(quote.citation)})"
 
 
 def _sources(sentences: Sequence[SummarySentence]) -> Iterator[str]:
     for number, sentence in enumerate(sentences, 1):
-        places = [f"{plain(s.place)} ({s.share:.0%})" for s in sentence.sources]
+        places = [f"{plain(s.place.citation)} ({s.share:.0%})" for s in sentence.sources]
         if places:
             yield f"{number}. “{plain(sentence.text)}” ({'; '.join(places)})"
 

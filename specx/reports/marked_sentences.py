@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from specx.reports.report import Report, SourcePassage, SourcePiece, Statement
+from specx.documents.document import Place
+from specx.prompts.prompt import Passage
+from specx.reports.report import Report, Statement
 
 Mark = Literal["", "nowhere", "elsewhere"]  # where in the document a statement stands, if marked
 
@@ -15,39 +17,21 @@ class ShownPassage:
     """A passage of the document, and the numbers of the sentences that are from it."""
 
     number: int
-    source: SourcePassage
+    passage: Passage
     sentences: tuple[int, ...]
-
-    @property
-    def piece(self) -> SourcePiece:
-        """Return the part that stands in the passage's own paragraph."""
-        own = [piece for piece in self.source.pieces if piece.paragraph == self.source.paragraph]
-        return (own or self.source.pieces)[0]
 
 
 def shown_passages(report: Report) -> list[ShownPassage]:
     """Return every passage that a sentence is from, numbered from 1 in their order there."""
-    found: dict[tuple[int, str], tuple[SourcePassage, list[int]]] = {}
+    found: dict[tuple[Place, ...], tuple[Passage, list[int]]] = {}
     for number, sentence in enumerate(report.sentences, 1):
         for source in sentence.sources:
-            found.setdefault(_key(source), (source, []))[1].append(number)
-    ordered = sorted(found.items(), key=lambda item: _place(report, *item[0]))
+            found.setdefault(source.pieces, (source, []))[1].append(number)
+    ordered = sorted(found.items(), key=lambda item: (item[0][0].paragraph, item[0][0].start))
     return [
         ShownPassage(number, source, tuple(sentences))
         for number, (_, (source, sentences)) in enumerate(ordered, 1)
     ]
-
-
-def _key(source: SourcePassage) -> tuple[int, str]:
-    """Return what a passage is known by: its first paragraph, and its text."""
-    return source.pieces[0].paragraph, "\n".join(piece.text for piece in source.pieces)
-
-
-def _place(report: Report, paragraph: int, text: str) -> tuple[int, int]:
-    """Return where a passage begins: its paragraph, and the characters in front of it there."""
-    if paragraph > len(report.paragraphs):  # the text of the document is not known
-        return paragraph, 0
-    return paragraph, report.paragraphs[paragraph - 1].text.find(text.partition("\n")[0])
 
 
 @dataclass(frozen=True)
@@ -70,7 +54,7 @@ class SentenceMarker:
     def __init__(self, report: Report, passages: Sequence[ShownPassage]) -> None:
         """``passages``: those of the report."""
         self._sentences, self._next = report.sentences, 0
-        self._passages = {_key(each.source): each.number for each in passages}
+        self._passages = {each.passage.pieces: each.number for each in passages}
         self._marks: dict[int, list[tuple[Statement, Mark]]] = {}
         for each in report.not_in_document:
             self._marks.setdefault(each.sentence, []).append((each, "nowhere"))
@@ -94,7 +78,7 @@ class SentenceMarker:
             place += len(behind) if shown else 0
             runs = tuple(self._runs(self._next, sentence.text))
             if shown and sentence.shown:
-                number = self._passages[_key(sentence.sources[0])]
+                number = self._passages[sentence.sources[0].pieces]
                 yield MarkedSentence(self._next, runs, sentence.shown, number)
             else:
                 yield MarkedSentence(self._next, runs)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from specx.errors import printable
+from specx.prompts.prompt import Quote
 from specx.reports.figures import (
     ACCEPTANCE_RATES,
     KINDS,
@@ -21,7 +22,7 @@ from specx.reports.figures import (
 from specx.reports.json_lines import to_json_folded
 from specx.reports.marked_sentences import SentenceMarker, shown_passages
 from specx.reports.progress import counted, duration
-from specx.reports.report import Citation, Report, range_in_words
+from specx.reports.report import Report, range_in_words
 from specx.reports.templates import link, templates
 from specx.reports.text_view import view_of
 
@@ -30,7 +31,7 @@ _HEADING = re.compile("#{1,6} +")
 _BULLET = re.compile(r"[-*•] +(?=\S)")
 
 # Text of a summary, such as a heading, and the numbered sentences that follow it.
-CitedText = tuple[str, list[tuple[int, Citation]]]
+CitedText = tuple[str, list[tuple[int, Quote]]]
 BlockKind = Literal["text", "heading", "list"]
 
 
@@ -109,7 +110,7 @@ def together(place: str) -> str:
     return re.sub(r"^(p\.|l\.) ", "\\1\u00a0", place)
 
 
-def passages(summary: str, citations: Sequence[Citation]) -> list[CitedText]:
+def passages(summary: str, citations: Sequence[Quote]) -> list[CitedText]:
     """Divide a summary into its cited sentences and the text around them.
 
     Without citations it is all text. A sentence that the summary does not show as it is cited is
@@ -118,7 +119,7 @@ def passages(summary: str, citations: Sequence[Citation]) -> list[CitedText]:
     found: list[CitedText] = [("", [])]
     place = 0
     for number, citation in enumerate(citations, 1):
-        shown = f"{citation.sentence} [{citation.place}]"
+        shown = f"{citation.sentence} [{citation.citation}]"
         at = summary.find(shown, place)
         if at >= 0:
             text = summary[place:at].strip()
@@ -180,18 +181,18 @@ def strip(report: Report) -> tuple[list[Mark], int, int]:
     return list(marks), first, last
 
 
-def _extent(citation: Citation, unit: str) -> tuple[int, int]:
-    """Return the first and the last page, line or paragraph of a citation."""
-    if unit == "page" and citation.page is not None:
-        return citation.page, citation.page
-    if unit == "line" and citation.lines is not None:
-        return citation.lines[0], citation.lines[1]
-    return citation.paragraph, citation.paragraph
+def _extent(quote: Quote, unit: str) -> tuple[int, int]:
+    """Return the first and the last page, line or paragraph of a quote."""
+    if unit == "page" and quote.page is not None:
+        return quote.page, quote.page
+    if unit == "line" and quote.lines is not None:
+        return quote.lines[0], quote.lines[1]
+    return quote.paragraph + 1, quote.paragraph + 1
 
 
 def _marks(
     unit: str,
-    citations: Sequence[Citation],
+    citations: Sequence[Quote],
     found: Sequence[tuple[int, int]],
     first: int,
     length: int,

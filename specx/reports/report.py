@@ -4,71 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
+from specx.documents.document import Place
+from specx.prompts.prompt import Quote, SummarySentence
 from specx.records import FinishReason, Speedup, Tally, Timings
 
 SCHEMA = "specx.report/2"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Citation:
-    """A sentence of a digest and its place in the document.
-
-    ``place``: the place in words, as the summary has it. ``page``, ``lines`` (the paragraph's first
-    and last one in the file) and ``paragraph`` count from 1; the first two are None in formats
-    without. ``heading``: the nearest one above, None if there is none.
-    """
-
-    sentence: str
-    place: str
-    page: int | None
-    lines: list[int] | None
-    heading: str | None
-    paragraph: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourcePiece:
-    """The part of a passage that stands in one paragraph, counted from 1."""
-
-    paragraph: int
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourcePassage:
-    """A passage of the document that a sentence is from.
-
-    ``place``, ``page``, ``lines``, ``heading`` and ``paragraph`` are those of the paragraph that
-    holds most of it, as in ``Citation``. ``share``: of the attention that the sentence paid to the
-    document.
-    """
-
-    place: str
-    page: int | None
-    lines: list[int] | None
-    heading: str | None
-    paragraph: int
-    share: float
-    pieces: list[SourcePiece]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SummarySentence:
-    """A sentence of a summary in the model's own words.
-
-    ``sources``: the likeliest first; none where nobody asked, or it is not known. ``attention``:
-    that the sentence paid to the first one, of all that it paid to anything, the confidence in it.
-    ``lead``: how far the second is behind the first, from 0 to 1. ``shown``: the place that stands
-    behind the sentence in the summary, None where the first source is not sure.
-    """
-
-    text: str
-    sources: list[SourcePassage]
-    attention: float
-    lead: float
-    shown: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,24 +76,6 @@ class InputFacts:
     words: int = 0
 
 
-class ReadParagraph(Protocol):
-    """A paragraph as specx read it. ``kind``: what it looks like; ``part``: of the document.
-
-    ``page`` and ``lines`` (the first and the last one in its file) are None in formats without.
-    """
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def part(self) -> str: ...
-    @property
-    def page(self) -> int | None: ...
-    @property
-    def lines(self) -> tuple[int, int] | None: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReferenceCheck:
     """The comparison of plain decoding with transformers' own ``generate``, both greedy.
@@ -193,10 +117,10 @@ def _now() -> str:
 class Report:
     """Everything that users and programs can learn about one summary.
 
-    ``source``: the file that was read, for links to it, None for stdin; ``paragraphs``: what was
-    read, for its text view. Neither is in the JSON, which may be sent elsewhere. ``made``: date and
-    time in UTC. ``settings``: the profile as it was run; ``generation``: how tokens were
-    chosen, each ``value`` and where it came ``from``. ``cited_by``: the unit by which
+    ``source``: the file that was read, for links to it, None for stdin; ``places``: the paragraphs
+    that were read, for its text view. Neither is in the JSON, which may be sent elsewhere.
+    ``made``: date and time in UTC. ``settings``: the profile as it was run; ``generation``: how
+    tokens were chosen, each ``value`` and where it came ``from``. ``cited_by``: the unit by which
     citations name places, None without any. ``dropped``: sentences of a digest that are in no
     paragraph they could cite. ``sentences``: those of a summary in the model's own words, with
     their sources; ``not_in_document``: what they state and the document does not have anywhere;
@@ -218,11 +142,11 @@ class Report:
     peak_memory_bytes: int
     environment: dict[str, Any]
     source: Path | None = None
-    paragraphs: Sequence[ReadParagraph] = ()
+    places: Sequence[Place] = ()
     made: str = field(default_factory=_now)
     settings: dict[str, Any] = field(default_factory=dict)
     generation: dict[str, dict[str, Any]] = field(default_factory=dict)
-    citations: list[Citation] = field(default_factory=list)
+    citations: list[Quote] = field(default_factory=list)
     cited_by: Literal["page", "line", "paragraph"] | None = None
     sentences: list[SummarySentence] = field(default_factory=list)
     not_in_document: list[Statement] = field(default_factory=list)
@@ -249,9 +173,9 @@ class Report:
             "profile": self.profile,
             "method": self.method,
             "summary": self.summary,
-            "citations": [asdict(citation) for citation in self.citations],
+            "citations": [_quote(each) for each in self.citations],
             "cited_by": self.cited_by,
-            "sentences": [asdict(sentence) for sentence in self.sentences],
+            "sentences": [_sentence(each) for each in self.sentences],
             "not_in_document": [asdict(statement) for statement in self.not_in_document],
             "not_in_sources": [asdict(statement) for statement in self.not_in_sources],
             "dropped_sentences": self.dropped,
@@ -285,6 +209,41 @@ class Report:
         if self.lossless is not None:
             result["lossless"] = asdict(self.lossless)
         return result
+
+
+def _quote(quote: Quote) -> dict[str, Any]:
+    return {"sentence": quote.sentence, **_place(quote), "start": quote.start, "end": quote.end}
+
+
+def _place(place: Place) -> dict[str, Any]:
+    """Return a place: in words as the summary has it, and in numbers from 1."""
+    return {
+        "place": place.citation,
+        "page": place.page,
+        "lines": list(place.lines) if place.lines else None,
+        "heading": place.heading,
+        "paragraph": place.paragraph + 1,
+    }
+
+
+def _sentence(sentence: SummarySentence) -> dict[str, Any]:
+    sources = [
+        {
+            **_place(passage.place),
+            "share": round(passage.share, 4),
+            "pieces": [
+                {"paragraph": piece.paragraph + 1, "text": piece.text} for piece in passage.pieces
+            ],
+        }
+        for passage in sentence.sources
+    ]
+    return {
+        "text": sentence.text,
+        "sources": sources,
+        "attention": round(sentence.attention, 5),
+        "lead": round(sentence.lead, 3),
+        "shown": sentence.shown,
+    }
 
 
 def _rounded(ratios: dict[str, float] | None) -> dict[str, float] | None:

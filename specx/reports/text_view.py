@@ -1,17 +1,17 @@
 """The text of a document as specx read it, as a page: what citations lead to that have no PDF."""
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
+from specx.documents.document import Place
 from specx.errors import harmless, printable
 from specx.reports.marked_sentences import shown_passages
 from specx.reports.progress import counted
-from specx.reports.report import PartSummary, ReadParagraph, Report
+from specx.reports.report import PartSummary, Report
 from specx.reports.templates import link, templates
 
 ENDING = ".fulltext.html"
@@ -35,20 +35,6 @@ class MarkedText:
     ends: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class ViewParagraph:
-    """A paragraph of the view. ``number``: from 1. ``place``: in words, as citations have it.
-
-    ``aside``: it is no body, such as a licence or a list of references.
-    """
-
-    number: int
-    place: str
-    kind: str
-    aside: bool
-    stretches: tuple[MarkedText, ...]
-
-
 def view_path(page: Path) -> Path | None:
     """Return the file of the view beside a page: ``a.txt.fulltext.html`` for ``a.txt.html``.
 
@@ -67,7 +53,7 @@ def view_of(report: Report, page: Path) -> Path | None:
     opens = report.input.pages > 0 and report.source is not None and report.source.is_file()
     sources = any(sentence.sources for sentence in report.sentences)
     leads_there = report.citations or sources or any(_parts(report))
-    return view_path(page) if report.paragraphs and leads_there and not opens else None
+    return view_path(page) if report.places and leads_there and not opens else None
 
 
 def to_view(report: Report, path: Path, page: Path) -> str:
@@ -91,34 +77,23 @@ def to_view(report: Report, path: Path, page: Path) -> str:
     )
 
 
-def view_paragraphs(report: Report) -> Iterator[ViewParagraph]:
+def view_paragraphs(report: Report) -> Iterator[tuple[Place, list[MarkedText]] | str]:
     """Yield the paragraphs, with the sentences that quote them in their places.
 
-    Of a very long text, those around places that the page names, and a gap between.
+    Of a very long text, those around places that the page names, and what to say of a gap between.
     """
-    quotes: dict[int, list[tuple[int, str]]] = defaultdict(list)
-    for mark, place, text in _quotes(report):
-        quotes[place].append((mark, text))
-    left_out = 0
+    quotes: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for mark, place, _ in _quotes(report):
+        quotes[place.paragraph].append((place.start, place.end, mark))
     whole = _is_whole(report)
-    kept = None if whole else _near([*quotes, *(p.paragraphs[0] for p in _parts(report))])
-    for number, paragraph in enumerate(report.paragraphs, 1):
-        if kept is not None and number not in kept:
-            left_out += 1
+    near = set() if whole else _near([*quotes, *(p.paragraphs[0] - 1 for p in _parts(report))])
+    for is_shown, run in groupby(report.places, key=lambda each: whole or each.paragraph in near):
+        if not is_shown:
+            yield f"… {counted(len(list(run)), 'paragraph')} not shown …"
             continue
-        if left_out:
-            yield _gap(number, left_out)
-            left_out = 0
-        found = stretches(harmless(paragraph.text), quotes.get(number, ()))
-        yield ViewParagraph(
-            number=number,
-            place=_place(paragraph, number),
-            kind=paragraph.kind,
-            aside=paragraph.part not in ("body", "title"),
-            stretches=tuple(found if whole else map(_cut, found)),
-        )
-    if left_out:
-        yield _gap(len(report.paragraphs) + 1, left_out)
+        for place in run:
+            found = stretches(place.text, quotes.get(place.paragraph, ()))
+            yield place, list(found if whole else map(_cut, found))
 
 
 def _anchor(report: Report) -> str:
@@ -126,16 +101,16 @@ def _anchor(report: Report) -> str:
     return "sentence" if report.citations else "source"
 
 
-def _quotes(report: Report) -> Iterator[tuple[int, int, str]]:
-    """Yield what is marked: its number, its paragraph, both from 1, and its text."""
-    for number, citation in enumerate(report.citations, 1):
-        yield number, citation.paragraph, citation.sentence
-    for passage in shown_passages(report):
-        yield passage.number, passage.piece.paragraph, passage.piece.text
+def _quotes(report: Report) -> Iterator[tuple[int, Place, str]]:
+    """Yield what is marked: its number from 1, its place, and what the page says of it."""
+    for number, quote in enumerate(report.citations, 1):
+        yield number, quote, quote.sentence
+    for shown in shown_passages(report):
+        yield shown.number, shown.passage.place, shown.passage.place.text
 
 
 def _is_whole(report: Report) -> bool:
-    return len(report.paragraphs) <= MOST_PARAGRAPHS and report.input.characters <= MOST_CHARACTERS
+    return len(report.places) <= MOST_PARAGRAPHS and report.input.characters <= MOST_CHARACTERS
 
 
 def _parts(report: Report) -> Iterator[PartSummary]:
@@ -144,13 +119,6 @@ def _parts(report: Report) -> Iterator[PartSummary]:
 
 def _near(numbers: Sequence[int]) -> set[int]:
     return {near for n in numbers for near in range(n - AROUND, n + AROUND + 1)}
-
-
-def _gap(number: int, left_out: int) -> ViewParagraph:
-    text = f"… {counted(left_out, 'paragraph')} not shown …"
-    return ViewParagraph(
-        number=number, place="", kind="gap", aside=True, stretches=(MarkedText(text),)
-    )
 
 
 def _cut(stretch: MarkedText) -> MarkedText:
@@ -162,36 +130,20 @@ def _cut(stretch: MarkedText) -> MarkedText:
     return replace(stretch, text=stretch.text[:half] + middle + stretch.text[-half:])
 
 
-def stretches(text: str, quotes: Sequence[tuple[int, str]]) -> Iterator[MarkedText]:
-    """Cut a paragraph where its quotes begin and end: numbers of sentences, and their texts.
+def stretches(text: str, quotes: Sequence[tuple[int, int, int]]) -> Iterator[MarkedText]:
+    """Cut a paragraph where its quotes begin and end.
 
-    A quote that is not word for word stands for the whole paragraph.
+    ``quotes``: the characters of each, and the number of its sentence.
     """
-    spans = [(*_span(text, sentence), number) for number, sentence in quotes]
-    cuts = sorted({0, len(text), *(cut for start, end, _ in spans for cut in (start, end))})
+    cuts = sorted({0, len(text), *(cut for start, end, _ in quotes for cut in (start, end))})
     for start, end in pairwise(cuts):
         yield MarkedText(
-            text[start:end],
-            quoted=any(first <= start and end <= last for first, last, _ in spans),
-            begins=tuple(number for first, _, number in spans if first == start),
-            ends=tuple(number for _, last, number in spans if last == end),
+            harmless(text[start:end]),
+            quoted=any(first <= start and end <= last for first, last, _ in quotes),
+            begins=tuple(number for first, _, number in quotes if first == start),
+            ends=tuple(number for _, last, number in quotes if last == end),
         )
 
 
 def _shortened(sentence: str) -> str:
     return sentence if len(sentence) <= 100 else sentence[:100].rsplit(" ", 1)[0] + " …"
-
-
-def _span(text: str, sentence: str) -> tuple[int, int]:
-    words = map(re.escape, harmless(sentence).split())
-    found = re.search(r"\s+".join(words), text)
-    return found.span() if found and found[0] else (0, len(text))
-
-
-def _place(paragraph: ReadParagraph, number: int) -> str:
-    if paragraph.page is not None:
-        return f"p. {paragraph.page}"
-    if paragraph.lines is None:
-        return f"¶{number}"
-    first, last = paragraph.lines
-    return f"l. {first}" if first == last else f"l. {first}–{last}"

@@ -113,10 +113,10 @@ def input_facts(document: Document, prompt_tokens: int, parts: int) -> InputFact
 
 def _span(document: Document) -> list[int]:
     """Return the first and the last page, or else line or paragraph, as citations count them."""
-    first, last = document.paragraphs[0], document.paragraphs[-1]
-    if first.page is not None and document.pages:
+    if document.counted == "page" and document.pages:
         return [document.pages[0].number, document.pages[-1].number]
-    return [1, last.lines[1] if last.lines else len(document.paragraphs)]
+    last = document.paragraphs[-1].lines if document.counted == "line" else None
+    return [1, last[1] if last else len(document.paragraphs)]
 
 
 def removed(document: Document) -> Removed:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from specx.documents.document import Document, Paragraph
+from specx.documents.document import Document
 from specx.profile import InstructPrompt, Settings
 from specx.prompts.digest import Digest, Selection
 from specx.prompts.hierarchy import Hierarchy
@@ -47,8 +47,7 @@ class LevelWritten:
         if not self._headings:
             return ""
         prompt = self.prompts[number - 1]
-        covered = self._covered(prompt)
-        place = place_in_words(_pages(covered), _lines(covered))
+        place = place_in_words(_pages(prompt), _lines(prompt))
         title = self._title(prompt)
         return "".join(
             [
@@ -63,8 +62,8 @@ class LevelWritten:
         written = zip(self.prompts, self.outputs, self._tokens, self.reasons, strict=True)
         return [
             PartSummary(
-                pages=_pages(self._covered(prompt)),
-                lines=_lines(self._covered(prompt)),
+                pages=_pages(prompt),
+                lines=_lines(prompt),
                 paragraphs=(prompt.units[0].paragraph + 1, prompt.units[-1].paragraph + 1),
                 tokens=tokens,
                 limit=prompt.limit,
@@ -74,9 +73,6 @@ class LevelWritten:
             for prompt, output, tokens, reason in written
         ]
 
-    def _covered(self, prompt: Prompt) -> Sequence[Paragraph]:
-        return self._paragraphs[prompt.units[0].paragraph : prompt.units[-1].paragraph + 1]
-
     def _title(self, prompt: Prompt) -> str:
         """Return the heading of the document under which a part begins."""
         before = self._paragraphs[prompt.units[0].paragraph :: -1]
@@ -84,13 +80,13 @@ class LevelWritten:
         return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 2]} …"
 
 
-def _pages(paragraphs: Sequence[Paragraph]) -> tuple[int, int] | None:
-    pages = [paragraph.page for paragraph in paragraphs if paragraph.page is not None]
+def _pages(prompt: Prompt) -> tuple[int, int] | None:
+    pages = [unit.page for unit in prompt.units if unit.page is not None]
     return (min(pages), max(pages)) if pages else None
 
 
-def _lines(paragraphs: Sequence[Paragraph]) -> tuple[int, int] | None:
-    lines = [line for paragraph in paragraphs for line in paragraph.lines or ()]
+def _lines(prompt: Prompt) -> tuple[int, int] | None:
+    lines = [line for unit in prompt.units for line in unit.lines or ()]
     return (min(lines), max(lines)) if lines else None
 
 

@@ -7,10 +7,8 @@ from specx.documents.language import foreign_language
 from specx.documents.proper_names import Names, find_names
 from specx.documents.quantities import Date, Quantities, find_statements
 from specx.documents.sentences import line_sentences
-from specx.prompts.location import Location
-from specx.prompts.prompt import Output
-from specx.prompts.sources import Passage, SentenceSources
-from specx.reports.report import SourcePassage, SourcePiece, Statement, SummarySentence
+from specx.prompts.prompt import Output, SummarySentence
+from specx.reports.report import Statement
 
 
 def provenance(
@@ -21,20 +19,11 @@ def provenance(
     Return their sentences with sources; what they state that is nowhere in the document; and
     numbers and dates that are there, but in no source of the sentence.
     """
-    sentences = [sentence for output in outputs for sentence in _sentences(document, output)]
+    sentences = [sentence for output in outputs for sentence in _sentences(output)]
     nowhere, elsewhere = _unknown_quantities(document, sentences)
     nowhere += _unknown_names(document, sentences)
     nowhere.sort(key=lambda each: (each.sentence, each.start))
     return sentences, nowhere, elsewhere
-
-
-def cited(document: Document, output: Output) -> str:
-    """Return an output's text with the place of its source behind each sentence that is sure."""
-    text = output.text
-    for sentence in reversed(output.sources):
-        if place := _shown(document, sentence):
-            text = f"{text[: sentence.end]} [{place}]{text[sentence.end :]}"
-    return text
 
 
 def _unknown_quantities(
@@ -74,54 +63,13 @@ def _unknown_names(document: Document, sentences: Sequence[SummarySentence]) -> 
                 yield Statement(kind="name", text=text, sentence=number, start=name.start)
 
 
-def _sentences(document: Document, output: Output) -> Iterator[SummarySentence]:
-    if not output.sources:
-        for start, end in line_sentences(output.text):
-            yield SummarySentence(
-                text=output.text[start:end], sources=[], attention=0.0, lead=0.0, shown=None
-            )
-    for sentence in output.sources:
-        yield SummarySentence(
-            text=output.text[sentence.start : sentence.end],
-            sources=[_source(document, *each) for each in sentence.passages],
-            attention=round(sentence.attention, 5),
-            lead=round(sentence.lead, 3),
-            shown=_shown(document, sentence),
-        )
-
-
-def _shown(document: Document, sentence: SentenceSources) -> str | None:
-    if not sentence.sure:
-        return None
-    return _location(document, sentence.passages[0][1]).place
-
-
-def _source(document: Document, share: float, passage: Passage) -> SourcePassage:
-    location = _location(document, passage)
-    return SourcePassage(
-        place=location.citation,
-        page=location.page,
-        lines=list(location.lines) if location.lines else None,
-        heading=location.heading,
-        paragraph=location.paragraph + 1,
-        share=round(share, 4),
-        pieces=[
-            SourcePiece(paragraph=span.unit.paragraph + 1, text=span.text)
-            for span in passage
-            if span.text.strip()
-        ],
-    )
-
-
-def _location(document: Document, passage: Passage) -> Location:
-    """Return where most of a passage stands, on the page where that begins."""
-    span = max(passage, key=lambda each: each.end - each.start)
-    paragraph = document.paragraphs[span.unit.paragraph]
-    begin = max(0, paragraph.text.find(span.unit.text)) + span.start
-    piece = paragraph.piece(begin, len(paragraph.text))
-    known = {name: getattr(span.unit, name) for name in ("paragraph", "lines", "heading")}
-    return Location(**known, page=piece.page, column=piece.column)
+def _sentences(output: Output) -> Sequence[SummarySentence]:
+    return output.sources or [
+        SummarySentence(text=output.text[start:end], start=start)
+        for start, end in line_sentences(output.text)
+    ]
 
 
 def _text_of(sentence: SummarySentence) -> str:
-    return "\n\n".join(piece.text for source in sentence.sources for piece in source.pieces)
+    places = [piece for passage in sentence.sources for piece in passage.pieces]
+    return "\n\n".join(place.text for place in places)

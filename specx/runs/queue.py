@@ -258,7 +258,7 @@ class Queue:
     def _publish(self, report: Report, item: RunInput, index: int, *, shown: bool) -> None:
         """Write and show a summary; it is ``shown`` if it was so while it was written."""
         assert isinstance(item.content, Document)
-        report.source, report.paragraphs = item.path, item.content.paragraphs
+        report.source, report.places = item.path, item.content.places
         try:
             if not shown:
                 self._live.start(item.name, number=index + 1, total=self._total)

@@ -18,10 +18,10 @@ from specx.errors import DocumentError
 from specx.models.memory import check_memory
 from specx.profile import InstructPrompt, Settings
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, Prompt, Quote, refuse_if_longer
+from specx.prompts.prompt import Output, Prompt, refuse_if_longer
 from specx.prompts.reasoning import Thinking
 from specx.records import Finished, Step, Stop, Timings
-from specx.reports.report import Citation, Report
+from specx.reports.report import Report
 from specx.runs import warnings
 from specx.runs.document_run import DocumentRun, input_facts, removed
 from specx.runs.lossless import check_lossless, check_reference
@@ -117,8 +117,8 @@ class Summarizer:
             environment=facts(self.pair),
             settings=dict(settings.resolved),
             generation=_origins(settings),
-            citations=[_citation(quote) for quote in quotes],
-            cited_by=quotes[0].counted if quotes else None,
+            citations=quotes,
+            cited_by=document.counted if quotes else None,
             sentences=said,
             not_in_document=nowhere,
             not_in_sources=elsewhere,
@@ -203,13 +203,11 @@ class Summarizer:
             self._listener.part(number, len(prompts))
             self.partial = "" if number == 1 else self.partial
             self._add(level.heading(number), self._gap, shown=shown)
-            output = self._write(run, document, prompt, shown=shown)
+            output = self._write(run, prompt, shown=shown)
             level.add(output, run.written - output.reasoning_tokens, run.reasons[-1])
         return level
 
-    def _write(
-        self, run: DocumentRun, document: Document, prompt: Prompt, *, shown: bool
-    ) -> Output:
+    def _write(self, run: DocumentRun, prompt: Prompt, *, shown: bool) -> Output:
         settings = replace(self.settings, limit=self._limit(prompt) + self._reasoning)
         run.prompt_tokens += len(prompt.token_ids)
         run.begin_text()
@@ -220,7 +218,7 @@ class Summarizer:
             if shown and not self._kind.final:  # nothing changes it any more
                 self._listener.write(self.partial[len(before) :])
             raise
-        output = text.told(output, document)
+        output = text.told(output)
         if not self._kind.final:
             self.partial = before
             self._add(output.shown if shown else output.text, gap, shown=shown)
@@ -350,17 +348,6 @@ def _retries(settings: Settings) -> Sequence[dict[str, Any]]:
     prompt, penalty = settings.prompt, settings.sampling.repetition_penalty
     retries = isinstance(prompt, InstructPrompt) and prompt.on_loop == "retry"
     return RETRIES if retries and penalty < RETRIES[0]["repetition_penalty"] else ()
-
-
-def _citation(quote: Quote) -> Citation:
-    return Citation(
-        sentence=quote.sentence,
-        place=quote.citation,
-        page=quote.page,
-        lines=list(quote.lines) if quote.lines else None,
-        heading=quote.heading,
-        paragraph=quote.paragraph + 1,
-    )
 
 
 def _reset_peak_memory(device: torch.device) -> None:

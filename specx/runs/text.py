@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from specx.decoding.sources import SourceSettings
-from specx.documents.document import Document
 from specx.errors import UsageError
 from specx.ops.chunks import PASSAGE
 from specx.profile import REASONING_TOKENS, DigestPrompt, InstructPrompt, Settings
@@ -16,7 +15,6 @@ from specx.prompts.prompt import Output, Prompt
 from specx.prompts.reasoning import CLOSING, Thinking
 from specx.prompts.sources import DocumentTokens, sentence_sources
 from specx.records import Attention, Event, Finished, Step, Stop
-from specx.runs.provenance import cited
 
 # ---------------------------------------------------------------- its prompt, and a window's tokens
 
@@ -99,13 +97,12 @@ class DecodedText:
         first, tokens = self.document.first, len(self.document.spans)
         return SourceSettings(layer=self.layer, document=range(first, first + tokens))
 
-    def told(self, output: Output, document: Document) -> Output:
+    def told(self, output: Output) -> Output:
         """Return the output of the text with the sources of its sentences, where they are known."""
         if self.layer is None or self.document is None:
             return output
         sources = sentence_sources(output, self.attention, self.prompt, self.document, PASSAGE)
-        output = replace(output, sources=sources)
-        return replace(output, cited=cited(document, output))
+        return replace(output, sources=sources)
 
     @property
     def tokens(self) -> tuple[int, ...]:

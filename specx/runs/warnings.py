@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from specx.documents.document import Document
-from specx.documents.prose import is_prose, prose_share
+from specx.documents.prose import composition, is_prose, why_not_prose
 from specx.profile import EMBEDDED, DigestPrompt, InstructPrompt
 from specx.prompts.prompt import Output, Prompt
 from specx.records import FellBack, FinishReason
@@ -19,14 +19,13 @@ WARNED_SHARE = 0.5  # most of the text: the summary is of the rest
 def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], list[str]]:
     """Return a warning or a note on text in no prompt: a digest reads running text of the body."""
     read = {unit.paragraph for prompt in prompts for unit in prompt.units}
-    missing = [p.text for place, p in enumerate(document.paragraphs) if place not in read]
-    share = sum(map(len, missing)) / document.characters
+    missing = [p for place, p in enumerate(document.paragraphs) if place not in read]
+    share = sum(len(each.text) for each in missing) / document.characters
     if share <= NOTED_SHARE:
         return [], []
     told = [
         f"{len(missing)} of {len(document.paragraphs)} paragraphs ({share:.0%} of the text) are "
-        "headings, captions, tables, code, notes, fragments, repetitions, letters that the model "
-        "does not know, or parts such as contents and licence, which a digest does not read"
+        f"not read by a digest: {composition(missing)}"
     ]
     return (told, []) if share > WARNED_SHARE else ([], told)
 
@@ -45,11 +44,7 @@ def not_prose(document: Document, asked: Asked) -> list[str]:
         return []
     if is_prose(document.paragraphs):
         return []
-    share = prose_share(document.paragraphs)
-    return [
-        f"not prose: {share:.0%} of the text is in sentences (slides, tables, a list of "
-        "commands?), and a digest is of these alone; --everything reads the rest, too"
-    ]
+    return [f"little prose for a digest: {why_not_prose(document)}"]
 
 
 def foreign(document: Document, profile: str, model: str) -> list[str]:
@@ -158,7 +153,11 @@ def dropped(outputs: Sequence[Output], reasons: Sequence[FinishReason]) -> list[
 def not_verbatim(outputs: Sequence[Output]) -> list[str]:
     """Warn about sentences of a digest that are not in the paragraph they cite."""
     quotes = [quote for output in outputs for quote in output.quotes]
-    wrong = sum(not quote.verbatim for quote in quotes)
-    return (
-        [f"{wrong} of {len(quotes)} sentences differ from the paragraph they cite"] if wrong else []
-    )
+    wrong = [number for number, quote in enumerate(quotes, 1) if not quote.verbatim]
+    if not wrong:
+        return []
+    differ = "differs" if len(wrong) == 1 else "differ"
+    which = ", ".join(f"{number} (“{quotes[number - 1].sentence[:40]}…”)" for number in wrong[:5])
+    return [
+        f"{len(wrong)} of {len(quotes)} sentences {differ} from the paragraph cited: number {which}"
+    ]

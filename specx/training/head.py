@@ -1,12 +1,11 @@
 """Train an EAGLE-3 head for the embedded target, on documents of at most 1,024 tokens.
 
-``python -m specx.training.head --out DIR`` makes generated reports and invented documents, lets the
-target read them, and teaches the head to continue as the target does. It runs on a CPU or a GPU;
-``--minutes`` and ``--resume`` divide a run.
+``python -m specx.training.head --out DIR`` teaches a head to continue generated reports and
+invented documents as the target does, on a CPU or a GPU; ``--minutes`` and ``--resume`` divide a
+run.
 
-A head drafts several tokens from its own states, so it is trained on them: each document is read in
-``STEPS`` steps, and the states of a step are the head's own of the one before, one place further
-(EAGLE-3's "training-time test").
+A head drafts several tokens from its own states, so it is trained on them: a document is read in
+``STEPS`` steps, each from the head's states of the step before (EAGLE-3's "training-time test").
 """
 
 import argparse
@@ -16,28 +15,31 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import (
+    LlamaDecoderLayer,
+    LlamaRMSNorm,
+    LlamaRotaryEmbedding,
+)
 
-from specx.models.head_config import HeadSpec
 from specx.models.seam import NAME
-from specx.training.head_module import Head
 from specx.training.pool import Pool, generated_pool
-from specx.training.task import DOCUMENT, NOTHING, Batch, DigestDataset, Mixture
+from specx.training.task import Batch, DigestDataset, Mixture
 from specx.training.team import Team
 
 EMBEDDED = Path(__file__).parents[1] / "models" / "embedded"
 LENGTHS = (512, 1024)  # tokens of a document
 TOKENS = 4096  # of a step
-STEPS = 6  # drafts in a row that are trained
-FADE = 0.9  # weight of a step's loss over that of the one before
+STEPS = 6  # drafted tokens
+FADE = 0.9  # weight of a step's loss, relative to the step before
 REPORTS = range(1_000_000, 1_003_000)  # seeds; none is used to measure anything
 CHARACTERS = 6000  # of a report
-LAYERS = (2, 5, 6)  # the target's layers whose input is read; layer 5 finds what is copied
+LAYERS = (2, 5, 6)  # layers of the target whose input the head reads; layer 5 finds what is copied
 POINTER = 5
 MIXTURE = Mixture(
     {"real": 0.4, "names": 0.15, "random": 0.1, "alphabet": 0.1, "phrases": 0.1, "variants": 0.15},
@@ -45,49 +47,81 @@ MIXTURE = Mixture(
 )
 
 
-def head_config(target: LlamaConfig) -> LlamaConfig:
-    """Return the config of the head's layer: as wide as the target, a key head a query head."""
-    return LlamaConfig(
-        vocab_size=target.vocab_size,
-        hidden_size=target.hidden_size,
-        intermediate_size=target.intermediate_size,
-        num_hidden_layers=1,
-        num_attention_heads=target.num_attention_heads,
-        num_key_value_heads=target.num_attention_heads,
-        head_dim=target.head_dim,
-        rms_norm_eps=target.rms_norm_eps,
-        rope_parameters=target.rope_parameters,
-        max_position_embeddings=max(LENGTHS),
-        tie_word_embeddings=False,
-    )
+class Head(nn.Module):
+    """An EAGLE-3 head of one layer, whose parameters have the names of speculators' files.
+
+    Row t reads the embedding of token t + 1 beside its state at position t: the target's features
+    there (``fc``), or the head's own output.
+    """
+
+    def __init__(self, target: LlamaConfig, embed_tokens: nn.Module) -> None:
+        super().__init__()
+        self.config = config = LlamaConfig(
+            vocab_size=target.vocab_size,
+            hidden_size=target.hidden_size,
+            intermediate_size=target.intermediate_size,
+            num_hidden_layers=1,
+            num_attention_heads=target.num_attention_heads,
+            num_key_value_heads=target.num_attention_heads,
+            head_dim=target.head_dim,
+            rms_norm_eps=target.rms_norm_eps,
+            rope_parameters=target.rope_parameters,
+            max_position_embeddings=max(LENGTHS),
+            tie_word_embeddings=False,
+        )
+        hidden, layer = config.hidden_size, LlamaDecoderLayer(config, 0)
+        layer.hidden_norm = LlamaRMSNorm(hidden, config.rms_norm_eps)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            rows = getattr(layer.self_attn, name).out_features
+            setattr(layer.self_attn, name, nn.Linear(2 * hidden, rows, bias=False))
+        self.embed_tokens = embed_tokens
+        self.layers = nn.ModuleList([layer])
+        self.fc = nn.Linear(len(LAYERS) * hidden, hidden, bias=False)
+        self.norm = LlamaRMSNorm(hidden, config.rms_norm_eps)
+        self.lm_head = nn.Linear(hidden, config.vocab_size, bias=False)
+        self.rotary_emb = LlamaRotaryEmbedding(config)
+
+    def forward(
+        self, tokens: Tensor, states: Tensor, positions: Tensor, rows: Tensor, call: "UnrolledCall"
+    ) -> tuple[Tensor, Tensor]:
+        """Read tokens, positions int64 [1, T] and states [1, T, H].
+
+        Return states [1, R, H] and logits [1, R, V] of ``rows`` int64 [R].
+        """
+        layer: Any = self.layers[0]
+        embedded = self.embed_tokens(tokens)
+        x, _ = layer.self_attn(
+            hidden_states=torch.cat(
+                [layer.input_layernorm(embedded), layer.hidden_norm(states)], dim=-1
+            ),
+            attention_mask=None,
+            position_embeddings=self.rotary_emb(embedded, positions),
+            specx_call=call,
+        )
+        x = states + x
+        x = (x + layer.mlp(layer.post_attention_layernorm(x)))[:, rows]
+        return x, self.lm_head(self.norm(x))
+
+    def trained(self) -> dict[str, Tensor]:
+        """Return its weights by name, without the target's embeddings."""
+        return {k: v for k, v in self.state_dict().items() if not k.startswith("embed_tokens.")}
 
 
 def make_head(target: LlamaForCausalLM) -> Head:
     """Make a head that begins with what the target knows.
 
     The target's layer ``POINTER`` attends from a token to the place of the one that is copied next.
-    Row t of the head has the token behind position t, so the same queries and keys find the token
-    after that; its embedding is what the values carry, a quarter in each head.
+    Row t of the head has token t + 1, so the same queries and keys find the token after that; its
+    embedding is what the values carry, a quarter in each head.
     """
     config = target.config
-    spec = HeadSpec(
-        kind="eagle3",
-        config=head_config(config).to_dict(),
-        features=LAYERS,
-        feature_size=config.hidden_size,
-        vocabulary=config.vocab_size,
-        embeds=False,
-    )
-    head = Head(spec, target.get_input_embeddings(), target.get_output_embeddings())
+    head = Head(config, target.get_input_embeddings())
     hidden, dim = config.hidden_size, config.head_dim
     layers: Any = target.model.layers
-    pointer = layers[POINTER]
-    first: Any = head.layers[0]
-    lm_head: Any = head.lm_head
-    norm: Any = head.norm
+    pointer, first = layers[POINTER], cast("Any", head.layers[0])
     with torch.no_grad():
-        lm_head.weight.copy_(target.lm_head.weight)
-        norm.weight.fill_(0.3)
+        head.lm_head.weight.copy_(target.lm_head.weight)
+        head.norm.weight.fill_(0.3)
         place = LAYERS.index(POINTER) * hidden
         head.fc.weight[:, place : place + hidden] += torch.eye(hidden, device=head.fc.weight.device)
         head.fc.weight.mul_(0.1)  # the state is normed for attention; what is found outweighs it
@@ -109,11 +143,10 @@ def make_head(target: LlamaForCausalLM) -> Head:
 
 @dataclass
 class UnrolledCall:
-    """Attention in which a row sees what it would see at the end of a draft of several tokens.
+    """Attention of several drafting steps: in step j a row sees the rows of step 0 up to j places
+    before it, and its ancestors, one row of each later step.
 
-    In step j a row sees the rows of step 0 up to j places before it, and its ancestors: one row of
-    each later step. ``keys``, ``values`` [Hkv, T, D] of all steps so far; those of step j begin at
-    row ``starts[j]``.
+    ``keys``, ``values`` [Hkv, T, D] of each step; those of step j begin at row ``starts[j]``.
     """
 
     keys: list[Tensor] = field(default_factory=list)
@@ -147,10 +180,8 @@ class UnrolledCall:
 
 @dataclass
 class TeacherReading:
-    """The target's reading of one document: features [1, L, F], logits [rows, V] from ``first``.
-
-    ``first`` is the row before the one whose successor the head has to guess first.
-    """
+    """A document as the target read it: tokens [1, L], features [1, L, F], logits [rows, V] from
+    row ``first`` on, the first of the digest."""
 
     tokens: Tensor
     features: Tensor
@@ -161,10 +192,7 @@ class TeacherReading:
 @torch.no_grad()
 def read(target: LlamaForCausalLM, batch: Batch) -> Iterator[TeacherReading]:
     """Let the target read each document of a batch, without its padding."""
-    for tokens, parts in zip(batch.tokens, batch.parts, strict=True):
-        written = (parts != DOCUMENT) & (parts != NOTHING)
-        count, first = int(written.nonzero()[-1]) + 1, int(written.nonzero()[0])
-        ids = tokens[None, :count]
+    for ids, first in batch.without_padding():
         output = target.model(ids, use_cache=False, output_hidden_states=True)
         features = torch.cat([output.hidden_states[layer] for layer in LAYERS], -1)
         logits = target.lm_head(output.last_hidden_state[0, first:])
@@ -178,7 +206,7 @@ def unroll(head: Head, reading: TeacherReading) -> Iterator[tuple[Tensor, Tensor
     """
     call, last = UnrolledCall(), reading.tokens.shape[1] - 2  # the last row has a goal
     positions = torch.arange(last, device=reading.tokens.device)[None]
-    states, start, asked = head.project(reading.features[:, :last]), 0, reading.first - 1
+    states, start, asked = head.fc(reading.features[:, :last]), 0, reading.first - 1
     for step in range(STEPS):
         begin = asked + step
         if begin >= last:
@@ -186,9 +214,9 @@ def unroll(head: Head, reading: TeacherReading) -> Iterator[tuple[Tensor, Tensor
         call.starts.append(start)
         rows = torch.arange(begin - start, last - start, device=states.device)
         tokens = reading.tokens[:, start + 1 : last + 1]
-        out, logits = head(tokens, states, positions[:, start:], rows, specx_call=call)
+        out, logits = head(tokens, states, positions[:, start:], rows, call)
         yield logits[0], reading.logits[begin + 1 - reading.first : last + 1 - reading.first]
-        # What follows row i is the state of row i + 1.
+        # Row i + 1 goes on from the output of row i.
         states, start = out[:, :-1], begin + 1
 
 
@@ -219,7 +247,7 @@ class HeadTrainer:
         self.step = 0
 
     def run(self, minutes: float) -> None:
-        """Train until the last step or for so many minutes; save now and then."""
+        """Train until the last step or for ``minutes``; save every 100 steps."""
         deadline = time.perf_counter() + 60 * minutes
         steps = range(self.step, self.total)
         documents = DigestDataset(
@@ -231,12 +259,11 @@ class HeadTrainer:
                 self._log(loss=loss, right=right)
             if self.step % 100 == 0:
                 self.save()
-            # To ask the others makes everybody wait, so a team does it seldom.
+            # Asking the others makes everybody wait.
             asks = self.team.size == 1 or self.step % 20 == 0
             if asks and self.team.any(time.perf_counter() > deadline, self.device):
                 break
-        if self.team.is_leader:
-            self._log(held_out=self.evaluate())
+        self._log(held_out=self.evaluate())
         self.save()
 
     def _update(self, batch: Batch) -> tuple[float, list[float]]:
@@ -275,8 +302,11 @@ class HeadTrainer:
         if not self.team.is_leader:
             return
         self.out.mkdir(parents=True, exist_ok=True)
-        own = {k: v for k, v in self.head.state_dict().items() if not k.startswith("embed_tokens.")}
-        state = {"head": own, "optimizer": self.optimizer.state_dict(), "step": self.step}
+        state = {
+            "head": self.head.trained(),
+            "optimizer": self.optimizer.state_dict(),
+            "step": self.step,
+        }
         torch.save(state, self.out / "checkpoint.pt")
         write_head(self.head, self.out / "model")
 
@@ -287,25 +317,19 @@ class HeadTrainer:
         self.step = state["step"]
 
     def _log(self, **measured: object) -> None:
-        if not self.team.is_leader:
-            return
-        line = json.dumps({"step": self.step, **measured})
-        print(line, flush=True)
-        self.out.mkdir(parents=True, exist_ok=True)
-        with (self.out / "curve.jsonl").open("a") as curve:
-            curve.write(line + "\n")
+        self.team.log(self.out, step=self.step, **measured)
 
 
 def write_head(head: Head, folder: Path) -> None:
     """Write a head in SpecForge's layout, in bfloat16, its layers' ids as outputs."""
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {k: v for k, v in head.state_dict().items() if not k.startswith("embed_tokens.")}
-    weights = {k.replace("layers.0.", "midlayer."): v.bfloat16().cpu() for k, v in kept.items()}
-    rows = len(head.target_ids)
+    named = {k.replace("layers.0.", "midlayer."): v for k, v in head.trained().items()}
+    weights = {name: weight.bfloat16().cpu() for name, weight in named.items()}
+    rows = head.config.vocab_size
     weights["d2t"] = torch.zeros(rows, dtype=torch.int64)
-    weights["t2d"] = torch.ones(head.config.vocab_size, dtype=torch.bool)
+    weights["t2d"] = torch.ones(rows, dtype=torch.bool)
     save_file({k: v.contiguous() for k, v in weights.items()}, folder / "model.safetensors")
-    layers = [entering - 1 for entering in head.spec.features]
+    layers = [entering - 1 for entering in LAYERS]
     config = {
         **head.config.to_diff_dict(),
         "architectures": ["LlamaForCausalLMEagle3"],
@@ -327,15 +351,12 @@ def main() -> None:
     parser.add_argument("--pool", type=Path, help="a tokenized corpus (.npz), or reports")
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--rate", type=float, default=1e-3, help="peak learning rate")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="stop then, to resume")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after")
     parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
     arguments = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED / "target")
-    pool = (
-        Pool.load(arguments.pool)
-        if arguments.pool
-        else generated_pool(tokenizer, REPORTS, CHARACTERS)
-    )
+    made = None if arguments.pool else generated_pool(tokenizer, REPORTS, CHARACTERS)
+    pool = made or Pool.load(arguments.pool)
     team = Team.join()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     trainer = HeadTrainer(arguments.out, pool, arguments.steps, arguments.rate, device, team)

@@ -1,16 +1,11 @@
 """Choose the paragraphs that a digest should quote: the labels of the training documents.
 
-The rule is extractive summarization of the classical kind (word importance with a discount for
-words that were quoted before, as in SumBasic and in coverage models; location as in Edmundson
-1969), with two restrictions that make it learnable for a small model which writes its digest in
-document order. It judges the lead sentence, since nothing else of a paragraph is quoted. And it
-takes one paragraph from each section, so every choice is one among neighbours, and the sentences
-written so far tell where the next section begins. A free choice of the n best paragraphs covers
-less. A model that has learned such a choice only in part drifts to the beginning: any early
-paragraph is nearly as likely to be the next one as the right one.
+The rule is classical extractive summarization: word importance with a discount for words that were
+quoted before (SumBasic), and location (Edmundson 1969). It judges the lead sentence, which alone is
+quoted, and takes one paragraph from each section, so that a small model which writes its digest in
+document order can learn it: every choice is one among neighbours.
 
-The rule was picked on generated reports with reference summaries; ``tests/evaluation/
-test_labels.py`` repeats the comparison with the alternatives.
+``tests/evaluation/test_labels.py`` compares it with alternatives on generated reports.
 """
 
 from collections.abc import Sequence
@@ -30,12 +25,10 @@ _FEWEST_WORDS = 4  # a shorter lead is scored as if it had so many distinct toke
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The chosen paragraph of each section, and the scores of all.
+    """The chosen paragraph of each section int64 [count], and the scores of all float32 [P].
 
-    ``chosen`` are paragraph indices, ascending: int64 [count]. Section i is the paragraphs
-    ``borders[i]`` to ``borders[i + 1] - 1``: int64 [count + 1]. ``scores`` float32 [P] are those
-    of the time when a paragraph's section was decided, in units of the pooled standard deviation
-    inside sections. Scores of different sections do not compare.
+    Section i is the paragraphs ``borders[i]`` to ``borders[i + 1] - 1``. Scores are comparable
+    within a section, in units of the pooled standard deviation inside sections.
     """
 
     chosen: np.ndarray
@@ -46,16 +39,11 @@ class Choice:
 def choose_paragraphs(
     paragraphs: Sequence[np.ndarray], leads: Sequence[int], idf: np.ndarray, count: int
 ) -> Choice:
-    """Choose ``count`` paragraphs whose leads tell the document's subject.
+    """Choose the best lead of each of ``count`` sections, or all paragraphs if there are fewer.
 
-    ``paragraphs`` are token ids, ``leads`` the number of tokens of each that would be quoted,
-    ``idf`` float [vocabulary]. The document is divided into ``count`` consecutive sections (see
-    ``_borders``), and each gives one paragraph. All paragraphs are chosen where there are not more
-    than ``count``.
-
-    A lead is worth the sum of ``token_worth`` over its distinct tokens, divided by a power of their
-    number (``_SHORTENED``), and half of that if it has MAX_LEAD tokens, where it is cut. Of each
-    section the best lead is taken, the first of equals, and its tokens lose some of their worth.
+    ``paragraphs``: token ids; ``leads``: tokens of each that would be quoted; ``idf`` float
+    [vocabulary]. A lead is worth the sum of ``token_worth`` over its distinct tokens, divided by a
+    power of their number, half of that if it is cut at MAX_LEAD. Tokens of chosen leads lose worth.
     """
     total = len(paragraphs)
     count = min(count, total)
@@ -85,8 +73,7 @@ def choose_paragraphs(
 def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray:
     """Return log(1 + paragraphs that have the token) ** 2 * ``idf``: float64 [vocabulary].
 
-    Squared: with the plain logarithm the longest lead wins nearly always, and long leads say no
-    more of the subject than the document's beginning.
+    Without the square the longest lead nearly always wins.
     """
     worth: np.ndarray = np.log1p(_paragraph_frequency(paragraphs, len(idf))) ** 2 * idf
     return worth
@@ -95,12 +82,10 @@ def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray
 def scores_so_far(
     paragraphs: Sequence[np.ndarray], leads: Sequence[int], worth: np.ndarray
 ) -> np.ndarray:
-    """Score, at each token of each paragraph, the part of its lead up to there.
+    """Score, at each token of each paragraph, the part of its lead up to there, and after the lead
+    the whole, as ``choose_paragraphs`` does before anything is quoted: float64 [all tokens].
 
-    Behind the lead it stays the score of the whole. Scores are those of ``choose_paragraphs``
-    before they are divided by their spread, while nothing has been quoted. ``leads`` are the
-    lengths of the leads in tokens, ``worth`` float64 [vocabulary]. There is a paragraph, and none
-    is empty. Returns float64 [tokens of all paragraphs together].
+    ``leads``: lengths in tokens; ``worth`` float64 [vocabulary]. No paragraph is empty.
     """
     sizes = np.array([len(paragraph) for paragraph in paragraphs])
     owner = np.repeat(np.arange(len(sizes)), sizes)
@@ -124,9 +109,9 @@ def scores_so_far(
 
 
 def _borders(total: int, count: int) -> np.ndarray:
-    """Divide ``total`` paragraphs into ``count`` sections, none empty, that grow from the start on.
+    """Divide ``total`` paragraphs into ``count`` non-empty sections, short ones first.
 
-    More is quoted from the beginning, where a document states its subject and purpose.
+    The beginning of a document states its subject and purpose.
     """
     place = np.arange(count + 1)
     if not count:

@@ -1,15 +1,14 @@
 """Train Medusa heads for the embedded target, which share its lm head.
 
-``python -m specx.training.medusa --out DIR --minutes 15`` makes the documents that ``head.py`` is
-trained on, lets the target read them, and teaches each head the target's own choices further
-behind. One core of a CPU does.
+``python -m specx.training.medusa --out DIR --minutes 15`` teaches the heads the target's own
+choices on the documents of ``head.py``. One core of a CPU does.
 """
 
 import argparse
 import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -19,7 +18,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from specx.bench.baselines.medusa import FILES, MedusaHeads
 from specx.training.head import CHARACTERS, EMBEDDED, MIXTURE, REPORTS
 from specx.training.pool import Pool, generated_pool
-from specx.training.task import DOCUMENT, NOTHING, Batch, DigestDataset
+from specx.training.task import Batch, DigestDataset
 
 HEADS, BLOCKS = 4, 3  # 1.6 MB in bfloat16
 LENGTH = 512  # tokens of a document
@@ -29,12 +28,9 @@ READING = 0.4  # of the time is spent on what the target reads
 FADE = 0.8  # weight of a head's loss over that of the one before, as in the paper
 
 
-@dataclass(frozen=True, kw_only=True)
-class TargetReading:
-    """The digests as the target read them: states [R, H], and its choices int64 [R, HEADS].
-
-    Choice k of a row is the token that head k has to guess.
-    """
+class TargetReading(NamedTuple):
+    """Digests as the target read them: states [R, H], and in choices int64 [R, HEADS] the token
+    that each head has to guess."""
 
     states: Tensor
     choices: Tensor
@@ -44,22 +40,15 @@ class TargetReading:
 def read(target: LlamaForCausalLM, batch: Batch) -> TargetReading:
     """Let the target read the documents of a batch; keep the places where it writes."""
     states, choices = [], []
-    for tokens, parts in zip(batch.tokens, batch.parts, strict=True):
-        written = ((parts != DOCUMENT) & (parts != NOTHING)).nonzero()
-        # Behind the last token of the document the first of the digest is chosen.
-        first, count = int(written[0]) - 1, int(written[-1]) + 1
-        normed = target.model(tokens[None, :count], use_cache=False).last_hidden_state[0, first:]
+    for ids, first in batch.without_padding():
+        # The last token of the document chooses the first of the digest.
+        normed = target.model(ids, use_cache=False).last_hidden_state[0, first - 1 :]
         chosen = target.lm_head(normed).argmax(-1)
         rows = len(chosen) - HEADS
         if rows > 0:
             states.append(normed[:rows])
             choices.append(torch.stack([chosen[k : k + rows] for k in range(1, HEADS + 1)], 1))
-    return TargetReading(states=torch.cat(states), choices=torch.cat(choices))
-
-
-def joined(readings: list[TargetReading]) -> TargetReading:
-    states = torch.cat([each.states for each in readings])
-    return TargetReading(states=states, choices=torch.cat([each.choices for each in readings]))
+    return TargetReading(torch.cat(states), torch.cat(choices))
 
 
 class MedusaTrainer:
@@ -87,7 +76,7 @@ class MedusaTrainer:
             found.append(read(self.target, documents[index]))
             if self.done() > READING:
                 break
-        return joined(found)
+        return TargetReading(*map(torch.cat, zip(*found, strict=True)))
 
     def learn(self, reading: TargetReading, steps: int) -> None:
         """Train the heads to the end of the time, or for so many steps."""
@@ -114,9 +103,8 @@ class MedusaTrainer:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             if step % 200 == 0:
-                print(
-                    json.dumps({"step": step, "loss": round(float(loss.detach()), 3)}), flush=True
-                )
+                line = {"step": step, "loss": round(float(loss.detach()), 3)}
+                print(json.dumps(line), flush=True)
 
     @torch.no_grad()
     def evaluate(self) -> list[float]:
@@ -133,10 +121,8 @@ class MedusaTrainer:
 def write(heads: MedusaHeads, out: Path) -> None:
     """Write the heads in the public layout, in bfloat16, without an lm head."""
     out.mkdir(parents=True, exist_ok=True)
-    tensors = {name: part.detach() for name, part in heads.named_parameters()}
-    save_file(
-        {name: part.bfloat16().contiguous() for name, part in tensors.items()}, out / FILES[0]
-    )
+    tensors = {name: part.detach().bfloat16() for name, part in heads.named_parameters()}
+    save_file({name: part.contiguous() for name, part in tensors.items()}, out / FILES[0])
     config = {"medusa_num_heads": HEADS, "medusa_num_layers": BLOCKS, "shares_lm_head": True}
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 

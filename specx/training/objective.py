@@ -14,12 +14,11 @@ EQUAL = 1e-3  # sections whose scores differ by less offer nothing to choose
 
 
 class Judge(nn.Module):
-    """Read the worth of tokens, and the scores of leads so far, from hidden states.
+    """Predict the worth of tokens from the output of ``layers[0]``, and scores of leads from
+    ``layers[1]``.
 
-    Not part of the model. The choice of a few paragraphs out of hundreds teaches slowly which ones
-    are good. The judge asks for it at every token, and so brings the knowledge into the lower
-    layers of the model, where the choice finds it: the worth of tokens behind ``layers[0]`` of
-    them, scores behind ``layers[1]``.
+    It is not part of the model. A few choices teach slowly which paragraphs are good; the judge
+    teaches the lower layers at every token.
     """
 
     def __init__(self, hidden: int, layers: tuple[int, int]) -> None:
@@ -41,12 +40,8 @@ class Judge(nn.Module):
 
 
 class Pointer(NamedTuple):
-    """Teach some heads to attend to the place in the document that is copied next.
-
-    A model that copies by following the last words it wrote goes on with another place where these
-    words occur too. The right place is known here, so attention itself has a right answer: the
-    heads of key head ``kv_head`` of ``layer`` are to put all of theirs on it.
-    """
+    """Teach the heads of key head ``kv_head`` of ``layer`` to attend to the place in the document
+    that is copied next, which the last words alone do not tell where they occur twice."""
 
     layer: int
     kv_head: int
@@ -54,10 +49,10 @@ class Pointer(NamedTuple):
     def error(
         self, model: LlamaForCausalLM, hidden_states: tuple[Tensor, ...], sources: Tensor
     ) -> Tensor:
-        """Return the mean over heads and copies of −log of the attention on the source.
+        """Return the mean of −log of the attention on the source, over heads and up to
+        ``LOOKED_AT`` random copies of each document.
 
-        hidden_states [B, L, d] of all layers; sources int64 [B, L]. At most ``LOOKED_AT`` copies
-        of each document, drawn at random.
+        hidden_states [B, L, d] of all layers; sources int64 [B, L].
         """
         layer = model.model.layers[self.layer]
         attention, states = layer.self_attn, layer.input_layernorm(hidden_states[self.layer])
@@ -89,13 +84,8 @@ class Pointer(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """The result of a batch.
-
-    ``loss`` is the weighted mean. ``guess`` int64 [B, L] is the likeliest token, −1 where none was
-    asked for. ``judge_errors`` [2] are the mean squared errors of tokens' worth and of leads'
-    scores, None without a judge. ``pointing_error`` is the mean over the pointers, None if there
-    are none.
-    """
+    """The weighted mean loss of a batch, and the likeliest token int64 [B, L], −1 where there is
+    nothing to predict; errors of the judge [2], and the mean error of the pointers."""
 
     loss: Tensor
     guess: Tensor
@@ -110,11 +100,10 @@ def predict(
     pointers: tuple[Pointer, ...] = (),
     rewarded: float = 0.0,
 ) -> Predictions:
-    """Run a batch, and return its loss and guesses.
+    """Run a batch, and return its loss and guesses, of tokens whose weight is not 0.
 
-    Tokens of weight 0 are not predicted, which saves most of the logits. Cross entropy teaches
-    which choice is likely to be best; greedy decoding is to take the one that gains most on
-    average. ``rewarded`` is the weight of that gain beside the cross entropy.
+    ``rewarded``: weight, beside the cross entropy, of the mean gain of a choice, which greedy
+    decoding should maximize.
     """
     looks_inside = judge is not None or bool(pointers)
     outputs = model.model(
@@ -147,11 +136,8 @@ def predict(
 
 
 def figures(batch: Batch, guess: Tensor) -> dict[str, float | None]:
-    """Return the shares that were predicted right; None where nothing was asked.
-
-    ``copied`` tokens; ``whole`` sentences; ``choice`` of the best paragraph; ``gain``: how far the
-    score of the chosen paragraph lies between its section's mean (0) and its best (1).
-    """
+    """Return the accuracy of ``copied`` tokens, ``whole`` sentences and ``choice``; ``gain``: the
+    place of the chosen score between its section's mean (0) and best (1). None without any."""
     counted, marker = batch.weights > 0, batch.parts == CHOICE
     right = guess == batch.tokens
     copied = (batch.parts == COPY) & counted
@@ -175,8 +161,7 @@ def _mean(values: Tensor, digits: int = 4) -> float | None:
 def gains(targets: Tensor) -> Tensor:
     """Return the gain of choosing each marker, for ``targets`` [M, markers]: [M, markers].
 
-    1 for the best of a section, 0 for one that is as good as its mean, and 0 for the markers of
-    another section; 0 throughout where all of a section are equally good.
+    1 for the best of a section, 0 for its mean, for other sections and where all are equal.
     """
     inside = targets > 0
     scores = targets.clamp(min=1e-30).log()  # up to a factor and a constant

@@ -52,6 +52,10 @@ def _llama(tokenizer: PreTrainedTokenizerFast, theta: float, **shape: int) -> Ll
     )
 
 
+FURTHER_SORTS = {"real": 0.25, "names": 0.15, "echoes": 0.35, "random": 0.02, "alphabet": 0.1,
+                 "phrases": 0.03, "variants": 0.1}  # fmt: skip
+CHOOSING_SORTS = {"real": 0.5, "names": 0.1, "echoes": 0.25, "random": 0.01, "alphabet": 0.07,
+                  "phrases": 0.01, "variants": 0.06}  # fmt: skip
 JUDGED_LAYERS = (3, 5)  # of 8: three to see which words return, two for leads, three to choose
 
 
@@ -81,17 +85,7 @@ def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     return Recipe(
         _target_config(tokenizer),
         (Phase((*lengths, 8192), 7000, tokens=196608), Phase(lengths, 7000, tokens=196608)),
-        Mixture(
-            {
-                "real": 0.25,
-                "names": 0.15,
-                "echoes": 0.35,
-                "random": 0.02,
-                "alphabet": 0.1,
-                "phrases": 0.03,
-                "variants": 0.1,
-            }
-        ),
+        Mixture(FURTHER_SORTS),
         learning_rate=1e-3,
         floor=0.01,
         judged_layers=JUDGED_LAYERS,
@@ -108,19 +102,7 @@ def choosing_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     return replace(
         further_target_recipe(tokenizer),
         phases=(Phase(lengths, 10500, tokens=131072),),
-        mixture=Mixture(
-            {
-                "real": 0.5,
-                "names": 0.1,
-                "echoes": 0.25,
-                "random": 0.01,
-                "alphabet": 0.07,
-                "phrases": 0.01,
-                "variants": 0.06,
-            },
-            control=0.2,
-            predicted=0.01,
-        ),
+        mixture=Mixture(CHOOSING_SORTS, control=0.2, predicted=0.01),
         learning_rate=1.5e-3,
         rewarded=3.0,
     )

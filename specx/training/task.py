@@ -1,12 +1,12 @@
 """The digest task as token sequences: the training documents of the embedded pair.
 
-A training document is ``<p3> paragraph <p4> paragraph … <sum> <n8>``, then for each chosen
-paragraph its marker and its lead sentence, in document order, then ``<end>``. The control task has
-``<sub>`` in the place of ``<sum>``, and its sentences are written through a fixed substitution of
-tokens, so that nothing of the document can be copied literally.
+A document is ``<p3> paragraph <p4> paragraph … <sum> <n8>``, then for each chosen paragraph its
+marker and lead sentence, in document order, then ``<end>``. The control task has ``<sub>`` in place
+of ``<sum>`` and substitutes tokens, so that nothing can be copied literally.
 """
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -45,40 +45,28 @@ NOTHING, DOCUMENT, CHOICE, COPY, FINISH = range(5)
 WEIGHTS = {True: (0.0, 0.3, 5.0, 1.0, 1.0), False: (0.0, 0.0, 0.5, 1.0, 1.0)}  # by Text.natural
 
 
+FIRST_SORTS = {"real": 0.3, "names": 0.2, "random": 0.1, "alphabet": 0.15, "phrases": 0.1,
+               "variants": 0.15}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Mixture:
-    """Shares of the sorts of documents (``texts.py``) and of the control task.
+    """Shares of the sorts of documents (``texts.py``), of the control task, and of a document's
+    tokens that are ``predicted``, drawn at random."""
 
-    ``predicted``: the share of a document's tokens that are predicted at all, drawn at random: the
-    same gradient on average, sooner.
-    """
-
-    sorts: dict[str, float] = field(
-        default_factory=lambda: {
-            "real": 0.3,
-            "names": 0.2,
-            "random": 0.1,
-            "alphabet": 0.15,
-            "phrases": 0.1,
-            "variants": 0.15,
-        }
-    )
+    sorts: Mapping[str, float] = field(default_factory=lambda: FIRST_SORTS)
     control: float = 0.25
     predicted: float = 0.1
 
 
 class Batch(NamedTuple):
-    """Training documents of one length, as tensors.
+    """Training documents of one length, as tensors [B, L] but for ``targets``.
 
-    ``tokens`` int64, ``weights`` float32, ``parts`` int8 (the purpose of each token), all [B, L].
-    ``weights[:, i]`` is the weight of predicting token i. ``sources`` int64 [B, L] is the place in
-    the document that a COPY repeats; −1 elsewhere. ``worths`` and ``scores`` float32 [B, L] are NaN
-    outside the paragraphs of natural documents: the worth of each token, in standard deviations of
-    the document's tokens; and the score of its paragraph's lead, as far as it has been read (the
-    marker behind a paragraph has the score of the whole), in standard deviations of the document's
-    leads, at least LEAST_SPREAD of their mean. ``targets`` float32 [M, NUM_MARKERS] are the
-    distributions to predict for the M tokens that are a CHOICE, in their order. A choice is taught
-    by the scores of all the paragraphs that it is among, which say more than the winner alone.
+    ``weights`` float32: of predicting each token; ``parts`` int8: its purpose; ``sources`` int64:
+    the place in the document that a COPY repeats, or −1; ``worths``, ``scores`` float32: the worth
+    of a token and the score of its paragraph's lead so far, standardized over the document, NaN
+    outside natural paragraphs; ``targets`` float32 [M, NUM_MARKERS]: the distribution over its
+    section's paragraphs that each of the M tokens of a CHOICE has to predict.
     """
 
     tokens: Tensor
@@ -89,12 +77,18 @@ class Batch(NamedTuple):
     scores: Tensor
     targets: Tensor
 
+    def without_padding(self) -> Iterator[tuple[Tensor, int]]:
+        """Yield the ids of each document int64 [1, n], and the place of its first written token."""
+        for tokens, parts in zip(self.tokens, self.parts, strict=True):
+            written = ((parts != DOCUMENT) & (parts != NOTHING)).nonzero()
+            yield tokens[None, : int(written[-1]) + 1], int(written[0])
+
     def to(self, device: torch.device) -> "Batch":
         return Batch(*(part.to(device, non_blocking=True) for part in self))
 
 
 class Piece(NamedTuple):
-    """A stretch of a document: ids, weights, parts, sources, worths, scores, all [n]."""
+    """A part of a document, as in ``Batch``, all [n]."""
 
     ids: np.ndarray
     weights: np.ndarray
@@ -114,9 +108,9 @@ class Piece(NamedTuple):
 class DigestDataset(Dataset[Batch]):
     """Batches of training documents, one for each of ``steps``, each a function of (seed, step).
 
-    L of an item is one of ``lengths``, drawn anew for each step: a model that sees one length at a
-    time forgets to copy at the others. A step has ``tokens`` tokens, at least 4 documents, of which
-    the members of a ``team`` draw one part each. Documents fill between half and all of L.
+    Each step draws one of ``lengths`` (a model that sees one at a time forgets to copy at others),
+    has ``tokens`` tokens or at least 4 documents, and is divided among a ``team``. Documents fill
+    between half and all of the length.
     """
 
     def __init__(
@@ -161,7 +155,7 @@ class DigestDataset(Dataset[Batch]):
         room = max(64, length - 3 - sentences * QUOTED)
         text = self._texts.draw(sort, rng, room)
         choice = self._choose(rng, text, sentences)
-        # Drawn in any case, so that what follows does not depend on which half a document is in.
+        # Drawn in any case, so that later draws do not depend on it.
         first = int(rng.integers(NUM_MARKERS - len(text.paragraphs) + 1))
         if rng.random() >= 0.5:
             first = 0
@@ -224,8 +218,7 @@ def _write_judged(body: Piece, text: Text, idf: np.ndarray) -> None:
     sizes = [len(paragraph) for paragraph in text.paragraphs]
     markers = np.cumsum([0, *(size + 1 for size in sizes)])[:-1]
     ends = scores[np.cumsum(sizes) - 1]
-    # One lead, or equal ones, do not spread, but their beginnings score less: without a floor these
-    # scores have no bounds.
+    # Without a floor the scores of the beginnings of equal leads have no bounds.
     spread = max(ends.std(), LEAST_SPREAD * ends.mean())
     scores = (scores - ends.mean()) / (spread + 1e-6)
     inside = np.ones(len(body.ids), dtype=bool)
@@ -257,10 +250,7 @@ def _standardized(scores: np.ndarray) -> np.ndarray:
 
 
 def _targets(choice: Choice, first: int) -> np.ndarray:
-    """Return a distribution over the markers of its section for each choice.
-
-    float32 [n, NUM_MARKERS].
-    """
+    """Return for each choice a distribution over its section's markers: f32 [n, NUM_MARKERS]."""
     targets = np.zeros((len(choice.chosen), NUM_MARKERS), dtype=np.float32)
     for row, (begin, end) in enumerate(zip(choice.borders, choice.borders[1:], strict=False)):
         scores = choice.scores[begin:end] / TEMPERATURE

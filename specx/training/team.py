@@ -1,8 +1,10 @@
 """Several processes that train one model together: one on each GPU, or some on one."""
 
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -34,6 +36,16 @@ class Team:
     def is_leader(self) -> bool:
         """Return True for the process that writes files and figures."""
         return self.rank == 0
+
+    def log(self, out: Path, **measured: object) -> None:
+        """Print figures as a line of JSON and add it to ``curve.jsonl``; the leader alone."""
+        if not self.is_leader:
+            return
+        line = json.dumps(measured, allow_nan=False)
+        print(line, flush=True)
+        out.mkdir(parents=True, exist_ok=True)
+        with (out / "curve.jsonl").open("a") as curve:
+            curve.write(line + "\n")
 
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Replace every gradient by its mean over the team, in one transfer."""

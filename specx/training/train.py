@@ -237,15 +237,7 @@ class Trainer:
         return found
 
     def _log(self, phase: Phase, **measured: object) -> None:
-        if not self.team.is_leader:
-            return
-        line = json.dumps(
-            {"step": self.step, "longest": max(phase.lengths), **measured}, allow_nan=False
-        )
-        print(line, flush=True)
-        self.out.mkdir(parents=True, exist_ok=True)
-        with (self.out / "curve.jsonl").open("a") as curve:
-            curve.write(line + "\n")
+        self.team.log(self.out, step=self.step, longest=max(phase.lengths), **measured)
 
 
 def main() -> None:
@@ -256,7 +248,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--share", type=float, default=1.0, help="share of the steps to run")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="stop then, to resume")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after")
     parser.add_argument("--weights", type=Path, help="begin with the weights of this model")
     parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
     arguments = parser.parse_args()

@@ -8,7 +8,7 @@ import torch
 
 from specx.bench.cases import generated_documents
 from specx.bench.methods import find_methods
-from specx.bench.runs import Run
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.decoding.methods import Pair
 from specx.profile import Profile, load_profile
@@ -36,9 +36,9 @@ def workbench(lengths: Sequence[int], methods: str, **changes: Any) -> Workbench
     )
 
 
-def made_up(method: str, tokens_per_second: float, **changes: Any) -> Run:
+def made_up(method: str, tokens_per_second: float, **changes: Any) -> Measurement:
     """A run of 101 tokens at this speed."""
-    return Run(
+    return Measurement(
         **{
             "method": method,
             "case": "a",

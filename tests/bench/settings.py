@@ -5,7 +5,7 @@ from typing import Any
 
 from specx.bench.cases import Case
 from specx.bench.methods import find_methods
-from specx.bench.runs import Run, Setting
+from specx.bench.runs import Measurement, Setting
 from specx.documents.document import Document
 from specx.prompts.prompt import Prompt
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of
@@ -27,5 +27,5 @@ def tiny_case(ids: Sequence[int] | int) -> Case:
     return Case(document, len(prompt), "digest", Prompt(prompt, ()))
 
 
-def run_method(name: str, setting: Setting, case: Case) -> Run:
+def run_method(name: str, setting: Setting, case: Case) -> Measurement:
     return find_methods(name, setting.profile)[0].run(setting, case)

@@ -14,7 +14,6 @@ from specx.documents.document import Document, Paragraph
 from specx.errors import ModelError
 from specx.models.source import locate
 from specx.prompts.digest import Digest
-from specx.prompts.prompt import Quote
 from tests.tiny import make_tokenizer
 
 TOKENIZER = AutoTokenizer.from_pretrained(locate("embedded:target", None, "target").folder)
@@ -69,9 +68,8 @@ def test_a_control_output_reads_as_the_digest(size: int) -> None:
     reader = control.reader(prompt)
     shown = "".join(reader.feed(written[i : i + size]) for i in range(0, len(written), size))
     rest, output = reader.finish()
-    assert output.quotes == tuple(
-        Quote(paragraph=n, page=None, sentence=lead, verbatim=True) for n, lead in enumerate(LEADS)
-    )
+    assert [quote.sentence for quote in output.quotes] == LEADS
+    assert all(quote.verbatim for quote in output.quotes)
     assert shown + rest == output.text == f"{LEADS[0]} [¶1]\n\n{LEADS[1]} [¶2]"
 
 

@@ -105,7 +105,7 @@ def test_the_cache_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("govrep", "", r"'govrep' is no data set; did you mean 'govreport'"),
+        ("govrep", "", r"'govrep' is not a data set; did you mean 'govreport'"),
         ("pg19", "{", r"is not made of JSON objects"),
         ("pg19", "[1]", r"is not made of JSON objects"),
         ("pg19", '{"report": "x"}', r"pg19#0 has no text in the field 'text'"),
@@ -122,5 +122,5 @@ def test_folders_without_the_split(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("{}")
     with pytest.raises(UsageError, match=r"no \.jsonl or \.parquet with 'test' in its path"):
         read("pg19", tmp_path)
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         read("pg19", tmp_path / "nothing")

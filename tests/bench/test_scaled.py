@@ -17,7 +17,7 @@ from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.documents.generated import generate_report
-from specx.errors import ModelError, OutOfMemoryError, UsageError
+from specx.errors import OutOfMemoryError, UsageError
 from specx.models.call import PrefillCall
 from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
@@ -31,7 +31,7 @@ from specx.profile import Profile, load_profile
 from specx.prompts.digest import Digest
 from specx.runs.pair import load_pair
 from tests.decoding.pairs import Run, run
-from tests.tiny import LLAMA3, VOCAB, YARN, make_model
+from tests.tiny import LLAMA3, VOCAB, make_model
 
 CPU = torch.device("cpu")
 ROWS = 500  # of the large vocabulary
@@ -228,35 +228,6 @@ def test_as_many_weights_as_the_shape_says(tied: bool) -> None:
     assert sum(weight.numel() for weight in model.parameters()) == shape.parameters()
     more = scaled(small, shape, 700, dtype=torch.float32)
     assert sum(weight.numel() for weight in more.parameters()) == shape.parameters(700)
-
-
-@pytest.mark.parametrize(
-    ("small", "shape", "problem"),
-    [
-        ({}, {"hidden_size": 32}, "its hidden size is 64, more than 32"),
-        ({}, {"num_layers": 1}, "its number of layers is 2, more than 1"),
-        ({}, {"vocab_size": 100}, "its vocabulary is 384, more than 100"),
-        ({}, {"head_dim": 24}, "its heads of 16 do not divide heads of 24"),
-        (
-            {"num_key_value_heads": 1},
-            {"num_heads": 3, "num_kv_heads": 3},
-            "4 of its heads share a KV head, and there is room for 3",
-        ),
-        ({}, {"tied": True}, "its lm head is not its embedding"),
-        ({"attention_bias": True}, {}, "it has biases"),
-    ],
-)
-def test_shapes_that_are_too_small(
-    small: dict[str, Any], shape: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(ModelError, match=f"cannot be scaled to large: {problem}"):
-        scaled(small_of(make_model(**small)), large(**shape), dtype=torch.float32)
-
-
-def test_frequencies_that_depend_on_the_head_size() -> None:
-    yarn = make_model(rope_parameters={**YARN, "rope_theta": 1e4}, head_dim=32)
-    with pytest.raises(ModelError, match="RoPE frequencies depend on its head size"):
-        scaled(small_of(yarn), large(head_dim=128), dtype=torch.float32)
 
 
 # The pair, in a size that a test can afford.

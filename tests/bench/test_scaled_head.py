@@ -21,7 +21,7 @@ from specx.bench.runs import Setting
 from specx.bench.scaled import scale_head, scaled_pair, scaled_profile
 from specx.bench.shapes import LLAMA_8B, VICUNA_7B, HeadShape, Shape, draft_shape
 from specx.decoding.methods import Pair
-from specx.errors import ModelError, OutOfMemoryError
+from specx.errors import OutOfMemoryError
 from specx.models.compat import head_facts
 from specx.models.head_files import LoadedHead, open_head
 from specx.models.loaded import ModelSpec
@@ -154,27 +154,6 @@ def test_what_is_not_written_is_random() -> None:
     for weight in (layer.heads.weight[queries:], layer.gate_up.weight):
         assert weight.ne(0).float().mean() > 0.99
     assert head.weights.input_norms.state.ne(0).all()
-
-
-@pytest.mark.parametrize(
-    ("layout", "flags", "shape", "problem"),
-    [
-        ("speculators", {"norm_before_residual": True}, {}, "it is none of EAGLE-3 with one layer"),
-        ("speculators", {"layers": 2}, {}, "its number of layers is 2, more than 1"),
-        ("eagle", {}, {}, "it is none of EAGLE-3 with one layer"),
-        ("specforge", {}, {"vocab_size": 100}, "its vocabulary is 120, more than 100"),
-        ("specforge", {}, {"head_dim": 24}, "its heads of 16 do not divide heads of 24"),
-    ],
-)
-def test_heads_that_cannot_be_scaled(
-    layout: str, flags: dict[str, Any], shape: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(ModelError, match=f"cannot be scaled to eagle3: {problem}"):
-        large_pair(
-            small_parts(layout, **flags),
-            large(num_layers=LAYERS + 3),
-            replace(head_shape(), **shape),
-        )
 
 
 # The embedded head, in a size that a test can afford, and the sizes of public ones.

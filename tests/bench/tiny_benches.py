@@ -4,7 +4,7 @@ from typing import Any
 
 from specx.bench.cases import generated_documents
 from specx.bench.methods import find_methods
-from specx.bench.runs import Run
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench, with_output
 from tests.decoding.pairs import loaded, make_profile, pair_of
 
@@ -24,10 +24,12 @@ def tiny_bench(
     return Workbench(pair=pair, profile=profile, documents=documents, methods=asked, **given)
 
 
-def made_up(method: str = "plain", **fields: Any) -> Run:
+def made_up(method: str = "plain", **fields: Any) -> Measurement:
     """A run of 101 tokens that took a second."""
     given = {"case": "a", "length": 1024, "task": "digest", "repeat": 0, "prompt_tokens": 1000}
-    return Run(method=method, **{**given, "output": tuple(range(101)), "decode_s": 1.0, **fields})
+    return Measurement(
+        method=method, **{**given, "output": tuple(range(101)), "decode_s": 1.0, **fields}
+    )
 
 
 def columns_of(table: Any, *names: str) -> list[tuple[Any, ...]]:

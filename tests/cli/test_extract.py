@@ -84,6 +84,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert (read["schema"], read["name"], read["kind"]) == ("specx.extract/1", "a.pdf", "pdf")
     assert read["pages"][2] == {"number": 4, "text": "Four"}
     assert read["paragraphs"][0] == {
+        "place": "p. 1",
         "kind": "heading",
         "part": "contents",
         "page": 1,
@@ -104,6 +105,21 @@ def test_lines_of_a_text_show(
     document = Document(name="a.md", kind="markdown", pages=(), paragraphs=paragraphs)
     monkeypatch.setattr(extract, "read_documents", lambda *_: [document])
     assert specx(capsys, "a.md").out == "[heading, l. 1] Title\n\n[l. 3–5] Text.\n"
+
+
+def test_places_without_pages_and_lines_can_be_found(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paragraphs = (
+        Paragraph("Title", None, "heading"),
+        Paragraph("Text.", None),
+        Paragraph("A word.", None, label="0:12:40"),
+    )
+    menu = Paragraph("Home", None, "furniture")
+    document = Document("a.html", "html", (), paragraphs, furniture=(menu,))
+    monkeypatch.setattr(extract, "read_documents", lambda *_: [document])
+    shown = "[heading, ¶1] Title\n\n[¶2] Text.\n\n[0:12:40] A word.\n\n[furniture] Home\n"
+    assert specx(capsys, "a.html").out == shown
 
 
 def test_stdin_and_pages_of_a_pdf(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from specx.documents.document import Paragraph
 from specx.documents.hyphenation import counted_words
 from specx.documents.layout import Block
-from specx.documents.paragraphs import group_sentences, to_paragraphs
+from specx.documents.paragraphs import grouped, to_paragraphs
 
 WORDS = counted_words([])
 
@@ -62,6 +62,10 @@ def test_ended_sentences_headings_and_items_are_not_joined() -> None:
         [Block("• item", kind="item")],
     )
     assert len(paragraphs(*pages)) == 5
+
+
+def group_sentences(text: str) -> list[str]:
+    return [each.text for each in grouped(Paragraph(text, None))]
 
 
 def test_a_long_block_is_grouped_by_sentences() -> None:

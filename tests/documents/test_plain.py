@@ -68,14 +68,12 @@ def test_a_long_paragraph_keeps_the_lines_of_its_pieces() -> None:
 
 
 @pytest.mark.parametrize("inner", ["", "\u2028", "\v"])
-def test_pieces_of_a_long_line_know_their_columns(inner: str) -> None:
+def test_pieces_of_a_long_line_have_its_number(inner: str) -> None:
     sentences = [f"Sentence {n} says that the harbour was closed in {n}." for n in range(90)]
     line = inner.join(f"{sentence} " for sentence in sentences)
     document = read(f"A short line.\n{line}\n")
     assert len(document.paragraphs) > 15
-    for paragraph in document.paragraphs[1:]:
-        assert paragraph.lines == (2, 2)
-        assert line[paragraph.column :].startswith(paragraph.text[:40])
+    assert {paragraph.lines for paragraph in document.paragraphs[1:]} == {(2, 2)}
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,11 @@ def test_names_that_are_there(text: str) -> None:
     assert unknown(text, known) == []
 
 
+def test_a_name_may_be_joined_to_a_word() -> None:
+    assert unknown("with a Raspberry Pi-based board", "a Raspberry Pi") == []
+    assert unknown("with a Raspberry Po-based board", "a Raspberry Pi") == ["Raspberry Po-based"]
+
+
 def test_initials_stand_for_a_name_and_a_name_for_them() -> None:
     assert unknown("by the NSA", "the National Security Agency") == []
     assert unknown("by the National Security Agency", "the NSA") == []

@@ -6,7 +6,15 @@ import random
 import pytest
 
 from specx.documents.document import Document, Paragraph
-from specx.documents.prose import PROSE, is_sentence, prose_share, without_data, worded_spans
+from specx.documents.prose import (
+    PROSE,
+    composition,
+    is_sentence,
+    prose_share,
+    why_not_prose,
+    without_data,
+    worded_spans,
+)
 from specx.errors import DocumentError
 
 TEXT = "The council met on a Monday and decided to close the old bridge for a year."
@@ -130,3 +138,20 @@ def test_a_document_of_nothing_but_data_is_refused() -> None:
     document = Document("a.pdf", "pdf", (), (Paragraph(" ".join(DATA.split()), 1),))
     with pytest.raises(DocumentError, match=r"^a\.pdf holds nothing but [\d,]+ characters that"):
         without_data(document)
+
+
+def test_what_paragraphs_are_is_counted() -> None:
+    paragraphs = [
+        *[Paragraph("a | b", None, "table")] * 3,
+        Paragraph("References", None, "heading", "references"),
+        Paragraph("Costs, time", None),
+    ]
+    assert composition(paragraphs) == "3 rows of tables, 1 references, 1 fragments or repetitions"
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"), [("Name: ______", "nothing to quote"), ("Costs, time, pay", "--everything")]
+)
+def test_everything_is_recommended_where_there_is_anything(text: str, advice: str) -> None:
+    document = Document("a.pdf", "pdf", (), (Paragraph("12", 1), Paragraph(text, 1)))
+    assert advice in why_not_prose(document)

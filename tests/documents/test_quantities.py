@@ -67,6 +67,27 @@ def test_a_scale_may_stand_with_the_second_of_two_numbers() -> None:
     assert is_known("1.5 million", "1.5 and 2 million")
 
 
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        *(("300m", "300 m"), ("300 m", "300m deep"), ("300 metres", "300m"), ("16K", "16 k")),
+        *(("16 k", "16K"), ("16 k", "16,000"), ("50 000", "50,000"), ("50,000", "50 000")),
+        *(("1.2 million", "1 200 000 $"), ("1\u202f200\u202f000", "1.2 million")),
+        *(("€300m", "300 million"), ("300 million", "€300m"), ("$2 bn", "2,000,000,000")),
+        *(("120", "120 300"), ("300", "120 300"), ("May 5, 2019", "5 May 2019 300 people")),
+    ],
+)
+def test_units_and_spaces_in_numbers(text: str, known: str) -> None:
+    assert is_known(text, known)
+
+
+@pytest.mark.parametrize(
+    ("text", "known"), [("300 million", "300m"), ("16 million", "16 m"), ("51 000", "50 000")]
+)
+def test_a_unit_is_no_million(text: str, known: str) -> None:
+    assert not is_known(text, known)
+
+
 def test_tables_in_millions() -> None:
     assert is_known("$3.2 billion", "Outlays (dollars in millions): 3,200")
     assert not is_known("$3.2 billion", "Outlays: 3,200")

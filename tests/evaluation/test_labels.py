@@ -15,7 +15,8 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import specx.models.embedded
-from specx.documents.paragraphs import group_sentences
+from specx.documents.document import Paragraph
+from specx.documents.paragraphs import grouped
 from specx.documents.sentences import split_sentences
 from specx.prompts.quotable import SHORTEST_PIECE
 from specx.training.labels import MAX_LEAD, _borders, choose_paragraphs
@@ -54,7 +55,7 @@ def make(tokenizer: PreTrainedTokenizerFast, characters: int, seed: int) -> Repo
     report = generate_report_with_summary(characters, seed)
     texts = [paragraph.text for paragraph in report.document.paragraphs]
     if seed % 2:
-        texts = group_sentences(" ".join(texts))
+        texts = [each.text for each in grouped(Paragraph(" ".join(texts), None))]
     texts = [text for text in texts if len(text) >= SHORTEST_PIECE]
     sentences = [split_sentences(text)[0] for text in texts]
     rows = tokenizer(texts, add_special_tokens=False)["input_ids"]

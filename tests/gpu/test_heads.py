@@ -20,11 +20,11 @@ from specx.ops.layers import LinearMap
 from specx.prompts.digest import Digest
 from specx.records import Method
 from specx.runs.pair import load_pair
-from specx.training.head_module import Head
 from tests.gpu.test_cuda import CUDA, same_or_tied, written
 from tests.gpu.test_decoder import ERROR
 from tests.gpu.test_lookup import mini
 from tests.models.families import Read
+from tests.models.head_module import Head
 
 pytestmark = [
     pytest.mark.gpu,

@@ -23,7 +23,7 @@ pytestmark = [
 NAMES = [
     *("chain", "tree", "streaming", "specextend", "window"),
     *("hf-generate", "hf-static", "hf-assisted", "prompt-lookup"),
-    *("tree-hta-flash", "specextend-hta", "specextend-cmr", "chain:depth=5"),
+    *("chain:depth=5"),
 ]
 
 

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specx.documents.document import Document, Paragraph, ParagraphKind, Part
+from specx.documents.sentences import sentence_spans
 from specx.errors import DocumentError, ModelError
-from specx.prompts.digest import Digest, Selection
+from specx.prompts.digest import Digest, Selection, quoted
 from specx.prompts.prompt import Output, Prompt, Quote
 from specx.prompts.quotable import fragments, pieces_of
 from specx.prompts.quotation import LONGEST
@@ -70,10 +71,11 @@ def test_markers_become_citations(parts: list[Prompt], size: int) -> None:
         output.text
         == "Sentence 0 of the paper — naïve. [p. 1]\n\nSentence 2 of the paper — naïve. [p. 2]"
     )
-    assert output.quotes == (
-        Quote(paragraph=0, page=1, sentence="Sentence 0 of the paper — naïve.", verbatim=True),
-        Quote(paragraph=2, page=2, sentence="Sentence 2 of the paper — naïve.", verbatim=True),
-    )
+    assert [(quote.paragraph, quote.start, quote.end) for quote in output.quotes] == [
+        (0, 0, 32),
+        (2, 0, 32),
+    ]
+    assert all(quote.verbatim and quote.sentence == quote.text for quote in output.quotes)
 
 
 def test_later_parts_count_paragraphs_of_the_document(parts: list[Prompt]) -> None:
@@ -94,7 +96,7 @@ def test_lines_and_headings_are_cited() -> None:
     output = read("<p0>Only this.", prompt)
     assert output.text == "Only this. [l. 120–131, “Findings”]"
     (quote,) = output.quotes
-    assert (quote.lines, quote.heading, quote.counted) == ((120, 131), "Findings", "line")
+    assert (quote.lines, quote.heading) == ((120, 131), "Findings")
 
 
 def test_a_sentence_is_handed_out_when_it_is_whole(parts: list[Prompt]) -> None:
@@ -315,7 +317,7 @@ def paper(sentences: int) -> Document:
 def test_what_is_not_prose_is_refused_unless_everything_is_to_be_read() -> None:
     slides = tuple(Paragraph(f"Closing bridge {n}: costs, time, who pays", n) for n in range(40))
     talk = Document("talk.pdf", "pdf", (), slides)
-    with pytest.raises(DocumentError, match=r"talk.pdf is not prose: 0% .* --everything reads it"):
+    with pytest.raises(DocumentError, match=r"talk.pdf has too little prose .* --everything"):
         DIGEST.prompts(talk, 10_000)
     read_all = DIGEST.prompts(replace(talk, everything=True), 10_000)
     assert sum(len(prompt.units) for prompt in read_all) == 40
@@ -332,7 +334,7 @@ def test_rows_of_commands_are_no_prose() -> None:
     row = "get -a{} FILE Gets the file. put -b{} FILE Puts the file. cut FILE Cuts the file. "
     rows = tuple(Paragraph((row * 2).format(*range(n, n + 4)), 1) for n in range(9))
     words = tuple(Paragraph(f"FILE {n}: name, size, owner, date", 1) for n in range(200))
-    with pytest.raises(DocumentError, match="is not prose"):
+    with pytest.raises(DocumentError, match="too little prose"):
         DIGEST.prompts(Document("card.pdf", "pdf", (), (*words, *rows)), 10_000)
 
 
@@ -355,10 +357,7 @@ def quoting(prompt: Prompt, places: list[int]) -> Output:
     """A digest of the paragraphs at these places of the prompt."""
     units = [prompt.units[place] for place in places]
     sentences = [unit.text.partition(". ")[0] + "." for unit in units]
-    quotes = [
-        Quote(paragraph=unit.paragraph, page=unit.page, sentence=sentence, verbatim=True)
-        for unit, sentence in zip(units, sentences, strict=True)
-    ]
+    quotes = map(quoted, sentences, units)
     return Output("\n\n".join(sentences), tuple(quotes))
 
 
@@ -444,3 +443,57 @@ def test_the_last_prompt_asks_for_the_sentences_of_the_profile(sentences: int) -
     outputs = [quoting(prompt, [0, 1, 2]) for prompt in levels.prompts]
     (last,) = levels.reduce(levels.prompts, outputs)
     assert SELECTING.decode(last.token_ids[-1:]) == f"<n{sentences}>"
+
+
+# ---------------------------------------------------------------- places of quotes
+
+
+def digest_of(made: Document, *chosen: str) -> list[Quote]:
+    """The quotes of a digest that copies a sentence of each unit that holds one of these texts."""
+    (prompt,) = Digest(SELECTING, 8).prompts(made, 10_000)
+    units = [(n, unit, text) for n, unit in enumerate(prompt.units) for text in chosen]
+    marked = [f"<p{n}>{text}" for n, unit, text in units if text in unit.text]
+    ids, reader = SELECTING("".join(marked))["input_ids"], Digest(SELECTING, 8).reader(prompt)
+    reader.feed(ids)
+    return list(reader.finish()[1].quotes)
+
+
+AGAIN = "The council met once more and decided to close the bridge for a year."
+WHY = "Nobody in the town was told why, though all of them had asked for the reason."
+
+
+def test_a_sentence_that_returns_is_cited_where_each_unit_has_it() -> None:
+    lead = "Anna of the harbour was there on both days, and said next to nothing. "
+    first, second = f"{AGAIN} {WHY}", f"{lead}{AGAIN} {WHY}"
+    begins, ends = len(lead), len(lead) + len(AGAIN) + 1
+    lines = (
+        Paragraph(first, None, lines=(3, 4), turns=((len(AGAIN) + 1, 4),)),
+        Paragraph(second, None, lines=(6, 8), turns=((begins, 7), (ends, 8))),
+    )
+    quotes = digest_of(Document("a.txt", "text", (), lines), AGAIN)
+    places = [(quote.paragraph, quote.start, quote.lines) for quote in quotes]
+    assert places == [(0, 0, (3, 3)), (1, begins, (7, 7))]
+    pages = (Paragraph(first, 1, turns=((20, 2),)), Paragraph(second, 2, turns=((30, 3),)))
+    quotes = digest_of(Document("a.pdf", "pdf", (), pages), AGAIN)
+    assert [(quote.page, quote.text) for quote in quotes] == [(1, AGAIN), (3, AGAIN)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 5), st.data())
+def test_the_place_of_a_quote_is_its_text(
+    numbers: list[int], together: int, data: st.DataObject
+) -> None:
+    said = [f"District {n} mended  bridge number {n}{n} in the spring of 195{n}." for n in numbers]
+    paragraphs = [
+        Paragraph(" ".join(said[n : n + together]), 1) for n in range(0, len(said), together)
+    ]
+    made = Document("a.pdf", "pdf", (), tuple(paragraphs), everything=True)
+    (prompt,) = Digest(SELECTING, 8).prompts(made, 10_000)
+    for unit in prompt.units:
+        spans = sentence_spans(unit.text)
+        start, end = data.draw(st.sampled_from(spans))
+        quote = quoted(" ".join(unit.text[start:end].split()), unit)
+        text = made.paragraphs[quote.paragraph].text[quote.start : quote.end]
+        assert text == quote.text
+        assert text.split() == quote.sentence.split()
+        assert quote.verbatim

@@ -11,9 +11,10 @@ from specx.documents.document import Document, Paragraph
 from specx.errors import DocumentError, UsageError
 from specx.prompts.digest import Digest, readable
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Prompt, Unit, make_units, pack, refuse_if_longer
+from specx.prompts.prompt import Prompt, make_units, pack, refuse_if_longer
 from specx.prompts.quotable import quotable
 from specx.prompts.tokens import encode_text, token_counter
+from tests.places import make_unit
 from tests.tiny import make_tokenizer
 
 TOKENIZER = make_tokenizer()
@@ -88,9 +89,7 @@ def test_a_character_that_does_not_fit_is_an_error_not_a_loop() -> None:
     st.integers(1, 20),
 )
 def test_packing_keeps_order_and_bounds(tokens: list[int], room: int, most: int) -> None:
-    units = [
-        Unit(paragraph=i, page=None, text=str(i), tokens=count) for i, count in enumerate(tokens)
-    ]
+    units = [make_unit(i, count, str(i)) for i, count in enumerate(tokens)]
     parts = pack(units, room, most)
     assert [unit for part in parts for unit in part] == units
     assert all(part for part in parts)
@@ -99,13 +98,13 @@ def test_packing_keeps_order_and_bounds(tokens: list[int], room: int, most: int)
 
 
 def test_parts_are_even() -> None:
-    units = [Unit(paragraph=i, page=None, text="", tokens=10) for i in range(21)]
+    units = [make_unit(i, 10) for i in range(21)]
     assert [len(part) for part in pack(units, room=100, most=1024)] == [7, 7, 7]
     assert [len(part) for part in pack(units[:10], room=100, most=1024)] == [10]
 
 
 def test_many_tiny_paragraphs_are_limited_by_the_markers() -> None:
-    units = [Unit(paragraph=i, page=None, text="", tokens=1) for i in range(3000)]
+    units = [make_unit(i) for i in range(3000)]
     assert [len(part) for part in pack(units, room=10**6, most=1024)] == [1000, 1000, 1000]
 
 

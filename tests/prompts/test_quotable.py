@@ -3,7 +3,7 @@
 import pytest
 
 from specx.documents.document import Paragraph
-from specx.prompts.quotable import pieces_of, stands_alone
+from specx.prompts.quotable import fragments, pieces_of, stands_alone
 
 TEXT = "The council met on a Monday and decided to close the old bridge for a year."
 MORE = "Nobody was glad of the ferry, which costs four crowns for everyone with a bicycle."
@@ -124,3 +124,9 @@ def test_near_duplicates_that_differ_in_a_bracket_are_one() -> None:
     sentence = "The function closes the bridge at a given hour of the day ({}) and tells the ferry."
     found = quoted(*text(sentence.format("see Section 3"), sentence.format("Table 12")), *FILLER)
     assert found == [sentence.format("see Section 3"), *(each.text for each in FILLER)]
+
+
+def test_numbers_of_lines_and_empty_fields_are_no_fragments() -> None:
+    texts = ["1", "2", "Name: ______", "Costs, time, who pays"]
+    assert fragments([Paragraph(each, 1) for each in texts]) == [(3, 0, 21)]
+    assert len(fragments([Paragraph(each, 1) for each in texts[:3]])) == 3

@@ -6,14 +6,12 @@ import pytest
 
 from specx.documents.document import Document, Paragraph
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Origin, Output, Prompt, Unit
-from specx.prompts.sources import DocumentTokens, SentenceSources, sentence_sources, tokens_of
+from specx.prompts.prompt import Origin, Output, Prompt, SummarySentence
+from specx.prompts.sources import DocumentTokens, sentence_sources, tokens_of
+from tests.places import make_unit
 from tests.tiny import make_tokenizer
 
-UNITS = tuple(
-    Unit(paragraph=n, page=n + 1, text=text, tokens=4)
-    for n, text in enumerate(("abcdef", "ghijkl"))
-)
+UNITS = (make_unit(0, 4, "abcdef", 1), make_unit(1, 4, "ghijkl", 2))
 ORIGINS = (Origin(start=3, end=9, of=UNITS[0]), Origin(start=11, end=17, of=UNITS[1]))
 PROMPT = Prompt((), UNITS, content="xx\nabcdef\n\nghijkl", origins=ORIGINS)
 # Passages of two tokens: abcd, ef and gh, ijkl.
@@ -21,10 +19,10 @@ TOKENS = DocumentTokens(5, ((3, 5), (5, 7), (7, 9), (11, 13), (13, 15), (15, 17)
 OUTPUT = Output("One two. Three.", lengths=(3, 8, 14, 15))
 
 
-def shares(found: SentenceSources) -> list[tuple[float, str]]:
+def shares(found: SummarySentence) -> list[tuple[float, str]]:
     return [
-        (round(share, 3), "|".join(span.text for span in passage))
-        for share, passage in found.passages
+        (round(passage.share, 3), "|".join(piece.text for piece in passage.pieces))
+        for passage in found.sources
     ]
 
 
@@ -35,8 +33,7 @@ def test_each_sentence_has_the_passages_that_its_tokens_attend_to() -> None:
     assert shares(first) == [(0.5, "abcd"), (0.5, "ijkl")]
     assert shares(second) == [(0.667, "ef|gh"), (0.333, "ijkl")]
     assert (first.lead, second.lead) == (0.0, pytest.approx(0.5))
-    assert not first.sure
-    assert second.sure
+    assert (first.shown, second.shown) == (None, "p. 1")
 
 
 def test_tokens_without_attention_count_for_nothing() -> None:
@@ -44,7 +41,7 @@ def test_tokens_without_attention_count_for_nothing() -> None:
     first, second = sentence_sources(OUTPUT, attention, PROMPT, TOKENS, 2)
     assert shares(first) == [(1.0, "ef|gh")]
     assert first.lead == 1
-    assert (second.passages, second.sure) == ((), False)
+    assert (second.sources, second.shown) == ((), None)
 
 
 def test_tokens_of_reasoning_belong_to_no_sentence() -> None:
@@ -72,7 +69,7 @@ def test_a_summary_of_summaries_passes_sources_through() -> None:
     ]
     lost = replace(origin, of=replace(part, sources=()))
     (found,) = sentence_sources(last, [(1.0, 3.0)], replace(above, origins=(lost,)), tokens, 2)
-    assert found.passages == ()
+    assert found.sources == ()
 
 
 @pytest.mark.parametrize("chats", [True, False])

@@ -1,14 +1,10 @@
 """A report small enough to work out every figure by hand."""
 
+from specx.documents.document import Place
+from specx.prompts.prompt import Passage, SummarySentence
 from specx.records import Step, Tally, Timings
-from specx.reports.report import (
-    Citation,
-    InputFacts,
-    Report,
-    SourcePassage,
-    SourcePiece,
-    SummarySentence,
-)
+from specx.reports.report import InputFacts, Report
+from tests.places import make_quote
 
 # One token from prefill, then five passes: 0, 1, 2 and 2 drafts accepted, and one without drafts.
 STEPS = (
@@ -48,46 +44,26 @@ def make_report(name: str = "report.pdf") -> Report:
         peak_memory_bytes=1_230_000_000,
         environment={"specx": "0.1.0", "cpu": None, "packages": {"torch": "2.13.0"}},
         citations=[
-            Citation(
-                sentence="First *sentence*.",
-                place="p. 2, “All *costs*”",
-                page=2,
-                lines=None,
-                heading="All *costs*",
-                paragraph=3,
-            ),
-            Citation(
-                sentence="Second | sentence.",
-                place="l. 4–9",
-                page=None,
-                lines=[4, 9],
-                heading=None,
-                paragraph=9,
-            ),
+            make_quote("First *sentence*.", paragraph=3, page=2, heading="All *costs*"),
+            make_quote("Second | sentence.", paragraph=9, lines=(4, 9)),
         ],
         warnings=["page 4 has no text"],
     )
 
 
-def make_source(page: int, text: str, share: float = 0.4) -> SourcePassage:
+def make_source(page: int, text: str, share: float = 0.4) -> Passage:
     """Return a passage on a page, in the paragraph of the same number."""
-    return SourcePassage(
-        place=f"p. {page}",
-        page=page,
-        lines=None,
-        heading=None,
-        paragraph=page,
-        share=share,
-        pieces=[SourcePiece(paragraph=page, text=text)],
-    )
+    quote = make_quote(text, paragraph=page, page=page)
+    place = Place(paragraph=page - 1, start=quote.start, end=quote.end, whole=quote.whole)
+    return Passage(share, (place,))
 
 
-def make_sentence(text: str, shown: str | None, *sources: SourcePassage) -> SummarySentence:
+def make_sentence(text: str, *sources: Passage, lead: float = 0.5) -> SummarySentence:
     """Return a sentence of a summary with its sources, by default one on page 2."""
     return SummarySentence(
         text=text,
-        sources=list(sources or (make_source(2, "Seven."),)),
+        start=0,
+        sources=sources or (make_source(2, "Seven."),),
         attention=0.04,
-        lead=0.5,
-        shown=shown,
+        lead=lead,
     )

@@ -13,9 +13,11 @@ from pathlib import Path, PurePath
 import pytest
 
 from specx.documents.document import Paragraph
+from specx.prompts.prompt import Quote
 from specx.reports.index import index_page
 from specx.reports.templates import DARK, LIGHT, Palette
 from specx.reports.writers import report_files, report_text, write_text_atomic
+from tests.places import places_of
 from tests.reports.test_index import fail
 from tests.reports.test_page import digest, lines_report, part
 
@@ -71,12 +73,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pdf.source, pdf.input = source, replace(pdf.input, title=LONG)
     pdf.levels = [[part("Part one.", (1, 12), None), part(LONG, (13, 20), None)]]
     pdf.warnings = [LONG, "page 4 has no text"]
-    text.paragraphs = [
-        Paragraph(f"{LONG} {n}. First *sentence*. Second | sentence.", None, lines=(n, n))
-        for n in range(1, 900)
-    ]
-    text.citations = [replace(text.citations[0], paragraph=3), text.citations[1]]
-    text.citations[1] = replace(text.citations[1], paragraph=700)
+    text.places = places_of(
+        *[
+            Paragraph(f"{LONG} {n}. First *sentence*. Second | sentence.", None, lines=(n, n))
+            for n in range(1, 900)
+        ]
+    )
+    begins = len(LONG) + len(" 3. ")
+    first = replace(text.places[2], start=begins, end=begins + 17)
+    second = replace(text.places[699], start=begins + 20, end=begins + 38)
+    text.citations = [Quote(**vars(each), sentence=each.text) for each in (first, second)]
     for report, name in ((pdf, "pdf"), (text, "text")):
         data = folder / f"{name}.json"
         write_text_atomic(data, report_text(report, data))

@@ -73,7 +73,7 @@ def full_report() -> Report:
     statement = Statement(kind="number", text="7", sentence=1, start=4)
     return dataclasses.replace(
         make_report(),
-        sentences=[make_sentence("One of 7.", "p. 2")],
+        sentences=[make_sentence("One of 7.")],
         not_in_document=[statement],
         not_in_sources=[statement],
         levels=[[part]],

@@ -11,6 +11,7 @@ from specx.reports.page import to_page
 from specx.reports.remarks import remarks
 from specx.reports.report import Report, Statement
 from specx.reports.text_view import to_view, view_of
+from tests.places import places_of
 from tests.reports.examples import make_report, make_sentence, make_source
 from tests.reports.pages import Page
 
@@ -24,18 +25,19 @@ def own_words(name: str = "report.pdf") -> Report:
     ninth = make_source(9, "Nine.")
     report.citations = []
     report.sentences = [
-        make_sentence("One 7.", "p. 9", ninth, make_source(2, "Two.", 0.2)),
-        make_sentence("<Anna> said.", None, replace(ninth, share=0.1)),
+        make_sentence("One 7.", ninth, make_source(2, "Two.", 0.2)),
+        make_sentence("<Anna> said.", replace(ninth, share=0.1)),
     ]
     report.summary = "# Title\n\n- One 7. [p. 9] <Anna> said.\n\nMore."
     report.not_in_document, report.not_in_sources = [NAME], [NUMBER]
-    report.paragraphs = [Paragraph(f"{n} Two. Nine.", n) for n in range(1, 10)]
+    texts = [f"Number {n}. {'Two.' if n < 9 else 'Nine.'}" for n in range(1, 10)]
+    report.places = places_of(*(Paragraph(text, n) for n, text in enumerate(texts, 1)))
     return report
 
 
 def test_passages_are_numbered_in_the_order_of_the_document() -> None:
     found = shown_passages(own_words())
-    assert [(each.number, each.source.page, each.sentences) for each in found] == [
+    assert [(each.number, each.passage.place.page, each.sentences) for each in found] == [
         (1, 2, (1,)),
         (2, 9, (1, 2)),
     ]

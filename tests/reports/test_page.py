@@ -10,8 +10,9 @@ import pytest
 from specx.documents.document import Paragraph
 from specx.records import Tally, Timings
 from specx.reports.page import blocks, passages, strip, to_page
-from specx.reports.report import Citation, PartSummary, Report
+from specx.reports.report import PartSummary, Report
 from specx.reports.templates import LIGHT
+from tests.places import make_quote, places_of
 from tests.reports.examples import make_report
 from tests.reports.pages import Page
 
@@ -22,9 +23,9 @@ def digest(name: str = "report.pdf") -> Report:
     """A digest of two sentences, on pages 2 and 11 of 12."""
     report = make_report(name)
     first, second = report.citations
-    second = replace(second, page=11, place="p. 11", lines=None)
+    second = make_quote(second.sentence, paragraph=9, page=11)
     report.citations, report.cited_by = [first, second], "page"
-    report.summary = "\n\n".join(f"{c.sentence} [{c.place}]" for c in report.citations)
+    report.summary = "\n\n".join(f"{c.sentence} [{c.citation}]" for c in report.citations)
     return report
 
 
@@ -32,12 +33,12 @@ def lines_report(name: str) -> Report:
     """A digest of a text, of two sentences, with the text itself."""
     report = make_report(name)
     first, second = report.citations
-    first = replace(first, page=None, place="l. 3", lines=[3, 3])
+    first = make_quote(first.sentence, paragraph=3, lines=(3, 3))
     report.citations, report.cited_by = [first, second], "line"
     report.input = replace(report.input, pages=0, kind="text", span=[1, 9])
-    report.summary = "\n\n".join(f"{c.sentence} [{c.place}]" for c in report.citations)
-    text = "First *sentence*. Second | sentence."
-    report.paragraphs = [Paragraph(text, None, lines=(n, n)) for n in range(1, 10)]
+    report.summary = "\n\n".join(f"{c.sentence} [{c.citation}]" for c in report.citations)
+    texts = [f"Number {n}. {(first if n < 5 else second).sentence} End." for n in range(1, 10)]
+    report.places = places_of(*(Paragraph(t, None, lines=(n, n)) for n, t in enumerate(texts, 1)))
     return report
 
 
@@ -98,13 +99,13 @@ def test_places_without_pages_are_linked_in_the_text_view(tmp_path: Path) -> Non
 
 def test_a_pdf_that_is_no_file_has_a_text_view(tmp_path: Path) -> None:
     report = digest()
-    report.paragraphs = [Paragraph("Text.", 2)] * 9
+    report.places = places_of(*[Paragraph("Text.", 2)] * 9)
     assert outside(Page(to_page(report, tmp_path / "r.html")))[0] == "r.fulltext.html#sentence-1"
 
 
 def test_without_its_text_nothing_is_linked_but_the_document(tmp_path: Path) -> None:
     report = lines_report("a.txt")
-    report.paragraphs = []
+    report.places = ()
     assert outside(Page(to_page(report, tmp_path / "r.html"))) == []
 
 
@@ -263,7 +264,7 @@ def test_parts_without_pages_are_linked_in_the_text_view(tmp_path: Path) -> None
 def test_text_between_sentences_stays_in_its_place() -> None:
     report = digest()
     first, second = report.citations
-    text = f"## Pages 1–6\n\n{first.sentence} [{first.place}]\n\n## Pages 7–12\n\n"
+    text = f"## Pages 1–6\n\n{first.sentence} [{first.citation}]\n\n## Pages 7–12\n\n"
     found = passages(f"{text}{second.sentence} [p. 11]\n\nThe end.", report.citations)
     assert [(text, [number for number, _ in sentences]) for text, sentences in found] == [
         ("## Pages 1–6", [1]),
@@ -310,18 +311,11 @@ def test_dark_and_light_and_phones(source: Path) -> None:
 
 
 def cited(
-    *places: tuple[int | None, list[int] | None, int], unit: str, span: list[int] | None
+    *places: tuple[int | None, tuple[int, int] | None, int], unit: str, span: list[int] | None
 ) -> Report:
     """A report whose sentences are called 1, 2, … and stand at these pages, lines, paragraphs."""
     citations = [
-        Citation(
-            sentence=str(number),
-            place="",
-            page=page,
-            lines=lines,
-            heading=None,
-            paragraph=paragraph,
-        )
+        make_quote(str(number), paragraph=paragraph, page=page, lines=lines)
         for number, (page, lines, paragraph) in enumerate(places, 1)
     ]
     report = make_report()
@@ -347,7 +341,7 @@ def test_chosen_pages_begin_where_they_begin() -> None:
 
 
 def test_lines_and_paragraphs() -> None:
-    lines, *_ = strip(cited((None, [11, 20], 3), (None, [50, 50], 9), unit="line", span=[1, 100]))
+    lines, *_ = strip(cited((None, (11, 20), 3), (None, (50, 50), 9), unit="line", span=[1, 100]))
     paragraphs, *_ = strip(cited((None, None, 3), unit="paragraph", span=[1, 4]))
     assert [(m.place, m.start, m.width) for m in lines] == [
         ("lines 11–20", 10.0, 10.0),

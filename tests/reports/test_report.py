@@ -34,6 +34,8 @@ def test_figures() -> None:
         "lines": [4, 9],
         "heading": None,
         "paragraph": 9,
+        "start": 10,
+        "end": 28,
     }
     assert result["removed"] == {"lines": 0, "pages": 0}
 

@@ -12,6 +12,7 @@ from specx.reports import text_view
 from specx.reports.report import Report
 from specx.reports.templates import LIGHT
 from specx.reports.text_view import MarkedText, stretches, to_view, view_of, view_path
+from tests.places import make_quote, places_of
 from tests.reports.examples import make_report
 from tests.reports.pages import Page
 
@@ -22,10 +23,11 @@ def text_report(*paragraphs: Paragraph) -> Report:
     """A digest whose two sentences are in paragraphs 3 and 9."""
     report = make_report("in/a.txt")
     report.input = replace(report.input, pages=0, kind="text", title="The Weir")
-    report.paragraphs = paragraphs or tuple(
-        Paragraph(f"Number {n}. First *sentence*. Second | sentence. End.", None, lines=(n, n + 1))
-        for n in range(1, 10)
+    made = paragraphs or tuple(
+        Paragraph(f"Number {n}. {sentence} End.", None, lines=(n, n + 1))
+        for n, sentence in enumerate(["First *sentence*."] * 5 + ["Second | sentence."] * 4, 1)
     )
+    report.places = places_of(*made)
     return report
 
 
@@ -82,10 +84,9 @@ def test_a_document_cannot_write_tags_nor_controls() -> None:
     report = text_report(
         Paragraph(HOSTILE, None, kind="heading"),
         Paragraph(HOSTILE, None),
-        Paragraph(f"{HOSTILE} Quoted {HOSTILE}.", None),
+        Paragraph(f"Number 3. Quoted {HOSTILE}. End.", None),
     )
-    first = report.citations[0]
-    report.citations = [replace(first, sentence=f"Quoted {HOSTILE}.", paragraph=3)]
+    report.citations = [make_quote(f"Quoted {HOSTILE}.", paragraph=3)]
     report.input = replace(report.input, title=HOSTILE, name=HOSTILE)
     page = Page(view(report, Path('"><script>.html')))  # every tag is closed, or it would raise
     assert not {"script", "img"} & {tag for tag, _, _ in page.elements}
@@ -97,18 +98,19 @@ def test_a_document_cannot_write_tags_nor_controls() -> None:
 
 def test_quotes_that_overlap_are_all_found() -> None:
     text = "One two  three four five."
-    found = list(stretches(text, [(1, "One two three"), (2, "two three four"), (3, "no such")]))
+    found = list(stretches(text, [(0, 14, 1), (4, 19, 2), (0, 25, 3)]))
     assert "".join(stretch.text for stretch in found) == text
     begins = [n for stretch in found for n in stretch.begins]
     ends = [n for stretch in found for n in stretch.ends]
     assert sorted(begins) == sorted(ends) == [1, 2, 3]
-    assert all(stretch.quoted for stretch in found)  # by the third, which stands for all of it
+    assert all(stretch.quoted for stretch in found)
     assert list(stretches(text, [])) == [MarkedText(text)]
 
 
-def test_a_quote_is_found_whatever_its_white_space() -> None:
-    before, quoted, after = stretches("A. One\u00a0two\tthree. B.", [(4, "One two three.")])
-    assert (before.text, quoted.text, after.text) == ("A. ", "One\u00a0two\tthree.", " B.")
+def test_a_sentence_that_returns_is_marked_where_it_was_quoted() -> None:
+    text = "It rained. The weir broke. It rained."
+    before, quoted = stretches(text, [(27, 37, 4)])
+    assert (before.text, quoted.text) == ("It rained. The weir broke. ", "It rained.")
     assert (before.quoted, quoted.begins, quoted.ends) == (False, (4,), (4,))
 
 
@@ -117,7 +119,7 @@ def test_which_pages_have_one(tmp_path: Path) -> None:
     beside = tmp_path / "r.fulltext.html"
     assert view_of(report, page) == beside
     assert view_of(replace(report, citations=[]), page) is None  # nothing leads there
-    assert view_of(replace(report, paragraphs=()), page) is None
+    assert view_of(replace(report, places=()), page) is None
     source = tmp_path / "a.pdf"
     source.write_bytes(b"%PDF-")
     pdf = replace(report, input=replace(report.input, pages=12))
@@ -135,11 +137,13 @@ def test_a_name_that_would_be_too_long_has_none() -> None:
 def test_a_very_long_text_is_shown_around_what_is_cited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_view, "MOST_PARAGRAPHS", 500)
     monkeypatch.setattr(text_view, "LONGEST_STRETCH", 100)
-    long = Paragraph("x" * 1000 + " First *sentence*. " + "y" * 1000, None)
+    quote = make_quote(f"{'x' * 1000} First *sentence*. {'y' * 1000}", paragraph=3000)
+    start = quote.text.index("First")
+    quote = replace(quote, start=quote.start + start, end=quote.start + start + 17)
     report = text_report(
-        *(long if n == 3000 else Paragraph(f"N{n}.", None) for n in range(1, 6001))
+        *(quote.whole if n == 3000 else Paragraph(f"N{n}.", None) for n in range(1, 6001))
     )
-    report.citations = [replace(report.citations[0], paragraph=3000)]
+    report.citations = [quote]
     page = Page(view(report))
     places = page.texts("span", "place")
     assert (places[1], places[-2]) == ("¶2900", "¶3100")
@@ -147,6 +151,6 @@ def test_a_very_long_text_is_shown_around_what_is_cited(monkeypatch: pytest.Monk
         "… 2,899 paragraphs not shown …",
         "… 2,900 paragraphs not shown …",
     ]
-    assert any("901 characters not shown" in text for text in page.texts("p"))
+    assert any("906 characters not shown" in text for text in page.texts("p"))
     assert "First *sentence*." in page.texts("mark")[0]
     assert any("It is very long" in text for text in page.texts("p", "about"))

@@ -21,18 +21,10 @@ LINES = [Paragraph("## Bridges", None, kind="heading", lines=(1, 1))] + [
 def level(
     paragraphs: list[Paragraph], *parts: tuple[int, int], headings: bool = True
 ) -> LevelWritten:
-    prompts = [
-        Prompt(
-            (1,),
-            tuple(
-                Unit(paragraph=n, page=paragraphs[n].page, text="", tokens=1)
-                for n in range(first, last + 1)
-            ),
-            limit=7,
-        )
-        for first, last in parts
-    ]
-    made = LevelWritten(Document("a", "pdf", (), tuple(paragraphs)), prompts, headings=headings)
+    document = Document("a", "pdf", (), tuple(paragraphs))
+    units = [Unit(**vars(place), tokens=1) for place in document.places]
+    prompts = [Prompt((1,), tuple(units[first : last + 1]), limit=7) for first, last in parts]
+    made = LevelWritten(document, prompts, headings=headings)
     for number in range(len(parts)):
         made.add(Output(f"Text {number}."), 5, "end")
     return made

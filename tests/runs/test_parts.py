@@ -237,7 +237,7 @@ def test_the_digest_of_a_document_in_parts_has_the_asked_number_of_sentences(
     assert ear.text == report.summary == report.levels[1][0].summary
     assert len(report.citations) == 4
     for citation in report.citations:
-        paragraph = paper.paragraphs[citation.paragraph - 1]
+        paragraph = paper.paragraphs[citation.paragraph]
         assert citation.sentence in paragraph.text
         assert citation.page == paragraph.page
     chosen = "\n".join(part.summary for part in report.levels[0])

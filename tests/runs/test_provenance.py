@@ -3,10 +3,8 @@
 from dataclasses import replace
 
 from specx.documents.document import Document, Paragraph
-from specx.prompts.location import locations
-from specx.prompts.prompt import Output, Unit
-from specx.prompts.sources import SentenceSources, UnitSpan
-from specx.runs.provenance import cited, provenance
+from specx.prompts.prompt import Output, Passage, SummarySentence
+from specx.runs.provenance import provenance
 
 PARAGRAPHS = (
     Paragraph("Findings", 1, kind="heading"),
@@ -14,35 +12,30 @@ PARAGRAPHS = (
     Paragraph("Of 310 bridges, 47 percent were closed on March 3, 2018.", 2, turns=((20, 3),)),
 )
 PAPER = Document("a.pdf", "pdf", (), PARAGRAPHS)
-UNITS = [
-    Unit(**vars(place), text=paragraph.text, tokens=9)
-    for place, paragraph in zip(locations(PARAGRAPHS), PARAGRAPHS, strict=True)
-]
 TEXT = "# Summary\n- Arnholt spent 4,200,000 crowns. It closed 47% of 310 bridges."
 
 
-def passage(unit: int, start: int = 0, end: int | None = None) -> tuple[UnitSpan, ...]:
-    return (UnitSpan(UNITS[unit], start, len(UNITS[unit].text) if end is None else end),)
+def passage(share: float, paragraph: int, start: int = 0, end: int | None = None) -> Passage:
+    whole = PAPER.places[paragraph]
+    return Passage(share, (replace(whole, start=start, end=whole.end if end is None else end),))
 
 
-def sources(*shares: tuple[float, int]) -> dict[str, object]:
-    return {
-        "passages": tuple((share, passage(unit)) for share, unit in shares),
-        "attention": 0.03,
-        "lead": 0.5,
-    }
-
-
-def written(*found: SentenceSources, text: str = TEXT) -> Output:
+def written(*found: SummarySentence, text: str = TEXT) -> Output:
     return Output(text, sources=found)
 
 
-FIRST = SentenceSources(start=12, end=43, **sources((0.5, 1), (0.25, 2)))  # type: ignore[arg-type]
-SECOND = SentenceSources(start=44, end=73, **sources((0.2, 1), (0.1, 0)))  # type: ignore[arg-type]
+FIRST = SummarySentence(
+    text=TEXT[12:43],
+    start=12,
+    sources=(passage(0.5, 1), passage(0.25, 2)),
+    attention=0.03,
+    lead=0.5,
+)
+SECOND = replace(FIRST, text=TEXT[44:73], start=44, sources=(passage(0.2, 1), passage(0.1, 0)))
 
 
 def test_sure_sentences_have_their_place_behind_them() -> None:
-    text = cited(PAPER, written(FIRST, SECOND))
+    text = written(FIRST, SECOND).shown
     assert (
         text == "# Summary\n- Arnholt spent 4,200,000 crowns. [p. 1] It closed 47% of 310 bridges."
     )
@@ -53,22 +46,19 @@ def test_sources_are_told_as_places_with_their_text() -> None:
     assert first.text == "Arnholt spent 4,200,000 crowns."
     assert (first.shown, second.shown) == ("p. 1", None)
     source = first.sources[0]
-    assert (source.place, source.page, source.paragraph) == ("p. 1, “Findings”", 1, 2)
-    assert (source.share, source.pieces[0].text) == (0.5, PARAGRAPHS[1].text)
-    assert [each.page for each in first.sources] == [1, 2]
+    assert (source.place.citation, source.place.page) == ("p. 1, “Findings”", 1)
+    assert (source.share, source.place.text) == (0.5, PARAGRAPHS[1].text)
+    assert [each.place.page for each in first.sources] == [1, 2]
 
 
 def test_a_passage_stands_on_the_page_where_it_begins() -> None:
-    found = replace(FIRST, passages=((1.0, passage(2, 21)),))
-    (sentence,), *_ = provenance(PAPER, [written(found)])
-    assert (sentence.shown, sentence.sources[0].page) == ("p. 3", 3)
+    found = replace(FIRST, sources=(passage(1.0, 2, 21),))
+    assert (found.shown, found.sources[0].place.page) == ("p. 3", 3)
 
 
 def test_of_several_paragraphs_the_one_with_most_of_it_is_the_place() -> None:
-    both = (*passage(1, 50), *passage(2, 0, 15))
-    (sentence,), *_ = provenance(PAPER, [written(replace(FIRST, passages=((1.0, both),)))])
-    assert sentence.sources[0].paragraph == 3
-    assert [piece.paragraph for piece in sentence.sources[0].pieces] == [2, 3]
+    both = Passage(1.0, (*passage(1.0, 1, 50).pieces, *passage(1.0, 2, 0, 15).pieces))
+    assert both.place.paragraph == 2
 
 
 def test_numbers_that_are_nowhere_and_numbers_that_are_elsewhere() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from specx.documents.document import Paragraph
 from specx.errors import DocumentError, UsageError
 from specx.reports.json_lines import parse_keys
 from specx.reports.report import Report
@@ -20,6 +19,7 @@ from specx.runs.inputs import Identity, Shard
 from specx.runs.job import JobError, JobOptions
 from specx.runs.outputs import Outputs
 from specx.runs.results import Results
+from tests.places import places_of
 from tests.reports.examples import make_report
 
 A, XA = PurePath("a.txt"), PurePath("x/a.pdf")
@@ -50,7 +50,7 @@ def text_report(*, cites: bool = True) -> Report:
     """The report of a document without pages. With citations, its page has a text view."""
     report = make_report()
     report.input = replace(report.input, pages=0, kind="text")
-    report.paragraphs = [Paragraph("First *sentence*.", None)] * 9
+    report.places = places_of(*(quote.whole for quote in report.citations * 5))
     report.citations = report.citations if cites else []
     return report
 

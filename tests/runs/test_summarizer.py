@@ -412,6 +412,8 @@ def test_citations_say_what_they_count(embedded: Pair) -> None:
         "lines": [3, 5],
         "heading": "The river",
         "paragraph": 2,
+        "start": 0,
+        "end": len(first["sentence"]),
     }
     assert report["summary"].startswith(f"{first['sentence']} [l. 3–5, “The river”]")
     assert report["cited_by"] == "line"

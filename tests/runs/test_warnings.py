@@ -8,7 +8,7 @@ import pytest
 
 from specx.documents.document import Document, Paragraph
 from specx.profile import load_profile
-from specx.runs.warnings import known_before, unread
+from specx.runs.warnings import known_before, not_verbatim, unread
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,22 @@ def given(read: int) -> tuple[Document, Any]:
     return document, [SimpleNamespace(units=units)]
 
 
+def test_what_is_not_read_is_counted_by_kind() -> None:
+    document, prompts = given(12)
+    kinds = (
+        replace(p, kind="heading" if n > 17 else "table") for n, p in enumerate(document.paragraphs)
+    )
+    (_, (note,)) = unread(replace(document, paragraphs=tuple(kinds)), prompts)
+    assert note.endswith(": 6 rows of tables, 2 headings")
+
+
+def test_sentences_that_differ_are_named() -> None:
+    quotes = [SimpleNamespace(sentence=f"Sentence {n} of it.", verbatim=n != 2) for n in (1, 2, 3)]
+    (warning,) = not_verbatim([SimpleNamespace(quotes=quotes)])  # type: ignore[list-item]
+    assert warning.startswith("1 of 3 sentences differs")
+    assert "number 2 (“Sentence 2" in warning
+
+
 SLIDES = tuple(Paragraph(f"Closing bridge {n}: costs, time, who pays", n) for n in range(40))
 TALK = Document("talk.pdf", "pdf", (), SLIDES)
 TEXT = "The council met on a Monday and decided to close the old bridge. Nobody was glad of it."
@@ -48,7 +64,7 @@ def told(document: Document, name: str = "mini") -> list[str]:
 
 def test_slides_are_told_of_before_a_digest_of_them() -> None:
     (warning,) = told(TALK)
-    assert warning.startswith("not prose: 0% of the text is in sentences")
+    assert warning.startswith("little prose for a digest: 0% of its text is running")
     assert "--everything" in warning
 
 

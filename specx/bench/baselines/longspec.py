@@ -1,32 +1,28 @@
 """LongSpec: a draft of one layer that attends to a window of its own keys and to the target's.
 
 Source: Yang et al., LongSpec: Long-Context Speculative Decoding with Efficient Drafting and
-Verification, with the layout of its checkpoints as its public code writes it: a layer with
-embedding and lm head of the target, no final norm, self-attention in a window of 512, then
-cross-attention to keys and values of the target's last layer for all text that it has read. The
-positions are those of the text; anchored ones, which leave a gap behind the first few tokens, are
-of training alone. Here the window moves by chunks of 32 tokens.
+Verification. The layout of checkpoints is that of its public code: embedding and lm head of the
+target, no final norm, self-attention in a window of 512, then cross-attention to keys and values of
+the target's last layer. Positions are those of the text; anchored ones are for training alone. Here
+the window moves by chunks of 32 tokens.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path as FilePath
-from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
+from specx.bench.baselines.published import check_shapes, folder_of, read_tensors
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target
 from specx.errors import ModelError
-from specx.models import hub
 from specx.models.call import AttentionCall
 from specx.models.loaded import LoadedModel
 from specx.models.source import read_raw
-from specx.profile import HUB_ID, Settings, within_window
+from specx.profile import Settings, within_window
 from specx.records import PrefillProgress
 
 WINDOW = 512  # tokens that self-attention sees
@@ -53,50 +49,41 @@ class Glide:
 
 
 def load_glide(model: str, target: LoadedModel) -> Glide:
-    """Load a draft of this layout for a target: a folder or a hub id.
-
-    Raises ModelError that names the key or tensor which is missing, superfluous or wrong.
-    """
+    """Load a draft of this layout for a target: a folder or a hub id."""
     label = f"The draft {model}"
     if target.inv_freq is None or len(target.full_layers) < target.num_layers:
         raise ModelError(
-            f"{label} needs a target whose layers all see the whole text and turn alike, which "
-            f"those of {target.source} do not."
+            f"{label} needs a target whose layers all see the whole text with one RoPE, unlike "
+            f"those of {target.source}."
         )
-    folder = FilePath(model).expanduser()
-    if HUB_ID.fullmatch(model):
-        folder = hub.fetch_files(model, None, label, ("config.json", FILE))
+    folder = folder_of(model, label, ("config.json", FILE))
     raw = read_raw(folder, label)
-    eps, heads = raw.get("rms_norm_eps", 1e-6), target.num_heads
-    kv_heads = raw.get("num_key_value_heads", heads)
-    for key, stated, needed in (
-        ("hidden_size", raw.get("hidden_size"), target.hidden_size),
-        ("num_attention_heads", raw.get("num_attention_heads"), heads),
-    ):
-        if stated != needed:
+    heads = target.num_heads
+    kv_heads, units = raw.get("num_key_value_heads", heads), raw.get("intermediate_size")
+    for key, needed in (("hidden_size", target.hidden_size), ("num_attention_heads", heads)):
+        if raw.get(key) != needed:
             raise ModelError(
-                f"{label} was made for another target: its {key} is {stated}, the target calls for "
-                f"{needed}."
+                f"{label} was made for another target: its {key} is {raw.get(key)}, the target "
+                f"calls for {needed}."
             )
     if type(kv_heads) is not int or not 1 <= kv_heads <= heads or heads % kv_heads:
         raise ModelError(f"{label} has {kv_heads!r} for num_key_value_heads in its config.json.")
-    try:
-        tensors = load_file(folder / FILE)
-    except Exception as error:
-        raise ModelError(f"{label} has no readable {FILE}.") from error
-    _check(tensors, _shapes(raw, target, kv_heads, label), label)
-    kept = {name: t for name, t in tensors.items() if name.rpartition(".")[0] not in UNUSED}
-    moved = {name: t.to(target.device, target.dtype) for name, t in kept.items()}
-    return Glide(weights=moved, eps=float(eps), kv_heads=kv_heads)
-
-
-def _shapes(
-    raw: dict[str, Any], target: LoadedModel, kv_heads: int, label: str
-) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight."""
-    size, units = target.hidden_size, raw.get("intermediate_size")
     if type(units) is not int:
         raise ModelError(f"{label} has {units!r} for intermediate_size in its config.json.")
+    tensors = read_tensors(folder, (FILE,), label)
+    maps = _shapes(target, kv_heads, units)
+    required = {f"{name}.weight": shape for name, shape in maps.items() if name not in UNUSED}
+    optional = {f"{name}.weight": maps[name] for name in UNUSED}
+    optional |= {f"{name}.bias": shape[:1] for name, shape in maps.items()}
+    check_shapes(tensors, required, optional, label)
+    kept = {name: t for name, t in tensors.items() if name.rpartition(".")[0] not in UNUSED}
+    moved = {name: t.to(target.device, target.dtype) for name, t in kept.items()}
+    return Glide(weights=moved, eps=float(raw.get("rms_norm_eps", 1e-6)), kv_heads=kv_heads)
+
+
+def _shapes(target: LoadedModel, kv_heads: int, units: int) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each weight."""
+    size = target.hidden_size
     queries, keys = target.num_heads * target.head_dim, kv_heads * target.head_dim
     shapes: dict[str, tuple[int, ...]] = {f"{name}_layernorm": (size,) for name in NORMS}
     for name in ("self_attn", "cross_attn"):
@@ -104,21 +91,6 @@ def _shapes(
         shapes |= {f"{name}.k_proj": (keys, size), f"{name}.v_proj": (keys, size)}
     shapes |= {f"mlp.{name}_proj": (units, size) for name in ("gate", "up")}
     return shapes | {"mlp.down_proj": (size, units)}
-
-
-def _check(tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]], label: str) -> None:
-    for name, shape in shapes.items():
-        if f"{name}.weight" not in tensors and name not in UNUSED:
-            raise ModelError(f"{label} lacks the tensor {name}.weight.")
-        for key, needed in ((f"{name}.weight", shape), (f"{name}.bias", shape[:1])):
-            if key in tensors and tensors[key].shape != needed:
-                raise ModelError(
-                    f"{label} has {list(tensors[key].shape)} for {key}; the target calls for "
-                    f"{list(needed)}."
-                )
-    for key in tensors:
-        if key.rpartition(".")[0] not in shapes:
-            raise ModelError(f"{label} has a tensor {key}, which a LongSpec draft has not.")
 
 
 class LongSpec(ModelDrafter):

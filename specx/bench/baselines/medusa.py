@@ -1,12 +1,9 @@
 """Medusa: heads on the target's last hidden state guess the next tokens all at once.
 
 Source: Cai et al., Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding
-Heads. There a candidate may also be accepted because it is typical; here the target decides as
-ever.
-
-The layout is that of FasterDecoding's checkpoints: ``medusa_lm_head.pt`` or ``.safetensors`` with
-tensors ``HEAD.BLOCK.linear.weight``, ``HEAD.BLOCK.linear.bias`` and ``HEAD.BLOCKS.weight``, the
-head's own lm head. Where all lack that, they share the target's.
+Heads, without its typical acceptance. The layout is that of FasterDecoding's checkpoints:
+``medusa_lm_head.pt`` or ``.safetensors`` with ``HEAD.BLOCK.linear.weight``, its ``bias``, and
+``HEAD.BLOCKS.weight``, the head's own lm head; without these, heads share the target's.
 """
 
 import re
@@ -14,34 +11,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path as FilePath
-from pickle import UnpicklingError
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from specx.bench.baselines.published import check_shapes, folder_of, read_tensors
 from specx.bench.baselines.static_tree import Chances, Choices, Topology
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.errors import ModelError
-from specx.models import hub
 from specx.models.loaded import LoadedModel
 from specx.ops.layers import RowFunction
 from specx.ops.trees import Level, Path, TokenTree
-from specx.profile import HUB_ID, Settings
+from specx.profile import Settings
 from specx.records import PrefillProgress
 
 FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
 EMBEDDED_MEDUSA = "embedded:medusa"
 _BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)")
-_LM_HEAD = re.compile(r"(\d+)\.(\d+)\.weight")
 
 
 class ResidualBlock(nn.Module):
-    """A linear map, SiLU, and what came in. It begins as the identity."""
+    """A linear map and SiLU, added to the input. It begins as the identity."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -54,22 +47,20 @@ class ResidualBlock(nn.Module):
 
 
 class MedusaHeads(nn.ModuleList):
-    """Heads of residual blocks. Head k guesses the token k + 2 places behind a state.
+    """Heads of residual blocks with the names of the public layout.
 
-    Their tensors have the names of the public layout: the last map of a head stands behind its
-    blocks, where they do not share the target's.
+    Head k guesses the token k + 2 places after a state.
     """
 
     def __init__(
         self, heads: int, blocks: int, size: int, lm_head: RowFunction, rows: int = 0
     ) -> None:
-        """``lm_head``: the target's, from states [T, H]; ``rows``: of heads' own lm
-        heads, 0 where they share it."""
+        """``lm_head``: the target's; ``rows``: of the heads' own lm heads, 0 if they share it."""
         super().__init__()
         for _ in range(heads):
             head = nn.Sequential(*(ResidualBlock(size) for _ in range(blocks)))
             self.append(head.append(nn.Linear(size, rows, bias=False)) if rows else head)
-        self._shared = None if rows else (lm_head,)  # not itself, or a module would become a part
+        self._shared = None if rows else (lm_head,)  # in a tuple, so that it is no submodule
 
     def forward(self, states: Tensor, heads: int | None = None) -> list[Tensor]:
         """Return logits [T, V] of the first ``heads`` heads for the target's states [T, H]."""
@@ -78,75 +69,26 @@ class MedusaHeads(nn.ModuleList):
 
 
 def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
-    """Load heads for a target: a folder, a hub id, or the embedded ones.
-
-    Raises ModelError that names the tensor which is missing, superfluous or of the wrong shape.
-    """
+    """Load heads for a target: a folder, a hub id, or the embedded ones."""
     label = f"The draft {model}"
-    tensors = _read(_find(model, label), label)
-    heads, blocks, rows = _sizes(tensors, label)
-    size, lm_head = target.hidden_size, target.model.logits
-    if rows and rows != target.vocab_size:
-        raise ModelError(
-            f"{label} was made for another target: its 0.{blocks}.weight has {rows} rows, the "
-            f"target's lm head {target.vocab_size}."
-        )
+    if model == EMBEDDED_MEDUSA:
+        folder = FilePath(str(resources.files("specx.models"))) / "embedded" / "medusa"
+    else:
+        folder = folder_of(model, label, FILES)
+    tensors = read_tensors(folder, FILES, label)
+    linear = [match for match in map(_BLOCK.fullmatch, tensors) if match]
+    if not linear:
+        raise ModelError(f"{label} lacks the tensor 0.0.linear.weight of Medusa heads.")
+    heads, blocks = (1 + max(int(match[group]) for match in linear) for group in (1, 2))
+    has_lm_heads = any(f"{head}.{blocks}.weight" in tensors for head in range(heads))
+    rows = target.vocab_size if has_lm_heads else 0
     with torch.device("meta"):
-        loaded = MedusaHeads(heads, blocks, size, lm_head, rows)
-    for name, part in loaded.named_parameters():
-        given = tensors.get(name)
-        if given is None or given.shape != part.shape:
-            what = "lacks the tensor" if given is None else f"has {list(given.shape)} for"
-            raise ModelError(f"{label} {what} {name}; the target calls for {list(part.shape)}.")
+        loaded = MedusaHeads(heads, blocks, target.hidden_size, target.model.logits, rows)
+    shapes = {name: tuple(part.shape) for name, part in loaded.named_parameters()}
+    check_shapes(tensors, shapes, {}, label)
     moved = {name: given.to(target.device, target.dtype) for name, given in tensors.items()}
     loaded.load_state_dict(moved, assign=True)
     return loaded.eval().requires_grad_(False)
-
-
-def _find(model: str, label: str) -> FilePath:
-    if model == EMBEDDED_MEDUSA:
-        folder = FilePath(str(resources.files("specx.models"))) / "embedded" / "medusa"
-    elif HUB_ID.fullmatch(model):
-        folder = hub.fetch_files(model, None, label, FILES)
-    else:
-        folder = FilePath(model).expanduser()
-    for name in FILES:
-        if (folder / name).is_file():
-            return folder / name
-    raise ModelError(f"{label} has no {' or '.join(FILES)}.")
-
-
-def _read(file: FilePath, label: str) -> dict[str, Tensor]:
-    try:
-        if file.suffix == ".safetensors":
-            return load_file(file)
-        found = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, SafetensorError, UnpicklingError, EOFError) as error:
-        raise ModelError(f"{label} has a damaged {file.name}.") from error
-    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
-        raise ModelError(f"{label} has a {file.name} that is no set of tensors.")
-    return found
-
-
-def _sizes(tensors: dict[str, Tensor], label: str) -> tuple[int, int, int]:
-    """Return the numbers of heads, of blocks in each, and of rows of their lm heads."""
-    blocks = [match for match in map(_BLOCK.fullmatch, tensors) if match]
-    lm_heads = [match for match in map(_LM_HEAD.fullmatch, tensors) if match]
-    known = {match.string for match in (*blocks, *lm_heads)}
-    for name in tensors:
-        if name not in known:
-            raise ModelError(f"{label} has a tensor {name}, which Medusa heads have not.")
-    if not blocks:
-        raise ModelError(f"{label} lacks the tensor 0.0.linear.weight of Medusa heads.")
-    heads, each = _count(blocks, 1), _count(blocks, 2)
-    for match in lm_heads:
-        if int(match[2]) != each or int(match[1]) >= heads:
-            raise ModelError(f"{label} has a tensor {match.string}, which Medusa heads have not.")
-    return heads, each, len(tensors[lm_heads[0].string]) if lm_heads else 0
-
-
-def _count(matches: Sequence[re.Match[str]], group: int) -> int:
-    return 1 + max(int(match[group]) for match in matches)
 
 
 # ---------------------------------------------------------------- the heads at work

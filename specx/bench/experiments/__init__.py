@@ -1,6 +1,6 @@
 """The experiments of ``specx bench`` by name, in the order in which ``all`` runs them."""
 
-from specx.bench.experiments import breakdown, expectation, long_output, quality, speed
+from specx.bench.experiments import breakdown, expectation, quality, speed
 from specx.bench.experiments.experiment import Experiment
 from specx.errors import UsageError
 from specx.profile.section import did_you_mean
@@ -9,13 +9,11 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         speed.SPEEDUP,
-        speed.ABLATION,
         breakdown.EXPERIMENT,
         quality.EXPERIMENT,
         speed.COMPARISON,
         speed.LAYERS,
         expectation.EXPERIMENT,
-        long_output.EXPERIMENT,
     )
 }
 

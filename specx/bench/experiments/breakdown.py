@@ -3,33 +3,29 @@
 Parts stand beside the times that they cannot be faster than (``floors.py``).
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from statistics import mean, median
 from typing import Any
 
-from specx.bench.cases import Case, first_paragraphs
 from specx.bench.experiments.experiment import INPUT, METHOD, Columns, Experiment, in_turn, table
 from specx.bench.floors import floors
 from specx.bench.grouping import Group, groups_of
 from specx.bench.methods.engine import Engine
 from specx.bench.report.report import Cell, Figure, Series, Table
-from specx.bench.runs import Run, Setting
+from specx.bench.runs import Measurement, Setting
 from specx.bench.workbench import Workbench
 from specx.decoding.model_drafter import ModelDrafter
 from specx.ops.ceilings import Ceilings, measure_ceilings
 
-BEFORE = ("read", "tokenize", "load")
 PREFILL = ("target_prefill", "draft_prefill")
 DECODING = ("drafting", "verification", "keep", "retrieval", "host")
-ALL = (*BEFORE, *PREFILL, *DECODING)
+ALL = (*PREFILL, *DECODING)
 FLOORED = ("verification", "drafting", "retrieval", "target_prefill")
 DEFINED = (
     "Host is what no other part claims; per token it is that of decoding alone, per document also "
-    "what allocating the caches took. Read and tokenize are seconds for one document, load is for "
-    "the pair, once, however many documents follow; a dash where nobody took the time."
+    "what allocating the caches took."
 )
 FLOORS_ARE = (
     "Medians over steps, then over documents and repetitions. A floor is the bytes that a part has "
@@ -37,18 +33,17 @@ FLOORS_ARE = (
     "CPU also of a full tree, over the rate of a large one, all measured just before."
 )
 
-Parts = Callable[[Run], dict[str, float]]
+Parts = Callable[[Measurement], dict[str, float]]
 
 
-def measure(bench: Workbench) -> Iterator[Run]:
+def measure(bench: Workbench) -> Iterator[Measurement]:
     bench = replace(bench, shared=False)  # each run has a prefill of its own to be timed
     ceilings = measure_ceilings(bench.pair.target.device)
     floors_of = _floors_of_methods(bench, ceilings)
-    before = {id(case): _before(bench, case) for case in bench.all_cases()}
     for run in in_turn(bench):
-        facts: dict[str, Any] = dict(before[id(bench.case_of(run))])
+        facts: dict[str, Any] = {}
         if run.method in floors_of:
-            facts["floor_ms"] = floors_of[run.method](run.prompt_tokens)
+            facts = {"floor_ms": floors_of[run.method](run.prompt_tokens)}
             facts["ceilings"] = asdict(ceilings)
         yield replace(run, facts=facts)
 
@@ -56,7 +51,7 @@ def measure(bench: Workbench) -> Iterator[Run]:
 def _floors_of_methods(
     bench: Workbench, ceilings: Ceilings
 ) -> dict[str, Callable[[int], dict[str, float]]]:
-    """Return, for methods of our engine, what tells the floors behind so many tokens of prompt."""
+    """Return, for methods of our engine, the floors as a function of the prompt's tokens."""
     setting = Setting(bench.pair, bench.profile)
     return {
         method.name: partial(
@@ -71,33 +66,17 @@ def _floors_of_methods(
     }
 
 
-def _before(bench: Workbench, case: Case) -> dict[str, float]:
-    """Return the seconds of each part before decoding, as far as they are known."""
-    kind = bench.kind(case.task)
-    document = first_paragraphs(case.document, case.prompt.units[-1].paragraph + 1)
-    started = time.perf_counter()
-    kind.prompts(document, case.length)
-    seconds = {
-        "read": bench.before.read / len(bench.documents),
-        "tokenize": time.perf_counter() - started,
-        "load": bench.before.load,
-    }
-    return {part: value for part, value in seconds.items() if value}
-
-
-def ms_per_token(run: Run) -> dict[str, float]:
-    """Return the milliseconds of each part of decoding per token; they add up to decoding's own
-    time."""
+def ms_per_token(run: Measurement) -> dict[str, float]:
+    """Return the milliseconds of each part of decoding per token; their sum is all of it."""
     tokens = max(1, len(run.output) - 1)  # prefill decides the first
     parts = {part: run.total_s[part] for part in DECODING if part != "host"}
     parts["host"] = max(0.0, run.decode_s - sum(parts.values()))
     return {part: 1e3 * seconds / tokens for part, seconds in parts.items()}
 
 
-def s_per_document(run: Run) -> dict[str, float]:
+def s_per_document(run: Measurement) -> dict[str, float]:
     """Return the seconds of each part of a document's way."""
-    before = {part: run.facts[part] for part in BEFORE if part in run.facts}
-    return {**before, **{part: run.total_s[part] for part in (*PREFILL, *DECODING)}}
+    return {part: run.total_s[part] for part in ALL}
 
 
 def _mean_parts(group: Group, parts_of: Parts) -> dict[str, float]:
@@ -151,7 +130,7 @@ def _floor_rows(groups: Sequence[Group]) -> Iterator[tuple[Cell, ...]]:
                 yield group.method, group.input, part.replace("_", " "), ms, least, ms / least
 
 
-def _beside_floor(run: Run, part: str) -> tuple[float, float] | None:
+def _beside_floor(run: Measurement, part: str) -> tuple[float, float] | None:
     """Return the milliseconds of a part of a run and its floor, where both are known."""
     measured = run.parts_ms | {name: 1e3 * seconds for name, seconds in run.prefill_s.items()}
     least = run.facts.get("floor_ms", {}).get(part)
@@ -162,15 +141,15 @@ def _figure(name: str, task: str, unit: str, groups: Sequence[Group], parts_of: 
     bars = tuple(f"{group.method} {group.input}" for group in groups)
     means = [_mean_parts(group, parts_of) for group in groups]
     series = tuple(
-        Series(part.replace("_", " "), bars, tuple(each.get(part, 0.0) for each in means))
+        Series(part.replace("_", " "), bars, tuple(each[part] for each in means))
         for part in ALL
-        if any(part in each for each in means)
+        if part in means[0]
     )
     title = f"Latency breakdown per {name}, {task}"
     return Figure(f"breakdown-{name}-{task}", title, "", unit, series, kind="stacked")
 
 
-def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+def describe(task: str, runs: list[Measurement]) -> Iterator[Table | Figure]:
     groups = groups_of(run for run in runs if run.total_s)  # others time no parts
     if not groups:
         return
@@ -196,22 +175,6 @@ def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
     if rows:
         columns = ("method", "input", "part", "ms", "floor, ms", "ratio")
         yield Table(f"Parts and their floors, {task}", columns, rows, note=FLOORS_ARE)
-        yield from _machine(task, runs)
-
-
-def _machine(task: str, runs: Sequence[Run]) -> Iterator[Table]:
-    """Yield what the machine did at its best, which the floors are reckoned with."""
-    best = next((run.facts["ceilings"] for run in runs if "ceilings" in run.facts), None)
-    if best is None:  # of a report of an earlier version
-        return
-    found = {
-        "reading or copying memory, GB/s": best["bandwidth"] / 1e9,
-        "a large product, GFLOP/s": best["matmul"] / 1e9,
-        "the smallest operation, µs": 1e6 * best["call"],
-        "starting work on all threads, µs": 1e6 * best["threads"],
-    }
-    rows = tuple((what, value) for what, value in found.items() if value)
-    yield Table(f"The machine at its best, {task}", ("what", "measured"), rows)
 
 
 EXPERIMENT = Experiment(

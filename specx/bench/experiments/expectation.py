@@ -1,9 +1,8 @@
 """Speed over plain decoding against acceptance length, with a draft whose agreement is dialled."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from specx.bench.cases import Case
 from specx.bench.dial import REFERENCE, SETTINGS, Dial
 from specx.bench.experiments.experiment import (
     DECODING,
@@ -18,7 +17,7 @@ from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import Calibration, Dialled, calibrate
 from specx.bench.methods.engine import Engine
 from specx.bench.report.report import Cell, Figure, Table
-from specx.bench.runs import Run, Setting
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
 from specx.profile import AutoTree, FallbackSettings
@@ -30,8 +29,7 @@ DEFINED = (
     f"({REFERENCE.nodes} nodes, {REFERENCE.depth} levels, ten children a node, no lookup) on the "
     "generated documents of the calibration. For each position a rank is drawn, and the draft's "
     "first choice moves there, or is left out; the target decides as ever. What the dial itself "
-    "takes is not counted. At lengths where the draft does not reach every setting, the dial moves "
-    "what the target is known to write in place of the draft's first choice. reference τ is the "
+    "takes is not counted. reference τ is the "
     "acceptance length in the reference tree on the measured documents, τ in the trees that "
     "tree: auto chose, the first ones included; tree is the one in use at the end of the first "
     "run. Another document was written at each setting before, so what the parts of a step cost is "
@@ -39,7 +37,7 @@ DEFINED = (
 )
 
 
-def measure(bench: Workbench) -> Iterator[Run]:
+def measure(bench: Workbench) -> Iterator[Measurement]:
     base = METHODS["specextend"]
     assert isinstance(base, Engine)
     base.check(bench.profile)
@@ -48,43 +46,26 @@ def measure(bench: Workbench) -> Iterator[Run]:
             calibration = calibrate(bench, base, length, task)
             dials = calibration.dials(SETTINGS)
             if not dials:
-                writable = f"{calibration.known.agreement:.0%}"
+                share = f"{calibration.record.agreement:.0%}"
                 raise UsageError(
-                    f"the draft can write {writable} of the tokens, too few for any setting"
+                    f"the draft agrees with the target at {share} of the places, too few for any "
+                    "setting"
                 )
             yield from calibration.runs(dials)
             yield from _measure_settings(bench, calibration, dials, length, task)
 
 
-@dataclass(frozen=True)
-class _Noting(Engine):
-    """A method that notes what it writes, for the dialled runs behind it in a repetition."""
-
-    written: dict[tuple[int, ...], tuple[int, ...]] = field(kw_only=True)
-
-    def run(self, setting: Setting, case: Case) -> Run:
-        run = super().run(setting, case)
-        self.written[case.ids] = run.output
-        return run
-
-
 def _measure_settings(
     bench: Workbench, calibration: Calibration, dials: Mapping[float, Dial], length: int, task: str
-) -> Iterator[Run]:
+) -> Iterator[Measurement]:
     """Yield plain decoding and all ways to run each setting, in turn.
 
     A fixed tree warms up at one setting, shortly. Where trees are chosen, a whole text that is not
     measured has been written at each, as by a job that has come to its second document.
     """
     ways = [(setting, *way) for setting, dial in dials.items() for way in _ways(bench, dial)]
-    written = {
-        case.ids: run.output
-        for case, run in zip(calibration.cases, calibration.outputs, strict=True)
-    }
-    own = calibration.own
     named = {
-        f"{s:g}, {way}": (s, way, replace(method, own=own, written=written))
-        for s, way, method in ways
+        f"{s:g}, {way}": (s, way, replace(method, own=calibration.own)) for s, way, method in ways
     }
     plain = METHODS[BASELINE]
     methods = [replace(method, name=name) for name, (_, _, method) in named.items()]
@@ -94,9 +75,7 @@ def _measure_settings(
     unmeasured = bench.setting(before)
     bench.warm_up([plain, *fixed], unmeasured, before)
     bench.warm_up(chosen, unmeasured, before, whole=True)
-    assert isinstance(plain, Engine)
-    noting = _Noting(**vars(plain), written=written)
-    for run in bench.alternate(bench.cases(length, task), [noting, *methods], warm_up=False):
+    for run in bench.alternate(bench.cases(length, task), [plain, *methods], warm_up=False):
         if run.method == BASELINE:
             yield run
         else:
@@ -122,7 +101,7 @@ def _ways(bench: Workbench, dial: Dial) -> Iterator[tuple[str, Dialled]]:
 # ---------------------------------------------------------------- what was found
 
 
-def describe(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+def describe(task: str, runs: list[Measurement]) -> Iterator[Table | Figure]:
     measured = groups_of(run for run in runs if run.method != CALIBRATION)
     groups = [group for group in measured if group.fact("way") is not None]
     chosen = [group for group in groups if group.fact("way") == AUTO]
@@ -195,22 +174,19 @@ FIXED_COLUMNS: Columns = {
 }
 
 
-def _calibration_table(task: str, runs: list[Run]) -> Table:
+def _calibration_table(task: str, runs: list[Measurement]) -> Table:
     """Return the dial of every setting at every length."""
     groups = groups_of(run for run in runs if run.method == CALIBRATION)
     rows = [
         (group.input, len(group.runs), group.fact("agreement"), setting, dial["length"],
-         dial["sure"], sum(Dial(dial["sure"], 1.0).ranks),
-         "the target's" if dial.get("known") else "the draft's")
+         dial["sure"], sum(Dial(dial["sure"], 1.0).ranks))
         for group in groups
         for setting, dial in group.fact("dials").items()
     ]  # fmt: skip
-    columns = ("input", "documents", "agreement", "setting", "reference τ", "first", "any rank",
-               "what moves")  # fmt: skip
+    columns = ("input", "documents", "agreement", "setting", "reference τ", "first", "any rank")
     note = (
         "Agreement: of the base draft's first choice with the target; first, any rank: share of "
-        "positions at which the dial leaves it at the first rank, or at any; what moves: the "
-        "draft's first choice, or where that does not reach every setting, the target's."
+        "positions at which the dial leaves it at the first rank, or at any."
     )
     return Table(f"Calibration, {task}", columns, tuple(rows), note=note)
 

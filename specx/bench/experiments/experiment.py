@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from specx.bench.grouping import Group, by, is_disturbed, undisturbed
 from specx.bench.report.report import Cell, Figure, Findings, Series, Table
-from specx.bench.runs import BenchMethod, Run
+from specx.bench.runs import BenchMethod, Measurement
 from specx.bench.workbench import Workbench
 from specx.reports.lengths import label
 
@@ -24,7 +24,9 @@ END_TO_END = (
 )
 
 
-def in_turn(bench: Workbench, methods: Sequence[BenchMethod] | None = None) -> Iterator[Run]:
+def in_turn(
+    bench: Workbench, methods: Sequence[BenchMethod] | None = None
+) -> Iterator[Measurement]:
     """Run the methods, those of the workbench unless others are given, on every case."""
     for task in bench.tasks:
         for length in bench.lengths:
@@ -43,12 +45,12 @@ class Experiment:
     name: str
     title: str
     about: str
-    describe: Callable[[str, list[Run]], Iterable[Table | Figure]]
-    measure: Callable[[Workbench], Iterator[Run]] = in_turn
+    describe: Callable[[str, list[Measurement]], Iterable[Table | Figure]]
+    measure: Callable[[Workbench], Iterator[Measurement]] = in_turn
     defined: str = ""
-    headline: Callable[[Sequence[Run]], tuple[str, str]] = lambda _: ("", "")
+    headline: Callable[[Sequence[Measurement]], tuple[str, str]] = lambda _: ("", "")
 
-    def conclude(self, runs: Sequence[Run]) -> Findings:
+    def conclude(self, runs: Sequence[Measurement]) -> Findings:
         """Make tables and figures of each task by itself."""
         found = [
             item
@@ -65,7 +67,7 @@ class Experiment:
         )
 
 
-def _disturbance(runs: Sequence[Run]) -> str:
+def _disturbance(runs: Sequence[Measurement]) -> str:
     """Tell how many runs others disturbed, and what became of them; empty without any."""
     disturbed = [run for run in runs if is_disturbed(run)]
     if not disturbed:
@@ -117,16 +119,13 @@ def lines(
 def bars(
     groups: Iterable[Group],
     value: Callable[[Group], float | None],
-    *,
-    names: Mapping[str, str] | None = None,
 ) -> tuple[Series, ...]:
-    """Bars for each length, one for each method, under ``names`` of their own if there are any."""
+    """Return the bars of each length, one for each method."""
     heights: dict[int, dict[str, float]] = {}
     for group in groups:
         height = value(group)
         if height is not None:
-            name = names[group.method] if names else group.method
-            heights.setdefault(group.length, {})[name] = height
+            heights.setdefault(group.length, {})[group.method] = height
     return tuple(
         Series(label(length), tuple(each), tuple(each.values())) for length, each in heights.items()
     )

@@ -9,7 +9,7 @@ from typing import Any
 from specx.bench.experiments.experiment import INPUT, Columns, Experiment, in_turn, table
 from specx.bench.grouping import BASELINE, Group, by, groups_of
 from specx.bench.report.report import Table
-from specx.bench.runs import Run
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench
 from specx.errors import UsageError
 from specx.prompts.prompt import Output
@@ -45,13 +45,13 @@ class Rouge:
         return {kind: scores[kind].fmeasure for kind in KINDS}
 
 
-def measure(bench: Workbench) -> Iterator[Run]:
+def measure(bench: Workbench) -> Iterator[Measurement]:
     rouge = Rouge()
     for run in in_turn(bench):
         yield _with_quality(bench, run, rouge)
 
 
-def _with_quality(bench: Workbench, run: Run, rouge: Rouge) -> Run:
+def _with_quality(bench: Workbench, run: Measurement, rouge: Rouge) -> Measurement:
     case = bench.case_of(run)
     reference = case.document.reference
     if reference is None:
@@ -92,7 +92,7 @@ COLUMNS: Columns = {
 }
 
 
-def describe(task: str, runs: list[Run]) -> Iterator[Table]:
+def describe(task: str, runs: list[Measurement]) -> Iterator[Table]:
     rows = []
     for _, peers in sorted(by(runs, "length").items()):
         groups = groups_of(peers)

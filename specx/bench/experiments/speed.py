@@ -1,7 +1,6 @@
-"""Experiments that compare the speed of methods: at every length, each component, all methods."""
+"""Experiments that compare the speed of methods: at every length, by layer, all methods."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from specx.bench.experiments.experiment import (
     DECODING,
@@ -18,7 +17,7 @@ from specx.bench.experiments.experiment import (
 from specx.bench.grouping import BASELINE, Group, end_to_end, groups_of, headline, methods_first
 from specx.bench.methods import find_methods, find_runnable
 from specx.bench.report.report import Figure, Table
-from specx.bench.runs import Run
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench
 
 NOTE = f"{DECODING} {END_TO_END}"
@@ -47,7 +46,7 @@ SPEEDUP_COLUMNS: Columns = {
 }
 
 
-def describe_speedup(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+def describe_speedup(task: str, runs: list[Measurement]) -> Iterator[Table | Figure]:
     groups = methods_first(runs)
     drafting = [group for group in groups if group.method != BASELINE]
     yield table(f"Speed, {task}", groups, SPEEDUP_COLUMNS, baseline=BASELINE, note=NOTE)
@@ -80,85 +79,21 @@ SPEEDUP = Experiment(
 )
 
 
-# ---------------------------------------------------------------- each component
-
-
-STANDARD = "tree-hta-flash"  # masked attention in verification, scores written out in prefill
-COMPONENTS = {
-    STANDARD: "standard",
-    "specextend-hta-flash": "standard + cmr",
-    "streaming-hta-flash": "standard + streaming",
-    "tree-hta": "standard + flash",
-    "tree-flash": "standard + hta",
-    "specextend-cmr": "all without cmr",
-    "specextend-flash": "all without flash",
-    "specextend-hta": "all without hta",
-    "specextend": "all",
-}
-COMPONENTS_ARE = (
-    "cmr: cross-model retrieval; hta: hybrid tree attention in verification; flash: prefill that "
-    "writes no scores. Every method reads the prompt itself; end-to-end is prefill of target and "
-    "draft, and decoding. Medians over documents."
-)
-ABLATION_COLUMNS: Columns = {
-    "components": lambda group: COMPONENTS[group.method],
-    **METHOD,
-    **INPUT,
-    "prefill s": lambda group: group.median(lambda run: sum(run.prefill_s.values())),
-    "end-to-end tokens/s": lambda group: group.median(end_to_end),
-    "end-to-end speedup": over(STANDARD),
-    "decoding tokens/s": Group.speed,
-    "decoding speedup": lambda group: group.ratio(STANDARD),
-    "acceptance length": Group.acceptance,
-    "same output": lambda group: group.same_output(STANDARD),
-}
-
-
-def measure_components(bench: Workbench) -> Iterator[Run]:
-    methods = find_methods(",".join(COMPONENTS), bench.profile)
-    yield from in_turn(replace(bench, shared=False), methods)
-
-
-def describe_components(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
-    # Each has read the prompt itself, also in files that do not say so.
-    groups = groups_of((replace(run, read_s=run.read_s or 0.0) for run in runs), COMPONENTS)
-    title, baseline = f"Components, {task}", COMPONENTS[STANDARD]
-    yield table(title, groups, ABLATION_COLUMNS, baseline=baseline, note=COMPONENTS_ARE)
-    yield Figure(
-        f"ablation-{task}",
-        f"End-to-end speedup over standard tree decoding, {task}",
-        "components",
-        "speedup",
-        bars(groups, over(STANDARD), names=COMPONENTS),
-        kind="bars",
-        level=1.0,
-    )
-
-
-ABLATION = Experiment(
-    name="ablation",
-    title="What each component gives",
-    about="each component alone over standard tree decoding, and all without each (Table 4)",
-    measure=measure_components,
-    describe=describe_components,
-)
-
-
-# ---------------------------------------------------------------- each layer that may choose chunks
+# ---------------------------------------------------------------- the retrieval layer
 
 
 RETRIEVING = "specextend"
 LAYER_COLUMNS: Columns = {**METHOD, **INPUT, "acceptance length": Group.acceptance}
 
 
-def measure_layers(bench: Workbench) -> Iterator[Run]:
+def measure_layers(bench: Workbench) -> Iterator[Measurement]:
     """Let each layer that attends to the whole text choose the draft's chunks."""
     layers = bench.pair.target.full_layers
     names = ",".join(f"{RETRIEVING}:layer={layer}" for layer in layers)
     yield from in_turn(bench, find_methods(names, bench.profile))
 
 
-def describe_layers(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+def describe_layers(task: str, runs: list[Measurement]) -> Iterator[Table | Figure]:
     yield table(f"Layers, {task}", groups_of(runs), LAYER_COLUMNS)
 
 
@@ -193,11 +128,11 @@ COMPARISON_COLUMNS: Columns = {
 }
 
 
-def measure_all_methods(bench: Workbench) -> Iterator[Run]:
+def measure_all_methods(bench: Workbench) -> Iterator[Measurement]:
     yield from in_turn(bench, find_runnable(COMPARED, bench.profile))
 
 
-def describe_all_methods(task: str, runs: list[Run]) -> Iterator[Table | Figure]:
+def describe_all_methods(task: str, runs: list[Measurement]) -> Iterator[Table | Figure]:
     groups, baseline = groups_of(runs), f"{BASELINE} and {TRANSFORMERS}"
     note = f"{NOTE} Acceptance length: emitted tokens per verification pass."
     yield table(f"All methods, {task}", groups, COMPARISON_COLUMNS, baseline=baseline, note=note)

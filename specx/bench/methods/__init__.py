@@ -1,13 +1,10 @@
 """The table of methods: name, what it is, how its drafter is built; and methods by their names.
 
-A name may say more than the table: ``-hta`` and ``-flash`` take fast attention away
-(``tree-hta-flash``), and settings follow a colon (``specextend:chunk=64,every=8``).
+Settings follow a colon: ``specextend:chunk=64,every=8``.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
-from typing import NoReturn
 
 from specx.bench.baselines.magicdec import MagicDec
 from specx.bench.baselines.medusa import EMBEDDED_MEDUSA
@@ -22,7 +19,6 @@ from specx.bench.baselines.static_tree import (
 )
 from specx.bench.baselines.suffix import SuffixDrafter
 from specx.bench.baselines.triforce import TriForce
-from specx.bench.masked import Phase
 from specx.bench.methods.engine import TREE, Engine
 from specx.bench.methods.fitted import Fitted, fit_layers, fit_longspec, fit_medusa, fit_shape
 from specx.bench.methods.stock import STOCK
@@ -104,13 +100,6 @@ TABLE: tuple[BenchMethod, ...] = (
         keys=(*CHUNKS, "retrieve", "layer"),
     ),
     Engine(
-        "specextend-cmr",
-        "specextend without cross-model retrieval: the draft sees everything",
-        make_drafter,
-        cache=FULL,
-        keys=(*TREE, "window"),
-    ),
-    Engine(
         "window",
         "the draft sees the latest chunks",
         make_drafter,
@@ -182,14 +171,9 @@ TABLE: tuple[BenchMethod, ...] = (
 )
 METHODS = {method.name: method for method in TABLE}
 
-WITHOUT: dict[str, tuple[Phase, str]] = {
-    "hta": ("tree", "hybrid tree attention"),
-    "flash": ("prefill", "flash attention in prefill"),
-}
-
 
 def find_methods(names: str, profile: Profile) -> list[BenchMethod]:
-    """Find methods, ``plain,tree-hta,specextend:chunk=64,every=8``, each once.
+    """Find methods, ``plain,tree,specextend:chunk=64,every=8``, each once.
 
     Raises UsageError for a name that is none, or a method that the profile cannot run.
     """
@@ -224,27 +208,15 @@ def split_names(text: str) -> list[str]:
 
 def find_method(name: str) -> BenchMethod:
     """Return the method of a name. Raises UsageError when there is none."""
-    head, colon, settings = name.partition(":")
-    base, without = head, list[str]()
-    while base not in METHODS and (parts := base.rpartition("-"))[2] in WITHOUT:
-        base = parts[0]
-        without.insert(0, parts[2])
+    base, colon, settings = name.partition(":")
     if base not in METHODS:
-        _refuse(name, base)
+        hint = did_you_mean(base, METHODS) or f"; there are {', '.join(METHODS)}"
+        raise UsageError(f"{name!r} is not a method{hint}")
     method = METHODS[base]
-    if base == name:
+    if not colon:
         return method
     if not isinstance(method, Engine) or not method.keys:
-        raise UsageError(f"{base} has no components and no settings; write {base}")
-    if colon and not settings:
-        raise UsageError(f"{name!r} has no setting behind the colon; write {head}:key=value")
-    for each in without:
-        phase, what = WITHOUT[each]
-        about = f"{method.about}, without {what}"
-        method = replace(method, name=name, about=about, masked=method.masked | {phase})
-    return method.with_settings(name, settings) if settings else method
-
-
-def _refuse(name: str, base: str) -> NoReturn:
-    hint = did_you_mean(base, METHODS) or f"; there are {', '.join(METHODS)}"
-    raise UsageError(f"{name!r} is no method{hint}")
+        raise UsageError(f"{base} has no settings; write {base}")
+    if not settings:
+        raise UsageError(f"{name!r} has no setting after the colon; write {base}:key=value")
+    return method.with_settings(name, settings)

@@ -1,7 +1,8 @@
 """A method whose draft is dialled, and the calibration of its dial on generated documents."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 
@@ -9,7 +10,7 @@ import torch
 
 from specx.bench.cases import Case, generated_documents, make_cases
 from specx.bench.dial import REFERENCE, AgreementRecord, Dial, uniforms
-from specx.bench.forcing import force, shared_ids
+from specx.bench.forcing import force
 from specx.bench.methods import METHODS
 from specx.bench.methods.dialled_draft import (
     DialledDrafter,
@@ -18,7 +19,7 @@ from specx.bench.methods.dialled_draft import (
     NetStopwatch,
 )
 from specx.bench.methods.engine import Engine
-from specx.bench.runs import Run, Setting, read_together, run_drafter
+from specx.bench.runs import Measurement, Setting, read_together, run_drafter
 from specx.bench.workbench import Workbench
 from specx.decoding.cost import Curve
 from specx.decoding.methods import Pair
@@ -42,11 +43,10 @@ TIMED = 8  # times that a level is timed on a GPU; the shortest counts
 class Dialled:
     """A method with a dialled draft, under a name of its own.
 
-    ``method``: one that drafts with a model alone. ``tree``: instead of the method's, if not None.
-    ``below``: as in the profile's ``fallback``. ``own``: seconds that the dial adds to a level by
-    its nodes, which only a GPU needs to know. ``written``: what the target writes, by the prompt,
-    for a dial that must know. Its runs have as facts the ``nodes``, ``depth`` and ``width`` of the
-    tree that was in use at the end, and ``dialling_ms``, left out of each step.
+    ``method``: one that drafts with a model alone; ``tree``: in place of the method's; ``below``:
+    as in the profile's ``fallback``; ``own``: on a GPU, seconds that the dial adds to a level by
+    its nodes. Facts of a run: ``nodes``, ``depth`` and ``width`` of the last tree, and
+    ``dialling_ms`` per step, which no time includes.
     """
 
     name: str
@@ -55,7 +55,6 @@ class Dialled:
     tree: TreeSettings | None = None
     below: float | None = None
     own: Curve | None = None
-    written: Mapping[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def about(self) -> str:
@@ -64,7 +63,7 @@ class Dialled:
     def check(self, profile: Profile) -> None:
         self.method.check(profile)
 
-    def run(self, setting: Setting, case: Case) -> Run:
+    def run(self, setting: Setting, case: Case) -> Measurement:
         settings, pair = self.settings(setting), setting.pair
         dialling = self.dialling(setting, case)
         watch = NetStopwatch(pair.target.device, dialling)
@@ -90,18 +89,7 @@ class Dialled:
         allowed = setting.pair.draft_allowed
         assert allowed is not None, "Engine.check refuses profiles without a draft"
         document = sha256(repr(case.ids).encode()).hexdigest()
-        written = None
-        if self.dial.known:
-            ids = _draft_ids(setting.pair)
-            text = enumerate(self.written[case.ids], len(case.ids))
-            written = {position: ids[token] for position, token in text if token in ids}
-        return Dialling(self.name, self.dial, allowed, document, self.own, written)
-
-
-def _draft_ids(pair: Pair) -> dict[int, int]:
-    """Return the draft's id of every id that both may write, by the target's."""
-    own, ids = shared_ids(pair)
-    return dict(zip(ids.tolist(), own.tolist(), strict=True))
+        return Dialling(self.name, self.dial, allowed, document, self.own)
 
 
 def dialled_drafter(
@@ -120,33 +108,27 @@ class Calibration:
     """The base draft of a method on generated documents of one length.
 
     ``outputs``: what the target wrote, a run for each of ``cases``; ``record``: of the draft's own
-    first choices; ``known``: of a draft that proposes what the target is known to write; ``own``:
-    as in ``Dialled``.
+    first choices; ``own``: as in ``Dialled``.
     """
 
     method: Engine
     cases: tuple[Case, ...]
-    outputs: tuple[Run, ...]
+    outputs: tuple[Measurement, ...]
     record: AgreementRecord
-    known: AgreementRecord
     own: Curve | None
 
     def dials(self, settings: Sequence[float]) -> dict[float, Dial]:
-        """Return the dial of each setting that can be reached.
+        """Return the dial of each setting that the base draft reaches."""
+        found = {}
+        for setting in settings:
+            with suppress(UsageError):
+                found[setting] = self.record.dial(setting)
+        return found
 
-        They move the base draft's own choices if those reach every setting, else what the target is
-        known to write.
-        """
-        own = _reached(self.record, settings)
-        if len(own) == len(settings):
-            return own
-        known = _reached(self.known, settings)
-        return {setting: replace(dial, known=True) for setting, dial in known.items()}
-
-    def runs(self, dials: dict[float, Dial]) -> Iterator[Run]:
+    def runs(self, dials: dict[float, Dial]) -> Iterator[Measurement]:
         """Yield the outputs with all that the dials follow from, and the dials, as facts."""
         known = {
-            f"{setting:g}": {**asdict(dial), "length": self._length(dial)}
+            f"{setting:g}": {**asdict(dial), "length": self.record.acceptance_length(dial)}
             for setting, dial in dials.items()
         }
         for index, run in enumerate(self.outputs):
@@ -155,19 +137,6 @@ class Calibration:
             if self.record.chains:
                 facts["chains"] = [_marks(chain) for chain in self.record.chains[index]]
             yield replace(run, method="calibration", decode_s=0.0, facts=facts)
-
-    def _length(self, dial: Dial) -> float:
-        return (self.known if dial.known else self.record).acceptance_length(dial)
-
-
-def _reached(record: AgreementRecord, settings: Sequence[float]) -> dict[float, Dial]:
-    found = {}
-    for setting in settings:
-        try:
-            found[setting] = record.dial(setting)
-        except UsageError:
-            continue
-    return found
 
 
 def _marks(right: Sequence[bool]) -> str:
@@ -185,7 +154,6 @@ def calibrate(
     texts = generated_documents(documents, length, SEED)
     cases = make_cases(bench.kind(task), task, texts, length, documents)
     outputs, right, chains = [], [], []
-    ids = _draft_ids(bench.pair)
     is_head = isinstance(bench.pair.draft, LoadedHead)
     for case in cases:
         bench.announce("calibrating", case)
@@ -198,8 +166,7 @@ def calibrate(
         chains.append(tuple((place.draft_is_right, *place.ahead) for place in places))
     own = added_cost(method, Setting(bench.pair, bench.profile), cases[0]) if bench.on_gpu else None
     record = record_of(right, chains if is_head else ())
-    known = record_of([tuple(token in ids for token in run.output[1:]) for run in outputs])
-    return Calibration(method, tuple(cases), tuple(outputs), record, known, own)
+    return Calibration(method, tuple(cases), tuple(outputs), record, own)
 
 
 def record_of(

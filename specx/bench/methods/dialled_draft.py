@@ -6,7 +6,7 @@ at the other ranks. What the target accepts is not touched, so the output stays 
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -40,16 +40,10 @@ class Dialling:
         allowed: Tensor,
         document: str,
         own: Curve | None,
-        written: Mapping[int, int] | None = None,
     ) -> None:
         """``name``: of the method; ``allowed``: bool [V], ids that may be proposed; ``document``: a
-        name for its hash; ``written``: for a dial that is ``known``, the draft's ids of what the
-        target writes, by position. Positions that have none are misses.
-
-        Raises UsageError for too few ids.
-        """
+        name for its hash. Raises UsageError for too few ids."""
         self.name, self.dial, self.document, self.own = name, dial, document, own
-        self.written = written
         self.seconds, self.tree = 0.0, TreeSettings()
         self.ids = allowed.nonzero().flatten()
         if len(self.ids) <= RANKS:
@@ -69,21 +63,12 @@ class Dialling:
         """Return the rank that each position of a text has drawn: int64 [positions]."""
         drawn = uniforms(self.dial.seed, self.document, range(positions))
         ranks = [self.dial.rank_of(number) for number in drawn]
-        if self.written is not None:
-            ranks = [rank if p in self.written else RANKS for p, rank in enumerate(ranks)]
         return torch.tensor(ranks, dtype=torch.int64, device=self.ids.device)
-
-    def tokens(self, positions: int) -> Tensor | None:
-        """Return the known token at each position, 0 where there is none: int64 [positions]."""
-        if self.written is None:
-            return None
-        tokens = [self.written.get(position, 0) for position in range(positions)]
-        return torch.tensor(tokens, dtype=torch.int64, device=self.ids.device)
 
     def turn(self, first: Tensor, drawn: Tensor, ids: int, depth: int = 0) -> Tensor:
         """Return logits float32 [P, ids] of the dial, for nodes ``depth`` levels below the root.
 
-        first int64 [P]: the base draft's first choices, or what is written; drawn int64 [1]: where
+        first int64 [P]: the base draft's first choices; drawn int64 [1]: where
         they go, RANKS for nowhere.
         """
         level = min(depth, len(self.rest) - 1)
@@ -101,12 +86,10 @@ class Dialling:
 class DialledGrower(TreeGrower):
     """Grows the trees of a dialled draft.
 
-    ``drawn`` int64 [depth]: the ranks of the positions behind the root, set before a tree is grown;
-    ``written`` int64 [depth]: what the target writes there, if the dial moves that.
+    ``drawn`` int64 [depth]: the ranks of the positions after the root, set before a tree is grown.
     """
 
     drawn: Tensor
-    written: Tensor | None = None
 
     def __init__(
         self, model: LoadedModel, allowed: Tensor, tree: TreeSettings, dialling: Dialling
@@ -132,8 +115,6 @@ class DialledGrower(TreeGrower):
         """Return the dial's logits for nodes ``depth`` levels below the root."""
         began = time.perf_counter()
         first = self.ops.most_probable(logits, self.forbidden)
-        if self.written is not None:  # below a wrong node all are wrong, so any will do
-            first = self.written[depth : depth + 1].expand_as(first)
         drawn = self.drawn[depth : depth + 1]
         turned = self.dialling.turn(first, drawn, logits.shape[1], depth)
         if self.dialling.own is None:
@@ -163,7 +144,7 @@ class DialledDrafter(ModelDrafter):
         self.dialling = dialling
         super().__init__(model, allowed, plan, max_tokens)
         positions = len(self.cache.positions) + self.shift
-        self._drawn, self._written = dialling.draw(positions), dialling.tokens(positions)
+        self._drawn = dialling.draw(positions)
 
     @property
     def kind(self) -> str:
@@ -183,7 +164,6 @@ class DialledDrafter(ModelDrafter):
         # A head's row t is the token of position t + 1.
         positions = self.cache.store.length + self.shift + behind
         grower.drawn = self._drawn[positions]
-        grower.written = None if self._written is None else self._written[positions]
         return grower.grow_levels(logits, self.cache.working)
 
     def begin_step(self, *, alone: bool) -> bool:

@@ -8,11 +8,9 @@ from typing import Any
 import yaml
 
 from specx.bench.cases import Case
-from specx.bench.masked import Phase, masked
-from specx.bench.runs import Run, Setting, run_drafter
+from specx.bench.runs import Measurement, Setting, run_drafter
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
-from specx.decoding.times import KnownTimes
 from specx.errors import ProfileError, UsageError
 from specx.profile import (
     AutoTree,
@@ -53,7 +51,6 @@ class Engine:
     tree: Changes = field(default_factory=dict)
     keys: tuple[str, ...] = ()
     chain: bool = False
-    masked: frozenset[Phase] = frozenset()
     options: Changes = field(default_factory=dict)
 
     def check(self, profile: Profile) -> None:
@@ -80,8 +77,7 @@ class Engine:
             problem, *_ = str(error).splitlines()
             raise UsageError(f"{self.name}: {problem}") from error
 
-    def run(self, setting: Setting, case: Case) -> Run:
-        setting = self._attending(setting)
+    def run(self, setting: Setting, case: Case) -> Measurement:
         settings = self.settings(setting)
         make = partial(self.build, settings, setting.pair)
         return run_drafter(self.name, make, setting, settings, case)
@@ -108,18 +104,6 @@ class Engine:
             cache={**self.cache, **_only(changes, CACHE)},
             options={**self.options, **_only(changes, tuple(self.options))},
         )
-
-    def _attending(self, setting: Setting) -> Setting:
-        """Return the setting with models that attend as this method wants it."""
-        if not self.masked:
-            return setting
-        pair = setting.pair
-        target = masked(pair.target, self.masked)
-        draft = pair.draft and masked(pair.draft, self.masked - {"tree"})
-        read = None if "prefill" in self.masked else setting.read  # it is to be seen what it costs
-        # What is known of costs is of models that attend otherwise.
-        pair = replace(pair, target=target, draft=draft, known=KnownTimes())
-        return replace(setting, pair=pair, read=read)
 
 
 def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any]:

@@ -22,7 +22,7 @@ from specx.bench.baselines.static_tree import Chances, Choices, StaticDrafter, b
 from specx.bench.cases import Case, generated_documents, make_cases, prompt_kind
 from specx.bench.forcing import force
 from specx.bench.methods.engine import Engine
-from specx.bench.runs import Run, Setting, draft_model, run_drafter
+from specx.bench.runs import Measurement, Setting, draft_model, run_drafter
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import make_drafter
 from specx.errors import UsageError
@@ -86,8 +86,7 @@ class Fitted(Engine):
                 f"{self.name} needs a draft of its own; write {self.name}:draft=FOLDER"
             )
 
-    def run(self, setting: Setting, case: Case) -> Run:
-        setting = self._attending(setting)
+    def run(self, setting: Setting, case: Case) -> Measurement:
         settings = self.settings(setting)
         changed = replace(setting, profile=self.change(setting.profile))
         make, facts = self.fit(self, changed, settings, case)

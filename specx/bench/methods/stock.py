@@ -1,8 +1,4 @@
-"""Decoding as transformers itself does it, by its own class with a decoder's weights.
-
-These are views of the decoder's where it holds what a checkpoint holds, only joined; else the model
-is loaded a second time.
-"""
+"""Decoding by transformers itself, on views of a decoder's weights or on a second copy."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +19,7 @@ from transformers import (
 )
 
 from specx.bench.cases import Case
-from specx.bench.runs import Run, Setting, draft_model
+from specx.bench.runs import Measurement, Setting, draft_model
 from specx.decoding.methods import Pair
 from specx.errors import DocumentError, UsageError
 from specx.models.decoder import Decoder
@@ -46,8 +42,7 @@ COMPILING = 4  # tokens that transformers writes before it is timed, where it co
 
 @contextmanager
 def stock(loaded: LoadedModel) -> Iterator[Any]:
-    """The model as transformers' own class, with its own attention and no settings of generation
-    but transformers' defaults; behind the block all is as it was."""
+    """Lend the model of transformers with its default attention and generation settings."""
     model = stock_model(loaded)
     settings, attention = model.generation_config, model.config._attn_implementation
     model.generation_config = GenerationConfig()
@@ -62,14 +57,11 @@ def stock(loaded: LoadedModel) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Stock:
-    """``generate`` of transformers, with its own attention and cache; it reads the prompt itself.
+    """``generate`` of transformers with its own attention and cache.
 
-    Steps are those after the first, which reads the prompt; where it verifies drafts as well, they
-    are not counted, and the time in which the draft reads the prompt is in ``prefill_s``.
-
-    ``options``: extra arguments of ``generate`` for a pair and so many tokens of prompt and output.
-    ``drafts``: whether the profile's draft is among them. ``compiles``: whether on a GPU
-    transformers compiles the model for this number of tokens.
+    The first step, which reads the prompt with target and draft, counts as prefill. ``options``:
+    extra arguments of ``generate`` for a pair and the tokens of prompt and output; ``drafts``: it
+    uses the profile's draft; ``compiles``: on a GPU transformers compiles the model.
     """
 
     name: str
@@ -82,9 +74,9 @@ class Stock:
         if self.drafts and profile.draft is None:
             raise UsageError(f"profile {profile.name} has no draft, so it cannot run {self.name}")
 
-    def run(self, setting: Setting, case: Case) -> Run:
-        """Raises DocumentError when the prompt leaves no room for output, and UsageError when the
-        vocabularies differ in size, which transformers does not support."""
+    def run(self, setting: Setting, case: Case) -> Measurement:
+        """Raises DocumentError for a prompt that leaves no room, and UsageError for vocabularies of
+        different size, which transformers does not support."""
         pair = setting.pair
         settings = resolve(setting.profile, "plain", pair.facts)
         limit, window = settings.limit_behind(len(case.ids)), settings.window
@@ -103,7 +95,7 @@ class Stock:
         clock = self._generate(pair, settings.sampling, case, limit, limit)
         steps = len(clock.tokens) - 1
         decoded = sum(len(tokens) for tokens in clock.tokens[1:])
-        return Run.of(
+        return Measurement.of(
             self.name,
             case,
             [token for tokens in clock.tokens for token in tokens],
@@ -120,7 +112,7 @@ class Stock:
     def _generate(
         self, pair: Pair, settings: Sampling, case: Case, room: int, limit: int
     ) -> "Clock":
-        """Write ``limit`` tokens, with a cache for ``room``, if its size is fixed."""
+        """Write ``limit`` tokens with room for ``room`` in a static cache."""
         device = pair.target.device
         ids = torch.tensor([case.ids], device=device)
         with ExitStack() as stack:
@@ -165,7 +157,7 @@ def _sampling(settings: Sampling) -> dict[str, Any]:
 
 
 class OnlyAllowed(LogitsProcessor):
-    """Ids outside the tokenizer never win, as in our engine. The draft's logits pass here, too."""
+    """Mask ids outside the tokenizer, of target and draft, as our engine does."""
 
     def __init__(self, pair: Pair) -> None:
         masks = [pair.target_allowed] + ([] if pair.draft is None else [pair.draft_allowed])
@@ -191,11 +183,7 @@ class OutputPenalty(LogitsProcessor):
 
 
 class Clock:
-    """A streamer of transformers that notes when tokens come.
-
-    ``tokens``: those of each step, the first decided by prefill; ``seconds``: when, since the
-    beginning.
-    """
+    """A streamer of transformers: the ``tokens`` of each step, and their time in ``seconds``."""
 
     def __init__(self) -> None:
         self.tokens: list[list[int]] = []
@@ -203,7 +191,7 @@ class Clock:
         self._started: float | None = None
 
     def put(self, value: Tensor) -> None:
-        """Note the prompt at first, then the tokens of each step, which are on the host by then."""
+        """Record the prompt first, then the tokens of each step."""
         now = time.perf_counter()
         if self._started is None:
             self._started = now
@@ -216,7 +204,7 @@ class Clock:
 
 
 def static_cache(pair: Pair, tokens: int) -> dict[str, Any]:
-    """Return a cache of fixed size, for which transformers compiles the model on a GPU."""
+    """Return a cache of fixed size."""
     config = stock_model(pair.target).config
     return {"past_key_values": StaticCache(config=config, max_cache_len=tokens)}
 
@@ -249,9 +237,9 @@ _MADE: WeakKeyDictionary[Decoder, Any] = WeakKeyDictionary()
 
 
 def stock_model(loaded: LoadedModel) -> Any:
-    """Return transformers' model, the same one each time.
+    """Return the model of transformers, made once.
 
-    Raises OutOfMemoryError where a second copy is needed and does not fit.
+    Raises OutOfMemoryError if it needs a second copy that does not fit.
     """
     if not isinstance(loaded.model, Decoder):
         return loaded.model.module
@@ -262,7 +250,7 @@ def stock_model(loaded: LoadedModel) -> Any:
 
 
 def _of_views(loaded: LoadedModel) -> Any:
-    """Return a model with views of a decoder's weights; None where it has others."""
+    """Return a model with views of a decoder's weights; None if these are not a checkpoint's."""
     if loaded.formats is not None:  # in blocks, or unpacked in another order
         return None
     tensors = tensors_by_name(
@@ -275,7 +263,7 @@ def _of_views(loaded: LoadedModel) -> Any:
         module = AutoModelForCausalLM.from_config(config, dtype=loaded.dtype)
     module.load_state_dict(tensors, strict=False, assign=True)
     module.tie_weights()
-    # Frequencies are no weights. They are made on the CPU, as those of models that are loaded.
+    # Frequencies are not weights; they are made on the CPU, as when a model is loaded.
     decoder = module.get_decoder()
     if hasattr(decoder, "rotary_emb"):
         decoder.rotary_emb = type(decoder.rotary_emb)(config).to(loaded.device)
@@ -289,10 +277,8 @@ def _loaded_again(loaded: LoadedModel) -> Any:
 
 
 def tensors_by_name(weights: DecoderWeights, names: WeightMap) -> dict[str, Tensor] | None:
-    """Return views of a decoder's weights under the names of its checkpoint.
-
-    None for weights that were changed when they were read.
-    """
+    """Return views of a decoder's weights under the names of its checkpoint; None if they were
+    changed when they were read."""
     spec, special = weights.spec, (names.order, names.scalar, names.constants or None)
     if any(each is not None for each in special) or names.norm_offset or names.keys_are_values:
         return None

@@ -1,7 +1,6 @@
-"""Figures drawn with matplotlib, as SVG whose text stays text, and as PNG.
+"""Figures drawn with matplotlib, as SVG whose text stays text; equal figures give equal bytes.
 
-The same figure gives the same bytes. matplotlib is imported when the first one is drawn: it takes
-half a second, and figures come at the end of a benchmark.
+matplotlib takes half a second to import, so it is imported when the first figure is drawn.
 """
 
 import io
@@ -14,7 +13,7 @@ from importlib.util import find_spec
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from specx.bench.report.report import Figure, Series, show, tokens
+from specx.bench.report.report import Figure, show, tokens
 from specx.reports.templates import LIGHT, Palette
 
 if TYPE_CHECKING:
@@ -28,12 +27,9 @@ FONT_SIZE = 9.5  # points
 LETTER, LEGEND_KEY = 5.4, 38.0  # points on average; beside the text of an entry
 LEGEND_ROW = 0.2  # inches
 POINTS = 72  # of an inch
-LABELS, LONGEST_LABEL = 12, 18  # series, letters: more have no room beside their lines
-LABEL_STEP = 0.07  # of the axis: a line of text
 DODGE = 0.025  # of the axis, between two series
 MOST_DODGE = 0.3  # of the distance between two lengths, for all series
 MOST_TICKS = 9
-PNG_DPI = 200
 TITLE_LETTERS = 62  # a line of a title
 DASHED = (0, (4, 3))
 KINDS = {"lines": "Lines", "bars": "Bars", "stacked": "Stacked bars"}
@@ -41,12 +37,10 @@ KINDS = {"lines": "Lines", "bars": "Bars", "stacked": "Stacked bars"}
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """The style of a series. Two styles differ in more than the colour. ``colour``: its place in
-    ``Palette.series``. ``hollow``: only the edge of its markers is coloured."""
+    """The style of a series; ``colour``: its place in ``Palette.series``."""
 
     colour: int
     marker: str
-    hollow: bool
     dash: str
     hatch: str
 
@@ -58,7 +52,6 @@ STYLES = tuple(
     SeriesStyle(
         i % COLOURS,
         MARKERS[i % len(MARKERS)],
-        i % 2 == 1,
         DASHES[i // COLOURS],
         HATCHES[i // COLOURS],
     )
@@ -67,10 +60,9 @@ STYLES = tuple(
 
 
 def styles_of(figures: Iterable[Figure]) -> dict[str, SeriesStyle]:
-    """Choose a style for each label: the same in all figures, and no other's in the same figure.
+    """Choose a style for each label: the same in all figures, and unique within each figure.
 
-    Labels that never meet may share one, so that a few colours last for many figures. A figure of
-    more labels than there are styles repeats them.
+    Labels of different figures may share one, so that a few colours last.
     """
     groups = [[series.label for series in figure.series] for figure in figures]
     chosen: dict[str, int] = {}
@@ -89,24 +81,23 @@ Styles = Mapping[str, SeriesStyle]
 
 
 def can_draw() -> bool:
-    """Return True if matplotlib is installed, which a plain install does without."""
+    """Return True if matplotlib, which is optional, is installed."""
     return find_spec("matplotlib") is not None
 
 
 def is_empty(figure: Figure) -> bool:
-    """Return True without anything to draw: a benchmark was interrupted before it."""
+    """Return True if there is nothing to draw."""
     return not any(math.isfinite(y) for series in figure.series for y in series.y)
 
 
 def describe(figure: Figure) -> str:
-    """Say in words what a figure shows; its numbers are in the tables."""
+    """Describe a figure in words, without its numbers, which are in the tables."""
     labels = ", ".join(series.label for series in figure.series)
     return f"{KINDS[figure.kind]}: {figure.y_label} by {figure.x_label}, for {labels}."
 
 
 def draw(figure: Figure, styles: Styles, palette: Palette = LIGHT, title: str = "") -> "Canvas":
-    """Draw the data, and a legend below it, which so never covers any. ``title``: for a figure
-    that stands alone. Raises KeyError for a kind that is not known."""
+    """Draw the data and a legend below it; ``title``: for a figure that stands alone."""
     from matplotlib.figure import Figure as Canvas
 
     plot = {"lines": _plot_lines, "bars": _plot_bars, "stacked": _plot_bars}[figure.kind]
@@ -130,13 +121,6 @@ def to_svg(canvas: "Canvas") -> str:
     return file.getvalue()
 
 
-def to_png(canvas: "Canvas") -> bytes:
-    file = io.BytesIO()
-    with _settings(LIGHT):
-        canvas.savefig(file, format="png", dpi=PNG_DPI, metadata={"Software": None})
-    return file.getvalue()
-
-
 # ---------------------------------------------------------------- lines
 
 
@@ -149,7 +133,11 @@ def _plot_lines(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) 
     for number, series in enumerate(figure.series):
         shift = step * (number - (len(figure.series) - 1) / 2)
         x = [float(x) * span**shift if log_x else float(x) + span * shift for x in series.x]
-        _plot_line(axes, x, series, styles[series.label], palette)
+        style = styles[series.label]
+        colour = palette.series[style.colour]
+        axes.plot(x, series.y, style.marker + style.dash, color=colour, label=series.label)
+        if series.low:
+            axes.vlines(x, series.low, series.high, color=colour, alpha=0.6, linewidth=1.0)
     if log_x:
         ticks = positions[:: math.ceil(len(positions) / MOST_TICKS)]
         axes.set_xscale("log", base=2)
@@ -160,24 +148,6 @@ def _plot_lines(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) 
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     axes.yaxis.set_major_formatter(_tick)
     _from_zero(axes, figure)
-    if _labels_ends(figure):
-        _label_ends(axes, figure, styles, palette)
-
-
-def _plot_line(
-    axes: "Axes", x: Sequence[float], series: Series, style: SeriesStyle, palette: Palette
-) -> None:
-    colour = palette.series[style.colour]
-    axes.plot(
-        x,
-        series.y,
-        style.marker + style.dash,
-        color=colour,
-        markerfacecolor=palette.paper if style.hollow else colour,
-        label=series.label,
-    )
-    if series.low:
-        axes.vlines(x, series.low, series.high, color=colour, alpha=0.6, linewidth=1.0)
 
 
 def _from_zero(axes: "Axes", figure: Figure) -> None:
@@ -188,77 +158,47 @@ def _from_zero(axes: "Axes", figure: Figure) -> None:
         axes.set_ylim(bottom=0)
 
 
-def _labels_ends(figure: Figure) -> bool:
-    """Return True if there is room for labels where the lines end."""
-    short = all(len(series.label) <= LONGEST_LABEL for series in figure.series)
-    return figure.kind == "lines" and short and 1 < len(figure.series) <= LABELS
-
-
-def _label_ends(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) -> None:
-    """Write each label to the right of the last point of its line, a line of text apart."""
-    known = {s.label: [y for y in s.y if math.isfinite(y)] for s in figure.series}
-    low, high = axes.get_ylim()
-    height = -1.0
-    for y, label in sorted((y[-1], label) for label, y in known.items() if y):
-        height = max(height + LABEL_STEP, (y - low) / (high - low))
-        axes.annotate(
-            label,
-            (1, height),
-            xycoords="axes fraction",
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            color=palette.series[styles[label].colour],
-            fontweight="bold",
-            fontsize=FONT_SIZE - 1,
-        )
-
-
 # ---------------------------------------------------------------- bars
 
 
 def _plot_bars(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) -> None:
-    """Draw bars with their numbers, in groups by category. Those of a category are beside each
-    other, or parts of one bar, whose number is their sum."""
+    """Draw bars by category, beside each other or as parts of one bar, and write their length."""
     ticks, positions = _positions(figure)
     totals: dict[float, float] = {}
     ends: dict[float, float] = {}  # of bars and of their spread
     for series in figure.series:
         at = [positions[x, series.label] for x in series.x]
-        left = [totals.get(position, 0.0) for position in at]
-        _plot_bar(axes, at, left, series, styles[series.label], palette)
+        style = styles[series.label]
+        axes.barh(
+            at,
+            series.y,
+            height=0.9,
+            left=[totals.get(position, 0.0) for position in at],
+            color=palette.series[style.colour],
+            hatch=style.hatch,
+            edgecolor=palette.paper,
+            linewidth=0.5,
+            label=series.label,
+        )
+        if series.low:
+            axes.hlines(at, series.low, series.high, color=palette.ink, linewidth=0.9)
         for position, y, high in zip(at, series.y, series.high or series.y, strict=True):
             if math.isfinite(y):
                 totals[position] = totals.get(position, 0.0) + y
                 ends[position] = max(totals[position], high)
     for position, total in totals.items():
-        _write(axes, show(total), ends[position], position)
+        axes.annotate(
+            show(total),
+            (ends[position], position),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center_baseline",
+            fontsize=FONT_SIZE - 1.5,
+            bbox={"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.5},
+        )
     if figure.level is not None:
         axes.axvline(figure.level, color=palette.ink, linewidth=1, linestyle=DASHED)
     _name_bars(axes, figure, ticks)
-
-
-def _plot_bar(
-    axes: "Axes",
-    at: Sequence[float],
-    left: Sequence[float],
-    series: Series,
-    style: SeriesStyle,
-    palette: Palette,
-) -> None:
-    axes.barh(
-        at,
-        series.y,
-        height=0.9,
-        left=left,
-        color=palette.series[style.colour],
-        hatch=style.hatch,
-        edgecolor=palette.paper,
-        linewidth=0.5,
-        label=series.label,
-    )
-    if series.low:
-        axes.hlines(at, series.low, series.high, color=palette.ink, linewidth=0.9)
 
 
 def _positions(figure: Figure) -> tuple[list[float], dict[tuple[float | str, str], float]]:
@@ -273,18 +213,6 @@ def _positions(figure: Figure) -> tuple[list[float], dict[tuple[float | str, str
         ticks.append((free + last) / 2)
         free = last + 1 + GAP
     return ticks, positions
-
-
-def _write(axes: "Axes", text: str, x: float, y: float) -> None:
-    axes.annotate(
-        text,
-        (x, y),
-        xytext=(3, 0),
-        textcoords="offset points",
-        va="center_baseline",
-        fontsize=FONT_SIZE - 1.5,
-        bbox={"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.5},
-    )
 
 
 def _name_bars(axes: "Axes", figure: Figure, ticks: Sequence[float]) -> None:
@@ -323,7 +251,7 @@ def _name(figure: Figure, x: float | str) -> str:
 
 
 def _height(figure: Figure) -> float:
-    """Inches without the legend. Bars are as wide in all figures."""
+    """Return the inches without the legend; bars are equally wide in all figures."""
     if figure.kind == "lines":
         return HEIGHT
     _, positions = _positions(figure)
@@ -331,11 +259,10 @@ def _height(figure: Figure) -> float:
 
 
 def _legend(figure: Figure) -> tuple[int, int]:
-    """Choose rows and columns of the legend: as many columns as fit, then as few as need no more
-    rows. No row where labels stand beside the data, or say the same as the axis."""
+    """Choose rows and columns of the legend; none where its labels are those of the axis."""
     labels = [series.label for series in figure.series]
     named = all(series.x == (series.label,) for series in figure.series)
-    if named or _labels_ends(figure) or set(labels) <= {"", figure.y_label}:
+    if named or set(labels) <= {"", figure.y_label}:
         return 0, 0
     entry = max(map(len, labels)) * LETTER + LEGEND_KEY
     rows = math.ceil(len(labels) / max(1, int(POINTS * WIDTH / entry)))
@@ -347,7 +274,7 @@ def _tick(value: float, _: object) -> str:
 
 
 def _settings(palette: Palette) -> AbstractContextManager[None]:
-    """Set everything that matplotlib is told, to draw and to write in."""
+    """Return matplotlib's settings for drawing and writing."""
     import matplotlib
 
     ink = ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor")

@@ -8,23 +8,19 @@ from base64 import b64encode
 from pathlib import Path
 
 from specx.bench.report import figures
-from specx.bench.report.figures import can_draw, draw, is_empty, styles_of, to_png, to_svg
+from specx.bench.report.figures import can_draw, draw, is_empty, styles_of, to_svg
 from specx.bench.report.markdown import to_bench_markdown
 from specx.bench.report.report import BenchReport, Figure, count, from_dict, numeric_columns, show
 from specx.errors import UsageError
 from specx.reports.json_lines import to_json_folded
 from specx.reports.templates import Palette, templates
-from specx.reports.writers import write_bytes_atomic, write_text_atomic
+from specx.reports.writers import write_text_atomic
 
 JSON, PAGE, MARKDOWN, FIGURES = "bench.json", "bench.html", "bench.md", "figures"
 
 
 def write_bench(report: BenchReport, folder: Path) -> None:
-    """Write the files into ``folder``, which is made; those of an earlier benchmark are replaced.
-
-    The measurements come first: whatever happens to a figure, they are on the disk. Raises
-    UsageError when a file cannot be written.
-    """
+    """Write the files into ``folder``, the measurements first. Raises UsageError on failure."""
     _make(folder / FIGURES)
     write_text_atomic(folder / JSON, to_json_folded(report.to_dict()) + "\n")
     if can_draw():
@@ -34,15 +30,15 @@ def write_bench(report: BenchReport, folder: Path) -> None:
 
 
 def load_bench(path: Path) -> BenchReport:
-    """The report of a JSON file that ``write_bench`` wrote. Raises UsageError for any other."""
+    """Read the JSON file of a report. Raises UsageError for any other file."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError:
-        raise UsageError(f"cannot read {path}: it is no JSON") from None
+        raise UsageError(f"cannot read {path}: it is not JSON") from None
     if not isinstance(plain, dict):
-        raise UsageError(f"cannot read {path}: it is no report of a benchmark")
+        raise UsageError(f"cannot read {path}: it is not a report of a benchmark")
     try:
         return from_dict(plain)
     except UsageError as error:
@@ -62,23 +58,18 @@ def _write_figures(report: BenchReport, folder: Path) -> None:
         for figure in section.findings.figures:
             if is_empty(figure):
                 continue
-            canvas = draw(figure, styles, title=figure.title)
-            name = section.file_name(figure)
-            write_text_atomic(folder / f"{name}.svg", to_svg(canvas))
-            write_bytes_atomic(folder / f"{name}.png", to_png(canvas))
+            svg = to_svg(draw(figure, styles, title=figure.title))
+            write_text_atomic(folder / f"{section.file_name(figure)}.svg", svg)
 
 
 def to_page(report: BenchReport, raw: str) -> str:
-    """Return one HTML page that needs nothing beside it: no network, no fonts, no scripts.
-
-    ``raw``: name of the JSON file beside it, which holds the runs.
-    """
+    """Return one HTML page that needs no other file; ``raw``: the JSON file that it links to."""
     environment = templates("specx.bench.report")
     environment.filters |= {"show": show, "json": to_json_folded, "numeric": numeric_columns}
     styles = styles_of(report.figures)
 
     def image(figure: Figure, palette: Palette) -> str:
-        """Draw a figure, as the address of an image."""
+        """Return a figure as a data URL."""
         svg = to_svg(draw(figure, styles, palette))
         return f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
 

@@ -12,7 +12,7 @@ from specx.bench.request import BenchListener
 from specx.reports.lengths import label
 
 if TYPE_CHECKING:
-    from specx.bench.runs import Run
+    from specx.bench.runs import Measurement
 
 
 class LiveTable(BenchListener):
@@ -42,7 +42,7 @@ class LiveTable(BenchListener):
         self._rows.clear()
         self._console.print(f"specx: {title}", soft_wrap=True)
 
-    def ran(self, run: "Run") -> None:
+    def ran(self, run: "Measurement") -> None:
         self._count += 1
         key = (run.method, label(run.length), run.task)
         speed, acceptance = run.tokens_per_second, run.acceptance_length

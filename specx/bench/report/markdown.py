@@ -22,15 +22,11 @@ def to_bench_markdown(report: BenchReport, raw: str, figures: str) -> str:
 
 
 def to_tables(report: BenchReport) -> str:
-    """Headlines and tables, without the figures and the machine: for a terminal."""
+    """Return headlines and tables, for a terminal."""
     told = report.headline or report.withheld
     found = [f"# {plain(told)}"] if told else []
     for section in report.sections:
-        found.append(f"## {plain(section.title)}")
-        found += _headline(section, report)
-        for one in section.findings.tables:
-            found += _table(one)
-        found += map(plain, section.findings.sentences)
+        found += [f"## {plain(section.title)}", *_headline(section, report), *_tables(section)]
     return "\n\n".join(found) + "\n" if found else ""
 
 
@@ -49,18 +45,18 @@ def _paragraphs(report: BenchReport, raw: str, figures: str) -> Iterator[str]:
         yield f"## {plain(section.title)}"
         yield f"{plain(section.name)}: {plain(section.about)}"
         yield from _headline(section, report)
-        yield from _findings(section, raw, figures)
+        for figure in section.findings.figures if can_draw() else ():
+            yield _figure(f"{figures}/{section.file_name(figure)}.svg", figure)
+        yield from _tables(section)
+        runs = count(len(section.runs), "run")
+        yield f"The raw runs behind every number here ({runs}) are in [{plain(raw)}]({raw})."
     yield from _measured_on(report)
 
 
-def _findings(section: ReportSection, raw: str, figures: str) -> Iterator[str]:
-    for figure in section.findings.figures if can_draw() else ():
-        yield _figure(f"{figures}/{section.file_name(figure)}.svg", figure)
+def _tables(section: ReportSection) -> Iterator[str]:
     for one in section.findings.tables:
         yield from _table(one)
     yield from map(plain, section.findings.sentences)
-    runs = count(len(section.runs), "run")
-    yield f"The raw runs behind every number here ({runs}) are in [{plain(raw)}]({raw})."
 
 
 def _headline(section: ReportSection, report: BenchReport) -> Iterator[str]:

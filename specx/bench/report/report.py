@@ -148,7 +148,7 @@ _READER = TypeAdapter(BenchReport)
 def from_dict(plain: Mapping[str, Any]) -> BenchReport:
     """Read an object of ``to_dict``, also after JSON. Raises UsageError for anything else."""
     if plain.get("schema") != SCHEMA:
-        raise UsageError(f"this is no report of a benchmark: its schema is not {SCHEMA}")
+        raise UsageError(f"this is not a report of a benchmark: its schema is not {SCHEMA}")
     try:
         return _READER.validate_python(plain)
     except ValidationError as error:

@@ -185,8 +185,12 @@ def without(name: str) -> dict[str, Tensor]:
     [
         (without("self_attn.k_proj.weight"), {}, r"lacks the tensor self_attn\.k_proj\.weight"),
         (without("input_layernorm.weight"), {}, r"lacks the tensor input_layernorm\.weight"),
-        ({**weights(), "norm.weight": torch.ones(1)}, {}, r"has a tensor norm\.weight, which"),
-        (weights(kv_heads=4), {}, r"for self_attn\.k_proj\.weight; the target calls for"),
+        (
+            {**weights(), "norm.weight": torch.ones(1)},
+            {},
+            r"a tensor norm\.weight, which",
+        ),
+        (weights(kv_heads=4), {}, r"for cross_attn\.k_proj\.bias; the target calls for"),
         (weights(), {"hidden_size": 32}, r"another target: its hidden_size is 32"),
         (weights(), {"num_attention_heads": 8}, r"its num_attention_heads is 8, the target calls"),
         (weights(), {"num_key_value_heads": 3}, r"has 3 for num_key_value_heads"),

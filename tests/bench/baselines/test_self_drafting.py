@@ -8,7 +8,7 @@ import torch
 
 from specx.bench.cases import generated_documents
 from specx.bench.methods import find_methods
-from specx.bench.runs import Run
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.profile import load_profile
 from specx.runs.pair import load_pair
@@ -18,7 +18,7 @@ CHUNKS = 6  # of 64 tokens: all of a text of 350, a third of one of 1,000
 
 
 @cache
-def runs(length: int) -> dict[tuple[str, str], Run]:
+def runs(length: int) -> dict[tuple[str, str], Measurement]:
     """Every method on a generated report of ``length`` tokens, by case and method."""
     profile = without_fallback(with_output(load_profile("mini").on("cpu"), OUTPUT))
     profile = profile.changed(draft_cache={"top_k": CHUNKS})

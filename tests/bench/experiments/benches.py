@@ -3,7 +3,7 @@
 from typing import Any
 
 from specx.bench.methods import find_methods
-from specx.bench.runs import Run
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench
 from specx.documents.document import Document, Paragraph
 from specx.profile import Profile
@@ -33,7 +33,7 @@ def tiny_bench(*lengths: int, profile: Profile | None = None) -> Workbench:
     )
 
 
-def made_run(method: str, length: int = 1024, **facts: Any) -> Run:
+def made_run(method: str, length: int = 1024, **facts: Any) -> Measurement:
     """A run of 101 tokens in a second, on one document. ``facts``: what is different, by field."""
     given = {"case": "report", "length": length, "prompt_tokens": length, "steps": 50}
     return made_up(method, **{**given, **facts})

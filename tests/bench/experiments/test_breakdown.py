@@ -8,7 +8,6 @@ import torch
 from specx.bench import workbench
 from specx.bench.experiments import breakdown
 from specx.bench.experiments.breakdown import (
-    BEFORE,
     DECODING,
     EXPERIMENT,
     PREFILL,
@@ -42,7 +41,6 @@ RUN = made_up(  # 100 tokens in a second
     "specextend",
     total_s=TOTAL,
     parts_ms={"verification": 10.0, "retrieval": 2.0},
-    facts={"tokenize": 0.2},
 )
 
 
@@ -54,10 +52,10 @@ def test_per_token_the_parts_are_all_of_decoding() -> None:
     assert sum(parts.values()) == pytest.approx(1e3 * RUN.decode_s / 100)
 
 
-def test_per_document_what_is_unknown_is_left_out() -> None:
+def test_per_document_the_parts_are_all_of_it() -> None:
     parts = s_per_document(RUN)
-    assert tuple(parts) == ("tokenize", *PREFILL, *DECODING)
-    assert sum(parts.values()) == pytest.approx(0.2 + 4.8)
+    assert tuple(parts) == (*PREFILL, *DECODING)
+    assert sum(parts.values()) == pytest.approx(4.8)
 
 
 def test_tables_and_bars() -> None:
@@ -67,7 +65,7 @@ def test_tables_and_bars() -> None:
         ("plain", pytest.approx(10.0)),
         ("specextend", pytest.approx(10.0)),
     ]
-    assert columns_of(document, "read", "tokenize") == [(None, None), (None, 0.2)]
+    assert columns_of(document, "sum") == [(pytest.approx(4.8),)] * 2
     columns = "method", "one retrieval, ms", "share of decoding", "of one verification"
     assert columns_of(overhead, *columns) == [("specextend", 2.0, 0.1, 0.2)]
     assert [figure.kind for figure in findings.figures] == ["stacked", "stacked"]
@@ -79,13 +77,11 @@ def test_methods_that_time_no_parts_have_none() -> None:
 
 
 def test_a_measurement_has_its_own_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = Timings(read=0.5, load=2.0)
     monkeypatch.setattr(breakdown, "measure_ceilings", lambda _: Ceilings(1e9, 1e12))
-    runs = list(EXPERIMENT.measure(tiny_bench(before=before)))
+    runs = list(EXPERIMENT.measure(tiny_bench()))
     assert [run.method for run in runs] == ["plain", "specextend"]
     for run in runs:
-        assert set(run.facts) == {*BEFORE, "floor_ms", "ceilings"}
-        assert (run.facts["read"], run.facts["load"]) == (0.5, 2.0)
+        assert set(run.facts) == {"floor_ms", "ceilings"}
         assert run.total_s["target_prefill"] > 0
         parts = sum(run.total_s[part] for part in (*PREFILL, *DECODING))
         assert parts == pytest.approx(run.total_s["total"])
@@ -105,8 +101,7 @@ def test_parts_stand_beside_their_floors(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ours["verification"] == pytest.approx(read / 1e6)
     shallow = floors["specextend:depth=2"]["drafting"] / 2
     assert ours["drafting"] == pytest.approx(bench.profile.tree.depth * shallow)
-    table, machine = EXPERIMENT.conclude(runs).tables[-2:]
-    assert [value for _, value in machine.rows] == pytest.approx([1, 1000, 2, 5])
+    table = EXPERIMENT.conclude(runs).tables[-1]
     rows = {(row[0], row[2]): row[3:] for row in table.rows}
     assert [part for method, part in rows if method == "plain"] == [
         "verification",

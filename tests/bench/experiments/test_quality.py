@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from specx.bench.experiments.quality import EXPERIMENT, words_of
-from specx.prompts.prompt import Output, Quote
+from specx.prompts.prompt import Output
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
+from tests.places import make_quote
 
 
 def scored(rouge: float, lead: float) -> dict[str, Any]:
@@ -57,8 +58,8 @@ def test_means_and_what_changed() -> None:
 
 def test_citations_are_no_words_of_the_summary() -> None:
     quotes = (
-        Quote(paragraph=0, page=None, sentence="One.", verbatim=True),
-        Quote(paragraph=4, page=2, sentence="Two.", verbatim=True),
+        make_quote("One.", paragraph=1),
+        make_quote("Two.", paragraph=5, page=2),
     )
     assert words_of(Output("One. [¶1]\n\nTwo. [¶5, p. 2]", quotes)) == "One. Two."
     assert words_of(Output("Free text.")) == "Free text."

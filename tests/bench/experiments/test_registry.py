@@ -5,7 +5,7 @@ from specx.errors import UsageError
 
 
 def test_names() -> None:
-    assert list(EXPERIMENTS)[:3] == ["speedup", "ablation", "breakdown"]
+    assert list(EXPERIMENTS)[:3] == ["speedup", "breakdown", "quality"]
     assert all(name == experiment.name for name, experiment in EXPERIMENTS.items())
     found = find_experiments("quality, speedup,quality")
     assert [experiment.name for experiment in found] == ["quality", "speedup"]

@@ -1,7 +1,6 @@
 """The dialled draft: what a tree sees of it, what it draws, what it writes, what it costs."""
 
 from collections import Counter
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -19,7 +18,7 @@ from specx.bench.methods.dialled_draft import (
     Dialling,
     NetStopwatch,
 )
-from specx.bench.runs import Run, Setting
+from specx.bench.runs import Measurement, Setting
 from specx.decoding.cost import Curve
 from specx.decoding.decode import decode
 from specx.errors import UsageError
@@ -203,37 +202,6 @@ def test_acceptance_is_what_the_draws_say(method: str, sure: float) -> None:
     assert run.acceptance_length == pytest.approx(record.acceptance_length(dial, tree), rel=0.03)
 
 
-# ---------------------------------------------------------------- what is known
-
-
-@pytest.mark.parametrize("method", ["tree", "streaming", "specextend"])
-def test_what_is_known_moves_instead_of_a_draft_that_is_always_wrong(method: str) -> None:
-    at, case = setting({**SURE, "seed": 7}), tiny_case(40)
-    output = run_method("plain", at, case).output
-    dial = Dial(0.9, 0.999, known=True)
-    way = dialled(dial, method, tree=untied(dial), written={case.ids: output})
-    assert [step.accepted for step in outcomes(way, at, case)] == foretold(way, at, case)
-    run = way.run(at, case)
-    assert run.output == output
-    assert run.acceptance_length > 4
-    assert dialled(Dial(0.9, 0.999), method).run(at, case).acceptance_length < 1.5
-
-
-def test_what_the_draft_cannot_write_is_a_miss() -> None:
-    """And what is beyond the text that is known."""
-    at, case = setting(), tiny_case(40)
-    output = run_method("plain", at, case).output[:30]
-    assert at.pair.draft_allowed is not None
-    allowed = at.pair.draft_allowed.clone()
-    allowed[output[5]] = False
-    at = replace(at, pair=replace(at.pair, draft_allowed=allowed))
-    way = dialled(Dial(1.0, 1.0, known=True), written={case.ids: output})
-    ranks = way.dialling(at, case).draw(80).tolist()
-    missed = {40 + place for place, token in enumerate(output) if token == output[5]}
-    assert missed | {*range(40), *range(70, 80)} == {p for p in range(80) if ranks[p] == RANKS}
-    assert way.run(at, case).output[:30] == output
-
-
 # ---------------------------------------------------------------- what is written
 
 
@@ -292,7 +260,7 @@ class SlowDialling(Dialling):
         return super().turn(first, drawn, ids, depth)
 
 
-def slow_run(monkeypatch: pytest.MonkeyPatch) -> Run:
+def slow_run(monkeypatch: pytest.MonkeyPatch) -> Measurement:
     monkeypatch.setattr("specx.bench.methods.dialled.Dialling", SlowDialling)
     tree = TreeSettings(nodes=4, depth=4, threshold=0, width=1)
     return dialled(Dial(0.9, 0.9), tree=tree).run(setting(max_new_tokens=20), tiny_case(40))

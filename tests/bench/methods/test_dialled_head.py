@@ -22,7 +22,7 @@ from specx.decoding.decode import decode
 from specx.decoding.runner import Runner
 from specx.profile import AutoTree, TreeSettings
 from specx.records import Step
-from tests.bench.methods.test_dialled import dialling, foretold, untied
+from tests.bench.methods.test_dialled import dialling, untied
 from tests.bench.settings import run_method, tiny_case
 from tests.bench.tiny_benches import columns_of, tiny_bench
 from tests.decoding.pairs import make_profile
@@ -92,19 +92,6 @@ def test_acceptance_is_what_draws_and_drafts_say(kind: str, method: str, sure: f
     record = AgreementRecord(right, ((numbers,),), (tuple(chains),))
     run = way.run(at, case)
     assert run.acceptance_length == pytest.approx(record.acceptance_length(dial, untied(dial)))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_known_needs_no_draft_that_is_right(kind: str) -> None:
-    """Among the ids of the head, of which there may be fewer than the target has."""
-    at, case = setting(kind), tiny_case(40)
-    output = run_method("plain", at, case).output
-    dial = Dial(0.9, 0.999, known=True)
-    way = dialled(dial, tree=untied(dial), written={case.ids: output})
-    assert accepted(way, at, case) == foretold(way, at, case)
-    run = way.run(at, case)
-    assert run.output == output
-    assert run.acceptance_length > 2
 
 
 def test_a_model_and_a_head_draw_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,19 +7,16 @@ import torch
 
 from specx.bench.cases import generated_documents
 from specx.bench.methods import find_methods
-from specx.bench.runs import Run
+from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.profile import load_profile
 from specx.runs.pair import load_pair
 
-NAMES = (
-    "plain,hf-generate,hf-static,hf-assisted,prompt-lookup,chain,tree-hta-flash,specextend,"
-    "specextend-hta-flash,window"
-)
+NAMES = "plain,hf-generate,hf-static,hf-assisted,prompt-lookup,chain,specextend,window"
 
 
 @cache
-def runs() -> dict[str, Run]:
+def runs() -> dict[str, Measurement]:
     """24 tokens of output behind 500 of a generated report, by every method."""
     torch.set_num_threads(1)
     profile = without_fallback(with_output(load_profile("mini").on("cpu"), 24))
@@ -39,15 +36,9 @@ def test_the_output_is_that_of_plain_decoding(name):
     assert runs()[name].output == runs()["plain"].output
 
 
-def test_components_of_attention_do_not_change_what_is_accepted():
-    ours, masked = runs()["specextend"], runs()["specextend-hta-flash"]
-    assert ours.acceptance_by_position == masked.acceptance_by_position
-
-
 def test_what_reads_the_prompt_itself_says_how_long_it_took():
     took = {name: run.prefill_s["target_prefill"] for name, run in runs().items()}
     assert took["plain"] < took["hf-generate"]
-    assert took["specextend"] < took["specextend-hta-flash"]
 
 
 def test_drafts_save_steps_where_the_target_copies():

@@ -22,32 +22,22 @@ def test_commas_before_settings_do_not_separate_names(text, names):
     assert split_names(text) == names
 
 
-def test_a_name_is_a_method_what_it_lacks_and_settings():
-    method = find_method("tree-hta-flash:nodes=9,depth=2")
-    assert method.name == "tree-hta-flash:nodes=9,depth=2"
-    assert method.masked == {"tree", "prefill"}
+def test_a_name_is_a_method_and_settings():
+    method = find_method("tree:nodes=9,depth=2")
+    assert method.name == "tree:nodes=9,depth=2"
     assert method.tree == {"nodes": 9, "depth": 2}
-
-
-@pytest.mark.parametrize("base", ["hf-generate", "prompt-lookup", "specextend-cmr"])
-def test_hyphens_inside_a_name_are_no_components(base):
-    assert find_method(base) is METHODS[base]
-    assert find_method("specextend-cmr-hta").cache == METHODS["specextend-cmr"].cache
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("specextent", r"'specextent' is no method; did you mean 'specextend'"),
-        ("zzz", r"'zzz' is no method; there are plain, hf-generate"),
-        ("", r"'' is no method"),
-        ("plain,", r"'' is no method"),
-        ("tree-cmr", r"'tree-cmr' is no method; did you mean"),
-        ("tree-hat", r"'tree-hat' is no method; did you mean 'tree'"),
-        ("-hta", r"'-hta' is no method"),
-        ("plain-hta", r"plain has no components and no settings; write plain"),
-        ("hf-generate:chunk=3", r"hf-generate has no components and no settings"),
-        ("specextend:", r"no setting behind the colon; write specextend:key=value"),
+        ("specextent", r"'specextent' is not a method; did you mean 'specextend'"),
+        ("zzz", r"'zzz' is not a method; there are plain, hf-generate"),
+        ("", r"'' is not a method"),
+        ("plain,", r"'' is not a method"),
+        ("tree-hat", r"'tree-hat' is not a method; did you mean 'tree'"),
+        ("hf-generate:chunk=3", r"hf-generate has no settings; write hf-generate"),
+        ("specextend:", r"no setting after the colon; write specextend:key=value"),
         ("specextend:chunk", r"'chunk' in specextend:chunk is no setting; write key=value"),
         ("specextend:chunk=", r"'chunk=' in specextend:chunk= is no setting"),
         ("specextend:chunks=3", r"no setting 'chunks'; did you mean 'chunk'"),

@@ -3,11 +3,8 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
 from specx.bench.methods import METHODS, find_method
-from specx.models.decoder import Decoder
-from specx.ops.torch.backend import CpuOps
 from tests.bench.settings import SMALL_CACHE, run_method, tiny_case, tiny_setting
 
 VARIED = [
@@ -16,16 +13,9 @@ VARIED = [
     "streaming",
     "specextend",
     "window",
-    "specextend-cmr",
-    "specextend-hta",
-    "specextend-flash",
     "specextend:layer=0,every=1,chunk=2,top_k=5",
     "specextend:retrieve=adaptive,every=16",
-    "specextend-hta-flash",
-    "streaming-hta-flash",
-    "tree-hta-flash",
     "tree:window=5",
-    "chain-hta:depth=5",
 ]
 
 
@@ -66,56 +56,6 @@ def test_a_memory_that_holds_everything_drafts_as_the_full_cache():
         assert run_method(name, setting, case).acceptance_length == full.acceptance_length
 
 
-def calls_of(monkeypatch, name):
-    """How often a run calls hybrid attention: for trees, and in prefill."""
-    calls = {"tree": 0, "prefill": 0}
-
-    def counted(phase, function):
-        def inner(*args, **kwargs):
-            calls[phase] += 1
-            return function(*args, **kwargs)
-
-        return inner
-
-    setting = tiny_setting(max_new_tokens=9)
-    with monkeypatch.context() as patch:
-        patch.setattr(Decoder, "_run_at_once", lambda *_: None)
-        for phase in calls:
-            operation = f"{phase}_attention"
-            function = getattr(CpuOps, operation)
-            patch.setattr(CpuOps, operation, staticmethod(counted(phase, function)))
-        run_method(name, setting, tiny_case(30))
-    return calls
-
-
-def test_components_of_attention_are_what_runs(monkeypatch):
-    full = calls_of(monkeypatch, "tree")
-    without = calls_of(monkeypatch, "tree-hta")
-    assert 0 < without["tree"] < full["tree"]  # the draft's, which is not verification
-    assert without["prefill"] == full["prefill"]
-    without = calls_of(monkeypatch, "tree-flash")
-    assert without["prefill"] == 0
-    assert without["tree"] == full["tree"]
-
-
-def test_a_method_that_reads_differently_reads_for_itself():
-    setting, case = tiny_setting(), tiny_case(30)
-    shared = replace(setting, read=torch.full((2, 2, 2, 29, 16), 9.0))
-    assert run_method("tree-flash", shared, case).output == (
-        run_method("plain", setting, case).output
-    )
-    assert run_method("tree-hta", shared, case).output != (
-        run_method("plain", setting, case).output
-    )
-
-
-def test_models_are_left_as_they_were():
-    setting = tiny_setting()
-    run_method("tree-hta-flash", setting, tiny_case(30))
-    for model in (setting.pair.target, setting.pair.draft):
-        assert type(model.ops) is type(model.model.ops) is CpuOps
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -123,7 +63,6 @@ def test_models_are_left_as_they_were():
         ("tree:window=5", {"policy": "full", "window": 5}),
         ("specextend", {"policy": "cross-model", "window": 8}),
         ("specextend:window=null", {"policy": "cross-model", "window": None}),
-        ("specextend-cmr", {"policy": "full", "window": 8}),
         ("specextend:layer=last,every=9", {"layer": "last", "every": 9, "chunk": 4}),
         ("window", {"policy": "streaming", "sink": 0}),
         ("streaming", {"policy": "streaming", "sink": 1}),
@@ -141,5 +80,5 @@ def test_every_method_says_what_it_is():
 
 
 def test_a_variant_says_how_it_differs():
-    about = find_method("specextend-hta:every=3").about
-    assert about.endswith(", without hybrid tree attention, every=3")
+    about = find_method("specextend:every=3").about
+    assert about.endswith(", every=3")

@@ -1,19 +1,15 @@
 """Figures as files."""
 
-import io
 import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from matplotlib.colors import to_hex
-from matplotlib.image import imread
 
-from specx.bench.report.figures import describe, draw, is_empty, styles_of, to_png, to_svg
+from specx.bench.report.figures import describe, draw, is_empty, styles_of, to_svg
 from specx.bench.report.report import Figure, Series
 from specx.reports.templates import DARK, LIGHT
 from tests.bench.report.examples import BARS, EMPTY, FEW, MANY, METHODS, STACKED
@@ -57,12 +53,6 @@ def test_nothing_of_the_moment_is_in_a_file() -> None:
     assert "matplotlib.org" not in svg(FEW)
 
 
-def test_a_png_is_white_behind() -> None:
-    pixels = imread(io.BytesIO(to_png(canvas_of(FEW))))
-    assert pixels[0, 0].tolist() == [1, 1, 1, 1]
-    assert pixels.shape[1] == 1000
-
-
 def test_dark_figures_have_no_colour_of_light_ones() -> None:
     dark = to_svg(canvas_of(STACKED, palette=DARK))
     assert DARK.series[0] in dark
@@ -87,8 +77,6 @@ def test_methods_differ_in_colour_or_dash_in_marker_and_in_place() -> None:
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(METHODS)
     assert len({line.get_marker() for line in lines}) == len(METHODS)
     assert len({line.get_xdata()[0] for line in lines}) == len(METHODS)
-    hollow = [to_hex(line.get_markerfacecolor()) == LIGHT.paper for line in lines[:4]]
-    assert hollow == [False, True, False, True]
 
 
 def test_markers_stay_near_their_places() -> None:
@@ -101,26 +89,14 @@ def test_spread_is_drawn_as_error_bars() -> None:
     assert {type(spread).__name__ for spread in axes_of(FEW).collections} == {"LineCollection"}
 
 
-def test_lines_are_labelled_where_they_end_and_labels_are_apart() -> None:
-    canvas = canvas_of(MANY)
-    assert not canvas.legends
-    labels = {text.get_text(): text for text in canvas.axes[0].texts}
-    assert labels.keys() == set(METHODS)
-    heights = [labels[name].xy[1] for name in METHODS]  # each ends higher than the one before
-    assert all(b - a > 0.06 for a, b in pairwise(heights))
-    colours = {to_hex(text.get_color()) for text in labels.values()}
-    assert colours == set(LIGHT.series)
-
-
-def test_long_names_get_a_legend_below_the_data() -> None:
+def test_a_legend_is_below_the_data() -> None:
     series = tuple(replace(s, label=f"{s.label}, which is retrieved") for s in MANY.series)
     canvas = canvas_of(replace(MANY, series=series))
-    to_png(canvas)  # the layout is made when it is drawn
+    to_svg(canvas)  # the layout is made when it is drawn
     legend = canvas.legends[0].get_window_extent()
     assert legend.y1 < canvas.axes[0].get_window_extent().y0
     assert legend.x0 >= 0
     assert legend.x1 <= canvas.get_window_extent().x1
-    assert not canvas.axes[0].texts
 
 
 def test_all_data_and_the_level_are_inside() -> None:
@@ -204,7 +180,7 @@ def test_what_is_no_number_is_left_out(kind: str) -> None:
     assert not is_empty(figure)
     assert "nan" not in texts(figure)
     written = sorted(text.get_text() for text in axes_of(figure).texts)
-    assert written == (["a", "b"] if kind == "lines" else ["1.00", "2.00"])
+    assert written == ([] if kind == "lines" else ["1.00", "2.00"])
 
 
 def test_empty_figures() -> None:

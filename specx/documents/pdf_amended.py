@@ -1,0 +1,170 @@
+"""Write a page of a PDF anew with pypdf, where PDFium would read what is not on it.
+
+PDFium gives the text of layers that are switched off, and believes a font that maps a ligature to
+nothing, though it knows the ligature by its name.
+"""
+
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from specx.documents.pdf_by_pypdf import entry
+
+_OBJECTS = re.compile(rb"/ObjStm\b.{0,400}?stream\r?\n", re.DOTALL)
+_MOST_OBJECTS = 4_000_000  # bytes of one stream of objects
+_NOTHING = re.compile(rb"(<0*[1-9A-Fa-f][0-9A-Fa-f]*>\s*){1,2}<0000>")
+_DRAWN = {b"Tj", b"TJ", b"'", b'"', b"Do", b"INLINE IMAGE"}  # operators that draw
+_DEEPEST = 8  # forms within forms, groups within groups
+
+
+def may_have_layers(data: bytes) -> bool:
+    """Return False if a file has surely no layers."""
+    if b"/OCProperties" in data or (b"/ObjStm" in data and b"/Encrypt" in data):
+        return True
+    for found in _OBJECTS.finditer(data):
+        packed = data[found.end() : data.find(b"endstream", found.end())]
+        with suppress(zlib.error):
+            if b"/OCProperties" in zlib.decompressobj().decompress(packed, _MOST_OBJECTS):
+                return True
+    return False
+
+
+class Layers:
+    """The layers of a document (optional content), as its viewer shows them at first."""
+
+    def __init__(self, reader: Any) -> None:
+        known = entry(reader.root_object, "/OCProperties", {})
+        default = entry(known, "/D", {})
+        groups = [*entry(known, "/OCGs", ())]
+        self.any = bool(groups)
+        self._off = set(map(_id, groups if entry(default, "/BaseState") == "/OFF" else ()))
+        self._off -= set(map(_id, entry(default, "/ON", ())))
+        self._off |= set(map(_id, entry(default, "/OFF", ())))
+        for usage in entry(default, "/AS", ()):
+            usage = usage.get_object()
+            if entry(usage, "/Event") == "/View":
+                for group in entry(usage, "/OCGs", ()):
+                    self._use(group, entry(usage, "/Category", ()))
+
+    def _use(self, group: Any, categories: Any) -> None:
+        used = entry(group.get_object(), "/Usage", {})
+        states = [entry(entry(used, each, {}), f"{each}State") for each in categories]
+        if "/OFF" in states:
+            self._off.add(_id(group))
+        elif "/ON" in states:
+            self._off.discard(_id(group))
+
+    def shows(self, holder: Any, key: str = "/OC") -> bool:
+        """Return True if what ``holder`` names under ``key`` is a layer that is on, or none."""
+        return key not in holder or self._is_on(holder.raw_get(key))
+
+    def _is_on(self, reference: Any, depth: int = 0) -> bool:
+        layer = reference.get_object()
+        if depth > _DEEPEST or not hasattr(layer, "get") or entry(layer, "/Type") != "/OCMD":
+            return _id(reference) not in self._off
+        members = entry(layer, "/OCGs", [])
+        members = members if isinstance(members, list) else [layer.raw_get("/OCGs")]
+        states = [self._is_on(each, depth + 1) for each in members] or [True]
+        every, some = all(states), any(states)
+        return {"/AllOn": every, "/AnyOff": not every, "/AllOff": not some}.get(
+            str(entry(layer, "/P")), some
+        )
+
+
+class Amended:
+    """The pages of a document as a reader sees their layers and ligatures."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self.layers = Layers(reader)
+        self._seen: dict[int, bool] = {}  # fonts and forms, and if they were changed
+
+    def page(self, number: int) -> bytes | None:
+        """Return a PDF of a page, counted from 1; None if nothing is wrong with it."""
+        import pypdf
+
+        page = self._reader.pages[number - 1]
+        if not self._amend(page):
+            return None
+        writer = pypdf.PdfWriter()
+        writer.add_page(page, ["/Annots", "/B"])
+        buffer = io.BytesIO()
+        writer.write(buffer)
+        return buffer.getvalue()
+
+    def _amend(self, holder: Any, depth: int = 0) -> bool:
+        """Amend a page or a form, and what it uses; return True if anything was changed."""
+        resources = entry(holder, "/Resources", {})
+        used = entry(resources, "/XObject", {})
+        fonts = entry(resources, "/Font", {})
+        changed = [self._once(fonts[name], _map_ligatures) for name in fonts]
+        deeper = partial(self._amend, depth=depth + 1)
+        forms = [used[name] for name in used if entry(used[name], "/Subtype") == "/Form"]
+        changed += [self._once(form, deeper) for form in forms if depth < _DEEPEST]
+        off = {name for name in used if not self.layers.shows(used[name])}
+        properties = entry(resources, "/Properties", {})
+        off |= {name for name in properties if not self.layers.shows(properties, name)}
+        if off:
+            _rewrite(holder, off, self._reader)
+        return bool(off) or any(changed)
+
+    def _once(self, each: Any, amend: Callable[[Any], bool]) -> bool:
+        if id(each) not in self._seen:
+            self._seen[id(each)] = False  # in a form within itself
+            self._seen[id(each)] = amend(each)
+        return self._seen[id(each)]
+
+
+def _map_ligatures(font: Any) -> bool:
+    """Take from a font what maps a letter to nothing: its name says more."""
+    mapped = entry(font, "/ToUnicode")
+    if not hasattr(mapped, "get_data"):
+        return False
+    data, count = _NOTHING.subn(b"", mapped.get_data())
+    if count:
+        _set(mapped, data)
+    return bool(count)
+
+
+def _rewrite(holder: Any, off: set[str], reader: Any) -> None:
+    """Take from a page or a form what is drawn on layers that are off."""
+    from pypdf.generic import ArrayObject, ContentStream
+
+    contents = holder if hasattr(holder, "get_data") else holder["/Contents"]
+    content = ContentStream(contents, reader)
+    content.operations = list(_shown(content.operations, off))
+    first, *others = contents if isinstance(contents, ArrayObject) else [contents]
+    _set(first.get_object(), content.get_data())
+    for each in others:
+        _set(each.get_object(), b"")
+
+
+def _shown(operations: Any, off: set[str]) -> Iterator[Any]:
+    """Yield the operations that draw on layers that are on, and those that draw nothing."""
+    marks: list[bool] = []
+    for operands, operator in operations:
+        if operator in (b"BDC", b"BMC"):
+            marks.append(operator == b"BDC" and operands[0] == "/OC" and operands[1] in off)
+        elif operator == b"EMC" and marks:
+            marks.pop()
+        is_off = any(marks) or (operator == b"Do" and operands[0] in off)
+        if not (is_off and operator in _DRAWN):
+            yield operands, operator
+        elif operator in (b"'", b'"'):
+            yield [], b"T*"  # they begin a line
+
+
+def _set(stream: Any, data: bytes) -> None:
+    """Give a stream other data, without a filter."""
+    for key in ("/Filter", "/DecodeParms"):
+        stream.pop(key, None)
+    stream._data = data
+    stream.decoded_self = None
+
+
+def _id(reference: Any) -> int:
+    return getattr(reference, "idnum", -1)

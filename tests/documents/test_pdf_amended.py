@@ -1,0 +1,123 @@
+"""What stands on layers that are off is no text, and ligatures are known by their names."""
+
+import zlib
+
+import pytest
+
+from specx.documents.pdf_amended import may_have_layers
+from specx.documents.read import ReadOptions, read_document
+
+from . import pdfs
+from .conftest import SaveFile
+from .pdfs import shown
+
+ON = "The bridge was closed on Monday."
+OFF = "Die Bruecke wurde am Montag geschlossen."
+HELVETICA = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+# Objects 6 and 7 are the layers, 8 and 9 what puts them together.
+ENGLISH, GERMAN = b"<< /Type /OCG /Name (A) >>", b"<< /Type /OCG /Name (A) %s >>"
+NONE = b"null"
+
+
+def layered(
+    setting: bytes, german: bytes = b"7 0 R", usage: bytes = b"", more: bytes = NONE
+) -> bytes:
+    """A page with a text on each of two layers; ``german`` is what the second stands on."""
+    content = b"/OC /one BDC " + shown(ON) + b"EMC /OC /two BDC /Span BMC " + shown(OFF, y=690)
+    catalog = b"/OCProperties << /OCGs [6 0 R 7 0 R] /D << %s >> >>" % setting
+    return pdfs.pages_pdf(
+        [pdfs.stream(content + b"EMC EMC")],
+        more=[HELVETICA, ENGLISH, GERMAN % usage, more],
+        resources=b"/Properties << /one 6 0 R /two %s >>" % german,
+        catalog=catalog,
+    )
+
+
+def text_of(save: SaveFile, data: bytes, options: ReadOptions | None = None) -> str:
+    return " ".join(read_document(save("a.pdf", data), options).text.split())
+
+
+HIDDEN = [
+    layered(b"/OFF [7 0 R]"),
+    layered(b"/BaseState /OFF /ON [6 0 R]"),
+    layered(
+        b"/AS [<< /Event /View /Category [/View] /OCGs [7 0 R] >>]",
+        usage=b"/Usage << /View << /ViewState /OFF >> >>",
+    ),
+    layered(b"/OFF [7 0 R]", b"8 0 R", more=b"<< /Type /OCMD /OCGs 7 0 R >>"),
+    layered(b"/OFF [7 0 R]", b"8 0 R", more=b"<< /Type /OCMD /OCGs [6 0 R 7 0 R] /P /AllOn >>"),
+    layered(b"", b"8 0 R", more=b"<< /Type /OCMD /OCGs [6 0 R] /P /AllOff >>"),
+]
+SHOWN = [
+    layered(b""),
+    layered(b"/OFF [7 0 R]", b"6 0 R"),
+    layered(b"/OFF [7 0 R]", b"8 0 R", more=b"<< /Type /OCMD /OCGs [6 0 R 7 0 R] >>"),
+    layered(b"/OFF [7 0 R]", b"8 0 R", more=b"<< /Type /OCMD /OCGs [7 0 R] /P /AnyOff >>"),
+    layered(b"/BaseState /OFF /ON [6 0 R 7 0 R]"),
+    layered(
+        b"/AS [<< /Event /Print /Category [/Print] /OCGs [7 0 R] >>]",
+        usage=b"/Usage << /Print << /PrintState /OFF >> >>",
+    ),
+]
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("data", HIDDEN)
+def test_layers_that_are_off_are_no_text(save: SaveFile, data: bytes) -> None:
+    assert text_of(save, data) == ON
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("data", SHOWN)
+def test_layers_that_are_on_are_text(save: SaveFile, data: bytes) -> None:
+    assert OFF in text_of(save, data)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_form_and_a_note_on_a_layer_that_is_off_are_no_text(save: SaveFile) -> None:
+    look = (
+        b"/Type /XObject /Subtype /Form /BBox [0 0 600 800] /Resources << /Font << /F1 5 0 R >> >>"
+    )
+    note = b"<< /Type /Annot /Subtype /FreeText /Rect [9 9 500 90] /Contents (%s) /OC 7 0 R >>"
+    data = pdfs.pages_pdf(
+        [pdfs.stream(shown(ON) + b"/X Do")],
+        b"/Annots [9 0 R]",
+        [
+            HELVETICA,
+            ENGLISH,
+            GERMAN % b"",
+            pdfs.stream(shown(OFF, y=690), look + b" /OC 7 0 R"),
+            note % OFF.encode(),
+        ],
+        resources=b"/XObject << /X 8 0 R >>",
+        catalog=b"/OCProperties << /OCGs [7 0 R] /D << /OFF [7 0 R] >> >>",
+    )
+    assert text_of(save, data) == ON
+
+
+def test_layers_are_found_in_packed_and_encrypted_files(save: SaveFile) -> None:
+    packed = zlib.compress(b"1 0 << /Type /Catalog /OCProperties 9 0 R >>")
+    stream = pdfs.stream(packed, b"/Type /ObjStm /N 1 /First 4 /Filter /FlateDecode")
+    assert may_have_layers(pdfs.raw_pdf([b"null", stream]))
+    assert not may_have_layers(pdfs.text_pdf(["No layers."]))
+    locked = pdfs.encrypted_pdf(HIDDEN[0], "key")
+    assert text_of(save, locked, ReadOptions(password="key")) == ON
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("mapped", [b"<01> <0000> <02> <0000>", b"<01> <0000>", b""])
+def test_ligatures_that_are_mapped_to_nothing(save: SaveFile, mapped: bytes) -> None:
+    content = b"BT /F2 11 Tf 72 700 Td (The of\\001cial \\002ow of speci\\001c \\001elds.) Tj ET"
+    font = (
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /ToUnicode 8 0 R /Encoding "
+        b"<< /Type /Encoding /BaseEncoding /WinAnsiEncoding /Differences [1 /fi /fl] >> >>"
+    )
+    names = (
+        b"/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapType 2 def\n"
+        b"1 begincodespacerange <00> <FF> endcodespacerange\n"
+        b"1 beginbfrange <20> <7E> <0020> endbfrange\n2 beginbfchar %s endbfchar\n"
+        b"endcmap end end" % mapped
+    )
+    data = pdfs.pages_pdf([pdfs.stream(content)] * 2, more=[font, pdfs.stream(names)])
+    said = "The official flow of specific fields."
+    assert text_of(save, data) == f"{said} {said}"
