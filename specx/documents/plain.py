@@ -138,7 +138,8 @@ def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
         return ()
     if _TABLE_ROW.fullmatch(text):
         return (TextBlock((line,), "table"),)
-    if len(text) < _LONGEST_ENTRY and _CONTENTS_ENTRY.search(text):
+    dots = ".." in text or ". ." in text or "…" in text  # quickly
+    if dots and len(text) < _LONGEST_ENTRY and _CONTENTS_ENTRY.search(text):
         return (TextBlock((line,), "item", "contents"),)
     return None
 

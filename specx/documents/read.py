@@ -30,6 +30,7 @@ from specx.documents.pdf_reading import parse_pages
 from specx.documents.plain import document_from_text
 from specx.documents.prose import without_data
 from specx.documents.sections import mark_parts
+from specx.documents.shapes import SQL
 from specx.documents.subtitles import (
     SUBTITLE_ENDINGS,
     document_from_subtitles,
@@ -94,10 +95,10 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     if _PDF_HEADER in head[:_HEADER_WITHIN]:
         return [read_pdf(request, passwords=_passwords(options), ranges=ranges, ocr=options.ocr)]
     if ranges is not None:
-        raise UsageError(f"--pages works only for PDF files, and {name} is none")
+        raise UsageError(f"--pages works only for PDF files, and {name} is not a PDF")
     if ending == ".pdf" and head.strip():
         raise DocumentError(
-            f"{name} is named like a PDF and is none: its header is missing; "
+            f"{name} has the ending .pdf but is not a PDF (no %PDF header); "
             "check the file, or rename it if it is text"
         )
     kind = format_of(head, ending, is_text=ending in TEXT_ENDINGS | SUBTITLE_ENDINGS)
@@ -138,9 +139,12 @@ def _finished(document: Document, options: ReadOptions) -> Document:
 
 
 def _captioned(paragraph: Paragraph) -> Paragraph:
-    """Return a paragraph as a caption if it begins as one; formats mark few of them."""
-    asked = paragraph.kind in ("text", "item") and is_caption(paragraph.text)
-    return replace(paragraph, kind="caption") if asked else paragraph
+    """Return a paragraph as a caption or code if it begins as one; formats mark few of them."""
+    if paragraph.kind not in ("text", "item"):
+        return paragraph
+    if is_caption(paragraph.text):
+        return replace(paragraph, kind="caption")
+    return replace(paragraph, kind="code") if SQL.match(paragraph.text) else paragraph
 
 
 def _open(source: str, options: ReadOptions) -> tuple[bytes, ChildRequest]:

@@ -269,7 +269,7 @@ _TERMS = re.compile(
     re.IGNORECASE,
 )
 _HINTS = (  # one of them is in all that these find, and they are found faster
-    "copyright", "©", "rights", "permission", "modify", "under", "warrant", "verbatim",
+    "copyright", "©", "rights", "permission", "modify", "under the", "warrant", "verbatim",
     "published", "received", "trademark", "licen", "commons", "gutenberg", "book", "text is for",
     "droits", "rechte", "gnu", "in no event", "provided", "all copies", "neutral", "publisher",
     "intellectual",

@@ -14,6 +14,12 @@ FULL_STOP = re.compile(rf"[.!?…。！？؟۔।॥]{_CLOSING}")
 ENDS_SENTENCE = re.compile(rf"[.!?:;…。！？؟۔।॥]{_CLOSING}")  # or a part of one that stands apart
 HOLDS_PROSE = re.compile(r"[a-z]{2}[.!?][\"')]*(?:\s+[A-Z]|\s*$)")  # a sentence ends
 
+SQL = re.compile(
+    r"(?:SELECT\b.{1,300}?\bFROM|INSERT INTO|CREATE (?:OR REPLACE )?(?:TABLE|VIEW|INDEX|FUNCTION)"
+    r"|(?:ALTER|DROP) TABLE|UPDATE\b.{1,100}?\bSET|DELETE FROM)\s\S+",
+    re.DOTALL,
+)
+
 # ---------------------------------------------------------------- items of lists
 
 BULLETS = "•▪●◦‣⁃■□○◆◇❖►➢➤✓✔"

@@ -5,7 +5,10 @@ import re
 
 from specx.errors import DocumentError, without_escapes
 
-READS = "specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, Markdown and JSONL"
+READS = (
+    "specx reads PDF, DOCX, ODT, EPUB, RTF, web pages, mails, subtitles, notebooks, "
+    "plain text, Markdown and JSON"
+)
 
 
 # Longer marks first: the mark of UTF-16-LE is the beginning of that of UTF-32-LE.
@@ -25,8 +28,7 @@ _SIGNATURES = (
     (b"MM\x00*", "a TIFF image"),
     (b"PK\x03\x04", "a zip archive or an office document"),
     (b"PK\x05\x06", "an empty zip archive"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old office document"),
-    (b"{\\rtf", "a rich text (RTF) document"),
+    (b"\xd0\xcf\x11\xe0", "an old office document (.doc, .xls, .ppt); save it as DOCX or PDF"),
     (b"%!PS", "a PostScript document"),
     (b"\x7fELF", "a program"),
     (b"\x1f\x8b", "a gzip archive"),
@@ -35,6 +37,13 @@ _SIGNATURES = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (b"Rar!\x1a\x07", "a rar archive"),
     (b"SQLite format 3\x00", "a database"),
+    (b"RIFF", "a picture, a sound or a film"),
+    (b"ID3", "a sound"),
+    (b"OggS", "a sound"),
+    (b"fLaC", "a sound"),
+    (b"\x00\x00\x00\x18ftyp", "a film"),
+    (b"\x00\x00\x00\x20ftyp", "a film"),
+    (b"AT&TFORM", "a DjVu document"),
 )
 
 _WINDOWS_1252_GAPS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")

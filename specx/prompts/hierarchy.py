@@ -73,7 +73,7 @@ class Hierarchy:
         return replace(prompt, limit=self._budget)
 
     def _asking(self, text: str, tokens: int | None) -> Instruct:
-        """Return prompts about parts with summaries of at most so many tokens; None: the last.
+        """Return prompts about parts with summaries of at most ``tokens``; None: the last.
 
         ``text``: a sentence that says what their text is.
         """

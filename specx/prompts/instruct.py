@@ -73,7 +73,7 @@ class Instruct:
         )
 
     def asking(self, request: str, words: int | None) -> "Instruct":
-        """Return prompts for the same model that make another request, for so many words."""
+        """Return prompts for the same model with another request, for ``words`` words."""
         other = copy(self)
         other._request, other._words = request, words
         return other
@@ -135,9 +135,9 @@ class Instruct:
         return self._encode_content(self._content(text)[0])
 
     def document_tokens(self, prompt: Prompt) -> DocumentTokens | None:
-        """Return which tokens of a prompt are the document's, and of which characters.
+        """Return the document's tokens in a prompt, and the characters of each.
 
-        None if that is not known: the tokenizer does not tell it.
+        Return None if the tokenizer has no offsets.
         """
         begin, end = prompt.origins[0].start, prompt.origins[-1].end
         for spans in (self._spans_of_whole(prompt.content), self._spans_in_frame(prompt.content)):

@@ -22,7 +22,7 @@ from specx.records import FinishReason
 LONGEST_PERIOD = 256  # tokens: a long paragraph
 FEWEST_COPIES = 3  # of a period, one behind the other
 FEWEST_TOKENS = 64  # that all copies have together: rules, leaders and rows of a table have less
-RETURNS = 3  # a sentence that stands in a text so often is a loop
+RETURNS = 3  # times that a sentence stands in a text that loops
 # Of such a sentence; shorter ones are labels and entries of lists. The characters count where each
 # of them is a word.
 FEWEST_WORDS, FEWEST_CHARACTERS = 6, 12
@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"\W*(?:\d+(?:\.\d+)*[.):]+\s+)?")  # of an item or a secti
 
 
 def copies(period: int) -> int:
-    """Return how many copies of so many tokens, one behind the other, are a loop."""
+    """Return how many copies in a row of a period of this many tokens are a loop."""
     return max(FEWEST_COPIES, -(-FEWEST_TOKENS // period))
 
 
@@ -120,8 +120,8 @@ _WRAPPED = 50  # characters of a line that goes on in the next one, at least
 class OwnWordsJudge:
     """Reads the output of one prompt, token by token; it is a ``Stop`` and a reader.
 
-    ``answer``: tells it from the model's reasoning, which is judged by nobody. ``words``: so many
-    are asked for, and the text ends with the sentence that reaches them; None: any number.
+    ``answer``: separates the answer from the model's reasoning, which is not judged. ``words``: the
+    number asked for; the text ends with the sentence that reaches it; None: any number.
     ``ends_loops``: a text that repeats itself ends. ``text``: all that was written; ``kept``:
     without what is behind the end. ``looped``: it repeats itself. ``ended``: the reason to end the
     text, if there is one.

@@ -64,7 +64,7 @@ def marks_of(tokenizer: Any) -> dict[int, str]:
 
 
 def begun_by(rendered: str) -> Tags | None:
-    """Return the tags of the reasoning in the middle of which a rendered prompt ends, if any."""
+    """Return the tags of the reasoning that a rendered prompt leaves open, if any."""
     text = rendered.rstrip()
     return next((each for each in FAMILIES if text.endswith(each.begin)), None)
 

@@ -83,11 +83,11 @@ FILES: dict[str, tuple[bytes, str]] = {
     ),
     "text.pdf": (
         TEXT.encode(),
-        "text.pdf is named like a PDF and is none: its header is missing; check the file",
+        "text.pdf has the ending .pdf but is not a PDF (no %PDF header); check the file",
     ),
     "cut.pdf": (
         GOOD[: len(GOOD) // 3],
-        "cut.pdf is damaged and cannot be read as a PDF (Stream has ended unexpectedly); repair "
+        "cut.pdf is damaged and cannot be read as a PDF (its structure is broken); repair "
         "the file or save it anew, then try again",
     ),
     "scan.pdf": (
@@ -193,7 +193,7 @@ def test_pages(summarize: Run) -> None:
     ended = summarize("a.txt", "--pages", "1")
     assert (ended.code, ended.sentence()) == (
         2,
-        "--pages works only for PDF files, and a.txt is none",
+        "--pages works only for PDF files, and a.txt is not a PDF",
     )
 
 
@@ -390,7 +390,7 @@ def test_failures_that_are_allowed_stay_in_the_index(summarize: Run) -> None:
     for allowed in ("2", "known"):
         ended = summarize("folder", "--out", "sums", "--allow-failures", allowed)
         assert ended.code == 0
-        assert "specx: folder/b.pdf is named like a PDF and is none" in ended.err
+        assert "specx: folder/b.pdf has the ending .pdf but is not a PDF" in ended.err
         index = Path("sums/index.html").read_text()
         assert "folder/c.txt" in index
         told = {"2": "Failed: 2 documents", "known": "<h2>2 known failures</h2>"}

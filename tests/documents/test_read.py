@@ -55,7 +55,7 @@ def test_sentences_call_it_stdin(
 
 def test_pages_of_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     give_stdin(monkeypatch, b"One.")
-    with pytest.raises(UsageError, match="only for PDF files, and stdin is none"):
+    with pytest.raises(UsageError, match="only for PDF files, and stdin is not a PDF"):
         read_document("-", ReadOptions(pages="1"))
 
 
@@ -79,7 +79,7 @@ def test_pages_of_a_text_is_wrong_usage(save: SaveFile) -> None:
 
 
 def test_wrong_names(save: SaveFile) -> None:
-    with pytest.raises(DocumentError, match="named like a PDF and is none"):
+    with pytest.raises(DocumentError, match=r"has the ending \.pdf but is not a PDF"):
         read_document(save("a.pdf", b"Plain text."))
     with pytest.raises(DocumentError, match="is empty"):
         read_document(save("b.pdf", b""))

@@ -1,6 +1,6 @@
 import pytest
 
-from specx.documents.shapes import BULLET, ENDS_SENTENCE, ENUMERATOR, FULL_STOP, ITEM_MARK
+from specx.documents.shapes import BULLET, ENDS_SENTENCE, ENUMERATOR, FULL_STOP, ITEM_MARK, SQL
 
 
 @pytest.mark.parametrize("mark", ["• ", "•", "- ", "3. ", "(b) ", "iv) ", "3.1. ", "[12] "])
@@ -24,3 +24,9 @@ def test_a_colon_ends_no_whole_sentence() -> None:
     assert ENDS_SENTENCE.search("As follows:")
     assert not FULL_STOP.search("As follows:")
     assert FULL_STOP.search("He said “no.”12")
+
+
+def test_statements_in_sql_are_told_from_text_in_capitals() -> None:
+    assert SQL.match("SELECT name, year FROM bridges WHERE year < 1900")
+    assert not SQL.match("SELECT A BRIDGE. IT IS OLD.")
+    assert not SQL.match("Select one of these from the list.")
