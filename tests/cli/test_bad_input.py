@@ -69,17 +69,17 @@ FILES: dict[str, tuple[bytes, str]] = {
     "binary.txt": (
         bytes(range(256)) * 20,
         "binary.txt looks like a binary file, not like text; "
-        "specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, Markdown and JSONL",
+        "specx reads PDF, DOCX, ODT, EPUB, RTF, web pages, mails, subtitles, notebooks, plain text, Markdown and JSON",
     ),
     "nul.txt": (
         b"ab\x00" * 50,
         "nul.txt looks like a binary file, not like text; "
-        "specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, Markdown and JSONL",
+        "specx reads PDF, DOCX, ODT, EPUB, RTF, web pages, mails, subtitles, notebooks, plain text, Markdown and JSON",
     ),
     "picture.txt": (
         b"\x89PNG\r\n\x1a\n....",
         "picture.txt looks like a PNG image, not like text; "
-        "specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, Markdown and JSONL",
+        "specx reads PDF, DOCX, ODT, EPUB, RTF, web pages, mails, subtitles, notebooks, plain text, Markdown and JSON",
     ),
     "text.pdf": (
         TEXT.encode(),
