@@ -19,7 +19,7 @@ from specx.reports.environment import PACKAGES, environment, installed_version
 Findings = dict[str, Any]  # sections and values, ready for JSON
 
 # packages that make a GPU or a CPU faster
-OPTIONAL = ("triton", "flash-attn", "flash-attn-4", "fa3-fwd", "llvmlite")
+OPTIONAL = ("triton", "flash-attn", "fa3-fwd", "llvmlite")
 ATTENTION = {
     "cpu": "torch flash with packed rows",
     "triton": "Triton kernels for trees, cuDNN and torch flash for prefill (written-out scores in "
@@ -28,7 +28,6 @@ ATTENTION = {
 }
 NOT_CHOSEN = {  # why a package that works is used only when a profile names it
     "flash-attn": "measured slower than Triton's kernels and cuDNN",
-    "flash-attn-4": "it compiles for longer than it saves in a document",
     "fa3-fwd": "measured on Hopper with Triton alone",
 }
 INSTALLED_BY = {"flash-attn": "see docs/performance.md", "fa3-fwd": "pip install fa3-fwd"}

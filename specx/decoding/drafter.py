@@ -102,13 +102,6 @@ class Drafter(ABC):
         """
         return  # a drafter that never falls behind
 
-    def prefill_seconds(self) -> float:
-        """Return the seconds spent on reading the prompt since this was last asked.
-
-        Not of ``prefill``, which its caller can time, but of what is read later.
-        """
-        return 0.0
-
     @contextmanager
     def laid_out(self, plan: TreePlan | None) -> Iterator[None]:  # noqa: ARG002
         """Work for the trees of ``plan`` in this context; None: for those in use."""

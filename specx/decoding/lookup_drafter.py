@@ -121,9 +121,6 @@ class JoinedDrafter(Drafter):
     def retrieve(self, target: Target) -> None:
         self._model.retrieve(target)
 
-    def prefill_seconds(self) -> float:
-        return self._model.prefill_seconds()
-
 
 def lookup_tree(lookup: Lookup, root: Tensor, threshold: float) -> TokenTree:
     """Return lookup's chain behind ``root`` int64 [1].

@@ -44,7 +44,6 @@ def measure_costs(state: DecodingState, plain: float) -> Costs:
     retrieval = 0.0
     if drafter.retrieve_every is not None:
         retrieval = _seconds(state, partial(drafter.retrieve, state.target))
-        drafter.prefill_seconds()  # chunks read in it are of no step
     return Costs(plain, Curve(draft), Curve(verify), retrieval, stops=kind == "cpu")
 
 

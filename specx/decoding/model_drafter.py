@@ -14,10 +14,8 @@ from specx.decoding.drafter import Drafter
 from specx.decoding.forward import PREFILL_CHUNK, cache_shape, in_chunks
 from specx.decoding.grower import TreeGrower
 from specx.decoding.kv_cache import CacheGroup
-from specx.decoding.lazy_prefill import LazyPrefill
 from specx.decoding.target import Target
 from specx.models.call import PrefillCall, TreeCall
-from specx.models.decoder import Decoder
 from specx.models.loaded import LoadedModel
 from specx.ops.ancestors import AncestorMask, chain_sets, single_sets, words_for
 from specx.ops.chunks import Grid, streaming_chunks
@@ -26,11 +24,6 @@ from specx.profile import DraftCacheSettings, Settings, TreeSettings
 from specx.records import PrefillProgress
 
 AT_ONCE = 64  # tokens that a draft which has let trees pass reads in one go
-# A prompt is read lazily if it is so many times as long as what a chunk's rows depend on. A draft
-# that drafts everything looks at some thirty chunks in 300 tokens, one at a time, and has read six
-# times that length as fast at once.
-LAZY = 6
-LAZY_BESIDE_OTHERS = 1
 LAYOUTS = 8  # of a drafter: what is recorded for each takes memory
 
 
@@ -94,7 +87,6 @@ class ModelDrafter(Drafter):
 
     shift = 0
     layout: Layout
-    _lazy: LazyPrefill | None = None  # of a text whose chunks are read when they are chosen
 
     def __init__(
         self, model: LoadedModel, allowed: Tensor, plan: DraftPlan, max_tokens: int
@@ -153,7 +145,6 @@ class ModelDrafter(Drafter):
 
     def begin(self) -> bool:
         self.cache.clear()
-        self._lazy = None
         self._use(TreePlan(self.draft_plan.tree, self.draft_plan.cache.every))
         return True
 
@@ -204,20 +195,14 @@ class ModelDrafter(Drafter):
         yield from self._read_prompt(prompt, target)
         # Without this the first trees would be drafted from the end of the document alone.
         self.retrieve(target)
-        self.prefill_seconds()  # the caller times this
 
     def _read_prompt(
         self,
         prompt: Tensor,
         target: Target,  # noqa: ARG002
     ) -> Iterator[PrefillProgress]:
-        """Fill the store, now or when chunks are chosen."""
+        """Fill the store."""
         begin, store = 0, self.cache.store
-        self._lazy = self._lazy_prefill_of(prompt)
-        if self._lazy is not None:
-            store.commit(len(prompt))
-            yield PrefillProgress("draft", len(prompt), len(prompt))
-            return
 
         def read(start: int, end: int) -> Tensor:
             positions = torch.arange(start, end, device=prompt.device)
@@ -228,18 +213,6 @@ class ModelDrafter(Drafter):
             store.commit(end - begin)
             begin = end
             yield PrefillProgress("draft", end, len(prompt))
-
-    def _lazy_prefill_of(self, prompt: Tensor) -> LazyPrefill | None:
-        """Return a prefill of the chunks that are chosen alone, where that is possible."""
-        window, decoder = self.draft_plan.cache.window, self.model.model
-        if not self.draft_plan.chooses or window is None or self.model.device.type != "cpu":
-            return None
-        if not isinstance(decoder, Decoder):
-            return None
-        reach = window * (len(decoder.layers) - 1)
-        if len(prompt) < reach * (LAZY_BESIDE_OTHERS if self.draft_plan.others else LAZY):
-            return None
-        return LazyPrefill(decoder, self.cache.store, prompt, self.cache.grid, window)
 
     def _prefill_call(self, start: int, count: int) -> PrefillCall:
         return PrefillCall(
@@ -275,16 +248,10 @@ class ModelDrafter(Drafter):
         self._read(tokens, self._mask_at_once, 1)
         self.cache.commit(count, len(tokens))
 
-    def prefill_seconds(self) -> float:
-        return 0.0 if self._lazy is None else self._lazy.seconds()
-
     def retrieve(self, target: Target) -> None:
         if not self.draft_plan.chooses:
             return
-        chunks = self._best_chunks(target)
-        if self._lazy is not None:
-            self._lazy.read(chunks)
-        self.cache.choose(chunks)
+        self.cache.choose(self._best_chunks(target))
 
     def _best_chunks(self, target: Target) -> Tensor:
         """Choose the chunks to work on from now on: ids int64 [k], ascending.

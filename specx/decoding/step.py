@@ -161,7 +161,6 @@ def launch_step(state: DecodingState, plan: StepPlan) -> Generator[None, None, L
     stages = state.stages(alone=plan.arm == "lookup")
     if plan.retrieve:
         run(state.drafter.retrieve, state.target)
-        laps.set_aside("draft_prefill", state.drafter.prefill_seconds())
         laps.end("retrieval")
         yield
     if plan.catch_up:

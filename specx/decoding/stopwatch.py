@@ -89,27 +89,15 @@ class Laps:
         self._device = device
         self.began = self._last = now(device)
         self.spans: list[tuple[str, Moment, Moment]] = []
-        self._aside = 0.0
 
     def end(self, name: str) -> None:
         """End a part now."""
         begin, self._last = self._last, now(self._device)
         self.spans.append((name, begin, self._last))
 
-    def set_aside(self, name: str, seconds: float) -> None:
-        """Count the first ``seconds`` of the part that goes on as another, and not in ``until``.
-
-        Only a CPU knows them by then.
-        """
-        if seconds:
-            assert isinstance(self._last, float)
-            begin, self._last = self._last, self._last + seconds
-            self.spans.append((name, begin, self._last))
-            self._aside += seconds
-
     def until(self, end: Moment) -> float:
         """Return the seconds from the first moment to ``end``, which has passed."""
-        return seconds_between(self.began, end) - self._aside
+        return seconds_between(self.began, end)
 
     def parts(self) -> Iterator[tuple[str, float]]:
         """Yield each part with its seconds, once it is over."""

@@ -183,6 +183,8 @@ def _groups(
 def _begins_block(group: list[Line], line: Line, typography: Typography, columns: _Columns) -> bool:
     """Return True if ``line`` begins a new block after the lines of ``group``."""
     above = group[-1]
+    if line.cell:
+        return True
     if BARE_BULLET.fullmatch(above.text) and len(group) == 1:
         return False
     body = typography.body_size
@@ -215,6 +217,8 @@ def _begins_by_place(group: list[Line], line: Line, columns: _Columns) -> bool:
     ended = bool(ENDS_SENTENCE.search(above.text))
     reach = columns.reach(above)
     if shift > _INDENT:
+        if len(group) > 1 and reach >= _FULL and not ended and line.text[0].islower():
+            return False  # lines of court paper begin where they like
         hanging = len(group) == 1 and (_is_item(above.text, []) or not ended)
         return reach < _FULL if hanging and not _is_item(above.text, []) else not hanging
     if shift < -_INDENT and len(group) > 1:

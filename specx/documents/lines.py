@@ -18,6 +18,7 @@ class Line:
     height of the letters in points. All three are None where the format says nothing of them.
     ``bold`` and ``mono`` hold only if the whole line is set so. ``sign``: the small raised number
     or star that the text begins with. ``entry``: the line is one of a table of contents or index.
+    ``cell``: it begins a cell of a table.
     """
 
     text: str
@@ -28,6 +29,7 @@ class Line:
     mono: bool = False
     sign: str = ""
     entry: bool = False
+    cell: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,15 @@ _TEX_CODE = re.compile(
 )
 
 
+MIRRORED = 4
+ASLANT = 8
+
+
 class Look(NamedTuple):
-    """The direction of a text in quarter turns, its size in points, and its font."""
+    """The direction of a text in quarter turns, its size in points, and its font.
+
+    ``turn`` is greater by ``MIRRORED`` where letters are mirrored; ``ASLANT`` is between turns.
+    """
 
     turn: int
     size: float
@@ -76,13 +85,32 @@ class Look(NamedTuple):
     mono: bool
 
 
+class TextRun(NamedTuple):
+    """A run of text of one look.
+
+    ``before``: PDFium has added a space or a line break in front of it. ``start``, ``end`` and
+    ``base`` are its place in reading direction, in points.
+    """
+
+    text: str
+    before: str
+    start: float
+    end: float
+    base: float
+    look: Look
+
+
 class Span(NamedTuple):
-    """Text of one look, and its place in points, seen in reading direction."""
+    """Text of one look, and its place in points, seen in reading direction.
+
+    ``cell``: it begins a cell of a table.
+    """
 
     text: str
     x: float
     y: float
     look: Look
+    cell: bool = False
 
 
 def lines_of(rows: Iterable[list[Span]]) -> list[Line]:
@@ -105,16 +133,17 @@ def is_mono(font: str) -> bool:
 
 
 def _one_direction(rows: list[list[Span]]) -> list[list[Span]]:
-    """Drop the few rows that run across the others, such as a stamp along the margin."""
+    """Drop what is drawn aslant, and the few rows across the others, such as a margin's stamp."""
     lengths: Counter[int] = Counter()
     for row in rows:
         lengths[row[0].look.turn] += sum(len(span.text) for span in row)
+    if len(lengths) > 1:
+        del lengths[ASLANT]
     if not lengths:
         return rows
     turn, most = lengths.most_common(1)[0]
-    if most < 0.9 * lengths.total():
-        return rows
-    return [row for row in rows if row[0].look.turn == turn]
+    kept = {turn} if most >= 0.9 * lengths.total() else set(lengths)
+    return [row for row in rows if row[0].look.turn in kept]
 
 
 def _line(row: list[Span], sign: str, footnotes: Collection[str]) -> Line:
@@ -132,6 +161,7 @@ def _line(row: list[Span], sign: str, footnotes: Collection[str]) -> Line:
         bold=all(span.look.bold for span in visible),
         mono=all(span.look.mono for span in visible),
         sign=sign,
+        cell=row[0].cell,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
-from specx.documents.lines import Look, is_bold, is_mono
+from specx.documents.lines import ASLANT, MIRRORED, Look, TextRun, is_bold, is_mono
 from specx.documents.pdf_objects import (
     Box,
     PageObjects,
@@ -22,13 +22,15 @@ from specx.documents.pdf_objects import (
     number_of,
     pdfium_function,
 )
-from specx.documents.pdf_rows import HYPHEN, TextRun
+from specx.documents.pdf_rows import HYPHEN
 
 _SAMPLE = 64  # characters of a page whose mapping is looked at
 _FIXED_PITCH = 1  # a flag of fonts
 _SHORT = 6  # characters
 _LINE_LENGTH = 200  # characters
 _LOOSE = 0.15  # letter sizes; a gap inside a word that kerning does not explain
+_ASLANT = 0.1  # quarter turns from the nearest that a scan is not off
+_UPWARD = {0, 3, MIRRORED + 1, MIRRORED + 2, ASLANT}  # turns whose lines stack along an axis
 
 # A line; PDFium puts no other end behind a hyphen that divides a word.
 _LINE = re.compile(rf"(?:[^\r\n{HYPHEN}]|\r(?!\n))+{HYPHEN}?")
@@ -78,12 +80,14 @@ class PageText:
         self._text = text
         self._objects = objects
         left, low, right, top = objects.box
-        self._shown = (  # by quarter turns: the ends of base lines, and their lowest and highest
+        plain = (  # by quarter turns: the ends of base lines, and their lowest and highest
             (left, right, low, top),
             (low, top, -right, -left),
             (-right, -left, -top, -low),
             (-top, -low, left, right),
         )
+        mirrored = ((start, end, -high, -low) for start, end, low, high in plain)
+        self._shown = (*plain, *mirrored, plain[0])
         self._last = math.nan, 0.0  # the base line and the end of the last run within the page
         self.holes = 0  # letters that are mapped to nothing
         self.has_layer = False  # the text of a picture, as recognition writes it
@@ -274,7 +278,7 @@ class PageText:
         """Return where a character begins and ends in reading direction, in points."""
         box = self._box
         _loose_box(self._handle, index, ctypes.byref(box))
-        match look.turn:
+        match look.turn % MIRRORED:
             case 0:
                 return box.left, box.right
             case 1:
@@ -291,19 +295,17 @@ class PageText:
         size, font = _font_size(self._handle, number), _object_font(which)
         drawn = font, size, matrix.a, matrix.b, matrix.c, matrix.d
         look = self._looks.get(drawn) or self._looks.setdefault(drawn, self._look(*drawn))
-        match look.turn:
-            case 0:
-                return look, self._y.value
-            case 1:
-                return look, -self._x.value
-            case 2:
-                return look, -self._y.value
-        return look, self._x.value
+        height = (self._y, self._x)[look.turn % 2].value
+        return look, height if look.turn in _UPWARD else -height
 
     def _look(self, font: int | None, size: float, a: float, b: float, c: float, d: float) -> Look:
         bold, mono = self._face(font)
+        if size < 0:
+            a, b, c, d = -a, -b, -c, -d
+        quarters = math.atan2(b, a) / (math.pi / 2)
+        turn = round(quarters) % 4 + (MIRRORED if a * d < b * c else 0)
         return Look(
-            turn=round(math.atan2(b, a) / (math.pi / 2)) % 4,
+            turn=turn if abs(quarters - round(quarters)) < _ASLANT else ASLANT,
             size=round(abs(size) * math.hypot(c, d), 2),
             bold=bold,
             mono=mono,

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from specx.documents.lines import Line, Look
-from specx.documents.pdf_rows import TextRun
+from specx.documents.lines import Line, Look, TextRun
 
 _MEGABYTE = 1_000_000
 # Far above what the text of a page needs, far below what a bomb unpacks to.

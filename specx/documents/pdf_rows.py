@@ -1,19 +1,23 @@
 """Put the runs of text that PDFium finds on a page into rows, with the spaces between them."""
 
-import math
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise, takewhile
-from typing import NamedTuple
 
-from specx.documents.lines import Look, Span
+from specx.documents.lines import Span, TextRun
+from specx.documents.page_marks import body_text
+from specx.documents.reading_order import Box, TextPiece, reading_order
 
 HYPHEN = "\ufffe"  # PDFium's sign for one that divides a word at the end of a line
 _SPACE = 0.18  # letter sizes; a gap that wide is a space, whether PDFium has added one or not
 _TIGHT = 0.03  # letter sizes; a gap that narrow is none
+_WORD_GAP = 0.12  # letter sizes; the same between pieces that the file has not drawn one by one
 _RAISED = 0.55  # letter sizes between the base lines of a letter and a sign raised beside it
 _SAME = 0.05  # letter sizes between base lines that are one
 _BESIDE = 1.0  # letter sizes; a raised sign farther away belongs to another row
+_APART = 0.7  # letter sizes; a gap that wide may be one between columns
+_BACK = 0.3  # letter sizes; what begins so far back is no kerning
 _THIN = 1.5  # points; a rule that high may be an underscore
 _LONGEST = 0.8  # letter sizes; and that long
 _BELOW = 0.25  # letter sizes between an underscore and the base line
@@ -21,38 +25,73 @@ _SMALLEST = 2.0  # points; nobody can read smaller letters
 _WIDTH = 0.45  # letter sizes; the mean width of a character
 
 
-class TextRun(NamedTuple):
-    """A run of text of one look.
+def rows_of(runs: Iterable[TextRun], boxes: Iterable[Box] = ()) -> list[list[Span]]:
+    """Return the spans of each row of a page, in reading order.
 
-    ``before``: PDFium has added a space or a line break in front of it. ``start``, ``end`` and
-    ``base`` are its place in reading direction, in points.
+    ``boxes``: left, bottom, right and top of what is drawn there, such as the rules of a table, or
+    those that TeX draws as underscores.
     """
-
-    text: str
-    before: str
-    start: float
-    end: float
-    base: float
-    look: Look
-
-
-def rows_of(
-    runs: Iterable[TextRun], boxes: Iterable[tuple[float, float, float, float]] = ()
-) -> list[list[Span]]:
-    """Return the spans of each row of a page, in the order of the file.
-
-    ``boxes``: left, bottom, right and top of what is drawn there, as TeX draws underscores.
-    """
+    boxes = list(boxes)
     rules = sorted((low, left, right) for left, low, right, top in boxes if 0 < top - low < _THIN)
-    rows: list[list[tuple[str, TextRun]]] = []
-    last: TextRun | None = None
+    rows: list[list[Span]] = []
+    turned: defaultdict[int, list[TextRun]] = defaultdict(list)
     for run in _sized(list(runs)):
-        if last is None or _begins_row(last, run):
-            rows.append([("", run)])
+        turned[run.look.turn].append(run)
+    for turn, its in turned.items():
+        pieces = body_text(_pieces(its, rules))
+        for row, cell in reading_order(pieces, () if turn else boxes):
+            spans = list(_spans(_joined(row)))
+            rows.append([spans[0]._replace(cell=cell), *spans[1:]])
+    return rows
+
+
+def _pieces(
+    runs: Iterable[TextRun], rules: Sequence[tuple[float, float, float]]
+) -> list[TextPiece]:
+    """Return the runs that follow each other in the file, in one row and without a gap."""
+    pieces: list[TextPiece] = []
+    last: TextRun | None = None
+    for run in runs:
+        if last is None or _begins_piece(last, run):
+            size = run.look.size
+            leftward = run.start > run.end
+            start, end = (run.end, run.start) if leftward else (run.start, run.end)
+            pieces.append(TextPiece([("", run)], len(pieces), start, end, run.base, size, leftward))
         else:
-            rows[-1].append((_between(last, run, rules), run))
+            piece = pieces[-1]
+            piece.runs.append((_between(last, run, rules), run))
+            piece.start = min(piece.start, run.start, run.end)
+            piece.end = max(piece.end, run.start, run.end)
+            if run.look.size > piece.size:
+                piece.base, piece.size = run.base, run.look.size
         last = run
-    return [list(_spans(row)) for row in (reversed(rows) if _goes_up(rows) else rows)]
+    return pieces
+
+
+def _begins_piece(last: TextRun, run: TextRun) -> bool:
+    size = max(last.look.size, run.look.size)
+    if abs(last.base - run.base) > _RAISED * size:
+        return True
+    if last.start > last.end or run.start > run.end:  # to the left, as PDFium has put it in order
+        return run.before == "\n" and last.base != run.base
+    gap = run.start - last.end
+    same = abs(last.base - run.base) < _SAME * size
+    if same and last.text.isdigit() and run.before and gap > _SPACE * size:  # it may count lines
+        return True
+    return not -_BACK * size < gap < (_APART if same else _BESIDE) * size
+
+
+def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:
+    """Return the runs of a row, with what stands between them."""
+    runs = list(row[0].runs)
+    for last, piece in pairwise(row):
+        first = piece.runs[0][1]
+        gap = abs(piece.start - last.end) / max(last.size, piece.size, 1.0)
+        between = " " if gap > _WORD_GAP else ""
+        if piece.index == last.index + 1:
+            between = _between(last.runs[-1][1], first, ())
+        runs += [(between, first), *piece.runs[1:]]
+    return runs
 
 
 def _sized(runs: list[TextRun]) -> list[TextRun]:
@@ -65,25 +104,6 @@ def _sized(runs: list[TextRun]) -> list[TextRun]:
     width = sum(run.end - run.start for run in runs) / sum(len(run.text) for run in runs)
     size = float(round(width / _WIDTH))
     return [run._replace(look=run.look._replace(size=size)) for run in runs]
-
-
-def _goes_up(rows: Sequence[Sequence[tuple[str, TextRun]]]) -> bool:
-    """Return True where PDFium has put the lines of turned text in order from last to first."""
-    firsts = [row[0][1] for row in rows]
-    turned = [(a.base, b.base) for a, b in pairwise(firsts) if a.look.turn == b.look.turn > 1]
-    return 2 * len(turned) > len(rows) - 1 and 2 * sum(a < b for a, b in turned) > len(turned)
-
-
-def _begins_row(last: TextRun, run: TextRun) -> bool:
-    size = max(last.look.size, run.look.size)
-    level = last.look.turn == run.look.turn and abs(last.base - run.base) < _RAISED * size
-    if last.text.endswith(HYPHEN):
-        return not level
-    if run.before == "\n":
-        # PDFium breaks a line also within a row: where a wide gap is, and at a raised sign.
-        farthest = math.inf if abs(last.base - run.base) < _SAME * size else _BESIDE * size
-        return not (level and -_SPACE * size < run.start - last.end < farthest)
-    return not level and run.start < last.start
 
 
 def _between(last: TextRun, run: TextRun, rules: Sequence[tuple[float, float, float]]) -> str:

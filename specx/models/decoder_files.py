@@ -17,7 +17,7 @@ from specx.models.decoder import Decoder
 from specx.models.facts import eos_token_ids, window
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
-from specx.models.families.weight_map import ExpertNames, Joined, WeightMap, WeightReader
+from specx.models.families.weight_map import Joined, WeightMap, WeightReader
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors
 from specx.models.loaded import DTYPES, LoadedModel
 from specx.models.memory import free_bytes
@@ -30,7 +30,7 @@ from specx.models.model_files import (
     unpacked_dtype,
 )
 from specx.ops.packed_weight import PackedWeight
-from specx.ops.spec import DecoderSpec, ExpertsSpec
+from specx.ops.spec import DecoderSpec
 
 COPIES = 0.25  # of the memory that is free at the first pass: for weights in fewer bytes
 
@@ -194,7 +194,7 @@ def check_tensors(
     layers = tuple(weight_map.layer.format(index) for index in range(len(spec.layers)))
     ignored = [name for name in tensors.names - needed if name.startswith(layers)]
     check_complete(needed - tensors.names - optional, ignored, label)
-    for names, shape in _shapes(spec, weight_map):
+    for names, shape in weight_map.shapes(spec):
         found = [tensors.shape(name) for name in names]
         rows, columns = sum(each[0] for each in found), {each[1:] for each in found}
         if (rows, columns) != (shape[0], {shape[1:]}):
@@ -224,53 +224,10 @@ def other_shapes(label: str) -> ModelError:
     )
 
 
-Shape = tuple[int, ...]
-
-
 def parameters(spec: DecoderSpec, weight_map: WeightMap) -> int:
     """Return the number of weights in a decoder's linear maps and embeddings."""
-    total = sum(math.prod(shape) for _, shape in _shapes(spec, weight_map))
+    total = sum(math.prod(shape) for _, shape in weight_map.shapes(spec))
     if spec.per_layer is not None:
         inputs = len(spec.layers) * spec.per_layer.size
         total += inputs * (spec.per_layer.vocabulary + 3 * spec.hidden)
     return total
-
-
-def _shapes(spec: DecoderSpec, weight_map: WeightMap) -> Iterator[tuple[tuple[str, ...], Shape]]:
-    """Yield the tensors of each linear map of a decoder, and the shape of all together."""
-    outside, table = weight_map.outside(spec), (spec.vocabulary, spec.hidden)
-    yield from ((outside[name], table) for name in ("embedding", "head") if name in outside)
-    for index, layer in enumerate(spec.layers):
-        names, attention, inner = weight_map.of_layer(spec, index), layer.attention, layer.mlp.inner
-        heads = attention.query_heads
-        if attention.shared is None:
-            heads += 2 * attention.kv_heads
-        width = attention.query_heads * attention.head_dim
-        yield names["heads"], (heads * attention.head_dim, spec.hidden)
-        yield names["out"], (spec.hidden, width)
-        maps = {"gate_up": (2 * inner if layer.mlp.gated else inner, spec.hidden),
-                "down": (spec.hidden, inner)}  # fmt: skip
-        if layer.mlp.experts is None:
-            yield from ((names[name], shape) for name, shape in maps.items())
-        else:
-            yield from _shapes_of_experts(names, maps, layer.mlp.experts, weight_map.experts)
-
-
-def _shapes_of_experts(
-    names: Mapping[str, tuple[str, ...]],
-    maps: Mapping[str, tuple[int, int]],
-    spec: ExpertsSpec,
-    how: ExpertNames,
-) -> Iterator[tuple[tuple[str, ...], Shape]]:
-    """Yield the same of a layer's experts. ``maps``: the shapes of a single one."""
-    for name, (rows, columns) in maps.items():
-        if how.stacked:
-            single = (columns, rows) if how.across else (rows, columns)
-            yield names[name], (spec.count, *single)
-        else:
-            yield names[name], (spec.count * rows, columns)
-    hidden = maps["gate_up"][1]
-    yield names["router"], (spec.count, hidden)
-    if spec.shared is not None:
-        yield names["shared_gate_up"], (2 * spec.shared, hidden)
-        yield names["shared_down"], (hidden, spec.shared)

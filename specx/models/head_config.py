@@ -11,6 +11,11 @@ from typing import Any, Literal
 from specx.errors import ModelError
 from specx.models.facts import FIXED
 from specx.models.loaded import LoadedModel, ModelSpec
+from specx.ops.spec import InputSpec
+
+# A kind of head is a row here, and a function below that reads its config.
+EAGLE = InputSpec(fc="joined")
+EAGLE3 = InputSpec(fc="features", norms=("layers.0.input_layernorm", "layers.0.hidden_norm"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +34,7 @@ class HeadSpec:
     to, its own included; None: all. ``qkv_bias``: of queries, keys and values alone.
     """
 
-    kind: Literal["eagle", "eagle3"]
+    input: InputSpec
     config: dict[str, Any]
     features: tuple[int, ...]
     feature_size: int
@@ -100,7 +105,7 @@ def read_head_spec(
     if config["hidden_size"] != target.hidden_size:
         raise _other_target(label, "hidden_size", config["hidden_size"], target.hidden_size)
     return HeadSpec(
-        kind="eagle",
+        input=EAGLE,
         config=config,
         features=(),
         feature_size=target.hidden_size,
@@ -132,7 +137,7 @@ def _eagle3(
         )
     means = _norm_output(raw, chosen, project, label)
     return HeadSpec(
-        kind="eagle3",
+        input=EAGLE3,
         config=config,
         features=_features(raw, shapes, target, chosen, project, label),
         feature_size=target.hidden_size,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specx.models.decoder import Call, DecoderLayer, RowInputs, rows_of
 from specx.models.families import read_architecture
-from specx.models.families.weight_map import Arranged, Joined, WeightMap, WeightReader
+from specx.models.families.weight_map import Arranged, Joined, WeightMap, WeightReader, rows_of_each
 from specx.models.head_config import HeadSpec
 from specx.ops.contract import Ops
 from specx.ops.layers import HeadNorms, LayerWeights, LinearMap
@@ -24,17 +24,14 @@ from specx.ops.torch.layer import torch_head_input
 
 
 def decoder_spec(spec: HeadSpec, label: str) -> tuple[DecoderSpec, WeightMap]:
-    """Return the layers of a head, and their names in its files.
-
-    The first layer norms no input: that is done while embeddings and states are joined.
-    """
+    """Return the layers of a head, and their names in its files."""
     found = read_architecture(spec.config, label)
     first, *others = found.spec.layers
-    layers = (replace(first, input_norm=None), *others)
+    layers = (first if spec.input.input_norm else replace(first, input_norm=None), *others)
     norm = found.spec.norm if spec.final_norm else None
     biased = found.weights.biased | ({"heads"} if spec.qkv_bias else set())
     names = replace(found.weights, layer="layers.{}.", biased=biased)
-    return replace(found.spec, layers=layers, norm=norm, tied=False), names
+    return replace(found.spec, layers=layers, norm=norm, tied=False, input=spec.input), names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +39,7 @@ class HeadWeights:
     """Weights of a head with layers ``decoder``.
 
     ``embedding`` [V, H]; ``fc``: of features to states or, in EAGLE, of the joined input to the
-    hidden size. ``input_norms``: of embeddings and states, in EAGLE-3. ``feature_norms``: of all
+    hidden size. ``input_norms``: of embeddings and states. ``feature_norms``: of all
     features together, or of each layer's. ``head``: to logits of its own ids. ``target_ids`` int64
     [rows of head]: the target's id of each.
     """
@@ -82,10 +79,11 @@ def head_weights(
 
     assert decoder.layers[0].output_norm is not None
     norms = None
-    if spec.kind == "eagle3":
+    if spec.input.norms is not None:
+        of_embeddings, of_states = spec.input.norms
         norms = HeadNorms(
-            embedding=one("layers.0.input_layernorm.weight"),
-            state=one("layers.0.hidden_norm.weight"),
+            embedding=one(f"{of_embeddings}.weight"),
+            state=one(f"{of_states}.weight"),
             eps=decoder.layers[0].output_norm.eps,
             residual=spec.norms_residual,
         )
@@ -112,7 +110,7 @@ def expected_shapes(spec: HeadSpec, label: str) -> Mapping[str, tuple[int, ...]]
     """Return the shapes of all tensors that a head has, by speculators' names."""
     decoder, names = decoder_spec(spec, label)
     hidden = decoder.hidden
-    inputs = 2 * hidden if spec.kind == "eagle" else spec.width
+    inputs = spec.width if spec.input.fc == "features" else 2 * hidden
     found: dict[str, tuple[int, ...]] = {"fc.weight": (hidden, inputs)}
     if spec.fc_bias:
         found["fc.bias"] = (hidden,)
@@ -126,36 +124,23 @@ def expected_shapes(spec: HeadSpec, label: str) -> Mapping[str, tuple[int, ...]]
         found["input_norm.weight"] = (spec.width,)
     if spec.feature_norm == "each":
         found |= {f"fc_norm.{i}.weight": (spec.feature_size,) for i in range(len(spec.features))}
+    found |= {f"{each}.weight": (hidden,) for each in spec.input.norms or ()}
     for index in range(len(decoder.layers)):
-        found |= _layer_shapes(spec, decoder, names, index)
+        found |= _layer_shapes(decoder, names, index)
     return found
 
 
-def _layer_shapes(
-    spec: HeadSpec, decoder: DecoderSpec, names: WeightMap, index: int
-) -> dict[str, tuple[int, ...]]:
-    attention, hidden = decoder.layers[index].attention, decoder.hidden
-    inner, dim = decoder.layers[index].mlp.inner, attention.head_dim
-    is_first = index == 0 and spec.kind == "eagle3"
-    inputs = 2 * hidden if is_first else hidden
-    rows = [attention.query_heads * dim, *2 * [attention.kv_heads * dim]]
-    sizes: dict[str, list[tuple[int, ...]]] = {
-        "heads": [(each, inputs) for each in rows],
-        "heads_bias": [(each,) for each in rows],
-        "out": [(hidden, rows[0])],
-        "gate_up": [(inner, hidden)] * 2,
-        "down": [(hidden, inner)],
-        "query_norm": [(dim,)],
-        "key_norm": [(dim,)],
-    }
+def _layer_shapes(decoder: DecoderSpec, names: WeightMap, index: int) -> dict[str, tuple[int, ...]]:
+    attention, fields = decoder.layers[index].attention, names.of_layer(decoder, index)
     found: dict[str, tuple[int, ...]] = {}
-    for field, tensors in names.of_layer(decoder, index).items():
-        shapes = sizes.get(field, [(hidden,)] * len(tensors))
-        found |= dict(zip(tensors, shapes, strict=True))
-    if is_first:
-        found |= {
-            f"layers.0.{each}.weight": (hidden,) for each in ("input_layernorm", "hidden_norm")
-        }
+    for tensors, (rows, columns) in names.shapes_of_layer(decoder, index):
+        each = rows_of_each(tensors, rows, attention)
+        found |= {name: (own, columns) for name, own in zip(tensors, each, strict=True)}
+        biases = {f"{name.removesuffix('weight')}bias": (found[name][0],) for name in tensors}
+        found |= {name: size for name, size in biases.items() if name in sum(fields.values(), ())}
+    for field, tensors in fields.items():
+        size = attention.head_dim if field in ("query_norm", "key_norm") else decoder.hidden
+        found |= {name: (size,) for name in tensors if name not in found}
     return found
 
 
@@ -195,7 +180,7 @@ class HeadDecoder:
     def project(self, features: Tensor) -> Tensor:
         """Make states [T, H] of the target's features [T, F]."""
         features = features.to(self.dtype)
-        if self.spec.kind == "eagle":
+        if self.spec.input.fc == "joined":
             return features
         if self._feature_norms:
             parts = features.chunk(len(self._feature_norms), dim=-1)
@@ -224,7 +209,7 @@ class HeadDecoder:
         )
         inputs = RowInputs(angles=(angles,), positions=positions)
         x, residual = self._input(tokens, states, parents)
-        if self.spec.kind == "eagle":
+        if self.spec.input.fc == "joined":
             x = residual = self._fc(x)
         *others, last = self.layers
         for layer in others:

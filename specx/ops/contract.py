@@ -81,8 +81,7 @@ def ops_for(device: torch.device, attention: str, dtype: torch.dtype, head_dim: 
 def faster_package(device: torch.device) -> str | None:
     """Return the package that was measured to be faster than what is built in, if there is one.
 
-    ``docs/performance.md`` has the figures. flash-attn-4 is as fast as fa3-fwd, but compiles for
-    longer than it saves in a document.
+    ``docs/performance.md`` has the figures.
     """
     if device.type != "cuda":
         return None

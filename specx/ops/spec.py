@@ -195,13 +195,29 @@ class PerLayerInputSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InputSpec:
+    """The input of a head's layers: embeddings [T, H] beside states [T, H].
+
+    ``fc``: what it projects: the target's features to states, once a token of the text, so that
+    the first layer reads both joined, [T, 2 H]; or both joined to [T, H], in every pass.
+    ``norms``: the names of the RMSNorms of embeddings and states before they are joined.
+    ``input_norm``: the first layer norms its input, as a decoder's does.
+    """
+
+    fc: Literal["features", "joined"]
+    norms: tuple[str, str] | None = None
+    input_norm: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class DecoderSpec:
     """A decoder from token ids to logits.
 
     Embeddings are multiplied by ``embedding_scale``, rounded to their format; logits are
     ``softcap · tanh(scale · head(norm(x)) / softcap)``. ``tied``: the lm head is the embedding.
     ``longest``: positions for which frequencies were fixed; None: for any (``RopeSpec`` of
-    longrope and dynamic NTK depend on the length of a text).
+    longrope and dynamic NTK depend on the length of a text). ``input``: of a head; None: the
+    embeddings of tokens.
     """
 
     vocabulary: int
@@ -214,8 +230,14 @@ class DecoderSpec:
     logit_softcap: float | None = None
     per_layer: PerLayerInputSpec | None = None
     longest: int | None = None
+    input: InputSpec | None = None
     ropes: tuple[RopeSpec, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         ropes = {id(layer.attention.rope): layer.attention.rope for layer in self.layers}
         object.__setattr__(self, "ropes", tuple(r for r in ropes.values() if r is not None))
+
+    def inputs(self, index: int) -> int:
+        """Return the elements that the attention of a layer reads of each row."""
+        is_joined = index == 0 and self.input is not None and self.input.fc == "features"
+        return 2 * self.hidden if is_joined else self.hidden

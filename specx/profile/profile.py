@@ -193,7 +193,7 @@ class Profile(Section):
         description="how a document longer than the window is summarized; parts: in parts, which "
         "become one summary; separate: in parts under headings; refuse: not at all",
     )
-    attention: Literal["auto", "built-in", "flash-attn", "flash-attn-4", "fa3-fwd"] = Field(
+    attention: Literal["auto", "built-in", "flash-attn", "fa3-fwd"] = Field(
         default="auto",
         description="what attends on an NVIDIA GPU; a name: this package, which must be installed; "
         "built-in: none of them; auto: a package that is installed and was measured to be faster",

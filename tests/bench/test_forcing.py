@@ -106,7 +106,7 @@ def test_what_a_head_expects(layout: str, tmp_path: Path) -> None:
     )
     places = list(force(METHODS["specextend"], setting, PROMPT, OUTPUT, levels=3))
     text = [*PROMPT, *OUTPUT]
-    features = features_of(text, head.spec.kind)
+    features = features_of(text, head.spec.input)
     ids, allowed = plain.ids, draft_allowed
     for at in (1, 2, 9, 16):
         behind, place = len(PROMPT) + at - 1, places[at - 1]

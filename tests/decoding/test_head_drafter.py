@@ -9,6 +9,7 @@ from specx.decoding.methods import Pair, make_drafter
 from specx.decoding.model_drafter import DraftPlan
 from specx.decoding.target import Target
 from specx.models.compat import head_facts
+from specx.models.head_config import EAGLE, EAGLE3
 from specx.ops.trees import Path
 from specx.profile import DraftCacheSettings, TreeSettings, resolve, within_window
 from tests.decoding.pairs import make_profile, make_prompt
@@ -68,10 +69,10 @@ def prefilled(drafter, model, prompt) -> Target:
     return reader
 
 
-def features_of(text, kind="eagle3", layers=ENTERING):
+def features_of(text, form=EAGLE3, layers=ENTERING):
     stock = make_model("llama", 0, num_hidden_layers=LAYERS)
     output = stock.model(input_ids=torch.tensor([text]), use_cache=False, output_hidden_states=True)
-    if kind == "eagle":
+    if form == EAGLE:
         return output.hidden_states[-1][0]
     return torch.cat([output.hidden_states[layer][0] for layer in layers], -1)
 
@@ -101,7 +102,7 @@ def test_trees_are_those_of_the_definition(case, chunk, tmp_path, monkeypatch):
     drafter = drafter_of(head, model, {}, {"nodes": 6, "depth": 3, "threshold": 0.0})
     prefilled(drafter, model, prompt)
     levels = drafter.grow_levels()
-    features = features_of([*prompt, ROOT], head.spec.kind)[: len(prompt)]
+    features = features_of([*prompt, ROOT], head.spec.input)[: len(prompt)]
     expected = expected_paths(plain, features, [*prompt[1:], ROOT], 6, 3)
     tree = drafter.model.ops.best_tree(torch.tensor([ROOT]), levels)
     assert set(paths_of(tree)) == set(expected)

@@ -53,21 +53,6 @@ def test_parts_of_laps_leave_nothing_between_them(clock):
     assert timings.host == 1.0
 
 
-def test_seconds_that_are_set_aside_are_another_part(clock):
-    watch = Stopwatch(torch.device("cpu"))
-    laps = watch.laps()
-    clock.now += 3.0
-    laps.set_aside("draft_prefill", 2.0)
-    laps.end("retrieval")
-    clock.now += 1.0
-    laps.set_aside("draft_prefill", 0.0)
-    laps.end("drafting")
-    assert laps.until(clock.now) == 2.0
-    timings = watch.finish()
-    assert watch.samples == {"draft_prefill": [2.0], "retrieval": [1.0], "drafting": [1.0]}
-    assert timings.total == 4.0
-
-
 def test_laps_begin_when_they_are_asked_for(clock):
     watch = Stopwatch(torch.device("cpu"))
     for _ in range(2):

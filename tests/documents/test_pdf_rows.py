@@ -44,7 +44,7 @@ def test_a_raised_sign_stays_in_its_row_and_columns_do_not() -> None:
         run("kernel", 104, 130, before="\n"),
     )
     assert texts(*row) == ["SunOS2 kernel"]
-    beside = run("Right", 300, 322, base=702, before="\n")
+    beside = run("Right", 300, 322, base=696, before="\n")
     assert texts(run("Left", 72, 90), beside) == ["Left", "Right"]
     assert texts(run("Left", 72, 90), beside._replace(base=700)) == ["Left Right"]
 

@@ -11,7 +11,7 @@ from transformers import LlamaConfig, Qwen3Config
 from specx.documents.generated import generate_report
 from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.decoder_files import tensors_of
-from specx.models.head_config import HeadSpec
+from specx.models.head_config import EAGLE, EAGLE3, HeadSpec
 from specx.models.head_decoder import HeadDecoder, head_weights
 from specx.models.seam import NAME
 from specx.ops.ancestors import AncestorMask, chain_sets
@@ -33,8 +33,8 @@ pytestmark = [
 
 PREFIX, CAPACITY, STATES, VOCABULARY = 100, 300, 70, 1000
 KINDS: dict[str, dict[str, Any]] = {
-    "eagle": {"kind": "eagle", "features": (), "vocabulary": None, "final_norm": False},
-    "eagle with biases": {"kind": "eagle", "features": (), "vocabulary": None, "fc_bias": True},
+    "eagle": {"input": EAGLE, "features": (), "vocabulary": None, "final_norm": False},
+    "eagle with biases": {"input": EAGLE, "features": (), "vocabulary": None, "fc_bias": True},
     "eagle3": {},
     "normed residual": {"norms_residual": True, "feature_norm": "each"},
     "fed back, two layers": {"feeds_normed": True, "feature_norm": "all", "layers": 2},
@@ -55,7 +55,7 @@ def make_head(hidden: int, device: torch.device, **flags: Any) -> Head:
         head_dim=64,
         attention_bias=flags.pop("attention_bias", False),
     )
-    spec: dict[str, Any] = {"kind": "eagle3", "features": (1, 2, 3), "vocabulary": 480}
+    spec: dict[str, Any] = {"input": EAGLE3, "features": (1, 2, 3), "vocabulary": 480}
     made = HeadSpec(config=config.to_dict(), feature_size=hidden, embeds=True, **(spec | flags))
     torch.manual_seed(hidden)
     head = Head(made, nn.Identity(), nn.Linear(hidden, VOCABULARY, bias=False))

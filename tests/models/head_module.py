@@ -58,10 +58,11 @@ class Head(nn.Module):
         self.config, hidden = config, config.hidden_size
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden) if spec.embeds else embed_tokens
         self.lm_head = lm_head if rows is None else nn.Linear(hidden, rows, bias=False)
-        inputs = 2 * hidden if spec.kind == "eagle" else spec.width
+        inputs = spec.width if spec.input.fc == "features" else 2 * hidden
         self.fc = nn.Linear(inputs, hidden, bias=spec.fc_bias)
-        first = EagleFirstLayer(spec, config) if spec.kind == "eagle3" else _layer(spec, config, 0)
-        if spec.kind == "eagle":
+        is_joined = spec.input.fc == "features"
+        first = EagleFirstLayer(spec, config) if is_joined else _layer(spec, config, 0)
+        if not is_joined:
             first.input_layernorm = nn.Identity()
         others = (_layer(spec, config, index) for index in range(1, config.num_hidden_layers))
         self.layers = nn.ModuleList([first, *others])
@@ -92,7 +93,7 @@ class Head(nn.Module):
     def project(self, features: Tensor) -> Tensor:
         """Make states [B, T, H] of the target's features [B, T, F]."""
         features = features.to(self.fc.weight.dtype)
-        if self.spec.kind == "eagle":
+        if self.spec.input.fc == "joined":
             return features
         if self.spec.feature_norm == "all":
             features = self.input_norm(features)
@@ -125,7 +126,7 @@ class Head(nn.Module):
         embedded = self.embed_tokens(tokens).to(states.dtype)
         attention["position_embeddings"] = self.rotary_emb(embedded, positions)
         first, *others = self.layers
-        if self.spec.kind == "eagle":
+        if self.spec.input.fc == "joined":
             x = first(self.fc(torch.cat([embedded, states], dim=-1)), **attention)
         else:
             x = first(embedded, states, **attention)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from specx.errors import ModelError, OutOfMemoryError
+from specx.models.head_config import EAGLE, EAGLE3
 from specx.models.head_files import open_head
 from specx.models.loaded import ModelSpec
 from tests.heads import HIDDEN, ONE, SMALL, HeadFile, head_target, load, make_head_file
@@ -311,7 +312,7 @@ def test_a_tensor_larger_than_what_is_stored_of_it_counts_whole(tmp_path) -> Non
 def test_every_layout_is_known_by_its_files(layout, torch_file, tmp_path) -> None:
     folder = make_head_file(layout).write(tmp_path / "head", torch_file=torch_file)
     head = load(folder, head_target())
-    assert head.spec.kind == ("eagle" if layout == "eagle" else "eagle3")
+    assert head.spec.input == (EAGLE if layout == "eagle" else EAGLE3)
     assert head.spec.features == (() if layout == "eagle" else (2, 4, 5))
     assert head.vocab_size == (VOCAB if layout == "eagle" else SMALL)
     assert head.weight_bytes > 100_000

@@ -25,7 +25,7 @@ from specx.errors import DocumentError, UsageError
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
 from specx.models.families.text_part import has_parts
-from specx.models.families.weight_map import WeightMap
+from specx.models.families.weight_map import WeightMap, rows_of_each
 from specx.models.loaded import LoadedModel
 from specx.models.memory import check_memory
 from specx.models.reference import load_own_class
@@ -308,8 +308,5 @@ def _kept(weight: Weight | None) -> Tensor:
 
 def _parts(whole: Tensor, names: Sequence[str], spec: LayerSpec) -> Mapping[str, Tensor]:
     """Return the tensors that were joined, one below the other."""
-    rows, attention = [len(whole) // len(names)] * len(names), spec.attention
-    if len(names) == 3:
-        heads = attention.query_heads, attention.kv_heads, attention.kv_heads
-        rows = [each * attention.head_dim for each in heads]
-    return dict(zip(names, whole.split(rows), strict=True))
+    rows = rows_of_each(tuple(names), len(whole), spec.attention)
+    return dict(zip(names, whole.split(list(rows)), strict=True))

@@ -1,6 +1,6 @@
 """From the names of a checkpoint's tensors to the weights of a decoder, a layer at a time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,9 +17,10 @@ from specx.ops.layers import (
     Routing,
 )
 from specx.ops.packed_weight import Weight, tensor_of, with_rows
-from specx.ops.spec import DecoderSpec, ExpertsSpec
+from specx.ops.spec import AttentionSpec, DecoderSpec, ExpertsSpec
 
 Names = tuple[str, ...]
+Shape = tuple[int, ...]
 Arranged = Callable[[Weight], Weight]
 # Reads tensors by name, one below the other. Raises KeyError for one that is not there.
 Joined = Callable[[Sequence[str]], Weight]
@@ -82,6 +83,22 @@ class ExpertNames:
         if self.stacked:
             return names
         return tuple(name.format(index) for index in range(spec.count) for name in names)
+
+    def shapes(
+        self, names: Mapping[str, Names], maps: Mapping[str, tuple[int, int]], spec: ExpertsSpec
+    ) -> Iterator[tuple[Names, Shape]]:
+        """Yield the tensors of each map, and their shape. ``maps``: the shapes of one expert's."""
+        for name, (rows, columns) in maps.items():
+            if self.stacked:
+                single = (columns, rows) if self.across else (rows, columns)
+                yield names[name], (spec.count, *single)
+            else:
+                yield names[name], (spec.count * rows, columns)
+        hidden = maps["gate_up"][1]
+        yield names["router"], (spec.count, hidden)
+        if spec.shared is not None:
+            yield names["shared_gate_up"], (2 * spec.shared, hidden)
+            yield names["shared_down"], (hidden, spec.shared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +193,29 @@ class WeightMap:
         """Return the names of all tensors that a decoder reads."""
         fields = [self.outside(spec), *(self.of_layer(spec, i) for i in range(len(spec.layers)))]
         return {name for each in fields for names in each.values() for name in names}
+
+    def shapes(self, spec: DecoderSpec) -> Iterator[tuple[Names, Shape]]:
+        """Yield the tensors of each linear map of a decoder, and the shape of all together."""
+        outside, table = self.outside(spec), (spec.vocabulary, spec.hidden)
+        yield from ((outside[name], table) for name in ("embedding", "head") if name in outside)
+        for index in range(len(spec.layers)):
+            yield from self.shapes_of_layer(spec, index)
+
+    def shapes_of_layer(self, spec: DecoderSpec, index: int) -> Iterator[tuple[Names, Shape]]:
+        """Yield the same of a layer."""
+        layer, names = spec.layers[index], self.of_layer(spec, index)
+        attention, inner = layer.attention, layer.mlp.inner
+        heads = attention.query_heads
+        if attention.shared is None:
+            heads += 2 * attention.kv_heads
+        yield names["heads"], (heads * attention.head_dim, spec.inputs(index))
+        yield names["out"], (spec.hidden, attention.query_heads * attention.head_dim)
+        maps = {"gate_up": (2 * inner if layer.mlp.gated else inner, spec.hidden),
+                "down": (spec.hidden, inner)}  # fmt: skip
+        if layer.mlp.experts is None:
+            yield from ((names[name], shape) for name, shape in maps.items())
+        else:
+            yield from self.experts.shapes(names, maps, layer.mlp.experts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,6 +373,14 @@ class WeightReader:
             return tensor_of(self.joined([name])).flatten()
         except KeyError:  # checkpoints may leave it out
             return like.new_tensor([default])
+
+
+def rows_of_each(names: Names, rows: int, attention: AttentionSpec) -> tuple[int, ...]:
+    """Return the rows of each tensor of a linear map: of queries, keys and values, or as many."""
+    if len(names) != 3:
+        return (rows // len(names),) * len(names)
+    heads = attention.query_heads, attention.kv_heads, attention.kv_heads
+    return tuple(each * attention.head_dim for each in heads)
 
 
 def _by_head(name: str, heads: int) -> Names:

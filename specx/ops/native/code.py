@@ -18,7 +18,6 @@ from specx.ops.blocks import by_name
 from specx.ops.native.decoder import write_functions, write_pass
 from specx.ops.native.emitter import VectorUnit
 from specx.ops.native.kinds import PLAIN, PassKind
-from specx.ops.native.linker import link
 from specx.ops.native.packed import write_format
 
 _compiling = threading.Lock()  # two models that are loaded at once need the same functions
@@ -32,12 +31,8 @@ class Code:
     """Functions in memory. ``run``: the address of the one that each thread calls."""
 
     def __init__(self, *objects: bytes) -> None:
-        try:
-            addresses, self._memory = link(objects, _outside)
-            self.address: Callable[[str], int] = addresses.__getitem__
-        except ValueError:  # another processor
-            self._engine = _engine(objects)
-            self.address = self._engine.get_function_address
+        self._engine = _engine(objects)  # owns the memory
+        self.address: Callable[[str], int] = self._engine.get_function_address
         self._teams: dict[int, bool] = {}
 
     @cached_property
@@ -58,20 +53,14 @@ class Code:
         return self._teams[threads]
 
 
-def _outside(name: str) -> int:
-    """Return the address of a function of OpenMP, or of the libraries of C."""
-    library = openmp() if name in SYMBOLS else ctypes.CDLL(None)
-    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-    assert address is not None
-    return address
-
-
 def _engine(objects: Iterable[bytes]) -> Any:
-    """Have LLVM link object files."""
+    """Link object files."""
     import llvmlite.binding as llvm
 
     for name in SYMBOLS:
-        llvm.add_symbol(name, _outside(name))
+        address = ctypes.cast(getattr(openmp(), name), ctypes.c_void_p).value
+        assert address is not None
+        llvm.add_symbol(name, address)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
     for each in objects:
         engine.add_object_file(llvm.ObjectFileRef.from_data(each))

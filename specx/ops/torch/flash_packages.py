@@ -1,4 +1,4 @@
-"""Attention by a package that a user has installed: flash-attn, flash-attn-4 or fa3-fwd.
+"""Attention by a package that a user has installed: flash-attn or fa3-fwd.
 
 Each attends to a prompt in one launch, whatever its length, aligned at the last key. flash-attn
 also attends to the text before a tree; the tree's own rows, and all that a package does not serve,
@@ -83,32 +83,9 @@ def _with_kvcache(function: Callable[..., Any]) -> Attend:
     return attend
 
 
-def _of_cute(function: Callable[..., Any]) -> Attend:
-    """Adapt ``flash_attn_func`` of flash-attn-4, whose kernels are compiled at first use."""
-
-    def attend(
-        q: Tensor, k: Tensor, v: Tensor, *, scaling: float, causal: bool,
-        window: int | None = None, used: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        assert used is None
-        out, lse = function(
-            q, k, v, softmax_scale=scaling, causal=causal,
-            window_size=(None, None) if window is None else (window - 1, 0),
-        )  # fmt: skip
-        return out, lse
-
-    return attend
-
-
 def _flash_attn(name: str) -> FlashPackage:
     function = _imported(name, "flash_attn", "flash_attn_with_kvcache")
     return FlashPackage(name, _with_kvcache(function))
-
-
-def _flash_attn_4(name: str) -> FlashPackage:
-    function = _imported(name, "flash_attn.cute", "flash_attn_func")
-    # On Hopper it cannot divide keys among programs.
-    return FlashPackage(name, _of_cute(function), verifies=False)
 
 
 def _fa3_fwd(name: str) -> FlashPackage:
@@ -121,7 +98,6 @@ def _fa3_fwd(name: str) -> FlashPackage:
 # How each is imported, and the first generation of GPUs that it is for.
 PACKAGES: dict[str, tuple[Callable[[str], FlashPackage], int]] = {
     "flash-attn": (_flash_attn, 8),
-    "flash-attn-4": (_flash_attn_4, 9),
     "fa3-fwd": (_fa3_fwd, 9),
 }
 

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import platform
 import subprocess
 import sys
 
@@ -11,7 +10,6 @@ import pytest
 pytest.importorskip("llvmlite")
 from specx.ops.native import code, native_pass
 from specx.ops.native.kinds import PLAIN, LayerKind, PassKind
-from specx.ops.native.linker import link
 from specx.ops.native.native_pass import loading
 
 
@@ -57,23 +55,7 @@ def test_code_is_compiled_once(folder, monkeypatch):
     assert len({*folder.iterdir()} - files) == 1
     monkeypatch.setattr(code, "build", lambda *_, **__: pytest.fail("it is on disk"))
     assert all(code.load(kind).address("run") for kind in (PLAIN, other))
-    if platform.machine() == "x86_64":
-        assert "llvmlite.binding" not in loading_alone()
-
-    def refuse(*_):
-        raise ValueError("of another kind")
-
-    monkeypatch.setattr(code, "link", refuse)  # LLVM links it then
     assert code.load().has_team(2)
-
-
-def loading_alone():
-    """The modules of a process that loads what is on disk."""
-    script = "import sys; from specx.ops.native.code import load; load(); print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()
 
 
 def test_damaged_code_is_compiled_again(folder):
@@ -104,9 +86,3 @@ def test_without_openmp_of_gnu_torch_does_it_all(monkeypatch):
     monkeypatch.setattr(code, "openmp", none)
     monkeypatch.setattr(native_pass, "load", code.load)
     assert loading.__wrapped__(PLAIN).result() is None
-
-
-@pytest.mark.parametrize("content", [b"", b"\x7fELF\x01\x01" + bytes(58), bytes(64)])
-def test_object_files_of_another_kind_are_refused(content):
-    with pytest.raises(ValueError, match="of another kind"):
-        link([content.ljust(64, b"\0")], int)

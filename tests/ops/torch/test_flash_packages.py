@@ -29,7 +29,6 @@ from tests.ops.examples import (
 DTYPE, CPU = torch.bfloat16, torch.device("cpu")
 MODULES = {
     "flash-attn": ("flash_attn", "flash_attn_with_kvcache"),
-    "flash-attn-4": ("flash_attn.cute", "flash_attn_func"),
     "fa3-fwd": ("fa3_fwd_interface", "flash_attn_with_kvcache"),
 }
 EACH = pytest.mark.parametrize("name", MODULES)
@@ -65,8 +64,7 @@ class StandIn(ModuleType):
         module, function = MODULES[name]
         super().__init__(module)
         self.calls = 0
-        four = name == "flash-attn-4"
-        setattr(self, function, self.of_cute if four else self.with_kvcache)
+        setattr(self, function, self.with_kvcache)
         self.windows = name != "fa3-fwd"
 
     def with_kvcache(
@@ -86,21 +84,10 @@ class StandIn(ModuleType):
         visible = visible_of(q, k_cache, causal, window_size)
         return softmax_attention(q, k_cache, v_cache, softmax_scale, visible)
 
-    def of_cute(
-        self, q, k, v, *, softmax_scale=None, causal=False, window_size=(None, None),
-        return_lse=False,
-    ):  # fmt: skip
-        self.calls += 1
-        visible = visible_of(q, k, causal, window_size)
-        out, lse = softmax_attention(q, k, v, softmax_scale, visible)
-        return out, lse if return_lse else None
-
 
 def install(monkeypatch, name, module):
     """Let a package of this name be what is imported; None: it cannot be."""
     path = MODULES[name][0]
-    if "." in path:
-        monkeypatch.setitem(sys.modules, path.split(".")[0], ModuleType(path.split(".")[0]))
     monkeypatch.setitem(sys.modules, path, module)
     found = metadata.version
 
@@ -255,7 +242,7 @@ def test_packages_are_for_gpus_in_half_precision(name, monkeypatch):
      ((9, 0), False, "flash-attn"), ((8, 6), False, "flash-attn")],
 )  # fmt: skip
 def test_auto_takes_what_was_measured_to_be_faster(capability, triton, expected, monkeypatch):
-    cuda, usable = torch.device("cuda"), {"fa3-fwd", "flash-attn", "flash-attn-4"}
+    cuda, usable = torch.device("cuda"), {"fa3-fwd", "flash-attn"}
 
     def loaded(name, *_):
         if name not in usable:
@@ -270,7 +257,7 @@ def test_auto_takes_what_was_measured_to_be_faster(capability, triton, expected,
     assert (found.package.name if expected else found.attention_by) == (expected or "built-in")
     assert found.name == own
     assert ops_for(cuda, "built-in", DTYPE, 64).attention_by == "built-in"
-    assert ops_for(cuda, "flash-attn-4", DTYPE, 64).package.name == "flash-attn-4"
+    assert ops_for(cuda, "flash-attn", DTYPE, 64).package.name == "flash-attn"
     assert ops_for(CPU, "auto", DTYPE, 64).attention_by == "built-in"
     usable.clear()
     assert ops_for(cuda, "auto", DTYPE, 64).attention_by == "built-in"

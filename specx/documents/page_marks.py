@@ -1,0 +1,131 @@
+"""Tell the text of a page from marks on it: line numbers, drop caps, watermarks."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import attrgetter
+
+from specx.documents.reading_order import TextPiece
+
+_LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
+_HIGH = 0.7  # letter sizes; the height of a capital
+_TILES = 4  # of one watermark, at least
+_COUNTED = 5  # line numbers in a margin, at least
+_EACH_FIFTH = 3  # the same, of those that do not count by one
+_SMALLER = 0.9  # times the size of the letters beside it
+_MOST = 0.6  # of the rows of a page
+_NEAR = 3.0  # letter sizes between a drop cap and its line
+_INDENT = 0.15  # letter sizes; a line that begins so far in has a space behind its drop cap
+_DROP_CAP = re.compile(r"""["'“‘«„]?\s?[^\W\d_]['’]?""")
+
+
+def body_text(pieces: Sequence[TextPiece]) -> list[TextPiece]:
+    """Return the pieces of a page without line numbers and watermarks, drop caps in their line."""
+    kept = list(pieces)
+    for find in (_watermarks, _line_numbers):
+        marks = {id(piece) for piece in find(kept)}
+        kept = [piece for piece in kept if id(piece) not in marks] if marks else kept
+    return _with_drop_caps(kept)
+
+
+def _usual_size(pieces: Sequence[TextPiece]) -> float:
+    sizes: Counter[float] = Counter()
+    for piece in pieces:
+        sizes[piece.size] += len(piece.runs[0][1].text)
+    return sizes.most_common(1)[0][0]
+
+
+def _watermarks(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
+    """Yield what is drawn over the text: in large letters, or again and again."""
+    if not pieces:
+        return
+    size = _usual_size(pieces)
+    alike: defaultdict[tuple[str, float], list[TextPiece]] = defaultdict(list)
+    for piece in pieces:
+        alike[piece.runs[0][1].text, piece.size].append(piece)
+    for each in alike.values():
+        if len(each) >= _TILES or each[0].size > _LARGE * size:
+            across = [piece for piece in each if _lies_across(piece, pieces)]
+            if 2 * len(across) >= len(each):
+                yield from each
+
+
+def _lies_across(mark: TextPiece, pieces: Sequence[TextPiece]) -> bool:
+    """Return True if other text stands where the letters of ``mark`` do."""
+    low, high = mark.base - 0.2 * mark.size, mark.base + _HIGH * mark.size
+    return any(
+        low < piece.base + piece.size / 4 < high
+        and min(piece.end, mark.end) - max(piece.start, mark.start) > mark.size / 2
+        for piece in pieces
+        if piece is not mark
+    )
+
+
+def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
+    """Yield the numbers that count the lines in a margin."""
+    numbers = [piece for piece in pieces if len(piece.runs) == 1 and _is_number(piece)]
+    for edge in (attrgetter("end"), attrgetter("start")):
+        columns: defaultdict[int, list[TextPiece]] = defaultdict(list)
+        for piece in numbers:
+            columns[round(edge(piece))].append(piece)
+        for column in columns.values():
+            if len(column) >= _EACH_FIFTH and _count_lines(column, pieces):
+                yield from column
+
+
+def _is_number(piece: TextPiece) -> bool:
+    text = piece.runs[0][1].text
+    return len(text) <= 5 and text.isdecimal()
+
+
+def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
+    """Return True if numbers below each other count up, and nothing but them stands there."""
+    down = sorted(column, key=lambda p: -p.base)
+    steps = {int(b.runs[0][1].text) - int(a.runs[0][1].text) for a, b in pairwise(down)}
+    if (
+        len(steps) != 1
+        or (step := steps.pop()) < 1
+        or len(down) < (_COUNTED if step == 1 else _EACH_FIFTH)
+    ):
+        return False
+    left, right = min(p.start for p in down), max(p.end for p in down)
+    top, bottom = down[0].base + 1, down[-1].base - 1
+    beside = [p for p in pieces if bottom < p.base < top and (p.end <= left or p.start >= right)]
+    inside = [p for p in pieces if bottom < p.base < top and p.end > left and p.start < right]
+    if (
+        len(inside) > len(down)
+        or 2 * len({round(p.base) for p in beside}) < len(beside)
+        or not beside
+    ):
+        return False
+    rows = len({round(piece.base) for piece in pieces})
+    small = down[0].size < _SMALLER * _usual_size(beside)
+    return small or beside[0].runs[0][1].look.mono or len(beside) > _MOST * rows
+
+
+def _with_drop_caps(pieces: list[TextPiece]) -> list[TextPiece]:
+    if len({piece.size for piece in pieces}) < 2:
+        return pieces
+    joined: set[int] = set()
+    for cap in pieces:
+        if _DROP_CAP.fullmatch(cap.text) and len(lines := _lines_beside(cap, pieces)) > 1:
+            first, second = lines[:2]
+            between = " " if first.start - second.start > _INDENT * first.size else ""
+            letter = cap.runs[0][1]._replace(base=first.base, look=first.runs[0][1].look)
+            first.runs = [("", letter), (between, first.runs[0][1]), *first.runs[1:]]
+            first.start = cap.start
+            joined.add(id(cap))
+    return [piece for piece in pieces if id(piece) not in joined]
+
+
+def _lines_beside(cap: TextPiece, pieces: Sequence[TextPiece]) -> list[TextPiece]:
+    """Return the lines that begin beside a drop cap, from the top down."""
+    beside = [
+        piece
+        for piece in pieces
+        if piece.size * _LARGE < cap.size
+        and -0.2 * piece.size < piece.start - cap.end < _NEAR * piece.size
+        and cap.base - 0.3 * piece.size < piece.base < cap.base + cap.size
+    ]
+    return sorted(beside, key=lambda piece: -piece.base)

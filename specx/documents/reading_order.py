@@ -1,0 +1,400 @@
+"""Put the pieces of a page in the order in which they are read, by their place.
+
+A region is cut along the strips without text that divide columns of prose. What is left is a table
+or lines; a table is cut at its rules, and into cells where their lines are wrapped. The order of
+the file is heard only where the place leaves it open.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from statistics import mean
+from typing import NamedTuple
+
+from specx.documents.lines import TextRun
+
+Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
+
+# In letter sizes:
+_LEVEL = 0.3  # between the base lines of a row
+_PITCH = 0.8  # between the base lines of rows that do not overlap
+_BESIDE = 0.3  # between a small sign and what it belongs to
+_SIGN = 0.9  # between the base lines of these
+_GUTTER = 0.5  # between columns of prose, at least
+_GAP = 0.25  # between cells, at least
+_PROSE = 7.0  # lines of prose are longer
+_NARROWEST = 2.0  # a column that the file has drawn as one
+_APART = 1.6  # times the distance of lines: what stands at the edge of a page
+_STACKED = 2.5  # between lines of a column
+_WORD = 1.2  # between the words of a line
+
+_SMALL = 0.86  # times the size of the letters beside it: a sign
+_LINES = 4  # of a column of prose, at least
+_FULL = 0.75  # of the column's width: a line that is full
+_CELL_LINE = 8  # characters; a line of prose in a cell is longer
+_RULE = 0.5  # of the width of a region; a rule so long divides it
+_THIN = 3.0  # points; a higher box has two edges
+_RULES = 500  # on a page with more, they are a picture
+_STRIPS = 40  # followed at once
+
+
+@dataclass(slots=True)
+class TextPiece:
+    """Runs of text without a gap, what stands between them, and their place.
+
+    ``index`` is their place in the file; ``leftward``: the script runs to the left.
+    """
+
+    runs: list[tuple[str, TextRun]]
+    index: int
+    start: float
+    end: float
+    base: float
+    size: float
+    leftward: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(between + run.text for between, run in self.runs)
+
+
+Row = list[TextPiece]
+
+
+class _Strip(NamedTuple):
+    """A strip without text, and the base lines of the first and the last row beside it."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def prolongs(self, other: "_Strip") -> bool:
+        """Return True if this strip is the other or a longer, perhaps narrower part of it."""
+        within = other.left <= self.left and self.right <= other.right
+        return within and self.bottom <= other.bottom and other.top <= self.top
+
+    def sides(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+        """Return what the rows beside the strip have to its left, and to its right."""
+        beside = [row for row in rows if self.bottom <= row[0].base <= self.top]
+        left = [[p for p in row if p.end <= self.left + 0.01] for row in beside]
+        right = [[p for p in row if p.start >= self.right - 0.01] for row in beside]
+        return [row for row in left if row], [row for row in right if row]
+
+
+def reading_order(pieces: Sequence[TextPiece], boxes: Iterable[Box] = ()) -> list[tuple[Row, bool]]:
+    """Return the rows of a page in reading order, and whether each begins a cell of a table.
+
+    ``boxes`` are those drawn on the page.
+    """
+    if (rows := _rows_of_file(pieces)) is not None:
+        return [(row, False) for row in rows]
+    return list(_read(sorted(pieces, key=lambda p: -p.base), _edges(boxes, pieces), inside=False))
+
+
+def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
+    """Return the rows in the order of the file, if they go down the page one by one."""
+    rows: list[Row] = []
+    for piece in pieces:
+        above = rows[-1][-1] if rows else None
+        if above is None or above.base - piece.base > _PITCH * piece.size:
+            rows.append([piece])
+        elif abs(above.base - piece.base) < _LEVEL * piece.size and piece.start > above.end:
+            rows[-1].append(piece)
+        else:
+            return None
+    return rows if len(pieces) - len(rows) < _LINES else None
+
+
+def _edges(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> list[Box]:
+    """Return the level edges of boxes that may divide rows of a table."""
+    if not pieces:
+        return []
+    shortest = _PROSE * min(piece.size for piece in pieces)
+    edges = {
+        (round(left), round(height, 1), round(right), round(height, 1))
+        for left, low, right, high in boxes
+        if right - left > shortest
+        for height in ((low, high) if high - low > _THIN else (low,))
+    }
+    return sorted(edges) if len(edges) <= _RULES else []
+
+
+def _read(pieces: list[TextPiece], rules: list[Box], *, inside: bool) -> Iterator[tuple[Row, bool]]:
+    """Yield the rows of a region, whose pieces come from the top down; ``inside``: of a table."""
+    rows = _rows(pieces)
+    if all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None:
+        yield from ((row, False) for row in rows)
+        return
+    strips = _strips(rows, rules) if len(rows) > 1 else []
+    prose = [each for each in strips if _is_prose(each, rows)]
+    prose = [each for each in strips if any(map(each.prolongs, prose))]
+    drawn = [each for each in strips if _are_drawn(each, rows)]
+    tallest = max(prose + drawn, key=lambda each: each.top - each.bottom, default=None)
+    if tallest in prose:
+        parts = _around(tallest, rows)
+    elif strips and len(bands := _ruled(rows, rules)) > 1:
+        parts, inside = bands, True
+    elif inside and (cells := [each for each in strips if _are_cells(each, rows)]):
+        for side in _around(cells[0], rows)[1:3]:
+            for n, (row, begins) in enumerate(_read(side, rules, inside=True)):
+                yield row, begins or n == 0
+        return
+    elif len(bands := _drawn(rows)) > 1:
+        parts, inside = bands, True
+    elif tallest:
+        parts = _around(tallest, rows)
+    else:
+        yield from ((row, False) for row in _lines(rows))
+        return
+    for part in filter(None, parts):
+        yield from _read(part, rules, inside=inside)
+
+
+def _lines(rows: list[Row]) -> list[Row]:
+    """Return rows as they are; of a formula, whose rows overlap, those that the file has drawn."""
+    if all(a[0].base - b[0].base > _PITCH * b[0].size for a, b in pairwise(rows)):
+        return rows
+    found: list[Row] = []
+    for piece in sorted((piece for row in rows for piece in row), key=lambda p: p.index):
+        last = found[-1][-1] if found else None
+        size = max(last.size, piece.size) if last else 0.0
+        if (
+            last
+            and abs(last.base - piece.base) < _SIGN * size
+            and piece.start > last.end - _BESIDE * size
+        ):
+            found[-1].append(piece)
+        else:
+            found.append([piece])
+    return found
+
+
+def _around(strip: _Strip, rows: list[Row]) -> list[list[TextPiece]]:
+    """Return the pieces above a strip, to its left, to its right, and below."""
+    parts: list[list[TextPiece]] = [[], [], [], []]
+    for row in rows:
+        for piece in row:
+            if row[0].base > strip.top:
+                parts[0].append(piece)
+            elif row[0].base < strip.bottom:
+                parts[3].append(piece)
+            else:
+                parts[1 if piece.end <= strip.left + 0.01 else 2].append(piece)
+    return [sorted(part, key=lambda p: -p.base) for part in parts]
+
+
+def _rows(pieces: Iterable[TextPiece]) -> list[Row]:
+    """Return the rows of pieces that come from the top down, each row from left to right."""
+    rows: list[Row] = []
+    for piece in pieces:
+        first = rows[-1][0] if rows else None
+        if first and first.base - piece.base < _LEVEL * max(first.size, piece.size):
+            rows[-1].append(piece)
+        else:
+            rows.append([piece])
+    rows = [_sorted(row) for row in rows]
+    for above, below in list(pairwise(rows)):
+        for signs, row in ((above, below), (below, above)):
+            if signs and row and _are_signs(signs, row):
+                row[:] = _sorted(row + signs)
+                signs.clear()
+    return [row for row in rows if row]
+
+
+def _sorted(row: Row) -> Row:
+    if any(piece.leftward for piece in row):
+        return sorted(row, key=lambda p: p.index)
+    return sorted(row, key=lambda p: p.start)
+
+
+def _are_signs(signs: Row, row: Row) -> bool:
+    """Return True for small pieces that stand raised or lowered beside pieces of a row."""
+    size = max(piece.size for piece in row)
+    if abs(signs[0].base - row[0].base) > _SIGN * size:
+        return False
+    return all(
+        sign.size < _SMALL * size
+        and any(
+            -0.1 * size < sign.start - p.end < _BESIDE * size
+            or (p is row[0] and -0.1 * size < p.start - sign.end < size)
+            for p in row
+        )
+        for sign in signs
+    )
+
+
+def _strips(rows: Sequence[Row], rules: Sequence[Box]) -> list[_Strip]:
+    """Return the strips without text or rules between pieces, each as high as it can be."""
+    found: set[_Strip] = set()
+    followed: dict[tuple[float, float], int] = {}
+    across: list[tuple[float, Row, list[tuple[float, float, float]]]] = [
+        (low, [], [(-math.inf, left, 0.0), (right, math.inf, 0.0)]) for left, low, right, _ in rules
+    ]
+    levels = sorted(
+        [*((row[0].base, row, _free(row)) for row in rows), *across], key=lambda each: -each[0]
+    )
+    for n, (_, row, free) in enumerate([*levels, (-math.inf, [], [])]):
+        following: dict[tuple[float, float], int] = {}
+        for (left, right), first in followed.items():
+            parts = [
+                (max(left, start), min(right, end))
+                for start, end, width in free
+                if min(right, end) - max(left, start) > width
+            ]
+            if (left, right) not in parts and left > -math.inf and right < math.inf:
+                beside = [row for _, row, _ in levels[first:n] if row]
+                found.update(_trimmed(left, right, beside, to_end=n == len(levels)))
+            for part in parts:
+                following[part] = min(first, following.get(part, n))
+        for start, end, _ in free if row else ():
+            following.setdefault((start, end), n)
+        followed = dict(sorted(following.items(), key=lambda item: item[1])[:_STRIPS])
+    return sorted(found)
+
+
+def _free(row: Row) -> list[tuple[float, float, float]]:
+    """Return where a row has no text, with the width of a gutter in letters of this size."""
+    free, end = [], -math.inf
+    for piece in sorted(row, key=lambda p: p.start):
+        if piece.start - end > (width := _GAP * piece.size):
+            free.append((end, piece.start, width))
+        end = max(end, piece.end)
+    return [*free, (end, math.inf, _GAP * row[-1].size)]
+
+
+def _trimmed(left: float, right: float, rows: Sequence[Row], *, to_end: bool) -> Iterator[_Strip]:
+    """Yield a strip, cut to rows that have text on both of its sides and rows that go on there.
+
+    ``to_end``: nothing runs across it below, so that all there may be of the longer column.
+    """
+    rows = _without_ends(left, right, rows)
+    bases = [row[0].base for row in rows]
+    on_left = [row[0].base for row in rows if min(p.start for p in row) < left]
+    on_right = [row[0].base for row in rows if max(p.end for p in row) > right]
+    if not on_left or not on_right:
+        return
+    top, bottom = min(on_left[0], on_right[0]), max(on_left[-1], on_right[-1])
+    near = _STACKED * rows[0][0].size
+    for base in reversed(bases):
+        top = base if top < base < top + near else top
+    for base in bases:
+        bottom = base if bottom > base > bottom - near else bottom
+    if to_end and sum(base < bottom for base in bases) >= _LINES:
+        bottom = bases[-1]
+    if top >= bottom:
+        yield _Strip(left, right, top, bottom)
+
+
+def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Row]:
+    """Return rows without a first and a last one that stand apart and are short: page furniture."""
+    if len(rows) <= _LINES:
+        return rows
+    gaps = sorted(above[0].base - below[0].base for above, below in pairwise(rows))
+    apart = _APART * gaps[len(gaps) // 2]
+    width = (
+        max(
+            right - min(p.start for row in rows for p in row),
+            max(p.end for row in rows for p in row) - left,
+        )
+        / 2
+    )
+    short = [all(p.end - p.start < width for p in row) for row in (rows[0], rows[-1])]
+    first = short[0] and rows[0][0].base - rows[1][0].base > apart
+    last = short[1] and rows[-2][0].base - rows[-1][0].base > apart
+    return rows[first : len(rows) - last]
+
+
+def _is_prose(strip: _Strip, rows: Sequence[Row]) -> bool:
+    """Return True if prose stands on both sides of a strip."""
+    return strip.right - strip.left > _GUTTER * rows[0][0].size and all(
+        len(side) >= _LINES
+        and mean(widths := _widths(side, at=at)) > _PROSE
+        and 2 * sum(width > _FULL * max(widths) for width in widths) >= len(widths)
+        and _is_wrapped(side, at=at)
+        for side, at in zip(strip.sides(rows), (-1, 0), strict=True)
+    )
+
+
+def _are_drawn(strip: _Strip, rows: Sequence[Row]) -> bool:
+    """Return True if the file has drawn one side of a strip behind the other."""
+    left, right = strip.sides(rows)
+    return (
+        min(len(left), len(right)) > 1
+        and _last(left) < _first(right)
+        and min(mean(_widths(left, at=-1)), mean(_widths(right, at=0))) > _NARROWEST
+    )
+
+
+def _widths(side: Sequence[Row], *, at: int) -> list[float]:
+    words = [_beside(row, at=at) for row in side]
+    return [(each[-1].end - each[0].start) / each[0].size for each in words]
+
+
+def _beside(row: Row, *, at: int) -> Row:
+    """Return the words of a row that stand at the strip: the last or the first."""
+    words = [row[at]]
+    for piece in row[1:] if at == 0 else row[-2::-1]:
+        gap = piece.start - words[-1].end if at == 0 else words[-1].start - piece.end
+        if gap > _WORD * piece.size:
+            break
+        words.append(piece)
+    return words if at == 0 else words[::-1]
+
+
+def _is_wrapped(rows: Sequence[Row], *, at: int = 0) -> bool:
+    """Return True if many lines of a column go on in the next one."""
+    lines = [" ".join(piece.text for piece in _beside(row, at=at)) for row in rows]
+    goes_on = sum(
+        above[-1:] not in ".!?:" and below[:1].isalpha() and not below[:1].isupper()
+        for above, below in pairwise(lines)
+    )
+    return 3 * goes_on >= len(lines) - 1 and mean(map(len, lines)) > _CELL_LINE
+
+
+def _first(rows: Iterable[Row]) -> int:
+    return min(piece.index for row in rows for piece in row)
+
+
+def _last(rows: Iterable[Row]) -> int:
+    return max(piece.index for row in rows for piece in row)
+
+
+def _ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
+    """Return the pieces between the rules that run across a region."""
+    pieces = [piece for row in rows for piece in row]
+    left, right = min(p.start for p in pieces), max(p.end for p in pieces)
+    heights = [y for a, y, b, _ in rules if min(b, right) - max(a, left) > _RULE * (right - left)]
+    bands: dict[int, list[TextPiece]] = {}
+    for row in rows:
+        bands.setdefault(sum(y > row[0].base for y in heights), []).extend(row)
+    return list(bands.values())
+
+
+def _drawn(rows: Sequence[Row]) -> list[list[TextPiece]]:
+    """Return the pieces of rows that the file has drawn before all that stand below."""
+    ends = accumulate((_last([row]) for row in rows), max)
+    starts = list(accumulate((_first([row]) for row in reversed(rows)), min))[::-1]
+    bands: list[list[TextPiece]] = [[]]
+    for row, end, start in zip(rows, ends, [*starts[1:], math.inf], strict=True):
+        bands[-1].extend(row)
+        if end < start:
+            bands.append([])
+    return bands[:-1]
+
+
+def _are_cells(strip: _Strip, rows: Sequence[Row]) -> bool:
+    """Return True if a strip divides all rows into lines of text that go on in their cells."""
+    if strip.top < rows[0][0].base or strip.bottom > rows[-1][0].base:
+        return False
+    sides = strip.sides(rows)
+    if (
+        len(sides[0]) == 1 and sides[0][0][0].base == rows[0][0].base
+    ):  # along the rows they read the same
+        return False
+    for side in sides:
+        for above, below in pairwise(side):
+            if above[0].base - below[0].base > _STACKED * below[0].size:
+                return False
+    return all(len(s) == 1 or _is_wrapped(s, at=at) for s, at in zip(sides, (-1, 0), strict=True))

@@ -1,0 +1,70 @@
+"""Line numbers, drop caps and watermarks are told from the text of a page."""
+
+from pathlib import Path
+
+from reportlab.pdfgen.canvas import Canvas
+
+from tests.documents.test_reading_order import SENTENCES, drawn, set_lines
+
+TEXT = " ".join(SENTENCES)
+
+
+def test_numbers_of_lines_in_the_margin_are_no_text(tmp_path: Path) -> None:
+    lines = set_lines(TEXT, 100, 300)
+    counted = [(70.0, base, str(n)) for n, (_, base, _) in enumerate(lines, start=8)]
+    assert drawn(tmp_path, [*counted, *lines]).replace("\n", " ") == TEXT
+    fifths = [(420.0, base, str(5 * n)) for n, (_, base, _) in enumerate(lines[4::5], start=1)]
+    assert len(fifths) < 3 or drawn(tmp_path, [*lines, *fifths]).replace("\n", " ") == TEXT
+    pairs = [each for pair in zip(counted, lines, strict=True) for each in pair]
+    assert drawn(tmp_path, pairs).replace("\n", " ") == TEXT
+
+
+def test_years_in_a_table_are_text(tmp_path: Path) -> None:
+    rows = [(60.0, 740 - 13.0 * n, str(2001 + n)) for n in range(8)]
+    rows += [(160.0, base, f"{base:.0f} boats") for _, base, _ in rows]
+    text = drawn(tmp_path, [*rows, *set_lines(TEXT * 2, 54, 300, 600)])
+    assert "2001 740 boats" in text
+    assert "2008" in text
+
+
+def test_a_drop_cap_is_a_letter_of_its_word(tmp_path: Path) -> None:
+    def caps(canvas: Canvas) -> None:
+        canvas.setFont("Times-Roman", 36)
+        canvas.drawString(54, 714, "T")
+        canvas.drawString(54, 614, "A")
+
+    first, second = "he ferry is late.", "ferry came in time."
+    lines = [
+        (80.0, 740.0, f"{first} Nobody"),
+        (80.0, 727.0, "knows why it is,"),
+        (80.0, 714.0, "or asks."),
+    ]
+    lines += [
+        (83.0, 640.0, f"{second} Nobody"),
+        (80.0, 627.0, "knows why it did,"),
+        (80.0, 614.0, "or asks."),
+    ]
+    text = drawn(tmp_path, lines, more=caps).replace("\n", " ")
+    assert text == (
+        "The ferry is late. Nobody knows why it is, or asks. "
+        "A ferry came in time. Nobody knows why it did, or asks."
+    )
+
+
+def test_watermarks_are_no_text(tmp_path: Path) -> None:
+    def aslant(canvas: Canvas) -> None:
+        canvas.setFont("Times-Roman", 14)
+        for n in range(6):
+            canvas.saveState()
+            canvas.translate(60 + 70 * n, 690)
+            canvas.rotate(40)
+            canvas.drawString(0, 0, "COPY FOR A READER")
+            canvas.restoreState()
+
+    def large(canvas: Canvas) -> None:
+        canvas.setFont("Times-Roman", 60)
+        canvas.drawString(90, 700, "DRAFT")
+
+    lines = set_lines(TEXT, 54, 300)
+    for mark in (aslant, large):
+        assert drawn(tmp_path, lines, more=mark).replace("\n", " ") == TEXT

@@ -1,0 +1,162 @@
+"""Pages whose text is drawn in any order are read as they stand."""
+
+import io
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from reportlab.pdfbase.pdfmetrics import stringWidth
+from reportlab.pdfgen.canvas import Canvas
+
+from specx.documents.read import read_document
+from tests.documents.pdfs import new_canvas, pages_pdf, stream
+
+SENTENCES = [
+    "The ferry from Aldmouth crosses the sound eleven times a day in summer.",
+    "In winter a smaller boat carries the post and whoever has to go to the island.",
+    "Its captain was born on the island and knows each rock by the name it has there.",
+    "A new pier was built of granite, because the old one had been of wood.",
+    "Most passengers come for the birds, which nest on the cliffs from April to July.",
+    "The council counts them every year and has found more puffins than before.",
+]
+Word = tuple[float, float, str]
+Order = Callable[[list[list[Word]]], list[Word]]
+
+
+def wrapped(text: str, width: float, size: float = 10) -> list[str]:
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and stringWidth(longer, "Times-Roman", size) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
+def set_lines(text: str, left: float, width: float, top: float = 740) -> list[Word]:
+    return [(left, top - 13 * n, line) for n, line in enumerate(wrapped(text, width))]
+
+
+def words_of(line: Word) -> list[Word]:
+    left, base, text = line
+    found = []
+    for word in text.split():
+        found.append((left, base, word))
+        left += stringWidth(word + " ", "Times-Roman", 10)
+    return found
+
+
+def drawn(
+    tmp_path: Path, *pages: Sequence[Word], more: Callable[[Canvas], None] | None = None
+) -> str:
+    buffer = io.BytesIO()
+    canvas = new_canvas(buffer)
+    for page in pages:
+        canvas.setFont("Times-Roman", 10)
+        for left, base, text in page:
+            canvas.drawString(left, base, text)
+        if more:
+            more(canvas)
+        canvas.showPage()
+    canvas.save()
+    return read(tmp_path, buffer.getvalue())
+
+
+def read(tmp_path: Path, data: bytes) -> str:
+    path = tmp_path / "page.pdf"
+    path.write_bytes(data)
+    return "\n".join(paragraph.text for paragraph in read_document(str(path)).paragraphs)
+
+
+def by_row(columns: list[list[Word]]) -> list[Word]:
+    return sorted((line for column in columns for line in column), key=lambda line: -line[1])
+
+
+def by_column(columns: list[list[Word]]) -> list[Word]:
+    return [line for column in columns for line in column]
+
+
+def from_below(columns: list[list[Word]]) -> list[Word]:
+    return by_row(columns)[::-1]
+
+
+def shuffled(columns: list[list[Word]]) -> list[Word]:
+    words = [word for line in by_column(columns) for word in words_of(line)]
+    random.Random(3).shuffle(words)
+    return words
+
+
+@pytest.mark.parametrize("order", [by_row, by_column, from_below, shuffled])
+@pytest.mark.parametrize(("count", "gutter"), [(1, 0), (2, 9), (2, 24), (3, 12), (4, 10)])
+def test_columns_are_read_one_after_the_other(
+    tmp_path: Path, order: Order, count: int, gutter: float
+) -> None:
+    width = (480 - gutter * (count - 1)) / count
+    parts = [" ".join(SENTENCES[n % 6 :] + SENTENCES[: n % 6]) for n in range(count)]
+    columns = [set_lines(part, 54 + n * (width + gutter), width) for n, part in enumerate(parts)]
+    text = drawn(tmp_path, order(columns))
+    assert text.replace("\n", " ") == " ".join(parts)
+
+
+def test_what_runs_across_columns_is_read_above_and_below_them(tmp_path: Path) -> None:
+    left, right = " ".join(SENTENCES[:3]), " ".join(SENTENCES[3:])
+    title = [(54.0, 770.0, "A report that has a title as wide as the page, and a box at its foot")]
+    box = [(170.0, 600.0, "The box at the foot of the page stands under both of its columns.")]
+    text = drawn(
+        tmp_path, [*box, *by_row([set_lines(left, 54, 220), set_lines(right, 300, 220)]), *title]
+    )
+    assert text.replace("\n", " ") == " ".join([title[0][2], left, right, box[0][2]])
+
+
+@pytest.mark.parametrize("order", [by_row, by_column])
+def test_prose_in_ruled_cells_is_read_cell_by_cell(tmp_path: Path, order: Order) -> None:
+    def rules(canvas: Canvas) -> None:
+        for base in (755, 690, 625):
+            canvas.line(50, base, 540, base)
+
+    cells = [
+        [
+            set_lines(
+                " ".join(SENTENCES[n : n + 2]), 54 + 250 * (n % 4 // 2), 220, 740 - 65 * (n // 4)
+            )
+        ]
+        for n in (0, 2, 4)
+    ]
+    cells.append(
+        [set_lines("It was the last of them, and nobody had asked for it.", 304, 100, 675)]
+    )
+    rows = [cells[0] + cells[1], cells[2] + cells[3]]
+    text = drawn(tmp_path, [line for row in rows for line in order(row)], more=rules)
+    last = "It was the last of them, and nobody had asked for it."
+    assert text.replace("\n", " ") == " ".join([*SENTENCES, last])
+
+
+def test_rows_of_short_cells_stay_rows(tmp_path: Path) -> None:
+    rows = [("Pier", "granite", "1911"), ("Boat", "steel", "1987"), ("Light", "brick", "1854")]
+    columns = [
+        [(60 + 120.0 * n, 740 - 13.0 * k, row[n]) for k, row in enumerate(rows)] for n in range(3)
+    ]
+    lines = drawn(tmp_path, by_row(columns) + set_lines(" ".join(SENTENCES), 54, 480, 600))
+    assert "Pier granite 1911" in lines
+    assert "Boat steel 1987" in lines
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (b"/F1 -12 Tf -1 0 0 -1 72 700 Tm", b"-1 0 0 -1 72 680 Tm"),
+        (b"/F1 -12 Tf 1 0 0 1 400 700 Tm", b"1 0 0 1 400 720 Tm"),
+        (b"/F1 12 Tf 1 0 0 -1 72 700 Tm", b"1 0 0 -1 72 720 Tm"),
+        (b"/F1 12 Tf -1 0 0 1 500 700 Tm", b"-1 0 0 1 500 680 Tm"),
+        (b"/F1 12 Tf -1 0 0 -1 500 700 Tm", b"-1 0 0 -1 500 720 Tm"),
+        (b"/F1 12 Tf 0 1 -1 0 100 72 Tm", b"0 1 -1 0 120 72 Tm"),
+    ],
+)
+def test_turned_and_mirrored_text_is_read_as_it_runs(
+    tmp_path: Path, first: bytes, second: bytes
+) -> None:
+    content = b"BT %s (The ferry is late today and) Tj %s (waits for the tide.) Tj ET"
+    text = read(tmp_path, pages_pdf([stream(content % (first, second))]))
+    assert text == "The ferry is late today and waits for the tide."
