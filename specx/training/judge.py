@@ -110,7 +110,7 @@ def _fit(rows: Tensor, wanted: Tensor, owners: Tensor, shares: Tensor) -> np.nda
             logits, (wanted > 0).float(), weight=each, reduction="sum"
         )
         total: Tensor = among + _POINTWISE * alone + _DECAY * weights[:-1].square().sum()
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
         return total
 
     optimizer.step(loss)
