@@ -292,14 +292,9 @@ def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Ro
     if len(rows) <= _LINES:
         return rows
     gaps = sorted(above[0].base - below[0].base for above, below in pairwise(rows))
-    apart = _APART * gaps[len(gaps) // 2]
-    width = (
-        max(
-            right - min(p.start for row in rows for p in row),
-            max(p.end for row in rows for p in row) - left,
-        )
-        / 2
-    )
+    apart = _APART * max(gaps[len(gaps) // 2], rows[len(rows) // 2][0].size)
+    starts, ends = zip(*((p.start, p.end) for row in rows for p in row), strict=True)
+    width = _FULL * max(right - min(starts), max(ends) - left)
     short = [all(p.end - p.start < width for p in row) for row in (rows[0], rows[-1])]
     first = short[0] and rows[0][0].base - rows[1][0].base > apart
     last = short[1] and rows[-2][0].base - rows[-1][0].base > apart
@@ -341,6 +336,17 @@ def _beside(row: Row, *, at: int) -> Row:
             break
         words.append(piece)
     return words if at == 0 else words[::-1]
+
+
+def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
+    """Return True for the line of a cell that stands in the middle of the cell beside it.
+
+    Or at its top, where it is the last of the two; as the first of them it is read so anyway.
+    """
+    top, bottom = other[0][0].base, other[-1][0].base
+    if abs(line.base - top) < _LEVEL * line.size:
+        return not is_left
+    return abs(line.base - (top + bottom) / 2) < _PITCH * line.size
 
 
 def _is_wrapped(rows: Sequence[Row], *, at: int = 0) -> bool:
