@@ -51,7 +51,7 @@ def test_sentences_are_cited_in_order_and_verbatim(
     citations = report["citations"]
     assert len(citations) == 8
     paragraphs = [citation["paragraph"] for citation in citations]
-    assert paragraphs == sorted(set(paragraphs))
+    assert paragraphs == sorted(paragraphs)
     pages = [citation["page"] for citation in citations]
     assert pages == sorted(pages)
     assert all(1 <= page <= report["input"]["pages"] == 6 for page in pages)

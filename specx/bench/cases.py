@@ -82,7 +82,7 @@ def beginning(kind: PromptKind, document: Document, tokens: int) -> Prompt | Non
     while low <= high:
         middle = (low + high) // 2
         prompts = kind.prompts(first_paragraphs(document, middle), tokens)
-        if len(prompts) == 1:
+        if len(prompts) == 1 and not prompts[0].left_out:
             low, found = middle + 1, prompts[0]
         else:
             high = middle - 1

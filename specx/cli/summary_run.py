@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,7 +15,7 @@ from specx.cache_folder import is_first_time
 from specx.cli.console import is_file, make_console
 from specx.cli.notices import Notices
 from specx.cores import Threads, choose_threads, without_collecting
-from specx.documents.discover import DocumentSource
+from specx.documents.discover import DocumentSource, others_in_words
 from specx.documents.read import ReadOptions
 from specx.errors import SpecxError, UsageError, printable
 from specx.profile import EMBEDDED, Profile
@@ -112,7 +113,11 @@ class SummaryRun:
 
     def run(self) -> None:
         """Run; raise the error that decides the exit code."""
-        found = find_sources(self.sources)
+        others = Counter[str]()
+        found = find_sources(self.sources, others)
+        if told := printable(others_in_words(others)):
+            self._results.others = told
+            self._console.print(f"specx: {told}", soft_wrap=True)
         self.destination.check(len(found), [each.name for each in found])
         self.job.check(self.destination)
         self._choice_of_threads.set(os.environ)  # what OpenMP reads when torch is imported

@@ -21,9 +21,10 @@ A PDF goes through these stages, in this order::
     paragraphs   blocks -> paragraphs of the document, across page borders
     sections     tell title, licence, contents, index and references from the body
 
-DOCX, HTML, EPUB and ODT come through ``formats``, and in the child through ``formats_worker``,
-``archive`` and ``pandoc``. ``child`` and ``child_worker`` are the two sides of every child process.
-``ocr`` recognizes the text of scanned pages.
+DOCX, HTML, EPUB, ODT, RTF, mail and web archives come through ``formats``, and in the child through
+``formats_worker``, ``archive`` with ``office_xml``, ``mime`` and ``pandoc``. ``child`` and
+``child_worker`` are the two sides of every child process. ``ocr`` recognizes the text of scanned
+pages.
 
 Text, Markdown and JSON lines know no places, but lines::
 
@@ -33,7 +34,7 @@ Text, Markdown and JSON lines know no places, but lines::
     text_blocks  blocks -> paragraphs, each with its first and last line
       prose      pass over what forms no words: encoded data, minified code
 
-``jsonl`` reads many documents from one file. ``discover`` finds files, ``sentences`` splits
-paragraphs, ``duplicates`` finds sentences that return, ``generated`` makes reports up. All end in
-``document``.
+``subtitles`` and ``notebook`` read these; ``jsonl`` reads many documents from one file.
+``discover`` finds files, ``sentences`` splits paragraphs, ``duplicates`` finds sentences that
+return, ``generated`` makes reports up. All end in ``document``.
 """

@@ -1,19 +1,26 @@
 """Look into documents that are zip archives: DOCX, EPUB and ODT. Runs in the child process."""
 
+import html
 import io
 import posixpath
 import re
 import zipfile
 import zlib
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from specx.documents.child_worker import RefusedError
+from specx.documents.office_xml import open_text, word_part
+from specx.documents.text import decode_markup
+from specx.errors import DocumentError
 
 _MEGABYTE = 1_000_000
 _MOST_UNPACKED = 100 * _MEGABYTE  # of text parts together; pictures are not unpacked
 _MOST_FILES = 20_000
-_TEXT_PARTS = (".xml", ".rels", ".xhtml", ".html", ".htm", ".opf", ".ncx", "mimetype")
+_TEXT_PARTS = (".xml", ".rels", "mimetype")
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".emf", ".wmf", ".tif", ".tiff", ".webp")
+_CHARTS = re.compile(r"word/charts/chart\d*\.xml")
 _MIMETYPES = {
     b"application/epub+zip": "epub",
     b"application/vnd.oasis.opendocument.text": "odt",
@@ -21,22 +28,32 @@ _MIMETYPES = {
 }
 _CONTAINER = "META-INF/container.xml"
 _SIGNS = ("mimetype", _CONTAINER, "[Content_Types].xml")  # files that lie at the top of a document
-_PACKAGE = re.compile(rb"""\bfull-path\s*=\s*["']([^"']+)""")
-_LINK = re.compile(rb"""(\bhref\s*=\s*["'])([^"']+)""")
-_AT_TOP = "specx.opf"
 _OTHERS = (  # what else a zip archive may be, by a part of its table of contents
-    ("xl/", "a spreadsheet"),
-    ("ppt/", "a presentation"),
+    ("xl/", "a spreadsheet (Excel)"),
+    ("ppt/", "a presentation (PowerPoint)"),
+    ("Index/Document.iwa", "an Apple Pages document; export it as DOCX or PDF"),
+    ("index.xml.gz", "an old Apple iWork document; export it as DOCX or PDF"),
 )
+_PROTECTIONS = {  # files that copy protections leave in an EPUB
+    "META-INF/rights.xml": "Adobe",
+    "META-INF/license.lcpl": "Readium LCP",
+    "META-INF/sinf.xml": "Apple",
+}
 
 
 class PandocInput(NamedTuple):
-    """A document for pandoc to read. ``images``: the number of its pictures."""
+    """A document for pandoc to read, or of the kind ``plain`` a text that needs none.
+
+    ``images``: the number of its pictures. ``letters``: those of its text parts, 0 if they were not
+    counted. ``chunks``: the documents in it, by the texts of the paragraphs in their places.
+    """
 
     kind: str
     data: bytes
-    images: int
+    images: int = 0
     warnings: tuple[str, ...] = ()
+    letters: int = 0
+    chunks: Mapping[str, bytes] = {}
 
 
 def open_archive(data: bytes) -> PandocInput:
@@ -46,28 +63,72 @@ def open_archive(data: bytes) -> PandocInput:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return _read(archive)
+            return _read(_ZipFiles(archive))
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as error:
         raise RefusedError("damaged", reason="its zip archive is broken") from error
     except RuntimeError as error:  # a part that needs a password
         raise RefusedError("encrypted") from error
 
 
-def _read(archive: zipfile.ZipFile) -> PandocInput:
-    entries = archive.infolist()
-    texts = [entry for entry in entries if entry.filename.lower().endswith(_TEXT_PARTS)]
-    unpacked = sum(entry.file_size for entry in texts)
-    if unpacked > _MOST_UNPACKED or len(entries) > _MOST_FILES:
-        raise RefusedError("too-long", limit=f"{_MOST_UNPACKED // _MEGABYTE} MB of text")
-    above = _folder_above(archive.namelist())
-    parts = {entry.filename.removeprefix(above): archive.read(entry) for entry in texts}
-    kind = _kind(parts, [name.removeprefix(above) for name in archive.namelist()])
-    if _is_encrypted(kind, parts):
-        raise RefusedError("encrypted")
+class _ZipFiles:
+    """The files of an archive, by names as they should be, unpacked when they are asked for."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        entries = {each.filename.replace("\\", "/"): each for each in archive.infolist()}
+        above = _folder_above(list(entries))
+        self._archive = archive
+        self._entries = {name.removeprefix(above): each for name, each in entries.items()}
+        self._cases = {name.casefold(): name for name in self._entries}
+        self._left = _MOST_UNPACKED
+        if len(entries) > _MOST_FILES:
+            raise _too_long()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._entries)
+
+    def get(self, name: str) -> bytes | None:
+        """Return a file, whatever the case of its name; None if it is missing."""
+        entry = self._entries.get(self._cases.get(name.casefold(), name))
+        if entry is None:
+            return None
+        self._left -= entry.file_size
+        if self._left < 0:
+            raise _too_long()
+        return self._archive.read(entry)
+
+
+def _too_long() -> RefusedError:
+    return RefusedError("too-long", limit=f"{_MOST_UNPACKED // _MEGABYTE} MB of text")
+
+
+def _read(archive: _ZipFiles) -> PandocInput:
+    kind = _kind(archive)
+    images = sum(map(_is_picture, archive.names))
     if kind == "epub":
-        parts = _package_at_top(parts)
-    images = sum(map(_is_picture, archive.namelist()))
-    return PandocInput(kind, _packed(parts), images)
+        return _read_epub(archive)._replace(images=images)
+    texts = [name for name in archive.names if name.lower().endswith(_TEXT_PARTS)]
+    parts = {name: archive.get(name) or b"" for name in texts}
+    if kind == "odt":
+        if b"encryption-data" in parts.get("META-INF/manifest.xml", b""):
+            raise RefusedError("encrypted")
+        parts["content.xml"], letters = open_text(parts.get("content.xml", b""))
+        return PandocInput(kind, _packed(parts), images, letters=letters)
+    return _read_docx(parts, archive)._replace(images=images)
+
+
+def _is_picture(name: str) -> bool:
+    name = name.lower()
+    drawn = name.endswith(_IMAGES) and "thumbnail" not in name
+    return drawn or _CHARTS.fullmatch(name) is not None
+
+
+def _packed(parts: Mapping[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+    return packed.getvalue()
 
 
 def _folder_above(names: list[str]) -> str:
@@ -83,56 +144,141 @@ def _folder_above(names: list[str]) -> str:
     return folder + slash if packed else ""
 
 
-def _kind(parts: dict[str, bytes], names: list[str]) -> str:
-    declared = parts.get("mimetype", b"").strip()
+def _kind(archive: _ZipFiles) -> str:
+    declared = (archive.get("mimetype") or b"").strip()
     if declared in _MIMETYPES:
         return _MIMETYPES[declared]
-    if b"oebps-package" in parts.get(_CONTAINER, b""):
+    if b"oebps-package" in (archive.get(_CONTAINER) or b""):
         return "epub"  # some packers leave the declaration out
-    if b"wordprocessingml" in parts.get("[Content_Types].xml", b""):
+    if b"wordprocessingml" in (archive.get("[Content_Types].xml") or b""):
         return "docx"
     if declared.startswith(b"application/vnd.oasis.opendocument."):
         raise RefusedError("unknown", what="an OpenDocument file that is no text")
-    for folder, kind in _OTHERS:
-        if "[Content_Types].xml" in parts and any(name.startswith(folder) for name in names):
+    for sign, kind in _OTHERS:
+        if any(name.startswith(sign) for name in archive.names):
             raise RefusedError("unknown", what=kind)
     raise RefusedError("unknown", what="a zip archive that holds no document")
 
 
-def _is_encrypted(kind: str, parts: dict[str, bytes]) -> bool:
-    if kind == "odt":
-        return b"encryption-data" in parts.get("META-INF/manifest.xml", b"")
-    # In an EPUB, fonts alone may be scrambled, which hides no text.
-    listed = parts.get("META-INF/encryption.xml", b"") if kind == "epub" else b""
-    return b"html" in listed.replace(b"http://www.w3.org/1999/xhtml", b"")
+# ---------------------------------------------------------------- DOCX
+
+_WORD_TEXT = re.compile(r"word/(?:document\d*|footnotes|endnotes)\.xml")
+_TAG = re.compile(r"<(?:[\w.-]+:)?(Relationship|rootfile|item|itemref)\b([^<>]*)>")
+_ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 
-def _package_at_top(parts: dict[str, bytes]) -> dict[str, bytes]:
-    """Move an EPUB's list of chapters to the top if they lie beside its folder.
+def _tags(xml: str, name: str) -> Iterator[dict[str, str]]:
+    """Yield the attributes of each tag, also where a file is not well-formed."""
+    for tag in _TAG.finditer(xml):
+        if tag[1] == name:
+            found = _ATTRIBUTE.findall(tag[2])
+            yield {key: html.unescape(double or single) for key, double, single in found}
 
-    pandoc finds no chapter by a path with ``../``.
+
+def _read_docx(parts: dict[str, bytes], archive: _ZipFiles) -> PandocInput:
+    letters, chunks = 0, dict[str, bytes]()
+    for name in filter(_WORD_TEXT.fullmatch, list(parts)):
+        linked = _linked(name, parts, archive)
+        parts[name], own, inside = word_part(parts[name], linked)
+        letters += own
+        chunks |= inside
+    return PandocInput("docx", _packed(parts), letters=letters, chunks=chunks)
+
+
+def _linked(name: str, parts: Mapping[str, bytes], archive: _ZipFiles) -> dict[str, bytes]:
+    """Return the documents and the diagrams in a part of a DOCX, by the ids of their links."""
+    folder, _, file = name.rpartition("/")
+    links = parts.get(f"{folder}/_rels/{file}.rels", b"").decode("utf-8", "replace")
+    found = {}
+    for link in _tags(links, "Relationship"):
+        target = posixpath.normpath(posixpath.join("/", folder, unquote(link.get("Target", ""))))
+        if link.get("Type", "").endswith(("/aFChunk", "/diagramData")):
+            found[link.get("Id", "")] = archive.get(target[1:]) or b""
+    return found
+
+
+# ---------------------------------------------------------------- EPUB
+
+_NO_TEXT = re.compile(r"(?is)<head\b.*?</head>|<(script|style)\b.*?</\1>|<!--.*?-->|<[^>]*>")
+_XML_DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
+
+
+def _read_epub(archive: _ZipFiles) -> PandocInput:
+    """Return an EPUB of its chapters alone, all in UTF-8 and in one folder.
+
+    pandoc finds no chapter whose link has ``../`` or a place in the chapter, or is of another case.
     """
-    named = _PACKAGE.search(parts.get(_CONTAINER, b""))
-    place = named[1].decode("utf-8", "replace") if named else ""
-    package = parts.get(place, b"")
-    if named is None or b"../" not in package:
-        return parts
+    _refuse_encrypted(archive)
+    chapters, warnings = list[str](), list[str]()
+    missing = 0
+    for path in _chapters(archive):
+        data = archive.get(path)
+        if data is None:
+            missing += 1
+        elif data.strip():
+            text, told = _decoded(data)
+            chapters.append(_XML_DECLARATION.sub("", text, count=1))
+            warnings += (f"{posixpath.basename(path)}: {each}" for each in told)
+    if not chapters:
+        raise RefusedError("damaged", reason="its list of chapters names none that is there")
+    if missing:
+        warnings.append(f"{missing} of its {missing + len(chapters)} chapters are not in the file.")
+    letters = sum(_letters(text) for text in chapters)
+    return PandocInput("epub", _book(chapters), 0, tuple(warnings), letters)
 
-    def from_top(link: re.Match[bytes]) -> bytes:
-        path = posixpath.join(posixpath.dirname(place), link[2].decode("utf-8", "replace"))
-        return link[1] + posixpath.normpath(path).encode()
 
-    container = parts[_CONTAINER].replace(named[1], _AT_TOP.encode())
-    return {**parts, _CONTAINER: container, _AT_TOP: _LINK.sub(from_top, package)}
-
-
-def _is_picture(name: str) -> bool:
-    return name.lower().endswith(_IMAGES) and "thumbnail" not in name.lower()
+def _refuse_encrypted(archive: _ZipFiles) -> None:
+    # Fonts alone may be scrambled, which hides no text.
+    listed = archive.get("META-INF/encryption.xml") or b""
+    if b"html" not in listed.replace(b"http://www.w3.org/1999/xhtml", b""):
+        return
+    owner = next((who for sign, who in _PROTECTIONS.items() if sign in archive.names), None)
+    raise RefusedError("protected", by=owner) if owner else RefusedError("encrypted")
 
 
-def _packed(parts: dict[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name, data in parts.items():
-            archive.writestr(name, data)
-    return packed.getvalue()
+def _chapters(archive: _ZipFiles) -> list[str]:
+    """Return the paths of the chapters in the order of reading, each once."""
+    container = (archive.get(_CONTAINER) or b"").decode("utf-8", "replace")
+    named = [each.get("full-path", "") for each in _tags(container, "rootfile")]
+    place = next((name for name in named if archive.get(name) is not None), "")
+    package = _decoded(archive.get(place) or b" ")[0]
+    items = {each.get("id", ""): each for each in _tags(package, "item")}
+    spine = [
+        items[ref] for each in _tags(package, "itemref") if (ref := each.get("idref")) in items
+    ]
+    paths = [
+        posixpath.normpath(posixpath.join(posixpath.dirname(place), unquote(link)))
+        for each in spine or items.values()
+        if "html" in (kind := each.get("media-type", "html")) or kind.startswith(("text/", "app"))
+        if (link := each.get("href", "").partition("#")[0])
+    ]
+    return list(dict.fromkeys(path.removeprefix("/") for path in paths))
+
+
+def _decoded(data: bytes) -> tuple[str, tuple[str, ...]]:
+    try:
+        return decode_markup(data, "it")
+    except DocumentError:  # nothing but white space, or no text
+        return "", ()
+
+
+def _letters(page: str) -> int:
+    return sum(map(str.isalnum, html.unescape(_NO_TEXT.sub(" ", page))))
+
+
+def _book(chapters: list[str]) -> bytes:
+    names = [f"{number}.xhtml" for number in range(len(chapters))]
+    kind = 'media-type="application/xhtml+xml"'
+    items = "".join(f'<item id="c{name}" href="{name}" {kind}/>' for name in names)
+    spine = "".join(f'<itemref idref="c{name}"/>' for name in names)
+    package = (
+        '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata/>'
+        f"<manifest>{items}</manifest><spine>{spine}</spine></package>"
+    )
+    container = (
+        '<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container">'
+        '<rootfiles><rootfile full-path="book.opf" media-type="application/oebps-package+xml"/>'
+        "</rootfiles></container>"
+    )
+    pages = dict(zip(names, (text.encode("utf-8", "replace") for text in chapters), strict=True))
+    return _packed({_CONTAINER: container.encode(), "book.opf": package.encode(), **pages})

@@ -1,5 +1,6 @@
 """Find the documents to read: in the files, folders, patterns and lists that the user names."""
 
+import codecs
 import os
 import re
 import shlex
@@ -13,6 +14,8 @@ from glob import has_magic
 from pathlib import Path, PurePath
 
 from specx.documents.formats import FORMAT_ENDINGS
+from specx.documents.subtitles import SUBTITLE_ENDINGS
+from specx.documents.text import utf16_of
 from specx.errors import DocumentError, UsageError
 
 STDIN = "-"
@@ -20,7 +23,9 @@ _LONGEST_NAME = 200  # characters of a name that may be wrong because it is so l
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 MARKDOWN_ENDINGS = frozenset({".md", ".markdown"})
 TEXT_ENDINGS = MARKDOWN_ENDINGS | {".txt", ".jsonl"}
-_ENDINGS = TEXT_ENDINGS | {".pdf"} | FORMAT_ENDINGS  # of files that are taken from folders
+_ENDINGS = (
+    TEXT_ENDINGS | {".pdf", ".ipynb"} | FORMAT_ENDINGS | SUBTITLE_ENDINGS
+)  # of files that are taken from folders
 
 
 @dataclass(frozen=True)
@@ -61,31 +66,40 @@ def shown_name(source: str) -> str:
     return "stdin" if source == STDIN else source
 
 
-def expand(source: str, skip: Callable[[Path], bool] = lambda _: False) -> list[DocumentSource]:
+def expand(
+    source: str,
+    skip: Callable[[Path], bool] = lambda _: False,
+    others: Counter[str] | None = None,
+) -> list[DocumentSource]:
     """Return the documents that a name stands for; folders are searched in sorted order.
 
     Hidden files and folders and links to folders are skipped, and files of folders and patterns for
-    which ``skip`` is true. Raises DocumentError for a missing file, for a named folder that cannot
+    which ``skip`` is true. ``others`` counts the files of folders that are of other kinds, by their
+    endings. Raises DocumentError for a missing file, for a named folder that cannot
     be opened or is without documents, and for a pattern that matches nothing.
     """
     if source == STDIN:
         return [DocumentSource(STDIN, PurePath(shown_name(STDIN)))]
     path = Path(source)
     if os.path.isdir(path):  # unlike Path.is_dir(), it cannot fail
-        return _expand_folder(path, skip)
+        return _expand_folder(path, skip, Counter() if others is None else others)
     if is_pattern(source) and not _ADDRESS.match(source):
         return _expand_pattern(source, skip)
     require_file(source)
     return [DocumentSource(source, PurePath(path.name))]
 
 
-def _expand_folder(folder: Path, skip: Callable[[Path], bool]) -> list[DocumentSource]:
+def _expand_folder(
+    folder: Path, skip: Callable[[Path], bool], others: Counter[str]
+) -> list[DocumentSource]:
     # "." and ".." have no name to keep; what lies under them goes straight into the output folder.
     prefix = PurePath(folder.name if folder.name != ".." else "")
+    files = [each for each in _walk(_entries(folder)) if each[1] or not skip(each[0])]
+    read = [each for each in files if each[1] or each[0].suffix.lower() in _ENDINGS]
+    others.update(path.suffix.lower() for path, _ in {*files}.difference(read))
     found = [
         DocumentSource(str(path), prefix / path.relative_to(folder), error)
-        for path, error in sorted(_walk(_entries(folder)), key=lambda item: item[0])
-        if error is not None or not skip(path)
+        for path, error in sorted(read, key=lambda item: item[0])
     ]
     if not found:
         raise DocumentError(
@@ -100,6 +114,8 @@ def _expand_pattern(pattern: str, skip: Callable[[Path], bool]) -> list[Document
     fixed, found = matches(pattern)
     prefix = PurePath(fixed.name if fixed.name != ".." else "")
     files = [path for path in found if not os.path.isdir(path) and not skip(path)]
+    if not files and not {*"*?"} & {*pattern}:
+        raise DocumentError(f"{pattern} does not exist, and as a pattern it matches no file")
     if not files:
         raise DocumentError(f"{pattern} matches no file; check the pattern")
     return [DocumentSource(str(path), prefix / path.relative_to(fixed)) for path in files]
@@ -113,7 +129,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _walk(entries: list[Path]) -> Iterator[tuple[Path, DocumentError | None]]:
-    """Yield files with a known ending, and folders that cannot be opened with their errors."""
+    """Yield files, and folders that cannot be opened with their errors."""
     for entry in entries:
         if entry.name.startswith("."):
             continue
@@ -126,8 +142,18 @@ def _walk(entries: list[Path]) -> Iterator[tuple[Path, DocumentError | None]]:
                 yield entry, error
             else:
                 yield from _walk(inside)
-        elif entry.suffix.lower() in _ENDINGS:
+        else:
             yield entry, None
+
+
+def others_in_words(others: Counter[str]) -> str:
+    """Return the sentence about the files of folders that are of other kinds, or nothing."""
+    count, kinds = others.total(), [kind or "no ending" for kind, _ in others.most_common(6)]
+    if not count:
+        return ""
+    more = ", …" if len(others) > len(kinds) else ""
+    files = "1 file of another kind was" if count == 1 else f"{count} files of other kinds were"
+    return f"{files} not read: {', '.join(sorted(kinds))}{more}"
 
 
 def require_file(source: str) -> Path:
@@ -229,7 +255,9 @@ def matches(pattern: str) -> tuple[Path, list[Path]]:
     that cannot be understood.
     """
     parts = Path(pattern).parts
-    first = next(i for i, part in enumerate(parts) if has_magic(part))
+    # A folder of that very name comes before the pattern that its name would be.
+    begins = (Path(*parts[:i]) for i, part in enumerate(parts, start=1) if has_magic(part))
+    first = next(len(each.parts) - 1 for each in begins if not os.path.lexists(each))
     fixed, rest = Path(*parts[:first]), parts[first:]
     if rest[-1] == "**":  # alone it would stand for folders
         rest = (*rest, "*")
@@ -261,6 +289,11 @@ def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
     and for one on stdin if a document (``others``: names beside the list) is to come from there.
     """
     found = split_names(_read(source))
+    if sum(len(name) == 1 for name in found) > max(2, len(found) / 2):
+        raise UsageError(
+            f"the list {_shown(source)} has names of single characters, as if its encoding were "
+            "not UTF-8; save it as UTF-8"
+        )
     if not found:
         raise UsageError(f"the list {_shown(source)} names no files")
     if source == STDIN and STDIN in (*found, *others):
@@ -269,7 +302,14 @@ def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
 
 
 def split_names(listed: bytes) -> list[str]:
-    """Return the names of a list: separated by NUL if it has one, otherwise by line ends."""
+    """Return the names of a list: separated by NUL if it has one, otherwise by line ends.
+
+    Windows writes lists in UTF-16, or with a byte order mark.
+    """
+    if encoding := utf16_of(listed):
+        text = listed.decode(encoding, "surrogatepass" if len(listed) % 2 == 0 else "replace")
+        listed = os.fsencode(text.removeprefix("\ufeff").replace("\0", "\n"))
+    listed = listed.removeprefix(codecs.BOM_UTF8)
     if _NUL in listed:
         names = listed.split(_NUL)
     else:

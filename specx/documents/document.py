@@ -10,7 +10,10 @@ from typing import Literal
 
 from specx.documents.language import foreign_language
 
-Kind = Literal["pdf", "text", "markdown", "jsonl", "docx", "html", "epub", "odt"]
+Kind = Literal[
+    "pdf", "text", "markdown", "jsonl", "docx", "html", "epub", "odt", "rtf", "rst", "mail",
+    "subtitles", "notebook",
+]  # fmt: skip
 
 LONGEST_HEADING = 40  # characters that a citation shows of one
 # A line that has so many characters, and this share of the document's, tells too little.

@@ -1,4 +1,4 @@
-"""Read DOCX, HTML, EPUB and ODT, with pandoc."""
+"""Read DOCX, HTML, EPUB, ODT, RTF, reStructuredText, mail and web archives, with pandoc."""
 
 import os
 from collections.abc import Iterator
@@ -9,20 +9,39 @@ from typing import Any
 
 from specx.documents.child import ChildRequest, answers, refused, run_child
 from specx.documents.document import Document, Paragraph
+from specx.documents.mime import looks_like_mime
 from specx.documents.paragraphs import grouped
 from specx.documents.text import READS
 from specx.errors import DocumentError
 
-FORMAT_ENDINGS = frozenset({".docx", ".html", ".htm", ".xhtml", ".epub", ".odt"})
+_ZIP_ENDINGS = frozenset({".docx", ".epub", ".odt"})
 ZIP_HEADER = b"PK\x03\x04"
 _OLD_OFFICE_HEADER = b"\xd0\xcf\x11\xe0"  # and that of a DOCX with a password
 PAGE_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
+MIME_ENDINGS = frozenset({".eml", ".mht", ".mhtml", ".mbox"})
+FORMAT_ENDINGS = _ZIP_ENDINGS | PAGE_ENDINGS | MIME_ENDINGS | {".rtf", ".rst"}
 _PAGE_HEADS = (b"<!doctype html", b"<html")
 
 
 def looks_like_page(head: bytes) -> bool:
     """Return True if a file that begins with ``head`` says that it is HTML."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_PAGE_HEADS)
+
+
+def format_of(head: bytes, ending: str, *, is_text: bool) -> str | None:
+    """Return the format of a file that begins with ``head``: html, mime, rtf, rst or zip.
+
+    Return None for text. A name that says text (``is_text``) is believed.
+    """
+    if head.startswith(ZIP_HEADER):
+        return "zip"
+    if head.startswith(b"{\\rtf"):
+        return "rtf"
+    if ending in PAGE_ENDINGS or (not is_text and looks_like_page(head)):
+        return "html"
+    if not is_text and looks_like_mime(head, named=ending in MIME_ENDINGS):
+        return "mime"
+    return "rst" if ending == ".rst" and head.strip() else None
 
 
 @cache
@@ -50,8 +69,8 @@ def wrongly_named(name: str, ending: str, data: bytes) -> DocumentError:
     )
 
 
-def read_format(request: ChildRequest, *, page: bool) -> Document:
-    """Return the text of a web page, or of the document in a zip archive.
+def read_format(request: ChildRequest, kind: str) -> Document:
+    """Return the text of a file in a format of ``format_of``.
 
     Raises DocumentError when it cannot be read or has no text, or where pandoc is not installed.
     """
@@ -61,7 +80,11 @@ def read_format(request: ChildRequest, *, page: bool) -> Document:
             f"{request.name} needs pandoc and selectolax, which are not installed: "
             "pip install pypandoc-binary selectolax"
         )
-    details = {"pandoc": str(pandoc), "kind": "html" if page else None, "allowed": ["programs"]}
+    details = {
+        "pandoc": str(pandoc),
+        "kind": None if kind == "zip" else kind,
+        "allowed": ["programs"],
+    }
     return _document(run_child("specx.documents.formats_worker", request, details), request)
 
 
@@ -87,7 +110,7 @@ def _document(output: bytes, request: ChildRequest) -> Document:
         kind=head["format"],
         pages=(),
         paragraphs=paragraphs,
-        warnings=(*head["warnings"], *_lost(end["images"])),
+        warnings=(*end["warnings"], *_lost(end["images"])),
         furniture=furniture,
     )
 
@@ -116,6 +139,10 @@ def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
     match answer["error"]:
         case "encrypted":
             return DocumentError(f"{name} is encrypted; save a copy of it without a password")
+        case "protected":
+            return DocumentError(
+                f"{name} has a copy protection (DRM of {answer['by']}), which specx does not open"
+            )
         case "too-long":
             return DocumentError(f"{name} has more than {answer['limit']}; {request.advice}")
         case "no-text":

@@ -1,70 +1,143 @@
-"""Read a DOCX, EPUB, ODT or HTML in the child process (``child_worker``).
+"""Read a DOCX, EPUB, ODT, RTF, reST, HTML, mail or web archive in the child process.
 
-The request names ``path``, ``pandoc`` (the program) and ``kind``: ``html``, or null for a zip
-archive, whose kind is found. Answers: ``{"format": kind, "warnings": [...]}``, then one
+The request names ``path``, ``pandoc`` (the program) and ``kind``, null for a zip archive, whose
+kind is found. Answers: ``{"format": kind}``, then one
 ``{"text": ..., "kind": ..., "part": ...}`` for each paragraph, and
-``{"end": true, "images": count}``.
+``{"end": true, "images": count, "warnings": [...]}``.
 """
 
-import codecs
 import json
 import re
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from specx.documents.archive import PandocInput, open_archive
 from specx.documents.child_worker import Answer, RefusedError, read_data
+from specx.documents.document import Paragraph
+from specx.documents.mime import MailText, MimeMessage, looks_like_mime, open_message
 from specx.documents.pandoc import FURNITURE, Tree, paragraphs_of
-from specx.documents.text import decode_text
+from specx.documents.plain import document_from_text
+from specx.documents.text import decode_markup, decode_text
 from specx.errors import DocumentError
 
 _MOST_CHARACTERS = 20_000_000
+_DEEPEST = 3  # documents in documents
 _GHC_OUT_OF_MEMORY = 251  # the exit status of a program compiled by GHC
 _STYLES = {"docx": "docx+styles"}  # the contents of a DOCX are known by their styles
-_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
-_CHARSET_WITHIN = 4096  # bytes
+_FEW_LETTERS, _SMALL_SHARE = 100, 0.03  # that a reader may lose without a word
 
 
 def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
-    data = read_data(request)
-    source = _page(data) if request["kind"] == "html" else open_archive(data)
-    yield {"format": source.kind, "warnings": source.warnings}
-    characters = 0
     try:
-        tree = _parse(request["pandoc"], source)
-        for paragraph in paragraphs_of(tree, titled=source.kind == "docx"):
+        reader = _Opener(request["pandoc"])
+        kind, sources = reader.opened(read_data(request), request["kind"])
+        yield {"format": kind}
+        characters = 0
+        for paragraph in reader.paragraphs(sources):
             characters += len(paragraph.text)
             if characters > _MOST_CHARACTERS:
                 raise RefusedError("too-long", limit=f"{_MOST_CHARACTERS:,} characters")
             yield {"text": paragraph.text, "kind": paragraph.kind, "part": paragraph.part}
     except RecursionError as error:
         raise RefusedError("damaged", reason="it is nested too deeply") from error
-    yield {"end": True, "images": source.images}
+    yield {"end": True, "images": reader.images, "warnings": reader.warnings}
 
 
-def _page(data: bytes) -> PandocInput:
-    text, warnings = _decode(data)
-    page, images = _prepared(text)
-    return PandocInput("html", page.encode("utf-8", "replace"), images, warnings)
+@dataclass
+class _Opener:
+    """Documents, and those in them, to paragraphs."""
+
+    pandoc: str
+    images: int = 0
+    warnings: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def opened(
+        self, data: bytes, kind: str | None
+    ) -> tuple[str, Sequence[PandocInput | Paragraph]]:
+        """Return the kind of a document, and what there is to read in it."""
+        if kind == "html":
+            return kind, [_page(data)]
+        if kind == "mime":
+            return self._message(open_message(data))
+        if kind is None:
+            source = open_archive(data)
+            return source.kind, [source]
+        data = decode_text(data, "it")[0].encode() if kind == "rst" else data
+        return kind, [PandocInput(kind, data)]
+
+    def _message(self, message: MimeMessage) -> tuple[str, Sequence[PandocInput | Paragraph]]:
+        self.warnings += message.warnings
+        pieces = [each if isinstance(each, Paragraph) else _piece(each) for each in message.pieces]
+        return message.kind, pieces
+
+    def paragraphs(self, sources: Sequence[PandocInput | Paragraph]) -> Iterator[Paragraph]:
+        for source in sources:
+            if isinstance(source, Paragraph):
+                yield source
+            else:
+                yield from self._read(source)
+
+    def _read(self, source: PandocInput) -> Iterator[Paragraph]:
+        self.images += source.images
+        self.warnings += source.warnings
+        letters = 0
+        for paragraph in self._own(source):
+            inside = source.chunks.get(paragraph.text)
+            if inside is not None:
+                yield from self._inside(inside)
+                continue
+            letters += sum(map(str.isalnum, paragraph.text))
+            yield paragraph
+        lost = source.letters - letters
+        if lost > max(_FEW_LETTERS, _SMALL_SHARE * source.letters):
+            share = 100 * lost / source.letters
+            self.warnings.append(f"About {share:.0f} % of its letters were not read.")
+
+    def _own(self, source: PandocInput) -> Iterator[Paragraph]:
+        if source.kind == "plain":
+            yield from document_from_text(source.data.decode(), "it", "text").paragraphs
+            return
+        yield from paragraphs_of(_parse(self.pandoc, source), titled=source.kind == "docx")
+
+    def _inside(self, data: bytes) -> Iterator[Paragraph]:
+        """Yield the paragraphs of a document in a DOCX; one that cannot be read costs a warning."""
+        self.depth += 1
+        try:
+            if self.depth <= _DEEPEST and data.strip():
+                yield from self.paragraphs(self.opened(data, _kind(data))[1])
+        except (RefusedError, DocumentError):
+            self.warnings.append("A document that is part of it could not be read.")
+        finally:
+            self.depth -= 1
 
 
-def _decode(data: bytes) -> tuple[str, tuple[str, ...]]:
-    """Decode a web page: UTF-8 or UTF-16, else what it says of itself, else a guess."""
-    declared = _CHARSET.search(data[:_CHARSET_WITHIN])
+def _kind(data: bytes) -> str | None:
+    """Return the kind of a document in a document."""
+    if data.startswith(b"PK"):
+        return None
+    if data.startswith(b"{\\rtf"):
+        return "rtf"
+    return "mime" if looks_like_mime(data) else "html"
+
+
+def _piece(piece: MailText) -> PandocInput:
+    if piece.page:
+        return _page(piece.data, piece.label)
+    text, warnings = decode_markup(piece.data, "it", piece.label)
+    return PandocInput("plain", text.encode("utf-8", "replace"), warnings=warnings)
+
+
+def _page(data: bytes, label: str = "") -> PandocInput:
     try:
-        if declared and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            codec = codecs.lookup(declared[1].decode("ascii", "replace"))
-            # Browsers, too, read these two names as Windows-1252.
-            encoding = "cp1252" if codec.name in ("iso8859-1", "ascii") else codec.name
-            return data.decode(encoding), ()
-    except (LookupError, UnicodeDecodeError):
-        pass  # as wrong as declarations often are
-    try:
-        return decode_text(data, "the page")
+        text, warnings = decode_markup(data, "the page", label)
     except DocumentError as error:
         raise RefusedError("no-text") from error
+    page, images = _prepared(text)
+    return PandocInput("html", page.encode("utf-8", "replace"), images, warnings)
 
 
 def _parse(pandoc: str, source: PandocInput) -> Tree:

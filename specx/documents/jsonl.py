@@ -1,11 +1,12 @@
-"""Many documents in one file, one JSON object a line."""
+"""Many documents in one file: JSON objects, one a line or in an array."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from specx.documents.document import Document
+from specx.documents.notebook import document_from_notebook, is_notebook
 from specx.documents.plain import document_from_text
 from specx.documents.text import LINE_END, decode_text
 from specx.errors import DocumentError
@@ -29,9 +30,80 @@ def parse_jsonl(data: bytes, name: str, field: str = "text") -> list[Document | 
     text, warnings = decode_text(data, name)
     return [
         _document_or_error(line, number, name, field, warnings)
-        for number, line in enumerate(text.split("\n"), start=1)
+        for number, line in _records(text)
         if line.strip()
     ]
+
+
+def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | LineError]:
+    """Return the documents of a JSON file: of a notebook, a record, or an array of records.
+
+    Raises DocumentError for JSON without texts, and says what it is.
+    """
+    text, warnings = decode_text(data, name)
+    values = _values(text)
+    if values is None and _values(_first_line(text)) is None:
+        raise DocumentError(f"{name} is not valid JSON; check the file, or rename it if it is text")
+    if values and is_notebook(values[0]):
+        return [document_from_notebook(values[0], name, warnings)]
+    if values is not None and not any(_has_text(value, field) for value in _flat(values)):
+        raise DocumentError(
+            f"{name} is {_described(values)}, without a text under the key {json.dumps(field)}; "
+            "--field names another key"
+        )
+    return parse_jsonl(data, name, field)
+
+
+def _records(text: str) -> Iterator[tuple[int, str]]:
+    """Yield numbers and records: the lines, or the values of an array or over several lines."""
+    first = _first_line(text)
+    values = _values(text) if first.startswith("[") or _values(first) is None else None
+    if values is None:
+        yield from enumerate(text.split("\n"), start=1)
+    else:
+        yield from enumerate(map(json.dumps, _flat(values)), start=1)
+
+
+def _first_line(text: str) -> str:
+    return text.lstrip().partition("\n")[0].rstrip()
+
+
+def _values(text: str) -> list[Any] | None:
+    """Return the values of JSON that follow each other, None if it is something else."""
+    decoder, values, at = json.JSONDecoder(), [], len(text) - len(text.lstrip())
+    text = text.rstrip()
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+            while at < len(text) and text[at] in " \t\n,":
+                at += 1
+    except (ValueError, RecursionError):
+        return None
+    return values
+
+
+def _flat(values: list[Any]) -> list[Any]:
+    return [each for value in values for each in (value if isinstance(value, list) else [value])]
+
+
+def _has_text(value: Any, field: str) -> bool:
+    return isinstance(value, dict) and isinstance(value.get(field), str)
+
+
+def _described(values: list[Any]) -> str:
+    """Return what some JSON is, in words."""
+    value = values[0] if values else None
+    if isinstance(value, list):
+        return f"a JSON array of {len(value)} values"
+    if not isinstance(value, dict):
+        return "JSON"
+    if value.get("type") in ("FeatureCollection", "Feature") and (
+        "features" in value or "geometry" in value
+    ):
+        return "GeoJSON"
+    keys = [json.dumps(key) for key in [*value][:4]]
+    return f"a JSON object with the keys {', '.join(keys)}{', …' if len(value) > 4 else ''}"
 
 
 def require_documents(found: Iterable[Document | LineError]) -> list[Document]:

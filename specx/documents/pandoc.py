@@ -29,6 +29,8 @@ _PARTS: dict[Part, re.Pattern[str]] = {
 }
 _PROSE_OF_A_CELL = 160  # characters of running sentences: a cell of a column beside another
 _PROSE_OF_A_TABLE = 0.6  # of its characters
+_LINES = ("Para", "Plain")
+_FEWEST_LINKS = 3
 _NUMBER = re.compile(r"[\dIVXivx]+\.?[\d.]*\s+")
 
 Tree = dict[str, Any]
@@ -177,9 +179,9 @@ class _Reader:
         headed = head[1] or any(body[2] for body in bodies)
         prose = not headed and self._is_prose(cells, around)
         if prose or named.get("role") in ("presentation", "none") or _arranges_text(cells):
-            yield from self.blocks(
-                [block for row in cells for cell in row for block in cell], around
-            )
+            for cell in (cell for row in cells for cell in row):
+                menu = around.kind == "text" and _is_menu(cell)
+                yield from self.blocks(cell, around._replace(kind="furniture") if menu else around)
             return
         inside = around._replace(kind="table") if around.kind in ("text", "item") else around
         for row in cells:
@@ -207,6 +209,15 @@ def _arranges_text(rows: Sequence[Sequence[Sequence[Tree]]]) -> bool:
     """Return True for a table of one column, and for one with headings or tables in its cells."""
     blocks = (block["t"] for row in rows for cell in row for block in cell)
     return all(len(row) <= 1 for row in rows) or not {"Header", "Table"}.isdisjoint(blocks)
+
+
+def _is_menu(cell: Sequence[Tree]) -> bool:
+    """Return True for a cell of links, three at least, with little between them."""
+    lists = (item for block in cell if block["t"] == "BulletList" for item in block["c"])
+    lines = [block["c"] for blocks in (cell, *lists) for block in blocks if block["t"] in _LINES]
+    links = [each for line in lines for each in line if each["t"] == "Link"]
+    linked, whole = (sum(map(str.isalnum, "".join(map(_text, x)))) for x in ([links], lines))
+    return len(links) >= _FEWEST_LINKS and linked > 0.8 * whole
 
 
 def _inside(attributes: list[Any], around: _Surroundings) -> _Surroundings:

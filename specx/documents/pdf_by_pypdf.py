@@ -31,7 +31,8 @@ _DEEPEST = 32  # fields within fields
 _CHECKED = "☑"
 _SIZE = re.compile(r"(\d+(?:\.\d*)?)\s+Tf")
 _USUAL_SIZE = 10.0  # points
-_LETTER, _LEADING = 0.5, 1.2  # letter sizes
+# In letter sizes; the last two are how far a value stands above its label, and beside it.
+_LETTER, _LEADING, _LEVEL, _SPACE = 0.5, 1.2, 0.7, 0.22
 _TAG = re.compile(r"<[^>]*>")
 _COLLECT_AFTER = 200_000  # new objects; pypdf's are seldom in cycles, and to look costs 7 %
 
@@ -69,23 +70,51 @@ def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
     return tuple(map(Line, reader.pages[number - 1].extract_text().split("\n")))
 
 
-def typed_runs(
-    reader: Any, shows: Callable[[Any], bool], *, number: int, printed: str
+def with_typed(
+    reader: Any, shows: Callable[[Any], bool], *, number: int, runs: Sequence[TextRun]
 ) -> list[TextRun]:
-    """Return the lines of what is typed onto a page: values of form fields, notes, stamps.
+    """Return the runs of a page with what is typed onto it: values of form fields, notes, stamps.
 
-    ``printed`` is the text that the page has without them; ``shows`` tells of an annotation if its
-    layer is on.
+    ``runs`` are printed there; ``shows`` tells of an annotation if its layer is on.
     """
     page = reader.pages[number - 1]
-    runs: list[TextRun] = []
+    printed, both = "".join(run.before + run.text for run in runs), list(runs)
     for reference in entry(page, "/Annots", ()):
         annotation = reference.get_object()
         with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             hidden = entry(annotation, "/F", 0) & _HIDDEN or not shows(annotation)
             text = "" if hidden else _text_of(annotation, page, printed)
-            runs += _runs(text, annotation) if text.strip() else ()
-    return runs
+            typed = list(_runs(text, annotation)) if text.strip() else []
+            if len(typed) != 1 or not _joined(typed[0], both):
+                both += typed
+    return both
+
+
+def _joined(run: TextRun, runs: list[TextRun]) -> bool:
+    """Put a value behind its label on the same line, or the sign of a box in front of it."""
+    level = [
+        n
+        for n, each in enumerate(runs)
+        if each.look.turn == run.look.turn and abs(each.base - run.base) < _LEVEL * each.look.size
+    ]
+    left = [n for n in level if runs[n].end <= run.start + 1]
+    right = [n for n in level if runs[n].start >= run.start]
+    width = run.end - run.start
+    if right and run.text.startswith(_CHECKED):
+        at = min(right, key=lambda n: runs[n].start)
+        end = runs[at].start - _SPACE * runs[at].look.size
+        run = run._replace(before=runs[at].before, start=end - width, end=end)
+        runs[at] = runs[at]._replace(before=" ")
+        place = at
+    elif left:
+        at = max(left, key=lambda n: runs[n].end)
+        start = runs[at].end + _SPACE * runs[at].look.size
+        run = run._replace(before=" ", start=start, end=start + width)
+        place = at + 1
+    else:
+        return False
+    runs.insert(place, run._replace(base=runs[at].base, look=runs[at].look))
+    return True
 
 
 def _runs(text: str, annotation: Any) -> Iterator[TextRun]:

@@ -164,9 +164,8 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
     finally:
         pdfium.FPDFText_ClosePage(text)
     if is_typed:
-        printed = "".join(run.before + run.text for run in runs)
-        typed = partial(pdf_by_pypdf.typed_runs, number=number, printed=printed)
-        runs += opened.ask(lambda reader, amended: typed(reader, amended.layers.shows)) or ()
+        typed = partial(pdf_by_pypdf.with_typed, number=number, runs=runs)
+        runs = opened.ask(lambda reader, amended: typed(reader, amended.layers.shows)) or runs
     lines = tuple(lines_of(rows_of(runs, objects.boxes(PATH))))
     if not lines and not letters.unseen and objects.pictures and objects.kinds[TEXT]:
         lines = opened.ask(lambda reader, _: pdf_by_pypdf.text_layer(reader, number)) or ()

@@ -17,25 +17,31 @@ from specx.documents.discover import (
 from specx.documents.document import Document, Kind, Paragraph
 from specx.documents.formats import (
     FORMAT_ENDINGS,
-    PAGE_ENDINGS,
-    ZIP_HEADER,
+    format_of,
     looks_like_page,
     read_format,
     wrongly_named,
 )
 from specx.documents.headings import is_caption
-from specx.documents.jsonl import LineError, parse_jsonl, require_documents
+from specx.documents.jsonl import LineError, parse_json, parse_jsonl, require_documents
+from specx.documents.notebook import looks_like_notebook
 from specx.documents.pdf import read_pdf
 from specx.documents.pdf_reading import parse_pages
 from specx.documents.plain import document_from_text
 from specx.documents.prose import without_data
 from specx.documents.sections import mark_parts
 from specx.documents.shapes import SQL
+from specx.documents.subtitles import (
+    SUBTITLE_ENDINGS,
+    document_from_subtitles,
+    looks_like_subtitles,
+)
 from specx.documents.text import decode_text
 from specx.errors import DocumentError, UsageError
 
 PASSWORD_VARIABLE = "SPECX_PDF_PASSWORD"
 _PDF_HEADER = b"%PDF-"
+_JSON_ENDINGS = frozenset({".json", ".geojson", ".ipynb"})
 _HEADER_WITHIN = 1024  # bytes: readers accept some junk in front of the header
 
 
@@ -95,19 +101,27 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
             f"{name} has the ending .pdf but is not a PDF (no %PDF header); "
             "check the file, or rename it if it is text"
         )
-    page = _is_page(head, ending)
-    if page or head.startswith(ZIP_HEADER):
-        return [read_format(request, page=page)]
+    kind = format_of(head, ending, is_text=ending in TEXT_ENDINGS | SUBTITLE_ENDINGS)
+    if kind:
+        return [read_format(request, kind)]
     data = read_bytes(request.path) if request.path else request.data
     if ending in FORMAT_ENDINGS and data.strip():
         raise wrongly_named(name, ending, data)
+    if ending in _JSON_ENDINGS or (ending not in TEXT_ENDINGS and looks_like_notebook(data)):
+        return parse_json(data, name, options.field or "text")
     if ending == ".jsonl" or (source == STDIN and options.field is not None):
         return parse_jsonl(data, name, options.field or "text")
+    return [_read_text(data, name, ending)]
+
+
+def _read_text(data: bytes, name: str, ending: str) -> Document:
     text, warnings = decode_text(data, name)
-    if looks_like_page(head):
+    if looks_like_subtitles(text):
+        return document_from_subtitles(text, name, warnings)
+    if looks_like_page(text.encode()[:_HEADER_WITHIN]):
         warnings += ("It looks like a web page; with the ending .html its tags are left out.",)
     kind: Kind = "markdown" if ending in MARKDOWN_ENDINGS else "text"
-    return [document_from_text(text, name, kind, warnings)]
+    return document_from_text(text, name, kind, warnings)
 
 
 def _finished(document: Document, options: ReadOptions) -> Document:
@@ -154,12 +168,6 @@ def _open(source: str, options: ReadOptions) -> tuple[bytes, ChildRequest]:
         time_limit_s=options.time_limit_s,
         memory_limit_bytes=options.memory_limit_bytes,
     )
-
-
-def _is_page(head: bytes, ending: str) -> bool:
-    """Return True for a web page. A name that says plain text is believed."""
-    named = ending in PAGE_ENDINGS and not head.startswith(ZIP_HEADER)
-    return named or (ending not in TEXT_ENDINGS and looks_like_page(head))
 
 
 def _passwords(options: ReadOptions) -> tuple[str, ...]:

@@ -5,7 +5,10 @@ import re
 
 from specx.errors import DocumentError, without_escapes
 
-READS = "specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, Markdown and JSONL"
+READS = (
+    "specx reads PDF, DOCX, ODT, EPUB, RTF, web pages, mails, subtitles, notebooks, "
+    "plain text, Markdown and JSON"
+)
 
 
 # Longer marks first: the mark of UTF-16-LE is the beginning of that of UTF-32-LE.
@@ -25,8 +28,7 @@ _SIGNATURES = (
     (b"MM\x00*", "a TIFF image"),
     (b"PK\x03\x04", "a zip archive or an office document"),
     (b"PK\x05\x06", "an empty zip archive"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old office document"),
-    (b"{\\rtf", "a rich text (RTF) document"),
+    (b"\xd0\xcf\x11\xe0", "an old office document (.doc, .xls, .ppt); save it as DOCX or PDF"),
     (b"%!PS", "a PostScript document"),
     (b"\x7fELF", "a program"),
     (b"\x1f\x8b", "a gzip archive"),
@@ -35,11 +37,18 @@ _SIGNATURES = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (b"Rar!\x1a\x07", "a rar archive"),
     (b"SQLite format 3\x00", "a database"),
+    (b"RIFF", "a picture, a sound or a film"),
+    (b"ID3", "a sound"),
+    (b"OggS", "a sound"),
+    (b"fLaC", "a sound"),
+    (b"\x00\x00\x00\x18ftyp", "a film"),
+    (b"\x00\x00\x00\x20ftyp", "a film"),
+    (b"AT&TFORM", "a DjVu document"),
 )
 
 _WINDOWS_1252_GAPS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
-LINE_END = re.compile("\r\n?")
+LINE_END = re.compile("\r\r\n|\r\n?")  # the first where line ends were converted twice
 # Of a text, at most one character in so many may be NUL or another control character.
 _RARE = 100
 
@@ -73,12 +82,73 @@ def _decode(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return _decode_marked(data[len(mark) :], encoding)
-    if unmarked := _unmarked_utf16(data):
+    if unmarked := utf16_of(data):
         return _decode_marked(data, unmarked)
     try:
         return data.decode("utf-8"), ()
     except UnicodeDecodeError:
         return _decode_damaged_utf8(data) or _guess(data, name)
+
+
+# As browsers take the names of encodings: each is read as the larger one that contains it.
+_LARGER = {
+    **dict.fromkeys(("iso8859-1", "ascii"), "cp1252"),
+    **dict.fromkeys(("gb2312", "gbk", "hz"), "gb18030"),
+    **dict.fromkeys(("shift_jis", "shift_jisx0213", "shift_jis_2004"), "cp932"),
+    **{"euc_kr": "cp949", "big5": "cp950", "iso8859-9": "cp1254", "tis-620": "cp874"},
+    **{"iso8859-11": "cp874", "utf-16": "utf-8", "utf-16-le": "utf-8", "utf-16-be": "utf-8"},
+}
+_NAMES = {"windows-31j": "cp932", "x-sjis": "cp932", "windows-949": "cp949", "x-gbk": "gb18030"}
+_NAMES |= {"ks_c_5601-1989": "cp949", "x-mac-cyrillic": "mac-cyrillic", "windows-874": "cp874"}
+# Python's own, and what no browser decodes for safety.
+_NO_CHARSETS = frozenset({"undefined", "idna", "punycode", "unicode_escape", "utf-7"})
+_DECLARED = re.compile(
+    rb"(?:<\?xml[^>]{0,200}?\bencoding|<meta[^>]{0,200}?charset)\s*=\s*[\"']?\s*([\w.:-]{1,40})",
+    re.I,
+)
+_DECLARED_WITHIN = 4096  # bytes
+
+
+def decode_markup(data: bytes, name: str, label: str = "") -> tuple[str, tuple[str, ...]]:
+    """Decode a web page, or a text whose encoding is declared, as ``decode_text`` does.
+
+    ``label`` is its encoding by what brought it; else the page may say it. What is wrong by more
+    than a character here and there is as if it were not declared.
+    """
+    found = _DECLARED.search(data[:_DECLARED_WITHIN])
+    encoding = _charset(label) or _charset(found[1].decode("ascii", "replace") if found else "")
+    marks = tuple(mark for mark, _ in _BYTE_ORDER_MARKS)
+    if encoding and data.strip() and not (data.startswith(marks) or utf16_of(data)):
+        text = data.decode(encoding, "replace")
+        damaged = text.count("\ufffd")
+        if (damaged - 1) * _RARE <= len(text) and not _is_other_utf8(data, encoding):
+            warnings = (_damage(damaged, encoding.upper()),) if damaged else ()
+            return _drop_nul(LINE_END.sub("\n", text), name)[0], warnings
+    return decode_text(data, name)
+
+
+def _charset(label: str) -> str | None:
+    """Return Python's name of an encoding, None if it is none for texts."""
+    label = label.strip().strip("\"'").lower()
+    try:
+        codec = codecs.lookup(_NAMES.get(label, re.sub("^x-(?=cp|mac-)", "", label)))
+        b" ".decode(codec.name)
+    except (LookupError, ValueError):  # also a name with a NUL, and what is from text to text
+        return None
+    if codec.name in _NO_CHARSETS or codec.name.startswith(("raw_", "utf-32")):
+        return None
+    return _LARGER.get(codec.name, codec.name)
+
+
+def _is_other_utf8(data: bytes, encoding: str) -> bool:
+    """Return True for UTF-8 with signs that is declared as an encoding of single bytes."""
+    if not encoding.startswith(("cp125", "iso8859", "mac", "koi8")) or data.isascii():
+        return False
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _decode_marked(data: bytes, encoding: str) -> tuple[str, tuple[str, ...]]:
@@ -92,11 +162,14 @@ def _damage(count: int, encoding: str) -> str:
     return f"The text is {encoding}, but {places} damaged and shown as \ufffd."
 
 
-def _unmarked_utf16(data: bytes) -> str | None:
-    """Return the form of UTF-16 that ``data`` without a mark has, or None.
+def utf16_of(data: bytes) -> str | None:
+    """Return the form of UTF-16 that ``data`` has, with a mark or without, or None.
 
     Latin text has a NUL in nearly every second byte, always on the same side.
     """
+    marked = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "")
+    if marked.startswith("utf-16"):
+        return marked
     if len(data) < 4 or len(data) % 2:
         return None
     sample = data[:4096]
@@ -110,11 +183,14 @@ def _unmarked_utf16(data: bytes) -> str | None:
 
 
 def _decode_damaged_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
-    """Decode UTF-8 with a few broken bytes, as after a cut inside a character; else return None."""
+    """Decode UTF-8 with a few broken bytes, as after a cut inside a character; else return None.
+
+    Bytes of another encoding hardly ever make a character of UTF-8 by accident.
+    """
     text = data.decode("utf-8", "replace")
     damaged = text.count("\ufffd")
     foreign = sum(char > "\x7f" for char in text) - damaged
-    if damaged * 10 > foreign or damaged * _RARE > len(text):
+    if damaged > foreign or (damaged - 1) * _RARE > len(text):
         return None
     return text, (_damage(damaged, "UTF-8"),)
 

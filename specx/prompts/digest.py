@@ -1,31 +1,28 @@
-"""The prompt kind ``digest``: paragraphs with markers in, sentences with their markers out.
+"""The prompt kind ``digest``: a text with markers in, the sentences behind them out.
 
-Prompt: ``<p0> paragraph <p1> paragraph … <sum> <n8>``. Output: for each chosen paragraph its marker
-and its lead sentence, in document order (``docs/embedded-pair.md``).
+Prompt: the text, with a marker in front of each chosen sentence, and ``<sum> <n16>``. Output: each
+marker with its sentence, in document order (``docs/embedded-pair.md``).
 """
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from specx.documents.document import Document
-from specx.documents.sentences import sentence_spans
+from specx.documents.document import Document, Place
+from specx.documents.shapes import ENDS_SENTENCE
 from specx.errors import ModelError
-from specx.prompts.prompt import Output, Prompt, Quote, Unit, make_units, pack, too_little_room
-from specx.prompts.quotable import quotable
-from specx.prompts.quotation import QuoteJudge
-from specx.prompts.tokens import decode_whole, encode_text, first_words, token_counter
-
-_LONGEST_REST = 400  # characters of a sentence that the model broke off
-_FEWEST_ASKED = 4  # sentences; the embedded pair was never asked for fewer
+from specx.prompts.choice import choose
+from specx.prompts.prompt import Output, Prompt, Quote, Unit, make_units, too_little_room
+from specx.prompts.quotable import Candidate, Stretch, quotable
+from specx.prompts.quotation import LONGEST, QuoteJudge
+from specx.prompts.tokens import decode_whole, encode_text, token_counter
 
 
 class Digest:
-    """Prompts for a digest of ``sentences`` sentences a part.
+    """Prompts for a digest of ``sentences`` sentences.
 
     Raises ModelError for a tokenizer without markers, the request or as many sentences.
     """
@@ -45,73 +42,130 @@ class Digest:
             )
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
-        """Return what may be quoted of a document, as prompts of at most ``room`` tokens each.
+        """Return the prompt for a document, of at most ``room`` tokens.
+
+        The sentences are chosen from the whole document. If it is longer than ``room``, the model
+        reads them with the text behind each.
 
         Raises UsageError when ``room`` is too small for anything of it.
         """
         room -= 2  # the request
-        if room < 2:  # a marker and a token
+        if room < 3:  # a marker, a token and a full stop
             raise too_little_room(room)
-        read = quotable(document, self._sentences)
-        units = make_units(document, token_counter(self.tokenizer), longest=room - 1, pieces=read)
-        units = [replace(unit, tokens=unit.tokens + 1) for unit in readable(units)]  # its marker
-        parts = pack(units, room, most=len(self._markers))
-        return [self._prompt(part, self._sentences) for part in parts]
-
-    def candidates(self, prompts: Sequence[Prompt]) -> list[Prompt]:
-        """Return the prompts of parts whose digests are chosen from once more.
-
-        Together they ask for about twice the sentences of the digest: with more to choose from, the
-        last choice is worse (docs/notes/2026-11-23-parts.md).
-        """
-        return [self._prompt(list(prompt.units), self._share(prompts)) for prompt in prompts]
-
-    def of_units(self, units: Sequence[Unit], room: int) -> list[Prompt]:
-        """Return prompts for a digest of paragraphs that were chosen before.
-
-        One of several prompts asks for less than it holds, so that each level chooses.
-        """
-        counted = [replace(unit, tokens=unit.tokens + 1) for unit in units]
-        parts = pack(counted, room - 2, most=len(self._markers))
-        if len(parts) == 1:
-            return [self._prompt(parts[0], self._sentences)]
-        share = self._share(parts)
-        return [self._prompt(part, min(share, len(part) - len(part) // 4)) for part in parts]
+        found = quotable(document, self._sentences)
+        counts = token_counter(self.tokenizer)([each.text for each in found])
+        found = _readable(found, counts)
+        sizes = [size + 2 for size in counts]  # its marker, and a full stop
+        count = min(self._sentences, len(self._markers))
+        places = choose(document.paragraphs, found, sizes, count=count, room=room)
+        chosen = [found[place] for place in places]
+        pieces = list(_pieces(document, {each.paragraph for each in found}, chosen))
+        begins = {(each.paragraph, each.start) for each in chosen}
+        marked = {
+            n for n, (paragraph, start, _) in enumerate(pieces) if (paragraph, start) in begins
+        }
+        count_tokens = token_counter(self.tokenizer)
+        units = make_units(document, count_tokens, longest=room - 2, pieces=pieces, marked=marked)
+        return [self._prompt(units, room)]
 
     def reader(self, prompt: Prompt) -> "DigestReader":
         """Return a reader for the output that answers ``prompt``."""
-        return DigestReader(self.tokenizer, self._markers, prompt.units, self.stop(prompt))
+        marked = [unit for unit in prompt.units if unit.marked]
+        return DigestReader(self.tokenizer, self._markers, marked, self.stop(prompt))
 
     def stop(self, prompt: Prompt) -> QuoteJudge:
-        """Return what ends an output that is no digest of ``prompt`` any more."""
+        """Return what ends an output that is no digest of ``prompt`` any more.
+
+        A sentence may run on into what stands behind it; the reader cuts it there.
+        """
         ids = np.array(prompt.token_ids[:-2])  # without the request
         begins = np.flatnonzero(np.isin(ids, self._markers)).tolist()
-        paragraphs = [ids[begin + 1 : end] for begin, end in pairwise([*begins, len(ids)])]
+        tokens = [unit.tokens for unit in prompt.units if unit.marked]
+        paragraphs = [
+            ids[begin + 1 : min(end, begin + 1 + count + LONGEST)]
+            for (begin, end), count in zip(pairwise([*begins, len(ids)]), tokens, strict=True)
+        ]
         return QuoteJudge(self._markers, paragraphs, prompt.sentences)
 
-    def _share(self, parts: Sequence[object]) -> int:
-        return max(_FEWEST_ASKED, -(-2 * self._sentences // len(parts)))
+    def _prompt(self, units: list[Unit], room: int) -> Prompt:
+        """Return the prompt of the marked units with as much of the others as there is room for."""
+        rows = encode_text(self.tokenizer, [_encoded(unit) for unit in units])
+        sizes = [len(row) + unit.marked for row, unit in zip(rows, units, strict=True)]
+        kept = _fitting(units, sizes, room)
+        ids: list[int] = []
+        sentences = 0
+        for n in kept:
+            if units[n].marked:
+                ids.append(self._markers[sentences])
+                sentences += 1
+            ids += rows[n]
+        # Asked for twice as many as are marked, the model seldom goes past one.
+        request = (self._request, self._lengths[min(2 * sentences, len(self._lengths)) - 1])
+        left_out = sum(sizes) - sum(sizes[n] for n in kept)
+        return Prompt(
+            (*ids, *request), tuple(units[n] for n in kept), sentences=sentences, left_out=left_out
+        )
 
-    def _prompt(self, part: list[Unit], sentences: int) -> Prompt:
-        """Return the prompt that asks for ``sentences``, or for as many as there are units.
 
-        The model is never asked for fewer than it was trained to write; its output ends earlier.
-        """
-        rows = encode_text(self.tokenizer, [unit.text for unit in part])
-        ids = [i for n, row in enumerate(rows) for i in (self._markers[n], *row)]
-        asked = min(max(sentences, _FEWEST_ASKED), len(part), len(self._lengths))
-        request = (self._request, self._lengths[asked - 1])
-        return Prompt((*ids, *request), tuple(part), sentences=min(sentences, asked))
+def _readable(found: Sequence[Candidate], tokens: Sequence[int]) -> list[Candidate]:
+    """Return the candidates where those in letters that the tokenizer has only as bytes are not
+    quotable: such sentences break off. They stay where they are most of the text."""
+    known = [count <= len(each.text) for each, count in zip(found, tokens, strict=True)]
+    if 2 * sum(known) < len(known):
+        return list(found)
+    pairs = zip(found, known, strict=True)
+    return [each if is_known else replace(each, quotable=False) for each, is_known in pairs]
 
 
-def readable(units: list[Unit]) -> list[Unit]:
-    """Return the units without those in letters that the tokenizer has only as bytes.
+def _pieces(
+    document: Document, paragraphs: set[int], chosen: Sequence[Candidate]
+) -> Iterator[Stretch]:
+    """Yield the text of some paragraphs in order, each chosen sentence as a piece of its own."""
+    for number in sorted(paragraphs):
+        text, place = document.paragraphs[number].text, 0
+        for each in chosen:
+            if each.paragraph == number:
+                yield from _stretch(text, number, place, each.start)
+                yield number, each.start, each.end
+                place = each.end
+        yield from _stretch(text, number, place, len(text))
 
-    Sentences of such letters break off. They stay where they are most of the text.
+
+def _stretch(text: str, number: int, start: int, end: int) -> Iterator[Stretch]:
+    inside = text[start:end]
+    start += len(inside) - len(inside.lstrip())
+    if inside.strip():
+        yield number, start, start + len(inside.strip())
+
+
+def _encoded(unit: Unit) -> str:
+    """Return what the model reads: a marked sentence ends, and what follows it is apart."""
+    if not unit.marked:
+        return f" {unit.text}"
+    return unit.text if ENDS_SENTENCE.search(unit.text) else f"{unit.text}."
+
+
+def _fitting(units: Sequence[Unit], sizes: Sequence[int], room: int) -> list[int]:
+    """Return the numbers of the units that fit: all marked ones, and of the text behind each alike.
+
+    Raises UsageError if there is no room for the marked ones.
     """
-    known = [unit for unit in units if unit.tokens <= len(unit.text)]
-    enough = 2 * sum(len(unit.text) for unit in known) >= sum(len(unit.text) for unit in units)
-    return known if enough else units
+    room -= sum(size for size, unit in zip(sizes, units, strict=True) if unit.marked)
+    if room < 0:
+        raise too_little_room(room)
+    spans: list[list[int]] = [[]]  # of the units behind each marked one
+    for n, unit in enumerate(units):
+        spans = [*spans, []] if unit.marked else [*spans[:-1], [*spans[-1], n]]
+    kept = [n for n, unit in enumerate(units) if unit.marked]
+    spans.sort(key=lambda span: sum(sizes[n] for n in span))
+    for left, span in zip(range(len(spans), 0, -1), spans, strict=True):
+        share = room // left
+        for n in span:
+            if sizes[n] > share:
+                break
+            share, room = share - sizes[n], room - sizes[n]
+            kept.append(n)
+    return sorted(kept)
 
 
 class DigestReader:
@@ -162,30 +216,22 @@ class DigestReader:
             self._dropped += 1
             return
         unit = self._units[place]
-        quote = quoted(sentence, unit)
-        self._completed += quote.sentence.split() != sentence.split()
+        quote = _quote(sentence, unit)
+        self._completed += len(quote.sentence) > len(sentence)
         self._quotes.append(quote)
         gap = "\n\n" if self._text else ""
         self._text += f"{gap}{quote.sentence} [{quote.citation}]"
 
 
-def quoted(sentence: str, unit: Unit) -> Quote:
-    """Return a sentence as a quote from its unit, to the end of the sentence that it begins.
+def _quote(written: str, unit: Unit) -> Quote:
+    """Return what the model wrote as a quote: the whole sentence of its unit, if it began that.
 
-    The model breaks off for the length of a sentence, at an abbreviation, or behind direct speech.
-    Nothing is added to what does not stand there word for word, nor a very long rest: there it is
-    rather a list without full stops.
+    The model breaks off a long one, and goes on behind one that does not end.
     """
-    place, text = vars(unit) | {"sentence": sentence}, unit.text
-    del place["tokens"]
-    found = re.search(r"\s+".join(map(re.escape, sentence.split())), text)
-    if found:
-        start, broken = found.span()
-        end = next(end for _, end in sentence_spans(text) if end >= broken)
-        end = end if end - broken <= _LONGEST_REST else broken
-        place["sentence"] = " ".join(text[start:end].split())
-        place |= {"start": unit.start + start, "end": unit.start + end}
-    return Quote(**place)
+    sentence, written = " ".join(unit.text.split()), " ".join(written.split())
+    is_unit = written.startswith(sentence) or sentence.startswith(written)
+    place = {each.name: getattr(unit, each.name) for each in fields(Place)}
+    return Quote(**place, sentence=sentence if is_unit else written)
 
 
 def _numbered(vocabulary: dict[str, int], pattern: str, first: int) -> list[int]:
@@ -194,49 +240,3 @@ def _numbered(vocabulary: dict[str, int], pattern: str, first: int) -> list[int]
     while (token := vocabulary.get(pattern.format(first + len(ids)))) is not None:
         ids.append(token)
     return ids
-
-
-_FEWEST = 8  # paragraphs a prompt holds on average, or they are shortened: few leave no choice
-
-
-class Selection:
-    """Chooses a digest level by level: from the paragraphs that the digests of parts have quoted.
-
-    They keep their places, so the last digest cites the document. ``prompts``: those of its parts.
-    """
-
-    def __init__(self, kind: Digest, prompts: list[Prompt], room: int) -> None:
-        """``prompts``: those of the parts, each as if it were all. ``room``: the most tokens."""
-        self._kind, self._tokenizer, self._room = kind, kind.tokenizer, room
-        self.prompts = kind.candidates(prompts)
-        self.shortened = 0  # no output is left out
-
-    def reduce(self, prompts: Sequence[Prompt], outputs: Sequence[Output]) -> list[Prompt]:
-        """Return the prompts that choose from the paragraphs quoted; none if nothing is."""
-        pairs = zip(prompts, outputs, strict=True)
-        chosen = dict(each for pair in pairs for each in _chosen(*pair))
-        if not chosen:
-            return []
-        units = [replace(unit, tokens=self._count(unit.text)) for unit in chosen]
-        again = self._kind.of_units(units, self._room)
-        if len(again) > 1 and len(units) < _FEWEST * len(again):
-            again = self._kind.of_units([self._short(*each) for each in chosen.items()], self._room)
-        return again
-
-    def _short(self, unit: Unit, quote: Quote) -> Unit:
-        """Return a long paragraph from the chosen sentence on, as far as there is room."""
-        text = unit.text[quote.start - unit.start :]
-        text = first_words(text, self._room // (2 * _FEWEST), self._tokenizer)
-        end = quote.start + len(text)
-        return replace(unit, start=quote.start, end=end, tokens=self._count(text))
-
-    def _count(self, text: str) -> int:
-        return token_counter(self._tokenizer)([text])[0]
-
-
-def _chosen(prompt: Prompt, output: Output) -> Iterator[tuple[Unit, Quote]]:
-    """Yield each quote of a digest behind its unit."""
-    for quote in output.quotes:
-        for unit in prompt.units:
-            if unit.paragraph == quote.paragraph and unit.start <= quote.start < unit.end:
-                yield unit, quote

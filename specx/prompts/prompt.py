@@ -1,6 +1,6 @@
 """Prompts that fit the window, and the summaries that are read from outputs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from specx.documents.document import Document, Place
@@ -25,6 +25,7 @@ class Prompt:
     units: tuple["Unit", ...] = ()
     limit: int | None = None
     sentences: int | None = None
+    left_out: int = 0
     words: int | None = None
     content: str = field(default="", repr=False)
     origins: tuple["Origin", ...] = field(default=(), repr=False)
@@ -44,10 +45,12 @@ class Origin:
 class Unit(Place):
     """A piece of the document that is never cut: a paragraph, or a part of one.
 
-    ``tokens`` is the number that the piece adds to a prompt.
+    ``tokens`` is the number that the piece adds to a prompt. ``marked``: it is a sentence that a
+    digest quotes.
     """
 
     tokens: int
+    marked: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,12 +149,14 @@ def make_units(
     count: Callable[[list[str]], list[int]],
     longest: int,
     pieces: Sequence[tuple[int, int, int]] | None = None,
+    marked: Collection[int] = (),
 ) -> list[Unit]:
     """Return the document's paragraphs as units of at most ``longest`` tokens.
 
     ``count`` returns the number of tokens of each of some texts. A paragraph that is longer by
     itself than a prompt may be is divided at white space; no text is lost. ``pieces``: only these
-    of the paragraphs, as the paragraph's place and the first and the end character of each.
+    of the paragraphs, as the paragraph's place and the first and the end character of each, and the
+    numbers of those that are ``marked``.
 
     Raises UsageError when ``longest`` is less than a single character has.
     """
@@ -160,8 +165,10 @@ def make_units(
     whole = [replace(document.places[n], start=start, end=end) for n, start, end in pieces]
     counts = count([place.text for place in whole])
     units: list[Unit] = []
-    for place, tokens in zip(whole, counts, strict=True):
-        units += _divided(Unit(**vars(place), tokens=tokens), count, longest)
+    for n, place, tokens in zip(range(len(whole)), whole, counts, strict=True):
+        unit = Unit(**vars(place), tokens=tokens, marked=n in marked)
+        first, *rest = _divided(unit, count, longest)
+        units += [first, *(replace(each, marked=False) for each in rest)]
     return units
 
 
@@ -205,8 +212,9 @@ def _pack_evenly(units: Sequence[Unit], parts: int) -> list[list[Unit]]:
 
 def refuse_if_longer(document: Document, prompts: Sequence[Prompt], room: int) -> None:
     """Raise DocumentError with both counts when a document needs more than one prompt."""
-    if len(prompts) > 1:
-        tokens = sum(len(prompt.token_ids) for prompt in prompts)
+    left_out = sum(prompt.left_out for prompt in prompts)
+    if len(prompts) > 1 or left_out:
+        tokens = sum(len(prompt.token_ids) for prompt in prompts) + left_out
         pages = ", or choose pages with --pages" if document.kind == "pdf" else ""
         raise DocumentError(
             f"{document.name} needs {tokens} prompt tokens, and the model's window has room for "

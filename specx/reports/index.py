@@ -62,10 +62,11 @@ class IndexFailure:
     known: bool
 
 
-def index_page(folder: Path, unchanged: Collection[PurePath] = ()) -> str:
+def index_page(folder: Path, unchanged: Collection[PurePath] = (), others: str = "") -> str:
     """Return the page over all reports and failures below ``folder``, in which it will lie.
 
-    ``unchanged``: the places of documents that the present run did not do again.
+    ``unchanged``: the places of documents that the present run did not do again. ``others``: a
+    sentence about files that it did not read.
     """
     found = sorted(_found(folder, unchanged), key=lambda each: _in_order(each.place))
     failures = [each for each in found if isinstance(each, IndexFailure)]
@@ -83,6 +84,7 @@ def index_page(folder: Path, unchanged: Collection[PurePath] = ()) -> str:
             failed={each.place for each in failures},
             unchanged=sum(each.place in unchanged for each in entries),
             counted=counted,
+            others=others,
         )
     )
 

@@ -5,6 +5,7 @@ import os
 import re
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from specx.runs.ahead import Deferred, Prefetcher
 from specx.runs.outputs import is_own
 
 _UNSAFE = re.compile(r"[^\w.-]")  # in the id of a document of a JSONL file, for a file name
+_SEVERAL = (".jsonl", ".json")  # files that may hold several documents
 _LONGEST_LABEL = 100  # bytes; a name of a file may have 255
 
 # What a document was read from, so that it is known again: a file's path, size and time, or the
@@ -77,18 +79,18 @@ def parse_shard(text: str | None) -> Shard:
     return shard
 
 
-def find_sources(names: Sequence[str]) -> list[DocumentSource]:
+def find_sources(names: Sequence[str], others: Counter[str] | None = None) -> list[DocumentSource]:
     """Return the sources that ``names`` stand for, each once.
 
     Of folders, files that specx wrote are no sources. A missing one has an error, in its place. If
-    it is the only one, its error is raised.
+    it is the only one, its error is raised. ``others`` as in ``expand``.
     """
     found: list[DocumentSource] = []
     missing: set[DocumentSource] = set()
     seen: set[str] = set()
     for name in names:
         try:
-            new = [source for source in expand(name, is_own) if source.key not in seen]
+            new = [source for source in expand(name, is_own, others) if source.key not in seen]
         except DocumentError as error:
             if len(names) == 1:
                 raise
@@ -206,7 +208,7 @@ class Inputs(Iterator[RunInput]):
 
 def _known_number(sources: Sequence[DocumentSource]) -> int | None:
     """Return how many documents there are; None when some are files that may hold several."""
-    lines = any(PurePath(source.name).suffix.lower() == ".jsonl" for source in sources)
+    lines = any(PurePath(source.name).suffix.lower() in _SEVERAL for source in sources)
     return None if lines and len(sources) > 1 else len(sources)
 
 

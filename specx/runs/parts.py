@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from specx.documents.document import Document
 from specx.profile import InstructPrompt, Settings
-from specx.prompts.digest import Digest, Selection
 from specx.prompts.hierarchy import Hierarchy
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt
@@ -90,20 +89,12 @@ def _lines(prompt: Prompt) -> tuple[int, int] | None:
     return (min(lines), max(lines)) if lines else None
 
 
-def reduction_of(
-    document: Document,
-    prompts: list[Prompt],
-    settings: Settings,
-    kind: Digest | Instruct,
-    room: int,
-) -> Hierarchy | Selection:
+def reduction_of(document: Document, settings: Settings, kind: Instruct, room: int) -> Hierarchy:
     """Return the way from the summaries of a document's parts to one.
 
-    ``prompts``: its parts, each asked about as if it were all of it. ``room``: the most tokens of a
-    prompt. Raises UsageError if the window is too small for the levels.
+    ``room``: the most tokens of a prompt. Raises UsageError if the window is too small for the
+    levels.
     """
-    if isinstance(kind, Digest):
-        return Selection(kind, prompts, room)
     asked = settings.prompt
     assert isinstance(asked, InstructPrompt)
     return Hierarchy(kind, asked, document, room, settings.limit)

@@ -55,6 +55,7 @@ class Results:
         self._written = ""  # of its summary, to a pipe
         self._indexed = True  # everything that was done so far
         self._unchanged: set[PurePath] = set()  # documents that were skipped
+        self.others = ""  # a sentence about files of other kinds
         self._next_index = 0.0  # seconds of the monotonic clock
         self.written: list[list[Path]] = []  # the files of each document
 
@@ -266,7 +267,7 @@ class Results:
         self._next_index = ended + max(INDEX_EVERY_S, INDEX_PAUSES * (ended - started))
 
     def _write_index(self, folder: Path) -> None:
-        self._outputs.write_text(folder / INDEX, index_page(folder, self._unchanged))
+        self._outputs.write_text(folder / INDEX, index_page(folder, self._unchanged, self.others))
         self._indexed = True
 
     # ---------------------------------------------------------------- what there is, in words

@@ -185,7 +185,8 @@ class Summarizer:
         """
         if len(prompts) == 1 or self.settings.long_documents == "separate":
             return [self._write_level(run, document, prompts, shown=True)], 0
-        reduction = reduction_of(document, prompts, self.settings, self._kind, self._room)
+        assert isinstance(self._kind, Instruct)  # a digest is one prompt
+        reduction = reduction_of(document, self.settings, self._kind, self._room)
         levels = [self._write_level(run, document, reduction.prompts, shown=False)]
         while len(levels[-1].prompts) > 1:
             again = reduction.reduce(levels[-1].prompts, levels[-1].outputs)

@@ -18,6 +18,12 @@ WARNED_SHARE = 0.5  # most of the text: the summary is of the rest
 
 def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], list[str]]:
     """Return a warning or a note on text in no prompt: a digest reads running text of the body."""
+    if left_out := sum(prompt.left_out for prompt in prompts):
+        tokens = sum(len(prompt.token_ids) for prompt in prompts)
+        return [], [
+            f"the sentences were chosen from the whole text; of its {tokens + left_out} tokens the "
+            f"model's window has room for the {tokens} around them"
+        ]
     read = {unit.paragraph for prompt in prompts for unit in prompt.units}
     missing = [p for place, p in enumerate(document.paragraphs) if place not in read]
     share = sum(len(each.text) for each in missing) / document.characters

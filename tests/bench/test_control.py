@@ -19,7 +19,7 @@ from tests.tiny import make_tokenizer
 TOKENIZER = AutoTokenizer.from_pretrained(locate("embedded:target", None, "target").folder)
 FIRST = first_text_id(TOKENIZER)
 LEADS = ["The council closed the bridge — for a year.", "Ships went around the island."]
-PAPER = Document("a.txt", "text", (), tuple(Paragraph(f"{lead} And more.", None) for lead in LEADS))
+PAPER = Document("a.txt", "text", (), tuple(Paragraph(f"{lead} More?", None) for lead in LEADS))
 
 
 def encode(text: str) -> list[int]:

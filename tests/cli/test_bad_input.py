@@ -11,6 +11,7 @@ import pytest
 
 from specx.cli.main import run
 from specx.documents import discover, formats
+from specx.documents.text import READS
 from specx.runs import summarizer
 from tests.cli.processes import in_a_process
 from tests.documents import pdfs
@@ -68,18 +69,15 @@ FILES: dict[str, tuple[bytes, str]] = {
     "blank.txt": (b" \n\t\n", "blank.txt is empty; there is nothing to summarize"),
     "binary.txt": (
         bytes(range(256)) * 20,
-        "binary.txt looks like a binary file, not like text; "
-        "specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, Markdown and JSONL",
+        "binary.txt looks like a binary file, not like text; " + READS,
     ),
     "nul.txt": (
         b"ab\x00" * 50,
-        "nul.txt looks like a binary file, not like text; "
-        "specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, Markdown and JSONL",
+        "nul.txt looks like a binary file, not like text; " + READS,
     ),
     "picture.txt": (
         b"\x89PNG\r\n\x1a\n....",
-        "picture.txt looks like a PNG image, not like text; "
-        "specx reads PDF, DOCX, HTML, EPUB, ODT, plain text, Markdown and JSONL",
+        "picture.txt looks like a PNG image, not like text; " + READS,
     ),
     "text.pdf": (
         TEXT.encode(),

@@ -1,5 +1,6 @@
 import io
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from types import SimpleNamespace
@@ -9,6 +10,8 @@ import pytest
 from specx.documents.discover import (
     DocumentSource,
     discover,
+    expand,
+    others_in_words,
     read_names,
     require_file,
     told_apart,
@@ -296,3 +299,37 @@ def test_what_cannot_be_opened_keeps_its_reason_when_told_apart() -> None:
     error = DocumentError("closed: permission denied")
     sources = [DocumentSource(f"{name}/closed", PurePath("closed"), error) for name in "xy"]
     assert [source.error for source in told_apart(sources)] == [error, error]
+
+
+def test_a_folder_of_that_very_name_is_no_pattern(folder: Path) -> None:
+    for name in ("r [1]/a.txt", "r [1]/s/b.txt", "r 1/c.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x")
+    assert [each.name for each in discover(["r [1]/*.txt"])] == ["r [1]/a.txt"]
+    assert len(discover(["r [1]/**/*.txt"])) == 2
+    assert [each.name for each in discover(["r [0-9]/*.txt"])] == ["r 1/c.txt"]
+    with pytest.raises(DocumentError, match=r"^\[no\] a\.txt does not exist, and as a pattern"):
+        discover(["[no] a.txt"])
+
+
+def test_files_of_other_kinds_are_counted(folder: Path) -> None:
+    for name in ("a.pptx", "s/b.PPTX", "Makefile", ".hidden"):
+        (folder / "mixed" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "mixed" / name).write_bytes(b"x")
+    (folder / "mixed/a.txt").write_bytes(b"x")
+    others = Counter[str]()
+    assert len(expand("mixed", others=others)) == 1
+    told = "3 files of other kinds were not read: .pptx, no ending"
+    assert (others_in_words(others), others_in_words(Counter())) == (told, "")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_lists_in_encodings_of_windows(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "list").write_bytes("docs/bé.txt\r\n/x/b.txt\r\n".encode(encoding))
+    assert read_names(str(tmp_path / "list")) == ["docs/bé.txt", "/x/b.txt"]
+
+
+def test_a_list_in_a_wrong_encoding_names_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "list").write_bytes("docs/a.txt\n".encode("utf-32-le"))
+    with pytest.raises(UsageError, match="names of single characters"):
+        read_names(str(tmp_path / "list"))

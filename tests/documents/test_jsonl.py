@@ -1,3 +1,4 @@
+import json
 import re
 
 import pytest
@@ -72,3 +73,35 @@ def test_a_line_without_words_costs_no_other_one() -> None:
     bad, good = parse_jsonl(b'{"text": "%s"}\n{"text": "One."}' % (b"x" * 5000), "a.jsonl")
     assert isinstance(bad, LineError)
     assert isinstance(good, Document)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_records_of_arrays_and_over_several_lines(
+    save: SaveFile, name: str, indent: int | None
+) -> None:
+    records = [{"id": "x", "text": "One."}, {"text": "Two.", "more": {"a": [1]}}]
+    for text in (
+        json.dumps(records, indent=indent),
+        "\n".join(json.dumps(each, indent=indent) for each in records),
+    ):
+        found = read_documents(save(name, text.encode()))
+        assert [each.text for each in found if isinstance(each, Document)] == ["One.", "Two."]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({"type": "FeatureCollection", "features": []}, "is GeoJSON, without a text"),
+        ({"name": "x", "version": "1"}, 'a JSON object with the keys "name", "version", without'),
+        ([1, 2], "a JSON array of 2 values, without"),
+    ],
+)
+def test_json_without_texts_says_what_it_is(save: SaveFile, value: object, told: str) -> None:
+    with pytest.raises(DocumentError, match=re.escape(told)):
+        read_documents(save("a.json", json.dumps(value, indent=1).encode()))
+
+
+def test_broken_json_is_told_once(save: SaveFile) -> None:
+    with pytest.raises(DocumentError, match="is not valid JSON"):
+        read_documents(save("a.json", b'{\n "text": "One."\n'))

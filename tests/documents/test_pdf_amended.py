@@ -4,6 +4,7 @@ import zlib
 
 import pytest
 
+from specx.documents import pdf_by_pypdf
 from specx.documents.pdf_amended import may_have_layers
 from specx.documents.read import ReadOptions, read_document
 
@@ -102,6 +103,17 @@ def test_layers_are_found_in_packed_and_encrypted_files(save: SaveFile) -> None:
     assert not may_have_layers(pdfs.text_pdf(["No layers."]))
     locked = pdfs.encrypted_pdf(HIDDEN[0], "key")
     assert text_of(save, locked, ReadOptions(password="key")) == ON
+
+
+@pytest.mark.usefixtures("in_process")
+def test_what_pypdf_cannot_read_is_read_without_it(
+    save: SaveFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(pdf_by_pypdf, "open_pdf", fail)
+    assert text_of(save, HIDDEN[0]).startswith(ON)
 
 
 @pytest.mark.usefixtures("in_process")

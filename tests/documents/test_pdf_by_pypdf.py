@@ -51,8 +51,7 @@ def text_of(save: SaveFile, data: bytes, options: ReadOptions | None = None) -> 
 )
 def test_values_of_fields_are_read(save: SaveFile, field: bytes, value: str) -> None:
     text = text_of(save, form(field))
-    assert value in text
-    assert "Name of the ship:" in text
+    assert text == f"Name of the ship: {value} Damage to the hull"
 
 
 @pytest.mark.usefixtures("in_process")
@@ -84,6 +83,9 @@ def test_what_a_page_does_not_show_is_no_text(save: SaveFile, field: bytes) -> N
 
 @pytest.mark.usefixtures("in_process")
 def test_boxes_that_are_on_are_told(save: SaveFile) -> None:
+    box = b"72 656 84 668"
+    on = widget(b"Btn", b"/V /Yes /AS /Yes /TU (Damage to the hull)", box)
+    assert text_of(save, form(on)) == "Name of the ship: ☑ Damage to the hull"
     radio = widget(b"Btn", b"/Ff 32768 /V /2 /AS /2 /TU (Lost at sea)", b"72 600 84 612")
     assert "☑ Lost at sea" in text_of(save, form(radio))
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specx.documents.text import clean_line, decode_text, is_undecoded
+from specx.documents.text import clean_line, decode_markup, decode_text, is_undecoded
 from specx.errors import DocumentError, harmless, printable
 
 TEXT = "Grüße from the café.\nA second line.\n"
@@ -145,3 +145,46 @@ def test_sequences_cost_time_in_proportion() -> None:
     for part in ("\x1b]0;", "\x1b[1", "\x1b[", "\x9b1", "\x1b]a" + "b" * 50):
         clean_line(part * 100_000)
     assert time.process_time() - started < 5
+
+
+def _page(label: str, text: bytes) -> bytes:
+    return b'<meta charset="%s"><p>%s' % (label.encode(), text)
+
+
+@pytest.mark.parametrize(
+    ("label", "encoding", "text"),
+    [
+        ("gb2312", "gbk", "镕基"),
+        ("shift_jis", "cp932", "①髙"),
+        ("euc-kr", "cp949", "똠방"),
+        ("iso-8859-1", "cp1252", "“a” – b"),
+        ("x-sjis", "cp932", "日本"),
+        ("utf-16", "utf-8", "é"),
+        ("undefined", "utf-8", "é"),
+        ("x-user-defined", "utf-8", "é"),
+        ("utf-7", "utf-8", "é +AGE-"),
+        ("punycode", "utf-8", "é"),
+        ("rot13", "utf-8", "é"),
+        ("iso-8859-1", "utf-8", "é – wrongly declared"),
+    ],
+)
+def test_labels_are_taken_as_browsers_take_them(label: str, encoding: str, text: str) -> None:
+    assert decode_markup(_page(label, text.encode(encoding)), "a")[0].endswith(f"<p>{text}")
+
+
+@pytest.mark.parametrize("label", ["gb2312", "euc-kr", "utf-8"])
+def test_a_bad_byte_costs_one_character(label: str) -> None:
+    text, warnings = decode_markup(_page(label, b"It \xff turns. " + b"And turns. " * 20), "a")
+    assert text.count("\ufffd") == 1
+    assert "And turns." in text
+    assert "1 place is damaged" in warnings[0]
+
+
+def test_utf8_with_a_bad_byte_stays_utf8() -> None:
+    text, warnings = decode_text("Café, twice.\n".encode() + b"A caf\xe9 of old.\n", "a")
+    assert text == "Café, twice.\nA caf\ufffd of old.\n"
+    assert warnings == ("The text is UTF-8, but 1 place is damaged and shown as \ufffd.",)
+
+
+def test_line_ends_that_were_converted_twice() -> None:
+    assert decode_text(b"One\r\r\ntwo\r\r\n\r\r\nthree", "a")[0] == "One\ntwo\n\nthree"

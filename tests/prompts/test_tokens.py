@@ -134,16 +134,15 @@ def test_letters_that_are_normalized_to_a_special_token_are_text() -> None:
 
 def test_the_markers_of_a_digest_are_text() -> None:
     tokenizer = make_tokenizer()
-    markers = ["<sum>", *(f"<n{i}>" for i in range(1, 4)), *(f"<p{i}>" for i in range(8))]
+    markers = ["<sum>", *(f"<n{i}>" for i in range(1, 5)), *(f"<p{i}>" for i in range(8))]
     tokenizer.add_tokens([AddedToken(each, special=True) for each in markers])
     openings = ("The bridge was closed in spring.", "A ferry crossed the lake all year.")
     paragraphs = tuple(Paragraph(f"{opening} {EVIL}", None) for opening in openings)
-    made = Digest(tokenizer, 3).prompts(Document("a.txt", "text", (), paragraphs), 5000)
-    plain = tuple(Paragraph(f"{opening} One.", None) for opening in openings)
-    other = Digest(tokenizer, 3).prompts(Document("a.txt", "text", (), plain), 5000)
-    assert [commands(tokenizer, list(prompt.token_ids)) for prompt in made] == [
-        commands(tokenizer, list(prompt.token_ids)) for prompt in other
-    ]
+    (made,) = Digest(tokenizer, 3).prompts(Document("a.txt", "text", (), paragraphs), 5000)
+    assert EVIL in " ".join(unit.text for unit in made.units)
+    ours = [f"<p{n}>" for n in range(made.sentences or 0)]
+    ours += ["<sum>", f"<n{min(2 * (made.sentences or 0), 4)}>"]
+    assert tokenizer.decode(commands(tokenizer, list(made.token_ids))) == "".join(ours)
 
 
 @pytest.mark.parametrize(

@@ -227,28 +227,15 @@ def council(paragraphs: int) -> Document:
     )
 
 
-def test_the_digest_of_a_document_in_parts_has_the_asked_number_of_sentences(
-    embedded: Pair,
-) -> None:
+def test_the_digest_of_a_long_document_is_chosen_from_all_of_it(embedded: Pair) -> None:
     paper, ear = council(60), Ear()
     report = summarize(Summarizer(resolve(mini(), "plain", embedded.facts), embedded, ear), paper)
-    assert len(report.levels) == 2
-    assert report.input.parts == len(report.levels[0]) > 1
-    assert ear.text == report.summary == report.levels[1][0].summary
+    assert (report.levels, report.input.parts) == ([], 1)
+    assert report.input.prompt_tokens < 1300
+    assert any("chosen from the whole text" in note for note in report.notes)
+    assert ear.text == report.summary
     assert len(report.citations) == 4
     for citation in report.citations:
         paragraph = paper.paragraphs[citation.paragraph]
         assert citation.sentence in paragraph.text
         assert citation.page == paragraph.page
-    chosen = "\n".join(part.summary for part in report.levels[0])
-    assert all(citation.sentence in chosen for citation in report.citations)
-
-
-def test_or_those_of_all_parts_under_headings(embedded: Pair) -> None:
-    profile = mini(long_documents="separate")
-    report = summarize(
-        Summarizer(resolve(profile, "plain", embedded.facts), embedded, Ear()), council(60)
-    )
-    (level,) = report.levels
-    assert report.summary.count("## Part ") == len(level) > 1
-    assert len(report.citations) > 4

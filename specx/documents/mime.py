@@ -1,0 +1,153 @@
+"""Open mails and web archives: messages of MIME. Runs in the child process."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email import message_from_bytes
+from email.errors import MessageError
+from email.header import decode_header
+from email.message import Message
+from typing import Literal, NamedTuple
+
+from specx.documents.child_worker import RefusedError
+from specx.documents.document import Paragraph
+
+_FIELD = re.compile(rb"([A-Za-z][\w-]*):(?:[ \t]|$)")
+_SIGNS = frozenset((b"mime-version", b"message-id", b"received", b"return-path", b"delivered-to"))
+_KNOWN = _SIGNS | {b"from", b"to", b"subject", b"date", b"content-type"}
+_MAILBOX = re.compile(rb"(?m)^From [^\n]*\d{4}[^\n]*\n(?=[A-Za-z-]+: )")
+_LINE_END = re.compile(rb"\r+\n|\r(?!\n)")
+_QUOTE_MARKS = re.compile(rb"(?m)^(?:> ?)+")
+_SIGNATURE = re.compile(rb"\n-- \n(?:[^\n]*\n?){1,12}\Z")
+_MARKUP = re.compile(rb"(?is)<(style|script)\b.*?</\1>|<[^>]*>")
+_HEAD = ("From", "Date")
+
+
+class MailText(NamedTuple):
+    """A text of a message in the encoding ``label``. ``page``: it is HTML."""
+
+    data: bytes
+    label: str
+    page: bool
+
+
+@dataclass
+class MimeMessage:
+    """The texts of a mail or a web archive, in order."""
+
+    kind: Literal["mail", "html"]
+    pieces: list[MailText | Paragraph] = field(default_factory=list)
+    attached: list[str] = field(default_factory=list)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return a sentence that names the attachments."""
+        count, names = len(self.attached), ", ".join(self.attached[:5])
+        if not count:
+            return []
+        more = ", …" if count > 5 else ""
+        were = "1 attachment was" if count == 1 else f"{count} attachments were"
+        return [f"{were} not read: {names}{more}."]
+
+
+def looks_like_mime(head: bytes, *, named: bool = False) -> bool:
+    """Return True for what begins as a message does; ``named``: its name says that it is one."""
+    lines = _LINE_END.sub(b"\n", head.removeprefix(b"\xef\xbb\xbf").lstrip()).split(b"\n\n")[0]
+    first, *rest = lines.split(b"\n")
+    fields = {found[1].lower() for line in rest if (found := _FIELD.match(line))}
+    opening = _FIELD.match(first)
+    if not opening and not first.startswith(b"From "):
+        return False
+    fields |= {opening[1].lower()} if opening else set()
+    return bool(fields & _KNOWN) if named else bool(fields & _SIGNS) and len(fields & _KNOWN) > 1
+
+
+def open_message(data: bytes) -> MimeMessage:
+    """Return what there is to read in a mail, in the mails of a mailbox, or in a web archive."""
+    data = _LINE_END.sub(b"\n", data.removeprefix(b"\xef\xbb\xbf")).lstrip()
+    mails = [message_from_bytes(each) for each in _MAILBOX.split(data) if each.strip()]
+    first = mails[0] if mails else Message()
+    sender = _words(first, "From")
+    is_archive = (
+        not sender or sender.startswith("<Saved by") or "Snapshot-Content-Location" in first
+    )
+    message = MimeMessage("html" if is_archive else "mail")
+    if is_archive:
+        pages = [part for part in first.walk() if part.get_content_type() == "text/html"]
+        message.pieces += [_piece(part) for part in pages[:1]]
+    for mail in () if message.pieces else mails:
+        _read_mail(mail, message)
+    if not message.pieces:
+        raise RefusedError("no-text")
+    return message
+
+
+def _read_mail(mail: Message, message: MimeMessage) -> None:
+    if subject := _words(mail, "Subject"):
+        message.pieces.append(Paragraph(subject, None, "heading", "title"))
+    told = [f"{name}: {words}" for name in _HEAD if (words := _words(mail, name))]
+    if told:
+        message.pieces.append(Paragraph("; ".join(told), None, "text", "title"))
+    _read_part(mail, message)
+
+
+def _read_part(part: Message, message: MimeMessage) -> None:
+    kind, inside = part.get_content_type(), part.get_payload()
+    named = part.get_filename()
+    attached = part.get_content_disposition() == "attachment"
+    parts = [each for each in inside if isinstance(each, Message)] if part.is_multipart() else []
+    if kind == "message/rfc822":
+        for each in parts:
+            _read_mail(each, message)
+    elif parts:
+        for each in [_best(parts)] if kind == "multipart/alternative" else parts:
+            _read_part(each, message)
+    elif kind in ("text/plain", "text/html") and not attached:
+        piece = _piece(part)
+        message.pieces += [piece] if piece.data.strip() else []
+    elif named or attached or not kind.startswith(("image/", "text/")):
+        message.attached.append(_decoded(named) if named else kind)
+
+
+def _best(forms: list[Message]) -> Message:
+    """Return the plain form of a text, or the last one if that tells much more."""
+    plain = [each for each in forms if each.get_content_type() == "text/plain"]
+    pages = [
+        each for form in forms for each in form.walk() if each.get_content_type() == "text/html"
+    ]
+    if not plain or (pages and 2 * _size(plain[0]) < _size(pages[0])):
+        return forms[-1]
+    return plain[0]
+
+
+def _size(part: Message) -> int:
+    return len(b"".join(_MARKUP.sub(b"", _piece(part).data).split()))
+
+
+def _piece(part: Message) -> MailText:
+    data = part.get_payload(decode=True)
+    data = data if isinstance(data, bytes) else b""
+    is_page = part.get_content_type() == "text/html"
+    if not is_page:
+        data = _SIGNATURE.sub(b"\n", _QUOTE_MARKS.sub(b"", _LINE_END.sub(b"\n", data)))
+    return MailText(data, part.get_content_charset() or "", is_page)
+
+
+def _words(mail: Message, name: str) -> str:
+    return _decoded(str(mail.get(name, "")))
+
+
+def _decoded(header: str) -> str:
+    """Return a header with its encoded words read."""
+    try:
+        return " ".join("".join(_pieces(header)).split())
+    except (MessageError, ValueError, LookupError):  # broken base64, an unknown encoding
+        return " ".join(header.split())
+
+
+def _pieces(header: str) -> Iterator[str]:
+    for piece, label in decode_header(header):
+        if isinstance(piece, str):
+            yield piece
+        else:
+            yield piece.decode(label or "utf-8", "replace")

@@ -1,0 +1,244 @@
+"""Bring what pandoc passes over in a DOCX or an ODT to where it reads: boxes, fields, controls.
+
+A part that is no XML is returned as it is; pandoc says what is wrong with it.
+"""
+
+import io
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+CHUNK = "\ue000chunk "  # begins a paragraph that stands for a document in the document
+_WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+_LEFT_OUT = frozenset({"del", "moveFrom", "rt", "rubyPr", "sdtPr", "customXmlPr", "smartTagPr"})
+_WRAPPERS = frozenset(
+    [
+        "fldSimple",
+        "ins",
+        "moveTo",
+        "customXml",
+        "smartTag",
+        "sdt",
+        "sdtContent",
+        "ruby",
+        "rubyBase",
+        "bdo",
+        "dir",
+    ]
+)
+_NO = ("0", "false", "off")
+
+
+def _name(element: ET.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _value(element: ET.Element | None, key: str = "val") -> str | None:
+    """Return an attribute, whatever its namespace."""
+    attributes = {} if element is None else element.attrib
+    return next((v for k, v in attributes.items() if k.rpartition("}")[2] == key), None)
+
+
+def _first(element: ET.Element, name: str) -> ET.Element | None:
+    return next((each for each in element.iter() if _name(each) == name), None)
+
+
+def parsed(xml: bytes) -> ET.Element | None:
+    """Return the root of an XML text, which is written with the prefixes that it had."""
+    events = ET.iterparse(io.BytesIO(xml), events=["start-ns"])
+    with suppress(ET.ParseError, LookupError, ValueError):  # encodings that nobody knows, too
+        for _, (prefix, address) in events:
+            with suppress(ValueError):  # such as ns0, which it gives itself
+                ET.register_namespace(prefix, address)
+        root: ET.Element = events.root  # type: ignore[attr-defined]
+        return root
+    return None
+
+
+def _letters(texts: Iterable[str]) -> int:
+    return sum(map(str.isalnum, "".join(texts)))
+
+
+# ---------------------------------------------------------------- DOCX
+
+
+def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict[str, bytes]]:
+    """Return a part of a DOCX as pandoc is to read it, its letters, and the documents in it.
+
+    ``linked``: the parts that it names, by their ids.
+    """
+    root = parsed(xml)
+    if root is None:
+        return xml, 0, {}
+    part = _WordPart(linked)
+    root[:] = part.content(root, [])
+    letters = _letters(each.text or "" for each in root.iter() if _name(each) == "t")
+    hidden = sum(_letters([key]) for key in part.chunks)
+    return ET.tostring(root, "utf-8"), letters - hidden, part.chunks
+
+
+@dataclass
+class _WordPart:
+    linked: Mapping[str, bytes]
+    chunks: dict[str, bytes] = field(default_factory=dict)
+
+    def content(self, element: ET.Element, moved: list[ET.Element]) -> list[ET.Element]:
+        """Return the children of an element; ``moved`` gets what follows their paragraph."""
+        found: list[ET.Element] = []
+        for child in element:
+            found += self._replaced(child, moved)
+        return found
+
+    def _replaced(self, child: ET.Element, moved: list[ET.Element]) -> list[ET.Element]:
+        name = _name(child)
+        if _is_unseen(child, name):
+            return []
+        if name == "AlternateContent":
+            return self.content(_alternative(child), moved)
+        if name in _WRAPPERS:
+            return self.content(child, moved)
+        if name == "txbxContent":
+            moved += self.content(child, moved)
+            return []
+        if name == "relIds":  # of a diagram
+            moved += _diagram(self.linked.get(_value(child, "dm") or "", b""))
+            return []
+        if name == "altChunk":
+            return self._chunk(self.linked.get(_value(child, "id") or ""))
+        behind: list[ET.Element] = []
+        child[:] = self.content(child, behind if name == "p" else moved)
+        chosen = _chosen(child) if name == "r" else None
+        return [*([_run(chosen)] if chosen else []), child, *behind]
+
+    def _chunk(self, data: bytes | None) -> list[ET.Element]:
+        if data is None:
+            return []
+        key = f"{CHUNK}{len(self.chunks)}"
+        self.chunks[key] = data
+        return [_paragraph(key)]
+
+
+def _is_unseen(element: ET.Element, name: str) -> bool:
+    """Return True for what was deleted, is hidden, or asks for something to be filled in."""
+    if name in _LEFT_OUT:
+        return len(element) > 0 or name != "del"  # an empty one is the mark of a paragraph
+    if name == "sdt":
+        return any(_name(each) == "showingPlcHdr" for own in element[:1] for each in own)
+    if name != "r":
+        return False
+    look = (each for own in element[:1] if _name(own) == "rPr" for each in own)
+    return any(_name(each) == "vanish" and _value(each) not in _NO for each in look)
+
+
+def _alternative(element: ET.Element) -> ET.Element:
+    """Return the first form of some content that holds text, else the first."""
+    worded = (
+        each
+        for each in element
+        if any(_name(x) in ("t", "relIds", "altChunk") for x in each.iter())
+    )
+    return next(worded, element[0] if len(element) else element)
+
+
+def _chosen(run: ET.Element) -> str | None:
+    """Return the chosen entry where a drop-down field begins in a run."""
+    box = _first(run, "ddList")
+    if box is None:
+        return None
+    entries = [_value(each) or "" for each in box if _name(each) == "listEntry"]
+    numbers = {_name(each): _value(each) or "" for each in box}
+    number = numbers.get("result", numbers.get("default", "0"))
+    return entries[int(number)] if number.isdecimal() and int(number) < len(entries) else None
+
+
+def _diagram(xml: bytes) -> list[ET.Element]:
+    root = parsed(xml) if xml else None
+    paragraphs = [] if root is None else [each for each in root.iter() if _name(each) == "p"]
+    texts = ("".join(x.text or "" for x in each.iter() if _name(x) == "t") for each in paragraphs)
+    return [_paragraph(text) for text in texts if text.strip()]
+
+
+def _paragraph(text: str) -> ET.Element:
+    paragraph = ET.Element(f"{{{_WORD}}}p")
+    paragraph.append(_run(text))
+    return paragraph
+
+
+def _run(text: str) -> ET.Element:
+    run = ET.Element(f"{{{_WORD}}}r")
+    ET.SubElement(run, f"{{{_WORD}}}t").text = text
+    return run
+
+
+# ---------------------------------------------------------------- ODT
+
+_OPEN = "urn:oasis:names:tc:opendocument:xmlns:"
+_TEXT, _DRAW = f"{{{_OPEN}text:1.0}}", f"{{{_OPEN}drawing:1.0}}"
+_BLOCKS = frozenset(
+    {f"{_TEXT}{name}" for name in ("p", "h", "list")} | {f"{{{_OPEN}table:1.0}}table"}
+)
+_LINES = frozenset(f"{_TEXT}{name}" for name in ("p", "h", "span", "a"))
+_READ = frozenset(  # in a line; anything else there is a field
+    f"{_TEXT}{name}"
+    for name in (
+        *("span", "a", "s", "tab", "line-break", "note", "bookmark", "bookmark-start"),
+        *("bookmark-end", "bookmark-ref", "reference-mark-start", "reference-mark-end"),
+    )
+)
+_ASIDE = frozenset({"tracked-changes", "annotation", "annotation-end", "ruby-text"})
+
+
+def open_text(xml: bytes) -> tuple[bytes, int]:
+    """Return the content of an ODT as pandoc is to read it, and its letters."""
+    root = parsed(xml)
+    if root is None:
+        return xml, 0
+    _settle(root, [])
+    body = _first(root, "body")
+    return ET.tostring(root, "utf-8"), _letters([] if body is None else body.itertext())
+
+
+def _settle(element: ET.Element, moved: list[ET.Element]) -> None:
+    """Rewrite the children of an element; ``moved`` gets the blocks of frames in its lines."""
+    children, element[:] = list(element), []
+    for child in children:
+        tail, child.tail = child.tail or "", None
+        in_line = element.tag in _LINES
+        if child.tag.startswith(_DRAW):
+            blocks = _boxed(child)
+            (moved if in_line else element).extend(blocks)
+        elif _name(child) in _ASIDE:
+            pass
+        elif in_line and child.tag not in _READ:
+            _settle(child, moved)
+            _append_text(element, "".join(child.itertext()))
+        elif child.tag == f"{_TEXT}section":
+            _settle(child, moved)
+            element.extend(list(child))
+        else:
+            behind: list[ET.Element] = []
+            _settle(child, moved if in_line else behind)
+            element.extend([child, *behind])
+        _append_text(element, tail)
+
+
+def _boxed(element: ET.Element) -> list[ET.Element]:
+    """Return the blocks of text in a frame or a shape, and in those within it."""
+    found: list[ET.Element] = []
+    for child in element:
+        if child.tag in _BLOCKS:
+            behind: list[ET.Element] = []
+            child.tail = None
+            _settle(child, behind)
+            found += [child, *behind]
+        else:
+            found += _boxed(child)
+    return found
+
+
+def _append_text(element: ET.Element, text: str) -> None:
+    if len(element):
+        element[-1].tail = (element[-1].tail or "") + text
+    else:
+        element.text = (element.text or "") + text

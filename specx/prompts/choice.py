@@ -1,0 +1,92 @@
+"""Choose the sentences of a digest: those that a reader needs most, and nothing twice.
+
+A linear judge scores each sentence of the document (``features.py``); its weights were learned from
+sentences that readers marked (``specx/training/judge.py``).
+"""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from specx.documents.document import Paragraph
+from specx.prompts.features import Vectors, features
+from specx.prompts.quotable import Candidate
+
+_ALIKE = 0.55  # cosine of two sentences that say the same
+_AGAIN = 0.01  # factor on the worth of such a sentence: better than none
+_BROUGHT = 0.5  # factor on the worth of a sentence that another one brings
+_TOLD = 0.4  # factor on the worth of a sentence for its likeness to what is told already
+
+
+def choose(
+    paragraphs: Sequence[Paragraph],
+    candidates: Sequence[Candidate],
+    tokens: Sequence[int],
+    *,
+    count: int,
+    room: int,
+) -> list[int]:
+    """Return the numbers of at most ``count`` candidates, in document order.
+
+    With fewer sentences asked for, those that matter most of all are chosen. A sentence that leans
+    on another one brings it, and both count. ``tokens``: of each candidate; those chosen have at
+    most ``room`` together, or there is but one.
+    """
+    vectors = Vectors.of([each.text for each in candidates])
+    worths = worth(score(paragraphs, candidates, vectors))
+    return pick(candidates, vectors.rows, worths, tokens, count=count, room=room)
+
+
+def score(
+    paragraphs: Sequence[Paragraph], candidates: Sequence[Candidate], vectors: Vectors
+) -> npt.NDArray[np.float64]:
+    """Return the logits of the candidates: float [N]."""
+    values, names = features(paragraphs, candidates, vectors)
+    weights, bias = _judge(names)
+    logits: npt.NDArray[np.float64] = values @ weights + bias
+    return logits
+
+
+def worth(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the chance that a reader marks each sentence."""
+    return 1 / (1 + np.exp(-logits))
+
+
+def pick(
+    candidates: Sequence[Candidate],
+    rows: npt.NDArray[np.float32],
+    worths: npt.NDArray[np.float64],
+    tokens: Sequence[int],
+    *,
+    count: int,
+    room: int,
+) -> list[int]:
+    """Take the sentence that is worth most, again and again, with less for what is told already."""
+    befores = np.array([-1 if each.before is None else each.before for each in candidates])
+    free = np.array([each.quotable for each in candidates])
+    chosen = np.zeros(len(candidates), dtype=bool)
+    told = np.zeros(len(candidates))  # the likeness to the nearest chosen sentence
+    while chosen.sum() < count and free.any():
+        gains = worths * (1 - _TOLD * told) * np.where(told < _ALIKE, 1.0, _AGAIN)
+        leans = (befores >= 0) & ~chosen[befores]
+        gains[leans] = (gains[leans] + _BROUGHT * worths[befores[leans]]) / 2
+        best = int(np.argmax(np.where(free, gains, -1.0)))
+        group = [int(befores[best]), best] if leans[best] else [best]
+        free[best] = False
+        size = sum(tokens[each] for each in group)
+        if chosen.sum() + len(group) > count or (chosen.any() and size > room):
+            continue
+        room -= size
+        chosen[group], free[group] = True, False
+        told = np.maximum(told, (rows @ rows[group].T).max(1))
+    return [int(each) for each in np.flatnonzero(chosen)]
+
+
+@cache
+def _judge(names: tuple[str, ...]) -> tuple[npt.NDArray[np.float64], float]:
+    weights = json.loads(Path(__file__).with_name("judge.json").read_text())
+    return np.array([weights[each] for each in names]), weights["bias"]

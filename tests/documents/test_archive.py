@@ -1,0 +1,56 @@
+"""EPUBs as packers make them."""
+
+import pytest
+
+from specx.documents import formats
+
+from . import offices
+from .conftest import SaveFile
+from .test_formats import QUICK, read, read_document, refused
+
+pytestmark = pytest.mark.skipif(formats.find_pandoc() is None, reason="no wheel for this platform")
+
+
+def _page(text: str, encoding: str) -> bytes:
+    page = f'<?xml version="1.0" encoding="{encoding}"?><html><body><p>{text}</p></body></html>'
+    return page.encode(encoding)
+
+
+def _package(*links: str, more: str = "") -> str:
+    kind = 'media-type="application/xhtml+xml"'
+    items = "".join(f'<item id="i{n}" href="{link}" {kind}/>' for n, link in enumerate(links))
+    spine = "".join(f'<itemref idref="i{n}"{more}/>' for n in range(len(links)))
+    return f"<package><manifest>{items}</manifest><spine>{spine}</spine></package>"
+
+
+@pytest.mark.parametrize("encoding", ["windows-1251", "utf-16", "utf-8"])
+def test_chapters_are_read_in_their_encodings(save: SaveFile, encoding: str) -> None:
+    data = offices.epub("", **{"c1.xhtml": _page("Мельница стоит.", encoding)})
+    assert [text for _, text in read(save, "a.epub", data)] == ["Мельница стоит."]
+
+
+@pytest.mark.parametrize(
+    ("link", "name"),
+    [
+        ("one.xht", "one.xht"),
+        ("two", "two"),
+        ("three.XHTML", "Three.xhtml"),
+        ("four%20a.xhtml#top", "four a.xhtml"),
+    ],
+)
+def test_chapters_have_any_name(save: SaveFile, link: str, name: str) -> None:
+    parts = {"book.opf": _package(link, more=' linear="no"'), name: _page("A chapter.", "utf-8")}
+    assert [text for _, text in read(save, "a.epub", offices.epub("", **parts))] == ["A chapter."]
+
+
+def test_a_chapter_in_two_places_is_read_once_and_a_missing_one_told(save: SaveFile) -> None:
+    package = _package("c1.xhtml#a", "c1.xhtml#b", "none.xhtml")
+    data = offices.epub("<p>A chapter.</p>", **{"book.opf": package})
+    document = read_document(save("a.epub", data), QUICK)
+    assert document.text == "A chapter."
+    assert document.warnings == ("1 of its 2 chapters are not in the file.",)
+
+
+def test_copy_protection_is_refused_by_name(save: SaveFile) -> None:
+    hidden = {"META-INF/encryption.xml": '<x URI="c1.xhtml"/>', "META-INF/rights.xml": "<r/>"}
+    assert "DRM of Adobe" in refused(save, "a.epub", offices.epub("<p>x</p>", **hidden))

@@ -1,0 +1,97 @@
+"""Mails and web archives."""
+
+from base64 import b64encode
+
+import pytest
+
+from specx.documents import formats
+from specx.documents.mime import looks_like_mime, open_message
+
+from .conftest import SaveFile
+from .test_formats import QUICK, read, read_document
+
+pytestmark = pytest.mark.skipif(formats.find_pandoc() is None, reason="no wheel for this platform")
+
+_HEAD = "From: Ann <ann@mill.example>\nSubject: =?utf-8?B?{}?=\nMIME-Version: 1.0\n"
+_MAIL = _HEAD.format(b64encode("The mill – news".encode()).decode())
+_TITLE = [("heading", "The mill – news"), ("text", "From: Ann <ann@mill.example>")]
+_MIXED = 'Content-Type: multipart/{}; boundary="x"\n\n'
+
+
+def _mixed(kind: str, *parts: str) -> str:
+    return _MIXED.format(kind) + "".join(f"--x\n{part}\n" for part in parts) + "--x--\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "texts"),
+    [
+        ("Content-Type: text/plain; charset=utf-8\n\nIt turns.\n-- \nAnn, Clerk\n", ["It turns."]),
+        (
+            "Content-Type: text/plain; charset=iso-8859-1\nContent-Transfer-Encoding: "
+            "quoted-printable\n\nThe caf=E9 is o=\npen.\n",
+            ["The café is open."],
+        ),
+        ("Content-Type: text/html\n\n<p>It <b>turns</b>.</p>", ["It turns."]),
+        (
+            _mixed(
+                "alternative",
+                "Content-Type: text/plain\n\nIt turns.",
+                "Content-Type: text/html\n\n<p>It turns.</p>",
+            ),
+            ["It turns."],
+        ),
+        (
+            _mixed(
+                "mixed", "\nSee below.", "Content-Type: message/rfc822\n\nSubject: B\n\nIt fell."
+            ),
+            ["See below.", "B", "It fell."],
+        ),
+        ("\n> It turned.\n> > And fell.\n", ["It turned.", "And fell."]),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_mails_are_read_once(save: SaveFile, body: str, texts: list[str], end: str) -> None:
+    mail = (_MAIL + body).replace("\n", end).encode()
+    found = read(save, "a.eml", mail)
+    assert found[:2] == _TITLE
+    assert [text for _, text in found[2:]] == texts
+
+
+def test_attachments_are_told_by_name(save: SaveFile) -> None:
+    plan = 'Content-Type: a/pdf\nContent-Disposition: attachment; filename="plan.pdf"\n\nx'
+    mail = _MAIL + _mixed("mixed", "\nIt turns.", plan)
+    document = read_document(save("a.eml", mail.encode()), QUICK)
+    assert (document.kind, document.warnings) == ("mail", ("1 attachment was not read: plan.pdf.",))
+
+
+_ARCHIVE = "Subject: A page\nMIME-Version: 1.0\n" + _mixed(
+    "related",
+    "Content-Type: text/html\nContent-Transfer-Encoding: base64\n\n"
+    + b64encode(b"<h1>A mill</h1><p>It turns.</p><img src='cid:1'>").decode(),
+    "Content-Type: image/png\nContent-ID: <1>\n\nxx",
+)
+
+
+@pytest.mark.parametrize("name", ["a.mht", "a.mhtml", "a.doc"])
+def test_web_archives_are_pages_whatever_their_name(save: SaveFile, name: str) -> None:
+    assert read(save, name, _ARCHIVE.encode()) == [("heading", "A mill"), ("text", "It turns.")]
+
+
+def test_a_mailbox_is_all_its_mails(save: SaveFile) -> None:
+    mail = "From ann@x Mon May  3 10:00:00 2021\nFrom: Ann\nSubject: {0}\n\nMail {0}.\n\n"
+    mails = mail.format("a") + mail.format("b")
+    texts = [text for _, text in read(save, "a.mbox", mails.encode())]
+    assert texts == ["a", "From: Ann", "Mail a.", "b", "From: Ann", "Mail b."]
+
+
+def test_a_memo_is_no_mail() -> None:
+    memo = b"From: Ann\nTo: Ben\nSubject: The mill\n\nIt turns."
+    assert not looks_like_mime(memo)
+    assert looks_like_mime(memo, named=True)
+    assert not looks_like_mime(b"It turns: well.\n\nAnd more.", named=True)
+
+
+def test_broken_headers_cost_no_text() -> None:
+    mail = b"From: =?utf-8?B?a?=\nSubject: =?no?Q?a?=\nContent-Type: text/plain; charset=x\n\nIt."
+    pieces = open_message(mail).pieces
+    assert [getattr(each, "data", b"") for each in pieces][-1] == b"It."

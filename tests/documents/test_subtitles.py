@@ -1,0 +1,99 @@
+"""Subtitles as their speech."""
+
+import pytest
+
+from specx.documents.document import Document
+from specx.documents.read import read_document
+from specx.documents.subtitles import looks_like_subtitles
+from specx.errors import DocumentError
+
+from .conftest import SaveFile
+
+
+def said(document: Document) -> list[tuple[str, str]]:
+    return [(each.label, each.text) for each in document.paragraphs]
+
+
+_SRT = """1
+00:00:01,000 --> 00:00:03,600
+<i>The mill ground its</i>
+last sack
+
+2
+00:00:03,700 --> 00:00:06,300
+{\\an8}in 1911. It fell &amp; stood again.
+
+3
+100:00:07,000 --> 100:00:09,000
+12
+
+"""
+
+
+@pytest.mark.parametrize("name", ["a.srt", "a.txt", "a"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r\r\n"])
+def test_speech_has_no_numbers_times_and_tags(save: SaveFile, name: str, end: str) -> None:
+    document = read_document(save(name, b"\xef\xbb\xbf" + _SRT.replace("\n", end).encode()))
+    text = "The mill ground its last sack in 1911. It fell & stood again. 12"
+    assert (document.kind, said(document)) == ("subtitles", [("0:00:01", text)])
+
+
+def test_voices_notes_and_names_of_cues(save: SaveFile) -> None:
+    text = """WEBVTT - Meeting
+
+STYLE
+::cue { color: red }
+
+NOTE a remark
+
+intro
+00:01.000 --> 00:02.000 align:start
+<v.loud Ann Reed>We begin.</v>
+
+01:02:03.000 --> 01:02:05.000
+<v Tom>We end.
+
+NOTE
+the end
+"""
+    document = read_document(save("a.vtt", text.encode()))
+    assert said(document) == [("0:00:01", "Ann Reed: We begin."), ("1:02:03", "Tom: We end.")]
+
+
+def test_a_speaker_stays_until_another_speaks(save: SaveFile) -> None:
+    lines = ["ANN: One.", "Two.", "BEN: Three.", "- Four.", "ANN: Five.", "BEN: The plan: six."]
+    cues = "".join(f"0:00:0{n}.000,0:00:0{n}.900\n{line}\n\n" for n, line in enumerate(lines))
+    assert [text for _, text in said(read_document(save("a.sbv", cues.encode())))] == [
+        "ANN: One. Two.",
+        "BEN: Three.",
+        "Four.",
+        "ANN: Five.",
+        "BEN: The plan: six.",
+    ]
+
+
+def test_rolling_captions_are_read_once(save: SaveFile) -> None:
+    cues, above = "WEBVTT\n\n", " "
+    for number, line in enumerate(["the mill ground", "its last sack", "long ago"]):
+        times = f"00:00:0{2 * number}.000 --> 00:00:0{2 * number + 1}.000\n"
+        cues += f"{times}{above}\n<c>{line}</c>\n\n{times}{line}\n \n\n"
+        above = line
+    document = read_document(save("a.vtt", cues.encode()))
+    assert said(document) == [("0:00:00", "the mill ground its last sack long ago")]
+
+
+def test_long_speech_is_cut_behind_sentences(save: SaveFile) -> None:
+    words = "{} ground the barley of the whole coast in a single year. And then it stopped for"
+    cues = ""
+    for n in range(12):
+        cues += f"0:00:{n:02}.000,0:00:{n:02}.900\n{words.format(n)}\n\n"
+    texts = [text for _, text in said(read_document(save("a.sbv", cues.encode())))]
+    assert len(texts) > 3
+    assert all(text.endswith("year.") for text in texts[:-1])
+    assert " ".join(texts).count("stopped") == 12
+
+
+def test_nobody_speaks(save: SaveFile) -> None:
+    assert not looks_like_subtitles("WEBVTTX\n\nAt 00:00:01.000 --> it began")
+    with pytest.raises(DocumentError, match="nobody speaks"):
+        read_document(save("a.vtt", b"WEBVTT\n\n00:00:01.000 --> 00:00:02.000\n\n"))
