@@ -51,7 +51,7 @@ def test_a_draft_beside_it(specx: Run) -> None:
     assert found["method"] == "specextend"
     assert found["settings"]["tree"] == "auto"
     assert found["settings"]["draft"]["trained_context"] is None
-    assert isinstance(found["settings"]["draft_cache"]["layer"], int)  # measured
+    assert found["settings"]["draft_cache"]["layer"] == "auto"  # a rule, nothing is measured
     assert found["environment"]["draft"] == str(checkpoints()[1].resolve())
 
 
