@@ -141,7 +141,7 @@ _CHUNK = '<w:altChunk xmlns:r="r" r:id="c1"/>'
 _LINK = '<R><Relationship Id="c1" Type="x/aFChunk" Target="a.html"/></R>'
 _PAGE = (
     b"<!doctype html><html><head><meta charset=gb2312><title>A</title></head>"
-    "<body><nav>Menu</nav><h1>A</h1>"
+    b"<body><nav>Menu</nav><h1>A</h1>"
     b"<table><tr><td><a href=x>1</a></td><td>It fell. It stood again.</td></tr></table>"
     b"<ul><li>One<li>Two</ul><pre>code</pre><p>The bridge was closed.</p></body></html>"
 )

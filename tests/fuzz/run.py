@@ -4,7 +4,7 @@
 
 The readers run in a copy of this process, which reads one file after the other confined and under
 the limits of a real reader. Where it dies or takes too long, a new copy goes on with the next file.
-What looks bad in a PDF is read once more as users do it, each file in a process of its own.
+What looks bad where a child process reads is read once more as users do it, each file in a process of its own.
 """
 
 import importlib
@@ -44,6 +44,7 @@ LIMIT_S = 20.0
 _PAGE_S = 1.0
 _MEMORY = 1536 * 2**20
 _WITH_PANDOC = {"docx", "odt", "epub", "html", "mime"}
+_ENDINGS = {**{kind: f".{kind}" for kind in ("pdf", *_WITH_PANDOC)}, "mime": ".eml"}
 _CODES = {2, 3}  # what an input can end with
 
 
@@ -143,8 +144,9 @@ def fuzz(reader: str, count: int, seed: int = 0) -> Outcome:
     outcome, done = Outcome(), 0
     while done < count:
         done = _in_a_copy(reader, count, seed, done, outcome)
-    if reader == "pdf":
-        outcome.wrong = [really for each in outcome.wrong if (really := _read_really(each))]
+    if ending := _ENDINGS.get(reader):
+        read = (_read_really(each, ending) for each in outcome.wrong)
+        outcome.wrong = [each for each in read if each]
     return outcome
 
 
@@ -223,12 +225,14 @@ def _tried(read: Callable[[bytes], None], data: bytes) -> dict[str, Any]:
     return {"end": end, "wrong": wrong, "s": time.monotonic() - started}
 
 
-def _read_really(found: tuple[int, str, bytes, str]) -> tuple[int, str, bytes, str] | None:
+def _read_really(
+    found: tuple[int, str, bytes, str], ending: str
+) -> tuple[int, str, bytes, str] | None:
     """Read a file as users do; return it with what is wrong, or None."""
     number, kind, data, before = found
-    with tempfile.NamedTemporaryFile(suffix=".pdf") as file:
+    with tempfile.NamedTemporaryFile(suffix=ending) as file:
         Path(file.name).write_bytes(data)
-        if b"%PDF-" not in data[:1024]:
+        if ending == ".pdf" and b"%PDF-" not in data[:1024]:
             return None  # refused by its header
         started, told = time.monotonic(), ""
         try:
