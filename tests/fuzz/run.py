@@ -4,7 +4,8 @@
 
 The readers run in a copy of this process, which reads one file after the other confined and under
 the limits of a real reader. Where it dies or takes too long, a new copy goes on with the next file.
-What looks bad where a child process reads is read once more as users do it, each file in a process of its own.
+What looks bad where a child process reads is read once more as users do it, each file in a process
+of its own.
 """
 
 import importlib
