@@ -50,7 +50,9 @@ def prompt_kind(profile: Profile, tokenizer: Any, task: str) -> PromptKind:
     """Return the kind of prompt that asks the target of a profile for ``task``."""
     prompt = profile.prompt
     if isinstance(prompt, DigestPrompt):
-        return (Control if task == "control" else Digest)(tokenizer, prompt.sentences)
+        if task == "control":
+            return Control(tokenizer, prompt.sentences)
+        return Digest(tokenizer, prompt.sentences, whole=True)
     return Instruct.of(tokenizer, prompt)
 
 
@@ -106,7 +108,7 @@ class Control:
     final = True
 
     def __init__(self, tokenizer: Any, sentences: int) -> None:
-        self._digest = Digest(tokenizer, sentences)
+        self._digest = Digest(tokenizer, sentences, whole=True)
         self._first_text_id = first_text_id(tokenizer)
         added = len(tokenizer.added_tokens_decoder)
         paired = self._first_text_id == added and not (added % 2 or len(tokenizer) % 2)

@@ -1,8 +1,9 @@
 """Set running headers, footers and page numbers apart.
 
-Two signs give them away. A line that stands word for word at the edge of several pages is a running
-header. A line with a number that grows by one from page to page carries the page number, whatever
-else it says (a section title, for example). Anything else is text and stays.
+Two signs give them away. A line that stands word for word at the edge of several pages, at one
+height and seldom within a page, is a running header. A line with a number that grows by one from
+page to page carries the page number, whatever else it says (a section title, for example). Anything
+else is text and stays.
 
 Text returns, too: a form letter, a page that is in the file three times. So furniture also stands
 beside text that is longer than itself and not the same on every page, and is at most four lines.
@@ -11,7 +12,7 @@ A page number needs no other proof.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -22,6 +23,7 @@ _EDGE = 4  # lines at the top and at the bottom of a page that may be furniture
 _SCAN = 2  # lines on a page with a picture, at most, if the text is in the picture
 _LONGEST = 150  # characters; a longer line is text
 _FEWEST = 3  # pages that must agree
+_OUTSIDE = 0.6  # of the occurrences of a header, at least, are at the edge
 _NEAR = 20  # pages between a page's printed number and its place in the file
 _LARGE = 1.15  # letters so many times larger than the body's are a heading
 
@@ -63,19 +65,24 @@ class _Edges:
 
     def __init__(self, pages: Sequence[PageLines], body_size: float | None) -> None:
         self._body_size = body_size
-        repeated: defaultdict[str, set[int]] = defaultdict(set)
+        repeated: defaultdict[str, dict[int, Line]] = defaultdict(dict)
+        occurrences = Counter(_key(line.text) for page in pages for line in page.lines)
         counters: defaultdict[_Counter, set[int]] = defaultdict(set)
         outermost: Counter[int] = Counter()
         for index, page in enumerate(pages):
             for depth, line in self._edge_lines(page):
                 if not self._is_large(line):
-                    repeated[_key(line.text)].add(index)
+                    repeated[_key(line.text)][index] = line
                 for template, offset in set(_counters(line.text, page.number)):
                     counters[template, offset].add(index)
                     at_top = line is page.lines[0]
                     if depth == 0 and not self._is_large(line) and _is_footer(template, at_top):
                         outermost[offset] += 1
-        self._repeated = {key for key, where in repeated.items() if len(where) >= _FEWEST}
+        self._repeated = {
+            key
+            for key, lines in repeated.items()
+            if _at_one_height(lines.values()) >= max(_FEWEST, _OUTSIDE * occurrences[key])
+        }
         self._counters = {key for key, where in counters.items() if len(where) >= _needed(key)}
         # Footers whose words change still count: enough of them share one offset.
         enough = max(_FEWEST, len(pages) // 10)
@@ -151,6 +158,13 @@ class _Edges:
 
     def _is_large(self, line: Line) -> bool:
         return bool(self._body_size and line.size and line.size > _LARGE * self._body_size)
+
+
+def _at_one_height(lines: Collection[Line]) -> int:
+    """Return how many lines stand at the height at which most do, or all where none is known."""
+    heights = [(line.y, line.size) for line in lines if line.y is not None and line.size]
+    most = (sum(abs(y - other) < size for other, _ in heights) for y, size in heights)
+    return max(most, default=0) + len(lines) - len(heights)
 
 
 def _outside(lines: Sequence[Line], between: slice) -> list[Line]:

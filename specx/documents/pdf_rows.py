@@ -52,7 +52,7 @@ def _pieces(
     pieces: list[TextPiece] = []
     last: TextRun | None = None
     for run in runs:
-        if last is None or _begins_piece(last, run):
+        if last is None or _begins_piece(last, run, alone=len(pieces[-1].runs) == 1):
             size = run.look.size
             leftward = run.start > run.end
             start, end = (run.end, run.start) if leftward else (run.start, run.end)
@@ -68,7 +68,7 @@ def _pieces(
     return pieces
 
 
-def _begins_piece(last: TextRun, run: TextRun) -> bool:
+def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
     size = max(last.look.size, run.look.size)
     if abs(last.base - run.base) > _RAISED * size:
         return True
@@ -76,7 +76,8 @@ def _begins_piece(last: TextRun, run: TextRun) -> bool:
         return run.before == "\n" and last.base != run.base
     gap = run.start - last.end
     same = abs(last.base - run.base) < _SAME * size
-    if same and last.text.isdigit() and run.before and gap > _SPACE * size:  # it may count lines
+    counts = alone and same and last.text.isdigit()  # the lines, perhaps
+    if counts and run.before and gap > _SPACE * size:
         return True
     return not -_BACK * size < gap < (_APART if same else _BESIDE) * size
 

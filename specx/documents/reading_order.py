@@ -37,6 +37,7 @@ _RULE = 0.5  # of the width of a region; a rule so long divides it
 _THIN = 3.0  # points; a higher box has two edges
 _RULES = 500  # on a page with more, they are a picture
 _STRIPS = 40  # followed at once
+_MOST = 5000  # pieces; a page with more is a map or a plan
 
 
 @dataclass(slots=True)
@@ -90,6 +91,8 @@ def reading_order(pieces: Sequence[TextPiece], boxes: Iterable[Box] = ()) -> lis
     """
     if (rows := _rows_of_file(pieces)) is not None:
         return [(row, False) for row in rows]
+    if len(pieces) > _MOST:
+        return [(row, False) for row in _rows(sorted(pieces, key=lambda p: -p.base))]
     return list(_read(sorted(pieces, key=lambda p: -p.base), _edges(boxes, pieces), inside=False))
 
 
@@ -109,9 +112,7 @@ def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
 
 def _edges(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> list[Box]:
     """Return the level edges of boxes that may divide rows of a table."""
-    if not pieces:
-        return []
-    shortest = _PROSE * min(piece.size for piece in pieces)
+    shortest = _PROSE * min((piece.size for piece in pieces), default=0.0)
     edges = {
         (round(left), round(height, 1), round(right), round(height, 1))
         for left, low, right, high in boxes
@@ -160,11 +161,8 @@ def _lines(rows: list[Row]) -> list[Row]:
     for piece in sorted((piece for row in rows for piece in row), key=lambda p: p.index):
         last = found[-1][-1] if found else None
         size = max(last.size, piece.size) if last else 0.0
-        if (
-            last
-            and abs(last.base - piece.base) < _SIGN * size
-            and piece.start > last.end - _BESIDE * size
-        ):
+        level = last and abs(last.base - piece.base) < _SIGN * size
+        if last and level and piece.start > last.end - _BESIDE * size:
             found[-1].append(piece)
         else:
             found.append([piece])
@@ -204,9 +202,8 @@ def _rows(pieces: Iterable[TextPiece]) -> list[Row]:
 
 
 def _sorted(row: Row) -> Row:
-    if any(piece.leftward for piece in row):
-        return sorted(row, key=lambda p: p.index)
-    return sorted(row, key=lambda p: p.start)
+    leftward = any(piece.leftward for piece in row)
+    return sorted(row, key=lambda p: p.index if leftward else p.start)
 
 
 def _are_signs(signs: Row, row: Row) -> bool:
@@ -229,12 +226,10 @@ def _strips(rows: Sequence[Row], rules: Sequence[Box]) -> list[_Strip]:
     """Return the strips without text or rules between pieces, each as high as it can be."""
     found: set[_Strip] = set()
     followed: dict[tuple[float, float], int] = {}
-    across: list[tuple[float, Row, list[tuple[float, float, float]]]] = [
-        (low, [], [(-math.inf, left, 0.0), (right, math.inf, 0.0)]) for left, low, right, _ in rules
-    ]
-    levels = sorted(
-        [*((row[0].base, row, _free(row)) for row in rows), *across], key=lambda each: -each[0]
-    )
+    levels = [(row[0].base, row, _free(row)) for row in rows]
+    for left, low, right, _ in rules:
+        levels.append((low, [], [(-math.inf, left, 0.0), (right, math.inf, 0.0)]))
+    levels.sort(key=lambda each: -each[0])
     for n, (_, row, free) in enumerate([*levels, (-math.inf, [], [])]):
         following: dict[tuple[float, float], int] = {}
         for (left, right), first in followed.items():
@@ -292,14 +287,9 @@ def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Ro
     if len(rows) <= _LINES:
         return rows
     gaps = sorted(above[0].base - below[0].base for above, below in pairwise(rows))
-    apart = _APART * gaps[len(gaps) // 2]
-    width = (
-        max(
-            right - min(p.start for row in rows for p in row),
-            max(p.end for row in rows for p in row) - left,
-        )
-        / 2
-    )
+    apart = _APART * max(gaps[len(gaps) // 2], rows[len(rows) // 2][0].size)
+    starts, ends = zip(*((p.start, p.end) for row in rows for p in row), strict=True)
+    width = _FULL * max(right - min(starts), max(ends) - left)
     short = [all(p.end - p.start < width for p in row) for row in (rows[0], rows[-1])]
     first = short[0] and rows[0][0].base - rows[1][0].base > apart
     last = short[1] and rows[-2][0].base - rows[-1][0].base > apart
@@ -320,11 +310,9 @@ def _is_prose(strip: _Strip, rows: Sequence[Row]) -> bool:
 def _are_drawn(strip: _Strip, rows: Sequence[Row]) -> bool:
     """Return True if the file has drawn one side of a strip behind the other."""
     left, right = strip.sides(rows)
-    return (
-        min(len(left), len(right)) > 1
-        and _last(left) < _first(right)
-        and min(mean(_widths(left, at=-1)), mean(_widths(right, at=0))) > _NARROWEST
-    )
+    if min(len(left), len(right)) < 2 or _last(left) > _first(right):
+        return False
+    return min(mean(_widths(left, at=-1)), mean(_widths(right, at=0))) > _NARROWEST
 
 
 def _widths(side: Sequence[Row], *, at: int) -> list[float]:
@@ -341,6 +329,17 @@ def _beside(row: Row, *, at: int) -> Row:
             break
         words.append(piece)
     return words if at == 0 else words[::-1]
+
+
+def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
+    """Return True for the line of a cell that stands in the middle of the cell beside it.
+
+    Or at its top, where it is the last of the two; as the first of them it is read so anyway.
+    """
+    top, bottom = other[0][0].base, other[-1][0].base
+    if abs(line.base - top) < _LEVEL * line.size:
+        return not is_left
+    return abs(line.base - (top + bottom) / 2) < _PITCH * line.size
 
 
 def _is_wrapped(rows: Sequence[Row], *, at: int = 0) -> bool:
@@ -389,12 +388,9 @@ def _are_cells(strip: _Strip, rows: Sequence[Row]) -> bool:
     if strip.top < rows[0][0].base or strip.bottom > rows[-1][0].base:
         return False
     sides = strip.sides(rows)
-    if (
-        len(sides[0]) == 1 and sides[0][0][0].base == rows[0][0].base
-    ):  # along the rows they read the same
-        return False
-    for side in sides:
-        for above, below in pairwise(side):
-            if above[0].base - below[0].base > _STACKED * below[0].size:
-                return False
+    for side, other in (sides, sides[::-1]):
+        if len(side) == 1 and not _is_beside(side[0][0], other, is_left=side is sides[0]):
+            return False
+        if any(a[0].base - b[0].base > _STACKED * b[0].size for a, b in pairwise(side)):
+            return False
     return all(len(s) == 1 or _is_wrapped(s, at=at) for s, at in zip(sides, (-1, 0), strict=True))

@@ -16,10 +16,10 @@ from specx.documents.document import Paragraph
 from specx.prompts.features import Vectors, features
 from specx.prompts.quotable import Candidate
 
-_ALIKE = 0.55  # cosine of two sentences that say the same
+_ALIKE = 0.4  # cosine of two sentences that say the same
 _AGAIN = 0.01  # factor on the worth of such a sentence: better than none
-_BROUGHT = 0.5  # factor on the worth of a sentence that another one brings
-_TOLD = 0.4  # factor on the worth of a sentence for its likeness to what is told already
+_BROUGHT = 1.0  # factor on the worth of a sentence that another one brings
+_TOLD = 0.7  # factor on the worth of a sentence for its likeness to what is told already
 
 
 def choose(

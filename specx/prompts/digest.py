@@ -20,17 +20,23 @@ from specx.prompts.quotable import Candidate, Stretch, quotable
 from specx.prompts.quotation import LONGEST, QuoteJudge
 from specx.prompts.tokens import decode_whole, encode_text, token_counter
 
+_READ = 512  # tokens of the text for each sentence: of sparser ones the pair loses its place
+_LEAST_READ = 1024
+
 
 class Digest:
     """Prompts for a digest of ``sentences`` sentences.
+
+    ``whole``: for measurements on long input. All of the text is read, with as many sentences
+    marked as that takes, of which the pair copies some.
 
     Raises ModelError for a tokenizer without markers, the request or as many sentences.
     """
 
     final = True  # a sentence is handed on once it is whole and checked
 
-    def __init__(self, tokenizer: Any, sentences: int) -> None:
-        self.tokenizer, self._sentences = tokenizer, sentences
+    def __init__(self, tokenizer: Any, sentences: int, *, whole: bool = False) -> None:
+        self.tokenizer, self._sentences, self._whole = tokenizer, sentences, whole
         vocabulary = tokenizer.get_vocab()
         self._markers = _numbered(vocabulary, "<p{}>", first=0)
         self._request = vocabulary.get("<sum>")
@@ -44,8 +50,8 @@ class Digest:
     def prompts(self, document: Document, room: int) -> list[Prompt]:
         """Return the prompt for a document, of at most ``room`` tokens.
 
-        The sentences are chosen from the whole document. If it is longer than ``room``, the model
-        reads them with the text behind each.
+        The sentences are chosen from the whole document. Of a long one the model reads them with
+        some of the text behind each.
 
         Raises UsageError when ``room`` is too small for anything of it.
         """
@@ -56,7 +62,12 @@ class Digest:
         counts = token_counter(self.tokenizer)([each.text for each in found])
         found = _readable(found, counts)
         sizes = [size + 2 for size in counts]  # its marker, and a full stop
-        count = min(self._sentences, len(self._markers))
+        count = self._sentences
+        if self._whole:
+            count = max(count, min(room, sum(counts)) // _READ)
+        else:
+            room = min(room, max(_READ * count, _LEAST_READ))
+        count = min(count, len(self._markers))
         places = choose(document.paragraphs, found, sizes, count=count, room=room)
         chosen = [found[place] for place in places]
         pieces = list(_pieces(document, {each.paragraph for each in found}, chosen))
@@ -93,12 +104,13 @@ class Digest:
         sizes = [len(row) + unit.marked for row, unit in zip(rows, units, strict=True)]
         kept = _fitting(units, sizes, room)
         ids: list[int] = []
-        sentences = 0
+        marked = 0
         for n in kept:
             if units[n].marked:
-                ids.append(self._markers[sentences])
-                sentences += 1
+                ids.append(self._markers[marked])
+                marked += 1
             ids += rows[n]
+        sentences = min(marked, self._sentences)
         # Asked for twice as many as are marked, the model seldom goes past one.
         request = (self._request, self._lengths[min(2 * sentences, len(self._lengths)) - 1])
         left_out = sum(sizes) - sum(sizes[n] for n in kept)

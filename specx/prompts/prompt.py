@@ -212,9 +212,8 @@ def _pack_evenly(units: Sequence[Unit], parts: int) -> list[list[Unit]]:
 
 def refuse_if_longer(document: Document, prompts: Sequence[Prompt], room: int) -> None:
     """Raise DocumentError with both counts when a document needs more than one prompt."""
-    left_out = sum(prompt.left_out for prompt in prompts)
-    if len(prompts) > 1 or left_out:
-        tokens = sum(len(prompt.token_ids) for prompt in prompts) + left_out
+    if len(prompts) > 1:
+        tokens = sum(len(prompt.token_ids) for prompt in prompts)
         pages = ", or choose pages with --pages" if document.kind == "pdf" else ""
         raise DocumentError(
             f"{document.name} needs {tokens} prompt tokens, and the model's window has room for "

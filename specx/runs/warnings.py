@@ -21,8 +21,8 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], li
     if left_out := sum(prompt.left_out for prompt in prompts):
         tokens = sum(len(prompt.token_ids) for prompt in prompts)
         return [], [
-            f"the sentences were chosen from the whole text; of its {tokens + left_out} tokens the "
-            f"model's window has room for the {tokens} around them"
+            f"the sentences were chosen from the whole text; the model read {tokens} of its "
+            f"{tokens + left_out} tokens, those around them"
         ]
     read = {unit.paragraph for prompt in prompts for unit in prompt.units}
     missing = [p for place, p in enumerate(document.paragraphs) if place not in read]

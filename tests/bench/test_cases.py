@@ -16,7 +16,7 @@ from tests.bench.benches import embedded
 
 @pytest.fixture(scope="module")
 def digest() -> Digest:
-    return Digest(embedded()[0].target.tokenizer, 8)
+    return Digest(embedded()[0].target.tokenizer, 8, whole=True)
 
 
 def test_the_beginning_is_as_many_whole_paragraphs_as_fit(digest):

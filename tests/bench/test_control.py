@@ -51,7 +51,7 @@ def test_text_begins_behind_every_other_token() -> None:
 
 
 def test_only_the_request_differs() -> None:
-    (digest,) = Digest(TOKENIZER, 4).prompts(PAPER, 1000)
+    (digest,) = Digest(TOKENIZER, 4, whole=True).prompts(PAPER, 1000)
     (control,) = Control(TOKENIZER, 4).prompts(PAPER, 1000)
     assert control.units == digest.units
     pairs = zip(digest.token_ids, control.token_ids, strict=True)

@@ -121,3 +121,22 @@ def test_numbered_lines_that_are_all_of_a_page_are_text() -> None:
 def test_the_header_of_blank_pages_goes() -> None:
     pages = [["The Annual Report", *(body(n) if n % 2 else []), str(n)] for n in range(1, 9)]
     assert left(*pages) == [body(n) if n % 2 else [] for n in range(1, 9)]
+
+
+def test_a_decision_that_returns_in_minutes_is_text() -> None:
+    def minutes(number: int) -> PageLines:
+        words = [f"Item {number}{n} is heard.|GRANTED".split("|") for n in range(number % 3 + 4)]
+        texts = ["Minutes of the council", *(word for pair in words for word in pair)]
+        return PageLines(number, tuple(Line(t, 72, 760 - 30 * n, 10) for n, t in enumerate(texts)))
+
+    stripped, furniture = set_furniture_apart([minutes(number) for number in range(1, 9)])
+    assert {paragraph.text for paragraph in furniture} == {"Minutes of the council"}
+    assert all(page.lines[-1].text == "GRANTED" for page in stripped)
+
+
+def test_what_ends_pages_at_several_heights_is_text() -> None:
+    def code(number: int) -> PageLines:
+        texts = [f"step {number}{n} ();" for n in range(6 + 2 * number)] + ["goto err;"]
+        return PageLines(number, tuple(Line(t, 72, 760 - 12 * n, 10) for n, t in enumerate(texts)))
+
+    assert not set_furniture_apart([code(number) for number in range(1, 6)])[1]

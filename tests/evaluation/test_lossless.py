@@ -46,7 +46,7 @@ def parting(
 def test_every_method_writes_what_plain_decoding_writes(
     size: str, govreport: dict[str, list[Document]], pair: Pair, mini: Profile
 ) -> None:
-    digest = Digest(pair.target.tokenizer, sentences=8)
+    digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
     differences: list[str] = []
     ties: list[str] = []
     sentences, verbatim = 0, 0
@@ -76,7 +76,7 @@ def test_every_setting_is_exact_in_every_method(
     temperature: float, govreport: dict[str, list[Document]], pair: Pair, mini: Profile
 ) -> None:
     profile = mini.changed(generation={**EVERY_SETTING, "temperature": temperature})
-    digest = Digest(pair.target.tokenizer, sentences=8)
+    digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
     ties: list[str] = []
     for document in govreport["4K"]:
         (prompt,) = digest.prompts(document, pair.target.window - mini.output_limit)
@@ -96,7 +96,7 @@ def test_a_head_writes_what_plain_decoding_writes(
 ) -> None:
     profile = load_profile("mini-eagle3").changed(fallback={"below": None})
     pair = load_pair(profile, "specextend", torch.device("cpu"))
-    digest = Digest(pair.target.tokenizer, sentences=8)
+    digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
     ties = 0
     for document in govreport[size]:
         (prompt,) = digest.prompts(document, pair.target.window - profile.output_limit)

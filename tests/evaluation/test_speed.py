@@ -40,7 +40,7 @@ def throughput(pair: Pair, profile: Profile, method: Method, prompt: tuple[int, 
 def test_speculation_pays_on_long_input_and_costs_nothing_on_short(
     govreport: dict[str, list[Document]], pair: Pair, mini: Profile
 ) -> None:
-    digest = Digest(pair.target.tokenizer, 8)
+    digest = Digest(pair.target.tokenizer, 8, whole=True)
     ratios: dict[str, float] = {}
     print()
     for label, tokens in LENGTHS.items():

@@ -208,7 +208,7 @@ def mini() -> Profile:
 @pytest.mark.parametrize("characters", [6_000, 60_000])
 def test_the_embedded_pair_writes_what_plain_decoding_writes(characters: int) -> None:
     pair = load_pair(mini(), "specextend", CUDA)
-    digest = Digest(pair.target.tokenizer, sentences=8)
+    digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
     prompt = digest.prompts(generate_report(characters, seed=2), 24_000)[0].token_ids
     plain, _ = written(pair, mini(), "plain", prompt)
     assert len(plain) > 20
@@ -221,7 +221,7 @@ def test_the_embedded_pair_writes_what_plain_decoding_writes(characters: int) ->
 def test_graphs_do_what_eager_steps_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Greedy and sampled; the kernels are the same, so every step is."""
     pair = load_pair(mini(), "specextend", CUDA)
-    digest = Digest(pair.target.tokenizer, sentences=8)
+    digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
     prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
     for temperature in (0.0, 0.8):
         profile = mini().changed(generation={"temperature": temperature})
@@ -240,7 +240,7 @@ def test_trees_that_change_write_what_plain_decoding_writes(
     """Costs are measured with graphs, and graphs are recorded anew for each tree."""
     pair = load_pair(mini(), "specextend", CUDA)
     profile = mini().changed(tree=AutoTree(), generation={"max_new_tokens": 400})
-    digest = Digest(pair.target.tokenizer, sentences=8)
+    digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
     prompt = digest.prompts(generate_report(30_000, seed=3), 24_000)[0].token_ids
     plain, _ = written(pair, profile, "plain", prompt)
     plans: list[TreePlan] = []
@@ -266,7 +266,7 @@ def test_trees_that_change_write_what_plain_decoding_writes(
 def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes change every few steps, while steps are under way; each is recorded once."""
     pair = load_pair(mini(), "specextend", CUDA)
-    digest = Digest(pair.target.tokenizer, sentences=24)
+    digest = Digest(pair.target.tokenizer, sentences=24, whole=True)
     pair = replace(pair, target=replace(pair.target, eos_token_ids=frozenset()))
     profile = mini().changed(tree=AutoTree(), generation={"max_new_tokens": 600})
     prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
@@ -303,7 +303,7 @@ def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPat
 
 def test_cpu_and_gpu_write_the_same() -> None:
     on_gpu, on_cpu = (load_pair(mini(), "specextend", d) for d in (CUDA, torch.device("cpu")))
-    digest = Digest(on_gpu.target.tokenizer, sentences=8)
+    digest = Digest(on_gpu.target.tokenizer, sentences=8, whole=True)
     prompt = digest.prompts(generate_report(6_000, seed=4), 24_000)[0].token_ids
     plain, _ = written(on_cpu, mini(), "plain", prompt)
     ours, _ = written(on_gpu, mini(), "specextend", prompt)

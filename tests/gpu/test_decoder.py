@@ -88,7 +88,7 @@ def test_a_pass_says_what_the_modules_say(
 def test_the_embedded_pair_writes_what_it_writes_in_modules() -> None:
     profile = half()
     pair = load_pair(profile, "specextend", CUDA)
-    digest = Digest(pair.target.tokenizer, sentences=8)
+    digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
     # More than one chunk of a prefill.
     prompt = digest.prompts(generate_report(24_000, seed=2), 24_000)[0].token_ids
     assert len(prompt) > 4096

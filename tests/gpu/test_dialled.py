@@ -35,7 +35,7 @@ def setting(request: pytest.FixtureRequest) -> Setting:
 
 @pytest.fixture(scope="module")
 def case(setting: Setting) -> Case:
-    kind = Digest(setting.pair.target.tokenizer, sentences=8)
+    kind = Digest(setting.pair.target.tokenizer, sentences=8, whole=True)
     prompt = kind.prompts(generate_report(12_000, seed=7), 24_000)[0]
     return Case(Document("report", "text", (), ()), 4096, "digest", prompt)
 

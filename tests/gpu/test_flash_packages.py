@@ -144,7 +144,9 @@ def test_documents_are_written_as_without(name: str, seed: int, built_in: Pair) 
     """Six documents of 1,500 to 17,000 tokens, plainly and speculatively, in bfloat16."""
     pair = with_package(built_in, name)
     report = generate_report(6_000 + 12_000 * seed, seed=seed)
-    prompt = Digest(pair.target.tokenizer, sentences=8).prompts(report, 24_000)[0].token_ids
+    prompt = (
+        Digest(pair.target.tokenizer, sentences=8, whole=True).prompts(report, 24_000)[0].token_ids
+    )
     profile = scaled_profile(mini(), TARGET)
     expected = run(built_in, profile, "plain", prompt)
     plain, ours = (run(pair, profile, method, prompt) for method in ("plain", "specextend"))

@@ -248,7 +248,7 @@ def test_decoders_do_in_graphs_what_they_do_eagerly(
     profile = in_half(mini(temperature, name))
     pair = load_pair(profile, "specextend", CUDA)
     assert pair.is_ours
-    digest = Digest(pair.target.tokenizer, sentences=8)
+    digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
     prompts = [
         digest.prompts(generate_report(size, seed=5), 24_000)[0].token_ids
         for size in (9_000, 40_000)
@@ -273,7 +273,7 @@ def test_the_next_document_replays_what_the_one_before_recorded(
     depends on how a text is cut."""
     profile = in_half(mini(temperature, name)).changed(fallback={"below": 0.0})
     pair, shelf, recorded = load_pair(profile, method, CUDA), Shelf(), list[Any]()
-    digest, record = Digest(pair.target.tokenizer, sentences=8), runner_module._record
+    digest, record = Digest(pair.target.tokenizer, sentences=8, whole=True), runner_module._record
     first, second = (
         digest.prompts(generate_report(size, seed=5), 24_000)[0].token_ids
         for size in (60_000, 45_000)

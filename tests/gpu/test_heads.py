@@ -168,7 +168,7 @@ def test_weights_are_there_once() -> None:
 def test_with_the_embedded_head_the_text_is_that_of_plain_decoding(characters: int) -> None:
     profile = mini(name="mini-eagle3")
     pair = load_pair(profile, "specextend", CUDA)
-    digest = Digest(pair.target.tokenizer, sentences=8)
+    digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
     prompt = digest.prompts(generate_report(characters, seed=2), 24_000)[0].token_ids
     plain, _ = written(pair, profile, "plain", prompt)
     methods: tuple[Method, ...] = ("tree", "streaming", "specextend", "specextend+lookup")

@@ -39,7 +39,7 @@ def pair() -> Pair:
 
 @pytest.fixture(scope="module")
 def prompt(pair: Pair) -> tuple[int, ...]:
-    digest = Digest(pair.target.tokenizer, sentences=8)
+    digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
     return digest.prompts(generate_report(12_000, seed=5), 24_000)[0].token_ids
 
 

@@ -41,7 +41,7 @@ def half() -> Setting:
 
 @pytest.fixture(scope="module")
 def case(setting: Setting) -> Case:
-    kind = Digest(setting.pair.target.tokenizer, sentences=8)
+    kind = Digest(setting.pair.target.tokenizer, sentences=8, whole=True)
     prompt = kind.prompts(generate_report(12_000, seed=7), 24_000)[0]
     return Case(Document("report", "text", (), ()), 4096, "digest", prompt)
 

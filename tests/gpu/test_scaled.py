@@ -54,7 +54,7 @@ def small() -> Pair:
 
 @pytest.fixture(scope="module")
 def prompt(small: Pair) -> tuple[int, ...]:
-    kind = Digest(small.target.tokenizer, sentences=8)
+    kind = Digest(small.target.tokenizer, sentences=8, whole=True)
     return kind.prompts(generate_report(12_000, seed=2), 24_000)[0].token_ids
 
 
