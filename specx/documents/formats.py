@@ -57,14 +57,14 @@ def find_pandoc() -> Path | None:
 
 
 def wrongly_named(name: str, ending: str, data: bytes) -> DocumentError:
-    """Return the error for a file that is named like a zip archive and is none."""
+    """Return the error for a file that is not what its name says."""
     if ending == ".docx" and data.startswith(_OLD_OFFICE_HEADER):
         return DocumentError(
             f"{name} has a password or is of an old version of Word; "
             "save a copy as DOCX without a password"
         )
     return DocumentError(
-        f"{name} is named like a {ending[1:].upper()} file and is none; "
+        f"{name} has the ending {ending} but is not such a file; "
         "check the file, or rename it if it is text"
     )
 

@@ -177,7 +177,7 @@ class _Reader:
         cells = [[cell[4] for cell in row[1]] for row in rows]
         named = dict(content[0][2])
         headed = head[1] or any(body[2] for body in bodies)
-        prose = not headed and self._is_prose(cells, around)
+        prose = not headed and _is_prose(cells)
         if prose or named.get("role") in ("presentation", "none") or _arranges_text(cells):
             for cell in (cell for row in cells for cell in row):
                 menu = around.kind == "text" and _is_menu(cell)
@@ -189,12 +189,6 @@ class _Reader:
             if any(texts):
                 yield from self.made(" | ".join(texts), inside)
             yield from notes
-
-    def _is_prose(self, rows: Sequence[Sequence[Sequence[Tree]]], around: _Surroundings) -> bool:
-        """Return True for cells most of whose text is running sentences, several in a cell."""
-        texts = [text for row in rows for text in self._row(row, around)[0]]
-        prose = sum(size for size in map(running, texts) if size >= _PROSE_OF_A_CELL)
-        return prose > _PROSE_OF_A_TABLE * sum(map(len, texts))
 
     def _row(
         self, row: Sequence[Sequence[Tree]], around: _Surroundings
@@ -209,6 +203,22 @@ def _arranges_text(rows: Sequence[Sequence[Sequence[Tree]]]) -> bool:
     """Return True for a table of one column, and for one with headings or tables in its cells."""
     blocks = (block["t"] for row in rows for cell in row for block in cell)
     return all(len(row) <= 1 for row in rows) or not {"Header", "Table"}.isdisjoint(blocks)
+
+
+def _is_prose(rows: Sequence[Sequence[Sequence[Tree]]]) -> bool:
+    """Return True for cells most of whose text is running sentences, several in a cell."""
+    texts = [" ".join(_own_texts(cell)) for row in rows for cell in row]
+    prose = sum(size for size in map(running, texts) if size >= _PROSE_OF_A_CELL)
+    return prose > _PROSE_OF_A_TABLE * sum(map(len, texts))
+
+
+def _own_texts(blocks: Sequence[Tree]) -> Iterator[str]:
+    """Yield the texts of a cell's paragraphs, none of the tables in it: they may be many deep."""
+    for block in blocks:
+        if block["t"] in _LINES:
+            yield _text(block["c"])
+        elif block["t"] == "Div":
+            yield from _own_texts(block["c"][1])
 
 
 def _is_menu(cell: Sequence[Tree]) -> bool:

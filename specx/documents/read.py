@@ -135,7 +135,8 @@ def _finished(document: Document, options: ReadOptions) -> Document:
         paragraphs = tuple(replace(paragraph, part="body") for paragraph in paragraphs)
     elif document.kind != "pdf":  # a PDF is marked where the levels of its headings are known
         paragraphs = mark_parts(paragraphs)
-    return replace(document, paragraphs=paragraphs, everything=options.everything)
+    everything = options.everything or document.everything
+    return replace(document, paragraphs=paragraphs, everything=everything)
 
 
 def _captioned(paragraph: Paragraph) -> Paragraph:

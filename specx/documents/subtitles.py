@@ -45,10 +45,21 @@ def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()
     """
     cues = list(_cues(text.split("\n")))
     cues = list(_once(cues)) if _rolls(cues) else cues
-    paragraphs = tuple(_paragraphs(_turns(cues)))
-    if not paragraphs:
+    turns = list(_turns(cues))
+    if not turns:
         raise DocumentError(f"{name} holds subtitles in which nobody speaks")
-    return Document(name=name, kind="subtitles", pages=(), paragraphs=paragraphs, warnings=warnings)
+    spoken = " ".join(line for _, _, line in turns)
+    unpunctuated = len(_SENTENCE_END.findall(spoken)) * _LONGEST < len(spoken)
+    if unpunctuated:
+        warnings += ("The speech has no full stops; it is read in pieces of some lines.",)
+    return Document(
+        name=name,
+        kind="subtitles",
+        pages=(),
+        paragraphs=tuple(_paragraphs(turns, _LONG if unpunctuated else _LONGEST)),
+        warnings=warnings,
+        everything=unpunctuated,
+    )
 
 
 def _cues(lines: Sequence[str]) -> Iterator[_Cue]:
@@ -99,7 +110,7 @@ def _turns(cues: Sequence[_Cue]) -> Iterator[tuple[str, str, str]]:
             yield cue.time, speaker, _CHANGE.sub("", line)
 
 
-def _paragraphs(turns: Iterator[tuple[str, str, str]]) -> Iterator[Paragraph]:
+def _paragraphs(turns: Sequence[tuple[str, str, str]], longest: int) -> Iterator[Paragraph]:
     text, start, speaker = "", "", ""
     for time, who, line in turns:
         if text and who != speaker:
@@ -107,7 +118,7 @@ def _paragraphs(turns: Iterator[tuple[str, str, str]]) -> Iterator[Paragraph]:
             text = ""
         text, start, speaker = f"{text} {line}".strip(), start if text else time, who
         ends = [found.end() for found in _SENTENCE_END.finditer(text)]
-        if len(text) >= _LONGEST or (len(text) >= _LONG and ends):
+        if len(text) >= longest or (len(text) >= _LONG and ends):
             end = ends[-1] if ends else len(text)
             yield _paragraph(text[:end], start, speaker)
             text, start = text[end:].strip(), time

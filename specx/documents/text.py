@@ -28,7 +28,7 @@ _SIGNATURES = (
     (b"MM\x00*", "a TIFF image"),
     (b"PK\x03\x04", "a zip archive or an office document"),
     (b"PK\x05\x06", "an empty zip archive"),
-    (b"\xd0\xcf\x11\xe0", "an old office document (.doc, .xls, .ppt); save it as DOCX or PDF"),
+    (b"\xd0\xcf\x11\xe0", "an old office document (.doc, .xls or .ppt: save it as DOCX or PDF)"),
     (b"%!PS", "a PostScript document"),
     (b"\x7fELF", "a program"),
     (b"\x1f\x8b", "a gzip archive"),
@@ -41,10 +41,10 @@ _SIGNATURES = (
     (b"ID3", "a sound"),
     (b"OggS", "a sound"),
     (b"fLaC", "a sound"),
-    (b"\x00\x00\x00\x18ftyp", "a film"),
-    (b"\x00\x00\x00\x20ftyp", "a film"),
     (b"AT&TFORM", "a DjVu document"),
 )
+
+_INNER_SIGNATURES = ((4, b"ftyp", "a film"), (257, b"ustar", "a tar archive"))
 
 _WINDOWS_1252_GAPS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
@@ -73,8 +73,8 @@ def decode_text(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _refuse_known_binary(data: bytes, name: str) -> None:
-    for signature, kind in _SIGNATURES:
-        if data.startswith(signature):
+    for place, signature, kind in (*((0, *each) for each in _SIGNATURES), *_INNER_SIGNATURES):
+        if data.startswith(signature, place):
             raise DocumentError(f"{name} looks like {kind}, not like text; {READS}")
 
 

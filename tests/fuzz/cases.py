@@ -1,14 +1,16 @@
 """Hostile files for each reader, as many as asked for: the same seed gives the same files."""
 
+import io
 import json
 import random
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.documents import pdfs
+from tests.documents import offices, pdfs
 from tests.fuzz import grammar
-from tests.fuzz.mutations import PDF_WORDS, TEXT_WORDS, mutated
+from tests.fuzz.mutations import MARKUP_WORDS, PDF_WORDS, TEXT_WORDS, mutated
 
 _ROOT = Path(__file__).parents[2]
 _LINES = (
@@ -106,6 +108,104 @@ def jsonl_cases(count: int, seed: int) -> Iterator[tuple[str, bytes]]:
     return _damaged(count, seed, ["\n".join(map(json.dumps, lines)).encode()])
 
 
+def format_cases(kind: str) -> Callable[[int, int], Iterator[tuple[str, bytes]]]:
+    """Return the cases of a format. Three of four damage a file within a zip archive."""
+
+    def cases(count: int, seed: int) -> Iterator[tuple[str, bytes]]:
+        chance = random.Random(seed)
+        seeds = _FORMATS[kind]()
+        for _ in range(count):
+            data = chance.choice(seeds)
+            if data.startswith(b"PK") and chance.random() < 0.75:
+                yield "inside", _damaged_inside(chance, data)
+            else:
+                yield "damaged", mutated(chance, data, seeds, MARKUP_WORDS)
+
+    return cases
+
+
+def _damaged_inside(chance: random.Random, data: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts: dict[str, str | bytes] = {name: archive.read(name) for name in archive.namelist()}
+    pieces = [bytes(each) for each in parts.values() if isinstance(each, bytes) and each]
+    name = chance.choice([name for name in parts if parts[name]])
+    parts[name] = mutated(chance, bytes(parts[name]), pieces, MARKUP_WORDS)  # type: ignore[arg-type]
+    return offices.packed(parts)
+
+
+_BOX = (
+    "<w:r><w:pict><w:txbxContent><w:p><w:r><w:t>Boxed.</w:t></w:r></w:p></w:txbxContent></w:pict>"
+    "</w:r>"
+)
+_CHUNK = '<w:altChunk xmlns:r="r" r:id="c1"/>'
+_LINK = '<R><Relationship Id="c1" Type="x/aFChunk" Target="a.html"/></R>'
+_PAGE = (
+    b"<!doctype html><html><head><meta charset=gb2312><title>A</title></head>"
+    b"<body><nav>Menu</nav><h1>A</h1>"
+    b"<table><tr><td><a href=x>1</a></td><td>It fell. It stood again.</td></tr></table>"
+    b"<ul><li>One<li>Two</ul><pre>code</pre><p>The bridge was closed.</p></body></html>"
+)
+_MAIL = b"""From: =?utf-8?B?QW5u?= <a@b.example>
+Subject: =?iso-8859-1?Q?caf=E9?=
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="x"
+
+--x
+Content-Type: multipart/alternative; boundary="y"
+
+--y
+Content-Type: text/plain; charset=utf-8
+Content-Transfer-Encoding: quoted-printable
+
+It t=C3=BCrns.
+> Quoted.
+--y
+Content-Type: text/html; charset=gb2312
+Content-Transfer-Encoding: base64
+
+PHA+SXQgdHVybnMuPC9wPg==
+--y--
+--x
+Content-Type: message/rfc822
+
+Subject: Inner
+
+Inner text.
+--x
+Content-Type: application/pdf; name*=utf-8''a%20b.pdf
+Content-Disposition: attachment
+
+x
+--x--
+"""
+_SPEECH = """WEBVTT
+
+NOTE a
+
+1
+00:00:01.000 --> 00:00:03.000 align:start
+<v Ann>It <i>turns</i>.
+
+2
+00:00:03.000 --> 00:00:04.000
+BEN: It fell.
+"""
+_FORMATS: dict[str, Callable[[], Sequence[bytes]]] = {
+    "docx": lambda: (
+        offices.docx(offices.paragraph(_LINES) + offices.paragraph("A", "Heading1", _BOX)),
+        offices.docx(
+            offices.paragraph("A", more=offices.FOOTNOTE) + _CHUNK,
+            **{"word/_rels/document.xml.rels": _LINK, "word/a.html": _PAGE},
+        ),
+    ),
+    "odt": lambda: (offices.odt(f"<text:p>{_LINES}<text:date>1</text:date></text:p>"),),
+    "epub": lambda: (offices.epub(f"<h1>A</h1><p>{_LINES}</p>", "<p>B</p>"),),
+    "html": lambda: (_PAGE, _PAGE * 3),
+    "mime": lambda: (_MAIL, _MAIL.replace(b"\n", b"\r\n"), _MAIL.replace(b"From:", b"X:")),
+    "subtitles": lambda: (_SPEECH.encode(), _SPEECH.replace("WEBVTT", "").encode()),
+}
+
+
 def profile_cases(count: int, seed: int) -> Iterator[tuple[str, bytes]]:
     return _damaged(
         count, seed, [path.read_bytes() for path in sorted((_ROOT / "profiles").glob("*.yaml"))]
@@ -124,4 +224,5 @@ CASES: dict[str, Callable[[int, int], Iterator[tuple[str, bytes]]]] = {
     "markdown": markdown_cases,
     "jsonl": jsonl_cases,
     "profile": profile_cases,
+    **{kind: format_cases(kind) for kind in _FORMATS},
 }

@@ -19,6 +19,15 @@ PDF_WORDS = (
     b"/Rotate 45", b" BT ", b" ET ", b" Tj ", b" TJ ", b" Tf ", b" 0 0 0 0 0 0 Tm ", b" q ", b" Q ",
     b" BI /W 9 ID ", b" EI ", b"/Fm0 Do ", b"\x1b[31m", b"\xe2\x80\xae",
 )  # fmt: skip
+MARKUP_WORDS = (
+    b"<", b">", b"</", b"/>", b"<!--", b"]]>", b"<![CDATA[", b"&#0;", b"&#xd800;", b"&x;", b'"', b"'", b"=",
+    b"<?xml version='1.0' encoding='utf-16'?>", b"<!DOCTYPE a [<!ENTITY x 'y'>]>", b"<w:p>", b"</w:p>",
+    b"<w:r>", b"<w:tbl>", b"<w:txbxContent>", b"<w:sdt>", b"<mc:AlternateContent>", b"<text:p>", b"../",
+    b"<table><tr><td>", b"</td>", b"<p>", b"charset=undefined ", b"charset=utf-16 ", b"\n--x\n", b"\n--y--\n",
+    b"Content-Type: multipart/alternative; boundary=x\n\n", b"Content-Type: message/rfc822\n\n", b"=?a?b?c?=",
+    b"=?utf-8?B?a?=", b"Content-Transfer-Encoding: x-uuencode\n", b"charset*0*=a''%ff", b" --> ", b"00:00:00.000",
+    b"<v ", b"\nNOTE ", b"\x00", b"\xff\xfe", b"<div>" * 3000, b"<w:p>" * 2000, b"\n\n",
+)  # fmt: skip
 TEXT_WORDS = (
     b"\x00", b"\xff", b"\xfe\xff", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\r", b"\n\n\n", b"\t",
     b"\x1b]0;x\x07", b"\x1b[31m", b"\xe2\x80\xae", b"\xe2\x80\xa8", b"\x0c", b"\xc2\xad\n", b"|",

@@ -4,9 +4,11 @@
 
 The readers run in a copy of this process, which reads one file after the other confined and under
 the limits of a real reader. Where it dies or takes too long, a new copy goes on with the next file.
-What looks bad in a PDF is read once more as users do it, each file in a process of its own.
+What looks bad where a child process reads is read once more as users do it, each file in a process
+of its own.
 """
 
+import importlib
 import io
 import json
 import logging
@@ -20,17 +22,20 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from specx.documents import child_worker, pdf, pdf_reading, pdf_worker
+from specx.documents import child, child_worker, pdf, pdf_reading
 from specx.documents.child import ChildRequest, Ended
 from specx.documents.confinement import confine
-from specx.documents.jsonl import parse_jsonl
+from specx.documents.formats import format_of, read_format
+from specx.documents.jsonl import parse_json, parse_jsonl
 from specx.documents.plain import document_from_text
 from specx.documents.read import ReadOptions, _finished, read_document
+from specx.documents.read import _read_text as read_text
 from specx.documents.text import decode_text
 from specx.errors import SpecxError
 from specx.profile.load import parse_profile
@@ -39,6 +44,8 @@ from tests.fuzz.cases import CASES
 LIMIT_S = 20.0
 _PAGE_S = 1.0
 _MEMORY = 1536 * 2**20
+_WITH_PANDOC = {"docx", "odt", "epub", "html", "mime"}
+_ENDINGS = {**{kind: f".{kind}" for kind in ("pdf", *_WITH_PANDOC)}, "mime": ".eml"}
 _CODES = {2, 3}  # what an input can end with
 
 
@@ -56,14 +63,15 @@ class Outcome:
 
 
 def _served(
-    _worker: str, request: ChildRequest, shares: list[dict[str, Any]], _seconds: float
+    worker: str, request: ChildRequest, shares: list[dict[str, Any]], _seconds: float
 ) -> list[Ended]:
     """Return what the child process would have sent: there is one for bytes without a path."""
     (details,) = shares
+    serve = importlib.import_module(worker).serve
     sys.stdin = SimpleNamespace(buffer=io.BytesIO(request.data))  # type: ignore[assignment]
     answers: list[Any] = []
     try:
-        answers += pdf_worker.serve({**details, "path": None, "page_s": _PAGE_S})
+        answers += serve({**details, "path": None, "page_s": _PAGE_S})
     except child_worker.RefusedError as refused:
         answers.append(refused.answer)
     except MemoryError:
@@ -79,9 +87,20 @@ def _read_pdf(data: bytes) -> None:
     pdf.read_pdf(request, passwords=(), ranges=None, ocr=False)
 
 
-def _read_text(data: bytes) -> None:
-    text, warnings = decode_text(data, "a.txt")
-    _finished(document_from_text(text, "a.txt", "text", warnings), ReadOptions())
+def _read_format(data: bytes, ending: str) -> None:
+    """Read a file as its bytes and its ending say."""
+    kind = format_of(data[:1024], ending, is_text=False)
+    if kind is None:
+        _read_text(data, ending)
+        return
+    request = ChildRequest(
+        name="a", path=None, data=data, time_limit_s=LIMIT_S, memory_limit_bytes=_MEMORY
+    )
+    _finished(read_format(request, kind), ReadOptions())
+
+
+def _read_text(data: bytes, ending: str = ".txt") -> None:
+    _finished(read_text(data, f"a{ending}", ending), ReadOptions())
 
 
 def _read_markdown(data: bytes) -> None:
@@ -90,7 +109,7 @@ def _read_markdown(data: bytes) -> None:
 
 
 def _read_jsonl(data: bytes) -> None:
-    for each in parse_jsonl(data, "a.jsonl"):
+    for each in (*parse_jsonl(data, "a.jsonl"), *parse_json(data, "a.json")):
         if not isinstance(each, Exception):
             _finished(each, ReadOptions())
 
@@ -106,6 +125,12 @@ def _read_profile(data: bytes) -> None:
 READERS: dict[str, Callable[[bytes], None]] = {
     "pdf": _read_pdf,
     "text": _read_text,
+    "docx": partial(_read_format, ending=".docx"),
+    "odt": partial(_read_format, ending=".odt"),
+    "epub": partial(_read_format, ending=".epub"),
+    "html": partial(_read_format, ending=".html"),
+    "mime": partial(_read_format, ending=".eml"),
+    "subtitles": partial(_read_text, ending=".srt"),
     "markdown": _read_markdown,
     "jsonl": _read_jsonl,
     "profile": _read_profile,
@@ -120,8 +145,9 @@ def fuzz(reader: str, count: int, seed: int = 0) -> Outcome:
     outcome, done = Outcome(), 0
     while done < count:
         done = _in_a_copy(reader, count, seed, done, outcome)
-    if reader == "pdf":
-        outcome.wrong = [really for each in outcome.wrong if (really := _read_really(each))]
+    if ending := _ENDINGS.get(reader):
+        read = (_read_really(each, ending) for each in outcome.wrong)
+        outcome.wrong = [each for each in read if each]
     return outcome
 
 
@@ -175,10 +201,10 @@ def _case(reader: str, count: int, seed: int, number: int) -> tuple[str, bytes]:
 
 def _serve(reader: str, count: int, seed: int, start: int, sender: int) -> None:
     try:
-        pdf_reading.try_children = _served
+        pdf_reading.try_children = child.try_children = _served
         logging.disable(logging.CRITICAL)
         child_worker._limit_process(_MEMORY, 10**6)
-        confine(programs=False)
+        confine(programs=reader in _WITH_PANDOC)
         for number, (kind, data) in enumerate(CASES[reader](count, seed)):
             if number >= start:
                 told = {"at": number, "kind": kind, **_tried(READERS[reader], data)}
@@ -200,12 +226,14 @@ def _tried(read: Callable[[bytes], None], data: bytes) -> dict[str, Any]:
     return {"end": end, "wrong": wrong, "s": time.monotonic() - started}
 
 
-def _read_really(found: tuple[int, str, bytes, str]) -> tuple[int, str, bytes, str] | None:
+def _read_really(
+    found: tuple[int, str, bytes, str], ending: str
+) -> tuple[int, str, bytes, str] | None:
     """Read a file as users do; return it with what is wrong, or None."""
     number, kind, data, before = found
-    with tempfile.NamedTemporaryFile(suffix=".pdf") as file:
+    with tempfile.NamedTemporaryFile(suffix=ending) as file:
         Path(file.name).write_bytes(data)
-        if b"%PDF-" not in data[:1024]:
+        if ending == ".pdf" and b"%PDF-" not in data[:1024]:
             return None  # refused by its header
         started, told = time.monotonic(), ""
         try:

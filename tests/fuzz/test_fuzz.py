@@ -24,7 +24,10 @@ def fuzz(reader: str, count: int, seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("reader", "count"),
-    [("pdf", 96), ("text", 400), ("markdown", 300), ("jsonl", 300), ("profile", 300)],
+    [
+        *(("pdf", 96), ("text", 400), ("markdown", 300), ("jsonl", 300), ("profile", 300)),
+        *(("subtitles", 400), ("docx", 16), ("odt", 8), ("epub", 16), ("html", 24), ("mime", 24)),
+    ],
 )
 def test_a_few(reader: str, count: int) -> None:
     fuzz(reader, count, seed=0)
@@ -35,3 +38,10 @@ def test_a_few(reader: str, count: int) -> None:
 @pytest.mark.parametrize("reader", ["pdf", "text", "markdown", "jsonl", "profile"])
 def test_twenty_thousand(reader: str) -> None:
     fuzz(reader, 20_000, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("reader", ["docx", "odt", "epub", "html", "mime", "subtitles"])
+def test_five_thousand(reader: str) -> None:
+    fuzz(reader, 5000, seed=1)
