@@ -20,7 +20,7 @@ ProfileName = Annotated[
         "--profile",
         "-p",
         metavar="NAME|FILE",
-        help=f"Profile, by name or as a YAML file. Default: {DEFAULT}.",
+        help=f"Profile name or YAML file. Default: {DEFAULT}.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -28,7 +28,7 @@ Model = Annotated[
     str | None,
     typer.Option(
         metavar="ID|PATH",
-        help="Target model: a hub id, a folder or a GGUF file.",
+        help="Target model: hub id, folder or GGUF file.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -36,7 +36,7 @@ Draft = Annotated[
     str | None,
     typer.Option(
         metavar="ID|PATH",
-        help="Draft model of the same family, or an EAGLE head.",
+        help="Draft model of the same family, or EAGLE head.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -45,7 +45,7 @@ SetKey = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a key of the profile, such as generation.top_k=20.",
+        help="Override a profile key, such as generation.top_k=20.",
         rich_help_panel=MODEL,
     ),
 ]
