@@ -35,8 +35,8 @@ class GenerationSettings(Section):
     max_new_tokens: int | None = Field(
         default=None,
         ge=1,
-        description=f"maximum tokens of output; null: {TOKENS_PER_SENTENCE} per sentence of a digest and 1, "
-        f"{TOKENS_PER_WORD} per word of a summary, otherwise 512",
+        description=f"maximum tokens of output; null: {TOKENS_PER_SENTENCE} per sentence of a "
+        f"digest and 1, {TOKENS_PER_WORD} per word of a summary, otherwise 512",
     )
     temperature: float | None = Field(
         default=None,

@@ -98,13 +98,13 @@ class InstructPrompt(Section):
     system: str | None = Field(
         default=None,
         min_length=1,
-        description="system prompt, put before the request if the chat template has none; null: the "
-        "template's own",
+        description="system prompt, put before the request if the chat template has none; null: "
+        "the template's own",
     )
     on_loop: OnLoop = Field(
         default="retry",
-        description="when the text repeats itself: retry: continue with a repetition penalty; stop: "
-        "end before the repeats; keep: go on",
+        description="when the text repeats itself: retry: continue with a repetition penalty; "
+        "stop: end before the repeats; keep: go on",
     )
 
     @property
@@ -215,8 +215,8 @@ class DraftSettings(Section):
     )
     norm_output: Literal["fed-back", "lm-head"] | None = Field(
         default=None,
-        description="meaning of `norm_output` in a head's config; fed-back: the normed output is fed "
-        "back (speculators); lm-head: a norm precedes the lm head (SpecForge); null: by project",
+        description="meaning of `norm_output` in a head's config; fed-back: the normed output is "
+        "fed back (speculators); lm-head: a norm precedes the lm head (SpecForge); null: by project",
     )
 
     @field_validator("layers", mode="before")
@@ -329,8 +329,8 @@ class DraftCacheSettings(Section):
     )
     retrieve: Literal["regular", "adaptive"] = Field(
         default="regular",
-        description="regular: every `every` steps; adaptive: when acceptance falls, and after `every` "
-        "steps at the latest (used by cross-model); `tree: auto` chooses it",
+        description="regular: every `every` steps; adaptive: when acceptance falls, and after "
+        "`every` steps at the latest (used by cross-model); `tree: auto` chooses it",
     )
     layer: Layer = Field(
         default="last",
