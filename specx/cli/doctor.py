@@ -28,7 +28,7 @@ ATTENTION = {
 }
 NOT_CHOSEN = {  # why a package that works is used only when a profile names it
     "flash-attn": "measured slower than Triton's kernels and cuDNN",
-    "flash-attn-4": "it compiles for longer than it saves in a document",
+    "flash-attn-4": "compiling takes longer than it saves in a document",
     "fa3-fwd": "measured on Hopper with Triton alone",
 }
 INSTALLED_BY = {"flash-attn": "see docs/performance.md", "fa3-fwd": "pip install fa3-fwd"}

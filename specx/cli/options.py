@@ -162,13 +162,15 @@ def _refuse_for_digest(profile: Profile, asked: dict[str, object]) -> None:
     choose = "choose a profile of the kind instruct: specx profiles ls"
     for name in asked:
         if name == "words":
-            raise UsageError(f"{copies}, whole ones; --sentences says how many, not --words")
+            raise UsageError(f"{copies}, whole ones; use --sentences instead of --words")
         if name == "language":
-            raise UsageError(f"{copies}, so it writes no other language; for --language {choose}")
+            raise UsageError(
+                f"{copies}, so it cannot write another language; for --language {choose}"
+            )
         if name == "think":
-            raise UsageError(f"{copies}, and reasons about nothing; for --think {choose}")
+            raise UsageError(f"{copies}, and does not reason; for --think {choose}")
         if name in ("style", "instruction"):
-            raise UsageError(f"{copies}, so nothing else can be asked of it; for --{name} {choose}")
+            raise UsageError(f"{copies}, so it cannot follow other requests; for --{name} {choose}")
 
 
 def _text(instruction: str) -> str:

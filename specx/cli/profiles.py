@@ -207,7 +207,7 @@ def _destination(stem: str, destination: Path | None) -> Path:
         return destination
     if destination.parent == Path():  # a bare word
         return user_folder() / f"{destination}.yaml"
-    raise UsageError(f"{destination} is no folder and does not end in .yaml")
+    raise UsageError(f"{destination} is not a folder and does not end in .yaml")
 
 
 def _check_name(name: str) -> None:

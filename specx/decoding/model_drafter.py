@@ -230,7 +230,7 @@ class ModelDrafter(Drafter):
             yield PrefillProgress("draft", end, len(prompt))
 
     def _lazy_prefill_of(self, prompt: Tensor) -> LazyPrefill | None:
-        """Return a prefill of the chunks that are chosen alone, where that is possible."""
+        """Return a prefill of the chosen chunks alone, if possible."""
         window, decoder = self.draft_plan.cache.window, self.model.model
         if not self.draft_plan.chooses or window is None or self.model.device.type != "cpu":
             return None

@@ -216,7 +216,8 @@ class DraftSettings(Section):
     norm_output: Literal["fed-back", "lm-head"] | None = Field(
         default=None,
         description="meaning of `norm_output` in a head's config; fed-back: the normed output is "
-        "fed back (speculators); lm-head: a norm precedes the lm head (SpecForge); null: by project",
+        "fed back (speculators); lm-head: a norm precedes the lm head (SpecForge); null: by "
+        "project",
     )
 
     @field_validator("layers", mode="before")
@@ -235,7 +236,7 @@ class DraftSettings(Section):
 
 
 class TreeSettings(Section):
-    """The token tree that is drafted and verified in one step (OPT-Tree)."""
+    """The token tree drafted and verified in one step (OPT-Tree)."""
 
     nodes: int = Field(
         default=50, ge=1, le=63, description="drafted tokens per tree, without the root"
