@@ -169,7 +169,7 @@ def bench(
 
 
 def _check_folder(folder: Path | None) -> None:
-    """Raise UsageError before hours of work for a folder that is a file."""
+    """Raise UsageError for a folder that is a file, before hours of work."""
     if folder is not None and folder.exists() and not folder.is_dir():
         raise UsageError(f"--out {folder} is a file; name a folder")
 

@@ -43,21 +43,21 @@ def doctor(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="Say if a model (a hub id, a folder, a GGUF file, or a profile's target) fits, "
-            "and what a text will cost, without loading it.",
+            help="Estimate memory and time for a model (hub id, folder, GGUF file or profile), "
+            "without loading it.",
         ),
     ] = None,
     length: Annotated[
         str | None,
         typer.Option(
             metavar="TOKENS",
-            help=f"Of the text that `--model` is to read and write. Without it: {LENGTH}.",
+            help=f"Text length for --model. Default: {LENGTH}.",
         ),
     ] = None,
 ) -> None:
-    """Show what this machine has and what specx will use. Nothing that it lacks is an error."""
+    """Show what this machine has and what specx will use. Missing parts are no errors."""
     if length is not None and model is None:
-        raise UsageError("--length needs --model: the text that a model is to read and write")
+        raise UsageError("--length needs --model")
     if model is not None:
         from specx.cli.model_fit import examine_model
 

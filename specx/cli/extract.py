@@ -25,22 +25,20 @@ _TOGETHER = frozenset({"item", "table", "furniture"})
 
 def extract(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A document; - is stdin.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help=f"Print an object of the schema {SCHEMA}.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help=f"Print JSON ({SCHEMA}).")] = False,
     pages: Pages = None,
     password: Password = None,
     ocr: Ocr = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Print the text that specx reads in a document. No model is loaded.
 
-    Each paragraph is one line. Brackets in front say what it is: its kind unless it is text
-    (heading, item, footnote, caption, table, code, furniture), its part unless that is the body
-    (title, copyright, contents, index, references, acknowledgements), and its place where it is on
-    no page: lines, a time, a share of the text, or its number, as ¶12.
-    Furniture is what specx leaves out: running headers, footers, page numbers, navigation.
+    Each paragraph is one line. Brackets in front have its kind (heading, item, footnote, caption,
+    table, code, furniture; none for text), its part (title, copyright, contents, index, references,
+    acknowledgements; none for the body), and without pages its place: lines, a time, a share of the
+    text, or its number, such as ¶12. Furniture is left out of summaries: running headers, footers,
+    page numbers, navigation.
     """
     if out is not None and out.exists() and not force:
         raise UsageError(f"{out} exists already; --force overwrites it")

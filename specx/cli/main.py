@@ -108,9 +108,7 @@ def specx(
     context: typer.Context,
     debug: Annotated[
         bool,
-        typer.Option(
-            "--debug", help="Show the traceback of an error, and say what pages lost as furniture."
-        ),
+        typer.Option("--debug", help="Show tracebacks, phases and removed page furniture."),
     ] = False,
     version: Annotated[  # noqa: ARG001 - acts through its callback
         bool,

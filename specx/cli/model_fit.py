@@ -101,7 +101,7 @@ def _time(found: Any, read: int, parts: float, ceilings: Any) -> dict[str, str]:
         "prompt": f"{_seconds(flop / ceilings.matmul)} at least, for {flop / 1e12:.3g} TFLOP",
         "bandwidth": f"{ceilings.bandwidth / GB:.1f} GB/s, measured now",
         "plain_token": f"{1e3 * seconds:.1f} ms at least, to read {_size(read)}",
-        "tokens_per_second": f"{1 / seconds:.1f} at most behind so long a text, without drafts",
+        "tokens_per_second": f"{1 / seconds:.1f} at most after such a text, without drafts",
     }
 
 

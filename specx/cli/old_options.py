@@ -30,5 +30,5 @@ def with_set(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             new.append(argument)
             continue
         new += ["--set", setting]
-        notices.append(f"{name} will go; write --set {setting}")
+        notices.append(f"{name} is deprecated; use --set {setting}")
     return new, notices

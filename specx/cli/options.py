@@ -20,7 +20,7 @@ ProfileName = Annotated[
         "--profile",
         "-p",
         metavar="NAME|FILE",
-        help=f"Profile, by name or as a YAML file. Default: {DEFAULT}.",
+        help=f"Profile name or YAML file. Default: {DEFAULT}.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -28,7 +28,7 @@ Model = Annotated[
     str | None,
     typer.Option(
         metavar="ID|PATH",
-        help="Target model: a hub id, a folder or a GGUF file.",
+        help="Target model: hub id, folder or GGUF file.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -36,7 +36,7 @@ Draft = Annotated[
     str | None,
     typer.Option(
         metavar="ID|PATH",
-        help="Draft model of the same family, or an EAGLE head.",
+        help="Draft model of the same family, or EAGLE head.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -45,7 +45,7 @@ SetKey = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a key of the profile, such as generation.top_k=20.",
+        help="Override a profile key, such as generation.top_k=20.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -162,13 +162,15 @@ def _refuse_for_digest(profile: Profile, asked: dict[str, object]) -> None:
     choose = "choose a profile of the kind instruct: specx profiles ls"
     for name in asked:
         if name == "words":
-            raise UsageError(f"{copies}, whole ones; --sentences says how many, not --words")
+            raise UsageError(f"{copies}, whole ones; use --sentences instead of --words")
         if name == "language":
-            raise UsageError(f"{copies}, so it writes no other language; for --language {choose}")
+            raise UsageError(
+                f"{copies}, so it cannot write another language; for --language {choose}"
+            )
         if name == "think":
-            raise UsageError(f"{copies}, and reasons about nothing; for --think {choose}")
+            raise UsageError(f"{copies}, and does not reason; for --think {choose}")
         if name in ("style", "instruction"):
-            raise UsageError(f"{copies}, so nothing else can be asked of it; for --{name} {choose}")
+            raise UsageError(f"{copies}, so it cannot follow other requests; for --{name} {choose}")
 
 
 def _text(instruction: str) -> str:

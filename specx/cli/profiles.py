@@ -39,7 +39,7 @@ app = typer.Typer(
 COLUMNS = ("name", "source", "target", "draft", "description")
 
 Name = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="A profile's name, or a path; or --model.")
+    str | None, typer.Argument(metavar="NAME", help="Profile name or path; or --model.")
 ]
 
 
@@ -47,8 +47,8 @@ Name = Annotated[
 def list_all() -> None:
     """List all profiles.
 
-    The columns are name, source (shipped or user), target, draft and description: a table on a
-    terminal, otherwise lines with tabs and without a heading.
+    Columns: name, source (shipped or user), target, draft, description. Tab-separated, without a
+    heading, if stdout is not a terminal.
     """
     paths = list_profiles()
     rows = [tuple(printable(" ".join(c.split())) for c in _row(*each)) for each in paths.items()]
@@ -84,10 +84,10 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 @app.command()
 def show(name: Name = None, model: Model = None, draft: Draft = None) -> None:
-    """Print a profile's YAML, comments included, its styles, and how tokens are chosen.
+    """Print a profile's YAML, its styles and its sampling settings.
 
-    With --model: the profile that summarizing with this model, and this draft, stands for. The
-    model's generation_config.json is read where it is on this machine; nothing is downloaded.
+    With --model, print the profile that this model and draft imply. A local generation_config.json
+    of the model is read; nothing is downloaded.
     """
     if name is not None and model is not None:
         raise UsageError(f"{name} is a profile and --model needs none; name one of them")
@@ -144,12 +144,12 @@ def _styles(name: str | None, model: str | None, draft: str | None) -> Iterator[
 
 @app.command()
 def validate(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A YAML file, or a profile's name.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Profile name or YAML file.")],
 ) -> None:
     """Check a profile completely.
 
-    Prints `valid`, or every problem with its line (exit code 2), folders of models that are not
-    there included. No model is loaded.
+    Prints `valid`, or every problem with its line (exit code 2), including missing model folders.
+    No model is loaded.
     """
     check_profile(file)
     typer.echo("valid")
@@ -162,7 +162,7 @@ def copy(
         Path | None,
         typer.Argument(
             metavar="DEST",
-            help="A file, a folder, or a new name in your profiles folder, which is the default.",
+            help="File, folder, or new name. Default: your profiles folder.",
         ),
     ] = None,
     model: Model = None,
@@ -207,7 +207,7 @@ def _destination(stem: str, destination: Path | None) -> Path:
         return destination
     if destination.parent == Path():  # a bare word
         return user_folder() / f"{destination}.yaml"
-    raise UsageError(f"{destination} is no folder and does not end in .yaml")
+    raise UsageError(f"{destination} is not a folder and does not end in .yaml")
 
 
 def _check_name(name: str) -> None:

@@ -47,7 +47,7 @@ class Escaping:
 
 
 def is_unwritable(error: Exception) -> TypeGuard[OSError]:
-    """Return True if a stream is on a disk that is full, or has gone."""
+    """Return True if a stream is on a full disk, or gone."""
     return isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None
 
 

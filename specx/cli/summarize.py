@@ -59,8 +59,8 @@ def summarize(
         Method | None,
         typer.Option(
             metavar="METHOD",
-            help="plain, tree, streaming, specextend, lookup or specextend+lookup; the output is "
-            "the same. Default: lookup for digests and without a draft, else specextend.",
+            help="plain, tree, streaming, specextend, lookup or specextend+lookup. "
+            "Default: lookup for digests and without a draft, else specextend.",
             rich_help_panel=MODEL,
         ),
     ] = None,
@@ -96,7 +96,7 @@ def summarize(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="bullets, paragraphs, abstract, or a style of the profile.",
+            help="bullets, paragraphs, abstract, or a profile's style.",
             rich_help_panel=SUMMARY,
         ),
     ] = None,
@@ -112,7 +112,7 @@ def summarize(
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="Replace the request for a summary; @FILE reads it.",
+            help="Replace the request; @FILE reads it from a file.",
             rich_help_panel=SUMMARY,
         ),
     ] = None,
@@ -121,7 +121,7 @@ def summarize(
         typer.Option(
             min=1,
             metavar="N",
-            help="Let a reasoning model reason for at most N tokens first.",
+            help="Token budget for reasoning before the summary.",
             rich_help_panel=SUMMARY,
         ),
     ] = None,
@@ -129,7 +129,7 @@ def summarize(
         bool,
         typer.Option(
             "--parts",
-            help="Print each part's summary if the text exceeds the window.",
+            help="Summarize each part of a long document separately.",
             rich_help_panel=SUMMARY,
         ),
     ] = False,
@@ -144,7 +144,7 @@ def summarize(
         typer.Option(
             min=0,
             metavar="X",
-            help="0 takes the most likely token; above 0 samples.",
+            help="Sampling temperature; 0 is greedy.",
             rich_help_panel=SUMMARY,
         ),
     ] = None,
@@ -174,15 +174,13 @@ def summarize(
     ] = False,
     jsonl: Annotated[
         bool,
-        typer.Option(
-            "--jsonl", help="Print a report per line as documents end.", rich_help_panel=OUTPUT
-        ),
+        typer.Option("--jsonl", help="Print one report per line.", rich_help_panel=OUTPUT),
     ] = False,
     jsonl_keys: Annotated[
         str | None,
         typer.Option(
             metavar="KEYS",
-            help="Keys that --jsonl prints, such as input.name,summary.",
+            help="Keys for --jsonl, such as input.name,summary.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -205,7 +203,7 @@ def summarize(
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Read names from LIST, by line or NUL; - is stdin.",
+            help="Read input names from a file; - is stdin.",
             rich_help_panel=INPUT,
         ),
     ] = None,
@@ -216,7 +214,7 @@ def summarize(
         bool,
         typer.Option(
             "--everything",
-            help="Read title pages, licences, contents and references, too.",
+            help="Keep title pages, licences, contents and references.",
             rich_help_panel=INPUT,
         ),
     ] = False,
@@ -224,7 +222,7 @@ def summarize(
         str | None,
         typer.Option(
             metavar="KEY",
-            help="Key of the text in JSON lines; stdin is then JSON lines.",
+            help="Text key of JSON lines; stdin is then JSON lines.",
             rich_help_panel=INPUT,
         ),
     ] = None,
@@ -250,7 +248,7 @@ def summarize(
         str | None,
         typer.Option(
             metavar="N|FILE",
-            help="Exit 0 after N failures, or those that FILE lists.",
+            help="Tolerate N failures, or those listed in FILE.",
             rich_help_panel=MANY,
         ),
     ] = None,
@@ -267,7 +265,7 @@ def summarize(
         str | None,
         typer.Option(
             metavar="I/N",
-            help="Process the I-th of N shares, 1/N to N/N.",
+            help="Process shard I of N, for example 2/8.",
             rich_help_panel=MANY,
         ),
     ] = None,
@@ -275,7 +273,7 @@ def summarize(
         str | None,
         typer.Option(
             metavar="N|auto|ray",
-            help="Processes. Default: one per GPU, or per core from 4 documents on.",
+            help="Worker processes. Default: one per GPU, or per core for 4 documents or more.",
             rich_help_panel=MANY,
         ),
     ] = None,
@@ -283,7 +281,7 @@ def summarize(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Cluster of --workers ray; or set RAY_ADDRESS.",
+            help="Ray cluster; or set RAY_ADDRESS.",
             rich_help_panel=MANY,
         ),
     ] = None,
@@ -291,7 +289,7 @@ def summarize(
         bool,
         typer.Option(
             "--check-lossless",
-            help="Decode plainly, too; exit 6 if the outputs differ.",
+            help="Compare with plain decoding; exit 6 if it differs.",
             rich_help_panel=CHECKS,
         ),
     ] = False,

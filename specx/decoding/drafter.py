@@ -108,7 +108,7 @@ class Drafter(ABC):
         yield
 
     def begin(self) -> bool:
-        """Forget all of the text, for another one; return False if that is not possible.
+        """Clear all of the text, for another one; return False if impossible.
 
         Tensors stay where they are, so that what was recorded holds, but for ``retrieve``.
         """

@@ -54,7 +54,7 @@ class Footprint:
         """Add it up; None for a model of no known family, or whose config states no number format.
 
         On a CPU memory that nothing was written to does not count: caches are as long as the text.
-        Raises UsageError for a number format of keys and values that is not supported.
+        Raises UsageError for an unsupported number format of keys and values.
         """
         if family_of(files.raw) is None or files.raw.get("quantization_config"):
             return None
@@ -107,7 +107,7 @@ class Footprint:
 def check_footprint(files: ModelFiles, tokens: int) -> None:
     """Raise OutOfMemoryError for a model that has no room for so many tokens, before it is loaded.
 
-    ``tokens``: of the shortest text that is worth it.
+    ``tokens``: of the shortest useful text.
     """
     found = Footprint.of(files, tokens)
     if found is not None:

@@ -69,7 +69,7 @@ class TreeGrower:
     def _stops_growing(self) -> bool:
         """True if a tree may have fewer levels than it could.
 
-        To know, the host must look into a tree that is still growing; on a GPU that costs more than
+        To know, the host must look into a growing tree; on a GPU that costs more than
         the level it may save.
         """
         return self.tree.threshold > 0 and self.model.device.type == "cpu"

@@ -31,7 +31,7 @@ class Pair:
     _others: list["Pair"] = field(default_factory=list, repr=False)
 
     def for_text(self, tokens: int) -> "Pair":
-        """Return the pair for a text of at most so many tokens (``LoadedModel.for_text``).
+        """Return the pair for a text of limited length (``LoadedModel.for_text``).
 
         The last one that was another than this is kept, as texts of a job are often alike.
         """

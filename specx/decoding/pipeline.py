@@ -58,7 +58,7 @@ class Pipeline:
             yield self._read()
 
     def _fill(self, steps: int) -> None:
-        """Launch until so many steps are on their way."""
+        """Launch until this number of steps is in flight."""
         while len(self._in_flight) < steps:
             for _ in self._launch():
                 pass

@@ -43,7 +43,7 @@ class Target:
         self.features = Features(layers, model.hidden_size, rows, model.dtype, model.device)
 
     def keep_sources(self, layer: int, tokens: int) -> None:
-        """Keep a layer's queries from now on, for ``attention_to``: of at most so many tokens."""
+        """Keep a layer's queries of at most ``tokens`` tokens from now on, for ``attention_to``."""
         shared = self.retrieval if self.retrieval and self.retrieval.layer == layer else None
         kept = shared or self._kept_queries(layer, lse=False)
         self.sources = SourceQueries(kept, tokens)

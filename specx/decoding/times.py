@@ -75,7 +75,7 @@ class Times:
         return list(self.rows.get(arm, ()))[-count:]
 
     def note_verification(self, nodes: int, seconds: float) -> None:
-        """Take note of the seconds that the target took for a tree of so many nodes."""
+        """Record the target's seconds for a tree of this number of nodes."""
         first = self._first.setdefault(nodes, [])
         if len(first) < FIRST_STEPS:
             first.append(seconds / self.pace)

@@ -107,7 +107,7 @@ def _speed_if_sure(costs: Costs, shape: TreeShape) -> float:
 class RetrievalClock:
     """Says before which steps a draft chooses anew what it remembers.
 
-    After every so many steps. One that is adaptive also after a step that accepted less than steps
+    After every N steps; an adaptive one also after a step that accepted less than steps
     did lately: then the text has moved on to something that the draft does not see.
     """
 
@@ -336,7 +336,7 @@ class Tuner:
         return self.known.trees[self._alike]
 
     def _speeds(self) -> dict[TreeShape, float]:
-        """Return the speedup that is expected of each tree.
+        """Return the expected speedup of each tree.
 
         It is the model's, corrected by the ratio of the measured to the modelled time: a tree's own
         ratio where it has been in use.

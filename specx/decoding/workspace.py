@@ -62,7 +62,7 @@ class Workspace:
 
     @torch.inference_mode()
     def begin(self) -> bool:
-        """Forget all of a document, for the next; return False if that is not possible."""
+        """Clear all of a document, for the next; return False if impossible."""
         self.state.begin()
         return self.drafter.begin()
 
@@ -101,7 +101,7 @@ class Shelf:
         return workspace if fits and workspace.begin() else None
 
     def put(self, workspace: Workspace) -> None:
-        """Leave the workspace of a document that is done."""
+        """Return the workspace of a finished document."""
         self._kept = workspace
 
     def clear(self) -> None:

@@ -42,7 +42,7 @@ class Features:
         self._counted = torch.arange(RECENT, device=device)
 
     def are_behind(self, layers: int) -> bool:
-        """Return True if some lie behind the last of so many layers."""
+        """Return True if some lie behind the last layer."""
         return not self.layers or layers in self.layers
 
     def begin(self) -> None:
@@ -174,7 +174,7 @@ class AttentionCall(ABC):
 class PrefillCall(AttentionCall):
     """New tokens that see the ``past`` cached rows and each other causally.
 
-    ``window``: a token sees at most so many tokens, its own included.
+    ``window``: the most tokens a token sees, its own included.
     """
 
     past: int

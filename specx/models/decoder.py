@@ -38,7 +38,7 @@ class RowInputs:
     per_layer: Tensor | None = None
 
     def at(self, rows: Tensor | int) -> "RowInputs":
-        """Return those of some rows (int64), or of so many of the last; 0: of all."""
+        """Return those of some rows (int64), or of the last N; 0: of all."""
         if isinstance(rows, int) and not rows:
             return self
         return RowInputs(
@@ -89,7 +89,7 @@ class DecoderLayer:
         return call.attend_stored(self.index, q, self.spec.attention.scaling, **self._how)
 
     def attend_rows(self, q: Tensor, call: Call, rows: Tensor | int, tokens: int) -> Tensor:
-        """Attend from some rows (int64) of a pass over ``tokens``, or so many of the last; 0: all.
+        """Attend from some rows (int64) of a pass over ``tokens``, or the last N; 0: all.
 
         q [Hq, R, D]: of all rows or, of the last ones of a prompt, of these alone.
         """

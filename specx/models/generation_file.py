@@ -71,7 +71,7 @@ def read_generation(folder: Path, label: str) -> Stated:
     As in transformers, a model samples if the file says ``do_sample: true``, by default at
     temperature 1, and is greedy otherwise.
 
-    Raises ModelError for a file that is damaged, and for values of a wrong type or range.
+    Raises ModelError for a damaged file, and for values of a wrong type or range.
     """
     return stated_in(_read(folder / NAME, label), label)
 
@@ -165,5 +165,5 @@ def _read(path: Path, label: str) -> dict[str, Any]:
             f"{label} has a {NAME} that cannot be read ({reason(error)}); download it again."
         ) from error
     if not isinstance(raw, dict):
-        raise ModelError(f"{label} has a {NAME} that is no JSON object; download it again.")
+        raise ModelError(f"{label} has a {NAME} that is not a JSON object; download it again.")
     return raw

@@ -206,7 +206,7 @@ def _stated_layers(raw: dict[str, Any], project: Project, label: str) -> tuple[i
     """Return the stated layers as entering ids: speculators' are that, SpecForge's are outputs."""
     nested = raw.get("eagle_config") or {}
     if not isinstance(nested, dict):
-        raise ModelError(f"{label} has an eagle_config that is no mapping.")
+        raise ModelError(f"{label} has an eagle_config that is not a JSON object.")
     if nested.get("use_aux_hidden_state") is False:
         raise ModelError(f"{label} has use_aux_hidden_state: false, which is not supported.")
     outer, inner = raw.get(IDS), nested.get(IDS)
@@ -220,7 +220,7 @@ def _stated_layers(raw: dict[str, Any], project: Project, label: str) -> tuple[i
         if ids is not None and not (
             isinstance(ids, list) and ids and all(type(each) is int for each in ids)
         ):
-            raise ModelError(f"{label} has {IDS} {ids!r}, which is no list of layers.")
+            raise ModelError(f"{label} has {IDS} {ids!r}, which is not a list of layers.")
     if outer is not None:
         return tuple(outer)
     return None if inner is None else tuple(each + 1 for each in inner)
@@ -279,7 +279,7 @@ def _rope(layer: dict[str, Any], project: Project, label: str) -> dict[str, Any]
     """Return the rotary settings of a head."""
     stated = layer.get("rope_parameters") or layer.get("rope_scaling") or {}
     if not isinstance(stated, dict):
-        raise ModelError(f"{label} has a rope_scaling that is no mapping.")
+        raise ModelError(f"{label} has a rope_scaling that is not a JSON object.")
     kind = str(stated.get("rope_type") or stated.get("type") or "default")
     if kind not in FIXED:
         raise ModelError(
@@ -326,7 +326,9 @@ def _flag(raw: dict[str, Any], key: str, *, default: bool, label: str) -> bool:
     value = raw.get(key)
     value = default if value is None else value
     if not isinstance(value, bool):
-        raise ModelError(f"{label} has {value!r} for {key} in its config.json; it is a yes or no.")
+        raise ModelError(
+            f"{label} has {value!r} for {key} in its config.json; it must be true or false."
+        )
     return value
 
 

@@ -131,16 +131,16 @@ def expected_shapes(spec: HeadSpec, label: str) -> Mapping[str, tuple[int, ...]]
 
 
 def _layer_shapes(decoder: DecoderSpec, names: WeightMap, index: int) -> dict[str, tuple[int, ...]]:
-    attention, fields = decoder.layers[index].attention, names.of_layer(decoder, index)
+    attention = decoder.layers[index].attention
     found: dict[str, tuple[int, ...]] = {}
     for tensors, (rows, columns) in names.shapes_of_layer(decoder, index):
         each = rows_of_each(tensors, rows, attention)
         found |= {name: (own, columns) for name, own in zip(tensors, each, strict=True)}
-        biases = {f"{name.removesuffix('weight')}bias": (found[name][0],) for name in tensors}
-        found |= {name: size for name, size in biases.items() if name in sum(fields.values(), ())}
-    for field, tensors in fields.items():
+    for field, tensors in names.of_layer(decoder, index).items():
         size = attention.head_dim if field in ("query_norm", "key_norm") else decoder.hidden
-        found |= {name: (size,) for name in tensors if name not in found}
+        for name in tensors:
+            weight = found.get(f"{name.removesuffix('bias')}weight", (size,))
+            found.setdefault(name, weight[:1])
     return found
 
 

@@ -36,7 +36,7 @@ HeadFiles = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 def open_head(spec: ModelSpec, device: torch.device) -> HeadFiles | None:
-    """Open a draft that is a head; None if it is a model of its own.
+    """Open a head; None if the draft is a model of its own.
 
     Raises ModelError as ``load_model`` does, and for a head's tensors that have two names.
     """
@@ -70,7 +70,9 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
                 continue
             own = name.replace(_MIDDLE, _FIRST, 1) if name.startswith(_MIDDLE) else name
             if own in found:
-                raise ModelError(f"{source.label} has two tensors for {own}; which counts is open.")
+                raise ModelError(
+                    f"{source.label} has two tensors for {own}; it is unclear which one counts."
+                )
             found[own] = tensor
     return found
 
@@ -113,7 +115,7 @@ def checked(
                 "a head that is not quantized."
             )
         if not tensor.isfinite().all():
-            raise ModelError(f"{label} has a tensor {name} with values that are no numbers.")
+            raise ModelError(f"{label} has a tensor {name} with values that are not numbers.")
     return {name: tensors[name] for name in expected}
 
 
@@ -140,7 +142,7 @@ def target_ids(
     ids = own + offsets
     if int(ids.min()) < 0 or int(ids.max()) >= target.vocab_size or len(ids.unique()) < rows:
         raise ModelError(
-            f"{label} has a d2t that does not lead to different ids of the target, which has "
+            f"{label} has a d2t that does not map to distinct ids of the target, which has "
             f"{target.vocab_size}."
         )
     if known is not None and not _agree(known, ids):

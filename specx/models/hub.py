@@ -100,7 +100,7 @@ def _sentence(error: Exception, hub_id: str, revision: str | None, label: str) -
     if isinstance(error, RevisionNotFoundError):
         return f"{label} has no revision {revision!r} on the hub; check its branches and tags."
     if isinstance(error, HFValidationError):
-        return f"{label} is no valid hub id; give one such as org/name, or a local folder."
+        return f"{label} is not a valid hub id; use one such as org/name, or a local folder."
     if isinstance(error, LocalEntryNotFoundError | ConnectionError):
         return str(_unreachable(hub_id, revision, label))
     if isinstance(error, HfHubHTTPError):

@@ -1,4 +1,4 @@
-"""Loading a target or a draft: from its files to a model that is ready for the engine."""
+"""Loading a target or a draft: from its files to a model ready for decoding."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,7 +42,7 @@ _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole
 
 
 def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None:
-    """Load a decoder of our own; None for a model that is left to transformers."""
+    """Load a decoder of our own; None for a model left to transformers."""
     raw, label = files.raw, files.source.label
     if files.gguf is not None:  # which transformers could not read as exactly
         return load_gguf(files, files.gguf)

@@ -1,4 +1,4 @@
-"""A model that is loaded, and which one to load."""
+"""A loaded model, and which one to load."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,7 +45,7 @@ class ModelSpec:
     def cache_dtype(self, dtype: torch.dtype, device: torch.device) -> torch.dtype:
         """Return the number format of keys and values of a model that computes in ``dtype``.
 
-        Raises UsageError for one that is asked for and not supported.
+        Raises UsageError for an unsupported request.
         """
         asked = DTYPES[self.kv_cache_dtype]
         if asked is None:

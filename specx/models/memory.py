@@ -1,4 +1,4 @@
-"""The memory that is free, asked before a model is loaded."""
+"""The free memory, queried before a model is loaded."""
 
 import torch
 

@@ -23,7 +23,7 @@ from specx.ops.torch.flash_packages import UnusableError
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFiles:
-    """A model that was found, and all that is read of it before its weights.
+    """A located model, with everything read before its weights.
 
     ``raw``: its ``config.json`` as it is written; ``stated``: as of ``LoadedModel``; ``gguf``: of
     a model in that format, which is all of these.
@@ -89,7 +89,7 @@ def attending_ops(
 ) -> Ops:
     """Return the operations of a device for a model, with the ``attention`` of a profile.
 
-    Raises UsageError for a package that is asked for and cannot be used.
+    Raises UsageError if a requested package cannot be used.
     """
     try:
         return ops_for(device, attention, dtype, head_dim)
@@ -101,7 +101,7 @@ def attending_ops(
 
 
 def usable(device: str | torch.device) -> torch.device:
-    """Try the device and return it. Raises UsageError for one that is not there."""
+    """Try the device and return it. Raises UsageError if it is missing."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # the latter: torch was built without CUDA

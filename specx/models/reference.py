@@ -27,7 +27,7 @@ def generate(
     prompt: tuple[int, ...],
     tokens: int,
 ) -> tuple[list[int], Tensor]:
-    """Return so many of the most probable tokens behind ``prompt``, and their logits [T, V].
+    """Return the most probable tokens behind ``prompt``, and their logits [T, V].
 
     ``allowed``: bool [V]; no other id is chosen.
 

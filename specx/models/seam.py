@@ -138,7 +138,7 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
         check_rope(config, source.label, moves_keys=is_draft)
         stored, method = getattr(config, "dtype", None) or torch.float32, quantization(config)
         if method == "fp8" and files.device.type == "cpu":  # what transformers asks for is no help
-            raise quantized(source.label, method, "transformers computes on a GPU alone;")
+            raise quantized(source.label, method, "transformers computes only on a GPU;")
         source, _ = fetch_weights(files, stored, is_quantized=bool(method))
         module = _load_weights(source, config, method, spec.dtype, files.device)
         loaded = in_memory(module, tokenizer, spec.model, spec.attention)
@@ -196,7 +196,7 @@ def _load_weights(
     if method and getattr(module, "hf_quantizer", None) is None:
         # transformers warns about what it does not know or cannot do on a device, and goes on.
         known = method in AUTO_QUANTIZATION_CONFIG_MAPPING and device.type == "cpu"
-        why = "computes on a GPU alone" if known else "does not know"
+        why = "computes only on a GPU" if known else "does not know"
         raise quantized(source.label, method, f"transformers {why};")
     return module.eval().requires_grad_(False)
 
@@ -219,7 +219,7 @@ def _loading_error(
 
 
 def _is_in_layer(name: str, layers: int) -> bool:
-    """Return True if a tensor lies in one of so many layers."""
+    """Return True if a tensor belongs to one of the first ``layers`` layers."""
     parts = name.split(".")
     number = next((int(part) for part in parts if part.isdigit()), layers)
     return "layers" in parts and number < layers

@@ -23,7 +23,7 @@ _OTHER_SENSES = ("vision_config", "audio_config")
 def read_config(folder: Path, label: str) -> Any:
     """Read the config of a checkpoint as transformers understands it.
 
-    Raises ModelError when it is missing, invalid, or of a model that is not a causal language
+    Raises ModelError when it is missing, invalid, or not of a causal language
     model of the supported kind.
     """
     raw = read_raw(folder, label)
@@ -61,7 +61,7 @@ def check_layers(config: Any, label: str, positions: int) -> None:
 
 
 def check_window(sliding_window: int | None, label: str, positions: int) -> None:
-    """Refuse a sliding window that is narrower than the positions to be used.
+    """Refuse a sliding window narrower than the positions to be used.
 
     Raises ModelError.
     """

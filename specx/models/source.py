@@ -93,7 +93,7 @@ def read_raw(folder: Path, label: str) -> dict[str, Any]:
             f"{label} has a config.json that cannot be read ({reason(error)}); download it again."
         ) from error
     if not isinstance(raw, dict):
-        raise ModelError(f"{label} has a config.json that is no mapping; download it again.")
+        raise ModelError(f"{label} has a config.json that is not a JSON object; download it again.")
     return raw
 
 

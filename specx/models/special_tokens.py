@@ -141,5 +141,5 @@ def read_object(file: Path) -> dict[str, Any]:
     """Read a JSON object; an empty one where there is no file."""
     contents = json.loads(file.read_bytes()) if file.is_file() else {}
     if not isinstance(contents, dict):
-        raise TypeError(f"{file.name} is no JSON object")
+        raise TypeError(f"{file.name} is not a JSON object")
     return contents

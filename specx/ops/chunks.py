@@ -18,7 +18,7 @@ PASSAGE = 64  # tokens of a document that a sentence may be from; its last passa
 class Grid:
     """The cut of a text: a border every ``chunk`` tokens, the first chunk ``short`` tokens short.
 
-    ``kept``: id of a chunk that is remembered whatever its score, or None.
+    ``kept``: id of a chunk kept whatever its score, or None.
     """
 
     chunk: int

@@ -65,7 +65,7 @@ def ops_for(device: torch.device, attention: str, dtype: torch.dtype, head_dim: 
     ``attention``: the name of one of ``PACKAGES``, which attends wherever it serves; ``built-in``:
     none of them; ``auto``: ``faster_package``, if it is installed and can be used.
 
-    Raises UnusableError for a package that is asked for by name and cannot be used.
+    Raises UnusableError if a package named by the user cannot be used.
     """
     own = built_in_ops(device)
     if attention in PACKAGES:
@@ -228,7 +228,7 @@ class Ops(Protocol):
         """
 
     def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
-        """Choose the k best chunks, the newest among them, and the one that is always kept.
+        """Choose the k best chunks, the newest among them, and the one always kept.
 
         scores [M]: −inf beyond the text; tokens int64 [1]: the text's length. Returns ids int64
         [min(k, M)], ascending; padding is M and sorts last.

@@ -14,7 +14,7 @@ class Penalties:
 
     ``repetition``: divides the logits of tokens of prompt and output, multiplies negative ones.
     ``presence``: is subtracted from those of the output, ``frequency`` as often as each occurred.
-    ``ngram``: no so many tokens in a row occur twice in prompt and output; 0: they may.
+    ``ngram``: length of n-grams that may not repeat in prompt and output; 0: any may.
     """
 
     repetition: float = 1.0

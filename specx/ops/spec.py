@@ -95,7 +95,7 @@ class AttentionSpec:
     shared: int | None = None
 
     def seen(self, tokens: int) -> int:
-        """Return how many of a text of so many tokens its last one sees."""
+        """Return how many tokens the last one of a text of this length sees."""
         return min(tokens, self.window or tokens)
 
     def token_flop(self, tokens: int) -> int:
@@ -140,7 +140,7 @@ class ExpertsSpec:
     shared_gate: bool = False
 
     def touched(self, rows: int) -> float:
-        """Return how many experts so many rows read, if each chooses at random."""
+        """Return how many experts these rows read, if each chooses at random."""
         return self.count * (1 - (1 - self.chosen / self.count) ** rows)
 
 

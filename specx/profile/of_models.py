@@ -28,7 +28,7 @@ def profile_for(profile: str | None, model: str | None, draft: str | None) -> Pr
     A model takes the place of the profile's target, and then only ``draft`` is its draft; without
     a profile, defaults suit it. A draft without a model takes the place of the profile's draft.
 
-    Raises ProfileError for a profile that is unknown or invalid, and UsageError for a name of a
+    Raises ProfileError for an unknown or invalid profile, and UsageError for a name of a
     model that cannot be one.
     """
     if model is None and draft is None:

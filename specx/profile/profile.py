@@ -35,9 +35,8 @@ class GenerationSettings(Section):
     max_new_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="maximum tokens of output; null: enough for the sentences of a digest "
-        f"({TOKENS_PER_SENTENCE} for each, and 1) or for the words of a summary ({TOKENS_PER_WORD} "
-        "for each), otherwise 512",
+        description=f"maximum tokens of output; null: {TOKENS_PER_SENTENCE} per sentence of a "
+        f"digest and 1, {TOKENS_PER_WORD} per word of a summary, otherwise 512",
     )
     temperature: float | None = Field(
         default=None,
@@ -49,7 +48,7 @@ class GenerationSettings(Section):
         gt=0,
         le=1,
         description="sample from the smallest set of tokens with this total probability; "
-        f"{_MODELS} 1, all",
+        f"{_MODELS} 1",
     )
     top_k: int | None = Field(
         default=None,
@@ -67,7 +66,7 @@ class GenerationSettings(Section):
         default=None,
         gt=0,
         description="divide the positive logits of every token of prompt and output by this, "
-        f"multiply the negative ones; {_MODELS} 1",
+        f"multiply negative ones; {_MODELS} 1",
     )
     presence_penalty: float | None = Field(
         default=None,
@@ -155,7 +154,7 @@ class Devices(Section):
     cpu: DeviceSettings | None = Field(
         default=None,
         description="on a CPU: keys of `tree` and `draft_cache`, and number formats of "
-        "`target` and `draft`; what is not there is as above",
+        "`target` and `draft`",
     )
     cuda: DeviceSettings | None = Field(default=None, description="the same on an NVIDIA GPU")
 
@@ -190,13 +189,13 @@ class Profile(Section):
     )
     long_documents: LongDocuments = Field(
         default="parts",
-        description="how a document longer than the window is summarized; parts: in parts, which "
-        "become one summary; separate: in parts under headings; refuse: not at all",
+        description="documents longer than the window; parts: one summary of all parts; "
+        "separate: a summary per part; refuse: an error",
     )
     attention: Literal["auto", "built-in", "flash-attn", "fa3-fwd"] = Field(
         default="auto",
-        description="what attends on an NVIDIA GPU; a name: this package, which must be installed; "
-        "built-in: none of them; auto: a package that is installed and was measured to be faster",
+        description="attention package on an NVIDIA GPU, which must be installed; built-in: none; "
+        "auto: an installed one that was measured to be faster",
     )
     sources: bool = Field(
         default=True,

@@ -51,12 +51,12 @@ class DigestPrompt(Section):
         default=8,
         ge=FEWEST_SENTENCES,
         le=MOST_SENTENCES,
-        description="how many sentences the digest has, at most; of parts that stay separate, each",
+        description="maximum sentences of the digest, or of each separate part",
     )
 
     @property
     def longest_output(self) -> int:
-        """Return the tokens in which every sentence can end, those of a part's digest, too."""
+        """Return the output limit in tokens, enough for a part's digest, too."""
         return max(self.sentences, 4) * TOKENS_PER_SENTENCE + 1
 
 
@@ -69,13 +69,13 @@ class InstructPrompt(Section):
     instruction: str = Field(
         default=INSTRUCTION,
         min_length=1,
-        description="what the model is asked to do with the document",
+        description="the request",
     )
     words: int | None = Field(
         default=None,
         ge=1,
-        description="how many words the summary has, at most; null: as the instruction says; "
-        f"if `instruction` is not set either, {WORDS}",
+        description="maximum words of the summary; null: as the instruction says, or "
+        f"{WORDS} with the default instruction",
     )
     language: str | None = Field(
         default=None,
@@ -85,13 +85,12 @@ class InstructPrompt(Section):
     think: int | None = Field(
         default=None,
         ge=1,
-        description="tokens that a reasoning model may reason for before it answers; null: it is "
-        f"asked not to, and if it always does, at most {REASONING_TOKENS}",
+        description="token budget for reasoning; null: none, or "
+        f"{REASONING_TOKENS} for a model that always reasons",
     )
     styles: dict[str, Annotated[str, Field(min_length=1)]] = Field(
         default=STYLES,
-        description="the sentence that asks for a style, by its name; the defaults stay when "
-        "others are added",
+        description="the sentence that asks for each style, added to the defaults",
     )
     style: str | None = Field(
         default=None, description="one of `styles`; null: the model chooses the form"
@@ -99,18 +98,18 @@ class InstructPrompt(Section):
     system: str | None = Field(
         default=None,
         min_length=1,
-        description="system prompt: who the model is, how it writes; in front of the request where "
-        "the model's chat template has no place for it; null: the template's own, if it has one",
+        description="system prompt, put before the request if the chat template has none; null: "
+        "the template's own",
     )
     on_loop: OnLoop = Field(
         default="retry",
-        description="a text that repeats itself: retry: is written on from there with a repetition "
-        "penalty; stop: ends before its repeats; keep: goes on",
+        description="when the text repeats itself: retry: continue with a repetition penalty; "
+        "stop: end before the repeats; keep: go on",
     )
 
     @property
     def longest_output(self) -> int:
-        """Return the tokens in which a summary of so many words can end."""
+        """Return the output limit in tokens."""
         return 512 if self.words is None else self.words * TOKENS_PER_WORD
 
     @property
@@ -208,19 +207,17 @@ class DraftSettings(Section):
     trained_context: int | None = Field(
         default=None,
         ge=1,
-        description="tokens of context the draft was trained on, beyond which it guesses badly; "
-        "null: all that its config says",
+        description="context length the draft was trained on, in tokens; null: as its config says",
     )
     layers: list[int] | None = Field(
         default=None,
-        description="of a head: layers of the target whose input it reads, counted from 0; null: "
-        "as its files say",
+        description="target layers whose input a head reads, from 0; null: as its files say",
     )
     norm_output: Literal["fed-back", "lm-head"] | None = Field(
         default=None,
-        description="of a head: what `norm_output` in its config means; fed-back: that the normed "
-        "output is fed back (speculators); lm-head: that a norm precedes the lm head (SpecForge); "
-        "null: as its project means it",
+        description="meaning of `norm_output` in a head's config; fed-back: the normed output is "
+        "fed back (speculators); lm-head: a norm precedes the lm head (SpecForge); null: by "
+        "project",
     )
 
     @field_validator("layers", mode="before")
@@ -239,24 +236,24 @@ class DraftSettings(Section):
 
 
 class TreeSettings(Section):
-    """The token tree that is drafted and verified in one step (OPT-Tree)."""
+    """The token tree drafted and verified in one step (OPT-Tree)."""
 
     nodes: int = Field(
-        default=50, ge=1, le=63, description="drafted tokens in one tree, the root not counted"
+        default=50, ge=1, le=63, description="drafted tokens per tree, without the root"
     )
     depth: int = Field(
-        default=10, ge=1, le=32, description="levels of the final tree; not more than `nodes`"
+        default=10, ge=1, le=32, description="maximum levels of the tree, at most `nodes`"
     )
     threshold: float = Field(
         default=0.7,
         ge=0,
-        description="expected accepted tokens one more level must add, or growth stops (CPU only)",
+        description="minimum expected accepted tokens per further level (CPU only)",
     )
 
     width: int | None = Field(
         default=None,
         ge=1,
-        description="how many nodes of a level the draft continues, the likeliest; null: all",
+        description="most likely nodes of a level that are continued; null: all",
     )
 
     @property
@@ -320,7 +317,7 @@ class DraftCacheSettings(Section):
     policy: Literal["full", "streaming", "cross-model"] = Field(
         default="cross-model",
         description="full: everything; streaming: the first chunks and the most recent; "
-        "cross-model: the chunks the target attends to",
+        "cross-model: the chunks that the target attends to",
     )
     chunk: int = Field(default=32, ge=1, description="tokens in a chunk")
     top_k: int = Field(
@@ -333,15 +330,13 @@ class DraftCacheSettings(Section):
     )
     retrieve: Literal["regular", "adaptive"] = Field(
         default="regular",
-        description="regular: every so many steps; adaptive: when a step accepts fewer drafts than "
-        "the latest ones did, and after `every` steps at the latest (used by cross-model); "
-        "`tree: auto` chooses it",
+        description="regular: every `every` steps; adaptive: when acceptance falls, and after "
+        "`every` steps at the latest (used by cross-model); `tree: auto` chooses it",
     )
     layer: Layer = Field(
         default="last",
-        description="target layer whose attention selects the chunks, counted from 0; "
-        "last: the final one; auto: a full-attention layer at .7 of the depth "
-        "(used by cross-model)",
+        description="target layer whose attention selects the chunks, from 0; last: the final one; "
+        "auto: a full-attention layer at .7 of the depth (used by cross-model)",
     )
     window: int | None = Field(
         default=512,
@@ -351,7 +346,7 @@ class DraftCacheSettings(Section):
     sink: int = Field(
         default=1,
         ge=0,
-        description="chunks kept from the start of the prefix, out of `top_k` (used by streaming)",
+        description="chunks of `top_k` kept from the start (used by streaming)",
     )
 
     @field_validator("layer", mode="before")
@@ -381,7 +376,7 @@ class FallbackSettings(Section):
     below: float | None = Field(
         default=1.0,
         ge=0,
-        description="measured speedup over plain decoding below which drafting stops; null: never",
+        description="measured speedup below which drafting stops; null: never",
     )
 
 

@@ -33,7 +33,7 @@ class Section(BaseModel):
     )
 
     def changed(self, **settings: object) -> Self:
-        """Return a copy with other values, validated like a profile that is read from a file.
+        """Return a copy with other values, validated like a profile read from a file.
 
         A mapping changes keys inside a section, at any depth, and leaves the others as they are:
         ``profile.changed(generation={"max_new_tokens": 64}, graphs=False)``. Where there are no
@@ -109,7 +109,7 @@ def sentence_of(details: Any, schema: type[BaseModel]) -> str:
         case kind if kind in _WANTED:
             return f"{name} is {shown(value)}; it must be {_WANTED[kind]}"
         case _:
-            return f"{name} is {shown(value)}, which cannot be; docs/profiles.md says what can"
+            return f"{name} is {shown(value)}, which is invalid; see docs/profiles.md"
 
 
 _REPLACED: dict[Place, str] = {

@@ -28,7 +28,7 @@ _HEAD = 100  # bytes of a file, in which its schema is named
 
 @dataclass(frozen=True, kw_only=True)
 class IndexEntry:
-    """A document that is done.
+    """A finished document.
 
     ``place``: of its results in the folder. ``facts``: its size, day and state. ``links``:
     addresses by what they lead to, the best first. ``speed``: figures for engineers.

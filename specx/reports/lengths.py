@@ -11,7 +11,7 @@ def parse_length(text: str) -> int:
     except (ValueError, OverflowError):
         tokens = 0
     if tokens < 1:
-        raise UsageError(f"{text.strip()!r} is no length; write tokens as 512, 4k or 1.5k")
+        raise UsageError(f"{text.strip()!r} is not a length; write tokens as 512, 4k or 1.5k")
     return tokens
 
 

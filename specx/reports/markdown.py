@@ -78,7 +78,7 @@ Row = tuple[str, ...]
 def table(head: Row, rows: Iterable[Row], numeric: Sequence[bool] = ()) -> Iterator[str]:
     """Yield the lines of a table. The head is Markdown already, the rows are plain text.
 
-    ``numeric``: True for each column that is aligned to the right; all but the first by default.
+    ``numeric``: True for each right-aligned column; all but the first by default.
     """
     numeric = numeric or [number > 0 for number in range(len(head))]
     yield _row(head)

@@ -162,7 +162,7 @@ def _joined(name: str, parts: dict[str, str]) -> str:
 
 
 def _shortened(name: str, cells: int) -> str:
-    """Return a name, or its end, in at most so many cells; nothing if that would be too little."""
+    """Return a name, or its end, in at most ``cells`` cells; nothing if that is too few."""
     if cell_len(name) <= cells:
         return name
     if cells < SHORTEST_NAME:

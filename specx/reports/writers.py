@@ -40,7 +40,7 @@ def check_folder(path: Path, folder: Path) -> None:
     """Raise UsageError if ``path`` cannot be written because ``folder`` cannot be used or made."""
     there = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
     if not isdir(there):
-        raise UsageError(f"cannot write {path}: {there} is no folder")
+        raise UsageError(f"cannot write {path}: {there} is not a folder")
     if not os.access(there, os.W_OK | os.X_OK):
         raise UsageError(f"cannot write {path}: the folder {there} is not writable")
 

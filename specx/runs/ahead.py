@@ -27,7 +27,7 @@ class Deferred(Generic[T]):
         return self._future.done()
 
     def run(self) -> None:
-        """Run the call in this thread, unless that is no longer wanted."""
+        """Run the call in this thread, unless it is no longer wanted."""
         if not self._future.set_running_or_notify_cancel():
             return
         try:

@@ -48,7 +48,7 @@ class Destination:
 
     @property
     def piped(self) -> bool:
-        """Return True if summaries go to a stdout that is no terminal, as plain text."""
+        """Return True if summaries go to stdout as plain text and it is not a terminal."""
         return self.out is None and self.format == "text" and not self.streamed
 
     def check(self, documents: int, inputs: Iterable[str] = ()) -> None:

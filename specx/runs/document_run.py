@@ -1,4 +1,4 @@
-"""The account of one document: while it is summarized, and of one that is printed as it is."""
+"""The account of one document, summarized or printed as it is."""
 
 import resource
 import time
@@ -71,7 +71,7 @@ class DocumentRun:
         self.written = 0
 
     def go_on(self, kept: int) -> None:
-        """Go on with the latest text behind so many of its tokens."""
+        """Continue the latest text after its first ``tokens`` tokens."""
         self.written = kept
         self.reasons.pop()
         self.rewritten |= {len(self.reasons)}

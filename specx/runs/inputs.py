@@ -75,7 +75,7 @@ def parse_shard(text: str | None) -> Shard:
     found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
     shard = Shard(int(found[1]), int(found[2])) if found else None
     if shard is None or not 1 <= shard.number <= shard.count:
-        raise UsageError(f"--shard {text} is no shard; 2/8 is the second of eight")
+        raise UsageError(f"invalid --shard {text!r}: expected I/N, for example 2/8")
     return shard
 
 
@@ -110,7 +110,7 @@ class Inputs(Iterator[RunInput]):
 
     A file of JSON lines gives one input for each line, whether the line is good or bad. A single
     source is read at once, because it may be such a file; its inputs are shared then, otherwise
-    the sources in the order of their names. ``least``: there are at least so many inputs;
+    the sources in the order of their names. ``least``: the least number of inputs;
     ``total``: exactly, None if unknown.
 
     ``on_source`` is told number and name of each source before it is read, and how many documents

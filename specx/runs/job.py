@@ -97,7 +97,7 @@ class JobLock:
         if not there:
             raise JobError(
                 f"{self._path} is gone or was replaced while specx worked; the run ends here, so "
-                "that nothing is done that is not noted"
+                "that nothing is done without a record"
             )
 
 

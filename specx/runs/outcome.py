@@ -153,7 +153,7 @@ def _stopped(done: int) -> str:
 
 
 def _failures(failed: int, done: int, excess: str) -> str:
-    """Say how many failed. ``excess``: why that is not allowed."""
+    """Say how many failed. ``excess``: why this is not allowed."""
     if not done:
         all_ = f"all {failed} documents failed" if failed > 1 else "the only document failed"
         return all_ + excess

@@ -43,7 +43,7 @@ class Outputs:
         raise UsageError(f"{path} {why}; choose another place, or overwrite it with --force")
 
     def may_replace(self, path: Path) -> bool:
-        """Return True for a file that is not there, that is empty, or that specx wrote."""
+        """Return True for a missing or empty file, or one that specx wrote."""
         if self._force or not os.path.exists(path):  # unlike Path.exists(), it cannot fail
             return True
         if not os.path.isfile(path):

@@ -22,7 +22,7 @@ from specx.reports.environment import environment
 def choose_device(name: str) -> torch.device:
     """Return the device of a name; ``auto`` is the GPU if there is one.
 
-    Raises UsageError for a device that is missing.
+    Raises UsageError for a missing device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

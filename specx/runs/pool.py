@@ -79,7 +79,7 @@ def choose_placement(
 
 
 def placement_by_ray(number: int) -> Placement:
-    """Return so many workers, which this process reads for."""
+    """Return the workers, for which this process reads."""
     return Placement(number=number, waiting=1, reading=_reading(min(usable_cores(), number + 1)))
 
 
@@ -156,7 +156,7 @@ class Scheduler:
         return least == 0 or self._may_start or least <= self._waiting
 
     def give(self, task: Task) -> None:
-        """Give a document to a worker that is free, to a new one, or to wait at one."""
+        """Give a document to a free worker, a new one, or a worker's queue."""
         free = [place for place, tasks in self._tasks.items() if not tasks]
         if free:
             place = min(free, key=lambda place: place not in self._loaded)

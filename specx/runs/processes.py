@@ -131,7 +131,7 @@ class Preparer:
             promised = self._todo.get()
 
     def _start(self, make: MakePrompts) -> Connection:
-        """Return the connection to a process that is ready. Without it the process ends."""
+        """Return the connection to a ready process. Without it the process ends."""
         self._process, connection = start_linked(__name__, {}, tells=True)
         connection.send(make)
         connection.recv()

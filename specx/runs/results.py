@@ -110,7 +110,7 @@ class Results:
         return self._all(relative, isfile)
 
     def _all(self, relative: PurePath, test: Callable[[Path], bool]) -> bool:
-        """Return True if the files of a document that is done pass. Not each has a text view."""
+        """Return True if the files of a finished document pass. Not each has a text view."""
         views = self._to.view_paths(relative)
         paths = self._to.paths(relative) + [v for v in views if self._outputs.has_written(v)]
         return bool(paths) and all(map(test, paths))

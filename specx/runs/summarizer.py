@@ -247,7 +247,7 @@ class Summarizer:
             self.partial, text = before, text.again(run.with_own_stream(again), kept)
             run.go_on(kept)
             self._listener.show("")
-            self._listener.phase("writing on with a penalty")
+            self._listener.phase("continuing with a penalty")
             output = self._decode(run, text, shown=shown)
         return output, text
 

@@ -90,7 +90,7 @@ def not_done(wanted: Sequence[str], asked: Asked) -> list[str]:
 
 
 def closed(outputs: int, budget: int) -> list[str]:
-    """Note that reasoning was ended by its budget, in so many ``outputs``."""
+    """Note that reasoning was ended by its budget, in a number of ``outputs``."""
     if not outputs:
         return []
     return [
@@ -120,15 +120,14 @@ def loops(run: DocumentRun, written: LevelWritten) -> list[str]:
     if number := len(run.rewritten):
         was = "was" if number == 1 else "were"
         told.append(
-            f"{_repeated(number, texts)} and {was} written on from there with a repetition "
-            "penalty of 1.1"
+            f"{_repeated(number, texts)} and {was} continued with a repetition penalty of 1.1"
         )
     if number := run.reasons.count("looping"):
         was, again = "was" if number == 1 else "were", " again" if run.rewritten else ""
         told.append(f"{_repeated(number, texts)}{again} and {was} cut in front of the repeats")
     looped = sum(output.looped for output in written.outputs)
     if number := looped - written.reasons.count("looping"):
-        retry = "`--set prompt.on_loop=retry` writes on with a penalty"
+        retry = "`--set prompt.on_loop=retry` continues with a penalty"
         told.append(f"{_repeated(number, texts)}; {retry}")
     return ["; ".join(told)] if told else []
 

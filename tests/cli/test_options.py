@@ -105,17 +105,20 @@ def test_old_spellings_are_settings() -> None:
         *("summarize", "--set", "generation.top_k=20", "--set", "generation.min_p=.1"),
         *("--set", "sources=false", "--", "--top-p"),
     ]
-    assert notices[0] == "--top-k will go; write --set generation.top_k=20"
+    assert notices[0] == "--top-k is deprecated; use --set generation.top_k=20"
     assert len(notices) == 3
 
 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"words": 100}, "whole ones; --sentences says how many, not --words"),
-        ({"language": "German"}, "so it writes no other language; for --language choose a profile"),
-        ({"style": "bullets"}, "so nothing else can be asked of it; for --style choose a profile"),
-        ({"instruction": "Go."}, "so nothing else can be asked of it; for --instruction choose a "),
+        ({"words": 100}, "whole ones; use --sentences instead of --words"),
+        (
+            {"language": "German"},
+            "so it cannot write another language; for --language choose a profile",
+        ),
+        ({"style": "bullets"}, "so it cannot follow other requests; for --style choose a profile"),
+        ({"instruction": "Go."}, "so it cannot follow other requests; for --instruction choose a "),
     ],
 )
 def test_a_model_that_copies_says_why_it_cannot(given: dict[str, object], reason: str) -> None:

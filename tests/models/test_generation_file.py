@@ -61,7 +61,7 @@ def test_a_model_without_the_file_says_nothing(tmp_path):
         ("{", "generation_config.json that cannot be read"),
         ("\x00\xff", "generation_config.json that cannot be read"),
         ("[" * 100_000, "generation_config.json that cannot be read"),
-        ("[1]", "that is no JSON object"),
+        ("[1]", "that is not a JSON object"),
         ({"temperature": "hot"}, "`temperature` is 'hot'; it must be a number"),
         ({"temperature": -1}, "`temperature` is -1; it must be at least 0"),
         ('{"top_p": NaN}', "`top_p` is nan; it must be"),

@@ -78,9 +78,9 @@ WRONG = {
     "d2t that is no offset": (
         "specforge",
         of("d2t", lambda t: t + 2 * torch.arange(len(t))),
-        "d2t that does not lead to different ids",
+        "d2t that does not map to distinct ids",
     ),
-    "d2t that repeats": ("specforge", of("d2t", lambda t: -torch.arange(len(t))), "different ids"),
+    "d2t that repeats": ("specforge", of("d2t", lambda t: -torch.arange(len(t))), "distinct ids"),
     "t2d of other ids": ("specforge", of("t2d", lambda t: ~t), "t2d and a d2t"),
     "t2d alone": ("safeailab", drop("d2t"), "lacks the tensor d2t"),
     "another target's size": (
@@ -108,7 +108,7 @@ WRONG = {
     "not a number": (
         "specforge",
         of("norm.weight", lambda t: t * torch.nan),
-        "norm.weight with values that are no numbers",
+        "norm.weight with values that are not numbers",
     ),
     "quantized": (
         "specforge",
@@ -137,7 +137,7 @@ WRONG = {
     ),
     "layers beyond the target": ("specforge", says(eagle_config={IDS: [1, 3, 30]}), "[2, 4, 31]"),
     "layers that repeat": ("specforge", says(eagle_config={IDS: [3, 3, 4]}), "[4, 4, 5]"),
-    "layers that are words": ("specforge", says(eagle_config={IDS: ["a"] * 3}), "no list of"),
+    "layers that are words": ("specforge", says(eagle_config={IDS: ["a"] * 3}), "not a list of"),
     "no features at all": (
         "specforge",
         says(eagle_config={"use_aux_hidden_state": False}),
@@ -281,13 +281,13 @@ def list_config(folder: Path) -> None:
         (cut, "truncated weight file: model.safetensors"),
         (bomb, "never runs"),
         (words, "no plain tensor under 'fc.weight'"),
-        (noise, "pytorch_model.bin|cannot be read|damaged|no mapping"),
+        (noise, "pytorch_model.bin|cannot be read|damaged|without a dictionary"),
         (numbered, "no plain tensor under 7"),
         (sparse, "no plain tensor under 'fc.weight'"),
         (nowhere, "no plain tensor under 'fc.weight'"),
         (old, "of an old format"),
         (no_weights, "has no weights"),
-        (list_config, "config.json that is no mapping"),
+        (list_config, "config.json that is not a JSON object"),
     ],
 )
 def test_files_that_are_damaged_or_hostile(damage, fragment, tmp_path, capfd) -> None:

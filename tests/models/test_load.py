@@ -289,7 +289,7 @@ def test_fp8_needs_a_gpu(broken: Make, refusal: Refusal) -> None:
     sentence = str(
         refusal(broken(quantization_config=settings | {"weight_block_size": [128, 128]}))
     )
-    assert "is quantized with fp8, which transformers computes on a GPU alone" in sentence
+    assert "is quantized with fp8, which transformers computes only on a GPU" in sentence
 
 
 def test_no_weights(broken: Make, refusal: Refusal) -> None:

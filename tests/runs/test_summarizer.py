@@ -542,9 +542,7 @@ def test_a_language_that_the_embedded_pair_does_not_read_is_a_warning(
 LOOP = "The harbour is old. " + "It is very old. " * 40
 CUT = "The harbour is old. It is very old."
 ENDLESS = {"max_new_tokens": 200, "suppress_tokens": [1], "frequency_penalty": -2.0}
-TOLD_AGAIN = (
-    "the text repeated itself and was written on from there with a repetition penalty of 1.1"
-)
+TOLD_AGAIN = "the text repeated itself and was continued with a repetition penalty of 1.1"
 TOLD_CUT = "the text repeated itself and was cut in front of the repeats"
 
 
@@ -637,7 +635,7 @@ def test_it_may_go_on(make: Maker, penalties: Any) -> None:
     assert report.summary == LOOP.strip()
     assert report.reasons == ["end"]
     assert report.warnings[1:] == [
-        "the text repeated itself; `--set prompt.on_loop=retry` writes on with a penalty"
+        "the text repeated itself; `--set prompt.on_loop=retry` continues with a penalty"
     ]
 
 
@@ -659,7 +657,7 @@ def test_a_part_that_repeats_itself_is_no_input_of_the_next_level(
     assert report.levels[0][0].tokens < 2 * 100
     several = f"1 of {len(report.reasons)} texts"
     assert report.warnings[1:] == [
-        f"{several} repeated itself and was written on from there with a repetition penalty of "
+        f"{several} repeated itself and was continued with a repetition penalty of "
         f"1.1; {several} repeated itself again and was cut in front of the repeats"
     ]
 

@@ -111,7 +111,7 @@ class _ContainerReader:
             if not key:
                 self._damaged(f"key {number} has no name")
             if key in metadata:
-                self._damaged(f"the key {key} is there twice")
+                self._damaged(f"the key {key} occurs twice")
             metadata[key] = self._value(key)
         tensors = self._tensors(tensor_count, self._alignment(metadata))
         return metadata, tensors
@@ -144,7 +144,7 @@ class _ContainerReader:
                 self._label,
                 "has a format of 2023 that came before GGUF; download the model as GGUF",
             )
-        _refuse(self._label, f"is no GGUF file: it begins with {magic!r}; download it again")
+        _refuse(self._label, f"is not a GGUF file: it begins with {magic!r}; download it again")
 
     def _other_version(self, version: int) -> NoReturn:
         (swapped,) = struct.unpack(">I", struct.pack("<I", version))
@@ -245,7 +245,7 @@ class _ContainerReader:
         tensors: dict[str, PackedTensor] = {}
         for name, shape, kind, offset in found:
             if name in tensors:
-                self._damaged(f"the tensor {name} is there twice")
+                self._damaged(f"the tensor {name} occurs twice")
             tensors[name] = self._placed(name, shape, kind, first, offset, alignment)
         self._check_apart(sorted(tensors.values(), key=lambda tensor: tensor.start))
         return tensors

@@ -13,7 +13,7 @@ _LARGEST_COUNT = 1 << 31
 class Metadata:
     """Metadata of one model. A key that begins with a dot is one of its architecture's own.
 
-    A getter returns ``default`` for a key that is not there, and raises ModelError if that is
+    A getter returns ``default`` for a missing key, and raises ModelError if that is
     None or the value is of another kind.
     """
 
@@ -25,7 +25,7 @@ class Metadata:
         return self._name(key) in self._values
 
     def raw(self, key: str) -> Any:
-        """Return a value of any kind; None for a key that is not there."""
+        """Return a value of any kind; None for a missing key."""
         return self._values.get(self._name(key))
 
     def count(self, key: str, default: int | None = None) -> int:

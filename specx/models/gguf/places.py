@@ -77,8 +77,8 @@ def _of_hub(hub_id: str, tag: str, revision: str | None, label: str) -> Path:
     found = _tagged(folder.rglob(f"*{GGUF}"), tag)
     if not found:
         raise ModelError(
-            f"{label} is no file in the local cache or on the hub; see the names of the GGUF files "
-            f"of {hub_id}, and give what tells yours from the others, such as {hub_id}:Q4_K_M."
+            f"{label} is not a file in the local cache or on the hub; see the names of the GGUF "
+            f"files of {hub_id}, and add a tag, such as {hub_id}:Q4_K_M."
         )
     return _only(found, label, "give more of the name of one of them")
 
@@ -113,7 +113,7 @@ def _manifest_parts(name: str, label: str) -> list[str]:
     parts = path.split("/")
     whole = [_REGISTRY, _LIBRARY][: max(0, 3 - len(parts))] + parts + [tag]
     if len(whole) != 4 or not all(_NAME.fullmatch(part) for part in whole):
-        raise ModelError(f"{label} is no name of ollama's; give one such as {OLLAMA}qwen3:4b.")
+        raise ModelError(f"{label} is not an ollama name; use one such as {OLLAMA}qwen3:4b.")
     return whole
 
 
@@ -136,7 +136,7 @@ def _of_lm_studio(name: str, label: str) -> Path:
     parts = path.split("/")
     if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts):
         raise ModelError(
-            f"{label} is no name of LM Studio's; give publisher and model, such as "
+            f"{label} is not an LM Studio name; use publisher and model, such as "
             f"{LM_STUDIO}org/name:Q4_K_M."
         )
     folders = [Path.home() / home / path for home in _LM_STUDIO_HOMES]
@@ -159,7 +159,7 @@ def _of_lm_studio(name: str, label: str) -> Path:
 def _of_package(name: str, label: str) -> Path:
     """Find the file by the package's list of its files; nothing of the package is imported."""
     if not _NAME.fullmatch(name):
-        raise ModelError(f"{label} is no name of a Python package.")
+        raise ModelError(f"{label} is not the name of a Python package.")
     try:
         installed = distribution(name)
     except PackageNotFoundError as error:

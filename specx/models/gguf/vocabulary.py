@@ -1,7 +1,7 @@
 """From the metadata of a file to its tokenizer, over the package ``tokenizers``.
 
 llama.cpp names how texts are cut into words; the expressions are those of the models' own
-tokenizers. A name that is not known here is refused, because another cut would be another text
+tokenizers. An unknown name is refused, because another cut would be another text
 to the model.
 """
 
@@ -144,7 +144,7 @@ def _pieces(keys: Metadata, rows: int) -> Pieces:
     if len(set(tokens)) != len(tokens):
         seen: set[str] = set()
         twice = next(token for token in tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]
-        keys.refuse(f"the token {twice!r} is there twice")
+        keys.refuse(f"the token {twice!r} occurs twice")
     return dict(zip(tokens, kinds, strict=True))
 
 
@@ -169,10 +169,10 @@ def _merges(keys: Metadata) -> list[tuple[str, str]]:
 def _byte_level(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     name = keys.text(_PRE, "")
     if name not in PRE_TOKENIZERS:
-        said = f"texts are cut into words as {name!r}" if name else "nothing says how to cut words"
+        said = f"has the unknown pre-tokenizer {name!r}" if name else "lacks a pre-tokenizer"
         keys.refuse(
-            f"{said} (tokenizer.ggml.pre), which specx does not know; use a newer conversion of "
-            "the model, or one of another family"
+            f"the tokenizer {said} (tokenizer.ggml.pre); use a newer conversion of the model, or "
+            "one of another family"
         )
     words = PRE_TOKENIZERS[name]
     backend = tokenizers.Tokenizer(

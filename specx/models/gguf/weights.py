@@ -70,7 +70,7 @@ def weights_of(
         if layers <= number < stated:
             continue  # of a layer that predicts further tokens
         if number >= layers:
-            keys.refuse(f"the tensor {name} belongs to a layer that is not there")
+            keys.refuse(f"the tensor {name} belongs to a layer that does not exist")
         names = named.get(name, named.get(f"{name}.weight", ()))
         if not names or any(each in found for each in names):
             keys.refuse(f"the tensor {name} has no place in a model of {family.model_type}")
@@ -133,7 +133,7 @@ def _in_order(
 
 
 def _one_by_one(keys: Metadata, tensor: PackedTensor, count: int) -> Iterator[PackedTensor]:
-    """Yield the tensor of each of so many experts."""
+    """Yield the tensor of each expert."""
     if tensor.shape[0] != count or len(tensor.shape) < 2:
         keys.refuse(f"the tensor {tensor.name} has the shape {tensor.shape} for {count} experts")
     size = tensor.size // count

@@ -6,7 +6,7 @@ from typing import Any
 
 from specx.ops.native.emitter import F32, I64, PLACE, Emitter, Value, VectorUnit
 
-LEAST = -1e30  # a score that is less than any
+LEAST = -1e30  # below any score
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu2")
 
 

@@ -26,7 +26,7 @@ class Sums(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The keys and values of a head in the cache, which has rows for so many of the text.
+    """The keys and values of a head in the cache, with its capacity in rows.
 
     ``is_half``: they are float16.
     """
@@ -275,7 +275,7 @@ class LayerWriter(ABC):
     ) -> None:  # fmt: skip
         """Attend from each line to keys, block by block: an online softmax.
 
-        start: where a block begins; first: the first row of the text that is seen by any. Leaves
+        start: where a block begins; first: the first row of the text seen by any. Leaves
         sums of values with the greatest score and the sum of weights that belong to them.
         """
         e, run = self.e, self.run
@@ -702,7 +702,7 @@ class SharedHeads(LayerWriter):
 
     @contextmanager
     def _segments(self, own: Entries) -> Iterator[Value]:
-        """Repeat what is written inside for each segment that is attended to."""
+        """Repeat the body for each attended segment."""
         e = self.e
         with e.loop(0, self.run.frame["segments"]) as segment:
             if not self.kind.has_windows:

@@ -40,7 +40,7 @@ from specx.ops.packed_weight import Weight
 from specx.ops.spec import DecoderSpec, LayerSpec, NormSpec
 
 _CALL = struct.Struct(f"{len(CALL)}q")
-MOST_ROWS = 64  # of a tree that is verified
+MOST_ROWS = 64  # of a verified tree
 AT_ONCE = 2**20  # numbers of a weight that are looked at
 LOWER_HALF = 0xFFFF  # of the bits of a float32, which bfloat16 does not have
 _BOUNDS = bounds_to(2**24)
@@ -93,7 +93,7 @@ class NativePass:
         return self._weights
 
     def serves(self, rows: int, cached: torch.dtype) -> bool:
-        """Return True if passes over so many rows can be computed now.
+        """Return True if passes over this number of rows can be computed now.
 
         ``cached``: the number format of keys and values.
         """
@@ -189,7 +189,7 @@ class _OnThreads:
         return loading(self._kind).result()
 
     def scratch(self, prepared: Callable[[], DecoderWeights], segments: int) -> "_Scratch":
-        """Return memory for a pass over so many segments of keys."""
+        """Return memory for a pass over this number of key segments."""
         try:
             scratch = self.free.pop()
         except IndexError:
@@ -301,7 +301,7 @@ class _Scratch:
         self._tables: dict[int, Any] = {}
 
     def table(self, rows: int) -> Any:
-        """Return the table for passes over so many rows; ``CALL`` is to be filled in."""
+        """Return the table for passes over this number of rows; ``CALL`` is to be filled in."""
         if rows not in self._tables:
             own, common = self._sizes(rows)
             place, stride = self._memory.data_ptr(), sum(own.values())

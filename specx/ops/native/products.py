@@ -54,7 +54,7 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
                 e.store(total.get(), place)
 
     def stream(first: Value, many: int) -> None:
-        """Add so many rows of the weight, which are read beside one another, to the only y."""
+        """Add several adjacent rows of the weight to the only y."""
         own = [e.sum(first, i) for i in range(many)]
         factors = [e.load(e.at(x, e.times(k, x_step))) for k in own]
         lines = [e.at(w, e.times(k, w_row), kind=kind) for k in own]

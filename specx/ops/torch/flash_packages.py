@@ -34,7 +34,7 @@ Attend = Callable[..., tuple[Tensor, Tensor | None]]
 
 @dataclass(frozen=True)
 class FlashPackage:
-    """One of ``PACKAGES`` that is installed.
+    """An installed one of ``PACKAGES``.
 
     ``windows``: it has sliding windows; ``verifies``: it can attend to the text before a tree.
     """

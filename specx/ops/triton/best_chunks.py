@@ -48,7 +48,7 @@ def _choose_best(
     chunks: tl.tensor,
     chunk: tl.tensor,
     short: tl.tensor,
-    always: tl.tensor,  # the chunk that is kept whatever its score, or −1
+    always: tl.tensor,  # the chunk kept whatever its score, or −1
     count: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:

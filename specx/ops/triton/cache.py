@@ -53,7 +53,7 @@ MOST_ROWS = 64  # of a program, which holds all of them before it writes the fir
 
 
 def keep_rows(storage: Tensor, length: Tensor, path: Tensor) -> None:
-    """Compute ``Ops.keep_rows`` of a storage that is contiguous."""
+    """Compute ``Ops.keep_rows`` of a contiguous storage."""
     layers, _, heads, capacity, dim = storage.shape
     assert len(path) <= MOST_ROWS
     assert storage.is_contiguous()

@@ -43,7 +43,7 @@ class TritonProduct:
         return linear(x, self._weight, self._bias)
 
     def adds(self, rows: int) -> bool:
-        """Return True if a residual is added within the product over so many rows."""
+        """Return True if a product over this number of rows adds the residual itself."""
         if rows == 1:
             return True
         if self._few is not None:

@@ -95,7 +95,7 @@ def few_pairs(chosen: Tensor) -> Pairs:
 
 
 def many_pairs(chosen: Tensor, experts: int) -> Pairs:
-    """Return the pairs of any number of rows. chosen int64 [T, n] of so many ``experts``."""
+    """Return the pairs of any number of rows. chosen int64 [T, n], below ``experts``."""
     order, _ = sorted_by_expert(chosen)
     ids = torch.arange(experts, device=chosen.device)
     ends = torch.searchsorted(chosen.flatten()[order], ids, right=True)

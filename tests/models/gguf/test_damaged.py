@@ -53,8 +53,8 @@ TAIL = struct.pack("<IIQ", 9, 4, HUGE)
 CASES: dict[str, tuple[bytes, str]] = {
     # the file as a whole
     "empty": (b"", "is an empty file"),
-    "three bytes": (b"GGU", "is no GGUF file: it begins with b'GGU'"),
-    "another format": (b"PK\x03\x04" + bytes(99), "is no GGUF file"),
+    "three bytes": (b"GGU", "is not a GGUF file: it begins with b'GGU'"),
+    "another format": (b"PK\x03\x04" + bytes(99), "is not a GGUF file"),
     "a pointer of Git LFS": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
         "is a pointer of Git LFS",
@@ -73,7 +73,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     "a key of a huge length": (with_key(struct.pack("<Q", HUGE)), "bytes of text, more than"),
     "a key without a name": (with_key(key("", UINT32, 1)), "has no name"),
     "a key that is no text": (with_key(key(b"\xff\xfe", UINT32, 1)), "not UTF-8"),
-    "a key twice": (with_key(key("general.architecture", STRING, "llama")), "there twice"),
+    "a key twice": (with_key(key("general.architecture", STRING, "llama")), "twice"),
     "a value of an unknown type": (with_key(b"\3\0\0\0\0\0\0\0odd\x63\0\0\0"), "unknown type 99"),
     "a text beyond the file": (
         with_key(b"\3\0\0\0\0\0\0\0odd" + struct.pack("<IQ", 8, HUGE)),
@@ -101,7 +101,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     # tensors
     "a tensor without a name": (named(""), "has no name"),
     "a tensor whose name is no text": (named(b"\xff"), "not UTF-8"),
-    "a tensor twice": (named("output_norm.weight"), "output_norm.weight is there twice"),
+    "a tensor twice": (named("output_norm.weight"), "output_norm.weight occurs twice"),
     "no dimension": (with_tensor("output_norm.weight", dims=()), "has 0 dimensions"),
     "nine dimensions": (with_tensor("output_norm.weight", dims=(1,) * 9), "has 9 dimensions"),
     "a dimension of 0": (with_tensor("output_norm.weight", dims=(0,)), "a dimension of 0"),
@@ -122,7 +122,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     "an offset beyond the file": (with_tensor("output_norm.weight", offset=1 << 62), "cut short"),
     "tensors that overlap": (with_tensor("blk.1.attn_q.weight", offset=0), "overlap"),
     "a tensor unknown to the family": (named("blk.0.attn_sinks.weight"), "has no place in a model"),
-    "a tensor of a layer too many": (named("blk.7.attn_norm.weight"), "a layer that is not there"),
+    "a tensor of a layer too many": (named("blk.7.attn_norm.weight"), "blk.7.attn_norm.weight"),
     # models
     "no architecture": (without("general.architecture"), "key general.architecture is missing"),
     "an architecture of a number": (
@@ -186,7 +186,7 @@ TOKENIZERS: dict[str, tuple[bytes, str]] = {
         setting("tokenizer.ggml.tokens", STRING, [f"t{i}" for i in range(999)]),
         "there are 999 tokens and 264 embeddings",
     ),
-    "a token twice": (setting("tokenizer.ggml.tokens", STRING, ["a"] * 264), "'a' is there twice"),
+    "a token twice": (setting("tokenizer.ggml.tokens", STRING, ["a"] * 264), "'a' occurs twice"),
     "kinds of other tokens": (
         setting("tokenizer.ggml.token_type", INT32, [1]),
         "264 tokens and 1 kinds",
@@ -210,9 +210,9 @@ TOKENIZERS: dict[str, tuple[bytes, str]] = {
                 f.set("tokenizer.ggml.pre", STRING, "klingon"),
             )[0]
         ),
-        "texts are cut into words as 'klingon'",
+        "pre-tokenizer 'klingon'",
     ),
-    "words cut in no way": (setting("tokenizer.ggml.model", STRING, "gpt2"), "nothing says how"),
+    "words cut in no way": (setting("tokenizer.ggml.model", STRING, "gpt2"), "tokenizer.ggml.pre"),
     "a merge of one": (
         whole(
             lambda f: (

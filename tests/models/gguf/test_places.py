@@ -79,7 +79,7 @@ def test_a_file_of_the_hub_by_its_tag(snapshot: Path) -> None:
         "BF16": "BF16/m-BF16-00001-of-00002.gguf",
     }.items():
         assert gguf_file(f"org/m-GGUF:{tag}", None, LABEL) == snapshot / name
-    assert "is no file in the local cache or on the hub" in refusal("org/m-GGUF:Q6_K")
+    assert "is not a file in the local cache or on the hub" in refusal("org/m-GGUF:Q6_K")
     make(snapshot / "other-Q8_0.gguf")
     assert "has 2 GGUF files (m-Q8_0.gguf, other-Q8_0.gguf)" in refusal("org/m-GGUF:Q8_0")
 
@@ -127,7 +127,7 @@ def test_what_ollama_has_not(home: Path) -> None:
     models, place = home / ".ollama" / "models", "registry.ollama.ai/library/qwen3/4b"
     assert "run `ollama pull qwen3:4b`" in refusal("ollama:qwen3:4b")
     for odd in ("", "..", "a/../b:c", "a:b:c", "a/b/c/d:e", "/etc/passwd"):
-        assert "is no name of ollama's" in refusal(f"ollama:{odd}")
+        assert "is not an ollama name" in refusal(f"ollama:{odd}")
     pulled(models, place).unlink()
     assert "lacks its file among ollama's" in refusal("ollama:qwen3:4b")
     of_model = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:../../x"}
@@ -154,7 +154,7 @@ def test_what_lm_studio_has(home: Path, place: str) -> None:
     assert "choose by lmstudio:org/m-GGUF:TAG" in refusal("lmstudio:org/m-GGUF")
     assert "has no such GGUF file" in refusal("lmstudio:org/m-GGUF:Q2_K")
     assert "is not among LM Studio's models" in refusal("lmstudio:org/none")
-    assert "is no name of LM Studio's" in refusal("lmstudio:../../etc")
+    assert "is not an LM Studio name" in refusal("lmstudio:../../etc")
 
 
 # ---------------------------------------------------------------- Python packages
@@ -180,4 +180,4 @@ def test_what_a_package_ships(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert gguf_file("package:some-model", None, LABEL) == home / "some_model" / "m.gguf"
     installed(home, "m.gguf", "n.gguf")
     assert "has 2 GGUF files" in refusal("package:some-model")
-    assert "no name of a Python package" in refusal("package:../some-model")
+    assert "not the name of a Python package" in refusal("package:../some-model")
