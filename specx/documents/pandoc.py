@@ -219,6 +219,11 @@ def _own_texts(blocks: Sequence[Tree]) -> Iterator[str]:
             yield _text(block["c"])
         elif block["t"] == "Div":
             yield from _own_texts(block["c"][1])
+        elif block["t"] == "BlockQuote":
+            yield from _own_texts(block["c"])
+        elif block["t"] in ("BulletList", "OrderedList"):
+            for item in block["c"] if block["t"] == "BulletList" else block["c"][1]:
+                yield from _own_texts(item)
 
 
 def _is_menu(cell: Sequence[Tree]) -> bool:

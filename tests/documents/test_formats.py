@@ -198,6 +198,16 @@ def test_tables_that_lay_out_text_are_text(save: SaveFile) -> None:
 
 @installed
 @pytest.mark.parametrize(
+    "cell", ["<ul><li>{}</ul>", "<ol><li>{}</ol>", "<blockquote>{}</blockquote>"]
+)
+def test_prose_in_the_lists_of_a_cell_is_text(save: SaveFile, cell: str) -> None:
+    table = f"<table><tr><td>Payment<td>{cell.format(PROSE)}</table>"
+    kinds = [kind for kind, _ in read(save, "a.html", table.encode())]
+    assert kinds in (["text", "item"], ["text", "text"])
+
+
+@installed
+@pytest.mark.parametrize(
     "data",
     [
         "<meta charset=windows-1252><p>naïve “words”".encode("cp1252"),
