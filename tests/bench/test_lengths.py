@@ -13,7 +13,7 @@ def test_lengths_as_people_write_them(text, tokens):
 
 @pytest.mark.parametrize("text", ["", "k", "-1", "0", "0k", "16m", "nan", "infk", "1e3"])
 def test_what_is_no_length_is_the_users_error(text):
-    with pytest.raises(UsageError, match="is no length"):
+    with pytest.raises(UsageError, match="is not a length"):
         parse_length(text)
 
 

@@ -296,7 +296,7 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
         ),
         (["--jsonl-keys", "summary"], "--jsonl-keys needs --jsonl"),
         (["--jsonl", "--jsonl-keys", "sum"], "--jsonl-keys: no line has the key sum; "),
-        (["--out", "a.txt/x.md"], "cannot write a.txt/x.md: a.txt is no folder"),
+        (["--out", "a.txt/x.md"], "cannot write a.txt/x.md: a.txt is not a folder"),
         (
             ["--out", "mine.md"],
             "mine.md exists and specx did not write it; choose another place, or ",
@@ -306,13 +306,13 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
             "mine.md exists and specx did not write it; choose another place",
         ),
         (["--out", "a.txt"], "--out a.txt is an input itself; choose another name"),
-        (["--out", "a.txt/sub"], "cannot write a.txt/sub: a.txt is no folder"),
+        (["--out", "a.txt/sub"], "cannot write a.txt/sub: a.txt is not a folder"),
         *(
             (["--out", name], f"--out {name} must end in .md or .txt, or be a folder, because ")
             for name in ("x.json", "out.docx", "out.ODT", "x.epub", "x.tex", "sub/x.rtf")
         ),
         (["--report", "r.pdf"], "cannot write the report r.pdf: the name must end in .json, "),
-        (["--report", "a.txt/r.md"], "cannot write a.txt/r.md: a.txt is no folder"),
+        (["--report", "a.txt/r.md"], "cannot write a.txt/r.md: a.txt is not a folder"),
         (
             ["--sentences", "9"],
             "--sentences is for digests, and the prompt of the profile tiny is of the kind "

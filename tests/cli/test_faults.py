@@ -325,7 +325,7 @@ def test_an_output_folder_that_vanishes_ends_the_run(
     *_, said = sentences(ended.err)
     assert said == (
         "OUT/.specx-lock is gone or was replaced while specx worked; the run ends here, "
-        "so that nothing is done that is not noted"
+        "so that nothing is done without a record"
     )
     assert len(calls) == 2
     if fault is replaced_by_a_folder:

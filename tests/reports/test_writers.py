@@ -71,7 +71,7 @@ def test_other_endings(tmp_path: Path, name: str) -> None:
 
 def test_a_bad_place_is_noticed_early(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="file is no folder"):
+    with pytest.raises(UsageError, match="file is not a folder"):
         check_report_path(tmp_path / "file" / "absent" / "report.md")
     check_report_path(tmp_path / "absent" / "report.md")
     (tmp_path / "folder.md").mkdir()

@@ -377,8 +377,8 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     inputs = (str(tmp_path / "file"),)
     for name in ("file/sub", "file/x.md", "file/none/x.md"):
-        assert refusal(to(tmp_path / name)).endswith("file is no folder")
-    assert "file is no folder" in refusal(to(report=tmp_path / "file/none/r.json"))
+        assert refusal(to(tmp_path / name)).endswith("file is not a folder")
+    assert "file is not a folder" in refusal(to(report=tmp_path / "file/none/r.json"))
     assert "must end in .md or .txt" in refusal(to(tmp_path / "x.json"))
     assert "must end in .json, .md or .html" in refusal(to(report=tmp_path / "r.pdf"))
     assert "is an input itself" in refusal(to(tmp_path / "file"), inputs=inputs)
