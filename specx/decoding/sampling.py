@@ -117,7 +117,8 @@ def warped(logits: Tensor, settings: Sampling) -> Tensor:
         logits = logits.masked_fill(logits < least, -torch.inf)
     if settings.top_p < 1:
         ascending, order = logits.sort()
-        unlikely = ascending.softmax(-1).cumsum(-1) <= 1 - settings.top_p
+        # In float64: one row and several are added up in another order on a GPU.
+        unlikely = ascending.softmax(-1).double().cumsum(-1) <= 1 - settings.top_p
         unlikely[:, -1] = False
         logits = logits.masked_fill(unlikely.scatter(1, order, unlikely), -torch.inf)
     if settings.min_p:

@@ -38,11 +38,11 @@ class SourceQueries:
         # The row of the cache whose query predicts the first token.
         self._first = torch.zeros(1, dtype=torch.int64, device=kept.queries.device)
 
-    def begin(self, prompt: int, last: int) -> None:
-        """Begin an output behind ``prompt`` tokens, the last of which is in row ``last``."""
+    def begin(self, prompt: int) -> None:
+        """Begin an output behind ``prompt`` tokens, the last of which is in row 0."""
         self.prompt = prompt
         self._first.fill_(prompt - 1)
-        self.queries[:, 0] = self.kept.queries[:, last]
+        self.queries[:, 0] = self.kept.queries[:, 0]
 
     def keep(self, path: Tensor, length: Tensor) -> None:
         """Keep the queries of rows ``path`` int64 [n], which come to lie behind ``length`` rows.

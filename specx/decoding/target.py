@@ -71,18 +71,18 @@ class Target:
 
         Yields progress when a chunk is launched, and the logits [1, V] of its last position.
         """
-        read, begin, last = partial(self._read, prompt), self.cache.committed, 0
+        read, begin = partial(self._read, prompt), self.cache.committed
         for end, logits in in_chunks(read, begin, len(prompt), self.model.device):
             if self.features is not None:
                 last_position = torch.full_like(self.last_row, end - 1)
                 self.features.keep(last_position - begin, last_position)
-            last, begin = end - begin, end
-            self.cache.commit(last)
+            self.cache.commit(end - begin)
+            begin = end
             yield PrefillProgress("target", end, len(prompt)), logits
         if self.sources is not None:
-            self.sources.begin(len(prompt), min(last, MAX_ROWS) - 1)
+            self.sources.begin(len(prompt))
         if self.retrieval is not None:
-            self._note_lse(self.retrieval, len(prompt), min(last, MAX_ROWS) - 1)
+            self._note_lse(self.retrieval, len(prompt))
 
     def _read(self, prompt: Tensor, start: int, end: int) -> Tensor:
         """Read a part of the prompt; return the logits [1, V] of its last position."""
@@ -96,10 +96,10 @@ class Target:
         positions = torch.arange(start, end, device=prompt.device)
         return self.model.model.run(prompt[start:end], positions, call, 1)
 
-    def _note_lse(self, retrieval: KeptQueries, length: int, row: int) -> None:
+    def _note_lse(self, retrieval: KeptQueries, length: int) -> None:
         """Note the log-sum-exp of the last token, which prefill does not compute."""
         assert retrieval.lse is not None
-        self.last_row.fill_(row)
+        self.last_row.zero_()
         keys = self.cache.keys_of(retrieval.layer)[:, :length]
         scores = scaled_scores(self._query(retrieval), keys, self.model.scaling_of(retrieval.layer))
         retrieval.lse.index_copy_(1, self.last_row, scores.logsumexp(-1)[:, None].float())

@@ -74,10 +74,10 @@ class Features:
 class KeptQueries:
     """The queries of one layer, kept for others to read and overwritten by each forward pass.
 
-    ``layer``: counted from 0. ``queries`` [Hq, R, D], ``lse`` [Hq, R]: of the last R new tokens, or
-    of as many as there are. ``lse`` is the natural log of the sum of exponentials of a query's
-    scaled scores over everything it attended to; it is written for trees only, and None where
-    nobody asks for it.
+    ``layer``: counted from 0. ``queries`` [Hq, R, D], ``lse`` [Hq, R]: of the last R rows of a
+    tree, or of as many as there are; of a prompt, those of its last token in row 0. ``lse`` is the
+    natural log of the sum of exponentials of a query's scaled scores over everything it attended
+    to; it is written for trees only, and None where nobody asks for it.
     """
 
     layer: int
@@ -187,10 +187,10 @@ class PrefillCall(AttentionCall):
         """Attend in the smaller of two windows, the layer's and that of the pass.
 
         ``rows``: the last of q [Hq, R, D], of which alone there are results; 0: all. ``tokens``: of
-        the pass; 0: q has the queries of all.
+        the pass; 0: q has the queries of all. Of kept queries only the last token's is noted.
         """
         if (kept := self.kept_of(layer)) is not None:
-            kept.note(q, None)
+            kept.note(q[:, -1:], None)
         if window is None or (self.window is not None and self.window < window):
             window = self.window
         rows, tokens = rows or q.shape[1], tokens or q.shape[1]

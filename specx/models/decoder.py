@@ -217,6 +217,7 @@ class Decoder:
         x = self.embed(ids)
         inputs = self.inputs(ids, positions, x)
         cut, features, rest = self._cut(call, kept), call.features, kept
+        every = None  # behind the last layer, where logits are of a few rows and features of all
         for layer in self.layers:
             if features is not None:
                 features.note(x, layer.index)
@@ -225,17 +226,19 @@ class Decoder:
                 x = layer.finish(layer.attend(q, call), x, inputs)
                 continue
             attended = layer.attend_rows(q, call, kept, len(ids))
+            if features is not None and features.are_behind(len(self.layers)):
+                every = layer.finish(layer.attend(q, call), x, inputs)
             if layer.index == cut:
                 x, rest = rows_of(x, kept).contiguous(), 0
                 if cut < len(self.layers) - 1 or inputs.per_layer is not None:
                     inputs = inputs.at(kept)
             x = layer.finish(attended, x, inputs)
         if features is not None:
-            features.note(x, len(self.layers))
-        x = self.norm(x)
-        if features is not None:
-            features.note(x, None)
-        return self.logits(rows_of(x, rest))
+            every = x if every is None else every
+            features.note(every, len(self.layers))
+            if not features.layers:
+                features.note(self.norm(every), None)
+        return self.logits(self.norm(rows_of(x, rest).contiguous()))
 
     def _run_at_once(
         self, ids: Tensor, positions: Tensor, call: Call, wanted: Tensor | int
@@ -262,15 +265,17 @@ class Decoder:
         return logits
 
     def _cut(self, call: Call, kept: Tensor | int) -> int:
-        """Return the layer in which rows without logits end, or the number of layers."""
+        """Return the layer in which rows without logits end, or the number of layers.
+
+        Of a prompt it is the same whatever is kept of the pass, and so are the logits, to the bit.
+        """
         count, features = len(self.layers), call.features
         if isinstance(kept, int) and not kept:
             return count
-        if features is not None and features.are_behind(count):
-            return count
-        if isinstance(call, TreeCall) or isinstance(kept, Tensor) or features is not None:
-            return count - 1
-        return max([self._last_storing, *(each.layer for each in call.kept)])
+        if isinstance(call, TreeCall) or isinstance(kept, Tensor):
+            is_behind = features is not None and features.are_behind(count)
+            return count if is_behind else count - 1
+        return self._last_storing if features is None else count - 1
 
 
 def rows_of(x: Tensor, rows: Tensor | int) -> Tensor:

@@ -23,7 +23,7 @@ from specx.runs.pair import load_pair
 from tests.gpu.test_cuda import CUDA, mini, written
 from tests.tiny import make_checkpoint
 
-small_product = pytest.importorskip("specx.ops.triton.small_product")
+few_rows = pytest.importorskip("specx.ops.triton.few_rows")
 
 pytestmark = [
     pytest.mark.gpu,
@@ -68,8 +68,8 @@ def test_a_pass_says_what_the_modules_say(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    suits = small_product.suits
-    monkeypatch.setattr(small_product, "suits", lambda weight: small and suits(weight))
+    is_small = few_rows.is_small
+    monkeypatch.setattr(few_rows, "is_small", lambda weight: small and is_small(weight))
     shape = {"hidden_size": 256, "intermediate_size": 2048, "head_dim": 64}
     folder = make_checkpoint(tmp_path, family, initializer_range=0.05, **shape)
     model = load_model(ModelSpec(str(folder), dtype=dtype), CUDA, "target")

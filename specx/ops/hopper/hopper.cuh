@@ -1,6 +1,6 @@
 // What kernels for Hopper say in instructions: barriers, the copy engine, the tensor cores.
 // Defined from outside: HALF (elements are fp16, not bf16), and COLUMNS, a multiple of 16 up to 256,
-// where a product has any other number of them than 128.
+// or of 8 up to 64, where a product has any other number of them than 128.
 #pragma once
 
 typedef unsigned short u16;  // an element, as its bits
@@ -142,9 +142,14 @@ __device__ __forceinline__ void finish() {
 #define EIGHT(d, i)                                             \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
         "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define FOUR(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define SUMS_8(d) FOUR(d, 0)
 #define SUMS_16(d) EIGHT(d, 0)
+#define SUMS_24(d) SUMS_16(d), FOUR(d, 8)
 #define SUMS_32(d) SUMS_16(d), EIGHT(d, 8)
+#define SUMS_40(d) SUMS_32(d), FOUR(d, 16)
 #define SUMS_48(d) SUMS_32(d), EIGHT(d, 16)
+#define SUMS_56(d) SUMS_48(d), FOUR(d, 24)
 #define SUMS_64(d) SUMS_48(d), EIGHT(d, 24)
 #define SUMS_80(d) SUMS_64(d), EIGHT(d, 32)
 #define SUMS_96(d) SUMS_80(d), EIGHT(d, 40)
@@ -158,9 +163,13 @@ __device__ __forceinline__ void finish() {
 #define SUMS_224(d) SUMS_208(d), EIGHT(d, 104)
 #define SUMS_240(d) SUMS_224(d), EIGHT(d, 112)
 #define SUMS_256(d) SUMS_240(d), EIGHT(d, 120)
+#define TEXT_8 "%2, %3, %4, %5"
 #define TEXT_16 "%2, %3, %4, %5, %6, %7, %8, %9"
+#define TEXT_24 TEXT_16 ", %10, %11, %12, %13"
 #define TEXT_32 TEXT_16 ", %10, %11, %12, %13, %14, %15, %16, %17"
+#define TEXT_40 TEXT_32 ", %18, %19, %20, %21"
 #define TEXT_48 TEXT_32 ", %18, %19, %20, %21, %22, %23, %24, %25"
+#define TEXT_56 TEXT_48 ", %26, %27, %28, %29"
 #define TEXT_64 TEXT_48 ", %26, %27, %28, %29, %30, %31, %32, %33"
 #define TEXT_80 TEXT_64 ", %34, %35, %36, %37, %38, %39, %40, %41"
 #define TEXT_96 TEXT_80 ", %42, %43, %44, %45, %46, %47, %48, %49"
@@ -202,6 +211,14 @@ __device__ __forceinline__ void multiply(float (&d)[64], const u32* a, u64 b) {
     u32 first = a[0];
     asm volatile(MULTIPLY(128) "{%0, %66, %67, %68}, %1, 1, 1, 1, 1;"
                  : "+r"(first), "+l"(b), SUMS_128(d)
+                 : "r"(a[1]), "r"(a[2]), "r"(a[3]));
+}
+
+// sums[64, 8] += a[64, 16] · b[8, 16]ᵀ, a in registers, b in shared memory.
+__device__ __forceinline__ void multiply(float (&d)[4], const u32* a, u64 b) {
+    u32 first = a[0];
+    asm volatile(MULTIPLY(8) "{%0, %6, %7, %8}, %1, 1, 1, 1, 0;"
+                 : "+r"(first), "+l"(b), SUMS_8(d)
                  : "r"(a[1]), "r"(a[2]), "r"(a[3]));
 }
 

@@ -2,13 +2,14 @@
 //
 // A block takes tiles of COLUMNS rows of the weight, which are columns of the result. One warp asks
 // the copy engine for pieces of the weight, another one for pieces of x, as many ahead as there is
-// room for; a warp group multiplies what has come. The weight does not depend on the kernel in
+// room for; GROUPS warp groups multiply what has come, in turns, as a tile of few columns takes the
+// tensor cores as long as one of many. The weight does not depend on the kernel in
 // front, so its first pieces are asked for before that one is done: what is limited by reading goes
 // on reading across kernels. SPLIT blocks, a cluster, share the inputs of a tile; each adds up a
 // part of the columns, always in the same order.
 //
-// Defined from outside: COLUMNS (a multiple of 16, up to 256), SLICES (of 64 inputs, in a piece),
-// WEIGHTS and INPUTS (pieces of the weight and of x that are there at a time), SPLIT, HALF (fp16,
+// Defined from outside: COLUMNS (a multiple of 16 up to 256, or of 8 up to 64), SLICES (of 64 inputs, in a piece),
+// WEIGHTS and INPUTS (pieces of the weight and of x that are there at a time), SPLIT, GROUPS, HALF (fp16,
 // not bf16), and what is made of the result, KIND:
 // - PLAIN: a bias and a residual are added.
 // - GATED: the weight has the rows of gate and up, the result is act(gate) · up; ACTIVATION: which.
@@ -31,8 +32,7 @@
 #define ACTIVATION SILU
 #endif
 
-constexpr int NODES = 64;  // rows of x that are multiplied; of missing ones nothing is kept
-constexpr int MULTIPLIERS = 128, THREADS = MULTIPLIERS + 64;
+constexpr int MULTIPLIERS = 128 * GROUPS, THREADS = MULTIPLIERS + 64;
 constexpr int HALF_HEAD = HEAD / 2;
 // Two rows of the weight to a column of the result: gate and up, or what rotates.
 constexpr int SIDES = KIND == PLAIN ? 1 : 2;
@@ -44,10 +44,15 @@ __device__ constexpr int common_divisor(int a, int b) { return b ? common_diviso
 constexpr int BOX = KIND == ROTATED ? common_divisor(OUTPUTS, HALF_HEAD) : OUTPUTS;
 constexpr int BOXES = OUTPUTS / BOX, SLICES_AT_ONCE = BOXES == 1 ? SLICES : 1;
 constexpr u32 WEIGHT_SLICE = COLUMNS * LINE, WEIGHT_PIECE = SLICES * WEIGHT_SLICE;
-constexpr u32 X_PIECE = SLICES * NODES * LINE;  // at most
-constexpr int OWN = OUTPUTS / 8 / SPLIT;  // columns of the result that a block finishes, in eights
-constexpr int SUMS = 4 * SIDES * OWN;     // that a thread has of them
-static_assert(OUTPUTS % (8 * SPLIT) == 0 && BOX % 8 == 0);
+constexpr u32 X_PIECE = SLICES * 64 * LINE;  // at most
+constexpr int EIGHTS = OUTPUTS / 8;
+constexpr int OWN = (EIGHTS + SPLIT - 1) / SPLIT;  // that a block finishes, the last one maybe fewer
+constexpr int SUMS = 4 * SIDES * OWN;              // that a thread has of them
+static_assert(OUTPUTS % 8 == 0 && BOX % 8 == 0);
+
+// A group gives a piece back when it has asked for the next one to be multiplied, or where every
+// group has one and there is no room for another, when it is done with it.
+constexpr bool AT_ONCE = WEIGHTS <= GROUPS || INPUTS <= GROUPS;
 
 // Where queries, keys and values go.
 struct Heads {
@@ -110,8 +115,9 @@ __device__ __forceinline__ void add_up(const float (&sums)[COLUMNS / 2], float (
         const u32 to = of_block(shared(exchanged), block);
 #pragma unroll
         for (int j = 0; j < SIDES * OWN; j++) {
+            if (block * OWN + j % OWN >= EIGHTS) continue;
             const float* own = sums + sums_of(block * OWN + j % OWN, j / OWN);
-            const u32 slot = ((part - (part > block)) * SIDES * OWN + j) * MULTIPLIERS + threadIdx.x;
+            const u32 slot = ((part - (part > block)) * SIDES * OWN + j) * 128 + threadIdx.x;
             asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + slot * 16),
                          "f"(own[0]), "f"(own[1]), "f"(own[2]), "f"(own[3]) : "memory");
         }
@@ -123,8 +129,9 @@ __device__ __forceinline__ void add_up(const float (&sums)[COLUMNS / 2], float (
     for (int block = 0; block < SPLIT; block++)
 #pragma unroll
         for (int j = 0; j < SIDES * OWN; j++) {
-            const float* own = sums + sums_of(block * OWN + j % OWN, j / OWN);
-            const int slot = ((block - (block > part)) * SIDES * OWN + j) * MULTIPLIERS + threadIdx.x;
+            const int eight = min(block * OWN + j % OWN, EIGHTS - 1);
+            const float* own = sums + sums_of(eight, j / OWN);
+            const int slot = ((block - (block > part)) * SIDES * OWN + j) * 128 + threadIdx.x;
             float4 more = {own[0], own[1], own[2], own[3]};
             if (block != part) more = exchanged[slot];
             result[4 * j] += more.x, result[4 * j + 1] += more.y;
@@ -179,6 +186,10 @@ __device__ __forceinline__ void finish_pair(u32& low, u32& high, const float* fi
     if (KIND == ROTATED) high = pack(other[0], other[1]);
 }
 
+__device__ __forceinline__ void multipliers_meet() {
+    asm volatile("bar.sync 1, %0;" ::"n"(MULTIPLIERS) : "memory");
+}
+
 // Maps: the weight in boxes of BOX rows, x in boxes of its rows, rounded up to eights.
 // out [nodes, columns], or queries. bias: of the rows of the weight; residual [nodes, columns]; null,
 // or added. pieces: of a row of the weight.
@@ -189,7 +200,8 @@ product(const __grid_constant__ TensorMap weight_map, const __grid_constant__ Te
     extern __shared__ unsigned char memory[];
     __shared__ alignas(8) u64 weight_there[WEIGHTS], weight_done[WEIGHTS];
     __shared__ alignas(8) u64 x_there[INPUTS], x_done[INPUTS];
-    __shared__ float4 exchanged[SPLIT > 1 ? (SPLIT - 1) * SIDES * OWN * MULTIPLIERS : 1];
+    __shared__ float summed[GROUPS > 1 ? (GROUPS - 1) * COLUMNS / 2 * 128 : 1];
+    __shared__ float4 exchanged[SPLIT > 1 ? (SPLIT - 1) * SIDES * OWN * 128 : 1];
     const u32 weights = aligned(memory), inputs = weights + WEIGHTS * WEIGHT_PIECE;
     const u32 x_slice = (nodes + 7) / 8 * 8 * LINE;  // the swizzle repeats after eight rows
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = blockIdx.x % SPLIT;
@@ -242,8 +254,8 @@ product(const __grid_constant__ TensorMap weight_map, const __grid_constant__ Te
 
     wait_for_kernel_in_front();  // whose results these threads read themselves
     // A thread has two rows of x, 8 apart, and of each two neighbouring columns in every 8.
-    const int upper = warp * 16 + lane / 4;
-    int i = 0;  // pieces multiplied
+    const int group = warp / 4, thread = threadIdx.x % 128, upper = warp * 16 + lane / 4;
+    int begin_piece = 0;  // of the tile, counted over all tiles
     for (int tile = blockIdx.x / SPLIT; tile < tiles; tile += blocks) {
         const int begin_column = tile * OUTPUTS + part * (8 * OWN) + lane % 4 * 2;
         // What the result will be joined with: asked for while there is time.
@@ -252,12 +264,12 @@ product(const __grid_constant__ TensorMap weight_map, const __grid_constant__ Te
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int node = upper + 8 * half;
-            if (node >= nodes) continue;
+            if (group > 0 || node >= nodes) continue;
             if (KIND == ROTATED) places[half] = kept.places[node];
 #pragma unroll
             for (int k = 0; k < OWN; k++) {
                 const int column = begin_column + 8 * k;
-                if (column >= columns) continue;
+                if (part * OWN + k >= EIGHTS || column >= columns) continue;
                 const u64 at = static_cast<u64>(node) * columns + column;
                 const u64 angle = node * kept.angle_row + column % HALF_HEAD;
                 if (KIND == PLAIN && residual) with[half][k] = pair_at(residual + at);
@@ -267,7 +279,14 @@ product(const __grid_constant__ TensorMap weight_map, const __grid_constant__ Te
         }
 
         float sums[COLUMNS / 2] = {};
-        for (int end = i + count; i < end; i++) {
+        const auto release = [&](int piece) {
+            if (thread > 0) return;
+            arrive(shared(&weight_done[piece % WEIGHTS]));
+            arrive(shared(&x_done[piece % INPUTS]));
+        };
+        const int end = begin_piece + count;
+        int i = begin_piece + group;
+        for (; i < end; i += GROUPS) {
             const u32 weight = weights + i % WEIGHTS * WEIGHT_PIECE;
             const u32 x = inputs + i % INPUTS * X_PIECE;
             wait(shared(&weight_there[i % WEIGHTS]), i / WEIGHTS & 1);
@@ -280,10 +299,26 @@ product(const __grid_constant__ TensorMap weight_map, const __grid_constant__ Te
                     multiply(sums, operand(x + slice * x_slice + at),
                              operand(weight + slice * WEIGHT_SLICE + at));
             commit();
-            finish();
-            if (threadIdx.x > 0) continue;
-            arrive(shared(&weight_done[i % WEIGHTS]));
-            arrive(shared(&x_done[i % INPUTS]));
+            if (AT_ONCE) finish(), release(i);
+            else if (finish<1>(); i >= begin_piece + GROUPS) release(i - GROUPS);
+        }
+        finish();
+        if (!AT_ONCE && i >= begin_piece + GROUPS) release(i - GROUPS);
+        begin_piece = end;
+        if (GROUPS > 1) {
+            constexpr int EACH = COLUMNS / 2;
+            if (group > 0) {
+#pragma unroll
+                for (int j = 0; j < EACH; j++) summed[((group - 1) * EACH + j) * 128 + thread] = sums[j];
+            }
+            __syncwarp();  // a thread of it may have released a piece alone
+            multipliers_meet();
+            if (group > 0) {
+                if (SPLIT > 1) wait_for_those_who_come(), meet();
+                return;  // there is one tile
+            }
+#pragma unroll
+            for (int j = 0; j < (GROUPS - 1) * EACH; j++) sums[j % EACH] += summed[j * 128 + thread];
         }
 
         float result[SUMS];
@@ -307,7 +342,7 @@ product(const __grid_constant__ TensorMap weight_map, const __grid_constant__ Te
 #pragma unroll
             for (int k = 0; k < OWN; k++) {
                 const int column = begin_column + 8 * k;
-                if (column >= columns) continue;
+                if (part * OWN + k >= EIGHTS || column >= columns) continue;
                 u16* to = out + static_cast<u64>(node) * columns + column;
                 if (KIND == ROTATED) {
                     to = kept.row_of(column / HALF_HEAD, node, places[half], out) + column % HALF_HEAD;

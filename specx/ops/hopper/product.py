@@ -24,12 +24,14 @@ from specx.ops.spec import Activation
 SOURCE = Path(__file__).with_suffix(".cu")
 MOST_ROWS = 64
 MOST_COLUMNS = 256  # of a tile
+MOST_BY_EIGHT = 64  # of a tile that need not be a multiple of 16
 MOST_TILES = 16  # of a block, one after another
 # Of fewer columns, or of tiles that come one after another, reading x takes too long.
 FEW_COLUMNS, FEW_COLUMNS_OF_SEVERAL = 48, 96
+FEW_INPUTS = 2048
 WIDTH = 64  # inputs of a slice
 SLICES = 2
-MULTIPLIERS, THREADS = 128, 192
+GROUP, LOADERS = 128, 64  # threads of a warp group that multiplies, and those that load
 SHARED = 227 * 1024  # bytes of a block
 STATIC = 1024  # of these, for barriers
 PLAIN, GATED, ROTATED = range(3)  # kinds, as ``product.cu`` numbers them
@@ -40,9 +42,10 @@ ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_tanh", "gelu", "relu2")  # 
 class ProductLaunch:
     """The spread of a product over the device.
 
-    ``columns``: rows of the weight in a tile, a multiple of 16. ``split``: blocks that share the
-    sum of a tile, a power of 2. ``weights``, ``inputs``: pieces of the weight and of x that are
-    there at a time, of ``slices`` times 64 inputs.
+    ``columns``: rows of the weight in a tile, a multiple of 16, or of 8 up to 64. ``split``: blocks
+    that share the sum of a tile, a power of 2. ``weights``, ``inputs``: pieces of the weight and of
+    x that are there at a time, of ``slices`` times 64 inputs. ``groups``: warp groups that multiply
+    pieces in turns; several of them have one tile.
     """
 
     columns: int
@@ -50,6 +53,7 @@ class ProductLaunch:
     slices: int
     weights: int
     inputs: int
+    groups: int = 1
 
     @property
     def shared(self) -> int:
@@ -58,8 +62,9 @@ class ProductLaunch:
         return lines * self.slices * WIDTH * 2 + 1024
 
 
-def plan(columns: int, sides: int, multiprocessors: int) -> ProductLaunch:
-    """Plan the launch for ``columns`` columns of the result, ``sides`` rows of the weight to each.
+def plan(columns: int, inputs: int, sides: int, multiprocessors: int) -> ProductLaunch:
+    """Plan the launch for ``columns`` columns of the result, ``sides`` rows of the weight to each
+    and ``inputs`` elements in a row.
 
     One block on a multiprocessor, and as little as possible to read for the one with most. What
     else is faster was measured on an H200, with the weights of 8B and 7B models.
@@ -68,9 +73,12 @@ def plan(columns: int, sides: int, multiprocessors: int) -> ProductLaunch:
     (tile, most), (pair, most_of_pair) = (
         _tile(columns, sides, multiprocessors, split) for split in (1, 2)
     )
-    if tile < FEW_COLUMNS or most_of_pair < most:
-        return launch_of(pair, 2)
-    return launch_of(tile, 1)
+    if tile >= FEW_COLUMNS and most <= most_of_pair:
+        return launch_of(tile, 1)
+    if inputs <= FEW_INPUTS:  # reading x takes as long as the weight: half as many blocks
+        share = columns * sides / (multiprocessors // 4)
+        pair = max(pair, min(MOST_BY_EIGHT, 16 * math.ceil(share / 16)))
+    return launch_of(pair, 2)
 
 
 def _tile(columns: int, sides: int, multiprocessors: int, split: int) -> tuple[int, float]:
@@ -78,11 +86,11 @@ def _tile(columns: int, sides: int, multiprocessors: int, split: int) -> tuple[i
 
     ``split`` blocks share a tile; blocks that share a tile have one only.
     """
-    step = sides * max(16 // sides, 8 * split)
     found = []
     for rounds in range(1, MOST_TILES + 1 if split == 1 else 2):
         share = columns * sides / (multiprocessors // split * rounds)
-        tile = step * math.ceil(share / step)
+        step = 8 * sides if share <= MOST_BY_EIGHT else 16
+        tile = max(16, 8 * sides * split, step * math.ceil(share / step))
         if tile <= MOST_COLUMNS and (rounds == 1 or tile >= FEW_COLUMNS_OF_SEVERAL):
             found.append((tile * rounds / split, tile))
     most, tile = min(found, default=(math.inf, MOST_COLUMNS))  # of equals the smallest
@@ -91,10 +99,12 @@ def _tile(columns: int, sides: int, multiprocessors: int, split: int) -> tuple[i
 
 def launch_of(columns: int, split: int) -> ProductLaunch:
     """Plan as many pieces as there is room for, as many of x as of the weight."""
-    exchanged = (split - 1) * columns // split * MULTIPLIERS * 2
+    groups = 2 if split > 1 and columns <= MOST_BY_EIGHT else 1
+    exchanged = (split - 1) * -(-columns // (8 * split)) * 8 * 256 + (groups - 1) * columns * 256
     room = (SHARED - STATIC - 1024 - exchanged) // (SLICES * WIDTH * 2)  # lines
     inputs = room // (columns + MOST_ROWS)
-    return ProductLaunch(columns, split, SLICES, (room - inputs * MOST_ROWS) // columns, inputs)
+    weights = (room - inputs * MOST_ROWS) // columns
+    return ProductLaunch(columns, split, SLICES, weights, inputs, groups)
 
 
 class _HeadsArgument(ctypes.Structure):
@@ -135,7 +145,7 @@ class _WeightProduct:
         multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
         self.weight, self.bias, self.head_dim = weight, bias, head_dim
         self.columns = len(weight) // self.sides
-        self.launch = launch or plan(self.columns, self.sides, multiprocessors)
+        self.launch = launch or plan(self.columns, weight.shape[1], self.sides, multiprocessors)
         constants = {name.upper(): value for name, value in asdict(self.launch).items()}
         constants |= {"KIND": self.kind, "HALF": weight.dtype == torch.float16}
         if activation != "silu":
@@ -177,7 +187,12 @@ class _WeightProduct:
             c_int(-(-inputs // (WIDTH * slices))),
         ]
         with torch.cuda.device(x.device):
-            self._kernel.launch((self._grid, 1, 1), THREADS, arguments, cluster=self.launch.split)
+            self._kernel.launch(
+                (self._grid, 1, 1),
+                GROUP * self.launch.groups + LOADERS,
+                arguments,
+                cluster=self.launch.split,
+            )
 
 
 class CudaProduct(_WeightProduct):

@@ -2,7 +2,8 @@
 
 With 64 nodes and several heads to each key head attention is limited by its products, not by
 reading, and the tensor cores have to be busy while weights are computed. Triton's compiler does not
-arrange that; ``tree_attention.cu`` does.
+arrange that; ``tree_attention.cu`` does. It writes what ``triton/tree_attention.py`` writes, bit
+for bit.
 """
 
 from ctypes import c_float, c_int, c_uint64
@@ -13,17 +14,19 @@ from torch import Tensor
 
 from specx.ops.hopper.compiler import kernel_of
 from specx.ops.hopper.driver import Kernel, tensor_map
+from specx.ops.triton.tree_attention import Launch
 from specx.ops.triton.tree_inputs import TreeInputs
 
 SOURCE = Path(__file__).with_suffix(".cu")
 DIM = 128
 ROWS = 128  # of a block, in two warp groups
-COLUMNS = 128  # that it takes at a time
+COLUMNS = 128  # that it takes at a time, as Triton's kernel does
 THREADS = 3 * 128
-SHARED = 2 * DIM * (ROWS + 6 * COLUMNS) + 1024  # queries, six stages, what alignment may take
+ONES = 1024  # bytes of ones, which weights are multiplied with to sum them up
+SHARED = 2 * DIM * (ROWS + 6 * COLUMNS) + ONES + 1024  # queries, six stages, alignment
 
 
-def suits(inputs: TreeInputs, multiprocessors: int) -> bool:
+def suits(inputs: TreeInputs) -> bool:
     """Return True if the inputs and the device are for this kernel."""
     q = inputs.q
     return (
@@ -32,7 +35,6 @@ def suits(inputs: TreeInputs, multiprocessors: int) -> bool:
         and q.dtype in (torch.float16, torch.bfloat16)
         and inputs.dim == DIM
         and inputs.rows >= ROWS
-        and splits(inputs, multiprocessors) > 1  # parts are merged
         and all(
             each.stride(0) % 8 == each.stride(1) % 8 == each.data_ptr() % 16 == 0
             for each in (q, inputs.keys, inputs.values)
@@ -41,28 +43,21 @@ def suits(inputs: TreeInputs, multiprocessors: int) -> bool:
     )
 
 
-def splits(inputs: TreeInputs, multiprocessors: int) -> int:
-    """Return the blocks along the columns: one on each multiprocessor."""
-    return max(1, multiprocessors // (-(-inputs.rows // ROWS) * inputs.kv_heads))
-
-
-def attend_in_parts(inputs: TreeInputs, part_out: Tensor, part_lse: Tensor) -> None:
-    """Attend to each part of the columns, for inputs that suit.
-
-    part_out [splits, Hq·T, D] in q's dtype; part_lse float32 [splits, Hq·T], in base 2.
-    """
+def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: Launch) -> None:
+    """Compute ``triton.tree_attention.attend_to_prefix``, for inputs that suit."""
+    assert launch.block_columns == COLUMNS
     q, visible = inputs.q, inputs.visible
     kernel = _kernel(q)
     assert kernel is not None
     arguments = [
         tensor_map(inputs.keys, (1, COLUMNS, 64)),
         tensor_map(inputs.values, (1, COLUMNS, 64)),
-        *(c_uint64(each.data_ptr()) for each in (q, inputs.prefix, visible, part_out, part_lse)),
+        *(c_uint64(each.data_ptr()) for each in (q, inputs.prefix, visible, parts, stats)),
         c_float(inputs.scale),
         *map(c_int, (inputs.nodes, inputs.rows, visible.shape[1])),
         *map(c_uint64, (q.stride(0), q.stride(1), visible.stride(0), visible.stride(1))),
     ]
-    grid = (-(-inputs.rows // ROWS), inputs.kv_heads, len(part_out))
+    grid = (-(-inputs.rows // ROWS), inputs.kv_heads, launch.splits)
     with torch.cuda.device(q.device):
         kernel.launch(grid, THREADS, arguments)
 

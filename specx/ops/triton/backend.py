@@ -107,18 +107,13 @@ class TritonOps(TorchOps):
         sinks: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Attend by Hopper's kernel where many rows share a key head, else by Triton's, which has
-        windows, caps and sinks as well."""
+        windows, caps and sinks as well. A row's result is the same."""
         scale = scaling * tree_attention.LOG2_E
-        inputs = TreeInputs(
-            q, keys, values, prefix, mask.sets, scale, window, softcap, sinks, mask.rows
-        )
-        multiprocessors, _ = tree_attention.limits_of(q.device)
-        if hopper_attention.suits(inputs, multiprocessors):
-            splits = hopper_attention.splits(inputs, multiprocessors)
-            return tree_attention.in_parts(inputs, splits, hopper_attention.attend_in_parts)
+        inputs = TreeInputs(q, keys, values, prefix, mask.sets, scale, window, softcap, sinks)
         launch = tree_attention.plan_for(inputs)
-        attend = partial(tree_attention.attend_in_parts, launch=launch)
-        return tree_attention.in_parts(inputs, launch.splits, attend)
+        suits = hopper_attention.suits(inputs)
+        kernel = hopper_attention.attend_to_prefix if suits else tree_attention.attend_to_prefix
+        return tree_attention.attend(inputs, launch, kernel)
 
     def prefill_attention(
         self,

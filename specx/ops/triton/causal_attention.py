@@ -16,7 +16,6 @@ from specx.ops.triton.tree_attention import (
     LN_2,
     LOG2_E,
     Launch,
-    absorb,
     capped,
     in_ring,
     limits_of,
@@ -223,5 +222,27 @@ def _columns(
             if WINDOWED:
                 seen = seen & (column[None, :] > position[:, None] - window)
             scores = tl.where(seen, scores, float("-inf"))
-        acc, total, highest = absorb(scores, v, acc, total, highest, scale)
+        acc, total, highest = _absorb(scores, v, acc, total, highest, scale)
     return acc, total, highest
+
+
+@triton.jit
+def _absorb(
+    scores: tl.tensor,
+    v: tl.tensor,
+    acc: tl.tensor,
+    total: tl.tensor,
+    highest: tl.tensor,
+    scale: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """One block of columns into the running softmax: scores [M, N], v [N, D], acc [M, D].
+
+    ``highest`` [M] is the largest score so far in base 2, ``total`` [M] the sum of weights.
+    """
+    best = tl.maximum(highest, tl.max(scores, 1) * scale)
+    shift = tl.where(best == float("-inf"), 0.0, best)  # nothing seen yet: −inf − −inf is NaN
+    weights = tl.exp2(scores * scale - shift[:, None])
+    decay = tl.exp2(highest - shift)
+    total = total * decay + tl.sum(weights, 1)
+    acc = tl.dot(weights.to(v.dtype), v, acc * decay[:, None], input_precision="ieee")
+    return acc, total, best

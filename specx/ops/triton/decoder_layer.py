@@ -10,25 +10,20 @@ from specx.ops.hopper.product import CudaProduct, GatedProduct, HeadsProduct, pr
 from specx.ops.layers import LayerWeights, LinearMap, RowFunction
 from specx.ops.spec import NormSpec
 from specx.ops.torch import layer as torch_layer
-from specx.ops.triton import experts, layer, row_product, small_product
+from specx.ops.triton import experts, few_rows, layer
 from specx.ops.triton.layer import NormWeights
 
 PLAIN: tuple[Any, dict[str, Any]] = CudaProduct, {}  # a kind of Hopper's product, and options
-FEW_ROWS = 64  # more take longer to be added to within a product than behind it
+MOST_ROWS = few_rows.MOST_ROWS  # more are a prompt's, and go to cuBLAS
 
 
 class TritonProduct:
-    """``Ops.product`` by the kernel for the number of rows: one, up to 64 on Hopper, or cuBLAS'.
-
-    A single row's and Hopper's add a residual as well. So do the small products of small models,
-    with ``counters``.
+    """``Ops.product`` by the kernel for the number of rows: up to 64, Hopper's or Triton's, or
+    cuBLAS'. One of the first two serves a weight, so that a row's result is its own.
     """
 
-    def __init__(
-        self, weights: LinearMap, few: CudaProduct | None = None, counters: Tensor | None = None
-    ) -> None:
-        self._weight, self._bias = weights.tensor, weights.bias
-        self._few, self._counters = few, counters
+    def __init__(self, weights: LinearMap, few: CudaProduct | None = None) -> None:
+        self._weight, self._bias, self._few = weights.tensor, weights.bias, few
 
     @classmethod
     def of(cls, weights: LinearMap) -> "TritonProduct":
@@ -36,32 +31,20 @@ class TritonProduct:
         return cls(weights, product_of(CudaProduct, weights.tensor, weights.bias))
 
     def __call__(self, x: Tensor) -> Tensor:
-        if len(x) == 1:
-            return row_product.row_product(x, self._weight, self._bias)
-        if self._few is not None and len(x) <= hopper_product.MOST_ROWS:
-            return self._few(x.contiguous())
-        return linear(x, self._weight, self._bias)
-
-    def adds(self, rows: int) -> bool:
-        """Return True if a product over this number of rows adds the residual itself."""
-        if rows == 1:
-            return True
-        if self._few is not None:
-            return rows <= hopper_product.MOST_ROWS
-        return self._counters is not None and rows <= small_product.MOST_ROWS
+        if len(x) > MOST_ROWS:
+            return linear(x, self._weight, self._bias)
+        return self._of_few(x.contiguous(), None)
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """Multiply, and add residual [T, N], which may be overwritten -> [T, N]."""
-        if len(x) == 1:
-            return row_product.row_product(x, self._weight, self._bias, residual)
-        if self.adds(len(x)):
-            if self._few is not None:
-                return self._few(x, residual)
-            assert self._counters is not None
-            return small_product.add_product(x, self._weight, residual, self._counters)
-        if self._bias is not None or len(x) > FEW_ROWS:
+        if len(x) > MOST_ROWS:
             return residual.add_(linear(x, self._weight, self._bias))
-        return residual.addmm_(x, self._weight.t())  # in the product itself, and rounded once
+        return self._of_few(x, residual)
+
+    def _of_few(self, x: Tensor, residual: Tensor | None) -> Tensor:
+        if self._few is not None:
+            return self._few(x, residual)
+        return few_rows.few_rows_product(x, self._weight, self._bias, residual)
 
 
 def experts_of(weights: LayerWeights) -> RowFunction:
@@ -100,20 +83,17 @@ class TritonLayer:
         self._attended_norm = _norm(spec.attended_norm, w.attended_norm)
         self._mlp_norm = _norm(spec.mlp_norm, w.mlp_norm)
         self._experts = None if spec.mlp.experts is None else experts_of(w)
-        maps = (w.out, w.down) if self._experts is None else (w.out,)
-        small = all(each.bias is None and small_product.suits(each.tensor) for each in maps)
-        device = w.heads.weight.device
-        self.counters = small_product.counters(device) if small else None
-        few, counters = {} if small else _few_rows_products(w), self.counters
+        few = _few_rows_products(w)
         heads, gate_up = few.get("heads"), few.get("gate_up")
         self._heads = heads if isinstance(heads, HeadsProduct) else None
         self._qkv = TritonProduct(w.heads, heads if isinstance(heads, CudaProduct) else None)
-        self._out = TritonProduct(w.out, few.get("out"), counters)
+        self._out = TritonProduct(w.out, few.get("out"))
         if self._experts is None:
             self._gated = gate_up if isinstance(gate_up, GatedProduct) else None
             own = gate_up if isinstance(gate_up, CudaProduct) else None
+            self._gates_at_once = not few and spec.mlp.gated and w.activation is None
             self._gate_up = TritonProduct(w.gate_up, own)
-            self._down = TritonProduct(w.down, few.get("down"), counters)
+            self._down = TritonProduct(w.down, few.get("down"))
         if w.per_layer is not None:
             assert spec.output_norm is not None
             self._down_in, self._up_out = map(TritonProduct.of, (w.per_layer.down, w.per_layer.up))
@@ -123,7 +103,7 @@ class TritonLayer:
         self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
         y = x if self._input_norm is None else self._input_norm(x)
-        if self._heads is not None and 1 < len(x) <= hopper_product.MOST_ROWS:
+        if self._heads is not None and len(x) <= MOST_ROWS:
             return self._heads(y, cos, sin, slots, keys, values)
         return layer.rotate_and_store(self._qkv(y), self._weights, cos, sin, slots, keys, values)
 
@@ -152,18 +132,17 @@ class TritonLayer:
     def _mlp(self, x: Tensor) -> Tensor:
         """Compute the MLP up to its last product, by which it is finished: x [T, K] -> [T, I]."""
         mlp, weights = self._spec.mlp, self._weights
-        if mlp.gated and weights.activation is None:
-            if len(x) == 1:
-                maps = weights.gate_up
-                return row_product.row_product(x, maps.tensor, maps.bias, activation=mlp.activation)
-            if self._gated is not None and len(x) <= hopper_product.MOST_ROWS:
-                return self._gated(x)
+        if self._gated is not None and len(x) <= MOST_ROWS:
+            return self._gated(x)
+        if self._gates_at_once and len(x) <= MOST_ROWS:
+            maps = weights.gate_up
+            return few_rows.few_rows_product(x, maps.tensor, maps.bias, activation=mlp.activation)
         inner = self._gate_up(x)
         return layer.activated(inner, mlp.activation, gated=mlp.gated, constants=weights.activation)
 
     def _between(self, attended: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return x with what attention adds, and what the MLP reads."""
-        if self._adds_plainly(self._attended_norm) and self._out.adds(len(x)):
+        if self._adds_plainly(self._attended_norm) and len(x) <= MOST_ROWS:
             x = self._out.plus(attended, x)
             return x, x if self._output_norm is None else self._output_norm(x)
         return layer.add_norm(
@@ -198,6 +177,8 @@ def _norm(
 def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:
     """Return Hopper's products of a layer by its maps; none if the kernels of some cannot be had.
 
+    Of small weights that are added to the hidden states Triton's are faster.
+
     ``heads``: with what follows it, unless heads are normed; ``gate_up``, too, if it knows the
     activation. Experts have other kernels, and their layers neither ``gate_up`` nor ``down``.
     """
@@ -216,5 +197,7 @@ def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:
     found = {}
     for name, (kind, options) in kinds.items():
         linear_map = getattr(w, name)
+        if name in ("out", "down") and few_rows.is_small(linear_map.tensor):
+            continue
         found[name] = product_of(kind, linear_map.weight, linear_map.bias, **options)
     return {} if None in found.values() else found

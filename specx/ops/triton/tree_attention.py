@@ -1,16 +1,23 @@
-"""Hybrid tree attention in one pass over the KV cache, as kernels for CUDA graphs.
+"""Hybrid tree attention over a KV cache, as kernels for CUDA graphs.
 
-The committed prefix needs no mask, the tree's own rows do: one kernel goes over both. The queries
-of the heads that share a key head are packed as rows (head in group × node), and the columns are
-split over programs (flash decoding), whose partial results a second kernel merges by log-sum-exp.
-Nothing is read back to the host, and grids depend on shapes only, so a captured graph serves every
-length: kernels read the length from the device. Lengths, capacities and widths are run-time
-arguments that never compile anything anew; for tree sizes there are three forms of the first
-kernel, by the rows of a program. Where many rows share a key head, on Hopper,
-``hopper/tree_attention.py`` takes its place.
+A query's own part is the last ``RECENT`` rows of its text, ancestors in the tree among them; all
+that is before lies in the committed prefix and needs no mask. The queries of the heads that share a
+key head are packed as rows (head in group × node), and one kernel goes over the prefix in blocks,
+which are split over programs (flash decoding). A second one attends to each query's own part, and
+merges it with the parts of the first by log-sum-exp. Nothing is read back to the host, and grids
+depend on shapes only, so a captured graph serves every length: kernels read the length from the
+device. Lengths, capacities and widths are run-time arguments that never compile anything anew; for
+tree sizes there are three forms of the first kernel, by the rows of a program. Where many rows
+share a key head, on Hopper, ``hopper/tree_attention.py`` takes its place.
 
-In a window blocks begin with the first row that a query of the program sees, and a row lies where a
-ring has it. A sink is what the first split of a row has seen before it begins.
+A row's result does not depend on the rows beside it, nor on how much of its text is committed.
+Blocks begin at multiples of their size, a row's blocks and their parts follow from the length of
+its text alone, and its own part is read in the order of its text, wherever the rows lie. A block
+that only another row needs is multiplied by zeros, which changes no bit. Tensor cores add in the
+order of the columns, whatever the tile.
+
+In a window blocks begin with the one of the first row that is seen, and a row lies where a ring has
+it. A sink is added when parts are merged.
 
 Source: SpecExtend, section on hybrid tree attention.
 """
@@ -26,24 +33,26 @@ import triton.language as tl
 from torch import Tensor
 
 from specx.ops.chunks import Grid
+from specx.ops.trees import MAX_ROWS
 from specx.ops.triton import programmatic_launch
 from specx.ops.triton.programmatic_launch import wait
-from specx.ops.triton.tree_inputs import WORD, TreeInputs
+from specx.ops.triton.tree_inputs import RECENT, WORD, TreeInputs
 
-MOST_SPLITS = 64  # the merge holds all parts of a row at once
-MERGED = (4, 8, 16, 32, MOST_SPLITS)  # parts that its usual forms hold
+MOST_SPLITS = tl.constexpr(64)
+LOADED = tl.constexpr(8)  # parts that the merge asks for at once
+MOST_NODES = MAX_ROWS
 LOG2_E = math.log2(math.e)
 LN_2 = tl.constexpr(math.log(2))
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The spread of tree attention over the device.
+    """The spread of attention to a prefix over the device.
 
     ``splits``: programs along the columns. ``block_rows``, ``block_columns``: the tile of scores
     that a program holds, powers of 2 from 16. ``warps``, ``stages``: Triton's ``num_warps`` and
-    ``num_stages``. ``masked_cost``: what a block under a mask counts when columns are split, in
-    blocks without.
+    ``num_stages``. ``splits`` and ``block_columns`` are part of a row's result, so they do not
+    depend on the rows.
     """
 
     splits: int
@@ -51,145 +60,109 @@ class Launch:
     block_columns: int
     warps: int
     stages: int
-    masked_cost: int = 1
+
+
+# Attends to the prefix: inputs, parts, stats and launch as of ``attend_to_prefix``.
+PrefixKernel = Callable[[TreeInputs, Tensor, Tensor, Launch], None]
 
 
 @cache
 def plan(
-    rows: int,
+    nodes: int,
+    group: int,
     kv_heads: int,
-    capacity: int,
     head_dim: int,
     itemsize: int,
     multiprocessors: int,
     shared_memory: int,
 ) -> Launch:
-    """Plan the launch for ``rows`` packed rows (head in group × node) per key head.
+    """Plan the launch for ``nodes`` nodes, and ``group`` heads to each key head.
 
-    ``capacity`` bounds the columns, ``itemsize`` is the bytes of one element of the cache,
-    ``shared_memory`` those that a program may have.
+    ``itemsize`` is the bytes of one element of the cache, ``shared_memory`` those that a program
+    may have.
     """
     width = triton.next_power_of_2(head_dim)
+    rows = max(16, triton.next_power_of_2(nodes * group))
+    # With the most nodes as many blocks of 128 rows as there are multiprocessors.
+    splits = multiprocessors // (kv_heads * -(-MOST_NODES * group // 128))
+    splits = max(1, min(MOST_SPLITS.value, splits))
     if itemsize == 4:  # no tensor cores: the products are unrolled into registers
-        block_rows = 32 if rows > 16 and width <= 64 else 16
-        block_columns, warps, stages = 32 if width <= 128 else 16, 4 if width <= 256 else 8, 2
-    elif rows <= 16 and _fits(128, 3, width * itemsize, shared_memory):
-        return _plan_of_few_rows(kv_heads, capacity, multiprocessors)
-    else:
-        # Of 256 rows, blocks of 128 and 256 read less and take longer: measured on an H200.
-        block_rows = max(16, min(64, triton.next_power_of_2(rows)))
-        block_columns = 64 if width <= 128 else 32
-        warps, stages = 4, 3 if width <= 128 else 2
-        if width > 256:  # a tile of results fills the registers of twice as many threads
-            block_rows, block_columns, warps = min(32, block_rows), 16, 8
-    programs = -(-rows // block_rows) * kv_heads
-    most = -(-capacity // (2 * block_columns))  # fewer than two blocks each: not worth a merge
-    splits = max(1, min(2 * multiprocessors // programs, most, MOST_SPLITS))
-    return Launch(splits, block_rows, block_columns, warps, stages)
-
-
-def _plan_of_few_rows(kv_heads: int, capacity: int, multiprocessors: int) -> Launch:
-    """Reading is all there is to do: one program on each multiprocessor, far ahead with its loads.
-
-    Twice as many with half as much read no faster, and the merge has twice as many parts.
-    """
-    most = -(-capacity // WORD)  # merging so few rows costs little
-    splits = max(1, min(multiprocessors // kv_heads, most, MOST_SPLITS))
-    return Launch(splits, block_rows=16, block_columns=128, warps=4, stages=3, masked_cost=2)
+        columns, warps = 32 if width <= 128 else 16, 4 if width <= 256 else 8
+        return Launch(splits, min(rows, 32 if width <= 64 else 16), columns, warps, 2)
+    if width <= 128 and _fits(128, 3, width * itemsize, shared_memory):
+        return Launch(splits, min(rows, 64), 128, 4, 3)
+    if width <= 256:
+        return Launch(splits, min(rows, 64), 64 if width <= 128 else 32, 4, 2)
+    # A tile of results fills the registers of twice as many threads.
+    return Launch(splits, min(rows, 32), 16, 8, 2)
 
 
 def _fits(block_columns: int, stages: int, row: int, shared_memory: int) -> bool:
     """Return True if a program has room for the blocks it reads ahead, of rows of ``row`` bytes."""
     read_ahead = 2 * (stages - 1) * block_columns * row  # keys and values
-    return read_ahead + 16 * 1024 <= shared_memory
+    return read_ahead + 32 * 1024 <= shared_memory
 
 
 def plan_for(inputs: TreeInputs) -> Launch:
     """Plan the launch for these inputs on their device."""
-    q = inputs.q
+    q, group = inputs.q, inputs.heads // inputs.kv_heads
     limits = limits_of(q.device)
-    return plan(inputs.rows, inputs.kv_heads, inputs.reach, inputs.dim, q.itemsize, *limits)
+    return plan(inputs.nodes, group, inputs.kv_heads, inputs.dim, q.itemsize, *limits)
 
 
-def in_parts(
-    inputs: TreeInputs, splits: int, attend: Callable[[TreeInputs, Tensor, Tensor], None]
+def attend(
+    inputs: TreeInputs, launch: Launch, prefix_kernel: PrefixKernel
 ) -> tuple[Tensor, Tensor]:
-    """Have ``attend`` attend to ``splits`` parts of the columns, and merge what it wrote.
+    """Attend to the prefix by ``prefix_kernel``, and to the queries' own parts, and merge both.
 
     Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32, natural logarithm).
     """
-    q = inputs.q
+    q, keys, values, visible = inputs.q, inputs.keys, inputs.values, inputs.visible
     heads, nodes, dim = q.shape
+    # Half precision halves the traffic of the merge, and costs as much as rounding the result does;
+    # the weights of the merge come from ``stats`` and must stay float32.
+    parts = torch.empty((launch.splits, heads * nodes, dim), dtype=q.dtype, device=q.device)
+    stats = torch.empty((2, launch.splits, heads * nodes), dtype=torch.float32, device=q.device)
+    prefix_kernel(inputs, parts, stats, launch)
     out = torch.empty((nodes, heads, dim), dtype=q.dtype, device=q.device)
     lse = torch.empty((heads, nodes), dtype=torch.float32, device=q.device)
-    part_out, part_lse = out, lse
-    if splits > 1:
-        # Half precision halves the traffic of the merge, and costs as much as rounding the result
-        # does; the weights of the merge come from ``part_lse`` and must stay float32.
-        part_out = torch.empty((splits, heads * nodes, dim), dtype=q.dtype, device=q.device)
-        part_lse = torch.empty((splits, heads * nodes), dtype=torch.float32, device=q.device)
-    attend(inputs, part_out, part_lse)
-    if splits > 1:
-        _merge_parts(part_out, part_lse, out, lse)
+    scale, slope = scale_and_slope(inputs.scale, inputs.softcap)
+    group = heads // inputs.kv_heads
+    _merge[(nodes * inputs.kv_heads,)](
+        q, keys, values, inputs.prefix, visible, inputs.sinks, parts, stats, out, lse, scale, slope,
+        inputs.window, nodes, heads, group, keys.shape[1], visible.shape[1], launch.splits,
+        q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
+        values.stride(1), visible.stride(0), visible.stride(1),
+        DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), BLOCK_N=launch.block_columns,
+        WORDS=triton.next_power_of_2(visible.shape[1]), WINDOWED=inputs.window is not None,
+        CAPPED=slope is not None, SINKS=inputs.sinks is not None,
+        GROUP=max(16, triton.next_power_of_2(group)),
+        num_warps=4 if dim <= 128 else 8 if dim <= 256 else 16,
+        **programmatic_launch.options(q.device),
+    )  # fmt: skip
     return out, lse
 
 
-def _merge_parts(part_out: Tensor, part_lse: Tensor, out: Tensor, lse: Tensor) -> None:
-    """Merge part_out [splits, Hq·T, D] and part_lse [splits, Hq·T] into out [T, Hq, D].
+def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: Launch) -> None:
+    """Attend to each part of the prefix: to columns that are not a query's own part.
 
-    lse [Hq, T] is made of them, too.
-    """
-    splits, rows, dim = part_out.shape
-    _compile_merges(dim, out.dtype, out.device)
-    most = max(MERGED[0], triton.next_power_of_2(splits))
-    options = _merge_options(dim, most, out.device)
-    _merge[(rows,)](part_out, part_lse, out, lse, *lse.shape[::-1], splits, **options)
-
-
-@cache
-def _compile_merges(dim: int, dtype: torch.dtype, device: torch.device) -> None:
-    """Compile the merge's usual forms with the first: another tree must not wait for a compiler.
-
-    Only many rows of a single key head have more parts.
-    """
-    for most in MERGED:
-        options = _merge_options(dim, most, device)
-        _merge.warmup(dtype, torch.float32, dtype, torch.float32, 1, 1, 2, grid=(1,), **options)
-
-
-@cache
-def _merge_options(dim: int, most: int, device: torch.device) -> dict[str, int | bool]:
-    """Return the options of a merge of at most ``most`` parts."""
-    block_dim = triton.next_power_of_2(dim)
-    return {
-        "DIM": dim,
-        "BLOCK_DIM": block_dim,
-        "BLOCK_SPLITS": most,
-        "num_warps": max(1, min(8, most * block_dim // 1024)),
-        **programmatic_launch.options(device),
-    }
-
-
-def attend_in_parts(inputs: TreeInputs, part_out: Tensor, part_lse: Tensor, launch: Launch) -> None:
-    """Attend to each part of the columns; of a single part, what it writes is the result.
-
-    part_out [splits, Hq·T, D] in q's dtype; part_lse float32 [splits, Hq·T], in base 2.
+    parts [splits, Hq·T, D] in q's dtype; stats float32 [2, splits, Hq·T]: the largest score, in
+    base 2, and the sum of weights relative to it. Of parts that a row does not have nothing is
+    written.
     """
     q, keys, values, visible = inputs.q, inputs.keys, inputs.values, inputs.visible
     scale, slope = scale_and_slope(inputs.scale, inputs.softcap)
     # Programs that read the same keys come one after another: all but the first read them from L2.
     grid = (triton.cdiv(inputs.rows, launch.block_rows), inputs.kv_heads, launch.splits)
     _attend[grid](
-        q, keys, values, inputs.prefix, visible, inputs.sinks, part_out, part_lse, scale, slope,
+        q, keys, values, inputs.prefix, visible, parts, stats, scale, slope,
         inputs.window, inputs.nodes, inputs.rows, inputs.heads, keys.shape[1], visible.shape[1],
         q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
         values.stride(1), visible.stride(0), visible.stride(1),
-        SPLIT=launch.splits > 1, DIM=inputs.dim, BLOCK_DIM=triton.next_power_of_2(inputs.dim),
+        DIM=inputs.dim, BLOCK_DIM=triton.next_power_of_2(inputs.dim),
         BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
-        BLOCK_MASKED=min(WORD, launch.block_columns), MASKED_COST=launch.masked_cost,
-        WORDS=1 if inputs.window is None else triton.next_power_of_2(visible.shape[1]),
-        WINDOWED=inputs.window is not None, NARROW=inputs.is_narrow, CAPPED=slope is not None,
-        SINKS=inputs.sinks is not None, num_warps=launch.warps, num_stages=launch.stages,
+        WORDS=triton.next_power_of_2(visible.shape[1]), WINDOWED=inputs.window is not None,
+        CAPPED=slope is not None, num_warps=launch.warps, num_stages=launch.stages,
         **programmatic_launch.options(q.device),
     )  # fmt: skip
 
@@ -247,28 +220,46 @@ def limits_of(device: torch.device) -> tuple[int, int]:
     return known["multiprocessor_count"], known["max_shared_mem"]
 
 
+@triton.jit
+def _columns(
+    rows: tl.tensor,
+    window: tl.tensor,
+    split: tl.tensor,
+    splits: tl.tensor,
+    BLOCK_N: tl.constexpr,
+    WINDOWED: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """The columns of a query that sees ``rows`` rows, itself included, all of them in its text.
+
+    Returns (the first column and the one behind the last that are not its own part; the first block
+    of ``split`` and the one behind its last; how many parts there are).
+    """
+    limit = tl.maximum(rows - RECENT, 0)
+    begin = tl.maximum(rows - window, 0) if WINDOWED else rows * 0
+    before = begin // BLOCK_N
+    blocks = tl.maximum(tl.cdiv(limit, BLOCK_N) - before, 0)
+    parts = tl.minimum(blocks, splits)
+    share = tl.maximum(parts, 1)
+    at = tl.minimum(split, parts)
+    first = before + blocks * at // share
+    last = before + blocks * tl.minimum(at + 1, parts) // share
+    return begin, limit, first, last, parts
+
+
 @triton.jit(
     do_not_specialize=[
-        "window",
-        "nodes",
-        "rows",
-        "heads",
-        "capacity",
-        "words",
-        "visible_node",
-        "visible_word",
+        "window", "nodes", "rows", "heads", "capacity", "words", "visible_node", "visible_word",
     ],
-    do_not_specialize_on_alignment=["prefix_ptr", "visible_ptr", "sinks_ptr", "lse_ptr"],
-)
+    do_not_specialize_on_alignment=["prefix_ptr", "visible_ptr", "stats_ptr"],
+)  # fmt: skip
 def _attend(
     q_ptr: tl.tensor,  # [Hq, T, D]
     k_ptr: tl.tensor,  # [Hkv, capacity, D]
     v_ptr: tl.tensor,  # [Hkv, capacity, D]
     prefix_ptr: tl.tensor,  # int64, one element
     visible_ptr: tl.tensor,  # int64 [T, W]
-    sinks_ptr: tl.tensor,  # float32 [Hq], where SINKS
-    out_ptr: tl.tensor,  # [T, Hq, D], or [splits, Hq·T, D] where SPLIT
-    lse_ptr: tl.tensor,  # [Hq, T], or [splits, Hq·T] in base 2 where SPLIT
+    out_ptr: tl.tensor,  # [splits, Hq·T, D]
+    stats_ptr: tl.tensor,  # float32 [2, splits, Hq·T]
     scale: tl.tensor,  # of the scores, in base 2
     slope: tl.tensor,  # of what is in the tanh, where CAPPED: as of ``capped``
     window: tl.tensor,  # where WINDOWED
@@ -285,35 +276,33 @@ def _attend(
     v_row: tl.tensor,
     visible_node: tl.tensor,
     visible_word: tl.tensor,
-    SPLIT: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    BLOCK_MASKED: tl.constexpr,
-    MASKED_COST: tl.constexpr,
     WORDS: tl.constexpr,
     WINDOWED: tl.constexpr,
-    NARROW: tl.constexpr,
     CAPPED: tl.constexpr,
-    SINKS: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """One block of packed rows of one key head, over one split of the columns.
-
-    The columns are numbered in blocks: first the full blocks of the prefix, which end where the
-    prefix ends, then, under a mask, the tree's own rows and what is left of the prefix at its
-    beginning. So bits and blocks of the tree's rows are aligned, and most blocks need no mask.
-    The beginning is that of the windows: which ends later for a query with more ancestors.
-    """
+    """One block of packed rows of one key head, over one split of the prefix."""
     kv_head, split, splits = tl.program_id(1), tl.program_id(2), tl.num_programs(2)
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    is_row = row < rows
     head, node = kv_head * (rows // nodes) + row // nodes, row % nodes
     dims = tl.arange(0, BLOCK_DIM)
-    is_element = (row < rows)[:, None] & (dims < DIM)[None, :]
-
-    wait(EARLY)
+    is_element = is_row[:, None] & (dims < DIM)[None, :]
     prefix = tl.load(prefix_ptr).to(tl.int32)
+    word = tl.arange(0, WORDS)[None, :]
+    sets = visible_ptr + node[:, None] * visible_node + word * visible_word
+    own = tl.sum(_size(tl.load(sets, mask=is_row[:, None] & (word < words), other=0)), 1)
+    begin, limit, first, last, _ = _columns(prefix + own, window, split, splits, BLOCK_N, WINDOWED)
+    has_any = is_row & (first < last)
+    lowest = tl.min(tl.where(has_any, first, 1 << 30), 0)
+    highest_end = tl.max(tl.where(has_any, last, 0), 0)
+    wait(EARLY)
+    if lowest >= highest_end:
+        return
     q = tl.load(
         q_ptr + head.to(tl.int64)[:, None] * q_head + node[:, None] * q_node + dims[None, :],
         mask=is_element,
@@ -321,192 +310,165 @@ def _attend(
     )
     k_ptr += kv_head.to(tl.int64) * k_head
     v_ptr += kv_head.to(tl.int64) * v_head
-
-    depth, least = row, row
-    if WINDOWED:
-        sets_ptr = visible_ptr + node * visible_node
-        depth = _sizes(sets_ptr, visible_word, words, row < rows, WORDS)
-        least = prefix + depth - window  # the first row of the text that a query sees
-        begins = tl.min(tl.where(row < rows, least, prefix), 0)
-        begins = tl.minimum(tl.maximum(begins, 0), prefix)
-        ends = tl.maximum(tl.max(tl.where(row < rows, least, 0), 0), 0)
-        full = (prefix - tl.minimum(ends, prefix)) // BLOCK_N
-        rest = prefix - full * BLOCK_N
-        left = rest - begins
-    else:
-        begins = 0
-        rest = prefix % BLOCK_N
-        full = prefix // BLOCK_N
-        left = rest
-    own = words * (64 // BLOCK_MASKED)
-    work = full + (own + tl.cdiv(left, BLOCK_MASKED)) * MASKED_COST
-    # By the length as it is now, not by the capacity: splits differ by one block at most.
-    begin = (work.to(tl.int64) * split // splits).to(tl.int32)
-    end = (work.to(tl.int64) * (split + 1) // splits).to(tl.int32)
     acc = tl.zeros([BLOCK_M, BLOCK_DIM], dtype=tl.float32)
-    total = tl.zeros([BLOCK_M], dtype=tl.float32)
+    total = tl.zeros([BLOCK_M, 16], dtype=tl.float32)
     highest = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
-    if SINKS:  # which split has it does not matter
-        sink = tl.load(sinks_ptr + head, mask=row < rows, other=0.0) / LN_2
-        highest = tl.where(split == 0, sink, highest)
-        total += tl.where(split == 0, 1.0, 0.0)
-    acc, total, highest = _full_blocks(
-        q, k_ptr, v_ptr, k_row, v_row, rest, begin, tl.minimum(end, full), capacity,
-        acc, total, highest, scale, slope, DIM, BLOCK_DIM, BLOCK_N, WINDOWED, CAPPED,
-    )  # fmt: skip
-    acc, total, highest = _masked_blocks(
-        q, k_ptr, v_ptr, k_row, v_row, begins, rest,
-        tl.cdiv(tl.maximum(begin, full) - full, MASKED_COST),
-        tl.cdiv(end - full, MASKED_COST),
-        visible_ptr + node * visible_node, visible_word, row, rows, own, prefix, capacity,
-        depth, least, window,
-        acc, total, highest, scale, slope,
-        DIM, BLOCK_DIM, BLOCK_MASKED, WORDS, WINDOWED, NARROW, CAPPED,
-    )  # fmt: skip
+    # What nobody sees may be anything, and a weight of 0 does not silence a NaN.
+    known_from, known_to = tl.min(begin, 0), tl.max(limit, 0)
+    begin, limit = tl.maximum(begin, first * BLOCK_N), tl.minimum(limit, last * BLOCK_N)
+    offsets = tl.arange(0, BLOCK_N)
+    ones = tl.full([BLOCK_N, 16], 1.0, dtype=q.dtype)
+    for block in range(lowest, highest_end):
+        column = block * BLOCK_N + offsets
+        is_known = (column >= known_from) & (column < known_to)
+        inside = is_known[:, None] & (dims < DIM)[None, :]
+        place = in_ring(block * BLOCK_N, offsets, capacity) if WINDOWED else column
+        place = place.to(tl.int64)[:, None]
+        k = tl.load(k_ptr + place * k_row + dims[None, :], mask=inside, other=0.0)
+        v = tl.load(v_ptr + place * v_row + dims[None, :], mask=inside, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        if CAPPED:
+            scores = capped(scores, slope)
+        seen = column[None, :] < limit[:, None]
+        seen = seen & (column[None, :] >= begin[:, None])
+        scores = tl.where(seen, scores, float("-inf"))
+        best = tl.maximum(highest, tl.max(scores, 1) * scale)
+        shift = tl.where(best == float("-inf"), 0.0, best)  # nothing seen yet: −inf − −inf is NaN
+        # Rounded once, as in ``hopper/tree_attention.cu``.
+        weights = tl.exp2(tl.fma(scores, scale + tl.zeros_like(scores), -shift[:, None]))
+        weights = weights.to(v.dtype)
+        decay = tl.exp2(highest - shift)[:, None]
+        # Summed up by tensor cores, too: in an order that does not depend on the tile.
+        total = tl.dot(weights, ones, total * decay, input_precision="ieee")
+        acc = tl.dot(weights, v, acc * decay, input_precision="ieee")
+        highest = best
 
-    # A row that saw no column of this split: out 0, lse −inf, weight 0 in the merge.
-    total = tl.where(total == 0.0, 1.0, total)
-    acc = acc / total[:, None]
-    lse = highest + tl.log2(total)
-    packed = kv_head * rows + row  # head · T + node
-    if SPLIT:
-        out_row = split.to(tl.int64) * heads * nodes + packed
-        tl.store(lse_ptr + out_row, lse, mask=row < rows)
-    else:
-        out_row = node.to(tl.int64) * heads + head
-        tl.store(lse_ptr + packed, lse * LN_2, mask=row < rows)
-    tl.store(
-        out_ptr + out_row[:, None] * DIM + dims[None, :],
-        acc.to(out_ptr.dtype.element_ty),
-        mask=is_element,
-    )
+    total = tl.max(total, 1)  # sixteen times the same
+    share = tl.div_rn(1.0, tl.where(total == 0.0, 1.0, total))
+    part = split.to(tl.int64) * heads * nodes + kv_head * rows + row  # head · T + node
+    out = (acc * share[:, None]).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + part[:, None] * DIM + dims[None, :], out, mask=is_element)
+    tl.store(stats_ptr + part, highest, mask=is_row)
+    tl.store(stats_ptr + splits.to(tl.int64) * heads * nodes + part, total, mask=is_row)
 
 
-@triton.jit
-def _full_blocks(
-    q: tl.tensor,  # [M, D]
-    k_ptr: tl.tensor,  # [capacity, D]
-    v_ptr: tl.tensor,  # [capacity, D]
-    k_row: tl.tensor,
-    v_row: tl.tensor,
-    rest: tl.tensor,
-    begin: tl.tensor,
-    end: tl.tensor,
-    capacity: tl.tensor,
-    acc: tl.tensor,
-    total: tl.tensor,
-    highest: tl.tensor,
+@triton.jit(
+    do_not_specialize=[
+        "window", "nodes", "heads", "group", "capacity", "words", "splits",
+        "visible_node", "visible_word",
+    ],
+    do_not_specialize_on_alignment=[
+        "prefix_ptr", "visible_ptr", "sinks_ptr", "stats_ptr", "lse_ptr",
+    ],
+)  # fmt: skip
+def _merge(
+    q_ptr: tl.tensor,  # [Hq, T, D]
+    k_ptr: tl.tensor,  # [Hkv, capacity, D]
+    v_ptr: tl.tensor,  # [Hkv, capacity, D]
+    prefix_ptr: tl.tensor,  # int64, one element
+    visible_ptr: tl.tensor,  # int64 [T, W]
+    sinks_ptr: tl.tensor,  # float32 [Hq], where SINKS
+    part_ptr: tl.tensor,  # [splits, Hq·T, D]
+    stats_ptr: tl.tensor,  # float32 [2, splits, Hq·T]
+    out_ptr: tl.tensor,  # [T, Hq, D]
+    lse_ptr: tl.tensor,  # [Hq, T]
     scale: tl.tensor,
     slope: tl.tensor,
+    window: tl.tensor,
+    nodes: tl.tensor,
+    heads: tl.tensor,
+    group: tl.tensor,
+    capacity: tl.tensor,
+    words: tl.tensor,
+    splits: tl.tensor,
+    q_head: tl.tensor,
+    q_node: tl.tensor,
+    k_head: tl.tensor,
+    k_row: tl.tensor,
+    v_head: tl.tensor,
+    v_row: tl.tensor,
+    visible_node: tl.tensor,
+    visible_word: tl.tensor,
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    RING: tl.constexpr,
-    CAPPED: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Blocks of the prefix, from column ``rest`` on: every query sees them."""
-    dims = tl.arange(0, BLOCK_DIM)
-    is_dim = dims < DIM
-    offsets = tl.arange(0, BLOCK_N)
-    for block in range(begin, end):
-        if RING:
-            place = in_ring(rest + block * BLOCK_N, offsets, capacity).to(tl.int64)
-            k_block = k_ptr + place[:, None] * k_row + dims[None, :]
-            v_block = v_ptr + place[:, None] * v_row + dims[None, :]
-        else:
-            first = (rest + block * BLOCK_N).to(tl.int64)
-            k_block = k_ptr + first * k_row + offsets[:, None] * k_row + dims[None, :]
-            v_block = v_ptr + first * v_row + offsets[:, None] * v_row + dims[None, :]
-        if DIM == BLOCK_DIM:
-            k = tl.load(k_block)
-            v = tl.load(v_block)
-        else:
-            k = tl.load(k_block, mask=is_dim[None, :], other=0.0)
-            v = tl.load(v_block, mask=is_dim[None, :], other=0.0)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
-        if CAPPED:
-            scores = capped(scores, slope)
-        acc, total, highest = absorb(scores, v, acc, total, highest, scale)
-    return acc, total, highest
-
-
-@triton.jit
-def _masked_blocks(
-    q: tl.tensor,  # [M, D]
-    k_ptr: tl.tensor,  # [capacity, D]
-    v_ptr: tl.tensor,  # [capacity, D]
-    k_row: tl.tensor,
-    v_row: tl.tensor,
-    begins: tl.tensor,
-    rest: tl.tensor,
-    begin: tl.tensor,
-    end: tl.tensor,
-    sets_ptr: tl.tensor,  # [M], to the first word of each row's set
-    visible_word: tl.tensor,
-    row: tl.tensor,  # [M]
-    rows: tl.tensor,
-    own: tl.tensor,
-    prefix: tl.tensor,
-    capacity: tl.tensor,
-    depth: tl.tensor,  # [M], rows behind the prefix that each row would see; where NARROW
-    least: tl.tensor,  # [M], the first row of the text that each row sees; where WINDOWED
-    window: tl.tensor,
-    acc: tl.tensor,
-    total: tl.tensor,
-    highest: tl.tensor,
-    scale: tl.tensor,
-    slope: tl.tensor,
-    DIM: tl.constexpr,
-    BLOCK_DIM: tl.constexpr,
-    BLOCK: tl.constexpr,
     WORDS: tl.constexpr,
     WINDOWED: tl.constexpr,
-    NARROW: tl.constexpr,
     CAPPED: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """The ``own`` blocks behind the prefix, then the columns from ``begins`` to ``rest``."""
+    SINKS: tl.constexpr,
+    GROUP: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    """The heads of a group for one node: their own part, merged with their parts of the prefix."""
+    node, kv_head = tl.program_id(0) % nodes, tl.program_id(0) // nodes
     dims = tl.arange(0, BLOCK_DIM)
     is_dim = dims < DIM
-    offsets = tl.arange(0, BLOCK)
-    for block in tl.range(begin, end, num_stages=2):
-        is_own = block < own
-        # Bits of this block's columns: shifted out of the tree's words, or those before ``rest``.
-        start = tl.where(is_own, block, block - own) * BLOCK
-        bits = tl.load(
-            sets_ptr + (start // 64) * visible_word,
-            mask=row < tl.where(is_own, rows, 0),
-            other=0,
-        )
-        seen = ((bits[:, None] >> (start % 64 + offsets)[None, :]) & 1) != 0
-        seen_by_any = ((tl.reduce(bits, 0, _or) >> (start % 64 + offsets)) & 1) != 0
-        if NARROW:
-            before = _size(bits & ((1 << (start % 64).to(tl.int64)) - 1))
-            before += _sizes(sets_ptr, visible_word, start // 64, row < rows, WORDS)
-            until = before[:, None] + tl.cumsum(seen.to(tl.int32), 1)
-            seen = seen & (depth[:, None] - until < window)
-        if WINDOWED:
-            column = begins + start + offsets
-            in_rest = column < tl.where(is_own, 0, rest)
-            seen = seen | (in_rest[None, :] & (column[None, :] >= least[:, None]))
-            column = in_ring(tl.where(is_own, prefix, begins) + start, offsets, capacity)
-        else:
-            in_rest = start + offsets < tl.where(is_own, 0, rest)
-            seen = seen | in_rest[None, :]
-            column = tl.where(is_own, prefix, 0) + start + offsets
-        seen_by_any = seen_by_any | in_rest
-
-        inside = (column < capacity)[:, None] & is_dim[None, :]
-        k_block = k_ptr + column.to(tl.int64)[:, None] * k_row + dims[None, :]
-        v_block = v_ptr + column.to(tl.int64)[:, None] * v_row + dims[None, :]
-        k = tl.load(k_block, mask=inside, other=0.0)
-        v = tl.load(v_block, mask=inside, other=0.0)
-        v = tl.where(seen_by_any[:, None], v, 0.0)  # a weight of 0 does not silence a NaN
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
-        if CAPPED:
-            scores = capped(scores, slope)
-        scores = tl.where(seen, scores, float("-inf"))
-        acc, total, highest = absorb(scores, v, acc, total, highest, scale)
-    return acc, total, highest
+    prefix = tl.load(prefix_ptr).to(tl.int32)
+    # The rows of its own part, itself first: of the tree those in its set, from the last one on.
+    nth = tl.arange(0, RECENT)
+    bit = tl.arange(0, WORD)
+    own, place = 0, tl.zeros([RECENT], dtype=tl.int32)
+    for step in tl.static_range(WORDS):
+        word = WORDS - 1 - step
+        bits = tl.load(visible_ptr + node * visible_node + word * visible_word, word < words, 0)
+        is_set = ((bits >> bit) & 1).to(tl.int32)
+        size = tl.sum(is_set, 0)
+        behind = own + size - tl.cumsum(is_set, 0)  # set bits behind each
+        is_nth = (behind[None, :] == nth[:, None]) & (is_set > 0)[None, :]
+        place += tl.sum(tl.where(is_nth, (bit + WORD * word)[None, :], 0), 1)
+        own += size
+    place = prefix + tl.where(nth < own, place, own - 1 - nth)
+    seen = nth < prefix + own
+    if WINDOWED:
+        seen = seen & (nth < window)
+        place = tl.where(seen, place, 0) % capacity
+    rows = prefix + own
+    _, _, _, _, parts = _columns(rows, window, 0, splits, BLOCK_N, WINDOWED)
+    inside = seen[:, None] & is_dim[None, :]
+    at = tl.where(seen, place, 0).to(tl.int64)[:, None]
+    wait(EARLY)
+    k_block = k_ptr + kv_head.to(tl.int64) * k_head + at * k_row + dims[None, :]
+    v_block = v_ptr + kv_head.to(tl.int64) * v_head + at * v_row + dims[None, :]
+    k = tl.load(k_block, mask=inside, other=0.0)
+    v = tl.load(v_block, mask=inside, other=0.0)
+    member = tl.arange(0, GROUP)
+    is_member = member < group
+    head = (kv_head * group + member).to(tl.int64)
+    is_element = is_member[:, None] & is_dim[None, :]
+    q_block = q_ptr + head[:, None] * q_head + node * q_node + dims[None, :]
+    q = tl.load(q_block, mask=is_element, other=0.0)
+    every, packed = heads.to(tl.int64) * nodes, head * nodes + node
+    stats = stats_ptr + packed
+    sums = stats + splits * every
+    part = tl.arange(0, MOST_SPLITS)[None, :]
+    is_part = is_member[:, None] & (part < parts)
+    best = tl.load(stats[:, None] + part * every, mask=is_part, other=float("-inf"))
+    size = tl.load(sums[:, None] + part * every, mask=is_part, other=0.0)
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+    if CAPPED:
+        scores = capped(scores, slope)
+    scores = tl.where(seen[None, :], scores * scale, float("-inf"))
+    highest = tl.maximum(tl.max(scores, 1), tl.max(best, 1))
+    if SINKS:
+        sink = tl.load(sinks_ptr + head, mask=is_member, other=0.0) / LN_2
+        highest = tl.maximum(highest, sink)
+    weights = tl.exp2(scores - highest[:, None])
+    total = tl.sum(weights, 1) + tl.sum(size * tl.exp2(best - highest[:, None]), 1)
+    if SINKS:
+        total += tl.exp2(sink - highest)
+    acc = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+    for start in range(0, parts, LOADED):
+        for step in tl.static_range(LOADED):  # all in flight at once, one added after another
+            at_part = tl.minimum(start + step, parts - 1)
+            best_of = tl.load(stats + at_part * every, mask=is_member, other=0.0)
+            share = tl.load(sums + at_part * every, mask=is_member, other=0.0)
+            share = tl.where(start + step < parts, share * tl.exp2(best_of - highest), 0.0)
+            of = part_ptr + (packed + at_part * every)[:, None] * DIM + dims[None, :]
+            acc += share[:, None] * tl.load(of, mask=is_element, other=0.0).to(tl.float32)
+    out = (acc / total[:, None]).to(out_ptr.dtype.element_ty)
+    out_row = out_ptr + (node * heads + head)[:, None] * DIM + dims[None, :]
+    tl.store(out_row, out, mask=is_element)
+    tl.store(lse_ptr + packed, (highest + tl.log2(total)) * LN_2, mask=is_member)
 
 
 @triton.jit
@@ -523,97 +485,12 @@ def capped(scores: tl.tensor, slope: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _sizes(
-    sets_ptr: tl.tensor,
-    visible_word: tl.tensor,
-    words: tl.tensor,
-    is_row: tl.tensor,
-    WORDS: tl.constexpr,
-) -> tl.tensor:
-    """The number of columns in the first ``words`` words of each row's set: [M].
-
-    Not in a loop: addresses that depend on a loop's result are not known to be aligned.
-    """
-    word = tl.arange(0, WORDS)[None, :]
-    inside = is_row[:, None] & (word < words)
-    bits = tl.load(sets_ptr[:, None] + word * visible_word, mask=inside, other=0)
-    return tl.sum(_size(bits), 1)
-
-
-@triton.jit
 def _size(bits: tl.tensor) -> tl.tensor:
     """The number of ones in each word."""
     bits = bits - ((bits >> 1) & 0x5555555555555555)
     bits = (bits & 0x3333333333333333) + ((bits >> 2) & 0x3333333333333333)
     bits = (bits + (bits >> 4)) & 0x0F0F0F0F0F0F0F0F
     return ((bits * 0x0101010101010101) >> 56).to(tl.int32)
-
-
-@triton.jit
-def absorb(
-    scores: tl.tensor,
-    v: tl.tensor,
-    acc: tl.tensor,
-    total: tl.tensor,
-    highest: tl.tensor,
-    scale: tl.tensor,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """One block of columns into the running softmax: scores [M, N], v [N, D], acc [M, D].
-
-    ``highest`` [M] is the largest score so far in base 2, ``total`` [M] the sum of weights.
-    """
-    best = tl.maximum(highest, tl.max(scores, 1) * scale)
-    shift = tl.where(best == float("-inf"), 0.0, best)  # nothing seen yet: −inf − −inf is NaN
-    weights = tl.exp2(scores * scale - shift[:, None])
-    decay = tl.exp2(highest - shift)
-    total = total * decay + tl.sum(weights, 1)
-    acc = tl.dot(weights.to(v.dtype), v, acc * decay[:, None], input_precision="ieee")
-    return acc, total, best
-
-
-@triton.jit
-def _or(left: tl.tensor, right: tl.tensor) -> tl.tensor:
-    return left | right
-
-
-@triton.jit(
-    do_not_specialize=["nodes", "heads", "splits"],
-    do_not_specialize_on_alignment=["part_lse_ptr", "lse_ptr"],
-)
-def _merge(
-    part_out_ptr: tl.tensor,  # [splits, Hq·T, D]
-    part_lse_ptr: tl.tensor,  # [splits, Hq·T], base 2
-    out_ptr: tl.tensor,  # [T, Hq, D]
-    lse_ptr: tl.tensor,  # [Hq, T]
-    nodes: tl.tensor,
-    heads: tl.tensor,
-    splits: tl.tensor,
-    DIM: tl.constexpr,
-    BLOCK_DIM: tl.constexpr,
-    BLOCK_SPLITS: tl.constexpr,
-    EARLY: tl.constexpr,
-) -> None:
-    """One row of the result out of its parts, all of them in flight at once."""
-    wait(EARLY)
-    packed = tl.program_id(0)
-    part = tl.arange(0, BLOCK_SPLITS)
-    dims = tl.arange(0, BLOCK_DIM)
-    is_part = part < splits
-    is_dim = dims < DIM
-    rows = part.to(tl.int64) * heads * nodes + packed
-    parts = tl.load(
-        part_out_ptr + rows[:, None] * DIM + dims[None, :],
-        mask=is_part[:, None] & is_dim[None, :],
-        other=0.0,
-    ).to(tl.float32)
-    lse = tl.load(part_lse_ptr + rows, mask=is_part, other=float("-inf"))
-    highest = tl.max(lse, 0)
-    weights = tl.exp2(lse - highest)
-    total = tl.sum(weights, 0)
-    out = tl.sum(parts * (weights / total)[:, None], 0)
-    row = (packed % nodes).to(tl.int64) * heads + packed // nodes
-    tl.store(out_ptr + row * DIM + dims, out.to(out_ptr.dtype.element_ty), mask=is_dim)
-    tl.store(lse_ptr + packed, (highest + tl.log2(total)) * LN_2)
 
 
 @triton.jit(

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 import torch
+import triton.language as tl
 from torch import Tensor
 
 from specx.ops.trees import MAX_ROWS
 
-WORD = 64  # columns per word of a visibility bit set
+WORD = tl.constexpr(64)  # columns per word of a visibility bit set
+RECENT = tl.constexpr(MAX_ROWS)  # rows of the text in a query's own part
 
 
 @dataclass(frozen=True)
@@ -16,15 +18,15 @@ class TreeInputs:
 
     q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 512; keys, values [Hkv, capacity, D],
     the whole storage of a layer; only the last dimension of the three must be contiguous.
-    prefix: int64, one element on the device: rows before it are seen by every query. It and these
-    rows must have been written before the last kernel that was not launched early
-    (``programmatic_launch.options``): they are read before the kernels behind that one are done. In
-    a forward pass that is the embedding, or the rotary angles.
-    visible: int64 [T, W]: bit j of word w of row t says that query t sees row prefix + 64·w + j.
-    Bits are set for written rows only, and every query sees at least one row; what lies in the
-    storage behind the written rows is never used, NaN included.
+    prefix: int64, one element on the device: rows before it are seen by every query. visible: int64
+    [T, W]: bit j of word w of row t says that query t sees row prefix + 64·w + j. Bits are set for
+    written rows only, and every query sees at least one and at most 64 of them, of which itself is
+    the last; what lies in the storage behind the written rows is never used, NaN included. prefix,
+    visible and the rows of the prefix must have been written before the last kernel that was not
+    launched early (``programmatic_launch.options``): they are read before the kernels behind that
+    one are done. In a forward pass that is the embedding, or the rotary angles.
     ``scale``: positive factor of the scores, in base 2. ``window``, ``softcap``, ``sinks``: as of
-    ``Ops.tree_attention``; ``columns``: rows that are written behind the prefix, if it is known.
+    ``Ops.tree_attention``.
     """
 
     q: Tensor
@@ -36,7 +38,6 @@ class TreeInputs:
     window: int | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
-    columns: int = 0
 
     def __post_init__(self) -> None:
         assert self.nodes <= MAX_ROWS
@@ -76,19 +77,3 @@ class TreeInputs:
     def is_plain(self) -> bool:
         """True if nothing but the mask of the tree is between scores and their softmax."""
         return self.window is self.softcap is self.sinks is None
-
-    @property
-    def behind(self) -> int:
-        """Rows behind the prefix that may be seen."""
-        return self.columns or WORD * self.visible.shape[1]
-
-    @property
-    def reach(self) -> int:
-        """The most columns that any query sees."""
-        capacity = self.keys.shape[1]
-        return capacity if self.window is None else min(capacity, self.window + self.behind)
-
-    @property
-    def is_narrow(self) -> bool:
-        """True if a query may not see all of its own ancestors."""
-        return self.window is not None and self.window < self.behind

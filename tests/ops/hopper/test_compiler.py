@@ -159,7 +159,11 @@ def test_tree_attention_compiles(half: bool) -> None:
 def test_every_launch_of_a_product_compiles(kind: int) -> None:
     """In one of the two types each, which the source only names."""
     sides = 1 if kind == PLAIN else 2
-    launches = {plan(rows // sides, sides, 132) for rows in (64, 4096, 6144, 22016, 28672, 128256)}
+    launches = {
+        plan(rows // sides, inputs, sides, 132)
+        for rows in (64, 896, 1536, 4096, 6144, 22016, 28672, 128256)
+        for inputs in (1024, 8192)
+    }
     head = {"HEAD": 128} if kind == ROTATED else {}
     for number, launch in enumerate(sorted(launches, key=str)):
         constants = {name.upper(): value for name, value in asdict(launch).items()}

@@ -29,30 +29,33 @@ def blocks(launch: ProductLaunch, rows: int) -> int:
 
 @pytest.mark.parametrize("multiprocessors", [114, 132])
 @pytest.mark.parametrize("sides", [1, 2])
+@pytest.mark.parametrize("inputs", [576, 8192])
 @pytest.mark.parametrize("rows", ROWS)
-def test_what_the_kernel_asks_for(rows: int, sides: int, multiprocessors: int) -> None:
-    launch = plan(rows // sides, sides, multiprocessors)
+def test_what_the_kernel_asks_for(rows: int, inputs: int, sides: int, multiprocessors: int) -> None:
+    launch = plan(rows // sides, inputs, sides, multiprocessors)
     barriers = 2 * 8 * (launch.weights + launch.inputs)
-    exchanged = (launch.split - 1) * launch.columns // 8 // launch.split * 128 * 16
+    eights = -(-launch.columns // sides // 8 // launch.split) * sides
+    exchanged = (launch.split - 1) * eights * 128 * 16
+    exchanged += (launch.groups - 1) * launch.columns // 2 * 128 * 4
     assert launch.shared + barriers + exchanged <= BLOCK
-    assert launch.columns % 16 == 0
+    assert launch.columns % (8 * sides if launch.columns <= 64 else 16) == 0
     assert launch.columns <= 256
-    assert launch.columns // sides % (8 * launch.split) == 0
-    assert min(launch.weights, launch.inputs) >= 2
+    assert launch.columns // sides >= 8 * launch.split
+    assert min(launch.weights, launch.inputs) > launch.groups
     # Those of a cluster have one tile only, and wait for each other.
     assert launch.split == 1 or (launch.split == 2 and blocks(launch, rows) <= multiprocessors)
 
 
 @pytest.mark.parametrize("rows", [4096, 5120, 6144, 12288, 22016, 28672, 128256])
 def test_no_block_reads_much_more_than_its_share(rows: int) -> None:
-    launch = plan(rows, 1, 132)
+    launch = plan(rows, 4096, 1, 132)
     rounds = -(-blocks(launch, rows) // 132)
     assert rounds * launch.columns / launch.split < 1.06 * rows / 132
 
 
 def test_few_rows_are_shared_by_two_blocks() -> None:
-    assert [plan(rows, 1, 132).split for rows in (64, 4096, 6144, 28672)] == [2, 2, 1, 1]
-    assert plan(5120, 1, 132).split == 2  # or 25 multiprocessors would have nothing to do
+    assert [plan(rows, 4096, 1, 132).split for rows in (64, 4096, 6144, 28672)] == [2, 2, 1, 1]
+    assert plan(5120, 4096, 1, 132).split == 2  # or 25 multiprocessors would have nothing to do
 
 
 @pytest.mark.parametrize("columns", range(16, 257, 16))

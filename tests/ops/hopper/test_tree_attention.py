@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from specx.ops.hopper import tree_attention as hopper_attention
+from specx.ops.triton.tree_attention import Launch
 from specx.ops.triton.tree_inputs import TreeInputs
 
 
-def make_inputs(heads: int = 8, kv_heads: int = 2, dtype: torch.dtype = torch.half) -> TreeInputs:
+def make_inputs() -> TreeInputs:
+    heads, kv_heads, dtype = 8, 2, torch.half
     q = torch.empty(64, heads, 128, dtype=dtype).transpose(0, 1)  # as layers write it
     keys, values = torch.empty(2, kv_heads, 300, 128, dtype=dtype)
     visible = torch.zeros(64, 3, dtype=torch.int64)[:, :2]
@@ -28,26 +30,18 @@ def test_what_the_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hopper_attention, "_kernel", lambda _: SimpleNamespace(launch=launch))
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     inputs = make_inputs()
-    part_out, part_lse = torch.empty(5, 8 * 64, 128).half(), torch.empty(5, 8 * 64)
-    hopper_attention.attend_in_parts(inputs, part_out, part_lse)
+    parts, stats = torch.empty(5, 8 * 64, 128).half(), torch.empty(2, 5, 8 * 64)
+    spread = Launch(5, block_rows=64, block_columns=128, warps=4, stages=3)
+    hopper_attention.attend_to_prefix(inputs, parts, stats, spread)
     ((grid, block, arguments),) = launches
     assert (grid, block) == ((2, 2, 5), 384)  # 4 · 64 rows of each key head, in blocks of 128
     assert [(array.data_ptr(), box) for array, box in maps] == [
         (each.data_ptr(), (1, 128, 64)) for each in (inputs.keys, inputs.values)
     ]
-    pointers = [
-        each.data_ptr() for each in (inputs.q, inputs.prefix, inputs.visible, part_out, part_lse)
-    ]
+    pointers = [each.data_ptr() for each in (inputs.q, inputs.prefix, inputs.visible, parts, stats)]
     assert [each.value for each in arguments[2:7]] == pointers
     assert [each.value for each in arguments[7:]] == [0.25, 64, 256, 2, 128, 8 * 128, 3, 1]
 
 
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "splits"), [(32, 8, 8), (64, 8, 4), (8, 4, 33), (28, 4, 8), (512, 128, 1)]
-)
-def test_there_is_a_block_for_each_multiprocessor(heads: int, kv_heads: int, splits: int) -> None:
-    assert hopper_attention.splits(make_inputs(heads, kv_heads), 132) == splits
-
-
 def test_what_is_not_on_a_gpu_does_not_suit() -> None:
-    assert not hopper_attention.suits(make_inputs(), 132)
+    assert not hopper_attention.suits(make_inputs())

@@ -13,8 +13,7 @@ pytest.importorskip("triton")
 
 from specx.ops.spec import NormSpec
 from specx.ops.triton import layer as triton_layer
-from specx.ops.triton import row_product as triton_row
-from specx.ops.triton import small_product
+from specx.ops.triton.few_rows import FewRowsLaunch, few_rows_product
 from specx.ops.triton.layer import NormWeights
 from tests.ops.examples import error, layer_of_heads
 
@@ -122,30 +121,34 @@ def nearly_equal(actual: Tensor, expected: Tensor) -> None:
     assert (actual != expected).float().mean() < 0.01
 
 
-@pytest.mark.parametrize("rows", [1, 3, 63, 64])
-@pytest.mark.parametrize(("columns", "inputs"), [(48, 128), (64, 2048)])
-def test_a_product_is_added(draw, rows, columns, inputs):
-    dtype, tolerance = torch.float32, TOLERANCE
-    if DEVICE.type == "cuda":  # whose shared memory float32 would not fit into
-        dtype, tolerance = torch.bfloat16, 4e-3
-    shapes = (rows, inputs), (columns, inputs), (rows, columns)
-    x, weight, residual = (draw(*shape).to(dtype) for shape in shapes)
-    counters = small_product.counters(DEVICE)
-    out = small_product.add_product(x, weight, residual, counters)
-    assert error(out, x.double() @ weight.double().T + residual) < tolerance
-    assert not counters.any()  # as they were
-    assert torch.equal(small_product.add_product(x, weight, residual, counters), out)
-
-
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize(("inputs", "columns"), [(64, 12), (200, 17), (4096, 8), (5000, 4)])
-def test_products_of_a_row(draw, inputs, columns, biased):
-    x, weight, residual = draw(1, inputs), draw(2 * columns, inputs), draw(1, 2 * columns)
+@pytest.mark.parametrize(
+    ("rows", "columns", "inputs"),
+    [(1, 12, 64), (3, 17, 200), (16, 64, 2048), (17, 8, 4096), (64, 4, 5000), (2, 1, 96)],
+)
+def test_products_of_a_few_rows(draw, rows, columns, inputs, biased):
+    """Shapes that fill no tile, and sums that programs share."""
+    x, weight, residual = (
+        draw(*shape) for shape in ((rows, inputs), (2 * columns, inputs), (rows, 2 * columns))
+    )
     bias = draw(2 * columns) if biased else None
     product = x.double() @ weight.double().t() + (0 if bias is None else bias.double())
-    assert error(triton_row.row_product(x, weight, bias), product) < TOLERANCE
-    out = triton_row.row_product(x, weight, bias, residual)
+    assert error(few_rows_product(x, weight, bias), product) < TOLERANCE
+    out = few_rows_product(x, weight, bias, residual)
     assert error(out, product + residual.double()) < TOLERANCE
+    if inputs == 2048:  # counters are as they were
+        shared = FewRowsLaunch(32, splits=4, depth=32, stages=3)
+        for _ in range(2):
+            out = few_rows_product(x, weight, bias, residual, launch=shared)
+            assert error(out, product + residual.double()) < TOLERANCE
     gate, up = product.chunk(2, 1)
-    out = triton_row.row_product(x, weight, bias, activation="silu")
+    out = few_rows_product(x, weight, bias, activation="silu")
     assert error(out, silu(gate) * up) < TOLERANCE
+
+
+@pytest.mark.parametrize("columns", [48, 1536])
+def test_a_row_of_a_product_is_its_own(draw, columns):
+    x, weight = draw(64, 256), draw(columns, 256)
+    every = few_rows_product(x, weight)
+    for rows in (1, 2, 16, 33):
+        assert torch.equal(few_rows_product(x[:rows].contiguous(), weight), every[:rows])
