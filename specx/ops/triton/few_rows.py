@@ -1,0 +1,218 @@
+"""The product of a weight with up to 64 rows, which is all reading: a Triton kernel.
+
+A program multiplies some rows of the weight with all rows of x, and asks for the weight before the
+kernel in front is done. Where a sum is long and there are few columns, several programs share it,
+and the last to come adds their parts, in a fixed order.
+
+A row's result does not depend on the rows beside it: which programs share a sum follows from the
+weight alone, tensor cores add products in the order of the inputs whatever the tile, and it has the
+bits of Hopper's product (``hopper/product.py``) where that shares no sum.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specx.ops.spec import Activation
+from specx.ops.triton import programmatic_launch
+from specx.ops.triton.layer import activation_of, rounded
+from specx.ops.triton.programmatic_launch import wait
+
+MOST_ROWS = 64
+FETCHED = tl.constexpr(512)  # elements of a row that are asked for early
+MOST_TILES = 2**16  # of columns, of a product whose sums are shared
+
+
+@dataclass(frozen=True)
+class FewRowsLaunch:
+    """The spread of a product over the device.
+
+    ``columns``: of a program's result; ``splits``: programs that share a sum; ``depth``: inputs
+    that are multiplied at once, of which a split has a multiple; ``stages`` of them are on the way.
+    """
+
+    columns: int
+    splits: int
+    depth: int
+    stages: int
+    warps: int = 4
+
+
+def plan(columns: int, inputs: int, sides: int, itemsize: int) -> FewRowsLaunch:
+    """Plan the launch for a weight of ``sides`` times ``columns`` rows. Rows of x play no part."""
+    depth = 128 if itemsize == 2 else 32
+    if columns <= 1024 and inputs >= 2048 and sides == 1 and inputs % (4 * depth) == 0:
+        return FewRowsLaunch(32, 4, depth, 6)
+    return FewRowsLaunch(16, 1, depth, 6)
+
+
+def is_small(weight: Tensor) -> bool:
+    """Return True if a product with weight [N, K] was measured to be faster here than on Hopper's
+    own: 2.8 and 5.0 µs for 768 columns of 768 and 3,072 inputs on an H200, with 64 rows."""
+    columns, inputs = weight.shape
+    launch = plan(columns, inputs, 1, weight.itemsize)
+    is_even = columns % launch.columns == inputs % (launch.splits * launch.depth) == 0
+    return columns <= 1024 and inputs <= 4096 and is_even
+
+
+def few_rows_product(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    activation: Activation | None = None,
+    launch: FewRowsLaunch | None = None,
+) -> Tensor:
+    """Multiply x [T, K] by weight [N, K], T <= 64, add bias [N] and residual [T, N] -> [T, N].
+
+    All are contiguous; the sum of all is rounded once. With an ``activation``, of a gate, weight
+    and bias have 2 N rows: it is applied to the first half of the product, which multiplies the
+    second.
+    """
+    (rows, inputs), sides = x.shape, 1 if activation is None else 2
+    columns = len(weight) // sides
+    assert rows <= MOST_ROWS
+    assert weight.shape == (sides * columns, inputs)
+    assert residual is None or residual.shape == (rows, columns)
+    assert x.is_contiguous()
+    assert weight.is_contiguous()
+    assert residual is None or residual.is_contiguous()
+    launch = launch or plan(columns, inputs, sides, x.itemsize)
+    splits, block = launch.splits, max(16, triton.next_power_of_2(rows))
+    assert splits == 1 or (sides == 1 and inputs % (splits * launch.depth) == 0)
+    tiles = triton.cdiv(columns, launch.columns)
+    out = torch.empty((rows, columns), dtype=x.dtype, device=x.device)
+    parts = counters = out
+    if splits > 1:
+        assert tiles <= MOST_TILES
+        counters = _counters(x.device)
+        size = tiles * splits * block * launch.columns
+        parts = torch.empty(size, dtype=torch.float32, device=x.device)
+    _product[(tiles, splits)](
+        x, weight, bias, residual, out, parts, counters, rows, columns,
+        BIASED=bias is not None, ADD=residual is not None, GATED=activation is not None,
+        ACTIVATION=activation, K=inputs, SPLITS=splits, EVEN=columns % launch.columns == 0,
+        BLOCK_M=block, BLOCK_N=launch.columns, BLOCK_K=launch.depth,
+        num_warps=launch.warps, num_stages=launch.stages, **programmatic_launch.options(x.device),
+    )  # fmt: skip
+    return out
+
+
+@cache
+def _counters(device: torch.device) -> Tensor:
+    """Return zeros, int32: counts of a column's programs that are done, zeros after a product.
+
+    One product at a time uses them: a kernel that is launched early writes when those in front of
+    it are done.
+    """
+    return torch.zeros(MOST_TILES, dtype=torch.int32, device=device)
+
+
+@triton.jit(do_not_specialize=["rows", "columns"])
+def _product(
+    x_ptr: tl.tensor,  # [T, K]
+    weight_ptr: tl.tensor,  # [N, K], or [2 N, K] where GATED
+    bias_ptr: tl.tensor,  # [N], or [2 N] where GATED; where BIASED
+    residual_ptr: tl.tensor,  # [T, N], where ADD
+    out_ptr: tl.tensor,  # [T, N]
+    parts_ptr: tl.tensor,  # float32 [N / BLOCK_N, SPLITS, BLOCK_M, BLOCK_N]
+    counters_ptr: tl.tensor,
+    rows: tl.tensor,
+    columns: tl.tensor,  # N
+    BIASED: tl.constexpr,
+    ADD: tl.constexpr,
+    GATED: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    K: tl.constexpr,
+    SPLITS: tl.constexpr,
+    EVEN: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    """Some columns of all rows, over one split of the sum."""
+    SIZE: tl.constexpr = BLOCK_M * BLOCK_N
+    PART: tl.constexpr = K // SPLITS
+    WHOLE: tl.constexpr = PART // BLOCK_K * BLOCK_K
+    tile, split = tl.program_id(0), tl.program_id(1)
+    row = tl.arange(0, BLOCK_M)
+    column = tile * BLOCK_N + tl.arange(0, BLOCK_N)
+    is_row, is_column = (row < rows)[:, None], column < columns
+    # Columns that are not there repeat the last one.
+    known = column if EVEN else tl.minimum(column, columns - 1)
+    begin = split * PART
+    weight_row = weight_ptr + known.to(tl.int64) * K + begin
+    other_row = weight_row + columns.to(tl.int64) * K
+    if EARLY:
+        # Not much: other programs' is fetched as well, and has to be there until it is read.
+        _fetch(weight_row, FETCHED if FETCHED < PART else PART)
+        if GATED:
+            _fetch(other_row, FETCHED if FETCHED < PART else PART)
+    wait(EARLY)
+    depth = tl.arange(0, BLOCK_K)
+    x_block = x_ptr + row[:, None] * K + begin + depth[None, :]
+    w_block = weight_row[:, None] + depth[None, :]
+    other_block = other_row[:, None] + depth[None, :]
+    total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    other = total
+    for start in range(0, WHOLE, BLOCK_K):
+        x = tl.load(x_block + start, mask=is_row, other=0.0)
+        total = tl.dot(x, tl.trans(tl.load(w_block + start)), total, input_precision="ieee")
+        if GATED:
+            up = tl.trans(tl.load(other_block + start))
+            other = tl.dot(x, up, other, input_precision="ieee")
+    if PART > WHOLE:
+        is_there = (WHOLE + depth < PART)[None, :]
+        x = tl.load(x_block + WHOLE, mask=is_row & is_there, other=0.0)
+        w = tl.load(w_block + WHOLE, mask=is_there, other=0.0)
+        total = tl.dot(x, tl.trans(w), total, input_precision="ieee")
+        if GATED:
+            up = tl.load(other_block + WHOLE, mask=is_there, other=0.0)
+            other = tl.dot(x, tl.trans(up), other, input_precision="ieee")
+    if SPLITS > 1:
+        flat = row[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+        part = parts_ptr + tile * (SPLITS * SIZE) + flat
+        tl.store(part + split * SIZE, total)
+        tl.debug_barrier()  # all threads have written when one counts
+        if tl.atomic_add(counters_ptr + tile, 1) < SPLITS - 1:
+            return
+        tl.store(counters_ptr + tile, 0)
+        # Not from L1, which other programs do not write to.
+        total = tl.load(part, cache_modifier=".cg")
+        for of in range(1, SPLITS):
+            total += tl.load(part + of * SIZE, cache_modifier=".cg")
+    inside = is_row & is_column[None, :]
+    if BIASED:
+        total += tl.load(bias_ptr + known).to(tl.float32)[None, :]
+    if GATED:
+        if BIASED:
+            other += tl.load(bias_ptr + columns + known).to(tl.float32)[None, :]
+        # Rounded where the modules round.
+        gate = rounded(total, out_ptr)
+        total = rounded(activation_of(gate, ACTIVATION), out_ptr) * rounded(other, out_ptr)
+    at = row[:, None] * columns.to(tl.int64) + column[None, :]
+    if ADD:
+        total += tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out_ptr + at, total.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _fetch(rows: tl.tensor, COLUMNS: tl.constexpr) -> None:
+    """Have the first ``COLUMNS`` elements at pointers [N] read into L2, in lines of 128 bytes."""
+    LINE: tl.constexpr = 128 * 8 // rows.dtype.element_ty.primitive_bitwidth
+    LINES: tl.constexpr = 4 if COLUMNS % (4 * LINE) == 0 else 1
+    lines = rows[:, None] + (tl.arange(0, LINES) * LINE)[None, :]
+    for start in range(0, COLUMNS, LINES * LINE):
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.b32 $0, 0;",
+            "=r,l",
+            [(lines + start).to(tl.int64)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )

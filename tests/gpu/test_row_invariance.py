@@ -1,0 +1,154 @@
+"""A row's numbers are its own, to the bit, on a CUDA device.
+
+Neither the rows beside it nor how much of its text is committed change them. So every method writes
+what plain decoding writes.
+"""
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton")
+
+from specx.bench.scaled import scaled_pair, scaled_profile
+from specx.decoding.methods import Pair
+from specx.documents.generated import generate_report
+from specx.ops.contract import built_in_ops
+from specx.ops.hopper import tree_attention as hopper_attention
+from specx.ops.hopper.driver import is_hopper
+from specx.ops.triton import tree_attention
+from specx.ops.triton.tree_inputs import TreeInputs
+from specx.profile import Profile
+from specx.prompts.digest import Digest
+from specx.runs.pair import load_pair
+from tests.gpu.test_cuda import mini, written
+from tests.models.families import CELLS, Cell, Text, ancestors_of, make_pair
+from tests.ops.examples import random_parents, sets_of
+from tests.ops.reference import visible_of
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+CUDA = torch.device("cuda", 0)
+HALF = (torch.bfloat16, torch.float16)
+CAPACITY = 640
+# Behind them rows are on both sides of the borders of own parts, blocks and parts.
+PREFIXES = (1, 60, 187, 320, 505)
+ROWS = (1, 2, 3, 8, 16, 33, 64)
+DEEPEST = 12  # rows of a path that are read one by one
+LARGE = "llama-3.1-8b"
+
+
+def tree_of(rows: int, seed: int) -> list[int]:
+    """Parents of a random tree, or of a chain."""
+    return [max(0, row - 1) for row in range(rows)] if seed % 3 == 0 else random_parents(rows, seed)
+
+
+def places_in(rows: int) -> list[int]:
+    return sorted({0, 1 % rows, rows // 3, rows // 2, rows - 1})
+
+
+def copy_of(text: Text) -> Text:
+    """A copy of a text, but not of its decoder."""
+    return deepcopy(text, {id(text.decoder): text.decoder})
+
+
+def logits_alone(text: Text, drawn: Tensor, path: list[int]) -> Tensor:
+    """Read a row's ancestors one by one, as plain decoding does; return its logits [1, V]."""
+    alone = copy_of(text)
+    for row in path:
+        logits = alone.verify(drawn[row : row + 1], [0])
+        alone.keep([0])
+    return logits
+
+
+@pytest.mark.parametrize("dtype", [*HALF, torch.float32], ids=str)
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_a_row_of_a_tree_is_what_it_is_alone(
+    cell: Cell, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    pair = make_pair(cell, tmp_path)
+    decoder = pair.decoder(CAPACITY, built_in_ops(CUDA), CUDA, dtype)
+    generator = torch.Generator().manual_seed(len(str(cell)))
+    drawn = torch.randint(3, 131, (CAPACITY,), generator=generator)
+    for number, prefix in enumerate(PREFIXES):
+        text = Text(decoder, CAPACITY, ahead=64)
+        for part in drawn[:prefix].split(64):
+            text.read(part, 1)
+        rows = ROWS[(number + len(str(cell))) % len(ROWS)]
+        parents, tokens = tree_of(rows, number), drawn[prefix : prefix + rows]
+        logits = copy_of(text).verify(tokens, parents)
+        for row in places_in(rows):
+            path = ancestors_of(tuple(parents))[row]
+            if len(path) <= DEEPEST:
+                alone = logits_alone(text, tokens, path)
+                assert torch.equal(logits[row], alone[0]), (prefix, rows, row)
+
+
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize(("heads", "kv_heads"), [(32, 8), (12, 2), (16, 16), (8, 1)])
+@pytest.mark.parametrize("prefix", [0, 63, 191, 192, 1085, 4160, 16_500])
+def test_two_kernels_attend_alike(
+    prefix: int, heads: int, kv_heads: int, dtype: torch.dtype
+) -> None:
+    if not is_hopper(CUDA):
+        pytest.skip("needs a Hopper GPU")
+    generator = torch.Generator(CUDA).manual_seed(prefix)
+    shapes = (64, heads, 128), (kv_heads, prefix + 64, 128), (kv_heads, prefix + 64, 128)
+    q, keys, values = (torch.randn(s, generator=generator, device=CUDA).to(dtype) for s in shapes)
+    q = q.transpose(0, 1)
+    sets = sets_of(visible_of(random_parents(64, prefix))).to(CUDA)
+    inputs = TreeInputs(
+        q, keys, values, torch.tensor([prefix], device=CUDA), sets, 128**-0.5 * 1.44
+    )
+    launch = tree_attention.plan_for(inputs)
+    kernels = tree_attention.attend_to_prefix, hopper_attention.attend_to_prefix
+    (out, lse), (other, other_lse) = (
+        tree_attention.attend(inputs, launch, kernel) for kernel in kernels
+    )
+    assert torch.equal(out, other)
+    assert torch.equal(lse, other_lse)
+
+
+def profile(**generation: object) -> Profile:
+    known = mini().changed(target={"dtype": "bfloat16"})
+    return known.changed(generation={"max_new_tokens": 120, **generation})
+
+
+@pytest.fixture(scope="module", params=["embedded", "68m", "eagle3"])
+def pair(request: pytest.FixtureRequest) -> Pair:
+    if request.param == "embedded":
+        return load_pair(profile(), "specextend", CUDA)
+    return scaled_pair(LARGE, request.param, CUDA, torch.bfloat16)
+
+
+@pytest.mark.parametrize("rows", [2, 5, 16, 17, 64])
+def test_a_row_of_a_large_decoder(pair: Pair, rows: int) -> None:
+    text = Text(pair.target.model, 192)
+    ids = torch.arange(100, 200)
+    text.read(ids, 1)
+    parents = random_parents(rows, rows)
+    logits = copy_of(text).verify(ids[:rows], parents)
+    for row in places_in(rows):
+        path = ancestors_of(tuple(parents))[row]
+        assert torch.equal(logits[row], logits_alone(text, ids, path)[0]), row
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("characters", [6_000, 60_000])
+def test_every_method_writes_what_plain_writes(
+    pair: Pair, characters: int, temperature: float
+) -> None:
+    wanted = profile(temperature=temperature, seed=7)
+    if "scaled" in pair.target.source:
+        wanted = scaled_profile(wanted, LARGE)
+    kind = Digest(pair.target.tokenizer, sentences=8, whole=True)
+    prompt = kind.prompts(generate_report(characters, seed=3), 24_000)[0].token_ids
+    plain, _ = written(pair, wanted, "plain", prompt)
+    for method in ("lookup", "tree", "specextend", "specextend+lookup"):
+        assert written(pair, wanted, method, prompt)[0] == plain, method
