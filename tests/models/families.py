@@ -518,7 +518,7 @@ class Text:
         """Read a tree, whose rows may be wanted; returns logits."""
         sets, depths = [1], [0]
         for row, parent in enumerate(parents[1:], 1):
-            sets.append(sets[parent] | 1 << row)
+            sets.append(sets[parent] | (1 << row if row < 63 else -1 << 63))
             depths.append(depths[parent] + 1)
         device = self.decoder.device
         rows, positions = (self.length + torch.tensor(x) for x in ([*range(len(ids))], depths))
