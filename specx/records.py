@@ -88,13 +88,16 @@ class Step:
 
 @dataclass(frozen=True)
 class FellBack:
-    """Drafting did not pay; the rest is decoded plainly.
+    """Drafting does not pay; the rest is decoded plainly.
 
-    ``speedup``: measured speedup over plain decoding, which is less than ``below``.
+    ``speedup``: over plain decoding, measured; ``below``: the least wanted. Not ``tried``: the
+    draft has read nothing, as this text is too short for what it would cost first; ``speedup`` is
+    what the text would have with a draft that is never right.
     """
 
     speedup: float
     below: float
+    tried: bool = True
 
 
 @dataclass(kw_only=True)

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from specx.decoding import methods
-from specx.decoding.cost import TreePlan
+from specx.decoding.cost import CPU_ROWS, Begun, TreePlan
 from specx.decoding.drafter import Drafter
-from specx.decoding.measured_costs import measure_costs
+from specx.decoding.measured_costs import measure_costs, with_retrieval
 from specx.decoding.methods import Pair
 from specx.decoding.pending import HostCopy, PendingEvents
 from specx.decoding.pipeline import Pipeline
@@ -133,8 +134,8 @@ def decode(
     at_limit: FinishReason = "window" if len(prompt) + limit == settings.window else "length"
     name = f"{pair.target.source} in {str(pair.target.dtype).removeprefix('torch.')}"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
-    plain_kind = _plain_kind(pair, settings)
-    tuner = tuner_for(settings, workspace.drafter, len(prompt), pair.known, plain_kind)
+    begun = partial(_begun, workspace.state)
+    tuner = tuner_for(settings, workspace.drafter, limit, pair.known, size=pair.size, begun=begun)
     document = sources.document if sources else None
     return _events(workspace, tuner, budget, prompt, shelf, document)
 
@@ -168,15 +169,13 @@ def _make_state(
     return state, drafter
 
 
-def _plain_kind(pair: Pair, settings: Settings) -> object | None:
-    """Return all that a plain token depends on, besides the pair and the text.
-
-    None on a CPU, which is faster or slower from one text to the next: it is timed in each.
-    """
-    if pair.target.device.type != "cuda":
-        return None
-    sampling = settings.sampling
-    return settings.graphs, sampling.temperature > 0, sampling.penalizes
+def _begun(state: DecodingState) -> Begun:
+    """Return what a text has taken so far; a plain step has been read."""
+    return Begun(
+        prefill=state.stopwatch.spent("target_prefill"),
+        recording=state.runner.longest,
+        rows=CPU_ROWS if state.end.root.device.type == "cpu" else 0.0,
+    )
 
 
 @torch.inference_mode()
@@ -214,16 +213,13 @@ def _events(
             yield from budget.spend_all(steps.drain(recording=trees))
             if budget.is_spent:
                 break
-        if change == "draft":  # the drafter reads what there is
+        if change == "measure":
+            yield from pending.all()  # it takes a while
+            tuner.learn_costs(measure_costs(state, workspace.drafter, tuner.costs))
+            continue
+        if change == "draft":
             text = torch.cat([ids, ids.new_tensor(budget.tokens[:-1])])
-            reading = workspace.drafter.prefill(text, state.target)
-            for progress in watch.each("draft_prefill", reading):
-                yield from pending.then(progress)
-            workspace.drafter.commit(Path.of(root))
-            state.draft_with(workspace.drafter)
-            if tuner.needs_costs:  # measuring takes a while
-                yield from pending.all()
-                tuner.learn_costs(measure_costs(state, tuner.times.plain_seconds))
+            yield from _begin_drafting(workspace, tuner, pending, text)
             trees = tuner.first_trees()
         if trees is not None:
             state.reshape(trees)
@@ -242,11 +238,25 @@ def _events(
     yield finished
 
 
+def _begin_drafting(
+    workspace: Workspace, tuner: Tuner, pending: PendingEvents, text: Tensor
+) -> Iterator[Event]:
+    """Let the drafter read the text int64 [L] behind which the last emitted token stands."""
+    state, drafter = workspace.state, workspace.drafter
+    for progress in state.stopwatch.each("draft_prefill", drafter.prefill(text, state.target)):
+        yield from pending.then(progress)
+    drafter.commit(Path.of(state.end.root))
+    state.draft_with(drafter)
+    if tuner.needs_retrieval:
+        yield from pending.all()
+        tuner.learn_costs(with_retrieval(tuner.costs, state))
+
+
 def _plain_steps(steps: Pipeline, drafter: Drafter, first: HostCopy) -> Iterator[None]:
     """Launch the first plain steps; until the first token is there, record those of the drafter."""
     yield from steps.launch()
-    if steps.tuner.needs_costs:
-        return  # it is not known with which trees it begins
+    if not steps.tuner.may_record:
+        return
     parts = steps.state.prepare(drafter, steps.tuner.first_trees())
     while not has_passed(first.done) and next(parts, "done") != "done":
         yield

@@ -1,17 +1,17 @@
 """The interface of a drafter, and the simplest one, which drafts nothing."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 
 from torch import Tensor
 
-from specx.decoding.cost import TreePlan
+from specx.decoding.cost import TreePlan, TreeShape
 from specx.decoding.target import Target
 from specx.ops.trees import Path, TokenTree, root_only
 from specx.records import PrefillProgress
 
-GAIN_UNIT = 1000  # notes are whole numbers: thousandths of a token
+GAIN_UNIT = 1000  # expected gains are whole numbers: thousandths of a token
 
 
 class Drafter(ABC):
@@ -71,7 +71,7 @@ class Drafter(ABC):
     def commit(self, path: Path) -> None:
         """Take the first ``path.count`` of ``path.tokens`` as the new end of the text."""
 
-    def note(self) -> Tensor | None:
+    def expected_gain(self) -> Tensor | None:
         """Return the drafts that lookup alone is expected to have accepted next.
 
         int64 [1], in thousandths (``GAIN_UNIT``); None where it never drafts alone.
@@ -123,6 +123,11 @@ class Drafter(ABC):
         None: the shape of its trees is fixed.
         """
         return None
+
+    @property
+    def shapes(self) -> Set[TreeShape]:
+        """The shapes of trees whose stages may have been recorded."""
+        return frozenset()
 
 
 class NoDrafter(Drafter):

@@ -115,7 +115,7 @@ class JoinedDrafter(Drafter):
     def commit(self, path: Path) -> None:
         self._lookup.append(path.tokens, path.count)
 
-    def note(self) -> Tensor:
+    def expected_gain(self) -> Tensor:
         return (GAIN_UNIT * self._lookup.gain).round().long()[None]
 
     def retrieve(self, target: Target) -> None:

@@ -72,6 +72,11 @@ def fallback(events: Sequence[FellBack]) -> list[str]:
     if not events:
         return []
     worst = min(events, key=lambda event: event.speedup)
+    if not any(event.tried for event in events):
+        return [
+            "the draft was not used: reading the document with it could cost more than it gains in "
+            "a text this short; `--set fallback.below=null` drafts in any case"
+        ]
     return [
         f"drafting did not pay (speedup {worst.speedup:.2f} over plain decoding, below "
         f"{worst.below:g}), so part of the output was decoded plainly; "

@@ -21,12 +21,11 @@ from specx.bench.methods.dialled_draft import (
 from specx.bench.methods.engine import Engine
 from specx.bench.runs import Measurement, Setting, read_together, run_drafter
 from specx.bench.workbench import Workbench
-from specx.decoding.cost import Curve
+from specx.decoding.cost import WIDTHS, Curve
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan
 from specx.decoding.runner import Runner, runner_for
 from specx.decoding.stopwatch import Stopwatch
-from specx.decoding.tuner import WIDTHS
 from specx.decoding.workspace import AHEAD
 from specx.errors import UsageError
 from specx.models.head_files import LoadedHead
