@@ -64,8 +64,9 @@ def saying(*texts: str, then: BaseException | None = None) -> Callable[..., Iter
         yield PrefillProgress("target", len(prompt), len(prompt))
         ids = encode(left.pop(0) if len(left) > 1 else left[0])
         for token in ids:
+            reason = stop(token) if stop is not None else None
             yield Step((token,), drafted=2, accepted=0, seconds=0.001)
-            if stop is not None and (reason := stop(token)):
+            if reason:
                 yield Finished(reason, Timings(target_prefill=0.001))
                 return
         if then is not None:
