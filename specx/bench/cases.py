@@ -10,7 +10,7 @@ from specx.errors import ModelError, UsageError
 from specx.profile import DigestPrompt, Profile
 from specx.prompts.digest import Digest, DigestReader
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, Prompt, Reader
+from specx.prompts.prompt import Output, OutputReader, Prompt
 from specx.records import FinishReason
 from specx.reports.lengths import label
 
@@ -130,7 +130,7 @@ class Control:
         return replace(prompt, token_ids=(*text, self._request, length))
 
 
-class ControlReader(Reader):
+class ControlReader(OutputReader):
     """Hand an output of the control task to a digest's reader, as the digest it stands for."""
 
     def __init__(self, digest: DigestReader, first_text_id: int) -> None:

@@ -15,7 +15,15 @@ from specx.documents.document import Document, Place
 from specx.documents.shapes import ENDS_SENTENCE
 from specx.errors import ModelError
 from specx.prompts.choice import choose
-from specx.prompts.prompt import Output, Prompt, Quote, Reader, Unit, make_units, too_little_room
+from specx.prompts.prompt import (
+    Output,
+    OutputReader,
+    Prompt,
+    Quote,
+    Unit,
+    make_units,
+    too_little_room,
+)
 from specx.prompts.quotable import Candidate, Stretch, quotable
 from specx.prompts.quotation import LONGEST, QuoteJudge
 from specx.prompts.tokens import decode_whole, encode_text, token_counter
@@ -178,7 +186,7 @@ def _fitting(units: Sequence[Unit], sizes: Sequence[int], room: int) -> list[int
     return sorted(kept)
 
 
-class DigestReader(Reader):
+class DigestReader(OutputReader):
     """Cut the output at its markers and cite the paragraph of each sentence.
 
     A sentence is handed out once it is whole and the ``judge`` has kept it. The pieces add up to

@@ -13,7 +13,7 @@ import numpy as np
 
 from specx.documents.sentences import CHARACTER, count_words, sentence_spans
 from specx.errors import harmless
-from specx.prompts.prompt import Output, Reader
+from specx.prompts.prompt import Output, OutputReader
 from specx.prompts.reasoning import Answer
 from specx.records import FinishReason
 
@@ -117,7 +117,7 @@ _LINES = re.compile(r"\s*\n\s*")
 _WRAPPED = 50  # characters of a line that goes on in the next one, at least
 
 
-class OwnWordsReader(Reader):
+class OwnWordsReader(OutputReader):
     """Reads a text in the model's own words, and ends it.
 
     ``answer``: separates the answer from the model's reasoning, which is not judged. ``words``: the

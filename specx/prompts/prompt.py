@@ -247,7 +247,7 @@ def _stripped(unit: Unit) -> Unit:
     return replace(unit, start=start, end=start + len(text.strip()))
 
 
-class Reader(ABC):
+class OutputReader(ABC):
     """Reads the output of one prompt, token by token, and judges it: it is a ``Stop``.
 
     ``text``: all that was read so far, ready to be shown. ``ended``: the reason to end the output,

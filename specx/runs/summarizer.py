@@ -19,7 +19,7 @@ from specx.models.memory import check_memory
 from specx.profile import InstructPrompt, Settings
 from specx.prompts.instruct import Instruct
 from specx.prompts.own_words import OwnWordsReader
-from specx.prompts.prompt import Output, Prompt, Reader, refuse_if_longer
+from specx.prompts.prompt import Output, OutputReader, Prompt, refuse_if_longer
 from specx.prompts.reasoning import Thinking
 from specx.records import Finished, Step, Stop, Timings
 from specx.reports.report import Report
@@ -282,7 +282,7 @@ class Summarizer:
     def _limit(self, prompt: Prompt) -> int:
         return self.settings.limit if prompt.limit is None else prompt.limit
 
-    def _stop(self, text: DecodedText, reader: Reader) -> Stop:
+    def _stop(self, text: DecodedText, reader: OutputReader) -> Stop:
         """Return what ends a text that ``reader`` reads; both have seen what it begins with."""
         stop: Stop = reader
         if self._reasoning:
