@@ -32,7 +32,7 @@ def write_profile(folder: Path, name: str = "tiny", **changes: Any) -> str:
         "name": name,
         "prompt": {"kind": "instruct", "instruction": "Summarize."},
         "target": {"model": str(target), "dtype": "float32", "window": 300},
-        "draft": {"kind": "model", "model": str(draft), "trained_context": 512},
+        "draft": {"model": str(draft), "trained_context": 512},
         "tree": {"nodes": 8, "depth": 4, "threshold": 0.3},
         "draft_cache": {"policy": "cross-model", "chunk": 8, "top_k": 8, "every": 2, "window": 64},
         "generation": {"max_new_tokens": 24},
