@@ -130,6 +130,23 @@ class Costs:
         """About how many seconds it takes to measure the costs, by estimates of them."""
         return self.verify(9) + 4 * self.draft(9) + 2 * (self.record_verify + self.record_level)
 
+    def interval(self, shape: TreeShape) -> int:
+        """Return the shortest interval of retrieval, in steps, that costs little."""
+        without = self.step(shape, EVERY[-1], shape.depth) - self.retrieval / EVERY[-1]
+        cheap = (n for n in EVERY if self.retrieval / n <= RETRIEVAL_SHARE * without)
+        return next(cheap, EVERY[-1])
+
+    def plan(self, shape: TreeShape, token_seconds: float) -> TreePlan:
+        """Plan drafting with trees of a shape.
+
+        They stop growing where a level costs more than the tokens it adds cost otherwise:
+        ``token_seconds`` each.
+        """
+        nodes, depth, width = shape
+        threshold = self.draft(width) / token_seconds
+        tree = TreeSettings(nodes=nodes, depth=depth, width=width, threshold=threshold)
+        return TreePlan(tree, self.interval(shape))
+
     def speedup(self, shape: TreeShape, every: int, levels: float, tokens: float) -> float:
         """Return the speed over plain decoding of steps that emit ``tokens`` tokens each (τ)."""
         return tokens * self.plain / self.step(shape, every, levels)
@@ -160,25 +177,3 @@ class Begun:
             record_verify=self.recording,
             record_level=self.recording * size,
         )
-
-
-def interval(costs: Costs, shape: TreeShape) -> int:
-    """Return the shortest interval of retrieval, in steps, that costs little."""
-    without = costs.step(shape, EVERY[-1], shape.depth) - costs.retrieval / EVERY[-1]
-    cheap = (n for n in EVERY if costs.retrieval / n <= RETRIEVAL_SHARE * without)
-    return next(cheap, EVERY[-1])
-
-
-def plan_of(shape: TreeShape, costs: Costs, token_seconds: float) -> TreePlan:
-    """Plan drafting with trees of a shape.
-
-    They stop growing where a level costs more than the tokens it adds cost otherwise:
-    ``token_seconds`` each.
-    """
-    tree = TreeSettings(
-        nodes=shape.nodes,
-        depth=shape.depth,
-        width=shape.width,
-        threshold=costs.draft(shape.width) / token_seconds,
-    )
-    return TreePlan(tree, interval(costs, shape))

@@ -4,9 +4,9 @@ when to decode plainly because drafting does not pay.
 **To draft at all** (``tree: auto``). What a draft costs before its first token (it reads the
 prompt, its passes are measured, on a GPU they are recorded) has to come back from the tokens that
 are left. Where the pair has written a text before, its acceptance says so; otherwise the draft is
-tried only if a text loses no more than ``LOSS`` of its time with one that is never right. On a CPU
-costs are measured before the draft reads anything; on a GPU, where that takes recordings, after a
-few steps with a short chain.
+tried only if a text loses no more than ``LOSS`` of its time with one that is never right, or twice
+that where an ordinary draft would gain much more. On a CPU costs are measured before the draft
+reads anything; on a GPU, where that takes recordings, after a few steps with a short chain.
 
 **The tree** is that of a few shapes with which the rest of the text should take least, by the costs
 of the pair (``cost.py``) and the acceptance of the latest steps (``acceptance.py``). A shape that
@@ -22,22 +22,15 @@ from statistics import mean, median
 from typing import Literal
 
 from specx.decoding.acceptance import Acceptance
-from specx.decoding.cost import (
-    CHAINS,
-    SHAPES,
-    Begun,
-    Costs,
-    TreePlan,
-    TreeShape,
-    interval,
-    plan_of,
-)
+from specx.decoding.cost import CHAINS, SHAPES, Begun, Costs, TreePlan, TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter
 from specx.decoding.times import PLAIN_STEPS, KnownCosts, Strategy, Times
 from specx.profile import AutoTree, Settings
 from specx.records import FellBack, Step
 
 LOSS = 0.03  # of a text's seconds, prompt included: what an unknown draft may cost to try
+MEASURING = 0.01  # of it, what measuring may take
+ODDS, MOST_LOSS = 2.0, 0.06  # so much, where an ordinary draft would gain twice that
 TRIAL = 6  # steps after which a draft that is never right is given up, the warm-up among them
 SEEN = 4.0  # steps of a draft from which its acceptance is known
 LIKELY = 1.2  # speedup expected of an unmeasured draft for it to be recorded ahead, or measured
@@ -252,32 +245,39 @@ class Tuner:
         begun, plain = self.begun(), self.times.plain_seconds
         known = self._costs if self._is_measured else self.known.costs_at(self.kind, plain)
         self._is_measured, self._costs = known is not None, known or begun.costs(plain, self.size)
-        measuring = 0.0 if known or begun.recording else self.costs.measuring
-        if not self._may_begin(begun, measuring):
+        if known is None and not begun.recording:
+            return "measure" if self._may_measure(begun) else self._fall_back(1.0, tried=False)
+        if not self._may_begin(begun):
             return self._fall_back(self._worst, tried=False)
-        if measuring:
-            return "measure"
         self._drafts = True
         return "draft"
 
-    def _may_begin(self, begun: Begun, fixed: float) -> bool:
-        """Return True if drafting should gain, and cannot lose much if the draft is unknown.
+    def _may_measure(self, begun: Begun) -> bool:
+        """Return True if drafting might gain by estimates, and measuring takes hardly any time."""
+        plain = self.left * self.costs.plain
+        hoped = self._best(self.costs, Acceptance.constant(HOPEFUL))[1]
+        is_brief = self.costs.measuring <= MEASURING * (begun.prefill + plain)
+        return not self.below or (is_brief and self.below * hoped < plain)
 
-        ``fixed``: seconds that it costs first, besides what it reads and records.
-        """
+    def _may_begin(self, begun: Begun) -> bool:
+        """Return True if drafting should gain, and cannot lose much if the draft is unknown."""
         costs = self.costs
         if not self.below:
             return True
-        if self.reads:
-            fixed += begun.prefill * costs.draft(1) / costs.plain
+        reading = begun.prefill * costs.draft(1) / costs.plain if self.reads else 0.0
         is_known, plain = self.acceptance.steps >= SEEN, self.left * costs.plain
-        hoped = self.acceptance if is_known else Acceptance.constant(HOPEFUL)
-        first, seconds = self._first(costs), fixed + self._best(costs, hoped)[1]
-        lost = fixed + costs.recording(first) * (first not in self.recorded())
+        expected = reading + self._best(costs, self.acceptance)[1]
+        if is_known:
+            return self.below * expected < plain
+        first = self._first(costs)
+        lost = reading + costs.recording(first) * (first not in self.recorded())
         lost += TRIAL * max(0.0, costs.step(first, 1, first.depth) - costs.plain)
         total = begun.prefill + plain
         self._worst = total / (total + lost)
-        return self.below * seconds < plain and (is_known or lost <= LOSS * total)
+        if plain - expected >= ODDS * lost and lost <= MOST_LOSS * total:
+            return True
+        hoped = reading + self._best(costs, Acceptance.constant(HOPEFUL))[1]
+        return self.below * hoped < plain and lost <= LOSS * total
 
     def learn_costs(self, costs: Costs) -> None:
         """Take the costs that were measured on this text, for it and others of the pair."""
@@ -287,7 +287,7 @@ class Tuner:
 
     @property
     def costs(self) -> Costs:
-        """The costs of this text, by estimates or measured, where trees are chosen."""
+        """The costs of this text, estimated or measured, where trees are chosen."""
         assert self._costs is not None
         return self._costs
 
@@ -298,7 +298,7 @@ class Tuner:
         if self.kind is None:
             return None
         costs = self._costs or self.known.costs.get(self.kind) or Begun().costs(1.0, self.size)
-        return plan_of(self._first(costs), costs, costs.plain)
+        return costs.plan(self._first(costs), costs.plain)
 
     @property
     def may_record(self) -> bool:
@@ -338,7 +338,7 @@ class Tuner:
             return self._fall_back(times.speedup)
         if shape == self.shape or now < GAIN * seconds:
             return None
-        return plan_of(shape, self.costs, seconds / left) if self._is_measured else "measure"
+        return self.costs.plan(shape, seconds / left) if self._is_measured else "measure"
 
     def _best(
         self, costs: Costs, acceptance: Acceptance, shapes: Sequence[TreeShape] = SHAPES
@@ -356,7 +356,7 @@ class Tuner:
         accepted, levels = acceptance.expect(shape)
         ratios = self.times.ratios
         ratio = ratios.get(shape, ratios.get(self.shape, 1.0))
-        step = ratio * costs.step(shape, interval(costs, shape), levels)
+        step = ratio * costs.step(shape, costs.interval(shape), levels)
         recording = 0.0 if shape in self.recorded() else costs.recording(shape)
         return max(self.left, 1) / (1 + accepted) * step + recording
 

@@ -189,7 +189,7 @@ class TargetSettings(Section):
 
 
 class DraftSettings(Section):
-    """What proposes tokens. It must share the target's vocabulary."""
+    """The model or head that proposes tokens. It must share the target's vocabulary."""
 
     model: str = Field(
         min_length=1, description="hub id, local folder, or `embedded:draft` (shipped with specx)"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from specx.decoding.cost import CPU_ROWS, Begun, Costs, Curve, TreePlan, TreeShape, interval
+from specx.decoding.cost import CPU_ROWS, Begun, Costs, Curve, TreePlan, TreeShape
 from specx.decoding.times import KnownCosts
 from specx.decoding.tuner import Tuner
 from specx.profile import AutoTree
@@ -44,7 +44,7 @@ class SimulatedPair:
 
     def step(self, shape: TreeShape, random: Random) -> Step:
         ranks = self.accepted(shape, random)
-        seconds = self.costs.step(shape, interval(self.costs, shape), shape.depth)
+        seconds = self.costs.step(shape, self.costs.interval(shape), shape.depth)
         seconds *= 1 + self.noise * (random.random() - 0.5)
         tokens = tuple(range(len(ranks) + 1))
         return Step(tokens, shape.nodes, len(ranks), seconds, levels=shape.depth, ranks=ranks)
