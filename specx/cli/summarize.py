@@ -354,7 +354,7 @@ def summarize(
             force=force,
         ),
         profile=settings,
-        asked=frozenset(
+        cli_overrides=frozenset(
             (
                 *(key for key, value in generation.items() if value is not None),
                 *changes.get("generation", ()),

@@ -22,7 +22,7 @@ from specx.decoding.step import DecodingState
 from specx.decoding.stopwatch import Stopwatch, has_passed
 from specx.decoding.target import Target
 from specx.decoding.tuner import Tuner, tuner_for
-from specx.decoding.workspace import Shelf, Workspace, capacity_for, kind_of
+from specx.decoding.workspace import Workspace, WorkspacePool, capacity_for, kind_of
 from specx.errors import DocumentError, ModelError
 from specx.models.loaded import LoadedModel
 from specx.ops.trees import MAX_ROWS, NO_CHOICE, Path
@@ -95,7 +95,7 @@ def decode(
     *,
     stop: Stop | None = None,
     sources: SourceSettings | None = None,
-    shelf: Shelf | None = None,
+    pool: WorkspacePool | None = None,
     make_drafter: Callable[[int], Drafter] | None = None,
     make_target: Callable[[LoadedModel, int, int | None], Target] = Target,
 ) -> Iterator[Event]:
@@ -103,7 +103,7 @@ def decode(
 
     ``stopwatch``: one of the caller's, to see every part of every step. ``stop``: ends the text
     early, for one call only. ``sources``: passages of the prompt, for which Finished tells how much
-    each token attended to them. ``shelf``: where the document before left caches and recorded
+    each token attended to them. ``pool``: where the document before left caches and recorded
     stages, and this one leaves its own. ``make_drafter``: gets the most tokens that prompt and
     output can have together, None: that of the method; what it makes drafts for one document alone,
     with the models as they are. ``make_target``: gets what ``Target`` gets.
@@ -126,7 +126,7 @@ def decode(
         pair = pair.for_text(len(prompt) + limit)
         make_drafter = partial(methods.make_drafter, settings, pair)
         kind = kind_of(pair, settings, sources)
-    workspace = shelf.take(kind, capacity) if shelf and kind else None
+    workspace = pool.acquire(kind, capacity) if pool and kind else None
     if workspace is None:
         state, drafter = _make_state(pair, settings, capacity, sources, make_drafter, make_target)
         workspace = Workspace(kind, capacity, state, drafter)
@@ -137,7 +137,7 @@ def decode(
     begun = partial(_begun, workspace.state)
     tuner = tuner_for(settings, workspace.drafter, limit, pair.known, size=pair.size, begun=begun)
     document = sources.document if sources else None
-    return _events(workspace, tuner, budget, prompt, shelf, document)
+    return _events(workspace, tuner, budget, prompt, pool, document)
 
 
 def _make_state(
@@ -163,7 +163,7 @@ def _make_state(
         # Its stream of random numbers and its text reach as far as the cache.
         sampler=Sampler(settings.sampling, pair.target_allowed, capacity, pair.target.ops),
         stopwatch=Stopwatch(device),
-        runner=runner_for(device, graphs=settings.graphs, is_ours=pair.is_ours),
+        runner=runner_for(device, graphs=settings.graphs, runs_natively=pair.runs_natively),
         end=TextEnd.on(device),
     )
     return state, drafter
@@ -184,7 +184,7 @@ def _events(
     tuner: Tuner,
     budget: Budget,
     prompt: Sequence[int],
-    shelf: Shelf | None,
+    pool: WorkspacePool | None,
     document: range | None,
 ) -> Iterator[Event]:
     """Read the prompt, then take steps until the budget has a reason to stop.
@@ -225,7 +225,7 @@ def _events(
             state.reshape(trees)
             tuner.use(trees)
         if isinstance(change, FellBack):
-            workspace.fall_back(keep=shelf is not None)
+            workspace.fall_back(keep=pool is not None)
             yield change
         yield from pending.all(meanwhile=steps.launch())
         if not budget.is_spent:
@@ -233,8 +233,8 @@ def _events(
 
     steps.drop()
     finished = _finished(state, tuner, budget, document, steps.seconds_since(first))
-    if shelf is not None:
-        shelf.put(workspace)
+    if pool is not None:
+        pool.release(workspace)
     yield finished
 
 

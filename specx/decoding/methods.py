@@ -11,7 +11,7 @@ from specx.decoding.lookup_drafter import BEHIND, JoinedDrafter, LookupDrafter
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.times import KnownCosts
 from specx.models.head_files import LoadedHead
-from specx.models.loaded import LoadedModel, turns_alike
+from specx.models.loaded import LoadedModel, same_rope
 from specx.profile import Facts, Settings
 
 
@@ -71,14 +71,14 @@ class Pair:
         return (weights + draft.num_layers / target.num_layers) / 2  # short layers are as slow
 
     @property
-    def is_ours(self) -> bool:
+    def runs_natively(self) -> bool:
         """True if specx computes all its models, none of them transformers."""
-        return self.target.is_ours and (self.draft is None or self.draft.is_ours)
+        return self.target.runs_natively and (self.draft is None or self.draft.runs_natively)
 
 
 def _turn_alike(one: LoadedModel | None, other: LoadedModel | None) -> bool:
     specs = [None if each is None else each.decoder_spec for each in (one, other)]
-    return None in specs or turns_alike(*specs)  # type: ignore[arg-type]
+    return None in specs or same_rope(*specs)  # type: ignore[arg-type]
 
 
 def make_drafter(settings: Settings, pair: Pair, max_tokens: int) -> Drafter:

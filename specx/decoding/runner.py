@@ -158,12 +158,12 @@ def _recording_stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def runner_for(device: torch.device, *, is_ours: bool, graphs: bool = True) -> Runner:
+def runner_for(device: torch.device, *, runs_natively: bool, graphs: bool = True) -> Runner:
     """Choose the faster runner for the device, unless ``graphs`` are not wanted.
 
     Without Triton a step on a GPU asks the host for lengths, and what waits cannot be recorded.
-    ``is_ours``: specx computes all models at work, and the device has done something else before.
+    ``runs_natively``: specx computes all models at work; the device was used before.
     """
     if graphs and device.type == "cuda" and HAS_TRITON:
-        return GraphRunner(eager_calls=0 if is_ours else 1)
+        return GraphRunner(eager_calls=0 if runs_natively else 1)
     return Runner()

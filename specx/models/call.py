@@ -49,7 +49,7 @@ class Features:
         """Forget the text: rows that are read before they are written are zeros again."""
         self._recent.zero_()
 
-    def note(self, hidden: Tensor, layer: int | None) -> None:
+    def record(self, hidden: Tensor, layer: int | None) -> None:
         """Take hidden [T, H] as the input of a layer, or as the normed output, if it is wanted."""
         wanted = self.layers or (None,)
         if layer in wanted:
@@ -93,7 +93,7 @@ class KeptQueries:
         sums = torch.zeros(shape[:2], device=device) if lse else None
         return cls(layer, torch.zeros(shape, dtype=dtype, device=device), sums)
 
-    def note(self, query: Tensor, lse: Tensor | None) -> None:
+    def record(self, query: Tensor, lse: Tensor | None) -> None:
         """Keep query [Hq, T, D] and lse [Hq, T] of a pass through the layer."""
         rows = min(query.shape[1], self.queries.shape[1])
         self.queries[:, :rows] = query[:, -rows:]
@@ -190,7 +190,7 @@ class PrefillCall(AttentionCall):
         the pass; 0: q has the queries of all.
         """
         if (kept := self.kept_of(layer)) is not None:
-            kept.note(q, None)
+            kept.record(q, None)
         if window is None or (self.window is not None and self.window < window):
             window = self.window
         rows, tokens = rows or q.shape[1], tokens or q.shape[1]
@@ -218,5 +218,5 @@ class TreeCall(AttentionCall):
             q, keys, values, self.prefix, self.mask, scaling, needs_lse=needs_lse, **how
         )
         if kept is not None:
-            kept.note(q, lse)
+            kept.record(q, lse)
         return out

@@ -116,7 +116,7 @@ class Decoder:
     Its weights must not change: copies may be read in their place.
     """
 
-    is_ours = True
+    runs_natively = True
 
     def __init__(self, weights: DecoderWeights, ops: Ops) -> None:
         spec = weights.spec
@@ -138,7 +138,7 @@ class Decoder:
             self._norm = ops.norm(spec.norm, weights.norm, weights.norm_bias, self.dtype)
         self._head = ops.product(weights.head)
         self._scale = torch.tensor(spec.embedding_scale, dtype=self.dtype, device=self.device)
-        self._whole = ops.whole_pass(weights)
+        self._whole = ops.fused_forward(weights)
         tables = weights.per_layer
         if tables is not None:
             assert spec.per_layer is not None
@@ -155,7 +155,7 @@ class Decoder:
         return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
 
     @property
-    def computes_at_once(self) -> bool:
+    def has_fused_forward(self) -> bool:
         """Return True if passes over few rows go through all layers at once."""
         return self._whole is not None
 
@@ -219,7 +219,7 @@ class Decoder:
         cut, features, rest = self._cut(call, kept), call.features, kept
         for layer in self.layers:
             if features is not None:
-                features.note(x, layer.index)
+                features.record(x, layer.index)
             q = layer.fill(x, inputs, call)
             if layer.index < cut:
                 x = layer.finish(layer.attend(q, call), x, inputs)
@@ -231,10 +231,10 @@ class Decoder:
                     inputs = inputs.at(kept)
             x = layer.finish(attended, x, inputs)
         if features is not None:
-            features.note(x, len(self.layers))
+            features.record(x, len(self.layers))
         x = self.norm(x)
         if features is not None:
-            features.note(x, None)
+            features.record(x, None)
         return self.logits(rows_of(x, rest))
 
     def _run_at_once(
@@ -258,7 +258,7 @@ class Decoder:
         )
         logits, found = whole(few)
         for kept, queries_and_lse in zip(call.kept, found, strict=True):
-            kept.note(*queries_and_lse)
+            kept.record(*queries_and_lse)
         return logits
 
     def _cut(self, call: Call, kept: Tensor | int) -> int:

@@ -147,7 +147,7 @@ def _layer_shapes(decoder: DecoderSpec, names: WeightMap, index: int) -> dict[st
 class HeadDecoder:
     """A head at work. It keeps nothing of a text; its weights must not change."""
 
-    is_ours = True
+    runs_natively = True
 
     def __init__(self, weights: HeadWeights, ops: Ops) -> None:
         self.weights, self.ops = weights, ops

@@ -101,14 +101,18 @@ class LoadedModel:
     cache_dtype: torch.dtype | None = None
 
     @property
-    def is_ours(self) -> bool:
+    def runs_natively(self) -> bool:
         """False for a model that transformers computes (``SeamModel``)."""
-        return getattr(self.model, "is_ours", False)
+        return getattr(self.model, "runs_natively", False)
 
     @property
     def computed_by(self) -> str:
         """Say whose code computes the model, for people."""
-        return "specx" if self.is_ours else "transformers' modules, which specx does not speed up"
+        return (
+            "specx"
+            if self.runs_natively
+            else "transformers' modules, which specx does not speed up"
+        )
 
     def for_text(self, tokens: int) -> "LoadedModel":
         """Return the model for a text of at most so many tokens, with output; often this one.
@@ -119,7 +123,7 @@ class LoadedModel:
         if self.spec_of is None or self.decoder_spec is None:
             return self
         spec = self.spec_of(tokens)
-        if turns_alike(spec, self.decoder_spec):
+        if same_rope(spec, self.decoder_spec):
             return self
         return replace(self, model=self.model.with_spec(spec), decoder_spec=spec)
 
@@ -159,7 +163,7 @@ class LoadedModel:
         return None if window is None or window >= self.window else window
 
 
-def turns_alike(one: DecoderSpec, other: DecoderSpec) -> bool:
+def same_rope(one: DecoderSpec, other: DecoderSpec) -> bool:
     """Return True if two specs of a model differ in no rotary frequency."""
     ropes = zip(one.ropes, other.ropes, strict=True)
     return all(a.amplitude == b.amplitude and a.inv_freq.equal(b.inv_freq) for a, b in ropes)

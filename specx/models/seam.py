@@ -68,7 +68,7 @@ class SeamModel:
     ``module`` keeps its own classes, and attends through ``attention``.
     """
 
-    is_ours, saved_bytes = False, 0
+    runs_natively, saved_bytes = False, 0
 
     def __init__(self, module: Any) -> None:
         self.module, self._head = module, module.get_output_embeddings()
@@ -97,8 +97,8 @@ class SeamModel:
         if features is not None:
             *inputs, normed = output.hidden_states
             for layer, hidden in enumerate(inputs):
-                features.note(hidden[0], layer)
-            features.note(normed[0], None)
+                features.record(hidden[0], layer)
+            features.record(normed[0], None)
         return output.logits[0]
 
 

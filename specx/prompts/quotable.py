@@ -33,7 +33,7 @@ _OWN = (
     "|handbook|specification|standard|vignette|package|program|software|library|appendix|work"
     "|introduction|reference|survey|review|memo|file|edition|volume|project|tool|policy|act"
 )
-_LEANING = re.compile(
+_NEEDS_CONTEXT = re.compile(
     rf"(?:this|these|that|those|such|the (?:former|latter|above|following|same|other|second|third))"
     rf"\b(?! (?:[\w-]+ )?(?:{_OWN})s?\b)"
     r"|(?:it|they|he|she|his|her|their|its|them|him|both|neither|either|here|another|others?)\b"
@@ -152,13 +152,13 @@ def fragments(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
     return [found[place] for place in first_places([each.text for each in found])]
 
 
-def stands_alone(sentence: str) -> bool:
+def is_self_contained(sentence: str) -> bool:
     """Return True for a sentence that a reader understands without the ones before it."""
     mark = ITEM_MARK.match(sentence)
     text = sentence[mark.end() if mark else 0 :]
     if _DECIDES.match(text):
         return True
-    return not (text[:1].islower() or text.startswith(_QUOTATION) or _LEANING.match(text))
+    return not (text[:1].islower() or text.startswith(_QUOTATION) or _NEEDS_CONTEXT.match(text))
 
 
 def _before(paragraphs: Sequence[Paragraph], found: Sequence[Candidate], number: int) -> int | None:
@@ -175,7 +175,7 @@ def _before(paragraphs: Sequence[Paragraph], found: Sequence[Candidate], number:
         return lead if near else None
     apart = each.paragraph - found[lead].paragraph
     near = not apart or (apart == 1 and each.first and found[lead].last)
-    return lead if near and not stands_alone(each.text) else None
+    return lead if near and not is_self_contained(each.text) else None
 
 
 def _is_balanced(text: str, opening: str, closing: str) -> bool:

@@ -90,8 +90,10 @@ class LiveLine:
         ``limit``: its ``max_new_tokens``; ``spent``: seconds already spent on it.
         """
         self._end_line()
-        told = self._progress.told if name == self._progress.name else set()
-        self._progress = Progress(name, limit, spent, number=number, total=total, told=told)
+        announced = self._progress.announced if name == self._progress.name else set()
+        self._progress = Progress(
+            name, limit, spent, number=number, total=total, announced=announced
+        )
         self._aside = False
 
     def phase(self, name: str) -> None:
@@ -171,8 +173,8 @@ class LiveLine:
         if not self._plain or self._unfinished:
             return
         title = progress.title()
-        if title not in progress.told:
-            progress.told.add(title)
+        if title not in progress.announced:
+            progress.announced.add(title)
             self._console.print(title, soft_wrap=True)
 
     def _put(self, text: str) -> None:

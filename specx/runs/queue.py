@@ -89,7 +89,7 @@ class Queue:
             left = True
             while left or self._works:
                 left, seconds = self._hand_out(inputs, left=left)
-                for update in self._scheduler.told(seconds) if self._works else ():
+                for update in self._scheduler.poll(seconds) if self._works else ():
                     self._hear(update)
                 left = left and not self._outcome.stops
         self._outcome.conclude()

@@ -12,7 +12,7 @@ import torch
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.decoding.sources import source_layer
-from specx.decoding.workspace import Shelf, cache_bytes, capacity_for
+from specx.decoding.workspace import WorkspacePool, cache_bytes, capacity_for
 from specx.documents.document import Document
 from specx.errors import DocumentError
 from specx.models.memory import check_memory
@@ -76,7 +76,7 @@ class Summarizer:
         layer = source_layer(target.full_layers, target.num_layers)
         self._source_layer = layer if settings.sources else None
         self.partial = ""
-        self._shelf = Shelf()
+        self._pool = WorkspacePool()
         self._referred = False  # a text was compared with transformers
 
     @property
@@ -220,7 +220,7 @@ class Summarizer:
             if shown and not self._kind.final:  # nothing changes it any more
                 self._listener.write(self.partial[len(before) :])
             raise
-        output = text.told(output)
+        output = text.with_sources(output)
         if not self._kind.final:
             self.partial = before
             self._add(output.shown if shown else output.text, gap, shown=shown)
@@ -258,7 +258,7 @@ class Summarizer:
         reader = self._kind.reader(text.prompt)
         stop = self._stop(text, reader)
         gap = self._add(reader.take(), self._gap, shown=shown and final)
-        start = partial(decode, self.pair, sources=text.sources, shelf=self._shelf)
+        start = partial(decode, self.pair, sources=text.sources, pool=self._pool)
         self._between_steps()
         for event in decode_thinking(start, text.settings, text.token_ids, stop):
             if isinstance(event, Finished):
@@ -297,7 +297,7 @@ class Summarizer:
     def _check_lossless(self, text: DecodedText, run: DocumentRun) -> None:
         started = time.perf_counter()
         self._listener.phase("checking against plain decoding")
-        self._shelf.clear()  # plain decoding needs caches of its own
+        self._pool.clear()  # plain decoding needs caches of its own
         ids, settings, before = text.token_ids, text.settings, run.lossless
         stop = self._stop(text, self._kind.reader(text.prompt))
         found = check_lossless(self.pair, settings, ids, text.ids, stop)
@@ -327,7 +327,7 @@ class Summarizer:
     def _check_memory(self, tokens: int) -> None:
         """Raise OutOfMemoryError, before any work, for a prompt whose caches cannot fit."""
         # The memory of the caches that are there is taken over or freed.
-        there = cache_bytes(self.pair, self._shelf.capacity)
+        there = cache_bytes(self.pair, self._pool.capacity)
         needed = cache_bytes(self.pair, capacity_for(tokens)) - there
         if needed <= 0:
             return

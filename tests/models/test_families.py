@@ -135,7 +135,7 @@ def test_prefill_by_triton(pair_of, cell):
 @pytest.mark.parametrize("cell", BY_SLOW)
 def test_machine_code_serves_what_the_page_says(pair_of, cell):
     decoder = pair_of(cell).decoder(cell.length, AT_ONCE)
-    assert decoder.computes_at_once == (cell.feature not in LAYER_BY_LAYER)
+    assert decoder.has_fused_forward == (cell.feature not in LAYER_BY_LAYER)
 
 
 @pytest.mark.parametrize("cell", BY_SLOW)

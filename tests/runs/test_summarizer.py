@@ -187,13 +187,13 @@ def test_caches_of_the_document_before_count_as_free(
     one = make("specextend")
     row = workspace.cache_bytes(pair, 1)
     summarize(one, document(1))
-    first = one._shelf.capacity
+    first = one._pool.capacity
     assert asked == [row * first]
     summarize(one, document(1))
     assert asked == [row * first]
     summarize(one, document(2))
-    assert one._shelf.capacity > first
-    assert asked == [row * first, row * (one._shelf.capacity - first)]
+    assert one._pool.capacity > first
+    assert asked == [row * first, row * (one._pool.capacity - first)]
 
 
 def test_the_summaries_of_parts_are_kept_when_interrupted(

@@ -194,7 +194,9 @@ def added_cost(
     text = torch.tensor(case.ids, device=pair.target.device)
     read_together(target, drafter, text[:-1])
     drafter.commit(Path.of(text[-1:]))
-    runner = runner_for(pair.target.device, graphs=settings.graphs, is_ours=pair.is_ours)
+    runner = runner_for(
+        pair.target.device, graphs=settings.graphs, runs_natively=pair.runs_natively
+    )
     return Curve(
         {
             rows: max(

@@ -146,7 +146,7 @@ def test_weights_that_were_changed_are_loaded_again(tmp_path):
     whole.save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)
     target = load_model(ModelSpec(str(tmp_path)), "cpu", "target")
-    assert target.is_ours
+    assert target.runs_natively
     ids = torch.tensor([tiny_case(20).ids])
     with torch.no_grad(), stock(target) as model:
         torch.testing.assert_close(model(ids).logits, whole(ids).logits)
