@@ -137,13 +137,13 @@ class SlotMapping:
 class AttentionCall(ABC):
     """The attention of one forward pass over T new tokens.
 
-    ``kept``: records of the layers whose queries are kept, of each layer one, ascending.
-    ``features``: where the hidden states of the pass are noted.
+    ``recorded``: records of the layers whose queries are kept, of each layer one, ascending.
+    ``features``: record of the hidden states of the pass.
     """
 
     ops: Ops
     mapping: SlotMapping
-    kept: tuple[KeptQueries, ...] = ()
+    recorded: tuple[KeptQueries, ...] = ()
     features: Features | None = None
 
     def attend(
@@ -166,8 +166,8 @@ class AttentionCall(ABC):
         """
 
     def kept_of(self, layer: int) -> KeptQueries | None:
-        """Return what keeps the queries of a layer, if they are wanted."""
-        return next((kept for kept in self.kept if kept.layer == layer), None)
+        """Return the record of a layer's queries, None if they are not kept."""
+        return next((each for each in self.recorded if each.layer == layer), None)
 
 
 @dataclass(kw_only=True)

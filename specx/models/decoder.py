@@ -207,16 +207,18 @@ class Decoder:
         """Norm what is behind the layers: [T, K]."""
         return x if self._norm is None else self._norm(x)
 
-    def run(self, ids: Tensor, positions: Tensor, call: Call, kept: Tensor | int = 0) -> Tensor:
+    def run(
+        self, ids: Tensor, positions: Tensor, call: Call, logits_to_keep: Tensor | int = 0
+    ) -> Tensor:
         """Compute logits [rows, V] of tokens int64 [T] at positions int64 [T].
 
-        ``kept``: the rows that have logits (int64), or how many of the last; 0 means all.
+        ``logits_to_keep``: the rows that have logits (int64), or how many of the last; 0 means all.
         """
-        if (logits := self._run_at_once(ids, positions, call, kept)) is not None:
+        if (logits := self._run_fused(ids, positions, call, logits_to_keep)) is not None:
             return logits
         x = self.embed(ids)
         inputs = self.inputs(ids, positions, x)
-        cut, features, rest = self._cut(call, kept), call.features, kept
+        cut, features, rest = self._cut(call, logits_to_keep), call.features, logits_to_keep
         for layer in self.layers:
             if features is not None:
                 features.record(x, layer.index)
@@ -224,11 +226,11 @@ class Decoder:
             if layer.index < cut:
                 x = layer.finish(layer.attend(q, call), x, inputs)
                 continue
-            attended = layer.attend_rows(q, call, kept, len(ids))
+            attended = layer.attend_rows(q, call, logits_to_keep, len(ids))
             if layer.index == cut:
-                x, rest = rows_of(x, kept).contiguous(), 0
+                x, rest = rows_of(x, logits_to_keep).contiguous(), 0
                 if cut < len(self.layers) - 1 or inputs.per_layer is not None:
-                    inputs = inputs.at(kept)
+                    inputs = inputs.at(logits_to_keep)
             x = layer.finish(attended, x, inputs)
         if features is not None:
             features.record(x, len(self.layers))
@@ -237,8 +239,8 @@ class Decoder:
             features.record(x, None)
         return self.logits(rows_of(x, rest))
 
-    def _run_at_once(
-        self, ids: Tensor, positions: Tensor, call: Call, wanted: Tensor | int
+    def _run_fused(
+        self, ids: Tensor, positions: Tensor, call: Call, logits_to_keep: Tensor | int
     ) -> Tensor | None:
         """Compute logits as ``run``, all layers at once; None for a pass layer by layer."""
         whole, mapping = self._whole, call.mapping
@@ -253,24 +255,24 @@ class Decoder:
             rows=mapping.slots,
             prefix=call.prefix,
             mask=call.mask,
-            wanted=wanted,
-            kept=tuple(kept.layer for kept in call.kept),
+            wanted=logits_to_keep,
+            kept=tuple(each.layer for each in call.recorded),
         )
         logits, found = whole(few)
-        for kept, queries_and_lse in zip(call.kept, found, strict=True):
-            kept.record(*queries_and_lse)
+        for each, queries_and_lse in zip(call.recorded, found, strict=True):
+            each.record(*queries_and_lse)
         return logits
 
-    def _cut(self, call: Call, kept: Tensor | int) -> int:
+    def _cut(self, call: Call, logits_to_keep: Tensor | int) -> int:
         """Return the layer in which rows without logits end, or the number of layers."""
         count, features = len(self.layers), call.features
-        if isinstance(kept, int) and not kept:
+        if isinstance(logits_to_keep, int) and not logits_to_keep:
             return count
         if features is not None and features.are_behind(count):
             return count
-        if isinstance(call, TreeCall) or isinstance(kept, Tensor) or features is not None:
+        if isinstance(call, TreeCall) or isinstance(logits_to_keep, Tensor) or features is not None:
             return count - 1
-        return max([self._last_storing, *(each.layer for each in call.kept)])
+        return max([self._last_storing, *(each.layer for each in call.recorded)])
 
 
 def rows_of(x: Tensor, rows: Tensor | int) -> Tensor:

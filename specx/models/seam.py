@@ -82,7 +82,9 @@ class SeamModel:
         """Return logits [T, V] of what is behind the layers and the norm [T, K]."""
         return self._head(x[None])[0]
 
-    def run(self, ids: Tensor, positions: Tensor, call: Call, kept: Tensor | int = 0) -> Tensor:
+    def run(
+        self, ids: Tensor, positions: Tensor, call: Call, logits_to_keep: Tensor | int = 0
+    ) -> Tensor:
         """Compute logits as ``Decoder.run``; transformers may wait for the device."""
         features, past = call.features, call.prefix if isinstance(call, TreeCall) else call.past
         output = self.module(
@@ -90,7 +92,7 @@ class SeamModel:
             position_ids=positions[None],
             past_key_values=SeamCache(past),
             use_cache=True,
-            logits_to_keep=kept,
+            logits_to_keep=logits_to_keep,
             specx_call=call,
             **({} if features is None else {"output_hidden_states": True}),
         )

@@ -31,8 +31,8 @@ class WorkerSettings:
     """The work of all workers of a run.
 
     ``timeout``: seconds for each document. ``cli_overrides``: keys of ``generation`` that the
-    command line has set. ``prepares``: each has a process beside it that makes the prompts of documents that
-    wait. ``gives_way``: on a CPU, to other processes that need its cores.
+    command line has set. ``prepares``: each has a process beside it that makes the prompts of
+    documents that wait. ``gives_way``: on a CPU, to other processes that need its cores.
     """
 
     profile: Profile

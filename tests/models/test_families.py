@@ -179,7 +179,7 @@ def test_queries_of_several_layers_are_kept(pair_of, cell, kept):
     found = []
     for rows in (kept, torch.tensor([0, 4]), 0):
         watched = [watch(decoder, layer) for layer in (last, 0)]
-        text, options = Text(decoder), {"kept": tuple(watched[:2])}
+        text, options = Text(decoder), {"recorded": tuple(watched[:2])}
         text.read(prompt[:-8], kept, **options)
         of_prompt = [each.queries.clone() for each in watched]
         text.verify(prompt[-8:], list(TREE), rows, **options)
