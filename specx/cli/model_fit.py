@@ -94,7 +94,7 @@ def _program(device: str) -> int:
 
 
 def _time(found: Any, read: int, parts: float, ceilings: Any) -> dict[str, str]:
-    """Return what a text of so many ``parts`` cannot be faster than; ``read``: bytes of a token."""
+    """Return the floor of the seconds of a text of ``parts`` parts; ``read``: bytes of a token."""
     flop, seconds = found.prefill_flop * parts, read / ceilings.bandwidth
     return {
         "products": f"{ceilings.matmul / 1e9:.0f} GFLOP/s, measured now",

@@ -42,7 +42,7 @@ class Drafter(ABC):
     """True if it retrieves earlier when fewer drafts are accepted."""
 
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:  # noqa: ARG002
-        """Take note that the target has read ``done`` tokens of the prompt int64 [L], in a chunk.
+        """Record that the target has read ``done`` tokens of the prompt int64 [L], in a chunk.
 
         Its features are there until the next one. Asked of a drafter that reads some.
         """
@@ -89,14 +89,14 @@ class Drafter(ABC):
     # On the host, outside of what is recorded, and of no effect on it.
 
     def begin_step(self, *, alone: bool) -> bool:  # noqa: ARG002
-        """Take note that a step is launched; return True if ``catch_up`` has to come first.
+        """Record that a step is launched; return True if ``catch_up`` has to come first.
 
         ``alone``: it is drafted by ``look_up``.
         """
         return False
 
     def end_step(self, tokens: int) -> None:  # noqa: ARG002
-        """Take note that the first step that had not ended emitted so many tokens.
+        """Record that the oldest step in flight emitted this number of tokens.
 
         On a GPU the next one is on its way by then.
         """

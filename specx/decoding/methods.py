@@ -54,7 +54,7 @@ class Pair:
             window=target.window,
             layers=target.num_layers,
             full_layers=tuple(target.full_layers),
-            stated=target.stated.settings,
+            generation_config=target.generation_config.settings,
             has_draft=draft is not None,
             head_window=draft.spec.window if isinstance(draft, LoadedHead) else None,
         )

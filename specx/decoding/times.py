@@ -47,11 +47,11 @@ class Times:
     _reported: list[tuple[int, Step, float | None]] = field(default_factory=list)
 
     def note_plain(self, seconds: float) -> None:
-        """Take note of a plain token."""
+        """Record a plain token."""
         self.plain.append(seconds / self.pace)
 
     def note(self, strategy: Strategy, step: Step) -> bool:
-        """Take note of a step of another strategy; return True if it drafted and counts."""
+        """Record a step of another strategy; return True if it drafted and counts."""
         self.rows.setdefault(strategy, deque(maxlen=JUDGED_STEPS)).append(step)
         if not step.drafted:  # lookup found nothing
             self.note_plain(step.seconds)

@@ -94,7 +94,7 @@ def loaded_decoder(
         device=files.device,
         weight_bytes=sum({t.data_ptr(): t.nbytes for t in tensors_of(weights)}.values()),
         ops=ops,
-        stated=files.stated,
+        generation_config=files.generation_config,
         decoder_spec=spec,
         spec_of=_by_length(files.raw, files.source.label),
         config=files.raw,
@@ -128,7 +128,7 @@ def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
     settings = SimpleNamespace(**{**family.defaults, **text_config(files.raw)})
     tokenizer, attention = files.tokenizer, spec.layers[0].attention
     ends = (
-        files.stated.ends,
+        files.generation_config.ends,
         getattr(settings, "eos_token_id", None),
         getattr(tokenizer, "eos_token_id", None),
     )

@@ -153,7 +153,7 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
     # frequencies would change for all rows of a pass that has one beyond.
     ends = loaded.inv_freq is None or rope_kind(config) == "dynamic"
     room = max(1, loaded.window - MAX_ROWS) if ends else loaded.window
-    return replace(loaded, stated=files.stated, window=room, config=files.raw)
+    return replace(loaded, generation_config=files.generation_config, window=room, config=files.raw)
 
 
 def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto") -> LoadedModel:

@@ -109,8 +109,8 @@ class Facts:
     """The facts of loaded models that settings depend on.
 
     ``window``: of the target, in tokens; ``layers``: how many it has, and ``full_layers``, those
-    that attend to the whole text. ``stated``: what its ``generation_config.json`` says, None if
-    nothing. ``head_window``: rows that a head attends to; None: all, or no head drafts.
+    that attend to the whole text. ``generation_config``: the settings in its own file, None if
+    there are none. ``head_window``: rows that a head attends to; None: all, or no head drafts.
     """
 
     device: Device
@@ -118,7 +118,7 @@ class Facts:
     window: int
     layers: int
     full_layers: tuple[int, ...]
-    stated: GenerationSettings | None = None
+    generation_config: GenerationSettings | None = None
     has_draft: bool = False
     head_window: int | None = None
 
@@ -142,7 +142,7 @@ def resolve(
         raise no_draft(profile.name)
     cache = _draft_cache(profile, method, models)
     asks = method in ASKING and cache.policy == "cross-model"
-    sampling, origins = resolve_sampling(profile, models.stated, cli_overrides)
+    sampling, origins = resolve_sampling(profile, models.generation_config, cli_overrides)
     limit = profile.output_limit
     chosen = {key: _listed(value) for key, value in vars(sampling).items()}
     resolved = profile.changed(generation={**chosen, "max_new_tokens": limit})
@@ -248,17 +248,17 @@ def _layer(cache: DraftCacheSettings, models: Facts) -> int:
 
 def resolve_sampling(
     profile: Profile,
-    stated: GenerationSettings | None = None,
+    generation_config: GenerationSettings | None = None,
     cli_overrides: frozenset[str] = frozenset(),
 ) -> tuple[Sampling, dict[str, Source]]:
     """Resolve each key: as the profile says, else the model's file, else by default.
 
-    ``stated``, ``cli_overrides``: as in ``Facts`` and ``resolve``. A digest copies, whatever the
-    file says. Returns the values, and the source of each by its key.
+    ``generation_config``, ``cli_overrides``: as in ``Facts`` and ``resolve``. A digest copies,
+    whatever the file says. Returns the values, and the source of each by its key.
     """
     layers: dict[Source, dict[str, Any]] = {"profile": dict(profile.generation)}
-    if stated is not None and not isinstance(profile.prompt, DigestPrompt):
-        layers["model"] = dict(stated)
+    if generation_config is not None and not isinstance(profile.prompt, DigestPrompt):
+        layers["model"] = dict(generation_config)
     layers["specx"] = vars(Sampling())
     chosen: dict[str, Any] = {}
     origins: dict[str, Source] = {}

@@ -122,7 +122,7 @@ class Output:
     because they are not their paragraphs', and of those that the model broke off for their length
     and that were ``completed`` from their paragraphs. ``looped``: the model repeated itself.
     ``reasoning_tokens``: of the output, none of which are in the text. ``kept_tokens``: of the
-    output, so many in front of what repeats itself. ``lengths``: of the text behind each token of
+    output, in front of what repeats itself. ``lengths``: of the text behind each token of
     the output, in characters. ``sources``: its sentences with theirs, where they are known.
     """
 

@@ -53,7 +53,7 @@ _NEEDS_CONTEXT = re.compile(
 
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
 _QUOTATION = ('"', "'", "“", "‘", "«", "„", "—", "–")
-_FEWEST = 3  # a digest chooses from so many, or it is of no use
+_FEWEST = 3  # sentences to choose from; a digest of fewer is of no use
 _SHORT = re.compile(r"[^\W\d_]+,?(?: [^\W_]+,?){1,4}[.!]")  # We affirm.
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_WORDS, _MANY_WORDS = 4, 8  # of an item, and of a paragraph, that is no sentence
@@ -94,7 +94,7 @@ class Candidate:
 
 
 def quotable(document: Document, sentences: int) -> list[Candidate]:
-    """Return what a digest of so many ``sentences`` may quote, in order.
+    """Return what a digest of ``sentences`` sentences may quote, in order.
 
     Raises DocumentError for a document with next to nothing in sentences, unless everything of it
     is to be read.

@@ -151,7 +151,7 @@ class Summarizer:
         return [
             *document.warnings,
             *warnings.known_before(document, settings.profile, target.source, settings.prompt),
-            *warnings.not_done(target.stated.not_done, settings.prompt),
+            *warnings.not_done(target.generation_config.not_done, settings.prompt),
         ]
 
     def _warnings(self, run: DocumentRun, written: LevelWritten) -> list[str]:

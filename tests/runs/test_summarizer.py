@@ -14,7 +14,7 @@ from specx.decoding.methods import Pair
 from specx.documents.document import Document, Page, Paragraph
 from specx.documents.generated import generate_report
 from specx.errors import DocumentError, UsageError
-from specx.models.generation_file import Stated
+from specx.models.generation_file import GenerationConfig
 from specx.profile import GenerationSettings, Profile, Settings, load_profile, resolve
 from specx.records import METHODS, Event, FellBack, Finished, Method, Speedup, Step, Stop, Timings
 from specx.reports.remarks import remarks
@@ -432,7 +432,7 @@ def test_citations_say_what_they_count(embedded: Pair) -> None:
 
 # ---------------------------------------------------------------- the model's own settings
 
-STATED = Stated(
+STATED = GenerationConfig(
     settings=GenerationSettings(temperature=0.9, repetition_penalty=1.2), not_done=("num_beams 4",)
 )
 
@@ -442,7 +442,7 @@ def test_the_models_own_settings_hold_where_the_profile_says_nothing(
     make: Maker, method: Method
 ) -> None:
     plain = summarize(make(method))
-    make.pair = replace(make.pair, target=replace(make.pair.target, stated=STATED))
+    make.pair = replace(make.pair, target=replace(make.pair.target, generation_config=STATED))
     one = make(method, check=True, generation={"repetition_penalty": 1.1, "seed": 5})
     report = summarize(one).to_dict()
     assert report["generation"]["temperature"] == {"value": 0.9, "from": "model"}
@@ -458,7 +458,7 @@ def test_the_models_own_settings_hold_where_the_profile_says_nothing(
 
 
 def test_a_run_in_debug_says_whose_the_settings_are(make: Maker) -> None:
-    make.pair = replace(make.pair, target=replace(make.pair.target, stated=STATED))
+    make.pair = replace(make.pair, target=replace(make.pair.target, generation_config=STATED))
     report = summarize(make(generation={"min_p": 0.1}))
     (said,) = [each for each in remarks(report, debug=True) if "tokens were chosen" in each]
     assert said.endswith("min_p 0.1 by the profile")
