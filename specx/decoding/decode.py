@@ -253,7 +253,7 @@ def _begin_drafting(
 
 
 def _plain_steps(steps: Pipeline, drafter: Drafter, first: HostCopy) -> Iterator[None]:
-    """Launch the first plain steps; until the first token is there, record those of the drafter."""
+    """Launch the first plain steps; record the drafter's stages until the first token arrives."""
     yield from steps.launch()
     if not steps.tuner.may_record:
         return

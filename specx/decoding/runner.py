@@ -151,9 +151,9 @@ def _record(
 
 @cache
 def _recording_stream(device: int) -> torch.cuda.Stream:
-    """Return the one stream for recording: nothing can be recorded on the default stream.
+    """Return the stream for recording, since the default stream cannot record.
 
-    Libraries keep room for each stream that they have worked on.
+    One serves all: libraries keep memory for each stream that they have used.
     """
     return torch.cuda.Stream(device)
 

@@ -92,7 +92,7 @@ class WorkspacePool:
     def acquire(self, kind: object, capacity: int) -> Workspace | None:
         """Hand out the workspace for a document of a ``kind`` that needs ``capacity`` rows.
 
-        Returns None if there is none that does as well as a new one; then the memory is free.
+        Returns None if there is none that computes what a new one would; the memory is freed.
         """
         workspace, self._kept = self._kept, None
         if workspace is None or workspace.kind != kind:

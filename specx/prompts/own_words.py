@@ -88,7 +88,7 @@ class SentenceMemory:
     def add(self, sentence: str, start: int) -> int | None:
         """Take the next sentence, which begins at the character ``start`` of the text.
 
-        Return None, or where sentences begin that have been there: this one, or itself before.
+        Return None, or where the repetition begins: at this sentence, or at its second occurrence.
         """
         words = " ".join(_NUMBER.sub("", sentence, count=1).split())
         if len(words) < FEWEST_CHARACTERS or count_words(words) < FEWEST_WORDS:

@@ -162,7 +162,7 @@ def is_self_contained(sentence: str) -> bool:
 
 
 def _before(paragraphs: Sequence[Paragraph], found: Sequence[Candidate], number: int) -> int | None:
-    """Return the number of the candidate that ``found[number]`` leans on, if it does."""
+    """Return the number of the candidate before ``found[number]`` that gives it context, if any."""
     each = found[number]
     item = paragraphs[each.paragraph].kind == "item"
     if not number or (each.first and item and is_sentence(each.text)):

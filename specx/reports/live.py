@@ -259,7 +259,7 @@ class Region(RenderHook):
 
     @contextlib.contextmanager
     def out_of_the_way(self) -> Iterator[None]:
-        """Erase the lines for the block, which writes to the same terminal in its own way."""
+        """Erase the lines while the block itself writes to the terminal."""
         with self._lock:
             if self._stop is not None:
                 self._control(_ERASE)

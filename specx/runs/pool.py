@@ -251,7 +251,7 @@ class Scheduler:
         return self._take_back(place, reason, begun=had_models)
 
     def _do_without(self, place: int) -> None:
-        """Start one worker less from now on, and none at this place: its GPU may be the reason."""
+        """Use one worker less from now on, and none in this place: its GPU may be the cause."""
         self._most -= 1
         self._unfit.add(place)
         self._lost_loading = 0
