@@ -70,7 +70,8 @@ def load_glide(model: str, target: LoadedModel) -> Glide:
         raise ModelError(f"{label} has {kv_heads!r} for num_key_value_heads in its config.json.")
     if type(units) is not int:
         raise ModelError(
-            f"{label} has {units!r} for intermediate_size in its config.json; it must be a whole number."
+            f"{label} has {units!r} for intermediate_size in its config.json; it must be a "
+            "whole number."
         )
     tensors = read_tensors(folder, (FILE,), label)
     maps = _shapes(target, kv_heads, units)
