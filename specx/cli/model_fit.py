@@ -21,8 +21,8 @@ PROGRAM = 280 * MB
 def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     """Return what a model takes for a text of ``length`` tokens, with the arithmetic.
 
-    ``model``: or the name of a profile, whose target it is. Raises UsageError for a length that is
-    none, and ModelError for a model that is missing, damaged, or of no family whose config specx
+    ``model``: or the name of a profile, whose target it is. Raises UsageError for an
+    invalid length, and ModelError for a model that is missing, damaged, or of no family whose config specx
     reads.
     """
     tokens, named = parse_length(length), model in list_profiles()

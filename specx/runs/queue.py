@@ -95,7 +95,7 @@ class Queue:
         self._outcome.conclude()
 
     def interrupted(self) -> str:
-        """Keep all that is written of documents in work; say in a sentence what there is.
+        """Keep the partial summaries of documents in work; return a sentence that names them.
 
         It is called while ``run`` stands still anywhere.
         """

@@ -125,7 +125,7 @@ class Workers(Protocol):
         """Start a worker, which loads its models. It does not wait for that."""
 
     def give(self, place: int, task: Task) -> None:
-        """Give a worker a document. A worker that is gone tells it by ``Lost``."""
+        """Give a worker a document. If it has ended, ``poll`` returns ``Lost``."""
 
     def poll(self, seconds: float) -> list[tuple[int, Message]]:
         """Return new messages with their workers' places; wait at most this long for one.
