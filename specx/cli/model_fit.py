@@ -22,8 +22,7 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     """Return what a model takes for a text of ``length`` tokens, with the arithmetic.
 
     ``model``: or the name of a profile, whose target it is. Raises UsageError for an
-    invalid length, and ModelError for a model that is missing, damaged, or of no family whose config specx
-    reads.
+    invalid length, and ModelError for a model that is missing, damaged, or of an unknown family.
     """
     tokens, named = parse_length(length), model in list_profiles()
     profile = load_profile(model) if named else profile_for(None, model, None)
