@@ -73,8 +73,8 @@ class Step:
     in plain decoding. ``accepted``: how many of ``tokens`` were drafts. ``seconds``: wall clock,
     without what a draft reads of the prompt meanwhile.
     ``passes``: target verification passes, 0 only for the first token, which prefill decides.
-    ``levels``: levels of the tree. ``ranks``: for each accepted draft its rank in the tree and its
-    rank in its level; rank 1 is the likeliest.
+    ``levels``: levels of the tree. ``ranks``: of each accepted draft in its level; 1 is the
+    likeliest.
     """
 
     tokens: tuple[int, ...]
@@ -83,7 +83,7 @@ class Step:
     seconds: float
     passes: int = 1
     levels: int = 0
-    ranks: tuple[tuple[int, int], ...] = ()
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Acceptance:
         reached = min(accepted + 1, step.levels)
         self._scale(FADING, since=reached)
         for depth in range(reached):
-            rank = step.ranks[depth][1] if depth < accepted else 0
+            rank = step.ranks[depth] if depth < accepted else 0
             # Below a sibling, ranks say nothing of the likeliest node.
             is_hit = rank == 1 or (is_rescued and rank > 0)
             self.tried[depth] = MEMORY * self.tried[depth] + 1

@@ -30,7 +30,7 @@ from specx.records import FellBack, Step
 
 LOSS = 0.03  # of a text's seconds, prompt included: what an unknown draft may cost to try
 MEASURING = 0.01  # of it, what measuring may take
-ODDS, MOST_LOSS = 2.0, 0.06  # so much, where an ordinary draft would gain twice that
+ODDS, MOST_LOSS = 3.0, 0.06  # so much, where an ordinary draft would gain three times that
 TRIAL = 6  # steps after which a draft that is never right is given up, the warm-up among them
 SEEN = 4.0  # steps of a draft from which its acceptance is known
 LIKELY = 1.2  # speedup expected of an unmeasured draft for it to be recorded ahead, or measured
@@ -332,13 +332,18 @@ class Tuner:
         times.ratios[self.shape] = sum(step.seconds for step in times.recent) / modelled
         shape, seconds = self._best(self.costs, self.acceptance)
         now = self._seconds_left(self.shape, self.costs, self.acceptance)
-        if not self._is_measured:  # of what the estimates promise, some may not come
-            seconds = LIKELY * (seconds + self.costs.measuring)
-        if min(now, seconds) * self.below > left * self.costs.plain:
+        hoped = seconds * self.below
+        if not self._is_measured:
+            seconds += self.costs.measuring
+            hoped = LIKELY * seconds * self.below
+        plain = left * self.costs.plain
+        if min(now * self.below, hoped) > plain:
             return self._fall_back(times.speedup)
-        if shape == self.shape or now < GAIN * seconds:
+        if shape == self.shape or now < GAIN * seconds or hoped > plain:
             return None
-        return self.costs.plan(shape, seconds / left) if self._is_measured else "measure"
+        if self._is_measured:
+            return self.costs.plan(shape, seconds / left)
+        return None if times.seen == LOOKS[0] else "measure"  # the first steps may be luck
 
     def _best(
         self, costs: Costs, acceptance: Acceptance, shapes: Sequence[TreeShape] = SHAPES

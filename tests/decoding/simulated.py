@@ -25,8 +25,8 @@ class SimulatedPair:
     noise: float = 0.05
     on_cpu: bool = False
 
-    def accepted(self, shape: TreeShape, random: Random) -> tuple[tuple[int, int], ...]:
-        """The ranks of accepted drafts in the tree and in their levels."""
+    def accepted(self, shape: TreeShape, random: Random) -> tuple[int, ...]:
+        """The ranks of accepted drafts in their levels."""
         beside, ranks = shape.nodes - shape.depth, []
         for depth in range(shape.depth):
             rank = 1
@@ -37,7 +37,7 @@ class SimulatedPair:
             # Nodes beside the likeliest are shared out to the levels from the root on.
             if rank > 1 + beside // shape.depth + (depth < beside % shape.depth):
                 break
-            ranks.append((depth + rank, rank))
+            ranks.append(rank)
             if rank > shape.width:
                 break
         return tuple(ranks)

@@ -11,6 +11,7 @@ from specx.decoding.measured_costs import DRAFTED_ROWS, VERIFIED_ROWS, measure_c
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.pipeline import Pipeline
+from specx.decoding.runner import Runner
 from specx.decoding.step import DecodingState
 from specx.decoding.times import PLAIN_STEPS, Times
 from specx.decoding.tuner import LOOKS, Tuner
@@ -95,6 +96,18 @@ def test_a_draft_that_is_never_right_ends_in_plain_decoding(method, clock):
     assert result.steps[-1].drafted == 0
 
 
+def always_right(method):
+    """A text whose draft sees everything and is the target itself."""
+    cache = {"chunk": 8, "top_k": 60, "every": 1, "window": None}
+    profile = auto(max_new_tokens=400).model_copy(
+        update={"draft_cache": make_profile(cache=cache).draft_cache}
+    )
+    pair = pair_of(loaded(**SURE), ALWAYS)
+    result = run(pair, profile, method, PROMPT)
+    assert result.tokens == run(pair, profile, "plain", PROMPT).tokens
+    return result
+
+
 @pytest.mark.usefixtures("clocked")
 @pytest.mark.parametrize("method", DRAFTING)
 def test_a_draft_that_is_right_now_and_then_ends_in_a_small_tree(method, plans):
@@ -108,14 +121,7 @@ def test_a_draft_that_is_right_now_and_then_ends_in_a_small_tree(method, plans):
 @pytest.mark.parametrize("method", DRAFTING)
 def test_a_draft_that_is_always_right_ends_in_a_deep_tree(method, plans, clock):
     clock(CHEAP)
-    model = loaded(**SURE)
-    cache = {"chunk": 8, "top_k": 60, "every": 1, "window": None}  # holds everything
-    profile = auto(max_new_tokens=400).model_copy(
-        update={"draft_cache": make_profile(cache=cache).draft_cache}
-    )
-    pair = pair_of(model, ALWAYS)
-    result = run(pair, profile, method, PROMPT)
-    assert result.tokens == run(pair, profile, "plain", PROMPT).tokens
+    result = always_right(method)
     assert result.fell_back == []
     assert plans[-1].tree.depth >= 8
     assert max(result.lengths[-5:]) > 8
@@ -181,6 +187,27 @@ def test_measuring_leaves_caches_and_drafts_as_they_were(method, monkeypatch):
     assert tuple(found.verify.points) == VERIFIED_ROWS["cpu"]
     assert min([*found.draft.points.values(), *found.verify.points.values()]) > 0
     assert (found.retrieval > 0) == (method != "tree")
+
+
+@pytest.mark.parametrize("method", DRAFTING)
+def test_where_stages_are_recorded_costs_are_measured_after_some_steps(
+    method, plans, clock, monkeypatch
+):
+    clock(CHEAP)
+    monkeypatch.setattr(Runner, "longest", 0.5)  # seconds of a recorded pass, as on a GPU
+    measured = []
+
+    def measure(state: DecodingState, *_) -> Costs:
+        measured.append(state.steps)
+        return replace(CHEAP, record_verify=0.5, record_level=0.05)
+
+    monkeypatch.setattr(loop, "measure_costs", measure)
+    result = always_right(method)
+    assert result.fell_back == []
+    assert len(measured) == 1
+    assert LOOKS[0] < measured[0] <= 2 + LOOKS[-1]
+    assert plans[0].tree.nodes == plans[0].tree.depth  # a chain, to try the draft
+    assert len(plans) > 1
 
 
 @pytest.mark.usefixtures("clocked")

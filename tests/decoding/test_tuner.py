@@ -151,8 +151,9 @@ def speed_at_last(accepted: int, slower: float, sudden: int) -> float:
         shape, pace = tuner.shape, slower if place >= sudden else 1.0
         seconds = pace * ROWS.step(shape, EVERY[0], shape.depth)
         right = min(accepted, shape.depth)
-        ranks = tuple((i, 1) for i in range(1, right + 1))
-        step = Step(tuple(range(right + 1)), shape.nodes, right, seconds, 1, shape.depth, ranks)
+        step = Step(
+            tuple(range(right + 1)), shape.nodes, right, seconds, 1, shape.depth, (1,) * right
+        )
         verification = pace * ROWS.verify(shape.nodes + 1)
         tuner.note(shape, step, place, settled=True, verification=verification)
         verdict = tuner.decide()
@@ -254,8 +255,9 @@ def test_a_fixed_tree_is_judged_as_before():
 
 
 def chain_step(accepted: int, depth: int) -> Step:
-    ranks = tuple((i, 1) for i in range(1, accepted + 1))
-    return Step(tuple(range(accepted + 1)), depth, accepted, 1.0, levels=depth, ranks=ranks)
+    return Step(
+        tuple(range(accepted + 1)), depth, accepted, 1.0, levels=depth, ranks=(1,) * accepted
+    )
 
 
 def test_a_level_that_was_never_tried_is_reached_like_those_above_it():
@@ -274,7 +276,7 @@ def test_siblings_are_credited_with_what_they_rescued():
     """The likeliest node is right in half of the steps, a sibling in the other half."""
     acceptance, shape = Acceptance(), TreeShape(4, 1, 4)
     for rank in (1, 2) * 100:
-        acceptance.record(Step((1, 2), 4, 1, 1.0, levels=1, ranks=((rank, rank),)), shape)
+        acceptance.record(Step((1, 2), 4, 1, 1.0, levels=1, ranks=(rank,)), shape)
     assert acceptance.expect(shape)[0] == pytest.approx(1.0, abs=0.1)
     assert acceptance.expect(TreeShape(1, 1, 1))[0] == pytest.approx(0.5, abs=0.05)
     assert cover(TreeShape(1, 1, 1)) == 0.0 < cover(TreeShape(2, 1, 2)) < cover(shape)
@@ -313,9 +315,9 @@ def test_ranks_are_those_of_the_accepted_drafts():
     for truth in truths:
         padded = torch.tensor([*truth, *[-1] * grown.levels])
         path = TorchOps().accept(grown, padded[grown.depths])
-        tokens, ranks, gain = unpack(pack(grown, path, note=None).tolist(), *size)
+        tokens, ranks, gain = unpack(pack(grown, path, gain=None).tolist(), *size)
         assert gain is None
         assert len(tokens) - 1 == len(ranks) == len(truth)
-        assert all(1 <= in_level <= in_tree <= grown.nodes for in_tree, in_level in ranks)
-        noted = pack(grown, path, note=torch.tensor([9]))
+        assert all(1 <= rank <= grown.nodes for rank in ranks)
+        noted = pack(grown, path, gain=torch.tensor([9]))
         assert unpack(noted.tolist(), *size) == (tokens, ranks, 9)
