@@ -225,6 +225,21 @@ def test_falling_back_in_every_part_is_told_once(
     ]
 
 
+def test_a_draft_that_was_not_used_is_told(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = iter([False, True, *[False] * 20])
+    write = saying("One.")
+
+    def decode(*arguments: Any, **_: Any) -> Any:
+        yield FellBack(0.5, 1.0, next(tried))
+        yield from write(*arguments)
+
+    monkeypatch.setattr(summarizer, "decode", decode)
+    (note,) = [w for w in summarize(make(), document(12)).notes if "draft" in w]
+    assert note.startswith("drafting did not pay (speedup 0.50 ")
+    (note,) = [w for w in summarize(make(), document(12)).notes if "draft" in w]
+    assert note.startswith("the draft was not used: ")
+
+
 def test_speedups_of_all_parts_together(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every prompt: those of the parts, and of what is made of them."""
     write = saying("One.")
