@@ -21,7 +21,7 @@ class Acceptance:
     ``tried``, ``hit``: by depth, accepted drafts with a level below them, and those behind which
     the likeliest node of that level was accepted. ``missed``, ``rescued``: where it was not, and
     how often a sibling was, weighed by ``cover``. ``could``, ``grew``: levels below the first that
-    trees might have grown, and did.
+    trees might have grown, and did; ``wanted``, ``there``: the same below accepted drafts alone.
     """
 
     tried: list[float] = field(default_factory=lambda: [0.0] * DEPTHS)
@@ -30,6 +30,8 @@ class Acceptance:
     rescued: float = 0.0
     could: float = 0.0
     grew: float = 0.0
+    wanted: float = 0.0
+    there: float = 0.0
 
     @property
     def steps(self) -> float:
@@ -43,8 +45,9 @@ class Acceptance:
         self._scale(FADING, since=reached)
         for depth in range(reached):
             rank = step.ranks[depth] if depth < accepted else 0
-            # Below a sibling, ranks say nothing of the likeliest node.
-            is_hit = rank == 1 or (is_rescued and rank > 0)
+            # Below a sibling, ranks say nothing of the likeliest node; a chain may have siblings in
+            # the place of deeper nodes.
+            is_hit = rank == 1 or (rank > 0 and (is_rescued or not cover(shape)))
             self.tried[depth] = MEMORY * self.tried[depth] + 1
             self.hit[depth] = MEMORY * self.hit[depth] + is_hit
             if not is_hit:
@@ -53,21 +56,21 @@ class Acceptance:
                 is_rescued = True
         self.could = MEMORY * self.could + shape.depth - 1
         self.grew = MEMORY * self.grew + step.levels - 1
+        self.wanted = MEMORY * self.wanted + min(accepted, shape.depth - 1)
+        self.there = MEMORY * self.there + min(accepted, step.levels - 1)
 
     def expect(self, shape: TreeShape) -> tuple[float, float]:
-        """Return the drafts accepted and the levels grown per step that a shape should have.
-
-        A tree that stops growing is taken to lose none that would have been accepted.
-        """
+        """Return the drafts accepted and the levels grown per step that a shape should have."""
         reached, accepted = 1.0, 0.0
         overall = _share(sum(self.hit), sum(self.tried), PRIOR, PRIOR_STEPS)
-        rescue = cover(shape) * _share(self.rescued, self.missed, RESCUE * overall, PRIOR_STEPS)
+        rescue = _share(self.rescued, self.missed, RESCUE * overall, PRIOR_STEPS)
+        rescue, goes_on = min(1.0, cover(shape) * rescue), _share(self.there, self.wanted)
         for tried, hit in zip(self.tried[: shape.depth], self.hit, strict=False):
             likeliest = _share(hit, tried, overall, PRIOR_STEPS)
             rescued = (1 - likeliest) * rescue
             accepted += reached * (likeliest + rescued)
             # Where one node of a level is continued, nothing stands below a sibling.
-            reached *= likeliest + (rescued if shape.width > 1 else 0.0)
+            reached *= (likeliest + (rescued if shape.width > 1 else 0.0)) * goes_on
         return accepted, 1 + (shape.depth - 1) * _share(self.grew, self.could)
 
     @classmethod
@@ -86,7 +89,7 @@ class Acceptance:
         for counts in (self.tried, self.hit):
             counts[since:] = [factor * count for count in counts[since:]]
         if not since:
-            for name in ("missed", "rescued", "could", "grew"):
+            for name in ("missed", "rescued", "could", "grew", "wanted", "there"):
                 setattr(self, name, factor * getattr(self, name))
 
 

@@ -128,7 +128,8 @@ class Costs:
     @property
     def measuring(self) -> float:
         """About how many seconds it takes to measure the costs, by estimates of them."""
-        return self.verify(9) + 4 * self.draft(9) + 2 * (self.record_verify + self.record_level)
+        passes = 2 * self.verify(9) + 8 * self.draft(9)
+        return passes + 2 * (self.record_verify + self.record_level)
 
     def interval(self, shape: TreeShape) -> int:
         """Return the shortest interval of retrieval, in steps, that costs little."""

@@ -29,7 +29,7 @@ from specx.profile import AutoTree, Settings
 from specx.records import FellBack, Step
 
 LOSS = 0.03  # of a text's seconds, prompt included: what an unknown draft may cost to try
-MEASURING = 0.01  # of it, what measuring may take
+MEASURING = 0.02  # of it, what measuring may take
 ODDS, MOST_LOSS = 3.0, 0.06  # so much, where an ordinary draft would gain three times that
 TRIAL = 6  # steps after which a draft that is never right is given up, the warm-up among them
 SEEN = 4.0  # steps of a draft from which its acceptance is known

@@ -114,7 +114,7 @@ class SimulatedPair:
     def measuring(self) -> float:
         """Seconds in which its costs are measured."""
         costs = self.costs
-        passes = costs.verify(9) + 2 * (costs.draft(1) + costs.draft(9))
+        passes = 2 * costs.verify(9) + 4 * (costs.draft(1) + costs.draft(9))
         return passes + 2 * costs.record_verify + 2 * costs.record_level
 
 

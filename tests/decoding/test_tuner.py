@@ -282,6 +282,17 @@ def test_siblings_are_credited_with_what_they_rescued():
     assert cover(TreeShape(1, 1, 1)) == 0.0 < cover(TreeShape(2, 1, 2)) < cover(shape)
 
 
+def test_a_sibling_in_a_chain_says_nothing_of_wide_trees():
+    """The best nodes of a chain's levels may be siblings; there are none to spare otherwise."""
+    acceptance, chain = Acceptance(), TreeShape(6, 6, 1)
+    for _ in range(100):
+        acceptance.record(Step((1, 2, 3), 6, 2, 1.0, levels=6, ranks=(1, 2)), chain)
+    assert acceptance.expect(chain)[0] == pytest.approx(2.0, abs=0.2)
+    wide = TreeShape(63, 16, 32)
+    assert acceptance.expect(wide)[0] <= wide.depth
+    assert acceptance.expect(wide)[0] < 6
+
+
 def test_trees_that_stop_growing_take_fewer_levels():
     acceptance = Acceptance()
     for _ in range(100):
