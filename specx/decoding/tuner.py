@@ -332,18 +332,18 @@ class Tuner:
         times.ratios[self.shape] = sum(step.seconds for step in times.recent) / modelled
         shape, seconds = self._best(self.costs, self.acceptance)
         now = self._seconds_left(self.shape, self.costs, self.acceptance)
-        hoped = seconds * self.below
         if not self._is_measured:
             seconds += self.costs.measuring
-            hoped = LIKELY * seconds * self.below
+        hoped = seconds * self.below * (1.0 if self._is_measured else LIKELY)
         plain = left * self.costs.plain
-        if min(now * self.below, hoped) > plain:
+        may_be_luck = times.seen == LOOKS[0]
+        if min(now * self.below, hoped) > plain * (LIKELY if may_be_luck else 1.0):
             return self._fall_back(times.speedup)
         if shape == self.shape or now < GAIN * seconds or hoped > plain:
             return None
         if self._is_measured:
             return self.costs.plan(shape, seconds / left)
-        return None if times.seen == LOOKS[0] else "measure"  # the first steps may be luck
+        return None if may_be_luck else "measure"
 
     def _best(
         self, costs: Costs, acceptance: Acceptance, shapes: Sequence[TreeShape] = SHAPES
