@@ -23,7 +23,7 @@ ROWS_WITH_EXPERTS = {"cpu": (1, 2, 4, 9), "cuda": (1, 2, 4, 8, 17, 64)}
 DRAFTED_ROWS = {"cpu": (1, 9), "cuda": WIDTHS}
 MEASURED = 2  # times; the shortest one counts
 LEVELS = 4  # times for a level: in a tree it follows others, and what it needs is in cache
-ENOUGH = 0.03  # seconds after which nothing is measured again: of a short pass the first may be cold
+ENOUGH = 0.03  # seconds after which nothing is measured again; a first short pass may be cold
 
 
 def measure_costs(state: DecodingState, drafter: Drafter, begun: Costs) -> Costs:
