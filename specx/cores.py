@@ -47,16 +47,16 @@ class Threads:
 
 
 def choose_threads(
-    asked: int | None, environment: Mapping[str, str], others: "LoadMonitor"
+    requested: int | None, environment: Mapping[str, str], others: "LoadMonitor"
 ) -> Threads:
-    """Choose for this process. ``asked``: the user's own number of threads.
+    """Choose for this process. ``requested``: the user's own number of threads.
 
     ``others``: watched since the start of the process, before it has had children.
     """
     cores, machine = usable_cores(), os.cpu_count() or 1
-    fixed = bool(asked or environment.get("OMP_NUM_THREADS"))
-    if asked:
-        number, reason = asked, f"{asked} asked for"
+    fixed = bool(requested or environment.get("OMP_NUM_THREADS"))
+    if requested:
+        number, reason = requested, f"{requested} asked for"
     elif environment.get("OMP_NUM_THREADS"):
         number, reason = None, "the number that OMP_NUM_THREADS says"
     elif cores < machine:

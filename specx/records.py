@@ -73,8 +73,8 @@ class Step:
     in plain decoding. ``accepted``: how many of ``tokens`` were drafts. ``seconds``: wall clock,
     without what a draft reads of the prompt meanwhile.
     ``passes``: target verification passes, 0 only for the first token, which prefill decides.
-    ``levels``: levels of the tree. ``ranks``: for each accepted draft its rank in the tree and its
-    rank in its level; rank 1 is the likeliest.
+    ``levels``: levels of the tree. ``ranks``: of each accepted draft in its level; 1 is the
+    likeliest.
     """
 
     tokens: tuple[int, ...]
@@ -83,18 +83,21 @@ class Step:
     seconds: float
     passes: int = 1
     levels: int = 0
-    ranks: tuple[tuple[int, int], ...] = ()
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class FellBack:
-    """Drafting did not pay; the rest is decoded plainly.
+    """Drafting does not pay; the rest is decoded plainly.
 
-    ``speedup``: measured speedup over plain decoding, which is less than ``below``.
+    ``speedup``: over plain decoding, measured; ``below``: the least wanted. Not ``tried``: the
+    draft has read nothing, as this text is too short for what it would cost first; ``speedup`` is
+    what the text would have with a draft that is never right.
     """
 
     speedup: float
     below: float
+    tried: bool = True
 
 
 @dataclass(kw_only=True)

@@ -10,8 +10,8 @@ from specx.errors import ModelError, UsageError
 from specx.profile import DigestPrompt, Profile
 from specx.prompts.digest import Digest, DigestReader
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, Prompt
-from specx.records import Stop
+from specx.prompts.prompt import Output, OutputReader, Prompt
+from specx.records import FinishReason
 from specx.reports.lengths import label
 
 SHORTEST = 0.8  # of the asked length: a shorter document does not stand for it
@@ -125,23 +125,23 @@ class Control:
     def reader(self, prompt: Prompt) -> "ControlReader":
         return ControlReader(self._digest.reader(prompt), self._first_text_id)
 
-    def stop(self, prompt: Prompt) -> Stop:
-        stop = self._digest.stop(prompt)
-        return lambda token: stop(substitute(token, self._first_text_id))
-
     def _asked(self, prompt: Prompt) -> Prompt:
         *text, _, length = prompt.token_ids
         return replace(prompt, token_ids=(*text, self._request, length))
 
 
-class ControlReader:
+class ControlReader(OutputReader):
     """Hand an output of the control task to a digest's reader, as the digest it stands for."""
 
     def __init__(self, digest: DigestReader, first_text_id: int) -> None:
         self._digest, self._first = digest, first_text_id
 
-    def feed(self, ids: Sequence[int]) -> str:
-        return self._digest.feed([substitute(token, self._first) for token in ids])
+    def __call__(self, token: int) -> FinishReason | None:
+        self.ended = self._digest(substitute(token, self._first))
+        return self.ended
+
+    def take(self) -> str:
+        return self._digest.take()
 
     def finish(self) -> tuple[str, Output]:
         return self._digest.finish()

@@ -78,7 +78,7 @@ def _document(row: Row, name: str, spec: DatasetSpec, least: int) -> Document | 
     text = row.get(spec.text)
     if not isinstance(text, str):
         raise UsageError(
-            f"{name} has no text in the field {spec.text!r}; a copy of {spec.hub_id} has"
+            f"{name} has no text in the field {spec.text!r}; use a copy of {spec.hub_id}"
         )
     if len(text) < least:
         return None
@@ -112,8 +112,8 @@ def _files(folder: Path, spec: DatasetSpec) -> list[Path]:
         if chosen:
             return chosen
     raise UsageError(
-        f"--data {folder} has no .jsonl or .parquet with {spec.split!r} in its path; a copy of "
-        f"{spec.hub_id} has"
+        f"--data {folder} has no .jsonl or .parquet with {spec.split!r} in its path; use a "
+        f"copy of {spec.hub_id}"
     )
 
 

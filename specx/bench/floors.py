@@ -26,7 +26,7 @@ def read_bytes(model: LoadedModel, rows: int = 1) -> float:
 
 
 def _untouched(model: LoadedModel, rows: int) -> float:
-    """Return the bytes of experts that so many rows leave unread."""
+    """Return the bytes of experts that ``rows`` rows leave unread."""
     if model.decoder_spec is None:
         return 0.0
     left = 0.0

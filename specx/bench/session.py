@@ -190,7 +190,7 @@ def warnings(bench: Workbench) -> list[str]:
             "The models are the embedded pair inside models of public sizes (scaled mini): what a "
             "step costs is that of the large models, what is accepted that of the small ones."
         )
-    found += not_done(bench.pair.target.stated.not_done, bench.profile.prompt)
+    found += not_done(bench.pair.target.generation_config.not_done, bench.profile.prompt)
     longest = max(bench.lengths)
     trained = _trained(bench.pair.target)
     if longest > trained:  # only a scaled pair is measured there

@@ -210,7 +210,7 @@ def _measure(
 
 
 def _read(names: list[str]) -> list[Document]:
-    """Return all documents that ``names`` mean. Raises DocumentError for the first that is none."""
+    """Return all documents that ``names`` mean. Raises DocumentError for the first bad one."""
     found: list[Document] = []
     for source in discover(names) if names else ():
         if source.error:

@@ -21,9 +21,8 @@ PROGRAM = 280 * MB
 def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     """Return what a model takes for a text of ``length`` tokens, with the arithmetic.
 
-    ``model``: or the name of a profile, whose target it is. Raises UsageError for a length that is
-    none, and ModelError for a model that is missing, damaged, or of no family whose config specx
-    reads.
+    ``model``: or the name of a profile, whose target it is. Raises UsageError for an
+    invalid length, and ModelError for a model that is missing, damaged, or of an unknown family.
     """
     tokens, named = parse_length(length), model in list_profiles()
     profile = load_profile(model) if named else profile_for(None, model, None)
@@ -94,7 +93,7 @@ def _program(device: str) -> int:
 
 
 def _time(found: Any, read: int, parts: float, ceilings: Any) -> dict[str, str]:
-    """Return what a text of so many ``parts`` cannot be faster than; ``read``: bytes of a token."""
+    """Return the floor of the seconds of a text of ``parts`` parts; ``read``: bytes of a token."""
     flop, seconds = found.prefill_flop * parts, read / ceilings.bandwidth
     return {
         "products": f"{ceilings.matmul / 1e9:.0f} GFLOP/s, measured now",

@@ -32,7 +32,7 @@ class Notices:
         self.several = False
 
     def read(self, profile: Profile, item: RunInput) -> None:
-        """Tell what the text of a document warns of, before a model reads it."""
+        """Print the warnings about a document's text, before a model reads it."""
         if isinstance(item.content, Document):
             model, asked = profile.target.model, profile.prompt
             found = known_before(item.content, profile.name, model, asked)

@@ -14,55 +14,48 @@ from specx.profile import DEFAULT, FEWEST_SENTENCES, MOST_SENTENCES, DigestPromp
 MODEL, SUMMARY, OUTPUT = "Model", "Summary", "Output"
 INPUT, MANY, CHECKS = "Input", "Many documents", "Checks"
 
+
+def option(panel: str, text: str, *names: str, **more: Any) -> Any:
+    """Return an option with its help text, in a group of the help page."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
 ProfileName = Annotated[
     str | None,
-    typer.Option(
+    option(
+        MODEL,
+        f"Profile name or YAML file. Default: {DEFAULT}.",
         "--profile",
         "-p",
         metavar="NAME|FILE",
-        help=f"Profile name or YAML file. Default: {DEFAULT}.",
-        rich_help_panel=MODEL,
     ),
 ]
 Model = Annotated[
     str | None,
-    typer.Option(
-        metavar="ID|PATH",
-        help="Target model: hub id, folder or GGUF file.",
-        rich_help_panel=MODEL,
-    ),
+    option(MODEL, "Target model: hub id, folder or GGUF file.", metavar="ID|PATH"),
 ]
 Draft = Annotated[
     str | None,
-    typer.Option(
-        metavar="ID|PATH",
-        help="Draft model of the same family, or EAGLE head.",
-        rich_help_panel=MODEL,
-    ),
+    option(MODEL, "Draft model of the same family, or EAGLE head.", metavar="ID|PATH"),
 ]
 SetKey = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a profile key, such as generation.top_k=20.",
-        rich_help_panel=MODEL,
+    option(
+        MODEL, "Override a profile key, such as generation.top_k=20.", "--set", metavar="KEY=VALUE"
     ),
 ]
 
 Pages = Annotated[
     str | None,
-    typer.Option(metavar="RANGES", help="Pages of a PDF: 1-10,15.", rich_help_panel=INPUT),
+    option(INPUT, "Pages of a PDF: 1-10,15.", metavar="RANGES"),
 ]
 Password = Annotated[
     str | None,
-    typer.Option(
-        metavar="TEXT", help="PDF password; or set SPECX_PDF_PASSWORD.", rich_help_panel=INPUT
-    ),
+    option(INPUT, "PDF password; or set SPECX_PDF_PASSWORD.", metavar="TEXT"),
 ]
 Ocr = Annotated[
     bool,
-    typer.Option("--ocr", help="Recognize scanned pages (extra ocr).", rich_help_panel=INPUT),
+    option(INPUT, "Recognize scanned pages (extra ocr).", "--ocr"),
 ]
 
 _OPTIONS = {

@@ -21,6 +21,7 @@ from specx.cli.options import (
     ProfileName,
     SetKey,
     changed_profile,
+    option,
     parse_settings,
 )
 from specx.cli.summary_run import SummaryRun
@@ -49,256 +50,138 @@ if TYPE_CHECKING:  # it imports torch, which takes seconds
 def summarize(
     context: typer.Context,
     sources: Annotated[
-        list[str] | None,
-        typer.Argument(help="Files, folders or patterns; - is stdin."),
+        list[str] | None, typer.Argument(help="Files, folders or patterns; - is stdin.")
     ] = None,
     profile: ProfileName = None,
     model: Model = None,
     draft: Draft = None,
     method: Annotated[
         Method | None,
-        typer.Option(
-            metavar="METHOD",
-            help="plain, tree, streaming, specextend, lookup or specextend+lookup. "
+        option(
+            MODEL,
+            "plain, tree, streaming, specextend, lookup or specextend+lookup. "
             "Default: lookup for digests and without a draft, else specextend.",
-            rich_help_panel=MODEL,
+            metavar="METHOD",
         ),
     ] = None,
     set_: SetKey = None,
     device: Annotated[
         Literal["auto", "cpu", "cuda"],
-        typer.Option(
-            metavar="DEVICE",
-            help="auto, cpu or cuda.",
-            rich_help_panel=MODEL,
-            show_default=False,
-        ),
+        option(MODEL, "auto, cpu or cuda.", metavar="DEVICE", show_default=False),
     ] = "auto",
     threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="CPU threads. Default: the free cores.", rich_help_panel=MODEL
-        ),
+        int | None, option(MODEL, "CPU threads. Default: the free cores.", min=1, metavar="N")
     ] = None,
     words: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Maximum words of a summary.", rich_help_panel=SUMMARY),
+        int | None, option(SUMMARY, "Maximum words of a summary.", metavar="N")
     ] = None,
     sentences: Annotated[
         int | None,
-        typer.Option(
+        option(
+            SUMMARY,
+            f"Maximum sentences of a digest, {FEWEST_SENTENCES} to {MOST_SENTENCES}.",
             metavar="N",
-            help=f"Maximum sentences of a digest, {FEWEST_SENTENCES} to {MOST_SENTENCES}.",
-            rich_help_panel=SUMMARY,
         ),
     ] = None,
     style: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="bullets, paragraphs, abstract, or a profile's style.",
-            rich_help_panel=SUMMARY,
-        ),
+        option(SUMMARY, "bullets, paragraphs, abstract, or a profile's style.", metavar="NAME"),
     ] = None,
     language: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Language of the summary, such as German.",
-            rich_help_panel=SUMMARY,
-        ),
+        str | None, option(SUMMARY, "Language of the summary, such as German.", metavar="NAME")
     ] = None,
     instruction: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Replace the request; @FILE reads it from a file.",
-            rich_help_panel=SUMMARY,
-        ),
+        option(SUMMARY, "Replace the request; @FILE reads it from a file.", metavar="TEXT"),
     ] = None,
     think: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Token budget for reasoning before the summary.",
-            rich_help_panel=SUMMARY,
-        ),
+        option(SUMMARY, "Token budget for reasoning before the summary.", min=1, metavar="N"),
     ] = None,
     parts: Annotated[
-        bool,
-        typer.Option(
-            "--parts",
-            help="Summarize each part of a long document separately.",
-            rich_help_panel=SUMMARY,
-        ),
+        bool, option(SUMMARY, "Summarize each part of a long document separately.", "--parts")
     ] = False,
     max_new_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Maximum tokens of a summary.", rich_help_panel=SUMMARY
-        ),
+        int | None, option(SUMMARY, "Maximum tokens of a summary.", min=1, metavar="N")
     ] = None,
     temperature: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            metavar="X",
-            help="Sampling temperature; 0 is greedy.",
-            rich_help_panel=SUMMARY,
-        ),
+        float | None, option(SUMMARY, "Sampling temperature; 0 is greedy.", min=0, metavar="X")
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Seed of sampling.", rich_help_panel=SUMMARY),
-    ] = None,
+    seed: Annotated[int | None, option(SUMMARY, "Seed of sampling.", min=0, metavar="N")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            OUTPUT,
+            "A .md or .txt file, or a folder for many documents.",
             "--out",
             "-o",
             metavar="PATH",
-            help="A .md or .txt file, or a folder for many documents.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
     report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the report (.json, .md or .html).", rich_help_panel=OUTPUT
-        ),
+        Path | None, option(OUTPUT, "Write the report (.json, .md or .html).", metavar="FILE")
     ] = None,
-    json: Annotated[
-        bool,
-        typer.Option("--json", help="Print the report as one object.", rich_help_panel=OUTPUT),
-    ] = False,
-    jsonl: Annotated[
-        bool,
-        typer.Option("--jsonl", help="Print one report per line.", rich_help_panel=OUTPUT),
-    ] = False,
+    json: Annotated[bool, option(OUTPUT, "Print the report as one object.", "--json")] = False,
+    jsonl: Annotated[bool, option(OUTPUT, "Print one report per line.", "--jsonl")] = False,
     jsonl_keys: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEYS",
-            help="Keys for --jsonl, such as input.name,summary.",
-            rich_help_panel=OUTPUT,
-        ),
+        str | None, option(OUTPUT, "Keys for --jsonl, such as input.name,summary.", metavar="KEYS")
     ] = None,
     force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Overwrite files that specx did not write.", rich_help_panel=OUTPUT
-        ),
+        bool, option(OUTPUT, "Overwrite files that specx did not write.", "--force")
     ] = False,
     quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            "-q",
-            help="Print only warnings and errors on stderr.",
-            rich_help_panel=OUTPUT,
-        ),
+        bool, option(OUTPUT, "Print only warnings and errors on stderr.", "--quiet", "-q")
     ] = False,
     from_file: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="Read input names from a file; - is stdin.",
-            rich_help_panel=INPUT,
-        ),
+        str | None, option(INPUT, "Read input names from a file; - is stdin.", metavar="LIST")
     ] = None,
     pages: Pages = None,
     password: Password = None,
     ocr: Ocr = False,
     everything: Annotated[
-        bool,
-        typer.Option(
-            "--everything",
-            help="Keep title pages, licences, contents and references.",
-            rich_help_panel=INPUT,
-        ),
+        bool, option(INPUT, "Keep title pages, licences, contents and references.", "--everything")
     ] = False,
     field: Annotated[
         str | None,
-        typer.Option(
-            metavar="KEY",
-            help="Text key of JSON lines; stdin is then JSON lines.",
-            rich_help_panel=INPUT,
-        ),
+        option(INPUT, "Text key of JSON lines; stdin is then JSON lines.", metavar="KEY"),
     ] = None,
     skip_existing: Annotated[
-        bool,
-        typer.Option(
-            "--skip-existing", help="Keep complete outputs in --out.", rich_help_panel=MANY
-        ),
+        bool, option(MANY, "Keep complete outputs in --out.", "--skip-existing")
     ] = False,
     resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Continue an earlier run in --out FOLDER.", rich_help_panel=MANY
-        ),
+        bool, option(MANY, "Continue an earlier run in --out FOLDER.", "--resume")
     ] = False,
     fail_fast: Annotated[
-        bool,
-        typer.Option(
-            "--fail-fast", help="Stop at the first document that fails.", rich_help_panel=MANY
-        ),
+        bool, option(MANY, "Stop at the first document that fails.", "--fail-fast")
     ] = False,
     allow_failures: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|FILE",
-            help="Tolerate N failures, or those listed in FILE.",
-            rich_help_panel=MANY,
-        ),
+        str | None, option(MANY, "Tolerate N failures, or those listed in FILE.", metavar="N|FILE")
     ] = None,
     timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001,
-            metavar="SECONDS",
-            help="Maximum time per document.",
-            rich_help_panel=MANY,
-        ),
+        float | None, option(MANY, "Maximum time per document.", min=0.001, metavar="SECONDS")
     ] = None,
     shard: Annotated[
-        str | None,
-        typer.Option(
-            metavar="I/N",
-            help="Process shard I of N, for example 2/8.",
-            rich_help_panel=MANY,
-        ),
+        str | None, option(MANY, "Process shard I of N, for example 2/8.", metavar="I/N")
     ] = None,
     workers: Annotated[
         str | None,
-        typer.Option(
+        option(
+            MANY,
+            "Worker processes. Default: one per GPU, or per core for 4 documents or more.",
             metavar="N|auto|ray",
-            help="Worker processes. Default: one per GPU, or per core for 4 documents or more.",
-            rich_help_panel=MANY,
         ),
     ] = None,
     ray_address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Ray cluster; or set RAY_ADDRESS.",
-            rich_help_panel=MANY,
-        ),
+        str | None, option(MANY, "Ray cluster; or set RAY_ADDRESS.", metavar="ADDRESS")
     ] = None,
     check_lossless: Annotated[
         bool,
-        typer.Option(
-            "--check-lossless",
-            help="Compare with plain decoding; exit 6 if it differs.",
-            rich_help_panel=CHECKS,
-        ),
+        option(CHECKS, "Compare with plain decoding; exit 6 if it differs.", "--check-lossless"),
     ] = False,
     strict_numbers: Annotated[
         bool,
-        typer.Option(
-            "--strict-numbers",
-            help="Exit 8 if a number, date or name is not in the document.",
-            rich_help_panel=CHECKS,
+        option(
+            CHECKS, "Exit 8 if a number, date or name is not in the document.", "--strict-numbers"
         ),
     ] = False,
 ) -> None:
@@ -354,7 +237,7 @@ def summarize(
             force=force,
         ),
         profile=settings,
-        asked=frozenset(
+        cli_overrides=frozenset(
             (
                 *(key for key, value in generation.items() if value is not None),
                 *changes.get("generation", ()),

@@ -72,7 +72,7 @@ def _import_torch() -> None:
 class SummaryRun:
     """Documents are read, summarized, written; progress goes to stderr.
 
-    The fields are everything that the options ask for. ``asked``: keys of the profile's
+    The fields are everything that the options ask for. ``cli_overrides``: keys of the profile's
     ``generation`` that are among them.
     """
 
@@ -82,7 +82,7 @@ class SummaryRun:
     destination: Destination
     job: JobOptions
     profile: Profile
-    asked: frozenset[str]
+    cli_overrides: frozenset[str]
     method: Method
     device: str
     threads: int | None
@@ -150,7 +150,7 @@ class SummaryRun:
             documents,
             self.device,
             self._choice_of_threads,
-            asked_threads=self.threads,
+            requested_threads=self.threads,
         )
 
     def _live(self) -> LiveLine:
@@ -242,7 +242,7 @@ class SummaryRun:
             device=self.device,
             check=self.check,
             timeout=self.job.timeout,
-            asked=self.asked,
+            cli_overrides=self.cli_overrides,
         )
         if not placement.number:
             settings = replace(settings, gives_way=not self._choice_of_threads.fixed)

@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from operator import le
 from typing import NamedTuple
 
-from specx.profile import TreeSettings
+from specx.profile import LONGEST_INTERVAL, TreeSettings
+
+EVERY = (1, 2, 4, 8, LONGEST_INTERVAL)
+RETRIEVAL_SHARE = 0.08  # of a step, at most, where one of EVERY allows it
+CPU_ROWS = 0.2  # of a pass of one row, that a further one takes on a CPU, until it is measured
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,14 @@ class TreeShape(NamedTuple):
     def of(cls, tree: TreeSettings) -> "TreeShape":
         return cls(tree.nodes, tree.depth, tree.continued)
 
-    def within(self, other: "TreeShape") -> "TreeShape":
-        """Return the largest shape inside both."""
-        return TreeShape(*map(min, self, other))
 
-    def is_within(self, other: "TreeShape") -> bool:
-        """Return True if it is not larger than another in any way."""
-        return all(map(le, self, other))
+CHAINS = tuple(TreeShape(depth, depth, 1) for depth in (1, 2, 3, 4, 6, 8, 12, 16))
+SIBLINGS = tuple(TreeShape(depth + 2, depth, 1) for depth in (1, 2, 3, 4, 6, 10))
+TREES = tuple(
+    TreeShape(*size) for size in ((8, 4, 4), (16, 6, 4), (32, 8, 4), (48, 10, 32), (63, 16, 32))
+)
+SHAPES = (*CHAINS, *SIBLINGS, *TREES)
+WIDTHS = tuple(sorted({shape.width for shape in SHAPES}))
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,12 @@ class TreePlan:
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured seconds of the parts of a step, for one pair and length of text.
+    """Seconds of the parts of a step, measured for a pair.
 
     ``plain``: one step of plain decoding; ``draft``: one pass of the draft and the choice of what
     follows; ``verify``: one verification; ``retrieval``: one retrieval, 0 where there is none.
-    ``stops``: a tree stops growing where another level does not pay.
+    ``stops``: a tree stops growing where another level does not pay. ``record_verify``,
+    ``record_level``: recording one of them as a CUDA graph, 0 on a CPU.
     """
 
     plain: float
@@ -91,6 +96,8 @@ class Costs:
     verify: Curve
     retrieval: float
     stops: bool = False
+    record_verify: float = 0.0
+    record_level: float = 0.0
 
     @property
     def rest(self) -> float:
@@ -114,6 +121,60 @@ class Costs:
         drafting = self.draft(shape.depth + 1) + (levels - 1) * self.draft(shape.width)
         return drafting + self.verify(shape.nodes + 1) + self.retrieval / every + self.rest
 
+    def recording(self, shape: TreeShape) -> float:
+        """Return the seconds that recording the stages of a shape takes the first time."""
+        return self.record_verify + shape.depth * self.record_level
+
+    @property
+    def measuring(self) -> float:
+        """About how many seconds it takes to measure the costs, by estimates of them."""
+        passes = 2 * self.verify(9) + 8 * self.draft(9)
+        return passes + 2 * (self.record_verify + self.record_level)
+
+    def interval(self, shape: TreeShape) -> int:
+        """Return the shortest interval of retrieval, in steps, that costs little."""
+        without = self.step(shape, EVERY[-1], shape.depth) - self.retrieval / EVERY[-1]
+        cheap = (n for n in EVERY if self.retrieval / n <= RETRIEVAL_SHARE * without)
+        return next(cheap, EVERY[-1])
+
+    def plan(self, shape: TreeShape, token_seconds: float) -> TreePlan:
+        """Plan drafting with trees of a shape.
+
+        They stop growing where a level costs more than the tokens it adds cost otherwise:
+        ``token_seconds`` each.
+        """
+        nodes, depth, width = shape
+        threshold = self.draft(width) / token_seconds
+        tree = TreeSettings(nodes=nodes, depth=depth, width=width, threshold=threshold)
+        return TreePlan(tree, self.interval(shape))
+
     def speedup(self, shape: TreeShape, every: int, levels: float, tokens: float) -> float:
         """Return the speed over plain decoding of steps that emit ``tokens`` tokens each (τ)."""
         return tokens * self.plain / self.step(shape, every, levels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun:
+    """The seconds of a text before drafting: ``prefill`` of the target, ``recording`` of one pass.
+
+    ``recording`` is 0 where nothing is recorded. ``rows``: seconds of a further row over those of a
+    pass of one.
+    """
+
+    prefill: float = 0.0
+    recording: float = 0.0
+    rows: float = 0.0
+
+    def costs(self, plain: float, size: float) -> Costs:
+        """Return the costs of a pair of which nothing was measured but a plain step.
+
+        ``size``: seconds of a pass of the draft over those of one of the target.
+        """
+        return Costs(
+            plain,
+            draft=Curve({1: size * plain}),
+            verify=Curve({1: plain, 2: plain * (1 + self.rows)}),
+            retrieval=0.0,
+            record_verify=self.recording,
+            record_level=self.recording * size,
+        )

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from specx.decoding import methods
-from specx.decoding.cost import TreePlan
+from specx.decoding.cost import CPU_ROWS, Begun, TreePlan
 from specx.decoding.drafter import Drafter
-from specx.decoding.measured_costs import measure_costs
+from specx.decoding.measured_costs import measure_costs, with_retrieval
 from specx.decoding.methods import Pair
 from specx.decoding.pending import HostCopy, PendingEvents
 from specx.decoding.pipeline import Pipeline
@@ -21,7 +22,7 @@ from specx.decoding.step import DecodingState
 from specx.decoding.stopwatch import Stopwatch, has_passed
 from specx.decoding.target import Target
 from specx.decoding.tuner import Tuner, tuner_for
-from specx.decoding.workspace import Shelf, Workspace, capacity_for, kind_of
+from specx.decoding.workspace import Workspace, WorkspacePool, capacity_for, kind_of
 from specx.errors import DocumentError, ModelError
 from specx.models.loaded import LoadedModel
 from specx.ops.trees import MAX_ROWS, NO_CHOICE, Path
@@ -94,7 +95,7 @@ def decode(
     *,
     stop: Stop | None = None,
     sources: SourceSettings | None = None,
-    shelf: Shelf | None = None,
+    pool: WorkspacePool | None = None,
     make_drafter: Callable[[int], Drafter] | None = None,
     make_target: Callable[[LoadedModel, int, int | None], Target] = Target,
 ) -> Iterator[Event]:
@@ -102,7 +103,7 @@ def decode(
 
     ``stopwatch``: one of the caller's, to see every part of every step. ``stop``: ends the text
     early, for one call only. ``sources``: passages of the prompt, for which Finished tells how much
-    each token attended to them. ``shelf``: where the document before left caches and recorded
+    each token attended to them. ``pool``: where the document before left caches and recorded
     stages, and this one leaves its own. ``make_drafter``: gets the most tokens that prompt and
     output can have together, None: that of the method; what it makes drafts for one document alone,
     with the models as they are. ``make_target``: gets what ``Target`` gets.
@@ -125,7 +126,7 @@ def decode(
         pair = pair.for_text(len(prompt) + limit)
         make_drafter = partial(methods.make_drafter, settings, pair)
         kind = kind_of(pair, settings, sources)
-    workspace = shelf.take(kind, capacity) if shelf and kind else None
+    workspace = pool.acquire(kind, capacity) if pool and kind else None
     if workspace is None:
         state, drafter = _make_state(pair, settings, capacity, sources, make_drafter, make_target)
         workspace = Workspace(kind, capacity, state, drafter)
@@ -133,10 +134,10 @@ def decode(
     at_limit: FinishReason = "window" if len(prompt) + limit == settings.window else "length"
     name = f"{pair.target.source} in {str(pair.target.dtype).removeprefix('torch.')}"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
-    plain_kind = _plain_kind(pair, settings)
-    tuner = tuner_for(settings, workspace.drafter, len(prompt), pair.known, plain_kind)
+    begun = partial(_begun, workspace.state)
+    tuner = tuner_for(settings, workspace.drafter, limit, pair.known, size=pair.size, begun=begun)
     document = sources.document if sources else None
-    return _events(workspace, tuner, budget, prompt, shelf, document)
+    return _events(workspace, tuner, budget, prompt, pool, document)
 
 
 def _make_state(
@@ -162,21 +163,19 @@ def _make_state(
         # Its stream of random numbers and its text reach as far as the cache.
         sampler=Sampler(settings.sampling, pair.target_allowed, capacity, pair.target.ops),
         stopwatch=Stopwatch(device),
-        runner=runner_for(device, graphs=settings.graphs, is_ours=pair.is_ours),
+        runner=runner_for(device, graphs=settings.graphs, runs_natively=pair.runs_natively),
         end=TextEnd.on(device),
     )
     return state, drafter
 
 
-def _plain_kind(pair: Pair, settings: Settings) -> object | None:
-    """Return all that a plain token depends on, besides the pair and the text.
-
-    None on a CPU, which is faster or slower from one text to the next: it is timed in each.
-    """
-    if pair.target.device.type != "cuda":
-        return None
-    sampling = settings.sampling
-    return settings.graphs, sampling.temperature > 0, sampling.penalizes
+def _begun(state: DecodingState) -> Begun:
+    """Return what a text has taken so far; a plain step has been read."""
+    return Begun(
+        prefill=state.stopwatch.spent("target_prefill"),
+        recording=state.runner.longest,
+        rows=CPU_ROWS if state.end.root.device.type == "cpu" else 0.0,
+    )
 
 
 @torch.inference_mode()
@@ -185,7 +184,7 @@ def _events(
     tuner: Tuner,
     budget: Budget,
     prompt: Sequence[int],
-    shelf: Shelf | None,
+    pool: WorkspacePool | None,
     document: range | None,
 ) -> Iterator[Event]:
     """Read the prompt, then take steps until the budget has a reason to stop.
@@ -214,22 +213,19 @@ def _events(
             yield from budget.spend_all(steps.drain(recording=trees))
             if budget.is_spent:
                 break
-        if change == "draft":  # the drafter reads what there is
+        if change == "measure":
+            yield from pending.all()  # it takes a while
+            tuner.learn_costs(measure_costs(state, workspace.drafter, tuner.costs))
+            continue
+        if change == "draft":
             text = torch.cat([ids, ids.new_tensor(budget.tokens[:-1])])
-            reading = workspace.drafter.prefill(text, state.target)
-            for progress in watch.each("draft_prefill", reading):
-                yield from pending.then(progress)
-            workspace.drafter.commit(Path.of(root))
-            state.draft_with(workspace.drafter)
-            if tuner.needs_costs:  # measuring takes a while
-                yield from pending.all()
-                tuner.learn_costs(measure_costs(state, tuner.times.plain_seconds))
+            yield from _begin_drafting(workspace, tuner, pending, text)
             trees = tuner.first_trees()
         if trees is not None:
             state.reshape(trees)
             tuner.use(trees)
         if isinstance(change, FellBack):
-            workspace.fall_back(keep=shelf is not None)
+            workspace.fall_back(keep=pool is not None)
             yield change
         yield from pending.all(meanwhile=steps.launch())
         if not budget.is_spent:
@@ -237,16 +233,30 @@ def _events(
 
     steps.drop()
     finished = _finished(state, tuner, budget, document, steps.seconds_since(first))
-    if shelf is not None:
-        shelf.put(workspace)
+    if pool is not None:
+        pool.release(workspace)
     yield finished
 
 
+def _begin_drafting(
+    workspace: Workspace, tuner: Tuner, pending: PendingEvents, text: Tensor
+) -> Iterator[Event]:
+    """Let the drafter read the text int64 [L] behind which the last emitted token stands."""
+    state, drafter = workspace.state, workspace.drafter
+    for progress in state.stopwatch.each("draft_prefill", drafter.prefill(text, state.target)):
+        yield from pending.then(progress)
+    drafter.commit(Path.of(state.end.root))
+    state.draft_with(drafter)
+    if tuner.needs_retrieval:
+        yield from pending.all()
+        tuner.learn_costs(with_retrieval(tuner.costs, state))
+
+
 def _plain_steps(steps: Pipeline, drafter: Drafter, first: HostCopy) -> Iterator[None]:
-    """Launch the first plain steps; until the first token is there, record those of the drafter."""
+    """Launch the first plain steps; record the drafter's stages until the first token arrives."""
     yield from steps.launch()
-    if steps.tuner.needs_costs:
-        return  # it is not known with which trees it begins
+    if not steps.tuner.may_record:
+        return
     parts = steps.state.prepare(drafter, steps.tuner.first_trees())
     while not has_passed(first.done) and next(parts, "done") != "done":
         yield

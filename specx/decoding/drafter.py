@@ -1,17 +1,17 @@
 """The interface of a drafter, and the simplest one, which drafts nothing."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 
 from torch import Tensor
 
-from specx.decoding.cost import TreePlan
+from specx.decoding.cost import TreePlan, TreeShape
 from specx.decoding.target import Target
 from specx.ops.trees import Path, TokenTree, root_only
 from specx.records import PrefillProgress
 
-GAIN_UNIT = 1000  # notes are whole numbers: thousandths of a token
+GAIN_UNIT = 1000  # expected gains are whole numbers: thousandths of a token
 
 
 class Drafter(ABC):
@@ -42,7 +42,7 @@ class Drafter(ABC):
     """True if it retrieves earlier when fewer drafts are accepted."""
 
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:  # noqa: ARG002
-        """Take note that the target has read ``done`` tokens of the prompt int64 [L], in a chunk.
+        """Record that the target has read ``done`` tokens of the prompt int64 [L], in a chunk.
 
         Its features are there until the next one. Asked of a drafter that reads some.
         """
@@ -71,7 +71,7 @@ class Drafter(ABC):
     def commit(self, path: Path) -> None:
         """Take the first ``path.count`` of ``path.tokens`` as the new end of the text."""
 
-    def note(self) -> Tensor | None:
+    def expected_gain(self) -> Tensor | None:
         """Return the drafts that lookup alone is expected to have accepted next.
 
         int64 [1], in thousandths (``GAIN_UNIT``); None where it never drafts alone.
@@ -89,14 +89,14 @@ class Drafter(ABC):
     # On the host, outside of what is recorded, and of no effect on it.
 
     def begin_step(self, *, alone: bool) -> bool:  # noqa: ARG002
-        """Take note that a step is launched; return True if ``catch_up`` has to come first.
+        """Record that a step is launched; return True if ``catch_up`` has to come first.
 
         ``alone``: it is drafted by ``look_up``.
         """
         return False
 
     def end_step(self, tokens: int) -> None:  # noqa: ARG002
-        """Take note that the first step that had not ended emitted so many tokens.
+        """Record that the oldest step in flight emitted this number of tokens.
 
         On a GPU the next one is on its way by then.
         """
@@ -123,6 +123,11 @@ class Drafter(ABC):
         None: the shape of its trees is fixed.
         """
         return None
+
+    @property
+    def shapes(self) -> Set[TreeShape]:
+        """The shapes of trees whose stages may have been recorded."""
+        return frozenset()
 
 
 class NoDrafter(Drafter):

@@ -2,7 +2,7 @@
 
 Its fields, in this order: ``count`` [1], how many tokens were emitted; ``tokens`` [levels + 1] and
 ``chosen_by`` [levels + 1], the rows of the tree that chose them, of which ``count`` are valid;
-``depths`` [nodes + 1] of all rows of the tree; ``note`` [1], the drafter's, where it has one.
+``depths`` [nodes + 1] of all rows of the tree; ``gain`` [1] of ``Drafter.expected_gain``, if any.
 """
 
 from itertools import islice
@@ -13,23 +13,23 @@ from torch import Tensor
 from specx.ops.trees import Path, TokenTree
 
 
-def pack(tree: TokenTree, path: Path, note: Tensor | None) -> Tensor:
+def pack(tree: TokenTree, path: Path, gain: Tensor | None) -> Tensor:
     """Return the buffer of what following ``path`` through ``tree`` emits."""
-    noted = [] if note is None else [note]
-    return torch.cat([path.count[None], path.tokens, path.rows, tree.depths, *noted])
+    gains = [] if gain is None else [gain]
+    return torch.cat([path.count[None], path.tokens, path.rows, tree.depths, *gains])
 
 
 def unpack(
     numbers: list[int], levels: int, nodes: int
-) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...], int | None]:
-    """Return tokens, ranks and note of a buffer's numbers, of a tree of such a size.
+) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
+    """Return tokens, ranks and gain of a buffer's numbers, of a tree of such a size.
 
-    The bonus token comes last. Ranks are those of each accepted draft among the nodes of the tree
-    and among those of its level, from 1, the likeliest first.
+    The bonus token comes last. Ranks are those of accepted drafts in their levels, from 1, the
+    likeliest first.
     """
     count, fields = numbers[0], iter(numbers[1:])
     tokens, chosen_by = (list(islice(fields, levels + 1)) for _ in range(2))
     depths = list(islice(fields, nodes + 1))
-    # Rows of a tree are sorted by weight, so a row's number is its rank.
-    ranks = ((row, depths[1 : row + 1].count(depths[row])) for row in chosen_by[1:count])
+    # Rows of a tree are sorted by weight.
+    ranks = (depths[1 : row + 1].count(depths[row]) for row in chosen_by[1:count])
     return tuple(tokens[:count]), tuple(ranks), next(fields, None)

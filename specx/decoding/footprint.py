@@ -28,8 +28,8 @@ class Footprint:
     ``weights``: as they are kept; ``cache``: keys and values; ``workspace``: what the largest layer
     has in work for a chunk of the prompt, and the logits of a tree. ``read``: of weights and cache,
     what the last plain token reads. ``copies``: of weights in half their bytes, made where there is
-    room; then a token reads so many bytes less. ``prefill_flop``: operations of reading the prompt,
-    if it is all of the text. ``groups``: the layers by how they keep keys and values.
+    room, which a token then does not read. ``prefill_flop``: operations of reading the prompt, if
+    it is all of the text. ``groups``: the layers by how they keep keys and values.
     ``cache_dtype``: of these. ``formats``: of a GGUF model's weights, and if they are unpacked.
     """
 
@@ -105,7 +105,7 @@ class Footprint:
 
 
 def check_footprint(files: ModelFiles, tokens: int) -> None:
-    """Raise OutOfMemoryError for a model that has no room for so many tokens, before it is loaded.
+    """Raise OutOfMemoryError for a model without room for ``tokens`` tokens, before it is loaded.
 
     ``tokens``: of the shortest useful text.
     """

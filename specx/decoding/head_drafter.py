@@ -102,7 +102,7 @@ class HeadDrafter(ModelDrafter):
         positions = torch.arange(start, start + count, device=tokens.device)
         rows = tokens, self._project(features), positions
         call = self._prefill_call(start, count)
-        self.model.model.run(rows, call, wanted=None)  # nobody drafts behind them
+        self.model.model.run(rows, call, logits_to_keep=None)  # nobody drafts behind them
         store.commit(count)
         self._followed += count
 
@@ -114,7 +114,7 @@ class HeadDrafter(ModelDrafter):
         states = self._project(self._read_features.read(store.length, len(tokens)))
         rows = tokens, states, mapping.slots
         if not isinstance(logits_of, Tensor):  # nobody drafts behind them
-            return self.model.model.run(rows, call, wanted=None)[1]
+            return self.model.model.run(rows, call, logits_to_keep=None)[1]
         states, logits = self.model.model.run(rows, call, logits_of)
         self.grower.states[:1] = states
         return logits

@@ -115,7 +115,7 @@ class JoinedDrafter(Drafter):
     def commit(self, path: Path) -> None:
         self._lookup.append(path.tokens, path.count)
 
-    def note(self) -> Tensor:
+    def expected_gain(self) -> Tensor:
         return (GAIN_UNIT * self._lookup.gain).round().long()[None]
 
     def retrieve(self, target: Target) -> None:
@@ -125,8 +125,7 @@ class JoinedDrafter(Drafter):
 def lookup_tree(lookup: Lookup, root: Tensor, threshold: float) -> TokenTree:
     """Return lookup's chain behind ``root`` int64 [1].
 
-    On a CPU without the end that is accepted with a probability below ``threshold``, since there
-    every row costs time, and a look none.
+    On a CPU, where every row costs time, it ends where its probability falls below ``threshold``.
     """
     tokens, weights = lookup.chain, lookup.weights
     if root.device.type == "cpu" and threshold > 0:

@@ -1,15 +1,17 @@
 """Measuring the costs of the parts of a step, on the caches of the document at hand."""
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
 
-from specx.decoding.cost import Costs, Curve
+from specx.decoding.cost import WIDTHS, Costs, Curve
+from specx.decoding.drafter import Drafter
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.step import DecodingState
 from specx.decoding.stopwatch import Stopwatch
-from specx.decoding.tuner import WIDTHS
 from specx.models.loaded import LoadedModel
 from specx.ops.trees import TokenTree
 
@@ -20,31 +22,45 @@ VERIFIED_ROWS = {"cpu": (1, 9), "cuda": (1, 17, 64)}
 ROWS_WITH_EXPERTS = {"cpu": (1, 2, 4, 9), "cuda": (1, 2, 4, 8, 17, 64)}
 DRAFTED_ROWS = {"cpu": (1, 9), "cuda": WIDTHS}
 MEASURED = 2  # times; the shortest one counts
-LEVELS = 8  # times for a level: in a tree it follows others, and what it needs is in cache
+LEVELS = 4  # times for a level: in a tree it follows others, and what it needs is in cache
+ENOUGH = 0.03  # seconds after which nothing is measured again; a first short pass may be cold
 
 
-def measure_costs(state: DecodingState, plain: float) -> Costs:
-    """Measure with the caches as they are, before the first tree; ``plain``: of a plain step.
+def measure_costs(state: DecodingState, drafter: Drafter, begun: Costs) -> Costs:
+    """Measure between two steps, also before the draft has read anything.
 
-    Nothing is emitted and the text in no cache changes; the kept queries of the retrieval layer are
-    overwritten.
+    ``begun``: costs estimated from a plain step. Nothing is emitted and nothing that belongs to the
+    text changes. A retrieval is timed only if the draft has read the text.
     """
-    drafter, kind = state.drafter, state.end.root.device.type
+    kind = state.end.root.device.type
     assert isinstance(drafter, ModelDrafter), "there is no kind of others to choose trees for"
+    rows_of = (ROWS_WITH_EXPERTS if has_experts(state.target.model) else VERIFIED_ROWS)[kind]
     one = state.stopwatch.latest("verification", MEASURED)
     draft = {
         rows: _seconds(state, partial(drafter.draft_level, rows), LEVELS)
         for rows in DRAFTED_ROWS[kind]
     }
+    retrieval = state.target.retrieval
+    kept = [] if retrieval is None else [retrieval.queries, retrieval.lse]
+    saved = [None if each is None else each.clone() for each in kept]
     verify = {
         # Plain steps, if any were taken, were verifications of one row.
         rows: min(one) if one and rows == 1 else _seconds(state, partial(_verify_rows, state, rows))
-        for rows in (ROWS_WITH_EXPERTS if has_experts(state.target.model) else VERIFIED_ROWS)[kind]
+        for rows in rows_of
     }
-    retrieval = 0.0
-    if drafter.retrieve_every is not None:
-        retrieval = _seconds(state, partial(drafter.retrieve, state.target))
-    return Costs(plain, Curve(draft), Curve(verify), retrieval, stops=kind == "cpu")
+    for each, before in zip(kept, saved, strict=True):
+        if each is not None and before is not None:
+            each.copy_(before)
+    costs = replace(begun, draft=Curve(draft), verify=Curve(verify), stops=kind == "cpu")
+    return with_retrieval(costs, state) if state.drafter is drafter else costs
+
+
+def with_retrieval(costs: Costs, state: DecodingState) -> Costs:
+    """Return the costs with those of one retrieval by the drafter at work, which has read."""
+    drafter = state.drafter
+    if drafter.retrieve_every is None:
+        return costs
+    return replace(costs, retrieval=_seconds(state, partial(drafter.retrieve, state.target)))
 
 
 def has_experts(model: LoadedModel) -> bool:
@@ -56,12 +72,15 @@ def has_experts(model: LoadedModel) -> bool:
 def _seconds(state: DecodingState, stage: Callable[[], object], times: int = MEASURED) -> float:
     """Time a stage as part of a step."""
     stopwatch, runner, settled = Stopwatch(state.end.root.device), state.runner.another(), 0
+    ends = time.perf_counter() + ENOUGH
     while settled < times:  # not while it is recorded
         with stopwatch.part("host"):
             runner.run(stage)
         settled += runner.settled()
+        if settled and time.perf_counter() > ends:
+            break
     stopwatch.finish()
-    return min(stopwatch.samples["host"][-times:])
+    return min(stopwatch.samples["host"][-settled:])
 
 
 def _verify_rows(state: DecodingState, rows: int) -> None:

@@ -9,9 +9,9 @@ from specx.decoding.head_drafter import HeadDrafter
 from specx.decoding.lookup import REACH
 from specx.decoding.lookup_drafter import BEHIND, JoinedDrafter, LookupDrafter
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
-from specx.decoding.times import KnownTimes
+from specx.decoding.times import KnownCosts
 from specx.models.head_files import LoadedHead
-from specx.models.loaded import LoadedModel, turns_alike
+from specx.models.loaded import LoadedModel, same_rope
 from specx.profile import Facts, Settings
 
 
@@ -27,7 +27,7 @@ class Pair:
     target_allowed: Tensor
     draft: LoadedModel | None = None
     draft_allowed: Tensor | None = None
-    known: KnownTimes = field(default_factory=KnownTimes)
+    known: KnownCosts = field(default_factory=KnownCosts)
     _others: list["Pair"] = field(default_factory=list, repr=False)
 
     def for_text(self, tokens: int) -> "Pair":
@@ -54,20 +54,31 @@ class Pair:
             window=target.window,
             layers=target.num_layers,
             full_layers=tuple(target.full_layers),
-            stated=target.stated.settings,
+            generation_config=target.generation_config.settings,
             has_draft=draft is not None,
             head_window=draft.spec.window if isinstance(draft, LoadedHead) else None,
         )
 
     @property
-    def is_ours(self) -> bool:
+    def size(self) -> float:
+        """The draft's seconds over the target's for one pass, by weights and on a GPU by layers."""
+        target, draft = self.target, self.draft
+        if draft is None:
+            return 0.0
+        weights = draft.weight_bytes / max(1, target.weight_bytes)
+        if target.device.type == "cpu":
+            return weights
+        return (weights + draft.num_layers / target.num_layers) / 2  # short layers are as slow
+
+    @property
+    def runs_natively(self) -> bool:
         """True if specx computes all its models, none of them transformers."""
-        return self.target.is_ours and (self.draft is None or self.draft.is_ours)
+        return self.target.runs_natively and (self.draft is None or self.draft.runs_natively)
 
 
 def _turn_alike(one: LoadedModel | None, other: LoadedModel | None) -> bool:
     specs = [None if each is None else each.decoder_spec for each in (one, other)]
-    return None in specs or turns_alike(*specs)  # type: ignore[arg-type]
+    return None in specs or same_rope(*specs)  # type: ignore[arg-type]
 
 
 def make_drafter(settings: Settings, pair: Pair, max_tokens: int) -> Drafter:

@@ -29,7 +29,7 @@ class PendingEvents:
     def then(self, event: Event | Callable[[], Event]) -> Iterator[Event]:
         """Add an event that will have happened when all that was launched so far is done.
 
-        An event that is only known then is asked for then. Yields those that have happened by now.
+        A callable is called then. Yields the events that have happened by now.
         """
         self._events.append((now(self._device), event))
         return self._happened()

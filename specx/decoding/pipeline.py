@@ -79,7 +79,7 @@ class Pipeline:
 
     def _read(self) -> Step:
         launched = self._in_flight.popleft()
-        tokens, ranks, note = unpack(launched.copy.read(), launched.levels, launched.nodes)
+        tokens, ranks, gain = unpack(launched.copy.read(), launched.levels, launched.nodes)
         self._ended = launched.copy.done
         step = Step(
             tokens,
@@ -91,11 +91,11 @@ class Pipeline:
         )
         self.state.drafter.end_step(len(tokens))
         self.tuner.note(
-            launched.plan.arm,
+            launched.plan.strategy,
             step,
             self._read_steps,
             settled=launched.settled,
-            note=note,
+            gain=gain,
             verification=launched.laps.seconds("verification"),
         )
         self._read_steps += 1

@@ -6,6 +6,7 @@ memory, so everything that lives longer than a stage has to stay where it is: st
 caches and the last token in place, and count nothing on the host.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,6 +35,9 @@ class Runner:
 
     records: ClassVar[bool] = False
     """True if a stage that runs for the first time is work for the host, before the device."""
+
+    longest: float = 0.0
+    """The longest time that recording a stage took, in seconds: of a model's pass, if any ran."""
 
     def settled(self) -> bool:
         """Return True if all that ran since this was last asked ran as fast as it will later."""
@@ -96,8 +100,7 @@ class GraphRunner(Runner):
             self._slow = True
             return stage(*inputs, **named)
         if recording.graph is None:
-            self._slow = True
-            _record(recording, stage, *inputs, **named)
+            self._record(recording, stage, *inputs, **named)
         assert recording.graph is not None
         recording.graph.replay()
         outputs: T = recording.outputs
@@ -108,10 +111,16 @@ class GraphRunner(Runner):
         if recording.calls < self.eager_calls:
             return None
         if recording.graph is None:
-            self._slow = True
-            _record(recording, stage, *inputs, **named)
+            self._record(recording, stage, *inputs, **named)
         outputs: T = recording.outputs
         return outputs
+
+    def _record(
+        self, recording: _Recording, stage: Callable[P, object], *inputs: P.args, **named: P.kwargs
+    ) -> None:
+        began, self._slow = time.perf_counter(), True
+        _record(recording, stage, *inputs, **named)
+        self.longest = max(self.longest, time.perf_counter() - began)
 
     def forget(self, stage: Callable[..., object]) -> None:
         self._recordings.pop(stage, None)
@@ -142,19 +151,19 @@ def _record(
 
 @cache
 def _recording_stream(device: int) -> torch.cuda.Stream:
-    """Return the one stream for recording: nothing can be recorded on the default stream.
+    """Return the stream for recording, since the default stream cannot record.
 
-    Libraries keep room for each stream that they have worked on.
+    One serves all: libraries keep memory for each stream that they have used.
     """
     return torch.cuda.Stream(device)
 
 
-def runner_for(device: torch.device, *, is_ours: bool, graphs: bool = True) -> Runner:
+def runner_for(device: torch.device, *, runs_natively: bool, graphs: bool = True) -> Runner:
     """Choose the faster runner for the device, unless ``graphs`` are not wanted.
 
     Without Triton a step on a GPU asks the host for lengths, and what waits cannot be recorded.
-    ``is_ours``: specx computes all models at work, and the device has done something else before.
+    ``runs_natively``: specx computes all models at work; the device was used before.
     """
     if graphs and device.type == "cuda" and HAS_TRITON:
-        return GraphRunner(eager_calls=0 if is_ours else 1)
+        return GraphRunner(eager_calls=0 if runs_natively else 1)
     return Runner()

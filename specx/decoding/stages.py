@@ -76,4 +76,4 @@ class Stages:
         self.sampler.keep(readable)
         self.end.root.copy_(readable.last)
         self.end.emitted.add_(path.count)
-        return pack(tree, path, self.drafter.note())
+        return pack(tree, path, self.drafter.expected_gain())

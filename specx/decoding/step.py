@@ -158,7 +158,7 @@ def launch_step(state: DecodingState, plan: StepPlan) -> Generator[None, None, L
     then.
     """
     run, root, laps = state.runner.run, state.end.root, state.stopwatch.laps()
-    stages = state.stages(alone=plan.arm == "lookup")
+    stages = state.stages(alone=plan.strategy == "lookup")
     if plan.retrieve:
         run(state.drafter.retrieve, state.target)
         laps.end("retrieval")

@@ -62,6 +62,10 @@ class Stopwatch:
         known = (laps.seconds(name) for laps in reversed(self._laps))
         return list(islice((seconds for seconds in known if seconds is not None), count))
 
+    def spent(self, name: str) -> float:
+        """Return the seconds of a part so far, all of which is over."""
+        return sum(s for laps in self._laps for part, s in laps.parts() if part == name)
+
     def finish(self) -> Timings:
         """Return the seconds of all parts: ``total`` since the start, ``host`` what no part claims.
 

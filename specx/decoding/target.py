@@ -89,7 +89,7 @@ class Target:
         call = PrefillCall(
             ops=self.ops,
             mapping=self.cache.mapping(end - start),
-            kept=self._kept(),
+            recorded=self._kept(),
             features=self.features,
             past=start,
         )
@@ -113,7 +113,7 @@ class Target:
         call = TreeCall(
             ops=self.ops,
             mapping=self.cache.mapping(rows),
-            kept=self._kept(),
+            recorded=self._kept(),
             features=self.features,
             prefix=self.cache.length,
             mask=AncestorMask(tree.ancestors()[:, None], rows),

@@ -1,106 +1,47 @@
 """All decisions between the steps of a text: who drafts, with which trees, when to retrieve, and
 when to decode plainly because drafting does not pay.
 
-**The tree** (``tree: auto``). Nothing is assumed of the draft where a tree has been tried: a step
-in a large tree says what every smaller one would have had accepted at least (``evidence.py``).
-Hence the first trees have many nodes (``first_plan``). Where they do not stop growing by themselves
-they are not deep, for most drafts are accepted for a few tokens.
+**To draft at all** (``tree: auto``). What a draft costs before its first token (it reads the
+prompt, its passes are measured, on a GPU they are recorded) has to come back from the tokens that
+are left. Where the pair has written a text before, its acceptance says so; otherwise the draft is
+tried only if a text loses no more than ``LOSS`` of its time with one that is never right, or twice
+that where an ordinary draft would gain much more. On a CPU costs are measured before the draft
+reads anything; on a GPU, where that takes recordings, after a few steps with a short chain.
 
-Documents of one pair and one kind are alike: the first trees of a text are as deep as would have
-paid best at the end of the one of its length before it, but for a few levels at least. They have
-many nodes all the same: small ones would never show that this text is of another kind.
-
-Of retrieval only the price is known. Fresher chunks are taken to be never worse.
+**The tree** is that of a few shapes with which the rest of the text should take least, by the costs
+of the pair (``cost.py``) and the acceptance of the latest steps (``acceptance.py``). A shape that
+was never recorded costs that, too.
 
 **Who drafts**, the model with lookup or lookup alone, is decided before each step by what the
 latest steps of both took.
 """
 
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import product
 from statistics import mean, median
 from typing import Literal
 
-from specx.decoding.cost import Costs, TreePlan, TreeShape
+from specx.decoding.acceptance import Acceptance
+from specx.decoding.cost import CHAINS, SHAPES, Begun, Costs, TreePlan, TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter
-from specx.decoding.evidence import Evidence, forecast
-from specx.decoding.times import PLAIN_STEPS, Arm, KnownTimes, KnownTrees, Times, length_class
-from specx.profile import LONGEST_INTERVAL, AutoTree, Settings, TreeSettings
+from specx.decoding.times import PLAIN_STEPS, KnownCosts, Strategy, Times
+from specx.profile import AutoTree, Settings
 from specx.records import FellBack, Step
 
-NODES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 63)
-DEPTHS = (1, 2, 3, 4, 6, 7, 8, 10, 13, 16)
-WIDTHS = (1, 4, 32)
-EVERY = (1, 2, 4, 8, LONGEST_INTERVAL)
-RETRIEVAL_SHARE = 0.08  # of a step, at most, where one of EVERY allows it
-
-FIRST_DEPTH = 7  # levels of the first trees, at most, where they do not stop by themselves
-LEAST_DEPTH = 4  # the same where the text before this one needed fewer
-SURE = 0.95  # acceptance rate that a draft is credited with before it has drafted
-LOST = 0.15  # of the speed with it: what the first trees may cost to learn from them
-LOST_TO_ROWS = 0.07  # the same where trees stop by themselves, on a CPU, and each row costs
-
-DRAFTING_STEPS = 16  # seen before judging, after one more that is a warm-up
-AGAIN = 16  # steps between two looks at the trees, which take the host 1 to 2 ms
-GAIN = 1.06  # predicted, for the tree to change: on a GPU a new shape has to be recorded
+LOSS = 0.03  # of a text's seconds, prompt included: what an unknown draft may cost to try
+MEASURING = 0.02  # of it, what measuring may take
+ODDS, MOST_LOSS = 3.0, 0.06  # so much, where an ordinary draft would gain three times that
+TRIAL = 6  # steps after which a draft that is never right is given up, the warm-up among them
+SEEN = 4.0  # steps of a draft from which its acceptance is known
+LIKELY = 1.2  # speedup expected of an unmeasured draft for it to be recorded ahead, or measured
+HOPEFUL = 0.9  # acceptance that an unknown draft must pay with, to be tried
+LOOKS = (4, 8, 12, 16)  # steps after which the trees are judged; then every 16
+DRAFTING_STEPS = 16  # seen before trees of a fixed shape are judged, after one that is a warm-up
+GAIN = 1.04  # predicted for the rest of the text, for the tree to change
 COMPARED = 8  # latest steps of the model and of lookup that say who drafts next
 
 MARGIN = 0.5  # drafts below the mean that are not worth a retrieval
 MEMORY = 0.8  # weight of what was before in the running mean of accepted drafts
-
-
-@cache
-def candidates() -> tuple[TreeShape, ...]:
-    """List all trees that may be chosen; ``AutoTree`` has the limits of them."""
-    sizes = ((n, d, min(w, n)) for n, d, w in product(NODES, DEPTHS, WIDTHS) if d <= n)
-    return tuple(TreeShape(*size) for size in dict.fromkeys(sizes))
-
-
-def first_plan(costs: Costs, before: TreeShape | None = None) -> TreePlan:
-    """Choose the deepest, then the largest tree that loses little with a draft nearly always right.
-
-    ``before``: what would have paid best at last in the text before. The tree has at most as many
-    levels, or ``LEAST_DEPTH``; by default ``FIRST_DEPTH``, unless it stops growing by itself. Where
-    rows cost time, it is no wider than that, either. A draft is taken to be right with ``SURE`` at
-    every level, and alternatives to be worth nothing.
-    """
-    deepest, widest = (DEPTHS[-1] if costs.stops else FIRST_DEPTH), WIDTHS[-1]
-    if before is not None:
-        deepest, widest = max(LEAST_DEPTH, before.depth), before.width if costs.stops else widest
-    some = (each for each in candidates() if each.depth <= deepest and each.width <= widest)
-    speeds = {shape: _speed_if_sure(costs, shape) for shape in some}
-    lost = LOST_TO_ROWS if costs.stops else LOST
-    enough = (1 - lost) * max(speeds.values())
-    fast = [shape for shape, speed in speeds.items() if speed >= enough]
-    return plan_of(max(fast, key=lambda s: (s.depth, s.nodes, s.width)), costs, costs.plain)
-
-
-def interval(costs: Costs, shape: TreeShape) -> int:
-    """Return the shortest interval of retrieval, in steps, that costs little."""
-    without = costs.step(shape, EVERY[-1], shape.depth) - costs.retrieval / EVERY[-1]
-    cheap = (n for n in EVERY if costs.retrieval / n <= RETRIEVAL_SHARE * without)
-    return next(cheap, EVERY[-1])
-
-
-def plan_of(shape: TreeShape, costs: Costs, token_seconds: float) -> TreePlan:
-    """Plan drafting with trees of a shape.
-
-    They stop growing where a level costs more than the tokens it adds cost otherwise:
-    ``token_seconds`` each.
-    """
-    tree = TreeSettings(
-        nodes=shape.nodes,
-        depth=shape.depth,
-        width=shape.width,
-        threshold=costs.draft(shape.width) / token_seconds,
-    )
-    return TreePlan(tree, interval(costs, shape))
-
-
-def _speed_if_sure(costs: Costs, shape: TreeShape) -> float:
-    tokens = sum(SURE**level for level in range(shape.depth + 1))
-    return costs.speedup(shape, interval(costs, shape), shape.depth, tokens)
 
 
 @dataclass
@@ -123,7 +64,7 @@ class RetrievalClock:
         return True
 
     def learn(self, accepted: int) -> None:
-        """Take note of the drafts that a tree had accepted, on a GPU one step late."""
+        """Record the drafts that a tree had accepted, on a GPU one step late."""
         mean_before = accepted if self._mean is None else self._mean
         self._fell = self._fell or accepted < mean_before - MARGIN
         self._mean = MEMORY * mean_before + (1 - MEMORY) * accepted
@@ -133,49 +74,56 @@ class RetrievalClock:
 class StepPlan:
     """The decisions for the next step.
 
-    ``arm``: the way to take it. ``retrieve``: the draft chooses anew what to remember, first;
+    ``strategy``: the way to take it. ``retrieve``: the draft chooses anew what to remember, first;
     ``catch_up``: it reads what was emitted while lookup drafted alone, next.
     """
 
-    arm: Arm
+    strategy: Strategy
     retrieve: bool = False
     catch_up: bool = False
 
 
+Decision = Literal["measure", "draft"] | FellBack | TreePlan | None
+
+
 @dataclass(kw_only=True)
 class Tuner:
-    """Decides for one text, from the ``times`` of its steps and of those ``known`` before it.
+    """Decides for one text, from its steps and what is ``known`` of the pair.
 
     ``below``: the speedup over plain decoding below which the rest is decoded plainly; None: the
-    two are not compared. ``tokens``: of the prompt. ``shape``: of the trees in use. ``kind``: of
-    the drafter whose trees are chosen (``Drafter.kind``), None where their shape is fixed.
-    ``beside``: levels of the trees of a model beside which lookup may draft alone (as in
-    ``Drafter``). ``plain_kind``: all that plain tokens depend on but the text, None where they are
-    measured in each text.
+    two are not compared. ``left``: the most tokens that are still to come. ``shape``: of the trees
+    in use. ``kind``: of the drafter whose trees are chosen (``Drafter.kind``), None where their
+    shape is fixed. ``beside``: levels of the trees of a model beside which lookup may draft alone
+    (as in ``Drafter``). ``size``: seconds of a pass of the draft over those of one of the target,
+    estimated; ``reads``: the draft has yet to read the prompt. ``begun``: asked for once a plain
+    token is timed; ``recorded``: for the shapes that need no recording.
     """
 
     below: float | None
-    tokens: int
+    left: int
     shape: TreeShape
-    known: KnownTimes = field(default_factory=KnownTimes)
+    known: KnownCosts = field(default_factory=KnownCosts)
     kind: str | None = None
     beside: int | None = None
-    plain_kind: object | None = None
+    size: float = 0.0
+    reads: bool = True
+    begun: Callable[[], Begun] = Begun
+    recorded: Callable[[], Set[TreeShape]] = frozenset
     times: Times = field(default_factory=Times)
-    _plan: TreePlan | None = None  # of the trees in use, where they are chosen
+    needs_retrieval: bool = False  # a retrieval has to be timed for them
     _costs: Costs | None = None  # of this text, where trees are chosen
-    _first: Evidence | None = None  # the first steps
-    _intervals: dict[TreeShape, int] = field(default_factory=dict)
+    _is_measured: bool = False  # the costs are more than estimates
+    acceptance: Acceptance = field(init=False)
+    _plan: TreePlan | None = None  # of the trees in use, where they are chosen
     _retrievals: RetrievalClock = field(default_factory=RetrievalClock)
     _gain: float = 0.0  # drafts that lookup expects to have accepted if it drafts alone
     _drafts: bool = False  # drafting has begun
     _undecided: bool = False  # a step came that the last decision does not know
+    _worst: float = 1.0  # speed over plain of a text whose draft is tried and never right
 
     def __post_init__(self) -> None:
-        if self.below is not None and self.plain_kind is not None:
-            seconds = self.known.take_plain(self.plain_kind, self.tokens)
-            if seconds is not None:
-                self.times.expect_plain(seconds)
+        before = self.known.acceptance.get(self.kind) if self.kind else None
+        self.acceptance = before.carried() if before else Acceptance()
 
     # Before a step.
 
@@ -190,7 +138,7 @@ class Tuner:
         On a GPU the step before it has not been read yet.
         """
         if drafter.levels == 0:
-            return StepPlan(arm="plain")
+            return StepPlan(strategy="plain")
         alone = self.beside is not None and not self.model_drafts()
         behind = drafter.begin_step(alone=alone)
         every = drafter.retrieve_every
@@ -199,12 +147,13 @@ class Tuner:
             and (behind or not alone)  # else the model does nothing
             and self._retrievals.due(steps, every, adaptive=drafter.adaptive)
         )
-        return StepPlan(arm="lookup" if alone else self.shape, retrieve=retrieve, catch_up=behind)
+        strategy: Strategy = "lookup" if alone else self.shape
+        return StepPlan(strategy=strategy, retrieve=retrieve, catch_up=behind)
 
     def model_drafts(self) -> bool:
         """Return True if the model should draft the next tree, with lookup's chain beside it."""
         assert self.beside is not None
-        with_model, alone = (self.times.latest(arm, COMPARED) for arm in (self.shape, "lookup"))
+        with_model, alone = (self.times.latest(each, COMPARED) for each in (self.shape, "lookup"))
         if not with_model:
             return True
         if not alone:  # not measured yet: try it where it is likely to do well
@@ -221,172 +170,231 @@ class Tuner:
 
     def note(
         self,
-        arm: Arm,
+        strategy: Strategy,
         step: Step,
         place: int,
         *,
         settled: bool,
-        note: int | None = None,
+        gain: int | None = None,
         verification: float | None = None,
     ) -> None:
-        """Take note of a step, the ``place``-th of all, from 0.
+        """Record a step, the ``place``-th of all, from 0.
 
-        ``settled``: its time is what such a step takes; ``note``: the drafter's (``Drafter.note``);
+        ``settled``: its time is what such a step takes; ``gain``: as in ``Drafter.expected_gain``;
         ``verification``: its seconds, where they are known already.
         """
-        if note is not None:
-            self._gain = note / GAIN_UNIT
-        if arm == "plain":
+        self.left -= len(step.tokens)
+        if gain is not None:
+            self._gain = gain / GAIN_UNIT
+        if strategy == "plain":
             self._note_plain(step, settled=settled)
             return
-        if arm != "lookup":
+        if strategy != "lookup":
             self._retrievals.learn(step.accepted)
+            if self.kind is not None:
+                self.acceptance.record(step, self.shape)
         if not settled:
             return
         if self.below is not None:
             if verification is not None:
-                self.times.note_verification(step.drafted, verification)
+                expected = self._costs.verify(step.drafted + 1) if self._costs else None
+                self.times.note_verification(step.drafted, verification, expected)
             self.times.count(place, step, self._modelled(step))
-        self._undecided = self.times.note(arm, step)
+        self._undecided = self.times.note(strategy, step)
 
     def _note_plain(self, step: Step, *, settled: bool) -> None:
-        """Take note of a plain step, as long as the time of one is wanted."""
+        """Record the time of a plain step, as long as it is wanted."""
         if not self.needs_plain or not (settled or not self.times.plain):
             return
         self.times.note_plain(step.seconds)
         if not self.needs_plain:
             self.times.at_start = self.times.plain_seconds
-            if self.plain_kind is not None:
-                self.known.note_plain(self.plain_kind, self.tokens, self.times.at_start)
 
-    def decide(self) -> Literal["draft"] | FellBack | TreePlan | None:
+    def decide(self) -> Decision:
         """Decide after the steps that were noted; None: go on.
 
-        Begin to draft, once it is known what a plain token takes; grow other trees, which are in
-        use when ``use`` says so; or fall back to plain decoding.
+        Measure the costs, or begin to draft, once it is known what a plain token takes; grow other
+        trees, which are in use when ``use`` says so; or decode plainly to the end.
         """
         if not self._drafts:
-            self._drafts = not self.needs_plain
-            return "draft" if self._drafts else None
-        times, undecided = self.times, self._undecided
-        self._undecided = False
-        if self.below is None or not undecided or len(times.recent) < DRAFTING_STEPS:
+            return None if self.needs_plain else self._begin()
+        undecided, self._undecided = self._undecided, False
+        if self.below is None or not undecided:
             return None
+        seen = self.times.seen
         if self.kind is None:
-            return self._fall_back() if times.speedup < self.below else None
-        if times.seen % AGAIN:
+            pays = seen < DRAFTING_STEPS or self.times.speedup >= self.below
+            return None if pays else self._fall_back(self.times.speedup)
+        if seen not in LOOKS and seen % LOOKS[-1]:
             return None
-        speeds = self._speeds()
-        best = max(speeds, key=lambda shape: speeds[shape])
-        self._known_trees.best = best
-        if max(times.speedup, speeds[best]) < self.below:
-            return self._fall_back()
-        if best == self.shape or speeds[best] <= times.speedup * GAIN:
-            return None
-        token_seconds = self.costs.plain / speeds[best] / self._ratio(best)
-        return plan_of(best, self.costs, token_seconds)
+        return self._judge()
 
-    def _fall_back(self) -> FellBack:
-        verdict = FellBack(self.times.speedup, self.below or 0.0)
-        self.below = None
-        if self.plain_kind is not None:  # others may have begun to use the device
-            self.known.forget_plain(self.plain_kind, self.tokens)
+    def _fall_back(self, speedup: float, *, tried: bool = True) -> FellBack:
+        verdict = FellBack(speedup, self.below or 0.0, tried)
+        self.below, self._drafts = None, True
+        self.recorded = frozenset  # the drafter is freed
         return verdict
 
-    # The choice of trees.
+    # The decision to draft.
+
+    def _begin(self) -> Decision:
+        """Measure the costs, draft, or decode plainly because that cannot be worth it."""
+        if self.kind is None:
+            self._drafts = True
+            return "draft"
+        begun, plain = self.begun(), self.times.plain_seconds
+        known = self._costs if self._is_measured else self.known.costs_at(self.kind, plain)
+        self._is_measured, self._costs = known is not None, known or begun.costs(plain, self.size)
+        if known is None and not begun.recording:
+            return "measure" if self._may_measure(begun) else self._fall_back(1.0, tried=False)
+        if not self._may_begin(begun):
+            return self._fall_back(self._worst, tried=False)
+        self._drafts = True
+        return "draft"
+
+    def _may_measure(self, begun: Begun) -> bool:
+        """Return True if drafting might gain by estimates, and measuring takes hardly any time."""
+        plain = self.left * self.costs.plain
+        hoped = self._best(self.costs, Acceptance.constant(HOPEFUL))[1]
+        is_brief = self.costs.measuring <= MEASURING * (begun.prefill + plain)
+        return not self.below or (is_brief and self.below * hoped < plain)
+
+    def _may_begin(self, begun: Begun) -> bool:
+        """Return True if drafting should gain, and cannot lose much if the draft is unknown."""
+        costs = self.costs
+        if not self.below:
+            return True
+        reading = begun.prefill * costs.draft(1) / costs.plain if self.reads else 0.0
+        is_known, plain = self.acceptance.steps >= SEEN, self.left * costs.plain
+        expected = reading + self._best(costs, self.acceptance)[1]
+        if is_known:
+            return self.below * expected < plain
+        first = self._first(costs)
+        lost = reading + costs.recording(first) * (first not in self.recorded())
+        lost += TRIAL * max(0.0, costs.step(first, 1, first.depth) - costs.plain)
+        total = begun.prefill + plain
+        self._worst = total / (total + lost)
+        if plain - expected >= ODDS * lost and lost <= MOST_LOSS * total:
+            return True
+        hoped = reading + self._best(costs, Acceptance.constant(HOPEFUL))[1]
+        return self.below * hoped < plain and lost <= LOSS * total
+
+    def learn_costs(self, costs: Costs) -> None:
+        """Take the costs that were measured on this text, for it and others of the pair."""
+        assert self.kind is not None
+        self._costs = self.known.costs[self.kind] = costs
+        self.needs_retrieval, self._is_measured = not self._drafts, True
 
     @property
-    def needs_costs(self) -> bool:
-        """True if costs are to be measured before the first trees are chosen."""
-        return self.kind is not None and self._alike not in self.known.trees
+    def costs(self) -> Costs:
+        """The costs of this text, estimated or measured, where trees are chosen."""
+        assert self._costs is not None
+        return self._costs
+
+    # The choice of trees.
 
     def first_trees(self) -> TreePlan | None:
         """Return the trees to begin with; None: the drafter's own, whose shape is fixed."""
         if self.kind is None:
             return None
-        known = self._known_trees
-        if known.best not in known.plans:
-            known.plans[known.best] = first_plan(known.costs, known.best)
-        return known.plans[known.best]
+        costs = self._costs or self.known.costs.get(self.kind) or Begun().costs(1.0, self.size)
+        return costs.plan(self._first(costs), costs.plain)
 
-    def learn_costs(self, costs: Costs) -> None:
-        """Take costs that were measured on this text, for it and others of about its length."""
-        self.known.trees[self._alike] = KnownTrees(costs)
+    @property
+    def may_record(self) -> bool:
+        """True if the first trees may be recorded before it is known that a draft will be used."""
+        if self.kind is None or not self.below or self.acceptance.steps >= SEEN:
+            return True
+        costs = Begun().costs(1.0, self.size)
+        seconds = self._seconds_left(self._first(costs), costs, self.acceptance)
+        return seconds * LIKELY < self.left
+
+    def _first(self, costs: Costs) -> TreeShape:
+        """Return the shape to begin with: a chain, where the draft is unknown."""
+        is_known = self.acceptance.steps >= SEEN and self.kind in self.known.costs
+        return self._best(costs, self.acceptance, SHAPES if is_known else CHAINS)[0]
 
     def use(self, plan: TreePlan) -> None:
-        """Take note that the drafter grows these trees from now on."""
+        """Record that the drafter grows these trees from now on."""
         self._plan, self.shape = plan, TreeShape.of(plan.tree)
         self.times.restart()
         self._retrievals = RetrievalClock()
 
-    @property
-    def costs(self) -> Costs:
-        """The costs at the seconds of a plain token before drafting began."""
-        if self._costs is None:
-            self._costs = self._known_trees.costs.at(self.times.plain_seconds)
-        return self._costs
-
-    @property
-    def _alike(self) -> tuple[str, int]:
+    def _judge(self) -> Decision:
+        """Go on with these trees or others, or decode plainly to the end."""
+        assert self.below is not None
         assert self.kind is not None
-        return self.kind, length_class(self.tokens)
-
-    @property
-    def _known_trees(self) -> KnownTrees:
-        return self.known.trees[self._alike]
-
-    def _speeds(self) -> dict[TreeShape, float]:
-        """Return the expected speedup of each tree.
-
-        It is the model's, corrected by the ratio of the measured to the modelled time: a tree's own
-        ratio where it has been in use.
-        """
-        times, costs = self.times, self.costs
-        recent = Evidence(self.shape, times.recent)
-        self._first = self._first or recent
+        self.known.acceptance[self.kind] = self.acceptance
+        times, left = self.times, max(self.left, 1)
         # All costs are of the pace at which they were measured, as is the plain token in them.
-        slower = times.plain_seconds * times.pace / costs.plain
+        slower = times.plain_seconds * times.pace / self.costs.plain
         modelled = slower * sum(self._modelled(step) or 0.0 for step in times.recent)
         times.ratios[self.shape] = sum(step.seconds for step in times.recent) / modelled
-        return {
-            shape: self._speedup_of(shape, *forecast(shape, recent, self._first))
-            for shape in candidates()
-        }
+        shape, seconds = self._best(self.costs, self.acceptance)
+        now = self._seconds_left(self.shape, self.costs, self.acceptance)
+        if not self._is_measured:
+            seconds += self.costs.measuring
+        hoped = seconds * self.below * (1.0 if self._is_measured else LIKELY)
+        plain = left * self.costs.plain
+        may_be_luck = times.seen == LOOKS[0]
+        if min(now * self.below, hoped) > plain * (LIKELY if may_be_luck else 1.0):
+            return self._fall_back(times.speedup)
+        if shape == self.shape or now < GAIN * seconds or hoped > plain:
+            return None
+        if self._is_measured:
+            return self.costs.plan(shape, seconds / left)
+        return None if may_be_luck else "measure"
 
-    def _speedup_of(self, shape: TreeShape, accepted: float, levels: float) -> float:
-        if shape not in self._intervals:
-            self._intervals[shape] = interval(self.costs, shape)
-        every = self._intervals[shape]
-        return self.costs.speedup(shape, every, levels, 1 + accepted) / self._ratio(shape)
+    def _best(
+        self, costs: Costs, acceptance: Acceptance, shapes: Sequence[TreeShape] = SHAPES
+    ) -> tuple[TreeShape, float]:
+        """Return the shape with which the rest of the text takes least, and its seconds."""
+        seconds = {shape: self._seconds_left(shape, costs, acceptance) for shape in shapes}
+        shape = min(shapes, key=lambda each: seconds[each])
+        return shape, seconds[shape]
 
-    def _ratio(self, shape: TreeShape) -> float:
-        return self.times.ratios.get(shape, self.times.ratios[self.shape])
+    def _seconds_left(self, shape: TreeShape, costs: Costs, acceptance: Acceptance) -> float:
+        """Return the seconds of the rest of the text with trees of a shape, recording included.
+
+        Modelled time is corrected by its ratio to the measured one: a tree's own where it was used.
+        """
+        accepted, levels = acceptance.expect(shape)
+        ratios = self.times.ratios
+        ratio = ratios.get(shape, ratios.get(self.shape, 1.0))
+        step = ratio * costs.step(shape, costs.interval(shape), levels)
+        recording = 0.0 if shape in self.recorded() else costs.recording(shape)
+        return max(self.left, 1) / (1 + accepted) * step + recording
 
     def _modelled(self, step: Step) -> float | None:
         """Return the seconds that a step of the trees in use should take, if costs are known."""
-        if self._plan is None:
+        if self._plan is None or self._costs is None:
             return None
-        return self.costs.step(self.shape, self._plan.every, step.levels)
+        return self._costs.step(self.shape, self._plan.every, step.levels)
 
 
 def tuner_for(
     settings: Settings,
     drafter: Drafter,
-    tokens: int,
-    known: KnownTimes,
-    plain_kind: object | None = None,
+    left: int,
+    known: KnownCosts,
+    *,
+    size: float = 0.0,
+    begun: Callable[[], Begun] = Begun,
 ) -> Tuner:
-    """Return the tuner of a text behind ``tokens`` tokens; ``plain_kind``: as in ``Tuner``."""
+    """Return the tuner of a text; ``left``, ``size``, ``begun``: as in ``Tuner``."""
     kind = drafter.kind if isinstance(settings.tree, AutoTree) else None
     below = settings.fallback
     if kind is not None:
         below = below or 0.0  # trees are compared with plain decoding in any case
     return Tuner(
         below=below if drafter.levels else None,  # plain decoding has nothing to be compared with
-        tokens=tokens,
+        left=left,
         shape=TreeShape.of(settings.tree),
         known=known,
         kind=kind,
         beside=drafter.beside,
-        plain_kind=plain_kind,
+        size=size,
+        reads=drafter.features is None,
+        begun=begun,
+        recorded=lambda: drafter.shapes,
     )

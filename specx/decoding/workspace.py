@@ -76,23 +76,23 @@ class Workspace:
 
 
 @dataclass
-class Shelf:
+class WorkspacePool:
     """Holds the workspace that the last document left, until the next one takes it.
 
-    While a document is decoded the shelf is empty: what was interrupted or failed leaves nothing.
+    While a document is decoded the pool is empty: what was interrupted or failed leaves nothing.
     """
 
     _kept: Workspace | None = None
 
     @property
     def capacity(self) -> int:
-        """Rows of the target's cache on the shelf, 0 if there is none."""
+        """Rows of the target's cache on the pool, 0 if there is none."""
         return self._kept.capacity if self._kept else 0
 
-    def take(self, kind: object, capacity: int) -> Workspace | None:
-        """Take the workspace for a document of a ``kind`` that needs ``capacity`` rows.
+    def acquire(self, kind: object, capacity: int) -> Workspace | None:
+        """Hand out the workspace for a document of a ``kind`` that needs ``capacity`` rows.
 
-        Returns None if there is none that does as well as a new one; then the memory is free.
+        Returns None if there is none that computes what a new one would; the memory is freed.
         """
         workspace, self._kept = self._kept, None
         if workspace is None or workspace.kind != kind:
@@ -100,7 +100,7 @@ class Shelf:
         fits = workspace.capacity == capacity or workspace.capacity > capacity >= ALIKE
         return workspace if fits and workspace.begin() else None
 
-    def put(self, workspace: Workspace) -> None:
+    def release(self, workspace: Workspace) -> None:
         """Return the workspace of a finished document."""
         self._kept = workspace
 

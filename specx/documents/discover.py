@@ -58,7 +58,7 @@ def discover(sources: Sequence[str]) -> list[DocumentSource]:
     for source in sources:
         for item in expand(source):
             found.setdefault(item.key, item)
-    return told_apart(list(found.values()))
+    return disambiguated(list(found.values()))
 
 
 def shown_name(source: str) -> str:
@@ -224,11 +224,11 @@ def _close_match(path: Path) -> Path | None:
     return path.parent / close[0] if close else None
 
 
-def told_apart(sources: list[DocumentSource]) -> list[DocumentSource]:
+def disambiguated(sources: list[DocumentSource]) -> list[DocumentSource]:
     """Put as many folders in front of files of the same name as it takes to tell them apart."""
     taken = Counter(source.relative for source in sources)
     longer = [_longer(item) if taken[item.relative] > 1 else item for item in sources]
-    return sources if longer == sources else told_apart(longer)
+    return sources if longer == sources else disambiguated(longer)
 
 
 def _longer(source: DocumentSource) -> DocumentSource:

@@ -25,7 +25,7 @@ _LONGEST = 150  # characters; a longer line is text
 _FEWEST = 3  # pages that must agree
 _OUTSIDE = 0.6  # of the occurrences of a header, at least, are at the edge
 _NEAR = 20  # pages between a page's printed number and its place in the file
-_LARGE = 1.15  # letters so many times larger than the body's are a heading
+_LARGE = 1.15  # letters this many times larger than the body's are a heading
 
 _NUMBER = re.compile(r"(?<![\w.])(?:\d{1,5}|[ivxlcdm]{1,8}|[IVXLCDM]{1,8})(?![\w]|\.\d)")
 _COUNTED_PAGE = re.compile(r"(?i)\W*(?:page|p\.|seite)\s*\d{1,5}(?:\s*(?:of|/|von)\s*\d{1,5})?\W*")

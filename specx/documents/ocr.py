@@ -82,7 +82,7 @@ def _folders() -> list[Path]:
 # ---------------------------------------------------------------- in the child process
 
 _POINTS = 72  # an inch
-_DOTS = 300  # an inch; tesseract was made for so many
+_DOTS = 300  # per inch; tesseract was made for this resolution
 _MOST_PIXELS = 25_000_000  # of a page; A4 has 8.7 million at 300 dots an inch
 
 

@@ -245,7 +245,7 @@ class PageText:
         return [(start, end)]
 
     def _shown_part(self, look: Look, base: float, first: int, last: int) -> tuple[int, int]:
-        """Return the place of what is within the page of a text that is not all within it."""
+        """Return the first and last character on the page, of a text that runs over its edge."""
         start, end, lowest, highest = self._shown[look.turn]
         if not lowest <= base <= highest:
             return first, first

@@ -1,7 +1,7 @@
 """Read a PDF in the child process (``child_worker``); never imported by the rest.
 
-The request names ``path``, ``passwords``, ``page_s``, and either ``ranges`` with the ``share`` of
-these pages that is this child's (its number, and of how many), or ``numbers``, the pages to read.
+The request names ``path``, ``passwords``, ``page_s``, and either ``ranges`` of pages with this
+child's ``share`` of them (its number, the number of children), or ``numbers``, the pages to read.
 Answers: first ``{"pages": count, "numbers": [...]}``, then, in this order, the fields of a
 ``PageLines`` or ``{"number": number, "failed": reason}`` for each page, and ``{"end": true}``. A
 page that crashes PDFium, or on which it works for too long, ends the process: it is the first

@@ -209,7 +209,7 @@ CHARACTER = re.compile(
     "[\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff]"
 )
-# Thai, Lao, Burmese and Khmer: so many letters and signs, on average.
+# Thai, Lao, Burmese and Khmer: letters and signs per word, on average.
 _UNSPACED_RUN = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]+")
 _LETTERS_OF_A_WORD = 5
 

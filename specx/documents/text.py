@@ -49,7 +49,7 @@ _INNER_SIGNATURES = ((4, b"ftyp", "a film"), (257, b"ustar", "a tar archive"))
 _WINDOWS_1252_GAPS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 LINE_END = re.compile("\r\r\n|\r\n?")  # the first where line ends were converted twice
-# Of a text, at most one character in so many may be NUL or another control character.
+# Of a text, at most one character in this many may be NUL or another control character.
 _RARE = 100
 
 

@@ -49,7 +49,7 @@ class Features:
         """Forget the text: rows that are read before they are written are zeros again."""
         self._recent.zero_()
 
-    def note(self, hidden: Tensor, layer: int | None) -> None:
+    def record(self, hidden: Tensor, layer: int | None) -> None:
         """Take hidden [T, H] as the input of a layer, or as the normed output, if it is wanted."""
         wanted = self.layers or (None,)
         if layer in wanted:
@@ -93,7 +93,7 @@ class KeptQueries:
         sums = torch.zeros(shape[:2], device=device) if lse else None
         return cls(layer, torch.zeros(shape, dtype=dtype, device=device), sums)
 
-    def note(self, query: Tensor, lse: Tensor | None) -> None:
+    def record(self, query: Tensor, lse: Tensor | None) -> None:
         """Keep query [Hq, T, D] and lse [Hq, T] of a pass through the layer."""
         rows = min(query.shape[1], self.queries.shape[1])
         self.queries[:, :rows] = query[:, -rows:]
@@ -137,13 +137,13 @@ class SlotMapping:
 class AttentionCall(ABC):
     """The attention of one forward pass over T new tokens.
 
-    ``kept``: records of the layers whose queries are kept, of each layer one, ascending.
-    ``features``: where the hidden states of the pass are noted.
+    ``recorded``: records of the layers whose queries are kept, of each layer one, ascending.
+    ``features``: record of the hidden states of the pass.
     """
 
     ops: Ops
     mapping: SlotMapping
-    kept: tuple[KeptQueries, ...] = ()
+    recorded: tuple[KeptQueries, ...] = ()
     features: Features | None = None
 
     def attend(
@@ -166,8 +166,8 @@ class AttentionCall(ABC):
         """
 
     def kept_of(self, layer: int) -> KeptQueries | None:
-        """Return what keeps the queries of a layer, if they are wanted."""
-        return next((kept for kept in self.kept if kept.layer == layer), None)
+        """Return the record of a layer's queries, None if they are not kept."""
+        return next((each for each in self.recorded if each.layer == layer), None)
 
 
 @dataclass(kw_only=True)
@@ -190,7 +190,7 @@ class PrefillCall(AttentionCall):
         the pass; 0: q has the queries of all. Of kept queries only the last token's is noted.
         """
         if (kept := self.kept_of(layer)) is not None:
-            kept.note(q[:, -1:], None)
+            kept.record(q[:, -1:], None)
         if window is None or (self.window is not None and self.window < window):
             window = self.window
         rows, tokens = rows or q.shape[1], tokens or q.shape[1]
@@ -218,5 +218,5 @@ class TreeCall(AttentionCall):
             q, keys, values, self.prefix, self.mask, scaling, needs_lse=needs_lse, **how
         )
         if kept is not None:
-            kept.note(q, lse)
+            kept.record(q, lse)
         return out

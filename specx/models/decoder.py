@@ -116,7 +116,7 @@ class Decoder:
     Its weights must not change: copies may be read in their place.
     """
 
-    is_ours = True
+    runs_natively = True
 
     def __init__(self, weights: DecoderWeights, ops: Ops) -> None:
         spec = weights.spec
@@ -138,7 +138,7 @@ class Decoder:
             self._norm = ops.norm(spec.norm, weights.norm, weights.norm_bias, self.dtype)
         self._head = ops.product(weights.head)
         self._scale = torch.tensor(spec.embedding_scale, dtype=self.dtype, device=self.device)
-        self._whole = ops.whole_pass(weights)
+        self._whole = ops.fused_forward(weights)
         tables = weights.per_layer
         if tables is not None:
             assert spec.per_layer is not None
@@ -155,7 +155,7 @@ class Decoder:
         return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
 
     @property
-    def computes_at_once(self) -> bool:
+    def has_fused_forward(self) -> bool:
         """Return True if passes over few rows go through all layers at once."""
         return self._whole is not None
 
@@ -207,41 +207,43 @@ class Decoder:
         """Norm what is behind the layers: [T, K]."""
         return x if self._norm is None else self._norm(x)
 
-    def run(self, ids: Tensor, positions: Tensor, call: Call, kept: Tensor | int = 0) -> Tensor:
+    def run(
+        self, ids: Tensor, positions: Tensor, call: Call, logits_to_keep: Tensor | int = 0
+    ) -> Tensor:
         """Compute logits [rows, V] of tokens int64 [T] at positions int64 [T].
 
-        ``kept``: the rows that have logits (int64), or how many of the last; 0 means all.
+        ``logits_to_keep``: the rows that have logits (int64), or how many of the last; 0 means all.
         """
-        if (logits := self._run_at_once(ids, positions, call, kept)) is not None:
+        if (logits := self._run_fused(ids, positions, call, logits_to_keep)) is not None:
             return logits
         x = self.embed(ids)
         inputs = self.inputs(ids, positions, x)
-        cut, features, rest = self._cut(call, kept), call.features, kept
+        cut, features, rest = self._cut(call, logits_to_keep), call.features, logits_to_keep
         every = None  # behind the last layer, where logits are of a few rows and features of all
         for layer in self.layers:
             if features is not None:
-                features.note(x, layer.index)
+                features.record(x, layer.index)
             q = layer.fill(x, inputs, call)
             if layer.index < cut:
                 x = layer.finish(layer.attend(q, call), x, inputs)
                 continue
-            attended = layer.attend_rows(q, call, kept, len(ids))
+            attended = layer.attend_rows(q, call, logits_to_keep, len(ids))
             if features is not None and features.are_behind(len(self.layers)):
                 every = layer.finish(layer.attend(q, call), x, inputs)
             if layer.index == cut:
-                x, rest = rows_of(x, kept).contiguous(), 0
+                x, rest = rows_of(x, logits_to_keep).contiguous(), 0
                 if cut < len(self.layers) - 1 or inputs.per_layer is not None:
-                    inputs = inputs.at(kept)
+                    inputs = inputs.at(logits_to_keep)
             x = layer.finish(attended, x, inputs)
         if features is not None:
             every = x if every is None else every
-            features.note(every, len(self.layers))
+            features.record(every, len(self.layers))
             if not features.layers:
-                features.note(self.norm(every), None)
+                features.record(self.norm(every), None)
         return self.logits(self.norm(rows_of(x, rest).contiguous()))
 
-    def _run_at_once(
-        self, ids: Tensor, positions: Tensor, call: Call, wanted: Tensor | int
+    def _run_fused(
+        self, ids: Tensor, positions: Tensor, call: Call, logits_to_keep: Tensor | int
     ) -> Tensor | None:
         """Compute logits as ``run``, all layers at once; None for a pass layer by layer."""
         whole, mapping = self._whole, call.mapping
@@ -256,23 +258,23 @@ class Decoder:
             rows=mapping.slots,
             prefix=call.prefix,
             mask=call.mask,
-            wanted=wanted,
-            kept=tuple(kept.layer for kept in call.kept),
+            wanted=logits_to_keep,
+            kept=tuple(each.layer for each in call.recorded),
         )
         logits, found = whole(few)
-        for kept, queries_and_lse in zip(call.kept, found, strict=True):
-            kept.note(*queries_and_lse)
+        for each, queries_and_lse in zip(call.recorded, found, strict=True):
+            each.record(*queries_and_lse)
         return logits
 
-    def _cut(self, call: Call, kept: Tensor | int) -> int:
+    def _cut(self, call: Call, logits_to_keep: Tensor | int) -> int:
         """Return the layer in which rows without logits end, or the number of layers.
 
         Of a prompt it is the same whatever is kept of the pass, and so are the logits, to the bit.
         """
         count, features = len(self.layers), call.features
-        if isinstance(kept, int) and not kept:
+        if isinstance(logits_to_keep, int) and not logits_to_keep:
             return count
-        if isinstance(call, TreeCall) or isinstance(kept, Tensor):
+        if isinstance(call, TreeCall) or isinstance(logits_to_keep, Tensor):
             is_behind = features is not None and features.are_behind(count)
             return count if is_behind else count - 1
         return self._last_storing if features is None else count - 1

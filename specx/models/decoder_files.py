@@ -64,7 +64,7 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
         tensors = GgufTensors(gguf, files.device, dtype, kept)
         check_tensors(tensors, architecture.spec, architecture.weights)
         loaded = loaded_decoder(files, architecture, tensors.joined, dtype)
-        if kept and loaded.model.computes_at_once:
+        if kept and loaded.model.has_fused_forward:
             return replace(loaded, formats=gguf.formats_as())
     return replace(loaded, formats=gguf.formats_as(dtype))
 
@@ -94,7 +94,7 @@ def loaded_decoder(
         device=files.device,
         weight_bytes=sum({t.data_ptr(): t.nbytes for t in tensors_of(weights)}.values()),
         ops=ops,
-        stated=files.stated,
+        generation_config=files.generation_config,
         decoder_spec=spec,
         spec_of=_by_length(files.raw, files.source.label),
         config=files.raw,
@@ -128,11 +128,11 @@ def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
     settings = SimpleNamespace(**{**family.defaults, **text_config(files.raw)})
     tokenizer, attention = files.tokenizer, spec.layers[0].attention
     ends = (
-        files.stated.ends,
+        files.generation_config.ends,
         getattr(settings, "eos_token_id", None),
         getattr(tokenizer, "eos_token_id", None),
     )
-    turns_alike = len(spec.ropes) == 1 and all(layer.attention.rope for layer in spec.layers)
+    same_rope = len(spec.ropes) == 1 and all(layer.attention.rope for layer in spec.layers)
     return {
         "num_layers": len(spec.layers),
         "num_heads": attention.query_heads,
@@ -142,7 +142,7 @@ def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
         "vocab_size": spec.vocabulary,
         "window": window(settings, getattr(tokenizer, "model_max_length", None)),
         "eos_token_ids": eos_token_ids(ends, spec.vocabulary),
-        "inv_freq": spec.ropes[0].inv_freq if turns_alike else None,
+        "inv_freq": spec.ropes[0].inv_freq if same_rope else None,
     }
 
 

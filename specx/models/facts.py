@@ -124,7 +124,7 @@ def model_facts(model: Any, tokenizer: Any) -> dict[str, Any]:
 
 
 def eos_token_ids(stated: Iterable[Any], rows: int) -> frozenset[int]:
-    """Join ids that end a text, each one or several or None, of a model with so many ids."""
+    """Join ids that end a text, each one or several or None, of a model with ``rows`` ids."""
     found: set[int] = set()
     for ids in stated:
         found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])

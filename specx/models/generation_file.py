@@ -52,7 +52,7 @@ _NOT_DONE_SAMPLING = {"top_h": None, "typical_p": 1, "epsilon_cutoff": 0, "eta_c
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stated:
+class GenerationConfig:
     """The contents of a model's own file.
 
     ``settings``: keys of a profile's ``generation``, null where it says nothing. ``not_done``:
@@ -65,7 +65,7 @@ class Stated:
     ends: tuple[int, ...] = ()
 
 
-def read_generation(folder: Path, label: str) -> Stated:
+def read_generation(folder: Path, label: str) -> GenerationConfig:
     """Read the file, if there is one.
 
     As in transformers, a model samples if the file says ``do_sample: true``, by default at
@@ -73,10 +73,10 @@ def read_generation(folder: Path, label: str) -> Stated:
 
     Raises ModelError for a damaged file, and for values of a wrong type or range.
     """
-    return stated_in(_read(folder / NAME, label), label)
+    return generation_config_of(_read(folder / NAME, label), label)
 
 
-def stated_in(raw: dict[str, Any], label: str) -> Stated:
+def generation_config_of(raw: dict[str, Any], label: str) -> GenerationConfig:
     """Return the contents of such a file. Raises ModelError as ``read_generation`` does."""
     ends = _ends(raw.get("eos_token_id"), label)
     given = {ours: raw.get(theirs) for theirs, ours in _KEYS.items()}
@@ -90,14 +90,14 @@ def stated_in(raw: dict[str, Any], label: str) -> Stated:
     if samples:
         temperature = 1.0 if settings.temperature is None else settings.temperature
     asked = _NOT_DONE | (_NOT_DONE_SAMPLING if samples else {})
-    return Stated(
+    return GenerationConfig(
         settings=settings.changed(temperature=temperature),
         not_done=tuple(_not_done(raw, asked)),
         ends=ends,
     )
 
 
-def local_generation(target: TargetSettings) -> Stated | None:
+def local_generation(target: TargetSettings) -> GenerationConfig | None:
     """Read the file of a profile's target as far as it is on this machine; None: it is not.
 
     Raises ModelError as ``read_generation`` does.
@@ -109,15 +109,15 @@ def local_generation(target: TargetSettings) -> Stated | None:
         found = try_to_load_from_cache(target.model, "config.json", revision=target.revision)
         return read_generation(Path(found).parent, label) if isinstance(found, str) else None
     if target.model.startswith(EMBEDDED):
-        return Stated()
+        return GenerationConfig()
     folder = Path(target.model).expanduser()
-    stated = _of_gguf(target, label)
-    if stated is None and folder.is_dir():
+    generation_config = _of_gguf(target, label)
+    if generation_config is None and folder.is_dir():
         return read_generation(folder, label)
-    return stated
+    return generation_config
 
 
-def _of_gguf(target: TargetSettings, label: str) -> Stated | None:
+def _of_gguf(target: TargetSettings, label: str) -> GenerationConfig | None:
     """Read what a GGUF file on this machine states; None: the model is none, or not here."""
     from specx.models.gguf.places import gguf_file
 
@@ -126,7 +126,7 @@ def _of_gguf(target: TargetSettings, label: str) -> Stated | None:
         return None
     from specx.models.gguf.checkpoint import read_checkpoint  # brings torch
 
-    return stated_in(read_checkpoint(file, label).generation, label)
+    return generation_config_of(read_checkpoint(file, label).generation, label)
 
 
 def _samples(do_sample: object, label: str) -> bool | None:

@@ -255,7 +255,7 @@ def _layer_config(
         known = " or ".join(_KINDS)
         raise ModelError(f"{label} has model_type {kind!r}; the layers of a head are {known}.")
     if layer.get("hidden_act", "silu") not in ("silu", "swish"):
-        raise ModelError(f"{label} has hidden_act {layer['hidden_act']!r}; a head's is silu.")
+        raise ModelError(f"{label} has hidden_act {layer['hidden_act']!r}; it must be silu.")
     sizes = {key: _size(layer, key, label) for key in _NEEDED}
     heads = sizes["num_attention_heads"]
     layers = {key.split(".")[1] for key in shapes if key.startswith("layers.")}

@@ -147,7 +147,7 @@ def _layer_shapes(decoder: DecoderSpec, names: WeightMap, index: int) -> dict[st
 class HeadDecoder:
     """A head at work. It keeps nothing of a text; its weights must not change."""
 
-    is_ours = True
+    runs_natively = True
 
     def __init__(self, weights: HeadWeights, ops: Ops) -> None:
         self.weights, self.ops = weights, ops
@@ -192,13 +192,14 @@ class HeadDecoder:
         self,
         rows: tuple[Tensor, Tensor, Tensor],
         call: Call,
-        wanted: Tensor | int | None = 0,
+        logits_to_keep: Tensor | int | None = 0,
         parents: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the states [wanted, H] of what follows rows, and logits [wanted, V] in own ids.
+        """Return the states [rows, H] of what follows rows, and logits [rows, V] in own ids.
 
-        ``rows``: tokens int64 [T], states [T, H] beside them, positions int64 [T]. ``wanted``: the
-        rows (int64), or how many of the last; 0: all, None: none, but their keys and values.
+        ``rows``: tokens int64 [T], states [T, H] beside them, positions int64 [T].
+        ``logits_to_keep``: these rows (int64), or how many of the last; 0: all, None: only keys and
+        values are computed.
         ``parents`` int64 [T]: places of the states, which may be others in number.
         """
         tokens, states, positions = rows
@@ -216,10 +217,10 @@ class HeadDecoder:
             attended = layer.attend(layer.fill(x, inputs, call), call)
             x = residual = layer.finish(attended, residual, inputs)
         q = last.fill(x, inputs, call)
-        if wanted is None:
+        if logits_to_keep is None:
             return states[:0], states.new_empty(0, len(self.target_ids))
-        attended = last.attend_rows(q, call, wanted, len(tokens))
-        x = last.finish(attended, rows_of(residual, wanted).contiguous(), inputs)
+        attended = last.attend_rows(q, call, logits_to_keep, len(tokens))
+        x = last.finish(attended, rows_of(residual, logits_to_keep).contiguous(), inputs)
         normed = x if self._norm is None else self._norm(x)
         logits = self._head(normed.to(self.weights.head.weight.dtype))
         return normed if self.spec.feeds_normed else x, logits

@@ -165,7 +165,7 @@ def load_head(files: HeadFiles, spec: ModelSpec, target: LoadedModel) -> LoadedH
     dtype = DTYPES[spec.dtype] or target.dtype
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     shape = read_head_spec(raw, shapes, target, spec, label)
-    if not target.is_ours and target.num_layers in shape.features:
+    if not target.runs_natively and target.num_layers in shape.features:
         raise ModelError(
             f"{label} reads the output of the last layer of {target.source}, which transformers' "
             "modules do not show; choose another head."

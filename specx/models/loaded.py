@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specx.errors import UsageError
-from specx.models.generation_file import Stated
+from specx.models.generation_file import GenerationConfig
 from specx.ops.contract import Ops
 from specx.ops.packed_weight import Weight
 from specx.ops.spec import DecoderSpec
@@ -69,9 +69,9 @@ class LoadedModel:
     of a head, element i turning with i + R/2 (half-split), so that a key at position p is moved to
     q by the angles ``(q − p) · inv_freq``; None without rotary embeddings, or with several.
     ``source`` is what the user called it; ``weight_bytes`` counts every tensor once; ``ops``: the
-    operations of its device; ``stated``: by its own ``generation_config.json``, how tokens are to
-    be chosen; ``formats``: of a GGUF model, and if its weights were unpacked; ``decoder_spec``: of
-    a ``Decoder``, None for other models; ``spec_of``: returns it for a text of so many tokens, None
+    operations of its device; ``generation_config``: of its own file; ``formats``: of a GGUF model,
+    and if its weights were unpacked; ``decoder_spec``: of a ``Decoder``, None for other models;
+    ``spec_of``: returns the spec for a text of a number of tokens, None
     where it is the same for all; ``config``: its ``config.json`` as it is written; ``scalings``: of
     each layer of a ``SeamModel``; ``cache_dtype``: of keys and values, None where it is ``dtype``.
     """
@@ -92,7 +92,7 @@ class LoadedModel:
     device: torch.device
     weight_bytes: int
     ops: Ops
-    stated: Stated = field(default_factory=Stated)
+    generation_config: GenerationConfig = field(default_factory=GenerationConfig)
     formats: str | None = None
     decoder_spec: DecoderSpec | None = None
     spec_of: Callable[[int], DecoderSpec] | None = None
@@ -101,17 +101,21 @@ class LoadedModel:
     cache_dtype: torch.dtype | None = None
 
     @property
-    def is_ours(self) -> bool:
+    def runs_natively(self) -> bool:
         """False for a model that transformers computes (``SeamModel``)."""
-        return getattr(self.model, "is_ours", False)
+        return getattr(self.model, "runs_natively", False)
 
     @property
     def computed_by(self) -> str:
         """Say whose code computes the model, for people."""
-        return "specx" if self.is_ours else "transformers' modules, which specx does not speed up"
+        return (
+            "specx"
+            if self.runs_natively
+            else "transformers' modules, which specx does not speed up"
+        )
 
     def for_text(self, tokens: int) -> "LoadedModel":
-        """Return the model for a text of at most so many tokens, with output; often this one.
+        """Return the model for a text of at most ``tokens`` tokens with its output; often this one.
 
         Some frequencies depend on that (longrope). They stay as they are while the text grows, so
         all methods write the same.
@@ -119,7 +123,7 @@ class LoadedModel:
         if self.spec_of is None or self.decoder_spec is None:
             return self
         spec = self.spec_of(tokens)
-        if turns_alike(spec, self.decoder_spec):
+        if same_rope(spec, self.decoder_spec):
             return self
         return replace(self, model=self.model.with_spec(spec), decoder_spec=spec)
 
@@ -159,7 +163,7 @@ class LoadedModel:
         return None if window is None or window >= self.window else window
 
 
-def turns_alike(one: DecoderSpec, other: DecoderSpec) -> bool:
+def same_rope(one: DecoderSpec, other: DecoderSpec) -> bool:
     """Return True if two specs of a model differ in no rotary frequency."""
     ropes = zip(one.ropes, other.ropes, strict=True)
     return all(a.amplitude == b.amplitude and a.inv_freq.equal(b.inv_freq) for a, b in ropes)

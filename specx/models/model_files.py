@@ -10,7 +10,7 @@ import torch
 from specx.errors import ModelError, UsageError, reason
 from specx.models.checkpoint import bytes_to_download, loaded_bytes, weight_files
 from specx.models.families import text_config
-from specx.models.generation_file import Stated, read_generation, stated_in
+from specx.models.generation_file import GenerationConfig, generation_config_of, read_generation
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
 from specx.models.loaded import DTYPES, ModelSpec, Role
 from specx.models.memory import check_memory
@@ -25,8 +25,8 @@ from specx.ops.torch.flash_packages import UnusableError
 class ModelFiles:
     """A located model, with everything read before its weights.
 
-    ``raw``: its ``config.json`` as it is written; ``stated``: as of ``LoadedModel``; ``gguf``: of
-    a model in that format, which is all of these.
+    ``raw``: its ``config.json`` as it is written; ``generation_config``: as of ``LoadedModel``;
+    ``gguf``: of a model in that format, which is all of these.
     """
 
     spec: ModelSpec
@@ -35,7 +35,7 @@ class ModelFiles:
     source: ModelSource
     raw: dict[str, Any]
     tokenizer: Any
-    stated: Stated
+    generation_config: GenerationConfig
     gguf: GgufCheckpoint | None = None
 
 
@@ -48,17 +48,17 @@ def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> Model
     folder, label, gguf = source.folder, source.label, None
     if source.gguf is None:
         raw, tokenizer = read_raw(folder, label), load_tokenizer(folder, label)
-        stated = read_generation(folder, label)
+        generation_config = read_generation(folder, label)
     else:
         gguf = read_checkpoint(source.gguf, label)
-        raw, tokenizer, stated = (
+        raw, tokenizer, generation_config = (
             dict(gguf.config),
             gguf.tokenizer,
-            stated_in(gguf.generation, label),
+            generation_config_of(gguf.generation, label),
         )
     return ModelFiles(
         spec=spec, device=device, role=role, source=source,
-        raw=raw, tokenizer=tokenizer, stated=stated, gguf=gguf,
+        raw=raw, tokenizer=tokenizer, generation_config=generation_config, gguf=gguf,
     )  # fmt: skip
 
 

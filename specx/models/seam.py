@@ -68,7 +68,7 @@ class SeamModel:
     ``module`` keeps its own classes, and attends through ``attention``.
     """
 
-    is_ours, saved_bytes = False, 0
+    runs_natively, saved_bytes = False, 0
 
     def __init__(self, module: Any) -> None:
         self.module, self._head = module, module.get_output_embeddings()
@@ -82,7 +82,9 @@ class SeamModel:
         """Return logits [T, V] of what is behind the layers and the norm [T, K]."""
         return self._head(x[None])[0]
 
-    def run(self, ids: Tensor, positions: Tensor, call: Call, kept: Tensor | int = 0) -> Tensor:
+    def run(
+        self, ids: Tensor, positions: Tensor, call: Call, logits_to_keep: Tensor | int = 0
+    ) -> Tensor:
         """Compute logits as ``Decoder.run``; transformers may wait for the device."""
         features, past = call.features, call.prefix if isinstance(call, TreeCall) else call.past
         output = self.module(
@@ -90,15 +92,15 @@ class SeamModel:
             position_ids=positions[None],
             past_key_values=SeamCache(past),
             use_cache=True,
-            logits_to_keep=kept,
+            logits_to_keep=logits_to_keep,
             specx_call=call,
             **({} if features is None else {"output_hidden_states": True}),
         )
         if features is not None:
             *inputs, normed = output.hidden_states
             for layer, hidden in enumerate(inputs):
-                features.note(hidden[0], layer)
-            features.note(normed[0], None)
+                features.record(hidden[0], layer)
+            features.record(normed[0], None)
         return output.logits[0]
 
 
@@ -151,7 +153,7 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
     # frequencies would change for all rows of a pass that has one beyond.
     ends = loaded.inv_freq is None or rope_kind(config) == "dynamic"
     room = max(1, loaded.window - MAX_ROWS) if ends else loaded.window
-    return replace(loaded, stated=files.stated, window=room, config=files.raw)
+    return replace(loaded, generation_config=files.generation_config, window=room, config=files.raw)
 
 
 def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto") -> LoadedModel:

@@ -162,7 +162,7 @@ def _check_call(
 
 
 def _tree(loaded: LoadedModel, rows: int, sets: Sequence[int]) -> dict[str, Any]:
-    """Return a call's description of a tree in the last rows, which see ``sets``.
+    """Return the call for a tree in the last rows, each of which sees ``sets`` of them.
 
     Attention is torch's on every device: kernels have tests of their own, and are compiled.
     """

@@ -327,7 +327,7 @@ class Ops(Protocol):
         experts that no row chose are not read.
         """
 
-    def whole_pass(self, weights: DecoderWeights) -> "NativePass | None":
+    def fused_forward(self, weights: DecoderWeights) -> "NativePass | None":
         """Prepare passes through all layers at once, where the backend has them for a model."""
 
     def product(self, linear: LinearMap) -> RowFunction:

@@ -61,7 +61,7 @@ def keys_for(model: str, draft: str | None) -> dict[str, Any]:
         "draft": None,
     }
     if with_draft:
-        keys["draft"] = {"kind": "model", "model": with_draft}
+        keys["draft"] = {"model": with_draft}
         keys["tree"] = "auto"
         top_k = max(1, min(CHUNKS, (_window(with_draft) or CHUNK * CHUNKS) // CHUNK))
         keys["draft_cache"] = {

@@ -189,12 +189,8 @@ class TargetSettings(Section):
 
 
 class DraftSettings(Section):
-    """The small model that proposes tokens. It must share the target's vocabulary."""
+    """The model or head that proposes tokens. It must share the target's vocabulary."""
 
-    kind: Literal["model"] = Field(
-        default="model",
-        description="a small language model, or an EAGLE or EAGLE-3 head: its files say which",
-    )
     model: str = Field(
         min_length=1, description="hub id, local folder, or `embedded:draft` (shipped with specx)"
     )

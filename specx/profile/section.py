@@ -113,6 +113,7 @@ def sentence_of(details: Any, schema: type[BaseModel]) -> str:
 
 
 _REPLACED: dict[Place, str] = {
+    ("draft", "kind"): "remove it; the files of the draft say if it is a model or a head",
     ("prompt", "task"): "remove it; the control task is measured with `specx bench --task control`",
 }
 _MISSING: dict[Place, str] = {

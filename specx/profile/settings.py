@@ -109,8 +109,8 @@ class Facts:
     """The facts of loaded models that settings depend on.
 
     ``window``: of the target, in tokens; ``layers``: how many it has, and ``full_layers``, those
-    that attend to the whole text. ``stated``: what its ``generation_config.json`` says, None if
-    nothing. ``head_window``: rows that a head attends to; None: all, or no head drafts.
+    that attend to the whole text. ``generation_config``: the settings in its own file, None if
+    there are none. ``head_window``: rows that a head attends to; None: all, or no head drafts.
     """
 
     device: Device
@@ -118,7 +118,7 @@ class Facts:
     window: int
     layers: int
     full_layers: tuple[int, ...]
-    stated: GenerationSettings | None = None
+    generation_config: GenerationSettings | None = None
     has_draft: bool = False
     head_window: int | None = None
 
@@ -128,11 +128,11 @@ def resolve(
     method: Method,
     models: Facts,
     *,
-    asked: frozenset[str] = frozenset(),
+    cli_overrides: frozenset[str] = frozenset(),
 ) -> Settings:
     """Resolve a profile: the one place where it becomes settings, for the device of the models.
 
-    ``asked``: keys of ``generation`` that the command line has set.
+    ``cli_overrides``: keys of ``generation`` that the command line has set.
 
     Raises UsageError where the method drafts with a model and there is none, needs a larger tree,
     or asks a layer that the target lacks.
@@ -142,7 +142,7 @@ def resolve(
         raise no_draft(profile.name)
     cache = _draft_cache(profile, method, models)
     asks = method in ASKING and cache.policy == "cross-model"
-    sampling, origins = resolve_sampling(profile, models.stated, asked)
+    sampling, origins = resolve_sampling(profile, models.generation_config, cli_overrides)
     limit = profile.output_limit
     chosen = {key: _listed(value) for key, value in vars(sampling).items()}
     resolved = profile.changed(generation={**chosen, "max_new_tokens": limit})
@@ -235,29 +235,30 @@ def _layer(cache: DraftCacheSettings, models: Facts) -> int:
 
     It sees the whole text: the one that is asked for or, if that has a window, the nearest.
     """
-    asked = round(RETRIEVAL_DEPTH * models.layers) if cache.layer == "auto" else cache.layer
-    if asked == "last":
+    wanted = round(RETRIEVAL_DEPTH * models.layers) if cache.layer == "auto" else cache.layer
+    if wanted == "last":
         return models.full_layers[-1]
-    if asked >= models.layers:
+    if wanted >= models.layers:
         raise UsageError(
-            f"draft_cache.layer is {asked}, but {models.target} has layers 0 to {models.layers - 1}"
+            f"draft_cache.layer is {wanted}, but {models.target} has layers 0 to "
+            f"{models.layers - 1}"
         )
-    return min(models.full_layers, key=lambda layer: (abs(layer - asked), -layer))
+    return min(models.full_layers, key=lambda layer: (abs(layer - wanted), -layer))
 
 
 def resolve_sampling(
     profile: Profile,
-    stated: GenerationSettings | None = None,
-    asked: frozenset[str] = frozenset(),
+    generation_config: GenerationSettings | None = None,
+    cli_overrides: frozenset[str] = frozenset(),
 ) -> tuple[Sampling, dict[str, Source]]:
     """Resolve each key: as the profile says, else the model's file, else by default.
 
-    ``stated``, ``asked``: as in ``Facts`` and ``resolve``. A digest copies, whatever the file
-    says. Returns the values, and the source of each by its key.
+    ``generation_config``, ``cli_overrides``: as in ``Facts`` and ``resolve``. A digest copies,
+    whatever the file says. Returns the values, and the source of each by its key.
     """
     layers: dict[Source, dict[str, Any]] = {"profile": dict(profile.generation)}
-    if stated is not None and not isinstance(profile.prompt, DigestPrompt):
-        layers["model"] = dict(stated)
+    if generation_config is not None and not isinstance(profile.prompt, DigestPrompt):
+        layers["model"] = dict(generation_config)
     layers["specx"] = vars(Sampling())
     chosen: dict[str, Any] = {}
     origins: dict[str, Source] = {}
@@ -265,7 +266,7 @@ def resolve_sampling(
         source = next(each for each, values in layers.items() if values[key] is not None)
         value = layers[source][key]
         chosen[key] = tuple(value) if isinstance(value, list) else value
-        origins[key] = "command line" if source == "profile" and key in asked else source
+        origins[key] = "command line" if source == "profile" and key in cli_overrides else source
     return Sampling(**chosen), origins
 
 

@@ -15,10 +15,19 @@ from specx.documents.document import Document, Place
 from specx.documents.shapes import ENDS_SENTENCE
 from specx.errors import ModelError
 from specx.prompts.choice import choose
-from specx.prompts.prompt import Output, Prompt, Quote, Unit, make_units, too_little_room
+from specx.prompts.prompt import (
+    Output,
+    OutputReader,
+    Prompt,
+    Quote,
+    Unit,
+    make_units,
+    too_little_room,
+)
 from specx.prompts.quotable import Candidate, Stretch, quotable
 from specx.prompts.quotation import LONGEST, QuoteJudge
 from specx.prompts.tokens import decode_whole, encode_text, token_counter
+from specx.records import FinishReason
 
 _READ = 512  # tokens of the text for each sentence: of sparser ones the pair loses its place
 _LEAST_READ = 1024
@@ -80,12 +89,7 @@ class Digest:
         return [self._prompt(units, room)]
 
     def reader(self, prompt: Prompt) -> "DigestReader":
-        """Return a reader for the output that answers ``prompt``."""
-        marked = [unit for unit in prompt.units if unit.marked]
-        return DigestReader(self.tokenizer, self._markers, marked, self.stop(prompt))
-
-    def stop(self, prompt: Prompt) -> QuoteJudge:
-        """Return what ends an output that is no digest of ``prompt`` any more.
+        """Return a reader for the output that answers ``prompt``.
 
         A sentence may run on into what stands behind it; the reader cuts it there.
         """
@@ -96,7 +100,9 @@ class Digest:
             ids[begin + 1 : min(end, begin + 1 + count + LONGEST)]
             for (begin, end), count in zip(pairwise([*begins, len(ids)]), tokens, strict=True)
         ]
-        return QuoteJudge(self._markers, paragraphs, prompt.sentences)
+        judge = QuoteJudge(self._markers, paragraphs, prompt.sentences)
+        marked = [unit for unit in prompt.units if unit.marked]
+        return DigestReader(self.tokenizer, self._markers, marked, judge)
 
     def _prompt(self, units: list[Unit], room: int) -> Prompt:
         """Return the prompt of the marked units with as much of the others as there is room for."""
@@ -180,7 +186,7 @@ def _fitting(units: Sequence[Unit], sizes: Sequence[int], room: int) -> list[int
     return sorted(kept)
 
 
-class DigestReader:
+class DigestReader(OutputReader):
     """Cut the output at its markers and cite the paragraph of each sentence.
 
     A sentence is handed out once it is whole and the ``judge`` has kept it. The pieces add up to
@@ -195,27 +201,19 @@ class DigestReader:
         self._sentence: list[int] = []  # the open one's token ids
         self._quotes: list[Quote] = []
         self._dropped = self._completed = 0
-        self._text = ""
 
-    def feed(self, ids: Sequence[int]) -> str:
-        """Take more token ids, and return the text they add, ready to be shown."""
-        before = len(self._text)
-        for token in ids:
-            if self._judge.ended:  # nothing behind is read
-                break
-            if token in self._markers:
-                self._close()
-            else:
-                self._sentence.append(token)
-            self._judge(token)
-        return self._text[before:]
+    def __call__(self, token: int) -> FinishReason | None:
+        if token in self._markers:
+            self._close()
+        else:
+            self._sentence.append(token)
+        self.ended = self._judge(token)
+        return self.ended
 
     def finish(self) -> tuple[str, Output]:
-        """End the output, and return the text still to be shown, and the whole."""
-        before = len(self._text)
         self._close()
-        output = Output(self._text, tuple(self._quotes), self._dropped, self._completed)
-        return self._text[before:], output
+        output = Output(self.text, tuple(self._quotes), self._dropped, self._completed)
+        return self.take(), output
 
     def _close(self) -> None:
         """End the open sentence: with its citation, or dropped."""
@@ -231,8 +229,8 @@ class DigestReader:
         quote = _quote(sentence, unit)
         self._completed += len(quote.sentence) > len(sentence)
         self._quotes.append(quote)
-        gap = "\n\n" if self._text else ""
-        self._text += f"{gap}{quote.sentence} [{quote.citation}]"
+        gap = "\n\n" if self.text else ""
+        self.text += f"{gap}{quote.sentence} [{quote.citation}]"
 
 
 def _quote(written: str, unit: Unit) -> Quote:

@@ -8,7 +8,7 @@ from typing import Any
 from specx.documents.document import Document
 from specx.errors import ModelError
 from specx.profile import InstructPrompt
-from specx.prompts.own_words import OwnWordsJudge
+from specx.prompts.own_words import OwnWordsReader
 from specx.prompts.prompt import Origin, Output, Prompt, Unit, make_units, pack, too_little_room
 from specx.prompts.reasoning import CHANNEL, Answer, begun_by, marks_of
 from specx.prompts.sources import DocumentTokens
@@ -102,17 +102,10 @@ class Instruct:
             space -= longest - room  # tokens can differ where paragraphs meet
         raise too_little_room(space)
 
-    def reader(self, prompt: Prompt) -> OwnWordsJudge:
+    def reader(self, prompt: Prompt) -> OwnWordsReader:
         """Return a reader for the output that answers ``prompt``."""
-        return self.stop(prompt)
-
-    def answer(self) -> Answer:
-        """Return what tells the answer in an output from the model's reasoning."""
-        return Answer(self.tokenizer, self._marks, self._begun)
-
-    def stop(self, prompt: Prompt) -> OwnWordsJudge:
-        """Return what ends an output that is no answer to ``prompt`` any more."""
-        return OwnWordsJudge(self.answer(), prompt.words, ends_loops=self._ends_loops)
+        answer = Answer(self.tokenizer, self._marks, self._begun)
+        return OwnWordsReader(answer, prompt.words, ends_loops=self._ends_loops)
 
     def prompt(self, pieces: Sequence[tuple[str, Unit | Output]], units: Sequence[Unit]) -> Prompt:
         """Return the prompt that makes the request about the texts of ``pieces``.

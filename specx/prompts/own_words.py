@@ -7,13 +7,13 @@ The judge sees token ids alone, in order, and decodes them as they come. So it m
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from specx.documents.sentences import CHARACTER, count_words, sentence_spans
 from specx.errors import harmless
-from specx.prompts.prompt import Output
+from specx.prompts.prompt import Output, OutputReader
 from specx.prompts.reasoning import Answer
 from specx.records import FinishReason
 
@@ -88,7 +88,7 @@ class SentenceMemory:
     def add(self, sentence: str, start: int) -> int | None:
         """Take the next sentence, which begins at the character ``start`` of the text.
 
-        Return None, or where sentences begin that have been there: this one, or itself before.
+        Return None, or where the repetition begins: at this sentence, or at its second occurrence.
         """
         words = " ".join(_NUMBER.sub("", sentence, count=1).split())
         if len(words) < FEWEST_CHARACTERS or count_words(words) < FEWEST_WORDS:
@@ -117,8 +117,8 @@ _LINES = re.compile(r"\s*\n\s*")
 _WRAPPED = 50  # characters of a line that goes on in the next one, at least
 
 
-class OwnWordsJudge:
-    """Reads the output of one prompt, token by token; it is a ``Stop`` and a reader.
+class OwnWordsReader(OutputReader):
+    """Reads a text in the model's own words, and ends it.
 
     ``answer``: separates the answer from the model's reasoning, which is not judged. ``words``: the
     number asked for; the text ends with the sentence that reaches it; None: any number.
@@ -132,7 +132,7 @@ class OwnWordsJudge:
     def __init__(
         self, answer: Answer, words: int | None = None, *, ends_loops: bool = True
     ) -> None:
-        self._answer, self._wanted, self._ends_loops = answer, words, ends_loops
+        self.answer, self._wanted, self._ends_loops = answer, words, ends_loops
         self._detector, self._memory = LoopDetector(), SentenceMemory()
         self._lengths: list[int] = []  # of the text behind each token of the answer
         self._tokens: list[int] = []  # of the output, with each of these
@@ -141,47 +141,34 @@ class OwnWordsJudge:
         self._words = 0
         self._kept: int | None = None  # characters; None: all
         self._shown = ""  # the answer so far, without white space at its ends
-        self.text = ""
         self.looped = False
-        self.ended: FinishReason | None = None
 
     def __call__(self, token: int) -> FinishReason | None:
-        """Take the next token. Return the reason to end the text behind it, if there is one."""
-        before = self._answer.reasoning_tokens
-        self._answer.add(token)
-        self._read(self._new(_UNFINISHED.sub("", self._answer.text)))
-        if self._answer.reasoning_tokens > before:
+        before = self.answer.reasoning_tokens
+        self.answer.add(token)
+        self._read(self._new(_UNFINISHED.sub("", self.answer.text)))
+        if self.answer.reasoning_tokens > before:
             return self.ended
         self._lengths.append(len(self.text))
-        self._tokens.append(len(self._lengths) + self._answer.reasoning_tokens)
+        self._tokens.append(len(self._lengths) + self.answer.reasoning_tokens)
         repeated = None if self.looped else self._detector.add(token)
         if repeated is not None and self.ended is None:
             self._end_loop(self._before_loop(self._lengths[-1 - repeated]))
         return self.ended
 
-    def feed(self, ids: Sequence[int]) -> str:
-        """Take more token ids, and return the text they add, ready to be shown."""
-        before = len(self.text)
-        for token in ids:
-            if self.ended:  # nothing behind is read
-                break
-            self(token)
-        return self.text[before:]
-
     def finish(self) -> tuple[str, Output]:
-        """End the output; return the text still to be shown, and the whole, perhaps with less."""
-        before = len(self.text)
+        """End the output; return the text that was not taken yet, and the whole, perhaps less."""
         if not self.ended:
-            self.text += self._new(self._answer.end())
+            self.text += self._new(self.answer.end())
             self._drop_last_repeat()
         output = Output(
             self.text[: self._kept].rstrip(),
             looped=self.looped,
-            reasoning_tokens=self._answer.reasoning_tokens,
+            reasoning_tokens=self.answer.reasoning_tokens,
             kept_tokens=self._kept_tokens(),
             lengths=self._lengths_of_tokens(),
         )
-        return self.text[before:], output
+        return self.take(), output
 
     def _drop_last_repeat(self) -> None:
         """Drop a last sentence that repeats another, where no more tokens come."""

@@ -1,10 +1,12 @@
 """Prompts that fit the window, and the summaries that are read from outputs."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from specx.documents.document import Document, Place
 from specx.errors import DocumentError, UsageError
+from specx.records import FinishReason
 
 # By a model and texts of 1K tokens (docs/sources.md); in longer ones shares are smaller, and fewer
 # sentences are sure.
@@ -120,7 +122,7 @@ class Output:
     because they are not their paragraphs', and of those that the model broke off for their length
     and that were ``completed`` from their paragraphs. ``looped``: the model repeated itself.
     ``reasoning_tokens``: of the output, none of which are in the text. ``kept_tokens``: of the
-    output, so many in front of what repeats itself. ``lengths``: of the text behind each token of
+    output, in front of what repeats itself. ``lengths``: of the text behind each token of
     the output, in characters. ``sources``: its sentences with theirs, where they are known.
     """
 
@@ -243,3 +245,36 @@ def _stripped(unit: Unit) -> Unit:
     text = unit.text
     start = unit.start + len(text) - len(text.lstrip())
     return replace(unit, start=start, end=start + len(text.strip()))
+
+
+class OutputReader(ABC):
+    """Reads the output of one prompt, token by token, and judges it: it is a ``Stop``.
+
+    ``text``: all that was read so far, ready to be shown. ``ended``: the reason to end the output,
+    if there is one; nothing behind it is read.
+    """
+
+    text: str = ""
+    ended: FinishReason | None = None
+    _taken = 0  # characters of the text
+
+    @abstractmethod
+    def __call__(self, token: int) -> FinishReason | None:
+        """Take the next token. Return the reason to end the output behind it, if there is one."""
+
+    @abstractmethod
+    def finish(self) -> tuple[str, Output]:
+        """End the output; return the text that was not taken yet, and the whole."""
+
+    def take(self) -> str:
+        """Return the text that was added since this was last asked."""
+        before, self._taken = self._taken, len(self.text)
+        return self.text[before:]
+
+    def feed(self, ids: Sequence[int]) -> str:
+        """Read more tokens, and return the text that they add."""
+        for token in ids:
+            if self.ended:
+                break
+            self(token)
+        return self.take()

@@ -33,7 +33,7 @@ _OWN = (
     "|handbook|specification|standard|vignette|package|program|software|library|appendix|work"
     "|introduction|reference|survey|review|memo|file|edition|volume|project|tool|policy|act"
 )
-_LEANING = re.compile(
+_NEEDS_CONTEXT = re.compile(
     rf"(?:this|these|that|those|such|the (?:former|latter|above|following|same|other|second|third))"
     rf"\b(?! (?:[\w-]+ )?(?:{_OWN})s?\b)"
     r"|(?:it|they|he|she|his|her|their|its|them|him|both|neither|either|here|another|others?)\b"
@@ -53,7 +53,7 @@ _LEANING = re.compile(
 
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
 _QUOTATION = ('"', "'", "“", "‘", "«", "„", "—", "–")
-_FEWEST = 3  # a digest chooses from so many, or it is of no use
+_FEWEST = 3  # sentences to choose from; a digest of fewer is of no use
 _SHORT = re.compile(r"[^\W\d_]+,?(?: [^\W_]+,?){1,4}[.!]")  # We affirm.
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_WORDS, _MANY_WORDS = 4, 8  # of an item, and of a paragraph, that is no sentence
@@ -94,7 +94,7 @@ class Candidate:
 
 
 def quotable(document: Document, sentences: int) -> list[Candidate]:
-    """Return what a digest of so many ``sentences`` may quote, in order.
+    """Return what a digest of ``sentences`` sentences may quote, in order.
 
     Raises DocumentError for a document with next to nothing in sentences, unless everything of it
     is to be read.
@@ -152,17 +152,17 @@ def fragments(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
     return [found[place] for place in first_places([each.text for each in found])]
 
 
-def stands_alone(sentence: str) -> bool:
+def is_self_contained(sentence: str) -> bool:
     """Return True for a sentence that a reader understands without the ones before it."""
     mark = ITEM_MARK.match(sentence)
     text = sentence[mark.end() if mark else 0 :]
     if _DECIDES.match(text):
         return True
-    return not (text[:1].islower() or text.startswith(_QUOTATION) or _LEANING.match(text))
+    return not (text[:1].islower() or text.startswith(_QUOTATION) or _NEEDS_CONTEXT.match(text))
 
 
 def _before(paragraphs: Sequence[Paragraph], found: Sequence[Candidate], number: int) -> int | None:
-    """Return the number of the candidate that ``found[number]`` leans on, if it does."""
+    """Return the number of the candidate before ``found[number]`` that gives it context, if any."""
     each = found[number]
     item = paragraphs[each.paragraph].kind == "item"
     if not number or (each.first and item and is_sentence(each.text)):
@@ -175,7 +175,7 @@ def _before(paragraphs: Sequence[Paragraph], found: Sequence[Candidate], number:
         return lead if near else None
     apart = each.paragraph - found[lead].paragraph
     near = not apart or (apart == 1 and each.first and found[lead].last)
-    return lead if near and not stands_alone(each.text) else None
+    return lead if near and not is_self_contained(each.text) else None
 
 
 def _is_balanced(text: str, opening: str, closing: str) -> bool:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from specx.records import FinishReason
 
-# A sentence may differ from its paragraph by so many tokens, and by this share of its own: the
+# A sentence may differ from its paragraph by MOST_EDITS tokens, and by this share of its own: the
 # embedded pair sometimes slips by a token or two. What it makes up is unlike from the beginning.
 MOST_EDITS = 4
 EDITS_SHARE = 0.25
@@ -67,7 +67,7 @@ class QuoteJudge:
         self._tokens = 0
         self._kept = -1  # the place of the sentence kept last
         self._in_a_row = 0
-        self._wanted = most  # so many more; None: any number
+        self._wanted = most  # sentences that may still follow; None: any number
         self.ended: FinishReason | None = None
 
     def __call__(self, token: int) -> FinishReason | None:

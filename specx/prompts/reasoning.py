@@ -84,14 +84,12 @@ class Answer:
         self._held = ""  # reasoning from its tag on, or what may become a tag
         self._searched = 0
 
-    def add(self, token: int) -> bool:
-        """Take the next token; return True if it belongs to reasoning."""
+    def add(self, token: int) -> None:
+        """Take the next token."""
         was_open = self.open is not None
         mark = self._marks.get(token)
         self._take(self._pieces.feed([token]) if mark is None else self._pieces.finish() + mark)
-        reasons = was_open or self.open is not None
-        self.reasoning_tokens += reasons
-        return reasons
+        self.reasoning_tokens += was_open or self.open is not None
 
     def end(self) -> str:
         """Return the whole answer: a tag that stays open in the middle of it is text."""
@@ -137,21 +135,22 @@ def _beginning(text: str) -> int:
 class Thinking:
     """Ends an output at ``limit`` tokens of its answer, and its reasoning at ``budget`` tokens.
 
-    ``stop``: the judge of the answer, which sees all tokens and ends no reasoning. ``is_over``:
+    ``stop``: reads all tokens, hands them to ``answer``, and ends no reasoning. ``is_over``:
     reasoning took all of its budget, and what ``close`` returns is to be written in the model's
     place.
     """
 
     def __init__(
-        self, tokenizer: Any, answer: Answer, *, budget: int, limit: int, stop: Stop | None
+        self, tokenizer: Any, answer: Answer, *, budget: int, limit: int, stop: Stop
     ) -> None:
         self._tokenizer, self._answer, self._stop = tokenizer, answer, stop
         self._budget, self._left = budget, limit
         self.is_over = self.was_closed = False
 
     def __call__(self, token: int) -> FinishReason | None:
-        reason = self._stop(token) if self._stop else None
-        if self._answer.add(token):
+        before = self._answer.reasoning_tokens
+        reason = self._stop(token)
+        if self._answer.reasoning_tokens > before:
             spent = self._answer.reasoning_tokens >= self._budget
             if not spent or self._answer.open is None:
                 return None
@@ -166,8 +165,6 @@ class Thinking:
         text = self._answer.open.closing
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         for token in ids:
-            self._answer.add(token)
-            if self._stop:
-                self._stop(token)
+            self._stop(token)
         self.is_over, self.was_closed = False, True
         return tuple(ids)

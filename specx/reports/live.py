@@ -90,8 +90,10 @@ class LiveLine:
         ``limit``: its ``max_new_tokens``; ``spent``: seconds already spent on it.
         """
         self._end_line()
-        told = self._progress.told if name == self._progress.name else set()
-        self._progress = Progress(name, limit, spent, number=number, total=total, told=told)
+        announced = self._progress.announced if name == self._progress.name else set()
+        self._progress = Progress(
+            name, limit, spent, number=number, total=total, announced=announced
+        )
         self._aside = False
 
     def phase(self, name: str) -> None:
@@ -171,8 +173,8 @@ class LiveLine:
         if not self._plain or self._unfinished:
             return
         title = progress.title()
-        if title not in progress.told:
-            progress.told.add(title)
+        if title not in progress.announced:
+            progress.announced.add(title)
             self._console.print(title, soft_wrap=True)
 
     def _put(self, text: str) -> None:
@@ -257,7 +259,7 @@ class Region(RenderHook):
 
     @contextlib.contextmanager
     def out_of_the_way(self) -> Iterator[None]:
-        """Erase the lines for the block, which writes to the same terminal in its own way."""
+        """Erase the lines while the block itself writes to the terminal."""
         with self._lock:
             if self._stop is not None:
                 self._control(_ERASE)

@@ -36,8 +36,8 @@ class Progress:
     """The progress of one document, updated by events.
 
     ``limit``: the most output tokens of each part; ``spent``: seconds spent before; ``number``,
-    ``total``: its place among several documents. None if unknown. ``told``: the titles that had a
-    line where no terminal shows them.
+    ``total``: its place among several documents. None if unknown. ``announced``: the titles that
+    had a line where no terminal shows them.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Progress:
     part: int = 1
     parts: int = 1
     part_tokens: int = 0
-    told: set[str] = field(default_factory=set)
+    announced: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.started = self.clock() - self.spent

@@ -161,10 +161,10 @@ def _summary(document: Document, profile: Profile) -> str | None:
     if not document.text.strip() or characters > CHARACTERS_PER_TOKEN * profile.output_limit:
         return None
     if isinstance(profile.prompt, DigestPrompt):
-        asked = profile.prompt.sentences
+        wanted = profile.prompt.sentences
         sentences = sum(len(split_sentences(p.text)) for p in document.paragraphs)
-        short = sentences <= asked or characters <= asked * SHORTEST_PIECE
-        return f"a digest of {counted(asked, 'sentence')}" if short else None
+        short = sentences <= wanted or characters <= wanted * SHORTEST_PIECE
+        return f"a digest of {counted(wanted, 'sentence')}" if short else None
     prompt = profile.prompt
     usual = InstructPrompt(words=prompt.words, styles=prompt.styles, on_loop=prompt.on_loop)
     if prompt != usual:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from specx.documents.discover import STDIN, TEXT_ENDINGS, DocumentSource, expand, told_apart
+from specx.documents.discover import STDIN, TEXT_ENDINGS, DocumentSource, disambiguated, expand
 from specx.documents.document import Document
 from specx.documents.jsonl import LineError
 from specx.documents.read import ReadOptions, read_documents
@@ -101,7 +101,7 @@ def find_sources(names: Sequence[str], others: Counter[str] | None = None) -> li
         else:
             found += new
             seen |= {source.key for source in new}
-    apart = iter(told_apart([each for each in found if each not in missing]))
+    apart = iter(disambiguated([each for each in found if each not in missing]))
     return [each if each in missing else next(apart) for each in found]
 
 

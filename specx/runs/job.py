@@ -102,7 +102,7 @@ class JobLock:
 
 
 class JobError(UsageError):
-    """A job whose log can no longer be written. No document is done that is not noted."""
+    """A job whose log can no longer be written: only documents in the log count as done."""
 
 
 def settings_of(profile: Profile, method: Method, reading: ReadOptions, *, check: bool) -> str:

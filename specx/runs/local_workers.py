@@ -52,7 +52,7 @@ class ThisProcess:
             self._worker.forget()
         self._tasks.put(task)
 
-    def told(self, seconds: float) -> list[tuple[int, Message]]:  # noqa: ARG002 - it has work
+    def poll(self, seconds: float) -> list[tuple[int, Message]]:  # noqa: ARG002 - it has work
         """Load the models, or summarize the next document; return what becomes of it."""
         if self._worker is None:
             self._load()
@@ -112,7 +112,7 @@ class LocalProcesses:
     def give(self, place: int, task: Task) -> None:
         self._send(place, task)
 
-    def told(self, seconds: float) -> list[tuple[int, Message]]:
+    def poll(self, seconds: float) -> list[tuple[int, Message]]:
         """Return a message of each worker that has one. The end of a process is one, too."""
         ready = wait(list(self._connections.values()), seconds)
         places = [place for place, each in self._connections.items() if each in ready]

@@ -45,8 +45,8 @@ def check_reference(
 ) -> ReferenceCheck:
     """Compare the first tokens behind ``prompt`` with those of transformers' own ``generate``.
 
-    ``plain``: what plain decoding wrote. Where it did not always choose the most probable token,
-    or where that is not known (None), tokens are decoded that are.
+    ``plain``: the output of plain decoding. If None, or if it was sampled, tokens are decoded
+    greedily first.
     """
     greedy = Sampling()
     if plain is None or replace(settings.sampling, seed=greedy.seed) != greedy:

@@ -50,7 +50,7 @@ def facts(pair: Pair) -> dict[str, Any]:
         **{
             f"{role}_computed_by": model.computed_by
             for role, model in (("target", target), ("draft", draft))
-            if model is not None and not model.is_ours
+            if model is not None and not model.runs_natively
         },
     }
 

@@ -53,9 +53,14 @@ def parse_workers(text: str | None) -> int | None:
 
 
 def choose_placement(
-    asked: int | None, documents: int, device: str, threads: Threads, *, asked_threads: int | None
+    requested: int | None,
+    documents: int,
+    device: str,
+    threads: Threads,
+    *,
+    requested_threads: int | None,
 ) -> Placement:
-    """Choose for a run. ``asked``: the user's number of workers; ``documents``: at least so many.
+    """Choose for a run. ``requested``: the user's number of workers; ``documents``: the fewest.
 
     A GPU has one worker. This process reads and writes beside it, and where there are more
     documents than workers, and cores for it, another one prepares its prompts. On a CPU there is a
@@ -64,17 +69,17 @@ def choose_placement(
     """
     cores = usable_cores()
     gpus = visible_gpus(os.environ) if device != "cpu" else ()
-    if documents < 2 and asked is None:
+    if documents < 2 and requested is None:
         return Placement(number=0)
     if gpus:
-        number = asked or min(len(gpus), documents)
+        number = requested or min(len(gpus), documents)
         reading = _reading(min(cores, number + 1))
         prepares = documents > number and cores > 2 * number  # a core for each, and for this one
         return Placement(number=number, gpus=gpus, waiting=1, reading=reading, prepares=prepares)
-    if asked is None and (threads.fixed or documents < FEWEST_DOCUMENTS or cores < 2):
+    if requested is None and (threads.fixed or documents < FEWEST_DOCUMENTS or cores < 2):
         return Placement(number=0, reading=_reading(min(1, cores - 1)))
-    number = min(asked or cores, documents)
-    each = asked_threads or max(1, cores // number)
+    number = min(requested or cores, documents)
+    each = requested_threads or max(1, cores // number)
     return Placement(number=number, threads=each, reading=_reading(max(1, min(number, cores))))
 
 
@@ -166,15 +171,15 @@ class Scheduler:
             place = min(self._tasks, key=lambda place: len(self._tasks[place]))
         self._add(place, task)
 
-    def told(self, seconds: float) -> list[Update]:
-        """Return what workers have told; wait at most so long for something.
+    def poll(self, seconds: float) -> list[Update]:
+        """Return the new messages of the workers; wait at most this long for one.
 
         Raises the error of loading if no worker can load the models, and BatchError when one worker
         after the other is lost.
         """
         return [
             news
-            for place, message in self.workers.told(seconds)
+            for place, message in self.workers.poll(seconds)
             for news in self._understand(place, message)
         ]
 
@@ -246,7 +251,7 @@ class Scheduler:
         return self._take_back(place, reason, begun=had_models)
 
     def _do_without(self, place: int) -> None:
-        """Start one worker less from now on, and none at this place: its GPU may be the reason."""
+        """Use one worker less from now on, and none in this place: its GPU may be the cause."""
         self._most -= 1
         self._unfit.add(place)
         self._lost_loading = 0

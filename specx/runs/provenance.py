@@ -16,8 +16,8 @@ def provenance(
 ) -> tuple[list[SummarySentence], list[Statement], list[Statement]]:
     """Hold outputs in a model's own words against the document.
 
-    Return their sentences with sources; what they state that is nowhere in the document; and
-    numbers and dates that are there, but in no source of the sentence.
+    Return their sentences with sources; the statements found nowhere in the document; and numbers
+    and dates found there, but in no source of the sentence.
     """
     sentences = [sentence for output in outputs for sentence in _sentences(output)]
     nowhere, elsewhere = _unknown_quantities(document, sentences)

@@ -89,13 +89,13 @@ class Queue:
             left = True
             while left or self._works:
                 left, seconds = self._hand_out(inputs, left=left)
-                for update in self._scheduler.told(seconds) if self._works else ():
+                for update in self._scheduler.poll(seconds) if self._works else ():
                     self._hear(update)
                 left = left and not self._outcome.stops
         self._outcome.conclude()
 
     def interrupted(self) -> str:
-        """Keep all that is written of documents in work; say in a sentence what there is.
+        """Keep the partial summaries of documents in work; return a sentence that names them.
 
         It is called while ``run`` stands still anywhere.
         """

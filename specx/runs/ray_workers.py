@@ -59,7 +59,7 @@ class RayActors:
         stream = self._actors[place].do.options(num_returns="streaming").remote(task)
         self._streams[place].append(stream)
 
-    def told(self, seconds: float) -> list[tuple[int, Message]]:
+    def poll(self, seconds: float) -> list[tuple[int, Message]]:
         """Return a message of each actor that has one. That it is lost is one, too."""
         waiting = {place: streams[0] for place, streams in self._streams.items() if streams}
         if not waiting:
@@ -100,7 +100,7 @@ class _Actor:
     def __init__(self, threads: int | None) -> None:
         if threads is not None:  # read when torch is imported
             os.environ["OMP_NUM_THREADS"] = str(threads)
-        self._told: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._worker: Any = None
 
     def load(self, settings: WorkerSettings) -> Iterator[Message]:
@@ -108,7 +108,7 @@ class _Actor:
         with without_collecting(kept=True):
             from specx.runs.worker import Worker
 
-            self._worker = Worker(settings, self._told.put)
+            self._worker = Worker(settings, self._messages.put)
             yield from self._beside(self._worker.load)
 
     def do(self, task: Task) -> Iterator[Message]:
@@ -120,10 +120,10 @@ class _Actor:
             try:
                 work()
             finally:
-                self._told.put(None)
+                self._messages.put(None)
 
         threading.Thread(target=run, daemon=True).start()
-        while (message := self._told.get()) is not None:
+        while (message := self._messages.get()) is not None:
             yield message
 
 

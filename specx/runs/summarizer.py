@@ -12,13 +12,14 @@ import torch
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.decoding.sources import source_layer
-from specx.decoding.workspace import Shelf, cache_bytes, capacity_for
+from specx.decoding.workspace import WorkspacePool, cache_bytes, capacity_for
 from specx.documents.document import Document
 from specx.errors import DocumentError
 from specx.models.memory import check_memory
 from specx.profile import InstructPrompt, Settings
 from specx.prompts.instruct import Instruct
-from specx.prompts.prompt import Output, Prompt, refuse_if_longer
+from specx.prompts.own_words import OwnWordsReader
+from specx.prompts.prompt import Output, OutputReader, Prompt, refuse_if_longer
 from specx.prompts.reasoning import Thinking
 from specx.records import Finished, Step, Stop, Timings
 from specx.reports.report import Report
@@ -75,7 +76,7 @@ class Summarizer:
         layer = source_layer(target.full_layers, target.num_layers)
         self._source_layer = layer if settings.sources else None
         self.partial = ""
-        self._shelf = Shelf()
+        self._pool = WorkspacePool()
         self._referred = False  # a text was compared with transformers
 
     @property
@@ -150,7 +151,7 @@ class Summarizer:
         return [
             *document.warnings,
             *warnings.known_before(document, settings.profile, target.source, settings.prompt),
-            *warnings.not_done(target.stated.not_done, settings.prompt),
+            *warnings.not_done(target.generation_config.not_done, settings.prompt),
         ]
 
     def _warnings(self, run: DocumentRun, written: LevelWritten) -> list[str]:
@@ -219,7 +220,7 @@ class Summarizer:
             if shown and not self._kind.final:  # nothing changes it any more
                 self._listener.write(self.partial[len(before) :])
             raise
-        output = text.told(output)
+        output = text.with_sources(output)
         if not self._kind.final:
             self.partial = before
             self._add(output.shown if shown else output.text, gap, shown=shown)
@@ -253,10 +254,11 @@ class Summarizer:
 
     def _decode(self, run: DocumentRun, text: DecodedText, *, shown: bool) -> Output:
         """Write a text to its end, and note its tokens. What is final is shown so, as it comes."""
-        ends, final, before = self.pair.target.eos_token_ids, self._kind.final, len(self.partial)
-        reader, stop = self._kind.reader(text.prompt), self._stop(text)
-        gap = self._add(reader.feed(text.begun), self._gap, shown=shown and final)
-        start = partial(decode, self.pair, sources=text.sources, shelf=self._shelf)
+        final, before = self._kind.final, len(self.partial)
+        reader = self._kind.reader(text.prompt)
+        stop = self._stop(text, reader)
+        gap = self._add(reader.take(), self._gap, shown=shown and final)
+        start = partial(decode, self.pair, sources=text.sources, pool=self._pool)
         self._between_steps()
         for event in decode_thinking(start, text.settings, text.token_ids, stop):
             if isinstance(event, Finished):
@@ -266,8 +268,7 @@ class Summarizer:
             run.on(event)
             if isinstance(event, Step):
                 text.ids += event.tokens
-                new = reader.feed([i for i in event.tokens if i not in ends])
-                gap = self._add(new, gap, shown=shown and final)
+                gap = self._add(reader.take(), gap, shown=shown and final)
                 if shown and not final:
                     self._listener.show(self.partial[before:])
             if not isinstance(event, Finished):  # what is done is done
@@ -281,14 +282,14 @@ class Summarizer:
     def _limit(self, prompt: Prompt) -> int:
         return self.settings.limit if prompt.limit is None else prompt.limit
 
-    def _stop(self, text: DecodedText) -> Stop:
-        """Return what ends a text. It has seen what the text begins with."""
-        stop: Stop = self._kind.stop(text.prompt)
+    def _stop(self, text: DecodedText, reader: OutputReader) -> Stop:
+        """Return what ends a text that ``reader`` reads; both have seen what it begins with."""
+        stop: Stop = reader
         if self._reasoning:
-            assert isinstance(self._kind, Instruct)
+            assert isinstance(reader, OwnWordsReader)
             tokenizer, limit = self.pair.target.tokenizer, self._limit(text.prompt)
-            answer, budget = self._kind.answer(), self._reasoning
-            stop = Thinking(tokenizer, answer, budget=budget, limit=limit, stop=stop)
+            budget = self._reasoning
+            stop = Thinking(tokenizer, reader.answer, budget=budget, limit=limit, stop=reader)
         for token in text.begun:
             stop(token)
         return stop
@@ -296,9 +297,10 @@ class Summarizer:
     def _check_lossless(self, text: DecodedText, run: DocumentRun) -> None:
         started = time.perf_counter()
         self._listener.phase("checking against plain decoding")
-        self._shelf.clear()  # plain decoding needs caches of its own
+        self._pool.clear()  # plain decoding needs caches of its own
         ids, settings, before = text.token_ids, text.settings, run.lossless
-        found = check_lossless(self.pair, settings, ids, text.ids, self._stop(text))
+        stop = self._stop(text, self._kind.reader(text.prompt))
+        found = check_lossless(self.pair, settings, ids, text.ids, stop)
         reference = before.reference if before else None
         if not self._referred:  # once: loading a model again takes a while
             self._referred = True
@@ -325,7 +327,7 @@ class Summarizer:
     def _check_memory(self, tokens: int) -> None:
         """Raise OutOfMemoryError, before any work, for a prompt whose caches cannot fit."""
         # The memory of the caches that are there is taken over or freed.
-        there = cache_bytes(self.pair, self._shelf.capacity)
+        there = cache_bytes(self.pair, self._pool.capacity)
         needed = cache_bytes(self.pair, capacity_for(tokens)) - there
         if needed <= 0:
             return

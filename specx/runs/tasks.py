@@ -30,9 +30,9 @@ class OverTimeError(DocumentError):
 class WorkerSettings:
     """The work of all workers of a run.
 
-    ``timeout``: seconds for each document. ``asked``: keys of ``generation`` that the command line
-    has set. ``prepares``: each has a process beside it that makes the prompts of documents that
-    wait. ``gives_way``: on a CPU, to other processes that need its cores.
+    ``timeout``: seconds for each document. ``cli_overrides``: keys of ``generation`` that the
+    command line has set. ``prepares``: each has a process beside it that makes the prompts of
+    documents that wait. ``gives_way``: on a CPU, to other processes that need its cores.
     """
 
     profile: Profile
@@ -40,7 +40,7 @@ class WorkerSettings:
     device: str
     check: bool = False
     timeout: float | None = None
-    asked: frozenset[str] = frozenset()
+    cli_overrides: frozenset[str] = frozenset()
     prepares: bool = False
     gives_way: bool = False
 
@@ -125,23 +125,23 @@ class Workers(Protocol):
         """Start a worker, which loads its models. It does not wait for that."""
 
     def give(self, place: int, task: Task) -> None:
-        """Give a worker a document. A worker that is gone tells it by ``Lost``."""
+        """Give a worker a document. If it has ended, ``poll`` returns ``Lost``."""
 
-    def told(self, seconds: float) -> list[tuple[int, Message]]:
-        """Return what the workers at which places have told; wait at most so long for something.
+    def poll(self, seconds: float) -> list[tuple[int, Message]]:
+        """Return new messages with their workers' places; wait at most this long for one.
 
         A worker in this process works meanwhile, however long that takes.
         """
 
     def stop(self, place: int) -> None:
-        """End a worker, of which nothing more is told."""
+        """End a worker; it sends nothing more."""
 
     def close(self) -> None:
         """End all workers."""
 
 
 class ProgressSender:
-    """A listener that sends on what it is told, a few times a second.
+    """A listener that sends its events on, a few times a second.
 
     ``partial``: returns the summary of the document so far.
     """

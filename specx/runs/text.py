@@ -97,7 +97,7 @@ class DecodedText:
         first, tokens = self.document.first, len(self.document.spans)
         return SourceSettings(layer=self.layer, document=range(first, first + tokens))
 
-    def told(self, output: Output) -> Output:
+    def with_sources(self, output: Output) -> Output:
         """Return the output of the text with the sources of its sentences, where they are known."""
         if self.layer is None or self.document is None:
             return output

@@ -71,7 +71,13 @@ def fallback(events: Sequence[FellBack]) -> list[str]:
     """Note that drafting did not pay, in one sentence for any number of parts."""
     if not events:
         return []
-    worst = min(events, key=lambda event: event.speedup)
+    tried = [event for event in events if event.tried]
+    if not tried:
+        return [
+            "the draft was not used: reading the document with it could cost more than it gains in "
+            "a text this short; `--set fallback.below=null` drafts in any case"
+        ]
+    worst = min(tried, key=lambda event: event.speedup)
     return [
         f"drafting did not pay (speedup {worst.speedup:.2f} over plain decoding, below "
         f"{worst.below:g}), so part of the output was decoded plainly; "

@@ -138,7 +138,7 @@ class Worker:
         if settings.gives_way and device.type == "cpu" and not settings.check:
             self._limiter = ThreadLimiter()
         return Summarizer(
-            resolve(profile, method, pair.facts, asked=settings.asked),
+            resolve(profile, method, pair.facts, cli_overrides=settings.cli_overrides),
             pair,
             self._listener,
             check=settings.check,

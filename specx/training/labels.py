@@ -20,7 +20,7 @@ _POWER = 2  # sections grow from the beginning: border i of n stands at (i / n) 
 _TOLD = 0.95  # factor on the worth of a token each time it is quoted
 _SHORTENED = 0.35  # a lead of n distinct tokens is judged by the sum of their worth / n ** 0.35
 _CUT = 0.5  # factor on the score of a lead that is too long to be quoted whole
-_FEWEST_WORDS = 4  # a shorter lead is scored as if it had so many distinct tokens
+_FEWEST_WORDS = 4  # a shorter lead is scored as if it had this many distinct tokens
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from specx.errors import OutOfMemoryError, UsageError
 from specx.models.call import PrefillCall
 from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
-from specx.models.generation_file import Stated
+from specx.models.generation_file import GenerationConfig
 from specx.models.loaded import LoadedModel, ModelSpec
 from specx.models.model_files import ModelFiles, open_model
 from specx.models.source import ModelSource
@@ -108,7 +108,7 @@ def scaled_decoder(small: SmallModel, shape: Shape, tokenizer: Any) -> LoadedMod
         source=ModelSource(Path(), "The target large"),
         raw=config,
         tokenizer=tokenizer,
-        stated=Stated(),
+        generation_config=GenerationConfig(),
     )
     return loaded_decoder(files, read_architecture(config, "large"), tensors.joined, torch.float32)
 

@@ -1,5 +1,7 @@
 """The cost model by figures that are worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from specx.decoding.cost import Costs, Curve, TreeShape
@@ -48,10 +50,6 @@ def test_all_nodes_are_continued_unless_the_tree_says_otherwise():
     assert TreeShape.of(TreeSettings(nodes=5, depth=2, width=1)) == (5, 2, 1)
 
 
-def test_the_largest_shape_inside_two():
-    assert TreeShape(8, 2, 3).within(TreeShape(6, 4, 3)) == TreeShape(6, 2, 3)
-
-
 def test_speedup_is_plain_seconds_over_seconds_a_token():
     assert COSTS.speedup(TREE, 2, 3, tokens=5.4) == pytest.approx(5.4 * 10.0 / 27.0)
 
@@ -65,3 +63,8 @@ def test_a_longer_text_scales_what_reads_the_targets_cache():
     longer = COSTS.at(20.0)
     assert (longer.plain, longer.verify(9), longer.draft(5)) == (20.0, 32.0, 3.0)
     assert longer.retrieval == COSTS.retrieval
+
+
+def test_recording_is_one_verification_and_a_pass_a_level():
+    costs = replace(COSTS, record_verify=0.5, record_level=0.25)
+    assert (costs.recording(TREE), COSTS.recording(TREE)) == (1.5, 0.0)

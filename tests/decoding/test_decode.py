@@ -15,7 +15,7 @@ from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.methods import make_drafter
 from specx.decoding.target import Target
-from specx.decoding.workspace import Shelf
+from specx.decoding.workspace import WorkspacePool
 from specx.errors import DocumentError
 from specx.ops.trees import TokenTree
 from specx.profile import resolve
@@ -299,7 +299,7 @@ def test_the_caches_die_with_the_document(method, events):
 def test_a_fallback_frees_what_drafting_needed(method, kept):
     """At once, too, unless the next document may take it."""
     drafters: list[weakref.ref[Drafter]] = []
-    pair, shelf = pair_of(TARGET, loaded("llama", 1)), Shelf() if kept else None
+    pair, pool = pair_of(TARGET, loaded("llama", 1)), WorkspacePool() if kept else None
     settings = resolve(make_profile(max_new_tokens=40, below=1e9), method, pair.facts)
 
     def watched(max_tokens):
@@ -310,7 +310,7 @@ def test_a_fallback_frees_what_drafting_needed(method, kept):
     gc.collect()
     gc.disable()
     try:
-        events = decode(pair, settings, PROMPT, shelf=shelf, make_drafter=watched)
+        events = decode(pair, settings, PROMPT, pool=pool, make_drafter=watched)
         assert any(isinstance(event, FellBack) for event in events)
         assert len(list(islice(events, 3))) == 3
         assert (drafters[0]() is not None) == kept

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from specx.decoding.cost import TreeShape
-from specx.decoding.times import JUDGED_STEPS, PLAIN_STEPS, SERVED, KnownTimes, Times
+from specx.decoding.times import JUDGED_STEPS, PLAIN_STEPS, Times
 from specx.decoding.tuner import DRAFTING_STEPS, Tuner
 from specx.records import FellBack, Step
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
@@ -34,7 +34,7 @@ class Judge(Tuner):
 
 def judge_at(below: float) -> Judge:
     """A judge who has seen a slow first token, then 0.125 and 0.375 seconds: median 0.25."""
-    judge = Judge(below=below, tokens=1000, shape=TREE)
+    judge = Judge(below=below, left=1000, shape=TREE)
     for seconds in (9.0, 0.125, 0.375):
         assert judge.decide() is None
         assert judge.needs_plain
@@ -199,76 +199,11 @@ def test_plain_tokens_among_drafted_ones_count_at_the_pace_of_the_start():
     assert judge.times.plain_seconds == pytest.approx(0.25)
 
 
-def test_the_pace_outlives_a_new_tree():
-    judge = judge_at(below=1.0)
-    judged(judge, 1.5, verification=0.25, steps=5)
-    judged(judge, 1.5, verification=0.75, steps=16)
-    assert judge.times.pace == 3.0
-    judge.times.restart()
-    assert judge.times.pace == 1.0
-    assert judge.times.plain_seconds == 0.75
-
-
-def tuner(known: KnownTimes, tokens: int, kind: object | None = "here") -> Tuner:
-    return Tuner(below=1.0, tokens=tokens, shape=TREE, known=known, plain_kind=kind)
-
-
-def test_a_plain_token_is_measured_once_for_texts_of_a_length():
-    known = KnownTimes()
-    first = tuner(known, 1000)
-    for seconds in (9.0, 0.25, 0.25):
-        assert first.needs_plain
-        first.note("plain", plain(seconds), 0, settled=True)
-    assert not first.needs_plain
-    assert [tuner(known, near).needs_plain for near in (890, 1000, 1140)] == [False] * 3
-    assert [tuner(known, far).needs_plain for far in (800, 2000)] == [True] * 2
-    assert tuner(known, 1000, None).needs_plain  # where each text has its own
-    assert tuner(known, 1000, "other settings").needs_plain
-
-    later = tuner(known, 1100)
-    assert later.decide() == "draft"
-    for place in range(DRAFTING_STEPS + 1):
-        later.note(TREE, drafted(4, 0.5), place, settled=True)
-        assert later.decide() is None
-    parts = {part: [0.25] * 20 for part in ("drafting", "verification", "keep")}
-    assert later.times.reported(parts).ratios() == {
-        "measured": pytest.approx(2.0),
-        "predicted": pytest.approx(4 * 0.25 / 0.75),
-    }
-
-
 def test_plain_steps_that_were_recorded_do_not_count_but_as_a_warm_up():
-    tuned = tuner(KnownTimes(), 1000)
+    tuned = Tuner(below=1.0, left=1000, shape=TREE)
     for seconds, settled in ((9.0, False), (8.0, False), (0.25, True), (7.0, False), (0.5, True)):
         assert tuned.needs_plain
         tuned.note("plain", plain(seconds), 0, settled=settled)
     assert tuned.times.plain == [9.0, 0.25, 0.5]
     tuned.note("plain", plain(3.0), 0, settled=True)  # one that was launched ahead
     assert tuned.times.plain_seconds == 0.375
-
-
-def test_of_plain_times_the_one_nearest_in_length_counts():
-    known = KnownTimes()
-    known.note_plain(0, 1000, 1.0)
-    known.note_plain(0, 1100, 1.25)
-    assert [known.take_plain(0, tokens) for tokens in (1040, 1060, 2000)] == [1.0, 1.25, None]
-
-
-def test_a_plain_token_is_timed_anew_after_some_texts():
-    known = KnownTimes()
-    known.note_plain(0, 1000, 1.0)
-    served = [known.take_plain(0, 1000 + text) for text in range(SERVED + 1)]
-    assert served == [1.0] * SERVED + [None]
-
-
-def test_a_time_that_ended_drafting_is_measured_again():
-    """Others may have begun to use the device since."""
-    known = KnownTimes()
-    known.note_plain("here", 1000, 0.25)
-    slowed = tuner(known, 1000)
-    assert slowed.decide() == "draft"
-    for place in range(DRAFTING_STEPS + 1):
-        slowed.note(TREE, drafted(1, 0.5), place, settled=True)
-        verdict = slowed.decide()
-    assert isinstance(verdict, FellBack)
-    assert tuner(known, 1000).needs_plain

@@ -204,7 +204,7 @@ def test_targets_that_no_family_describes(config, room, tmp_path):
     assert target.window == room
     allowed = torch.ones(VOCAB, dtype=torch.bool)
     pair = Pair(target, allowed, loaded("llama"), allowed)
-    assert not pair.is_ours
+    assert not pair.runs_natively
     prompt = make_prompt(room - 16)
     ids = torch.tensor([prompt])
     theirs = model.generate(

@@ -15,7 +15,7 @@ def step(tokens: int, seconds: float) -> Step:
 
 
 def tuner_beside(levels: int) -> Tuner:
-    return Tuner(below=None, tokens=100, shape=TREE, beside=levels)
+    return Tuner(below=None, left=100, shape=TREE, beside=levels)
 
 
 def told(
@@ -28,9 +28,11 @@ def told(
     times: int = 3,
     settled: bool = True,
 ):
-    arm, note = TREE if model else "lookup", round(gain * GAIN_UNIT)
+    strategy = TREE if model else "lookup"
     for _ in range(times):
-        tuner.note(arm, step(tokens, seconds), 0, settled=settled, note=note)
+        tuner.note(
+            strategy, step(tokens, seconds), 0, settled=settled, gain=round(gain * GAIN_UNIT)
+        )
 
 
 def test_the_model_begins():
@@ -162,11 +164,11 @@ def test_a_plan_says_who_drafts_and_what_comes_first(monkeypatch):
     plans = [tuner.next_step(drafter, steps) for steps in range(6)]
     assert drafter.begun == [False, True, True, True, False, False]
     assert plans == [
-        StepPlan(arm=TREE),
-        StepPlan(arm="lookup"),
-        StepPlan(arm="lookup"),
-        StepPlan(arm="lookup", retrieve=True, catch_up=True),
-        StepPlan(arm=TREE),
-        StepPlan(arm=TREE, retrieve=True),
+        StepPlan(strategy=TREE),
+        StepPlan(strategy="lookup"),
+        StepPlan(strategy="lookup"),
+        StepPlan(strategy="lookup", retrieve=True, catch_up=True),
+        StepPlan(strategy=TREE),
+        StepPlan(strategy=TREE, retrieve=True),
     ]
-    assert tuner.next_step(NoDrafter(), 9) == StepPlan(arm="plain")
+    assert tuner.next_step(NoDrafter(), 9) == StepPlan(strategy="plain")

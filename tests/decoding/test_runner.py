@@ -121,9 +121,9 @@ def test_a_stage_changes_nothing_on_the_host(method, generation, monkeypatch):
 
 def test_graphs_are_for_gpus_and_can_be_switched_off():
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert isinstance(runner_for(cpu, is_ours=True), Runner)
-    assert isinstance(runner_for(gpu, is_ours=True, graphs=False), Runner)
-    recording = [runner_for(gpu, is_ours=ours) for ours in (True, False)]
+    assert isinstance(runner_for(cpu, runs_natively=True), Runner)
+    assert isinstance(runner_for(gpu, runs_natively=True, graphs=False), Runner)
+    recording = [runner_for(gpu, runs_natively=ours) for ours in (True, False)]
     assert all(isinstance(each, GraphRunner) for each in recording)
     assert [each.eager_calls for each in recording] == [0, 1]
     assert recording[1].another() == recording[1]

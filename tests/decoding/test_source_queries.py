@@ -7,7 +7,7 @@ import torch
 
 from specx.decoding.decode import decode
 from specx.decoding.sources import SourceSettings, source_layer
-from specx.decoding.workspace import Shelf
+from specx.decoding.workspace import WorkspacePool
 from specx.ops.chunks import PASSAGE
 from specx.profile import resolve
 from specx.records import METHODS, Finished
@@ -21,12 +21,12 @@ SURE = {"seed": 0, "peak": 5.0, "attention": 0.5}
 PAIR = pair_of(loaded(**SURE), loaded(**SURE, noise=0.01))
 
 
-def attended(method, layer=0, prompt=PROMPT, profile=None, shelf=None):
+def attended(method, layer=0, prompt=PROMPT, profile=None, pool=None):
     """The tokens of a run, and the attention of each."""
     profile = profile or make_profile(cache=CACHE, max_new_tokens=30)
     sources = SourceSettings(layer=layer, document=DOCUMENT)
     result = collect(
-        decode(PAIR, resolve(profile, method, PAIR.facts), prompt, sources=sources, shelf=shelf)
+        decode(PAIR, resolve(profile, method, PAIR.facts), prompt, sources=sources, pool=pool)
     )
     finished = result.events[-1]
     assert isinstance(finished, Finished)
@@ -77,12 +77,12 @@ def test_decoding_that_falls_back_keeps_its_queries():
 
 
 def test_a_workspace_serves_texts_of_other_lengths():
-    shelf = Shelf()
+    pool = WorkspacePool()
     for length, tokens in ((170, 10), (400, 40), (200, 30)):
         profile = make_profile(cache=CACHE, max_new_tokens=tokens)
         prompt = make_prompt(length, seed=length)
-        found = attended("specextend", prompt=prompt, profile=profile, shelf=shelf)
-        assert shelf.capacity
+        found = attended("specextend", prompt=prompt, profile=profile, pool=pool)
+        assert pool.capacity
         expected = attended("plain", prompt=prompt, profile=profile)
         torch.testing.assert_close(found[1], expected[1], atol=2e-6, rtol=1e-4)
 

@@ -1,4 +1,4 @@
-"""Documents after one another on one shelf: each is decoded as in a fresh process."""
+"""Documents after one another on one pool: each is decoded as in a fresh process."""
 
 import weakref
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from specx.decoding.workspace import (
     AHEAD,
     ALIKE,
     STEP,
-    Shelf,
     Workspace,
+    WorkspacePool,
     capacity_for,
     kind_of,
 )
@@ -53,14 +53,14 @@ def profile_of(**settings: Any) -> Any:
 
 
 def run_on(
-    shelf: Shelf | None,
+    pool: WorkspacePool | None,
     prompt: list[int],
     method: Any,
     profile: Any,
     pair: Pair = PAIR,
     **more: Any,
 ) -> Run:
-    return collect(decode(pair, resolve(profile, method, pair.facts), prompt, shelf=shelf, **more))
+    return collect(decode(pair, resolve(profile, method, pair.facts), prompt, pool=pool, **more))
 
 
 def figures(run: Run) -> tuple[Any, ...]:
@@ -100,9 +100,9 @@ def poison(workspace: Workspace) -> int:
     return len(found)
 
 
-def kept(shelf: Shelf) -> Workspace:
-    assert shelf._kept is not None
-    return shelf._kept
+def kept(pool: WorkspacePool) -> Workspace:
+    assert pool._kept is not None
+    return pool._kept
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def kept(shelf: Shelf) -> Workspace:
 )  # fmt: skip
 @pytest.mark.parametrize("method", METHODS)
 def test_a_document_is_decoded_as_alone_whatever_the_one_before_left(method, generation):
-    profile, shelf = profile_of(**generation, below=0.01), Shelf()
+    profile, pool = profile_of(**generation, below=0.01), WorkspacePool()
     alone = figures(run_on(None, SECOND, method, profile))
-    run_on(shelf, FIRST, method, profile)
-    used = kept(shelf)
+    run_on(pool, FIRST, method, profile)
+    used = kept(pool)
     assert poison(used) > 1
-    assert figures(run_on(shelf, SECOND, method, profile)) == alone
-    assert kept(shelf) is used
-    assert figures(run_on(shelf, SECOND, method, profile)) == alone
+    assert figures(run_on(pool, SECOND, method, profile)) == alone
+    assert kept(pool) is used
+    assert figures(run_on(pool, SECOND, method, profile)) == alone
 
 
 @pytest.mark.parametrize("below", [0.01, None])
@@ -129,32 +129,36 @@ def test_a_document_is_decoded_as_alone_whatever_the_one_before_left(method, gen
 def test_a_head_drafts_as_alone_whatever_the_one_before_left(kind, method, temperature, below):
     """It reads features of the target, which are kept as well. Before it drafts there are plain
     tokens, or none."""
-    pair, shelf = apt_pair(kind), Shelf()
+    pair, pool = apt_pair(kind), WorkspacePool()
     profile = make_profile(
         cache=HEAD_CACHE, temperature=temperature, below=below, max_new_tokens=40
     )
     alone = run_on(None, SECOND, method, profile, pair)
     assert sum(alone.accepted) > 5 or temperature
-    run_on(shelf, FIRST, method, profile, pair)
-    used = kept(shelf)
+    run_on(pool, FIRST, method, profile, pair)
+    used = kept(pool)
     features = used.state.target.features
     assert features is not None
     poisoned = {tensor.data_ptr() for tensor in tensors_of(used.state.target)}
     assert {features.rows.data_ptr(), features._recent.data_ptr()} <= poisoned
     for _ in range(2):
         poison(used)
-        assert figures(run_on(shelf, SECOND, method, profile, pair)) == figures(alone)
-        assert kept(shelf) is used
+        assert figures(run_on(pool, SECOND, method, profile, pair)) == figures(alone)
+        assert kept(pool) is used
 
 
 def test_a_head_that_fell_back_leaves_as_much_as_others():
-    profile, pair, shelf = make_profile(cache=HEAD_CACHE, below=1e9), apt_pair("eagle"), Shelf()
+    profile, pair, pool = (
+        make_profile(cache=HEAD_CACHE, below=1e9),
+        apt_pair("eagle"),
+        WorkspacePool(),
+    )
     profile = profile.changed(generation={"max_new_tokens": 150})
     alone = run_on(None, SECOND, "specextend", profile, pair)
     assert alone.fell_back
-    run_on(shelf, FIRST, "specextend", profile, pair)
-    poison(kept(shelf))
-    again = run_on(shelf, SECOND, "specextend", profile, pair)
+    run_on(pool, FIRST, "specextend", profile, pair)
+    poison(kept(pool))
+    again = run_on(pool, SECOND, "specextend", profile, pair)
     assert again.fell_back == alone.fell_back
     assert figures(again) == figures(alone)
 
@@ -162,26 +166,26 @@ def test_a_head_that_fell_back_leaves_as_much_as_others():
 @pytest.mark.parametrize("method", ["plain", "specextend", "specextend+lookup"])
 @pytest.mark.parametrize("how", ["interrupted", "failed"])
 def test_a_document_that_does_not_end_leaves_nothing(how, method):
-    profile, shelf = profile_of(), Shelf()
+    profile, pool = profile_of(), WorkspacePool()
     alone = figures(run_on(None, SECOND, method, profile))
-    run_on(shelf, FIRST, method, profile)
+    run_on(pool, FIRST, method, profile)
     if how == "interrupted":
-        events = decode(PAIR, resolve(profile, method, PAIR.facts), FIRST, shelf=shelf)
+        events = decode(PAIR, resolve(profile, method, PAIR.facts), FIRST, pool=pool)
         assert len(list(islice(events, 5))) == 5
         del events
     else:
         with pytest.raises(ZeroDivisionError):
-            run_on(shelf, FIRST, method, profile, stop=lambda _: 1 / 0)
-    assert shelf.capacity == 0
-    assert figures(run_on(shelf, SECOND, method, profile)) == alone
+            run_on(pool, FIRST, method, profile, stop=lambda _: 1 / 0)
+    assert pool.capacity == 0
+    assert figures(run_on(pool, SECOND, method, profile)) == alone
 
 
 def test_a_document_that_fell_back_leaves_as_much_as_others():
-    profile, shelf = profile_of(below=1e9, max_new_tokens=150), Shelf()
+    profile, pool = profile_of(below=1e9, max_new_tokens=150), WorkspacePool()
     endless = replace(PAIR, target=replace(PAIR.target, eos_token_ids=frozenset()))
     alone, before, again = (
-        collect(decode(endless, resolve(profile, "specextend", endless.facts), prompt, shelf=place))
-        for prompt, place in ((SECOND, None), (FIRST, shelf), (SECOND, shelf))
+        collect(decode(endless, resolve(profile, "specextend", endless.facts), prompt, pool=place))
+        for prompt, place in ((SECOND, None), (FIRST, pool), (SECOND, pool))
     )
     assert alone.fell_back
     assert before.fell_back
@@ -190,29 +194,29 @@ def test_a_document_that_fell_back_leaves_as_much_as_others():
 
 
 def test_trees_that_are_chosen_anew_begin_anew():
-    profile, shelf = profile_of().changed(tree=AutoTree().model_dump()), Shelf()
+    profile, pool = profile_of().changed(tree=AutoTree().model_dump()), WorkspacePool()
     alone = run_on(None, SECOND, "specextend", profile)
-    run_on(shelf, FIRST, "specextend", profile)
-    used = kept(shelf)
+    run_on(pool, FIRST, "specextend", profile)
+    used = kept(pool)
     assert poison(used) > 1
-    assert run_on(shelf, SECOND, "specextend", profile).tokens == alone.tokens
-    assert kept(shelf) is used
+    assert run_on(pool, SECOND, "specextend", profile).tokens == alone.tokens
+    assert kept(pool) is used
 
 
 @pytest.mark.parametrize(
     "changes", [{"seed": 1}, {"temperature": 0.5}, {"tree": {"nodes": 6}}, {"below": 0.5}]
 )
 def test_other_settings_take_nothing(changes):
-    shelf, base = Shelf(), {"temperature": 0.8}
-    run_on(shelf, FIRST, "specextend", profile_of(**base))
-    used = kept(shelf)
-    run_on(shelf, FIRST, "specextend", profile_of(**base, max_new_tokens=20))
-    assert kept(shelf) is used
-    run_on(shelf, FIRST, "specextend", profile_of(**{**base, **changes}))
-    assert kept(shelf) is not used
-    used = kept(shelf)
-    run_on(shelf, FIRST, "tree", profile_of(**{**base, **changes}))
-    assert kept(shelf) is not used
+    pool, base = WorkspacePool(), {"temperature": 0.8}
+    run_on(pool, FIRST, "specextend", profile_of(**base))
+    used = kept(pool)
+    run_on(pool, FIRST, "specextend", profile_of(**base, max_new_tokens=20))
+    assert kept(pool) is used
+    run_on(pool, FIRST, "specextend", profile_of(**{**base, **changes}))
+    assert kept(pool) is not used
+    used = kept(pool)
+    run_on(pool, FIRST, "tree", profile_of(**{**base, **changes}))
+    assert kept(pool) is not used
 
 
 @pytest.mark.parametrize(
@@ -227,21 +231,21 @@ def test_other_settings_take_nothing(changes):
     ],
 )
 def test_a_workspace_serves_what_it_serves_as_a_new_one_would(there, asked, taken):
-    kind, shelf = kind_of(PAIR, resolve(profile_of(), "plain", PAIR.facts)), Shelf()
+    kind, pool = kind_of(PAIR, resolve(profile_of(), "plain", PAIR.facts)), WorkspacePool()
     parts = SimpleNamespace(begin=lambda: True)
     workspace = Workspace(kind, there, parts, parts)
-    shelf.put(workspace)
-    assert (shelf.take(kind, asked) is workspace) == taken
-    assert shelf.capacity == 0
+    pool.release(workspace)
+    assert (pool.acquire(kind, asked) is workspace) == taken
+    assert pool.capacity == 0
 
 
 def test_what_is_not_taken_is_freed_before_anything_is_made():
-    shelf, profile = Shelf(), profile_of()
-    run_on(shelf, FIRST, "specextend", profile)
-    cache = weakref.ref(kept(shelf).state.target.cache)
+    pool, profile = WorkspacePool(), profile_of()
+    run_on(pool, FIRST, "specextend", profile)
+    cache = weakref.ref(kept(pool).state.target.cache)
     other = kind_of(PAIR, resolve(profile, "tree", PAIR.facts))
     assert cache() is not None
-    assert shelf.take(other, kept(shelf).capacity) is None
+    assert pool.acquire(other, kept(pool).capacity) is None
     assert cache() is None
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from specx.documents.discover import (
     DocumentSource,
+    disambiguated,
     discover,
     expand,
     others_in_words,
     read_names,
     require_file,
-    told_apart,
 )
 from specx.errors import DocumentError, UsageError
 
@@ -298,7 +298,7 @@ def test_a_pattern_that_python_does_not_know(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_cannot_be_opened_keeps_its_reason_when_told_apart() -> None:
     error = DocumentError("closed: permission denied")
     sources = [DocumentSource(f"{name}/closed", PurePath("closed"), error) for name in "xy"]
-    assert [source.error for source in told_apart(sources)] == [error, error]
+    assert [source.error for source in disambiguated(sources)] == [error, error]
 
 
 def test_a_folder_of_that_very_name_is_no_pattern(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from specx.decoding.kv_cache import CacheGroup, CacheShape
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.runner import Runner
-from specx.decoding.tuner import Tuner
+from specx.decoding.tuner import Decision, Tuner
 from specx.documents.generated import generate_report
 from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid
@@ -24,7 +24,7 @@ from specx.ops.contract import Ops, built_in_ops
 from specx.ops.torch.backend import TorchOps
 from specx.profile import AutoTree, Profile, TreeSettings, load_profile, resolve
 from specx.prompts.digest import Digest
-from specx.records import FellBack, Finished, Method, Step, Tally
+from specx.records import Finished, Method, Step, Tally
 from specx.runs.lossless import logit_gap
 from specx.runs.pair import load_pair
 from tests.ops import reference
@@ -254,7 +254,7 @@ def test_trees_that_change_write_what_plain_decoding_writes(
     for method in ("tree", "streaming", "specextend"):
         ours, tally = written(pair, profile, method, prompt)
         same_or_tied(pair, prompt, plain, ours)
-        costs = list(pair.known.trees.values())[-1].costs
+        costs = list(pair.known.costs.values())[-1]
         print(method, costs, plans)
         assert costs.verify(64) < 10 * costs.plain  # graphs were timed, not their recording
         assert costs.draft(17) < costs.plain
@@ -276,7 +276,7 @@ def test_any_tree_may_follow_any_other(first: int, monkeypatch: pytest.MonkeyPat
 
     decide = Tuner.decide
 
-    def often(tuner: Tuner) -> Literal["draft"] | FellBack | TreePlan | None:
+    def often(tuner: Tuner) -> Decision:
         found = tuner._drafts and tuner._undecided
         verdict = decide(tuner)
         if not found:

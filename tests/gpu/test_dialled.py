@@ -10,7 +10,7 @@ from specx.bench.dial import REFERENCE, Dial
 from specx.bench.methods import METHODS
 from specx.bench.methods.dialled import Dialled, added_cost
 from specx.bench.runs import Setting
-from specx.decoding.tuner import WIDTHS
+from specx.decoding.cost import WIDTHS
 from specx.documents.document import Document
 from specx.documents.generated import generate_report
 from specx.profile import load_profile

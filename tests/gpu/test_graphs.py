@@ -14,7 +14,7 @@ from specx.decoding.runner import GraphRunner, Runner, runner_for
 from specx.decoding.target import Target
 from specx.decoding.times import PLAIN_STEPS
 from specx.decoding.tuner import Tuner
-from specx.decoding.workspace import Shelf
+from specx.decoding.workspace import WorkspacePool
 from specx.documents.generated import generate_report
 from specx.profile import Profile, resolve
 from specx.prompts.digest import Digest
@@ -106,10 +106,10 @@ def test_what_has_to_run_first_cannot_be_prepared() -> None:
 
 
 def test_what_transformers_computes_runs_once_before_they_are_recorded() -> None:
-    assert runner_for(CUDA, is_ours=True) == GraphRunner(0)
-    assert runner_for(CUDA, is_ours=False) == GraphRunner(1)
+    assert runner_for(CUDA, runs_natively=True) == GraphRunner(0)
+    assert runner_for(CUDA, runs_natively=False) == GraphRunner(1)
     for device, graphs in ((CUDA, False), (torch.device("cpu"), True)):
-        assert isinstance(runner_for(device, graphs=graphs, is_ours=True), Runner)
+        assert isinstance(runner_for(device, graphs=graphs, runs_natively=True), Runner)
 
 
 @triton.jit
@@ -247,7 +247,7 @@ def test_decoders_do_in_graphs_what_they_do_eagerly(
     differ."""
     profile = in_half(mini(temperature, name))
     pair = load_pair(profile, "specextend", CUDA)
-    assert pair.is_ours
+    assert pair.runs_natively
     digest = Digest(pair.target.tokenizer, sentences=8, whole=True)
     prompts = [
         digest.prompts(generate_report(size, seed=5), 24_000)[0].token_ids
@@ -272,7 +272,7 @@ def test_the_next_document_replays_what_the_one_before_recorded(
     """In larger caches than its own, whatever these hold. Only retrieval is recorded anew, for it
     depends on how a text is cut."""
     profile = in_half(mini(temperature, name)).changed(fallback={"below": 0.0})
-    pair, shelf, recorded = load_pair(profile, method, CUDA), Shelf(), list[Any]()
+    pair, pool, recorded = load_pair(profile, method, CUDA), WorkspacePool(), list[Any]()
     digest, record = Digest(pair.target.tokenizer, sentences=8, whole=True), runner_module._record
     first, second = (
         digest.prompts(generate_report(size, seed=5), 24_000)[0].token_ids
@@ -283,25 +283,25 @@ def test_the_next_document_replays_what_the_one_before_recorded(
         recorded.append(getattr(stage, "__name__", "a part that is timed"))
         record(recording, stage, *inputs, **named)
 
-    def written(prompt: Any, shelf: Shelf | None) -> tuple[list[int], list[int]]:
+    def written(prompt: Any, pool: WorkspacePool | None) -> tuple[list[int], list[int]]:
         turns = cycle("mmmlllll")
         monkeypatch.setattr(Tuner, "model_drafts", lambda _: next(turns) == "m")
         recorded.clear()
         found = collect(
-            decode_module.decode(pair, resolve(profile, method, pair.facts), prompt, shelf=shelf)
+            decode_module.decode(pair, resolve(profile, method, pair.facts), prompt, pool=pool)
         )
         return found.tokens, found.accepted
 
     written(second, None)  # behind which the time of a plain token is known
     alone = written(second, None)
     monkeypatch.setattr(runner_module, "_record", noted)
-    written(first, shelf)
-    used = kept(shelf)
+    written(first, pool)
+    used = kept(pool)
     assert len(recorded) > 1
     for _ in range(2):
         poison(used)
-        assert written(second, shelf) == alone
-        assert kept(shelf) is used
+        assert written(second, pool) == alone
+        assert kept(pool) is used
         assert set(recorded) <= {"retrieve"}
 
 

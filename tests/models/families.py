@@ -315,7 +315,7 @@ LAYER_BY_LAYER = WITH_EXPERTS | {
 class Layered(CpuOps):
     """Operations on a CPU by which layers are computed one by one."""
 
-    def whole_pass(self, weights: Any) -> None:  # noqa: ARG002
+    def fused_forward(self, weights: Any) -> None:  # noqa: ARG002
         return None
 
 

@@ -32,13 +32,13 @@ def made(
         return PrefillCall(
             ops=TorchOps(),
             mapping=mapping,
-            kept=() if retrieval is None else (retrieval,),
+            recorded=() if retrieval is None else (retrieval,),
             past=PAST,
         )
     return TreeCall(
         ops=TorchOps(),
         mapping=mapping,
-        kept=() if retrieval is None else (retrieval,),
+        recorded=() if retrieval is None else (retrieval,),
         prefix=torch.tensor([PAST]),
         mask=AncestorMask(sets_of(VISIBLE), ROWS),
     )

@@ -135,7 +135,7 @@ def test_prefill_by_triton(pair_of, cell):
 @pytest.mark.parametrize("cell", BY_SLOW)
 def test_machine_code_serves_what_the_page_says(pair_of, cell):
     decoder = pair_of(cell).decoder(cell.length, AT_ONCE)
-    assert decoder.computes_at_once == (cell.feature not in LAYER_BY_LAYER)
+    assert decoder.has_fused_forward == (cell.feature not in LAYER_BY_LAYER)
 
 
 @pytest.mark.parametrize("cell", BY_SLOW)
@@ -179,7 +179,7 @@ def test_queries_of_several_layers_are_kept(pair_of, cell, kept):
     found = []
     for rows in (kept, torch.tensor([0, 4]), 0):
         watched = [watch(decoder, layer) for layer in (last, 0)]
-        text, options = Text(decoder), {"kept": tuple(watched[:2])}
+        text, options = Text(decoder), {"recorded": tuple(watched[:2])}
         text.read(prompt[:-8], kept, **options)
         of_prompt = [each.queries.clone() for each in watched]
         text.verify(prompt[-8:], list(TREE), rows, **options)

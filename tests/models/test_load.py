@@ -41,7 +41,7 @@ def test_facts(checkpoint: Make, load: Load, family: str, role: str, modules: bo
         assert loaded.inv_freq.equal(load(checkpoint(family), modules=True).inv_freq)
         return
     module = loaded.model.module
-    assert not loaded.is_ours
+    assert not loaded.runs_natively
     assert not module.training
     assert not any(p.requires_grad for p in module.parameters())
     assert module.config._attn_implementation == "specx"
@@ -378,7 +378,7 @@ def test_chat_template_and_extra_tokens_survive(checkpoint: Make, load: Load) ->
 
 def test_what_a_spec_cannot_say_is_left_to_transformers(broken: Make, load: Load) -> None:
     loaded = load(broken(hidden_act="quick_gelu"))
-    assert not loaded.is_ours
+    assert not loaded.runs_natively
     assert loaded.scaling_of(1) == 0.25
 
 

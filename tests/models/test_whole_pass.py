@@ -92,7 +92,7 @@ def one_pass(model, sets, *, prefix=21, wanted=0, layer=1, tokens=None, storage=
     call = TreeCall(
         ops=ops,
         mapping=SlotMapping(storage, first + torch.arange(rows)),
-        kept=(retrieval,),
+        recorded=(retrieval,),
         prefix=torch.tensor([prefix]),
         mask=AncestorMask(sets, behind),
     )

@@ -146,7 +146,8 @@ def test_one_problem(text: str, expected: str) -> None:
         (
             "target: {model: m}\ndraft: {kind: eagle, model: d, trained_context: 8}\n"
             "draft_cache: {policy: full}",
-            "line 3: `draft.kind` is 'eagle'; it must be model",
+            "line 3: `draft.kind` is gone: remove it; the files of the draft say if it is a model "
+            "or a head",
         ),
         (
             "target: {model: m}\ndraft: {dtype: auto}",
@@ -155,8 +156,8 @@ def test_one_problem(text: str, expected: str) -> None:
         ),
         (
             "target: {model: m}",
-            "line 1: `draft` is missing: the model that proposes tokens; null: none, and lookup "
-            "drafts; write `draft: null`, or use --model, which needs no profile",
+            "line 1: `draft` is missing: the model, or EAGLE head, that proposes tokens; null: "
+            "none, and lookup drafts; write `draft: null`, or use --model, which needs no profile",
         ),
     ],
 )

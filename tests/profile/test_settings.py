@@ -129,7 +129,7 @@ def test_the_limit_is_cut_to_the_window() -> None:
 
 def test_reports_tell_what_was_resolved() -> None:
     stated = GenerationSettings(temperature=0.5, suppress_tokens=[3])
-    settings = resolve(profile(), "plain", replace(MODELS, stated=stated))
+    settings = resolve(profile(), "plain", replace(MODELS, generation_config=stated))
     told = settings.resolved["generation"]
     assert (told["temperature"], told["suppress_tokens"]) == (0.5, [3])
     assert told["max_new_tokens"] == settings.limit

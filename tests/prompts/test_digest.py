@@ -155,7 +155,7 @@ def test_half_a_character_is_never_shown(parts: list[Prompt]) -> None:
 
 
 def test_the_stop_ends_where_the_reader_stops(parts: list[Prompt]) -> None:
-    stop = DIGEST.stop(parts[0])
+    stop = DIGEST.reader(parts[0])
     before = encode("<p0>Sentence 0 of<p3>Hello")
     assert not any(stop(token) for token in before)
     assert stop(encode("<p3>")[0]) == "strayed"
@@ -277,11 +277,11 @@ def test_a_quote_ends_where_its_sentence_ends(text: str, written: str, completed
 def test_a_digest_has_no_more_sentences_than_were_asked_for() -> None:
     (prompt,) = Digest(TOKENIZER, 2).prompts(paper(2), 10_000)
     ids = encode("".join(f"<p{n}>Sentence {n} of" for n in range(4)))
-    stop, reader = DIGEST.stop(prompt), DIGEST.reader(prompt)
-    ends = [stop(token) for token in ids]
+    reader = DIGEST.reader(prompt)
+    ends = [reader(token) for token in ids[: ids.index(encode("<p2>")[0]) + 1]]
     last = ids.index(encode("<p2>")[0])
     assert ends[: last + 1] == [None] * last + ["end"]
-    reader.feed(ids)
+    reader.feed(ids)  # nothing behind the end is read
     assert [quote.paragraph for quote in reader.finish()[1].quotes] == [0, 1]
 
 

@@ -10,7 +10,7 @@ from specx.prompts.instruct import Instruct
 from specx.prompts.own_words import (
     LONGEST_PERIOD,
     LoopDetector,
-    OwnWordsJudge,
+    OwnWordsReader,
     SentenceMemory,
     copies,
 )
@@ -27,16 +27,16 @@ def encode(text: str) -> list[int]:
 
 def judged(
     text: str, words: int | None = None, size: int = 1, *, ends_loops: bool = True
-) -> tuple[Output, OwnWordsJudge, int]:
+) -> tuple[Output, OwnWordsReader, int]:
     """What is kept of a text that comes in pieces of ``size`` tokens, and how many were read."""
     kind = Instruct(TOKENIZER, "Sum up.", ends_loops=ends_loops)
-    judge = kind.stop(Prompt((), words=words))
+    judge = kind.reader(Prompt((), words=words))
     ids = encode(text)
     pieces = [judge.feed(ids[i : i + size]) for i in range(0, len(ids), size)]
     rest, output = judge.finish()
     assert "".join(pieces) + rest == judge.text
     assert judge.text.startswith(output.text)
-    stop = kind.stop(Prompt((), words=words))
+    stop = kind.reader(Prompt((), words=words))
     reasons = [stop(token) for token in ids]
     read = next((n for n, reason in enumerate(reasons, start=1) if reason), len(ids))
     assert (reasons[read - 1] if reasons else None) == judge.ended

@@ -3,7 +3,7 @@
 import pytest
 
 from specx.documents.document import Document, Paragraph
-from specx.prompts.quotable import candidates, fragments, quotable, stands_alone
+from specx.prompts.quotable import candidates, fragments, is_self_contained, quotable
 
 TEXT = "The council met on a Monday and decided to close the old bridge for a year."
 MORE = "Nobody was glad of the ferry, which costs four crowns for everyone with a bicycle."
@@ -49,7 +49,7 @@ FILLER = text(
     ],
 )
 def test_sentences_that_a_reader_understands_alone(sentence: str) -> None:
-    assert stands_alone(sentence)
+    assert is_self_contained(sentence)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_sentences_that_a_reader_understands_alone(sentence: str) -> None:
     ],
 )
 def test_sentences_that_lean_on_others(sentence: str) -> None:
-    assert not stands_alone(sentence)
+    assert not is_self_contained(sentence)
 
 
 def test_every_sentence_of_a_paragraph_may_be_quoted() -> None:

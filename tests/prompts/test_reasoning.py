@@ -160,7 +160,12 @@ def test_a_model_with_channels_always_reasons() -> None:
 
 def thinking(tokenizer: Any, budget: int, limit: int, stop: Any = None) -> Thinking:
     answer = Answer(tokenizer, marks_of(tokenizer), None)
-    return Thinking(tokenizer, answer, budget=budget, limit=limit, stop=stop)
+
+    def reads(token: int) -> FinishReason | None:
+        answer.add(token)
+        return stop(token) if stop else None
+
+    return Thinking(tokenizer, answer, budget=budget, limit=limit, stop=reads)
 
 
 @pytest.mark.parametrize("family", ["Qwen3", "Seed-OSS", "gpt-oss", "Magistral", "Command A"])

@@ -32,7 +32,7 @@ def write_profile(folder: Path, name: str = "tiny", **changes: Any) -> str:
         "name": name,
         "prompt": {"kind": "instruct", "instruction": "Summarize."},
         "target": {"model": str(target), "dtype": "float32", "window": 300},
-        "draft": {"kind": "model", "model": str(draft), "trained_context": 512},
+        "draft": {"model": str(draft), "trained_context": 512},
         "tree": {"nodes": 8, "depth": 4, "threshold": 0.3},
         "draft_cache": {"policy": "cross-model", "chunk": 8, "top_k": 8, "every": 2, "window": 64},
         "generation": {"max_new_tokens": 24},
@@ -64,8 +64,9 @@ def saying(*texts: str, then: BaseException | None = None) -> Callable[..., Iter
         yield PrefillProgress("target", len(prompt), len(prompt))
         ids = encode(left.pop(0) if len(left) > 1 else left[0])
         for token in ids:
+            reason = stop(token) if stop is not None else None
             yield Step((token,), drafted=2, accepted=0, seconds=0.001)
-            if stop is not None and (reason := stop(token)):
+            if reason:
                 yield Finished(reason, Timings(target_prefill=0.001))
                 return
         if then is not None:

@@ -37,7 +37,7 @@ def test_prompts_are_prepared_where_a_gpu_would_wait_and_a_core_is_free(
     monkeypatch.setattr(pool, "usable_cores", lambda: cores)
     monkeypatch.setattr(pool, "free_memory", lambda: None)
     threads = Threads(number=None, spin=True, reason="")
-    chosen = choose_placement(None, documents, "auto", threads, asked_threads=None)
+    chosen = choose_placement(None, documents, "auto", threads, requested_threads=None)
     assert (chosen.number, chosen.prepares) == (number, prepares)
 
 
@@ -76,5 +76,5 @@ def test_no_more_gpus_are_used_than_there_are_documents(
 ) -> None:
     monkeypatch.setattr(pool, "visible_gpus", lambda _: ("0", "1", "2", "3"))
     threads = Threads(number=None, spin=True, reason="")
-    chosen = choose_placement(None, documents, "auto", threads, asked_threads=None)
+    chosen = choose_placement(None, documents, "auto", threads, requested_threads=None)
     assert chosen.number == number

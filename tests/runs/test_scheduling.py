@@ -77,7 +77,7 @@ class Scripted:
     def stop(self, place: int) -> None:
         del self.tasks[place]
 
-    def told(self, _: float) -> list[tuple[int, Message]]:
+    def poll(self, _: float) -> list[tuple[int, Message]]:
         if self.told_:
             place, message = self.told_.popleft()
             if isinstance(message, Lost):

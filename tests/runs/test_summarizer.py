@@ -14,7 +14,7 @@ from specx.decoding.methods import Pair
 from specx.documents.document import Document, Page, Paragraph
 from specx.documents.generated import generate_report
 from specx.errors import DocumentError, UsageError
-from specx.models.generation_file import Stated
+from specx.models.generation_file import GenerationConfig
 from specx.profile import GenerationSettings, Profile, Settings, load_profile, resolve
 from specx.records import METHODS, Event, FellBack, Finished, Method, Speedup, Step, Stop, Timings
 from specx.reports.remarks import remarks
@@ -187,13 +187,13 @@ def test_caches_of_the_document_before_count_as_free(
     one = make("specextend")
     row = workspace.cache_bytes(pair, 1)
     summarize(one, document(1))
-    first = one._shelf.capacity
+    first = one._pool.capacity
     assert asked == [row * first]
     summarize(one, document(1))
     assert asked == [row * first]
     summarize(one, document(2))
-    assert one._shelf.capacity > first
-    assert asked == [row * first, row * (one._shelf.capacity - first)]
+    assert one._pool.capacity > first
+    assert asked == [row * first, row * (one._pool.capacity - first)]
 
 
 def test_the_summaries_of_parts_are_kept_when_interrupted(
@@ -223,6 +223,21 @@ def test_falling_back_in_every_part_is_told_once(
         "drafting did not pay (speedup 0.61 over plain decoding, below 1), so part of the output "
         "was decoded plainly; `--set fallback.below=null` drafts on"
     ]
+
+
+def test_a_draft_that_was_not_used_is_told(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = iter([False, True, *[False] * 20])
+    write = saying("One.")
+
+    def decode(*arguments: Any, **_: Any) -> Any:
+        yield FellBack(0.5, 1.0, next(tried))
+        yield from write(*arguments)
+
+    monkeypatch.setattr(summarizer, "decode", decode)
+    (note,) = [w for w in summarize(make(), document(12)).notes if "draft" in w]
+    assert note.startswith("drafting did not pay (speedup 0.50 ")
+    (note,) = [w for w in summarize(make(), document(12)).notes if "draft" in w]
+    assert note.startswith("the draft was not used: ")
 
 
 def test_speedups_of_all_parts_together(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,7 +447,7 @@ def test_citations_say_what_they_count(embedded: Pair) -> None:
 
 # ---------------------------------------------------------------- the model's own settings
 
-STATED = Stated(
+STATED = GenerationConfig(
     settings=GenerationSettings(temperature=0.9, repetition_penalty=1.2), not_done=("num_beams 4",)
 )
 
@@ -442,7 +457,7 @@ def test_the_models_own_settings_hold_where_the_profile_says_nothing(
     make: Maker, method: Method
 ) -> None:
     plain = summarize(make(method))
-    make.pair = replace(make.pair, target=replace(make.pair.target, stated=STATED))
+    make.pair = replace(make.pair, target=replace(make.pair.target, generation_config=STATED))
     one = make(method, check=True, generation={"repetition_penalty": 1.1, "seed": 5})
     report = summarize(one).to_dict()
     assert report["generation"]["temperature"] == {"value": 0.9, "from": "model"}
@@ -458,7 +473,7 @@ def test_the_models_own_settings_hold_where_the_profile_says_nothing(
 
 
 def test_a_run_in_debug_says_whose_the_settings_are(make: Maker) -> None:
-    make.pair = replace(make.pair, target=replace(make.pair.target, stated=STATED))
+    make.pair = replace(make.pair, target=replace(make.pair.target, generation_config=STATED))
     report = summarize(make(generation={"min_p": 0.1}))
     (said,) = [each for each in remarks(report, debug=True) if "tokens were chosen" in each]
     assert said.endswith("min_p 0.1 by the profile")

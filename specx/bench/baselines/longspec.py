@@ -69,7 +69,10 @@ def load_glide(model: str, target: LoadedModel) -> Glide:
     if type(kv_heads) is not int or not 1 <= kv_heads <= heads or heads % kv_heads:
         raise ModelError(f"{label} has {kv_heads!r} for num_key_value_heads in its config.json.")
     if type(units) is not int:
-        raise ModelError(f"{label} has {units!r} for intermediate_size in its config.json.")
+        raise ModelError(
+            f"{label} has {units!r} for intermediate_size in its config.json; it must be a "
+            "whole number."
+        )
     tensors = read_tensors(folder, (FILE,), label)
     maps = _shapes(target, kv_heads, units)
     required = {f"{name}.weight": shape for name, shape in maps.items() if name not in UNUSED}

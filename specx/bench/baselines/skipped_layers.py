@@ -25,7 +25,7 @@ from specx.ops.trees import MAX_ROWS, Path, TokenTree
 from specx.profile import Settings
 from specx.records import PrefillProgress
 
-AT_ONCE = 8  # of so many layers one is left out in each round of the choice
+AT_ONCE = 8  # layers of which one is left out in each round of the choice
 
 
 @dataclass(frozen=True, kw_only=True)

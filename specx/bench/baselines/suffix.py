@@ -23,7 +23,7 @@ from specx.records import PrefillProgress
 PLACES = 16  # earlier places that are looked at, those with the longest agreement, then the latest
 PATTERN = 64  # tokens of the longest pattern
 DEPTH = 31  # tokens of a continuation, as lookup's
-FACTOR = 2  # a tree has at most so many nodes for each token of its pattern
+FACTOR = 2  # nodes of a tree, at most, for each token of its pattern
 
 
 class SuffixDrafter(Drafter):

@@ -107,7 +107,7 @@ class TriForce(Drafter):
         return path
 
     def _enough(self, count: Tensor, rounds: int) -> bool:
-        """Return True to stop after so many rounds.
+        """Return True to stop after ``rounds`` rounds.
 
         Without a look at ``count`` that is where it is enough if all proposals were right.
         """

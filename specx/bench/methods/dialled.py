@@ -21,12 +21,11 @@ from specx.bench.methods.dialled_draft import (
 from specx.bench.methods.engine import Engine
 from specx.bench.runs import Measurement, Setting, read_together, run_drafter
 from specx.bench.workbench import Workbench
-from specx.decoding.cost import Curve
+from specx.decoding.cost import WIDTHS, Curve
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan
 from specx.decoding.runner import Runner, runner_for
 from specx.decoding.stopwatch import Stopwatch
-from specx.decoding.tuner import WIDTHS
 from specx.decoding.workspace import AHEAD
 from specx.errors import UsageError
 from specx.models.head_files import LoadedHead
@@ -195,7 +194,9 @@ def added_cost(
     text = torch.tensor(case.ids, device=pair.target.device)
     read_together(target, drafter, text[:-1])
     drafter.commit(Path.of(text[-1:]))
-    runner = runner_for(pair.target.device, graphs=settings.graphs, is_ours=pair.is_ours)
+    runner = runner_for(
+        pair.target.device, graphs=settings.graphs, runs_natively=pair.runs_natively
+    )
     return Curve(
         {
             rows: max(

@@ -120,7 +120,7 @@ def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any
     try:
         return key, yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise UsageError(f"{value!r} in {name} is no value") from error
+        raise UsageError(f"invalid value {value!r} in {name}") from error
 
 
 def _only(changes: Changes, keys: tuple[str, ...]) -> Changes:

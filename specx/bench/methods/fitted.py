@@ -42,7 +42,7 @@ RANKS = 12  # of a node's choices; later ones are hardly ever right
 
 
 def written_by_target(setting: Setting, case: Case, documents: int = DOCUMENTS) -> list[Text]:
-    """Have the target write about generated documents, as long as that of ``case``."""
+    """Let the target summarize generated documents of the length of ``case``."""
     profile = setting.profile.changed(generation={"max_new_tokens": TOKENS})
     setting = Setting(setting.pair, profile)  # which has read nothing
     kind = prompt_kind(profile, setting.pair.target.tokenizer, case.task)

@@ -46,9 +46,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Figure:
-    """``name``: of its files. ``kind``: ``lines`` over numbers (drawn as bars where there is one
-    x only), ``bars`` over names, or ``stacked`` bars. ``log_x``: powers of two apart. ``level``: a
-    value to compare with, drawn as a dashed line."""
+    """A figure; ``name``: of its files.
+
+    ``kind``: ``lines`` over numbers (drawn as bars where there is one x only), ``bars`` over names,
+    or ``stacked`` bars. ``log_x``: powers of two apart. ``level``: a value to compare with, drawn
+    as a dashed line.
+    """
 
     name: str
     title: str

@@ -73,7 +73,7 @@ class TorchOps:
     ) -> RowFunction:
         return layer.torch_norm(spec, weight, bias)
 
-    def whole_pass(self, weights: DecoderWeights) -> "NativePass | None":  # noqa: ARG002
+    def fused_forward(self, weights: DecoderWeights) -> "NativePass | None":  # noqa: ARG002
         return None
 
 
@@ -105,7 +105,7 @@ class CpuOps(TorchOps):
             return cpu_layer.cpu_norm(spec, weight, bias)
         return layer.torch_norm(spec, weight, bias)
 
-    def whole_pass(self, weights: DecoderWeights) -> "NativePass | None":
+    def fused_forward(self, weights: DecoderWeights) -> "NativePass | None":
         if not HAS_LLVMLITE:
             return None
         from specx.ops.native.native_pass import NativePass, suits

@@ -78,10 +78,10 @@ def _attend(
     if bias is not None:
         by_head = scores.view(-1, bias.shape[0], keys.shape[1])
         by_head[:, :, -bias.shape[1] :].add_(bias)
-    greatest = scores.amax(-1) if needs_lse else None
+    row_max = scores.amax(-1) if needs_lse else None
     torch.softmax(scores, -1, out=scores)
-    # The greatest weight is exp(greatest − lse).
-    lse = None if greatest is None else greatest - scores.amax(-1).log()
+    # The largest weight is exp(row_max − lse).
+    lse = None if row_max is None else row_max - scores.amax(-1).log()
     return torch.bmm(scores, values), lse
 
 

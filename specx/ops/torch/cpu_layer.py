@@ -1,8 +1,6 @@
-"""A decoder layer in float32 on a CPU: few, large calls.
+"""The parts of a decoder layer in float32 on a CPU that take fewer calls than ``TorchLayer``'s.
 
-A pass over a handful of rows is bound by the number of operations as much as by reading weights, so
-each line here that computes is one call of torch. What it computes is what ``TorchLayer`` computes;
-only the order of roundings differs.
+Passes over a handful of rows are mostly left to machine code (``ops/native/``).
 
 torch multiplies with MKL, which reads a weight best column by column when it meets few rows. Large
 weights are better left row by row to oneDNN, which is inside torch as well; how large depends on
@@ -14,14 +12,13 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, silu
+from torch.nn.functional import linear
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap, RowFunction
+from specx.ops.layers import HeadInput, HeadNorms, LinearMap, RowFunction
 from specx.ops.native import HAS_LLVMLITE
 from specx.ops.packed_weight import PackedWeight, Weight, embedded, unpack_rows
-from specx.ops.spec import HeadNormSpec, MlpSpec, NormSpec
-from specx.ops.torch.cache import store_rows
+from specx.ops.spec import NormSpec
 from specx.ops.torch.layer import TorchLayer, torch_norm
 
 # By MKL a product over 4 to 16 rows is 1.2 to 1.9 times as fast where its weight lies column by
@@ -54,13 +51,9 @@ class PackedProduct:
         out = packed_product(x, self._weight)
         return out if self._bias is None else out.add_(self._bias)
 
-    def plus(self, residual: Tensor, x: Tensor) -> Tensor:
-        """Return residual [T, N] plus the product with x [T, K]."""
-        return self(x).add_(residual)
 
-
-def cpu_product(linear_map: LinearMap) -> "PackedProduct | CpuProduct":
-    """Return ``Ops.product``, which can also add something to what it computes."""
+def cpu_product(linear_map: LinearMap) -> RowFunction:
+    """Prepare ``Ops.product``."""
     weight, bias = linear_map.weight, linear_map.bias
     if isinstance(weight, Tensor):
         return CpuProduct(weight, bias)
@@ -80,13 +73,6 @@ class CpuProduct:
         if self._least is None or len(x) < self._least:
             return linear(x, self._weight, self._bias)
         return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
-
-    def plus(self, residual: Tensor, x: Tensor) -> Tensor:
-        """Return residual [T, N] plus the product with x [T, K]."""
-        if self._least is not None:
-            return self(x).add_(residual)
-        out = torch.addmm(residual, x, self._weight.t())
-        return out if self._bias is None else out.add_(self._bias)
 
 
 def _is_large(weight: Tensor) -> bool:
@@ -162,14 +148,7 @@ def cpu_head_input(embedding: Weight, norms: HeadNorms | None) -> HeadInput:
 class CpuLayer(TorchLayer):
     """``LayerKernels`` in float32 or float64 on a CPU, for every ``LayerSpec``."""
 
-    _out: PackedProduct | CpuProduct
-    _down: PackedProduct | CpuProduct
-
-    def __init__(self, weights: LayerWeights) -> None:
-        super().__init__(weights)
-        self._plain, self._dim = _is_plain(weights), weights.spec.attention.head_dim
-
-    def product(self, linear_map: LinearMap) -> PackedProduct | CpuProduct:
+    def product(self, linear_map: LinearMap) -> RowFunction:
         return cpu_product(linear_map)
 
     def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> RowFunction:
@@ -184,49 +163,6 @@ class CpuLayer(TorchLayer):
         above.addcmul_(second, sin, value=-1)
         below.addcmul_(first, sin)
         return turned
-
-    def before_attention(
-        self, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, keys: Tensor, values: Tensor
-    ) -> Tensor:
-        if not self._plain:
-            return super().before_attention(x, cos, sin, slots, keys, values)
-        kv_heads = keys.shape[0]
-        normed = x if self._input_norm is None else self._input_norm(x)
-        heads = self._heads(normed).view(x.shape[0], -1, self._dim).transpose(0, 1)
-        own = heads[-kv_heads:]
-        if self._query_norm is not None and self._key_norm is not None:
-            q, k = heads[: -2 * kv_heads], heads[-2 * kv_heads : -kv_heads]
-            store_rows(keys, values, slots, self.rotated(self._key_norm(k), cos, sin), own)
-            return self.rotated(self._query_norm(q), cos, sin)
-        turned = self.rotated(heads[:-kv_heads], cos, sin)
-        store_rows(keys, values, slots, turned[-kv_heads:], own)
-        return turned[:-kv_heads]
-
-    def after_attention(
-        self, attended: Tensor, x: Tensor, per_layer: Tensor | None = None
-    ) -> Tensor:
-        if not self._plain:
-            return super().after_attention(attended, x, per_layer)
-        assert self._output_norm is not None
-        x = self._out.plus(x, attended)
-        gate, up = self._gate_up(self._output_norm(x)).chunk(2, dim=-1)
-        return self._down.plus(x, silu(gate, inplace=True).mul_(up))
-
-
-def _is_plain(weights: LayerWeights) -> bool:
-    """Return True for a layer that is Llama's or Qwen3's around its attention, of any size."""
-    spec, attention = weights.spec, weights.spec.attention
-    norms, head_norm = (spec.input_norm, spec.output_norm), attention.head_norm
-    return (
-        spec.mlp == MlpSpec(inner=spec.mlp.inner)
-        and spec.output_norm is not None
-        and not any(norm.wide or norm.centred for norm in norms if norm is not None)
-        and (head_norm is None or head_norm == HeadNormSpec(eps=head_norm.eps))
-        and spec.attended_norm is spec.mlp_norm is None
-        and not spec.parallel
-        and spec.residual_scale == weights.scalar == 1.0
-        and attention.value_norm is attention.shared is weights.per_layer is None
-    )
 
 
 def cpu_norm(spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> RowFunction:

@@ -16,7 +16,7 @@ def gated(mlp: MlpSpec, act: RowFunction, inner: Tensor) -> Tensor:
         return act(inner)
     gate, up = inner.chunk(2, dim=-1)
     if mlp.clamp is None:
-        return act(gate) * up
+        return act(gate).mul_(up)
     alpha, limit = mlp.clamp
     gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
     return gate * torch.sigmoid(gate * alpha) * (up + 1)

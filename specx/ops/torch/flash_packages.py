@@ -199,7 +199,7 @@ class FlashOps:
         self, q: Tensor, keys: Tensor, values: Tensor, past: int, window: int | None,
         scaling: float, **special: Any,
     ) -> Tensor:  # fmt: skip
-        """Attend by the package where no ``special`` keyword of ``Ops`` says more."""
+        """Attend with the package, unless a ``special`` keyword of ``Ops`` is given."""
         is_ring = past + q.shape[1] > keys.shape[1]
         if _is_any(special) or is_ring or (window is not None and not self.package.windows):
             return self._inner.prefill_attention(q, keys, values, past, window, scaling, **special)
@@ -211,7 +211,7 @@ class FlashOps:
         self, q: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, mask: AncestorMask,
         scaling: float, *, needs_lse: bool = True, **special: Any,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """Attend by the package where no ``special`` keyword of ``Ops`` says more."""
+        """Attend with the package, unless a ``special`` keyword of ``Ops`` is given."""
         inner = self._inner
         if not self.package.verifies or _is_any(special):
             return inner.tree_attention(

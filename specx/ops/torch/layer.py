@@ -150,9 +150,9 @@ class TorchLayer:
         added = _scaled(_normed(self._out(attended), self._attended_norm), scale)
         if self._spec.parallel:
             return x + added + _scaled(self._mlp(_normed(x, self._input_norm)), scale)
-        x = x + added
+        x = added.add_(x)  # a product's output is nobody else's
         y = self._mlp(_normed(x, self._output_norm))
-        x = x + _scaled(_normed(y, self._mlp_norm), scale)
+        x = _scaled(_normed(y, self._mlp_norm), scale).add_(x)
         if self._per_layer is not None:
             assert per_layer is not None
             own = self._up_out(self._act(self._down_in(x)) * per_layer)

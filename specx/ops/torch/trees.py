@@ -99,8 +99,8 @@ def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
 
 def most_probable(logits: Tensor, forbidden: Tensor) -> Tensor:
     """Compute ``Ops.most_probable``."""
-    greatest, best = logits.masked_fill(forbidden, -torch.inf).max(-1)
-    return best.where(greatest.isfinite(), NO_CHOICE)
+    row_max, best = logits.masked_fill(forbidden, -torch.inf).max(-1)
+    return best.where(row_max.isfinite(), NO_CHOICE)
 
 
 def accept(tree: TokenTree, choices: Tensor) -> Path:

@@ -112,7 +112,7 @@ def test_each_rank_is_right_as_often_as_the_tree_is_told() -> None:
     steps = steps_of(dial)
     assert len(steps) > 400
     assert 0.5 < dial.agreement < 0.98
-    found = Counter(step.ranks[0][1] for step in steps if step.ranks)
+    found = Counter(step.ranks[0] for step in steps if step.ranks)
     for rank, probability in enumerate(dial.levels[0], start=1):
         assert found[rank] / len(steps) == pytest.approx(probability, abs=0.05)
     missed = 1 - sum(found.values()) / len(steps)

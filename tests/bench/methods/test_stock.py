@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM, GemmaConfig
 
 from specx.bench.methods.stock import Clock, stock, stock_model
 from specx.errors import DocumentError, UsageError
-from specx.models.generation_file import Stated
+from specx.models.generation_file import GenerationConfig
 from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
 from specx.profile import GenerationSettings
@@ -146,7 +146,7 @@ def test_weights_that_were_changed_are_loaded_again(tmp_path):
     whole.save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)
     target = load_model(ModelSpec(str(tmp_path)), "cpu", "target")
-    assert target.is_ours
+    assert target.runs_natively
     ids = torch.tensor([tiny_case(20).ids])
     with torch.no_grad(), stock(target) as model:
         torch.testing.assert_close(model(ids).logits, whole(ids).logits)
@@ -196,8 +196,8 @@ def test_penalties_are_those_of_the_profile(name, generation):
 
 def test_a_models_own_settings_are_those_of_every_method():
     setting, case = tiny_setting(max_new_tokens=40), tiny_case(70)
-    stated = Stated(settings=GenerationSettings(repetition_penalty=1.3))
-    target = replace(setting.pair.target, stated=stated)
+    stated = GenerationConfig(settings=GenerationSettings(repetition_penalty=1.3))
+    target = replace(setting.pair.target, generation_config=stated)
     changed = replace(setting, pair=replace(setting.pair, target=target))
     texts = {run_method(name, changed, case).output for name in ("plain", "tree", "hf-generate")}
     assert len(texts) == 1

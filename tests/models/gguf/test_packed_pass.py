@@ -84,7 +84,7 @@ def test_a_pass_is_that_of_the_unpacked_model(mix: str, threads: int, tmp_path: 
     torch.set_num_threads(threads)
     try:
         decoders = Decoder(own, ops), Decoder(unpacked(own), ops)
-        assert decoders[0].computes_at_once
+        assert decoders[0].has_fused_forward
         texts = [Text(decoder) for decoder in decoders]
         ids = torch.randint(3, 131, (20,), generator=torch.Generator().manual_seed(2))
         ours, theirs = (text.read(ids) for text in texts)

@@ -280,7 +280,7 @@ def expected_of(weights, few):
     call = TreeCall(
         ops=ops,
         mapping=SlotMapping(few.storage, few.rows),
-        kept=tuple(notes),
+        recorded=tuple(notes),
         prefix=few.prefix,
         mask=few.mask,
     )

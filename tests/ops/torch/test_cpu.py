@@ -87,11 +87,10 @@ def test_products_with_large_weights(rows, biased):
     weight = torch.nn.Parameter(torch.randn(4 * LARGE // 512, 512))
     bias = torch.randn(len(weight)) if biased else None
     product = cpu_product(LinearMap(weight, bias))
-    x, residual = torch.randn(rows, 1024)[:, ::2], torch.randn(rows, len(weight))
+    x = torch.randn(rows, 1024)[:, ::2]
     exact = x.double() @ weight.detach().double().t()
     if bias is not None:
         exact += bias.double()
     out = product(x)
     assert not out.requires_grad
     assert error(out, exact) < 1e-6
-    assert error(product.plus(residual, x), exact + residual.double()) < 1e-6

@@ -1,0 +1,190 @@
+"""Pairs as tables of costs and of acceptance, and texts of theirs that a tuner decides on."""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from specx.decoding.cost import CPU_ROWS, Begun, Costs, Curve, TreePlan, TreeShape
+from specx.decoding.times import KnownCosts
+from specx.decoding.tuner import Tuner
+from specx.profile import AutoTree
+from specx.records import FellBack, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedPair:
+    """``prefill``, ``reading``: seconds in which target and draft read the prompt. ``likeliest``:
+    by depth, how often the target's token is the draft's first choice; ``others``: how often each
+    further choice is it where those before are not. ``noise``: of a step's time."""
+
+    costs: Costs
+    likeliest: tuple[float, ...]
+    others: float = 0.4
+    prefill: float
+    reading: float
+    size: float
+    noise: float = 0.05
+    on_cpu: bool = False
+
+    def accepted(self, shape: TreeShape, random: Random) -> tuple[int, ...]:
+        """The ranks of accepted drafts in their levels."""
+        beside, ranks = shape.nodes - shape.depth, []
+        for depth in range(shape.depth):
+            rank = 1
+            if random.random() > self.likeliest[min(depth, len(self.likeliest) - 1)]:
+                rank = 2
+                while random.random() > self.others:
+                    rank += 1
+            # Nodes beside the likeliest are shared out to the levels from the root on.
+            if rank > 1 + beside // shape.depth + (depth < beside % shape.depth):
+                break
+            ranks.append(rank)
+            if rank > shape.width:
+                break
+        return tuple(ranks)
+
+    def step(self, shape: TreeShape, random: Random) -> Step:
+        ranks = self.accepted(shape, random)
+        seconds = self.costs.step(shape, self.costs.interval(shape), shape.depth)
+        seconds *= 1 + self.noise * (random.random() - 0.5)
+        tokens = tuple(range(len(ranks) + 1))
+        return Step(tokens, shape.nodes, len(ranks), seconds, levels=shape.depth, ranks=ranks)
+
+    def plainly(self, tokens: int) -> float:
+        return self.prefill + tokens * self.costs.plain
+
+    def fixed(self, shape: TreeShape, tokens: int, seed: int = 0) -> float:
+        """Seconds of a text whose trees have one shape from the first token on."""
+        random, seconds = Random(seed), self.prefill + self.reading + self.costs.recording(shape)
+        while tokens > 0:
+            step = self.step(shape, random)
+            seconds, tokens = seconds + step.seconds, tokens - len(step.tokens)
+        return seconds
+
+    def tuned(self, tokens: int, known: KnownCosts | None = None, seed: int = 0) -> "Written":
+        """Write a text of ``tokens`` tokens as ``decode`` does, and as the tuner decides."""
+        random, costs = Random(seed), self.costs
+        recorded: set[TreeShape] = set()
+        rows = CPU_ROWS if self.on_cpu else 0.0
+        begun = Begun(prefill=self.prefill, recording=costs.record_verify, rows=rows)
+        tuner = Tuner(
+            below=1.0, left=tokens, shape=TreeShape.of(AutoTree()), known=known or KnownCosts(),
+            kind="simulated", size=self.size,
+            begun=lambda: begun, recorded=lambda: recorded,
+        )  # fmt: skip
+        written = Written(seconds=self.prefill)
+        drafts, place = False, 0
+        if costs.record_verify and tuner.may_record:  # while the target reads
+            first = TreeShape.of(tuner.first_trees().tree)
+            recorded.add(first)
+            written.seconds += max(0.0, costs.recording(first) - self.prefill)
+        while tokens > 0:
+            change = tuner.decide()
+            plan = change if isinstance(change, TreePlan) else None
+            if change == "measure":
+                written.seconds += self.measuring()
+                tuner.learn_costs(costs if drafts else replace(costs, retrieval=0.0))
+                continue
+            if change == "draft":
+                drafts, written.read = True, True
+                written.seconds += self.reading
+                if tuner.needs_retrieval:
+                    tuner.learn_costs(costs)
+                plan = tuner.first_trees()
+            elif isinstance(change, FellBack):
+                drafts = False
+                written.fell_back = change
+            if plan is not None:
+                shape = TreeShape.of(plan.tree)
+                written.seconds += costs.recording(shape) * (shape not in recorded)
+                recorded.add(shape)
+                written.shapes.append(shape)
+                tuner.use(plan)
+            if drafts:
+                step = self.step(tuner.shape, random)
+                tuner.note(tuner.shape, step, place, settled=True)
+            else:
+                seconds = costs.plain * (1 + self.noise * (random.random() - 0.5))
+                step = Step((1,), 0, 0, seconds)
+                tuner.note("plain", step, place, settled=True)
+            place += 1
+            tokens -= len(step.tokens)
+            written.seconds += step.seconds
+        return written
+
+    def measuring(self) -> float:
+        """Seconds in which its costs are measured."""
+        costs = self.costs
+        passes = 2 * costs.verify(9) + 4 * (costs.draft(1) + costs.draft(9))
+        return passes + 2 * costs.record_verify + 2 * costs.record_level
+
+
+@dataclass
+class Written:
+    """What a text took, with what was decided."""
+
+    seconds: float
+    read: bool = False
+    fell_back: FellBack | None = None
+    shapes: list[TreeShape] = field(default_factory=list)
+
+
+# The embedded pair behind 4,000 tokens on one core; measured.
+COPYING = SimulatedPair(
+    costs=Costs(
+        3.63e-3,
+        Curve({1: 0.228e-3, 9: 0.74e-3}),
+        Curve({1: 3.53e-3, 9: 9.16e-3}),
+        retrieval=0.876e-3,
+    ),
+    likeliest=(0.95,),
+    prefill=1.97,
+    reading=0.164,
+    size=0.08,
+    on_cpu=True,
+)
+# Qwen2.5-Coder 1.5B with its 0.5B behind 4,000 tokens on an H100 in bfloat16: a plain token takes
+# 1.49 times its floor, a verification 1.79 times, a level .89 ms. Chains of 1, 2 and 4 bring 1.76,
+# 2.3 and 2.9 to 3.1 tokens, trees of 16 nodes and 6 levels 4.1 to 4.5.
+QWEN = SimulatedPair(
+    costs=Costs(
+        1.65e-3,
+        Curve({1: 0.89e-3}),
+        Curve({1: 1.6e-3, 17: 1.98e-3, 64: 2.4e-3}),
+        retrieval=0.1e-3,
+        record_verify=0.03,
+        record_level=0.025,
+    ),
+    likeliest=(0.76, 0.71, 0.68),
+    others=0.15,
+    prefill=0.035,
+    reading=0.02,
+    size=0.59,
+)
+# The same files on two cores with AVX2 behind 850 tokens.
+ON_A_LAPTOP = SimulatedPair(
+    costs=Costs(0.17, Curve({1: 0.04, 9: 0.12}), Curve({1: 0.17, 9: 0.7}), retrieval=0.01),
+    likeliest=QWEN.likeliest,
+    others=QWEN.others,
+    prefill=22.0,
+    reading=5.5,
+    size=0.35,
+    on_cpu=True,
+)
+# A target of 8B with a draft of one layer on an H100.
+GOOD = SimulatedPair(
+    costs=Costs(
+        6.0e-3,
+        Curve({1: 0.3e-3}),
+        Curve({1: 5.8e-3, 17: 6.3e-3, 64: 7.5e-3}),
+        retrieval=0.1e-3,
+        record_verify=0.012,
+        record_level=0.001,
+    ),
+    likeliest=(0.92,),
+    prefill=0.45,
+    reading=0.01,
+    size=0.05,
+)
+AWFUL = replace(GOOD, likeliest=(0.03,), others=0.05)
+AWFUL_COPYING = replace(COPYING, likeliest=(0.03,), others=0.05)
+AWFUL_QWEN = replace(QWEN, likeliest=(0.03,), others=0.05)
