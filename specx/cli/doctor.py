@@ -156,9 +156,11 @@ def _plan(torch: ModuleType | None, gpus: list[Findings]) -> Findings:
         "device": ("cuda" if gpus else "cpu") if torch else None,
         "dtype": "the profile's (mini: float32; auto: the checkpoint's)",
         "attention": ATTENTION[path] if torch else None,
+        "row_invariant": path == "triton",
     }
     if torch and not gpus:
-        plan["few_rows"] = _few_rows()
+        plan["few_rows"] = few_rows = _few_rows()
+        plan["row_invariant"] = few_rows.startswith("machine code")
     if torch and gpus:
         plan.update(_packages(torch))
     nvidia = torch is not None and torch.version.cuda is not None

@@ -160,6 +160,11 @@ class Decoder:
         return self._whole is not None
 
     @property
+    def row_invariant(self) -> bool:
+        """True if a row's logits do not depend on the rows beside it (``Ops``), to the bit."""
+        return self._whole is not None or self.ops.row_invariant
+
+    @property
     def saved_bytes(self) -> int:
         """Return the bytes of weights that a pass over few rows need not read."""
         return 0 if self._whole is None else self._whole.saved_bytes

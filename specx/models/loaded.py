@@ -106,6 +106,14 @@ class LoadedModel:
         return getattr(self.model, "runs_natively", False)
 
     @property
+    def row_invariant(self) -> bool:
+        """True if every method writes what plain decoding writes, to the last token.
+
+        A row's numbers are its own then; else two logits that nearly tie may change places.
+        """
+        return getattr(self.model, "row_invariant", False)
+
+    @property
     def computed_by(self) -> str:
         """Say whose code computes the model, for people."""
         return (

@@ -94,10 +94,13 @@ class Ops(Protocol):
     """The operations of one backend.
 
     ``attention_by``: the setting that chose what attends; ``built-in`` for a backend alone.
+    ``row_invariant``: in a pass of up to 64 rows a row's numbers are the same, to the bit, whatever
+    rows are beside it, and however much of its text is committed.
     """
 
     name: str
     attention_by: str
+    row_invariant: bool
 
     # KV caches: storage [layers, 2, Hkv, capacity, D], keys first; lengths are int64 [1]
 

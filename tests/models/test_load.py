@@ -14,6 +14,7 @@ from specx.errors import ModelError, OutOfMemoryError, UsageError
 from specx.models.decoder import Decoder
 from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
+from specx.ops.native import HAS_LLVMLITE
 from tests.tiny import EOS, LINEAR, LLAMA3, YARN, make_tokenizer
 
 Make = Callable[..., Path]
@@ -36,6 +37,7 @@ def test_facts(checkpoint: Make, load: Load, family: str, role: str, modules: bo
     assert loaded.full_layers == [0, 1]
     assert [loaded.scaling_of(1), *loaded.query_shape(1)] == [0.25, 4, 16]
     assert [weight.shape for weight in loaded.vocabulary_weights] == [(384, 64)] * 2
+    assert loaded.row_invariant == (HAS_LLVMLITE and not modules)
     if not modules:
         assert isinstance(loaded.model, Decoder)
         assert loaded.inv_freq.equal(load(checkpoint(family), modules=True).inv_freq)

@@ -31,6 +31,7 @@ class TorchOps:
 
     name = "torch"
     attention_by = "built-in"
+    row_invariant = False  # libraries choose their order of sums by the number of rows
 
     store_rows = staticmethod(cache.store_rows)
     keep_rows = staticmethod(cache.keep_rows)

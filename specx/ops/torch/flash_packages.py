@@ -192,6 +192,11 @@ class FlashOps:
     def __init__(self, inner: Any, package: FlashPackage, attention: str) -> None:
         self._inner, self.package, self.attention_by = inner, package, attention
 
+    @property
+    def row_invariant(self) -> bool:
+        """As in ``Ops``: a package that attends to trees is not."""
+        return not self.package.verifies and bool(self._inner.row_invariant)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)  # every other operation
 

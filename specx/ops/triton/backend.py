@@ -73,6 +73,7 @@ class TritonOps(TorchOps):
     """
 
     name = "triton"
+    row_invariant = True
 
     store_rows = staticmethod(cache.store_rows)
     keep_rows = staticmethod(cache.keep_rows)
