@@ -2,6 +2,7 @@
 
 import ctypes
 import hashlib
+import os
 import platform
 import re
 import threading
@@ -14,6 +15,7 @@ import llvmlite
 import torch
 
 from specx.cache_folder import cache_folder, compiled_once
+from specx.errors import UsageError
 from specx.ops.blocks import by_name
 from specx.ops.native.decoder import write_functions, write_pass
 from specx.ops.native.emitter import VectorUnit
@@ -23,6 +25,8 @@ from specx.ops.native.packed import write_format
 _compiling = threading.Lock()  # two models that are loaded at once need the same functions
 # Of lines that say what a processor is, and not how fast it is just now.
 _OF_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
+# Of the flags: what a limit to AVX2 takes off.
+_BEYOND_AVX2 = re.compile(r"\s(?:avx512|avx10|avx_|amx)\w*")
 # Of OpenMP, which the code calls.
 SYMBOLS = ("GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 
@@ -147,9 +151,26 @@ def vector_unit() -> VectorUnit:
 
 @cache
 def _processor() -> tuple[str, ...]:
-    """Return what Linux says of the processor: its name and what it can do."""
+    """Return what Linux says of the processor: its name and what it can do, within the limit."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return tuple(sorted({line for line in lines if line.startswith(_OF_PROCESSOR)}))
+    lines = [line for line in lines if line.startswith(_OF_PROCESSOR)]
+    if is_limited():
+        lines = [_BEYOND_AVX2.sub("", line) for line in lines]
+    return tuple(sorted(set(lines)))
+
+
+@cache
+def is_limited() -> bool:
+    """Return True if machine code is limited to AVX2, by ``SPECX_CPU=avx2``.
+
+    Raises UsageError if the variable has another value, or the processor no AVX2.
+    """
+    limit = os.environ.get("SPECX_CPU", "")
+    if limit not in ("", "avx2"):
+        raise UsageError(f"SPECX_CPU is {limit!r}: it may be 'avx2', or not set")
+    if limit and "avx2" not in Path("/proc/cpuinfo").read_text().split():
+        raise UsageError("SPECX_CPU is 'avx2', which this processor does not have")
+    return bool(limit)
 
 
 def _target() -> Any:
@@ -157,11 +178,19 @@ def _target() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    if is_limited():  # Haswell was the first with AVX2
+        return _machine("haswell", "")
     features = llvm.get_host_cpu_features().flatten()
     if vector_unit().lanes == 16:
         features += ",-prefer-256-bit"  # some processors are said to prefer half of their vectors
+    return _machine(llvm.get_host_cpu_name(), features)
+
+
+def _machine(cpu: str, features: str) -> Any:
+    import llvmlite.binding as llvm
+
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=3, jit=True, codemodel="jitdefault"
+        cpu=cpu, features=features, opt=3, jit=True, codemodel="jitdefault"
     )
 
 

@@ -6,6 +6,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from specx.errors import UsageError
 from specx.ops.blocks import BlockFormat
 from specx.ops.native.code import Code, load_format, openmp
 from specx.ops.native.packed import SPREAD, WIDENERS
@@ -46,5 +47,7 @@ def _code(name: str) -> Code | None:
         return None
     try:
         return load_format(name)
+    except UsageError:
+        raise
     except Exception:  # as of passes: torch computes it then
         return None
