@@ -2,7 +2,6 @@
 
 import ctypes
 import hashlib
-import os
 import platform
 import re
 import threading
@@ -15,8 +14,8 @@ import llvmlite
 import torch
 
 from specx.cache_folder import cache_folder, compiled_once
-from specx.errors import UsageError
 from specx.ops.blocks import by_name
+from specx.ops.native import is_limited
 from specx.ops.native.decoder import write_functions, write_pass
 from specx.ops.native.emitter import VectorUnit
 from specx.ops.native.kinds import PLAIN, PassKind
@@ -142,7 +141,8 @@ def vector_unit() -> VectorUnit:
     """Return the vectors of this processor."""
     has = set(" ".join(_processor()).split())
     if "avx512f" in has:
-        return VectorUnit(lanes=16, sums=24)
+        has_dots = {"avx512_vnni", "avx512vl"} <= has
+        return VectorUnit(lanes=16, sums=24, has_dots=has_dots)
     if "avx2" in has:
         return VectorUnit(lanes=8, sums=12, has_half="f16c" in has)
     # Every ARM of 64 bits has it. Elsewhere LLVM would call functions that nobody brings.
@@ -157,20 +157,6 @@ def _processor() -> tuple[str, ...]:
     if is_limited():
         lines = [_BEYOND_AVX2.sub("", line) for line in lines]
     return tuple(sorted(set(lines)))
-
-
-@cache
-def is_limited() -> bool:
-    """Return True if machine code is limited to AVX2, by ``SPECX_CPU=avx2``.
-
-    Raises UsageError if the variable has another value, or the processor no AVX2.
-    """
-    limit = os.environ.get("SPECX_CPU", "")
-    if limit not in ("", "avx2"):
-        raise UsageError(f"SPECX_CPU is {limit!r}: it may be 'avx2', or not set")
-    if limit and "avx2" not in Path("/proc/cpuinfo").read_text().split():
-        raise UsageError("SPECX_CPU is 'avx2', which this processor does not have")
-    return bool(limit)
 
 
 def _target() -> Any:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from specx.errors import UsageError
 from specx.ops.layers import DecoderWeights, FewRows, LayerWeights, LinearMap
 from specx.ops.native.code import Code, load, openmp, vector_unit
 from specx.ops.native.emitter import UNIT
@@ -397,8 +396,6 @@ def loading(kind: PassKind = PLAIN) -> Future[Code | None]:
 def _loaded(kind: PassKind) -> Code | None:
     try:
         return load(kind)
-    except UsageError:
-        raise
     # Another OpenMP, a processor that LLVM does not know, an llvmlite that is broken: torch
     # computes all passes then.
     except Exception:

@@ -108,7 +108,11 @@ def test_code_can_be_limited_to_avx2(limit):
 
 
 def test_a_limit_that_is_unknown_is_an_error():
-    script = "from specx.ops.native.native_pass import loading; loading().result()"
+    script = (
+        "from specx.models.loaded import ModelSpec; "
+        "from specx.models.model_files import open_model; "
+        "open_model(ModelSpec('embedded:target'), 'cpu', 'target')"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "SPECX_CPU": "sse9"},
