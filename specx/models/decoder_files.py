@@ -19,7 +19,7 @@ from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
 from specx.models.families.weight_map import Joined, WeightMap, WeightReader
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors
-from specx.models.loaded import DTYPES, LoadedModel
+from specx.models.loaded import DTYPES, LoadedModel, no_int8
 from specx.models.memory import free_bytes
 from specx.models.model_files import (
     ModelFiles,
@@ -58,14 +58,20 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
     Raises as ``load_decoder`` does.
     """
     architecture, dtype = gguf.architecture(), unpacked_dtype(files)
-    in_blocks = kept_in_blocks(files, architecture.spec)
+    in_blocks, rounds = kept_in_blocks(files, architecture.spec), files.spec.rounds
+    if rounds and not in_blocks:
+        raise no_int8(files.source.label)
     for kept in (in_blocks, ()) if in_blocks else ((),):
         check_fit(gguf.bytes_in(kept, dtype), files.source, files.device)
-        tensors = GgufTensors(gguf, files.device, dtype, kept)
+        tensors = GgufTensors(gguf, files.device, dtype, kept, rounds=rounds)
         check_tensors(tensors, architecture.spec, architecture.weights)
         loaded = loaded_decoder(files, architecture, tensors.joined, dtype)
         if kept and loaded.model.has_fused_forward:
-            return replace(loaded, formats=gguf.formats_as())
+            return replace(
+                loaded, formats=gguf.formats_as(), activations="int8" if rounds else None
+            )
+        if rounds:
+            raise no_int8(files.source.label)
     return replace(loaded, formats=gguf.formats_as(dtype))
 
 

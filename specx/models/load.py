@@ -9,7 +9,7 @@ from specx.errors import ModelError
 from specx.models.decoder_files import load_decoder, load_gguf
 from specx.models.families import family_of, read_architecture
 from specx.models.families.text_part import has_parts
-from specx.models.loaded import LoadedModel, ModelSpec, Role
+from specx.models.loaded import LoadedModel, ModelSpec, Role, no_int8
 from specx.models.model_files import ModelFiles, fetch_weights, open_model, stated_dtype
 
 
@@ -44,6 +44,8 @@ _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole
 def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None:
     """Load a decoder of our own; None for a model left to transformers."""
     raw, label = files.raw, files.source.label
+    if files.spec.rounds and files.gguf is None:
+        raise no_int8(label)
     if files.gguf is not None:  # which transformers could not read as exactly
         return load_gguf(files, files.gguf)
     if raw.get("quantization_config") or family_of(raw) is None:

@@ -28,7 +28,8 @@ class ModelSpec:
 
     ``model`` is a hub id, a local folder, ``embedded:target`` or ``embedded:draft``; ``revision``
     a branch, tag or commit of the hub; ``dtype`` one of float32, float16, bfloat16, or auto for
-    what the checkpoint states; ``attention`` and ``kv_cache_dtype`` as in a profile.
+    what the checkpoint states; ``attention``, ``kv_cache_dtype`` and
+    ``activations`` as in a profile.
 
     What the files of a head leave open: ``head_layers`` of the target whose input it reads, counted
     from 0, and the meaning of its key ``norm_output``.
@@ -39,8 +40,14 @@ class ModelSpec:
     dtype: str = "auto"
     attention: str = "auto"
     kv_cache_dtype: str = "auto"
+    activations: str = "float32"
     head_layers: tuple[int, ...] | None = None
     norm_output: Literal["fed-back", "lm-head"] | None = None
+
+    @property
+    def rounds(self) -> bool:
+        """Return True if inputs of matrices are rounded to int8."""
+        return self.activations == "int8"
 
     def cache_dtype(self, dtype: torch.dtype, device: torch.device) -> torch.dtype:
         """Return the number format of keys and values of a model that computes in ``dtype``.
@@ -59,6 +66,14 @@ class ModelSpec:
         return asked
 
 
+def no_int8(label: str) -> UsageError:
+    """Return the error of a model that has no products of int8."""
+    return UsageError(
+        "`target.activations: int8` is for a GGUF model that machine code computes in its blocks "
+        f"on a processor with AVX2; {label} is not computed so here: leave the key out."
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
     """A model ready for the engine, in evaluation mode and without gradients.
@@ -73,7 +88,8 @@ class LoadedModel:
     and if its weights were unpacked; ``decoder_spec``: of a ``Decoder``, None for other models;
     ``spec_of``: returns the spec for a text of a number of tokens, None
     where it is the same for all; ``config``: its ``config.json`` as it is written; ``scalings``: of
-    each layer of a ``SeamModel``; ``cache_dtype``: of keys and values, None where it is ``dtype``.
+    each layer of a ``SeamModel``; ``cache_dtype``: of keys and values, None where it is ``dtype``;
+    ``activations``: what machine code rounds inputs of matrices to, None if it does not.
     """
 
     num_layers: int
@@ -99,6 +115,7 @@ class LoadedModel:
     config: Mapping[str, Any] = field(default_factory=dict)
     scalings: tuple[float, ...] = ()
     cache_dtype: torch.dtype | None = None
+    activations: str | None = None
 
     @property
     def runs_natively(self) -> bool:

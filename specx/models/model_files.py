@@ -17,6 +17,7 @@ from specx.models.memory import check_memory
 from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
 from specx.ops.contract import Ops, kept_formats, ops_for
+from specx.ops.native import is_limited
 from specx.ops.spec import DecoderSpec
 from specx.ops.torch.flash_packages import UnusableError
 
@@ -42,6 +43,10 @@ class ModelFiles:
 def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> ModelFiles:
     """Find a model and read all but its weights. Raises as ``load_model`` does."""
     device = usable(device)
+    try:
+        is_limited()
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     if spec.dtype not in DTYPES:
         raise ModelError(f"The dtype {spec.dtype} is unknown; use one of {', '.join(DTYPES)}.")
     source = locate(spec.model, spec.revision, role)
@@ -81,7 +86,8 @@ def kept_in_blocks(files: ModelFiles, spec: DecoderSpec) -> tuple[str, ...]:
     """
     is_known = spec.per_layer is None and all(layer.mlp.experts is None for layer in spec.layers)
     is_wide = unpacked_dtype(files) == torch.float32
-    return kept_formats(files.device) if is_known and is_wide else ()
+    formats = kept_formats(files.device, rounds=files.spec.rounds)
+    return formats if is_known and is_wide else ()
 
 
 def attending_ops(

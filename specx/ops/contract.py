@@ -50,13 +50,16 @@ def built_in_ops(device: torch.device) -> "Ops":
     return CpuOps() if device.type == "cpu" else TorchOps()
 
 
-def kept_formats(device: torch.device) -> tuple[str, ...]:
-    """Return the formats of blocks (``blocks.py``) whose matrices kernels of a device read."""
+def kept_formats(device: torch.device, *, rounds: bool = False) -> tuple[str, ...]:
+    """Return the formats of blocks (``blocks.py``) whose matrices kernels of a device read.
+
+    ``rounds``: as of a ``PackedWeight``.
+    """
     if device.type != "cpu" or not HAS_LLVMLITE:
         return ()
     from specx.ops.native.unpacking import readable_formats  # brings llvmlite
 
-    return readable_formats()
+    return readable_formats(rounds=rounds)
 
 
 def ops_for(device: torch.device, attention: str, dtype: torch.dtype, head_dim: int) -> "Ops":

@@ -1,7 +1,7 @@
 """A weight that stays in the blocks of its file, and what reads it or a tensor alike."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
@@ -19,10 +19,11 @@ class PackedWeight:
     """A weight [N, K] in blocks.
 
     ``parts``: rows one below the other, each part in a format of its own. Products with it are
-    computed in ``dtype``.
+    computed in ``dtype``; ``rounds``: machine code rounds their inputs to int8.
     """
 
     parts: tuple[Part, ...]
+    rounds: bool = False
     dtype = torch.float32
 
     @property
@@ -78,7 +79,7 @@ class PackedWeight:
                 return self.unpack()[rows]
             parts.append((blocks[own], form))
             begin += len(blocks)
-        return PackedWeight(tuple(parts))
+        return replace(self, parts=tuple(parts))
 
 
 Weight: TypeAlias = Tensor | PackedWeight

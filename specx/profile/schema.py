@@ -178,6 +178,11 @@ class TargetSettings(Section):
         description="number format of keys and values; auto: `dtype`; float16: half the bytes "
         "where a CPU computes in float32",
     )
+    activations: Literal["float32", "int8"] = Field(
+        default="float32",
+        description="number format of the inputs of matrices in blocks, in passes of a CPU over "
+        "few rows; int8: rounded by blocks of 32, faster",
+    )
     window: int | None = Field(
         default=None, ge=1, description="tokens the model can read; null: from the model's config"
     )

@@ -48,6 +48,7 @@ def facts(pair: Pair) -> dict[str, Any]:
         "draft": draft.source if draft else None,
         **({"weights": target.formats} if target.formats else {}),
         **({"kv_cache_dtype": _name(target.cache_dtype)} if target.cache_dtype else {}),
+        **({"activations": target.activations} if target.activations else {}),
         **{
             f"{role}_computed_by": model.computed_by
             for role, model in (("target", target), ("draft", draft))
@@ -102,6 +103,7 @@ def _load(profile: Profile, device: torch.device) -> LoadedModel:
         settings.dtype,
         profile.attention,
         settings.kv_cache_dtype,
+        settings.activations,
     )
     check, positions = _has_room(profile), settings.window
     return load_model(spec, device, "target", positions=positions, check=check)

@@ -182,7 +182,8 @@ def _joined(files: tuple[Path, ...], label: str) -> Contents:
 class GgufTensors:
     """Tensors as ``Checkpoint`` has them. ``dtype``: of those that are returned.
 
-    ``kept``: the formats whose matrices stay in blocks, where a kernel reads them.
+    ``kept``: the formats whose matrices stay in blocks, where a kernel reads them. ``rounds``: as
+    of a ``PackedWeight``.
     """
 
     def __init__(
@@ -191,9 +192,11 @@ class GgufTensors:
         device: torch.device,
         dtype: torch.dtype,
         kept: Collection[str] = (),
+        *,
+        rounds: bool = False,
     ) -> None:
         self.label, self.device, self.dtype = gguf.label, device, dtype
-        self._weights, self._kept = gguf.weights, kept
+        self._weights, self._kept, self._rounds = gguf.weights, kept, rounds
 
     @property
     def names(self) -> frozenset[str]:
@@ -209,7 +212,8 @@ class GgufTensors:
         """
         weights = [self._weights[name] for name in names]
         if all(len(each.shape) == 2 and each.format.name in self._kept for each in weights):
-            return PackedWeight(tuple((each.packed(), each.format) for each in weights))
+            parts = tuple((each.packed(), each.format) for each in weights)
+            return PackedWeight(parts, rounds=self._rounds)
         rows = sum(weight.shape[0] for weight in weights)
         try:
             whole = torch.empty((rows, *weights[0].shape[1:]), dtype=self.dtype, device=self.device)

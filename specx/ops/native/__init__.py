@@ -5,7 +5,10 @@ start once. ``decoder.py`` writes the pass with the instructions of ``emitter.py
 of ``products.py``, ``code.py`` compiles it, and ``native_pass.py`` runs it on tensors.
 """
 
+import os
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 
 def _has_llvmlite() -> bool:
@@ -18,3 +21,17 @@ def _has_llvmlite() -> bool:
 
 
 HAS_LLVMLITE = _has_llvmlite()
+
+
+@cache
+def is_limited() -> bool:
+    """Return True if machine code is limited to AVX2, by ``SPECX_CPU=avx2``.
+
+    Raises ValueError if the variable has another value, or the processor no AVX2.
+    """
+    limit, facts = os.environ.get("SPECX_CPU", ""), Path("/proc/cpuinfo")
+    if limit not in ("", "avx2"):
+        raise ValueError(f"SPECX_CPU is {limit!r}; it must be 'avx2', or not set.")
+    if limit and not (facts.exists() and "avx2" in facts.read_text().split()):
+        raise ValueError("SPECX_CPU is 'avx2', which this processor does not have; do not set it.")
+    return bool(limit)

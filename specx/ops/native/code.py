@@ -15,6 +15,7 @@ import torch
 
 from specx.cache_folder import cache_folder, compiled_once
 from specx.ops.blocks import by_name
+from specx.ops.native import is_limited
 from specx.ops.native.decoder import write_functions, write_pass
 from specx.ops.native.emitter import VectorUnit
 from specx.ops.native.kinds import PLAIN, PassKind
@@ -23,6 +24,8 @@ from specx.ops.native.packed import write_format
 _compiling = threading.Lock()  # two models that are loaded at once need the same functions
 # Of lines that say what a processor is, and not how fast it is just now.
 _OF_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
+# Of the flags: what a limit to AVX2 takes off.
+_BEYOND_AVX2 = re.compile(r"\s(?:avx512|avx10|avx_|amx)\w*")
 # Of OpenMP, which the code calls.
 SYMBOLS = ("GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 
@@ -138,7 +141,8 @@ def vector_unit() -> VectorUnit:
     """Return the vectors of this processor."""
     has = set(" ".join(_processor()).split())
     if "avx512f" in has:
-        return VectorUnit(lanes=16, sums=24)
+        has_dots = {"avx512_vnni", "avx512vl"} <= has
+        return VectorUnit(lanes=16, sums=24, has_dots=has_dots)
     if "avx2" in has:
         return VectorUnit(lanes=8, sums=12, has_half="f16c" in has)
     # Every ARM of 64 bits has it. Elsewhere LLVM would call functions that nobody brings.
@@ -147,9 +151,12 @@ def vector_unit() -> VectorUnit:
 
 @cache
 def _processor() -> tuple[str, ...]:
-    """Return what Linux says of the processor: its name and what it can do."""
+    """Return what Linux says of the processor: its name and what it can do, within the limit."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return tuple(sorted({line for line in lines if line.startswith(_OF_PROCESSOR)}))
+    lines = [line for line in lines if line.startswith(_OF_PROCESSOR)]
+    if is_limited():
+        lines = [_BEYOND_AVX2.sub("", line) for line in lines]
+    return tuple(sorted(set(lines)))
 
 
 def _target() -> Any:
@@ -157,11 +164,19 @@ def _target() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    if is_limited():  # Haswell was the first with AVX2
+        return _machine("haswell", "")
     features = llvm.get_host_cpu_features().flatten()
     if vector_unit().lanes == 16:
         features += ",-prefer-256-bit"  # some processors are said to prefer half of their vectors
+    return _machine(llvm.get_host_cpu_name(), features)
+
+
+def _machine(cpu: str, features: str) -> Any:
+    import llvmlite.binding as llvm
+
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=3, jit=True, codemodel="jitdefault"
+        cpu=cpu, features=features, opt=3, jit=True, codemodel="jitdefault"
     )
 
 

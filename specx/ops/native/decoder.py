@@ -48,7 +48,7 @@ def write_pass(unit: VectorUnit, kind: PassKind) -> str:
     """Write a pass; ``run``, of a table, is what each thread calls."""
     module = ir.Module("pass")
     if kind.formats:
-        write_mixed(module, unit, [by_name(name) for name in kind.formats])
+        write_mixed(module, unit, [by_name(name) for name in kind.formats], kind.rounds)
     writer = PassWriter(module, unit, kind)
     writer.begin()
     _write_layers(writer)

@@ -34,12 +34,13 @@ Number = Value | int  # int64
 class VectorUnit:
     """The processor: float32 in a vector, and how many vectors of sums a product may keep.
 
-    ``has_half``: it widens float16 and rounds to it.
+    ``has_half``: it widens float16 and rounds to it. ``has_dots``: it sums products of 4 bytes.
     """
 
     lanes: int
     sums: int
     has_half: bool = True
+    has_dots: bool = False
 
 
 class Emitter:
@@ -47,7 +48,7 @@ class Emitter:
 
     def __init__(self, module: Any, unit: VectorUnit, name: str, arguments: Sequence[Any]) -> None:
         self.module, self.lanes, self.sums = module, unit.lanes, unit.sums
-        self.has_half = unit.has_half
+        self.has_half, self.has_dots = unit.has_half, unit.has_dots
         kind = ir.FunctionType(ir.VoidType(), list(arguments))
         self.function = ir.Function(module, kind, name)
         self._entry = self.function.append_basic_block("entry")

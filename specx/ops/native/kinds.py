@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from specx.ops.layers import DecoderWeights, LinearMap
 from specx.ops.native.tables import MAPS, UNIT
-from specx.ops.packed_weight import parts_of
+from specx.ops.packed_weight import PackedWeight, parts_of
 from specx.ops.spec import LayerSpec, NormSpec
 
 
@@ -45,6 +45,7 @@ class PassKind:
     ``layers``: the kinds of its layers. ``are_alike``: these have the same sizes. ``has_still``:
     elements that RoPE does not turn. ``formats``: of weights in blocks. ``units``: threads share
     the inputs of the maps ``out`` and ``down`` by so many, which no block of these lies across.
+    ``rounds``: inputs of matrices in blocks are rounded to int8.
     """
 
     layers: tuple[LayerKind, ...]
@@ -56,6 +57,7 @@ class PassKind:
     caps_logits: bool = False
     formats: tuple[str, ...] = ()
     units: tuple[int, int] = (UNIT, UNIT)
+    rounds: bool = False
 
 
 PLAIN = PassKind(layers=(LayerKind(owns_heads=True),))  # Llama, Mistral, Qwen, SmolLM3
@@ -74,6 +76,7 @@ def kind_of(weights: DecoderWeights, threads: int) -> PassKind:
         caps_logits=spec.logit_softcap is not None,
         formats=_formats(weights),
         units=(_unit(weights, "out"), _unit(weights, "down")),
+        rounds=isinstance(weights.head.weight, PackedWeight) and weights.head.weight.rounds,
     )
 
 

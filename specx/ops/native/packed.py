@@ -26,6 +26,7 @@ from specx.ops.native.emitter import (
     vector_of,
 )
 from specx.ops.native.products import LINE
+from specx.ops.native.rounded import LANES, PART, RoundedRows, add_block
 
 TABLE = 16  # lanes of AVX-512
 LEAST_FOR_HALF = 8  # lanes of a processor that is sure to convert float16 itself
@@ -33,36 +34,45 @@ LEAST_FOR_HALF = 8  # lanes of a processor that is sure to convert float16 itsel
 Chunk = Callable[[int], Value]  # of its number: the next values of a block, as many as lanes
 
 
-def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
+def write_packed(
+    module: Any, unit: VectorUnit, name: str, form: BlockFormat, *, rounds: bool = False
+) -> None:
     """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, rows of w in blocks.
 
     Arguments: y and its stride, x and its stride, w and its stride in bytes, rows, count, columns.
-    ``count`` is a multiple of a block's values.
+    ``count`` is a multiple of a block's values. ``rounds``: x is rounded to int8.
     """
     kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
     e = Emitter(module, unit, name, kinds)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
     blocks, widen = e.over(count, form.values), WIDENERS[form.name]
+    rounded = RoundedRows(e, x, x_row, rows, count, form) if rounds else None
 
     def tile(row: Value, many: int, first: Value, width: int) -> None:
         own = [e.sum(row, i) for i in range(many)]
-        zero = e.number(0.0, e.lanes)
+        zero = e.number(0.0, LANES if rounded else e.lanes)
         sums = [[e.variable(zero) for _ in range(width)] for _ in own]
         lines = [byte(e, w, e.times(e.sum(first, j), w_row)) for j in range(width)]
         inputs = [e.at(x, e.times(i, x_row)) for i in own]
         with e.loop(0, blocks) as number:
             fetch_next(number, first, width)
             places = [byte(e, line, e.times(number, form.bytes)) for line in lines]
-            chunks = [widen(e, place, form) for place in places]
             start = e.times(number, form.values)
-            steps = [(c, j) for c in range(form.values // e.lanes) for j in range(width)]
-            if many == 1:  # a column after the other, so that fewer scales wait in registers
-                steps.sort(key=lambda step: (step[0] * e.lanes // ACROSS, step[1]))
-            for c, j in steps:
-                weight = chunks[j](c)
-                for each, totals in zip(inputs, sums, strict=True):
-                    factor = e.load(e.at(each, start, c * e.lanes), e.lanes)
-                    totals[j].set(e.fma(factor, weight, totals[j].get()))
+            if rounded:
+                for j, place in enumerate(places):
+                    scales, minima = _ends(e, place, form)
+                    totals = [line[j] for line in sums]
+                    add_block(e, rounded, own, start, place, form, scales, minima, totals)
+            else:
+                chunks = [widen(e, place, form) for place in places]
+                steps = [(c, j) for c in range(form.values // e.lanes) for j in range(width)]
+                if many == 1:  # a column after the other, so that fewer scales wait in registers
+                    steps.sort(key=lambda step: (step[0] * e.lanes // ACROSS, step[1]))
+                for c, j in steps:
+                    weight = chunks[j](c)
+                    for each, totals in zip(inputs, sums, strict=True):
+                        factor = e.load(e.at(each, start, c * e.lanes), e.lanes)
+                        totals[j].set(e.fma(factor, weight, totals[j].get()))
         for i, totals in zip(own, sums, strict=True):
             e.store(e.totals([total.get() for total in totals]), e.at(y, e.times(i, y_row), first))
 
@@ -303,8 +313,33 @@ def _q8_0(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
 # ---------------------------------------------------------------- blocks of 256
 
 
+def _ends(e: Emitter, place: Value, form: BlockFormat) -> tuple[Value, Value | None]:
+    """Return the scales of the parts of a block, and what is added to their values.
+
+    Numbers of a block of 32, vectors of others.
+    """
+    fields = form.fields
+    if form.name == "Q6_K":
+        return _scales_of_16(e, place, form), None
+    if form.values > PART:
+        scales, minima = _of_parts(e, place, form)
+        return scales, e.builder.fneg(minima)
+    ends = _halves(e, place, fields["scale"], 4)
+    scale, minimum = (
+        e.builder.extract_element(ends, I32((fields.get(name, 0) - fields["scale"]) // 2))
+        for name in ("scale", "minimum")
+    )
+    return scale, minimum if "minimum" in fields else None
+
+
 def _parts(e: Emitter, place: Value, form: BlockFormat) -> tuple[list[Value], list[Value]]:
     """Return scale and minimum of each of the 8 parts of a block, in all lanes."""
+    scales, minima = _of_parts(e, place, form)
+    return [_lane(e, scales, i) for i in range(8)], [_lane(e, minima, i) for i in range(8)]
+
+
+def _of_parts(e: Emitter, place: Value, form: BlockFormat) -> tuple[Value, Value]:
+    """Return vectors of the scales and minima of the 8 parts of a block."""
     at = form.fields["scales"]
     four = ir.VectorType(I8, 4)
     first, second, third = (
@@ -326,8 +361,7 @@ def _parts(e: Emitter, place: Value, form: BlockFormat) -> tuple[list[Value], li
         )
         numbers = _float(e, e.builder.zext(joined, ir.VectorType(I32, 8)), 8)
         factor = e.builder.shuffle_vector(ends, ends, ir.VectorType(I32, 8)([end] * 8))
-        numbers = e.mul(factor, numbers)
-        both.append([_lane(e, numbers, i) for i in range(8)])
+        both.append(e.mul(factor, numbers))
     return both[0], both[1]
 
 
@@ -387,13 +421,19 @@ def _q5_k(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
     return _in_parts(e, place, form, values)
 
 
-def _q6_k(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
-    lanes, fields = e.lanes, form.fields
+def _scales_of_16(e: Emitter, place: Value, form: BlockFormat) -> Value:
+    """Return a vector of the scales of the 16 parts of a block."""
+    fields = form.fields
     ends = _halves(e, place, fields["scale"] - 2, 2)  # nothing is read behind the block
     found = e.builder.load(byte(e, place, fields["scales"]), typ=ir.VectorType(I8, 16), align=1)
     numbers = _float(e, e.builder.sext(found, ir.VectorType(I32, 16)), 16)
     factor = e.builder.shuffle_vector(ends, ends, ir.VectorType(I32, 16)([1] * 16))
-    scales = e.mul(factor, numbers)
+    return e.mul(factor, numbers)
+
+
+def _q6_k(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
+    lanes, fields = e.lanes, form.fields
+    scales = _scales_of_16(e, place, form)
 
     def chunk(c: int) -> Value:
         half, within = divmod(c * lanes, 128)
@@ -421,8 +461,10 @@ WIDENERS: dict[str, Callable[[Emitter, Value, BlockFormat], Chunk]] = {
 
 
 def write_format(unit: VectorUnit, form: BlockFormat) -> str:
-    """Write all functions of a format."""
+    """Write all functions of a format. Those of int8 are for x86 alone."""
     module = ir.Module(form.name)
+    if unit.lanes >= LANES:
+        write_packed(module, unit, f"rounded_{form.name}", form, rounds=True)
     write_packed(module, unit, f"packed_{form.name}", form)
     write_unpack(module, unit, f"unpack_{form.name}", form)
     write_spread(module, unit, f"spread_{form.name}", form)
@@ -432,16 +474,19 @@ def write_format(unit: VectorUnit, form: BlockFormat) -> str:
 SEGMENT = ("end", "blocks", "row_bytes", "format")  # of the rows of a matrix
 
 
-def write_mixed(module: Any, unit: VectorUnit, forms: Sequence[BlockFormat]) -> None:
+def write_mixed(module: Any, unit: VectorUnit, forms: Sequence[BlockFormat], rounds: bool) -> None:
     """Write products with matrices of several parts, each in one of some formats, and their rows.
 
     A matrix is a table: the number of its parts, and ``SEGMENT`` of each. ``mixed``: y and its
     stride, x and its stride, the table, the first input, rows, number of inputs, first output,
     number of outputs. ``mixed_row``: where a row goes, the table, the row, its elements.
+
+    ``rounds``: the products are of int8.
     """
     kinds = [PLACE, I64, PLACE, I64, PLACE, *[I64] * 5]
     e = Emitter(module, unit, "mixed", kinds)
     y, y_row, x, x_row, table, first_in, rows, count, first, columns = e.function.args
+    which = "rounded" if rounds else "packed"
 
     def product(form: BlockFormat, part: Part) -> None:
         low, high = e.larger(first, part.begin), e.lesser(e.sum(first, columns), part.end)
@@ -451,7 +496,7 @@ def write_mixed(module: Any, unit: VectorUnit, forms: Sequence[BlockFormat]) -> 
             to = e.at(y, e.less(low, first))
             width = e.less(high, low)
             e.call(
-                f"packed_{form.name}", to, y_row, x, x_row, place, part.row_bytes, rows, count,
+                f"{which}_{form.name}", to, y_row, x, x_row, place, part.row_bytes, rows, count,
                 width,
             )  # fmt: skip
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.native.code import Code, load_format, openmp
+from specx.ops.native.code import Code, load_format, openmp, vector_unit
 from specx.ops.native.packed import SPREAD, WIDENERS
+from specx.ops.native.rounded import LANES
 
 _TABLE = ctypes.c_int64 * len(SPREAD)
 
@@ -31,13 +32,16 @@ def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
     return True
 
 
-def readable_formats() -> tuple[str, ...]:
-    """Return the formats that machine code reads here: none where torch has another OpenMP."""
+def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
+    """Return the formats that machine code reads here: none where torch has another OpenMP.
+
+    ``rounds``: as of a ``PackedWeight``, for which vectors of 8 are needed.
+    """
     try:
         openmp()
     except OSError:
         return ()
-    return tuple(WIDENERS)
+    return () if rounds and vector_unit().lanes < LANES else tuple(WIDENERS)
 
 
 @cache

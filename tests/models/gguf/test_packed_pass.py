@@ -10,6 +10,7 @@ from specx.models.decoder import Decoder
 from specx.ops.blocks import by_name
 from specx.ops.contract import built_in_ops, kept_formats
 from specx.ops.layers import DecoderWeights, LinearMap
+from specx.ops.native.code import vector_unit
 from specx.ops.packed_weight import PackedWeight
 from tests.models.families import SIZES, Cell, Text, make_pair
 from tests.ops.test_blocks import random_blocks
@@ -98,3 +99,44 @@ def test_a_pass_is_that_of_the_unpacked_model(mix: str, threads: int, tmp_path: 
             assert torch.equal(alone[0], ours[0])  # whatever rows are beside it
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_row_in_int8_is_the_same_beside_others(threads: int, tmp_path: Path) -> None:
+    """A tree of any size has for each text the logits, bit for bit, that a token alone has."""
+    if not kept_formats(CPU) or vector_unit().lanes < 8:
+        pytest.skip("products of int8 run not here")
+    cell = Cell("llama", "in blocks", {**SIZES, **WIDE, **HEADS, "tie_word_embeddings": True})
+    own = rounding(packed(make_pair(cell, tmp_path).decoder().weights, MIXES["Q4_K_M"]))
+    floats = unpacked(own)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        texts = [Text(Decoder(each, built_in_ops(CPU))) for each in (own, floats)]
+        ids = torch.randint(3, 131, (64,), generator=torch.Generator().manual_seed(2))
+        for text in texts:
+            text.read(ids[:20])
+        alone, exact = (text.verify(ids[:1], [0]) for text in texts)
+        size = float(exact.abs().max())
+        assert 1e-5 * size < float((alone - exact).abs().max()) < 0.1 * size
+        for count in (2, 5, 8, 62):
+            together = texts[0].verify(ids[:count], [0, *range(count - 1)])
+            assert torch.equal(alone[0], together[0])
+    finally:
+        torch.set_num_threads(before)
+
+
+def rounding(weights: DecoderWeights) -> DecoderWeights:
+    """Return the same weights, whose products are of int8."""
+
+    def of(linear_map: LinearMap) -> LinearMap:
+        assert isinstance(linear_map.weight, PackedWeight)
+        return replace(linear_map, weight=replace(linear_map.weight, rounds=True))
+
+    names = ("heads", "out", "gate_up", "down")
+    layers = [
+        replace(layer, **{name: of(getattr(layer, name)) for name in names})
+        for layer in weights.layers
+    ]
+    head = of(weights.head)
+    return replace(weights, layers=layers, head=head, embedding=head.weight)

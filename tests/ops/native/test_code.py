@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,47 @@ def test_without_openmp_of_gnu_torch_does_it_all(monkeypatch):
     monkeypatch.setattr(code, "openmp", none)
     monkeypatch.setattr(native_pass, "load", code.load)
     assert loading.__wrapped__(PLAIN).result() is None
+
+
+@pytest.mark.parametrize("limit", ["", "avx2"])
+def test_code_can_be_limited_to_avx2(limit):
+    """The widest vectors of the assembler text are those of the limit."""
+    has = Path("/proc/cpuinfo").read_text().split()
+    if "avx2" not in has:
+        pytest.skip("no AVX2 here")
+    script = (
+        "import llvmlite.binding as llvm; from specx.ops.native import code; "
+        "from specx.ops.native.decoder import write_functions; target = code._target(); "
+        "module = llvm.parse_assembly(write_functions(code.vector_unit())); "
+        "print('zmm' in target.emit_assembly(module), code._file('functions'))"
+    )
+    wide, file = python(script, SPECX_CPU=limit).split()
+    assert wide == str(not limit and "avx512f" in has)
+    other, other_file = python(script, SPECX_CPU="" if limit else "avx2").split()
+    assert (file == other_file) == (wide == other)
+
+
+def test_a_limit_that_is_unknown_is_an_error():
+    script = (
+        "from specx.models.loaded import ModelSpec; "
+        "from specx.models.model_files import open_model; "
+        "open_model(ModelSpec('embedded:target'), 'cpu', 'target')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "SPECX_CPU": "sse9"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "UsageError: SPECX_CPU is 'sse9'" in done.stderr
+
+
+def python(script, **settings):
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,6 +51,11 @@ def compiled(request: pytest.FixtureRequest) -> tuple[BlockFormat, Code]:
     module = ir.Module("packed")
     write_packed(module, UNITS[lanes], "packed", BY_NAME[name])
     write_inner(module, UNITS[lanes], "inner", F32)
+    if lanes > 4:
+        write_packed(module, UNITS[lanes], "rounded", BY_NAME[name], rounds=True)
+        if code.vector_unit().has_dots:
+            with_dots = replace(UNITS[lanes], has_dots=True)
+            write_packed(module, with_dots, "rounded_dots", BY_NAME[name], rounds=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code, "vector_unit", lambda: UNITS[lanes])
         return BY_NAME[name], Code(code.build(str(module), unrolls=False))
@@ -85,6 +91,37 @@ def test_a_product_is_that_with_unpacked_weights(
     exact = x[:, :count].double() @ unpacked.double().T
     scale = x[:, :count].double().abs() @ unpacked.double().abs().T
     assert bool(((found.double() - exact).abs() <= 1e-6 * scale).all())
+
+
+def rounded_to_int8(x: torch.Tensor) -> torch.Tensor:
+    """Return rows as their int8 values times their scales, in float64."""
+    parts = x.reshape(len(x), -1, 32)
+    most = parts.abs().amax(-1, keepdim=True)
+    values = (parts * (127 / most.where(most > 0, torch.ones(())))).round()
+    return (values.double() * most.double() / 127).flatten(1)
+
+
+def kinds_of_int8(functions: Code) -> list[str]:
+    return [name for name in ("rounded", "rounded_dots") if functions.address(name)]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 13, 64])
+@pytest.mark.parametrize("columns", [1, 8, 11])
+def test_a_product_of_int8_is_that_of_rounded_rows(
+    compiled: tuple[BlockFormat, Code], rows: int, columns: int
+) -> None:
+    form, functions = compiled
+    count = 3 * form.values
+    x, w = spaced(rows, count, 5), matrix(form, columns, count)
+    x[0, :32] = 0.0
+    own, weights = rounded_to_int8(x[:, :count]), form.unpack(w).double()
+    all_found = [product(functions, name, x, w, count) for name in kinds_of_int8(functions)]
+    for found in all_found:
+        assert torch.equal(found, all_found[0])  # whole numbers are summed exactly
+        scale = own.abs() @ weights.abs().T
+        assert bool(((found.double() - own @ weights.T).abs() <= 1e-6 * scale).all())
+        alone = product(functions, "rounded", x[-1:], w[:1], count)
+        assert torch.equal(alone, found[-1:, :1])  # whatever is beside it
 
 
 def test_a_row_does_not_depend_on_rows_and_columns_beside_it(

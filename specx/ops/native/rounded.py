@@ -1,0 +1,191 @@
+"""Products of rows rounded to int8 with blocks of a matrix, in whole numbers.
+
+Each 32 numbers of a row have a scale of their own, so a row's result depends on no other row. The
+products of 32 numbers are summed exactly, 4 to a lane; scales are applied in float32.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+
+from specx.ops.blocks import BlockFormat
+from specx.ops.native.emitter import F32, I8, I16, I32, I64, Emitter, Value, same
+
+PART = 32  # numbers that share a scale
+LANES = 8  # int32 of a vector of 32 bytes
+GREATEST = 127
+BYTES = ir.VectorType(I8, PART)
+WHOLE = ir.VectorType(I32, LANES)
+FLOATS = ir.VectorType(F32, LANES)
+# What is taken off the values of a format as they are stored. Those of others have a minimum.
+LESS = {"Q4_0": 8, "Q5_0": 16, "Q6_K": 32}
+
+
+class RoundedRows:
+    """Rows in int8, on the stack: values, scales, and what the format needs of their sums."""
+
+    def __init__(self, e: Emitter, x: Value, x_row: Value, rows: Value, count: Value,
+                 form: BlockFormat) -> None:  # fmt: skip
+        self.e, self.count, self.parts = e, count, e.over(count, PART)
+        self._less = LESS.get(form.name, 0)
+        self._has_minimum = "minimum" in form.fields
+        self.values = self._room(I8, e.times(rows, count))
+        self.scales = self._room(F32, e.times(rows, self.parts))
+        self.starts = self._room(I32, e.times(rows, e.over(count, 4) if self._less else 0))
+        self.sums = self._room(F32, e.times(rows, self.parts if self._has_minimum else 0))
+        with e.loop(0, rows) as row, e.loop(0, self.parts) as part:
+            self._round(e.at(x, e.times(row, x_row), e.times(part, PART)), row, part)
+
+    def _room(self, kind: Any, size: Value) -> Value:
+        room = self.e.builder.alloca(kind, size=size)
+        room.align = 64
+        return self.e.place(self.e.builder.ptrtoint(room, I64))  # a place has no type
+
+    def _round(self, place: Value, row: Value, part: Value) -> None:
+        e, builder = self.e, self.e.builder
+        vectors = [e.load(e.at(place, i), LANES) for i in range(0, PART, LANES)]
+        sizes = [e.absolute(each) for each in vectors]
+        most = e.greatest(e.greater(e.greater(*sizes[:2]), e.greater(*sizes[2:])))
+        is_zero = builder.fcmp_ordered("==", most, F32(0.0))
+        inverse = builder.fdiv(F32(float(GREATEST)), builder.select(is_zero, F32(1.0), most))
+        factor = e.spread(inverse, LANES)
+        at = e.sum(e.times(row, self.count), e.times(part, PART))
+        for i, each in enumerate(vectors):
+            whole = builder.fptosi(e.math("rint", e.mul(each, factor)), WHOLE)
+            to = builder.gep(self.values, [e.sum(at, i * LANES)], source_etype=I8)
+            builder.store(builder.trunc(whole, ir.VectorType(I8, LANES)), to, align=1)
+        scale = e.mul(most, F32(1.0 / GREATEST))
+        number = e.sum(e.times(row, self.parts), part)
+        e.store(scale, e.at(self.scales, number))
+        if self._less or self._has_minimum:
+            lanes = dot(e, same(I8, 1, PART), self.bytes(row, e.times(part, PART)), None)
+        if self._less:
+            to = builder.gep(self.starts, [e.over(at, 4)], source_etype=I32)
+            builder.store(builder.mul(lanes, same(I32, -self._less, LANES)), to, align=4)
+        if self._has_minimum:
+            total = e.totals([builder.sitofp(lanes, FLOATS)])
+            e.store(e.mul(scale, total), e.at(self.sums, number))
+
+    def bytes(self, row: Value, first: Value) -> Value:
+        """Return 32 values from the first on."""
+        place = self.e.sum(self.e.times(row, self.count), first)
+        place = self.e.builder.gep(self.values, [place], source_etype=I8)
+        return self.e.builder.load(place, typ=BYTES, align=1)
+
+    def start(self, row: Value, first: Value) -> Value | None:
+        """Return what the sums of 4 products begin with."""
+        if not self._less:
+            return None
+        place = self.e.over(self.e.sum(self.e.times(row, self.count), first), 4)
+        place = self.e.builder.gep(self.starts, [place], source_etype=I32)
+        return self.e.builder.load(place, typ=WHOLE, align=4)
+
+    def of_parts(self, what: Value, row: Value, first: Value, lanes: int) -> Value:
+        """Return scales or sums of some parts."""
+        number = self.e.sum(self.e.times(row, self.parts), self.e.over(first, PART))
+        return self.e.load(self.e.at(what, number), lanes)
+
+
+def dot(e: Emitter, u: Value, q: Value, start: Value | None) -> Value:
+    """Return the start, or 0, plus u (unsigned, at most 127, or 128 once) · q, 4 to a lane."""
+    if e.has_dots:
+        start = same(I32, 0, LANES) if start is None else start
+        u, q = (e.builder.bitcast(each, WHOLE) for each in (u, q))
+        return e.call("llvm.x86.avx512.vpdpbusd.256", start, u, q, result=WHOLE)
+    pairs = e.call("llvm.x86.avx2.pmadd.ub.sw", u, q, result=ir.VectorType(I16, 16))
+    total = e.call("llvm.x86.avx2.pmadd.wd", pairs, same(I16, 1, 16), result=WHOLE)
+    return total if start is None else e.builder.add(start, total)
+
+
+def signed_dot(e: Emitter, w: Value, q: Value) -> Value:
+    """Return w · q, both signed, 4 to a lane."""
+    size, turned = (e.call("llvm.x86.avx2.psign.b", each, w, result=BYTES) for each in (w, q))
+    return dot(e, size, turned, None)
+
+
+# ---------------------------------------------------------------- values as they are stored
+
+
+def _load(e: Emitter, place: Value, start: int, count: int) -> Value:
+    at = e.builder.gep(place, [I64(start)], source_etype=I8)
+    return e.builder.load(at, typ=ir.VectorType(I8, count), align=1)
+
+
+def _masked(e: Emitter, value: Value, mask: int, left: int) -> Value:
+    """Return bytes moved to the left, or by −left to the right, and masked."""
+    count = value.type.count
+    if left:
+        shift = e.builder.shl if left > 0 else e.builder.lshr
+        value = shift(value, same(I8, abs(left), count))
+    return e.builder.and_(value, same(I8, mask, count))
+
+
+def stored(e: Emitter, place: Value, form: BlockFormat, part: int) -> Value:
+    """Return the values of a part of a block as they are stored: uint8, of Q8_0 int8."""
+    at = form.fields
+    if form.name == "Q8_0":
+        return _load(e, place, at["low"], PART)
+    if form.name == "Q6_K":
+        half, quarter = divmod(part, 4)
+        low = _load(e, place, at["low"] + half * 64 + quarter % 2 * 32, PART)
+        high = _load(e, place, at["high"] + half * 32, PART)
+        low = _masked(e, low, 15, 0 if quarter < 2 else -4)
+        return e.builder.or_(low, _masked(e, high, 48, 4 - 2 * quarter))
+    if form.values == PART:
+        low = _load(e, place, at["low"], 16)
+        both = (_masked(e, low, 15, 0), _masked(e, low, 15, -4))
+        low = e.builder.shuffle_vector(*both, ir.VectorType(I32, PART)(list(range(PART))))
+        if "high" not in at:
+            return low
+        bits = e.builder.load(e.builder.gep(place, [I64(at["high"])], source_etype=I8), typ=I32)
+        bits.align = 1
+        chosen = e.builder.bitcast(bits, ir.VectorType(ir.IntType(1), PART))
+        high = e.builder.select(chosen, same(I8, 16, PART), same(I8, 0, PART))
+        return e.builder.or_(low, high)
+    low = _masked(e, _load(e, place, at["low"] + part // 2 * 32, PART), 15, -4 * (part % 2))
+    if "high" not in at:
+        return low
+    return e.builder.or_(low, _masked(e, _load(e, place, at["high"], PART), 16, 4 - part))
+
+
+def add_block(
+    e: Emitter, x: RoundedRows, rows: list[Value], first: Value, place: Value, form: BlockFormat,
+    scales: Value, minima: Value | None, totals: list[Any],
+) -> None:  # fmt: skip
+    """Add the products of some rows with one block to a total of each, a vector of 8.
+
+    ``scales``: of the parts of the block, a vector, or one number; of Q6_K of half parts.
+    ``minima``: what is added to the values, one of each part.
+    """
+    parts = form.values // PART
+    of_rows = [x.of_parts(x.scales, row, first, parts) for row in rows]
+    for part in range(parts):
+        weight, begin = stored(e, place, form, part), e.sum(first, part * PART)
+        for row, of_row, total in zip(rows, of_rows, totals, strict=True):
+            q = x.bytes(row, begin)
+            if form.name == "Q8_0":
+                found = signed_dot(e, weight, q)
+            else:
+                found = dot(e, weight, q, x.start(row, begin))
+            if form.name == "Q6_K":
+                halves = [2 * part] * 4 + [2 * part + 1] * 4
+                own = e.builder.shuffle_vector(scales, scales, ir.VectorType(I32, LANES)(halves))
+                factor = e.mul(own, _lane(e, of_row, part))
+            elif parts > 1:
+                factor = _lane(e, e.mul(scales, of_row), part)
+            else:
+                factor = e.spread(e.mul(scales, of_row), LANES)
+            total.set(e.fma(factor, e.builder.sitofp(found, FLOATS), total.get()))
+    if minima is None:
+        return
+    for row, total in zip(rows, totals, strict=True):
+        sums = x.of_parts(x.sums, row, first, parts)
+        if parts == 1:  # an eighth in each lane
+            sums = e.spread(e.mul(sums, F32(1 / LANES)), LANES)
+            total.set(e.fma(e.spread(minima, LANES), sums, total.get()))
+        else:
+            total.set(e.fma(minima, sums, total.get()))
+
+
+def _lane(e: Emitter, vector: Value, lane: int) -> Value:
+    return e.builder.shuffle_vector(vector, vector, ir.VectorType(I32, LANES)([lane] * LANES))
