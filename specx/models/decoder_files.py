@@ -14,7 +14,7 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
-from specx.models.facts import eos_token_ids, window
+from specx.models.facts import LENGTHENED, eos_token_ids, rope_kind, window
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
 from specx.models.families.weight_map import Joined, WeightMap, WeightReader
@@ -122,10 +122,20 @@ def _by_length(raw: Mapping[str, Any], label: str) -> Callable[[int], DecoderSpe
     return None if spec_of(1).longest is None else spec_of
 
 
-def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
+def window_of(files: ModelFiles) -> int:
+    """Return the longest input in tokens of a model of a known family. Raises ModelError."""
+    settings = _settings(files)
+    return window(settings, files.most_tokens if rope_kind(settings) in LENGTHENED else None)
+
+
+def _settings(files: ModelFiles) -> Any:
     family = family_of(files.raw)
     assert family is not None
-    settings = SimpleNamespace(**{**family.defaults, **text_config(files.raw)})
+    return SimpleNamespace(**{**family.defaults, **text_config(files.raw)})
+
+
+def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
+    settings = _settings(files)
     tokenizer, attention = files.tokenizer, spec.layers[0].attention
     ends = (
         files.stated.ends,
@@ -140,7 +150,7 @@ def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
         "head_dim": attention.head_dim,
         "hidden_size": spec.hidden,
         "vocab_size": spec.vocabulary,
-        "window": window(settings, getattr(tokenizer, "model_max_length", None)),
+        "window": window_of(files),
         "eos_token_ids": eos_token_ids(ends, spec.vocabulary),
         "inv_freq": spec.ropes[0].inv_freq if turns_alike else None,
     }

@@ -7,7 +7,7 @@ import torch
 
 from specx.errors import ModelError
 from specx.models.decoder_files import load_decoder, load_gguf
-from specx.models.families import family_of, read_architecture
+from specx.models.families import read_architecture
 from specx.models.families.text_part import has_parts
 from specx.models.loaded import LoadedModel, ModelSpec, Role
 from specx.models.model_files import ModelFiles, fetch_weights, open_model, stated_dtype
@@ -45,8 +45,9 @@ def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None
     """Load a decoder of our own; None for a model left to transformers."""
     raw, label = files.raw, files.source.label
     if files.gguf is not None:  # which transformers could not read as exactly
+        _ = files.tokenizer
         return load_gguf(files, files.gguf)
-    if raw.get("quantization_config") or family_of(raw) is None:
+    if not files.is_ours:
         return None
     if not all(str(name).endswith(_GENERATES) for name in raw.get("architectures") or []):
         return None
@@ -59,8 +60,14 @@ def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None
             return _by_transformers(files, positions)
         except ModelError:
             raise refusal from None
+    _ = files.tokenizer  # refused, if it is missing, before gigabytes come down the line
     source, found = fetch_weights(files, stated_dtype(raw) or torch.float32)
     if any(file.suffix != ".safetensors" for file in found):
+        if has_parts(raw):
+            raise ModelError(
+                f"{label} has its weights in torch files, which specx does not read for a model "
+                "that also reads pictures; choose a checkpoint in safetensors."
+            )
         return None
     return load_decoder(replace(files, source=source), found)
 

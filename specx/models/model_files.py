@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,20 @@ import torch
 
 from specx.errors import ModelError, UsageError, reason
 from specx.models.checkpoint import bytes_to_download, loaded_bytes, weight_files
-from specx.models.families import text_config
+from specx.models.families import family_of, text_config
 from specx.models.generation_file import Stated, read_generation, stated_in
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
+from specx.models.gguf.places import ollama_chats
+from specx.models.known_templates import template_for
 from specx.models.loaded import DTYPES, ModelSpec, Role
 from specx.models.memory import check_memory
+from specx.models.quantized import check_quantized, quantization, read_as_mxfp4
 from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
 from specx.ops.contract import Ops, kept_formats, ops_for
 from specx.ops.spec import DecoderSpec
 from specx.ops.torch.flash_packages import UnusableError
+from specx.profile import OLLAMA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +31,7 @@ class ModelFiles:
     """A located model, with everything read before its weights.
 
     ``raw``: its ``config.json`` as it is written; ``stated``: as of ``LoadedModel``; ``gguf``: of
-    a model in that format, which is all of these.
+    a model in that format, which is all of these; ``method``: by which it is quantized otherwise.
     """
 
     spec: ModelSpec
@@ -34,32 +39,71 @@ class ModelFiles:
     role: Role
     source: ModelSource
     raw: dict[str, Any]
-    tokenizer: Any
     stated: Stated
     gguf: GgufCheckpoint | None = None
+    method: str | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """True for a model of a known family whose number formats are read."""
+        known = family_of(self.raw) is not None
+        return known and (self.method is None or read_as_mxfp4(self.raw, self.method))
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Return the tokenizer's limit of a text, if it states one and is there."""
+        is_there = self.gguf is not None or any(self.source.folder.glob("tok*"))
+        return getattr(self.tokenizer, "model_max_length", None) if is_there else None
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """Read the tokenizer. Raises ModelError for one that is missing or cannot be read."""
+        label = self.source.label
+        if self.gguf is None:
+            return load_tokenizer(self.source.folder, label)
+        found = self.gguf.tokenizer
+        # Of ollama's own files some have no template; those that it asks without one are base.
+        own = self.spec.model.startswith(OLLAMA) and found.chat_template is None
+        if own and ollama_chats(self.spec.model, label):
+            found.chat_template = template_for(found.get_vocab())
+        return found
 
 
 def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> ModelFiles:
-    """Find a model and read all but its weights. Raises as ``load_model`` does."""
+    """Find a model and read its config, by which it may be refused before anything else is read.
+
+    Raises as ``load_model`` does.
+    """
     device = usable(device)
     if spec.dtype not in DTYPES:
         raise ModelError(f"The dtype {spec.dtype} is unknown; use one of {', '.join(DTYPES)}.")
     source = locate(spec.model, spec.revision, role)
-    folder, label, gguf = source.folder, source.label, None
-    if source.gguf is None:
-        raw, tokenizer = read_raw(folder, label), load_tokenizer(folder, label)
-        stated = read_generation(folder, label)
-    else:
+    folder, label = source.folder, source.label
+    if source.gguf is not None:
         gguf = read_checkpoint(source.gguf, label)
-        raw, tokenizer, stated = (
-            dict(gguf.config),
-            gguf.tokenizer,
-            stated_in(gguf.generation, label),
+        stated, raw = stated_in(gguf.generation, label), dict(gguf.config)
+        return ModelFiles(
+            spec=spec, device=device, role=role, source=source, raw=raw, stated=stated, gguf=gguf
         )
-    return ModelFiles(
-        spec=spec, device=device, role=role, source=source,
-        raw=raw, tokenizer=tokenizer, stated=stated, gguf=gguf,
+    raw = read_raw(folder, label)
+    files = ModelFiles(
+        spec=spec, device=device, role=role, source=source, raw=raw,
+        stated=read_generation(folder, label), method=quantization(raw, folder),
     )  # fmt: skip
+    if family_of(raw) is None:
+        from specx.models.seam_config import check_kind  # transformers takes seconds to import
+
+        check_kind(raw, label)
+    if files.method is not None and not files.is_ours:
+        try:
+            check_quantized(raw, files.method, folder, label, device.type)
+        except ModelError:
+            if family_of(raw) is None:  # then the checkpoint that is not quantized must run
+                from specx.models.seam import judge
+
+                judge(files, None)
+            raise
+    return files
 
 
 def stated_dtype(config: Mapping[str, Any]) -> torch.dtype | None:

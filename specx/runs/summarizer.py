@@ -137,6 +137,7 @@ class Summarizer:
             ],
             notes=[
                 *noted,
+                *warnings.untemplated(self.pair.target.tokenizer, self.settings.prompt),
                 *warnings.fallback(run.fell_back),
                 *warnings.closed(run.closed, self._reasoning),
             ],

@@ -222,12 +222,15 @@ def test_adapter(broken: Make, refusal: Refusal) -> None:
         ({"hidden_size": "big"}, "states hidden_size: 'big' in its config.json"),
         ({"model_type": "bart"}, "is an encoder-decoder model (bart)"),
         ({"model_type": "t5", "is_encoder_decoder": True}, "is an encoder-decoder model (t5)"),
-        ({"model_type": "llava", "vision_config": {}}, "is a model for images or sound (llava)"),
+        (
+            {"model_type": "llava", "vision_config": {}},
+            "is a model for images or sound (llava), whose text part is not known; of such",
+        ),
         (
             {"model_type": "paligemma", "vision_config": {}},
             "sees a whole prompt in both directions",
         ),
-        ({"model_type": "clip"}, "is not a causal language model (clip)"),
+        ({"model_type": "clip"}, "is of a type (clip) for which transformers has no causal"),
         ({"architectures": ["LlamaModel"]}, "is not a causal language model (LlamaModel)"),
         ({"num_hidden_layers": 3}, "lacks 9 of its weights, the first is model.layers.2."),
         ({"vocab_size": 400}, "weights of another shape than its config.json states"),

@@ -66,7 +66,8 @@ def why_refused(kind: str) -> str:
     """Return why the text part of a model type is not read, to stand behind the type."""
     *some, last = PARTS
     known = f"{', '.join(some)} and {last}"
-    return _WHY.get(kind, f"whose text part is not known; of such models {known} are")
+    why = _WHY.get(kind, "whose text part is not known")
+    return f"{why}; of such models specx reads the text parts of {known}"
 
 
 def qwen2_5_vl(config: Config) -> Architecture:

@@ -20,7 +20,7 @@ from specx.ops.blocks import FORMATS, UNREAD, BlockFormat
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 _OLDER = (b"tjgg", b"lmgg", b"fmgg", b"algg")  # of 2023, as they lie in a file
-_POINTER = b"version https://git-lfs"
+_POINTER, LARGEST_POINTER = b"version https://git-lfs", 1024  # bytes
 _LONGEST_KEY, _LONGEST_NAME = 65_535, 1024  # bytes
 _MOST_DIMENSIONS = 4
 _LEAST_TENSOR = 8 + 4 + 8 + 4 + 8  # bytes that describe one: its name may be empty
@@ -73,6 +73,12 @@ class PackedTensor:
             return rows
         order = torch.arange(rows.shape[0]).reshape(self.pairs, -1, 2).transpose(1, 2).flatten()
         return rows[order]
+
+
+def is_pointer(file: Path) -> bool:
+    """Return True for what Git LFS leaves where a file is to be fetched still."""
+    with file.open("rb") as stream:
+        return stream.read(len(_POINTER)) == _POINTER
 
 
 # Metadata, and tensors by name: of one file, or of all files of a split model.
