@@ -36,7 +36,7 @@ def quantization(raw: Mapping[str, Any], folder: Path) -> str | None:
     if not isinstance(settings, Mapping):
         return "an unnamed method"
     method = settings.get("quant_method")
-    if method is None and _MLX <= {*settings} and "quant_algo" not in settings:
+    if method is None and {*settings} >= _MLX and "quant_algo" not in settings:
         return "mlx"
     if method is None and ("quant_algo" in settings or "config_groups" in settings):
         return "modelopt"

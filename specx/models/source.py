@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specx.errors import ModelError, reason
-from specx.models.gguf.container import LARGEST_POINTER, is_pointer
-from specx.models.gguf.places import gguf_file
+from specx.models.gguf.places import gguf_file, is_pointer
 from specx.profile import EMBEDDED, EMBEDDED_DRAFTS, HUB_ID
 
 
@@ -63,7 +62,7 @@ def locate(model: str, revision: str | None, role: str) -> ModelSource:
 def _check_fetched(folder: Path, label: str) -> None:
     """Refuse a clone whose large files are pointers of Git LFS. Raises ModelError."""
     for file in sorted(folder.iterdir()):
-        if file.is_file() and file.stat().st_size <= LARGEST_POINTER and is_pointer(file):
+        if is_pointer(file):
             raise ModelError(
                 f"{label} has a pointer of Git LFS for {file.name}, not the file itself; fetch it "
                 "with `git lfs pull`."

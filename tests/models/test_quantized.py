@@ -41,7 +41,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "MLX": (LLAMA | {"quantization": MLX, "quantization_config": MLX}, "by MLX, whose format only"),
     "MLX, old": (LLAMA | {"quantization": MLX}, "by MLX, whose format only MLX reads"),
-    "NVFP4": (LLAMA | {"quantization_config": NVFP4}, "by NVIDIA's ModelOpt (NVFP4), which neither"),
+    "NVFP4": (LLAMA | {"quantization_config": NVFP4}, "NVIDIA's ModelOpt (NVFP4), which neither"),
     "an unknown method": (
         LLAMA | {"quantization_config": {"quant_method": "odd"}},
         "with odd, which transformers does not know",

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from specx.errors import ModelError, reason
+from specx.models.gguf.places import POINTER
 from specx.ops.blocks import FORMATS, UNREAD, BlockFormat
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 _OLDER = (b"tjgg", b"lmgg", b"fmgg", b"algg")  # of 2023, as they lie in a file
-_POINTER, LARGEST_POINTER = b"version https://git-lfs", 1024  # bytes
 _LONGEST_KEY, _LONGEST_NAME = 65_535, 1024  # bytes
 _MOST_DIMENSIONS = 4
 _LEAST_TENSOR = 8 + 4 + 8 + 4 + 8  # bytes that describe one: its name may be empty
@@ -73,12 +73,6 @@ class PackedTensor:
             return rows
         order = torch.arange(rows.shape[0]).reshape(self.pairs, -1, 2).transpose(1, 2).flatten()
         return rows[order]
-
-
-def is_pointer(file: Path) -> bool:
-    """Return True for what Git LFS leaves where a file is to be fetched still."""
-    with file.open("rb") as stream:
-        return stream.read(len(_POINTER)) == _POINTER
 
 
 # Metadata, and tensors by name: of one file, or of all files of a split model.
@@ -140,7 +134,7 @@ class _ContainerReader:
         return tensors, keys
 
     def _not_gguf(self, magic: bytes) -> NoReturn:
-        if self._data[: len(_POINTER)] == _POINTER:
+        if self._data[: len(POINTER)] == POINTER:
             _refuse(
                 self._label,
                 "is a pointer of Git LFS, not the file itself; fetch it with `git lfs pull`",

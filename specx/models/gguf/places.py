@@ -11,6 +11,7 @@ from specx.errors import ModelError, reason
 from specx.models.known_templates import has_turns
 from specx.profile import GGUF, LM_STUDIO, OLLAMA, PACKAGE, QUANTIZED_ID
 
+POINTER, _LONGEST_POINTER = b"version https://git-lfs", 1024  # of Git LFS; in bytes
 _REGISTRY, _LIBRARY, _LATEST = "registry.ollama.ai", "library", "latest"
 _MODEL_LAYER = "application/vnd.ollama.image.model"
 _ADAPTER_LAYER = "application/vnd.ollama.image.adapter"
@@ -45,6 +46,13 @@ def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
         files = _models(path.glob(f"*{GGUF}"))
         return _only(files, label, "give the name of one of them") if files else None
     return path if path.suffix.lower() == GGUF else None
+
+
+def is_pointer(file: Path) -> bool:
+    """Return True for what Git LFS leaves where a file is to be fetched still."""
+    if not file.is_file() or file.stat().st_size > _LONGEST_POINTER:
+        return False
+    return file.read_bytes().startswith(POINTER)
 
 
 def _models(files: Iterable[Path]) -> list[Path]:
