@@ -207,7 +207,10 @@ def check_tensors(
     for names, shape in weight_map.shapes(spec):
         found = [tensors.shape(name) for name in names]
         rows, columns = sum(each[0] for each in found), {each[1:] for each in found}
-        if (rows, columns) != (shape[0], {shape[1:]}):
+        inner = {shape[1:]}
+        if weight_map.experts.either and len(shape) > 2 and columns == {shape[:0:-1]}:
+            inner = columns
+        if (rows, columns) != (shape[0], inner):
             raise other_shapes(label)
 
 

@@ -8,6 +8,7 @@ from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
 from specx.models.families.frequencies import ropes
 from specx.models.families.llama import GRANITE, HUNYUAN, HUNYUAN_NORMS, QWEN, granite_scales
+from specx.models.families.text_part import of_text
 from specx.models.families.weight_map import ExpertNames
 from specx.ops.spec import ExpertsSpec, MlpSpec
 
@@ -48,6 +49,16 @@ QWEN3_MOE = {
     "moe_intermediate_size": 768,
     "num_experts_per_tok": 8,
     "num_experts": 128,
+}
+QWEN3_VL_MOE = {key: each for key, each in QWEN3_MOE.items() if key != "sliding_window"} | {
+    "tie_word_embeddings": True,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "intermediate_size": 5632,
+    "max_position_embeddings": 128_000,
+    "moe_intermediate_size": 1408,
+    "num_experts_per_tok": 4,
+    "num_experts": 60,
 }
 OLMOE = SIZES | {
     "vocab_size": 50_304,
@@ -218,11 +229,28 @@ def qwen3_moe(config: Config) -> Architecture:
     )
 
 
+def qwen3_vl_moe(config: Config) -> Architecture:
+    """Return the text part of Qwen3-VL with experts, which lie in one tensor a map."""
+    config = of_text(config, 500_000.0)
+    names = ExpertNames(
+        gate_up=("mlp.experts.gate_up_proj",), down="mlp.experts.down_proj",
+        either=True,
+    )  # fmt: skip
+    return plain(
+        config,
+        attention={"head_norm": config.head_norm()},
+        mlp_of=_of_qwen(config, normed=True),
+        biased=ATTENTION,
+        weights={"experts": names},
+    )
+
+
 def _of_qwen(config: Config, **how: Any) -> Callable[[int], MlpSpec]:
     every, dense = config.size("decoder_sparse_step"), config.get("mlp_only_layers") or ()
+    how = {"normed": config.flag("norm_topk_prob"), **how}
     experts = with_experts(
         config, "num_experts", "num_local_experts",
-        inner=config.size("moe_intermediate_size"), normed=config.flag("norm_topk_prob"), **how,
+        inner=config.size("moe_intermediate_size"), **how,
     )  # fmt: skip
     return among(config, experts, lambda index: index not in dense and (index + 1) % every == 0)
 
@@ -301,7 +329,7 @@ def glm4_moe(config: Config) -> Architecture:
         config,
         turned=ropes(config, part=0.5),
         attention={"head_norm": config.head_norm() if config.flag("use_qk_norm") else None},
-        mlp_of=_of_deepseek(config),
+        mlp_of=of_deepseek(config),
         biased={"heads": "attention_bias"},
     )
 
@@ -312,26 +340,37 @@ def dots1(config: Config) -> Architecture:
         config,
         types=config.layer_types(lambda index: has_windows is not None and index >= first),
         attention={"head_norm": config.head_norm()},
-        mlp_of=_of_deepseek(config),
+        mlp_of=of_deepseek(config),
         biased=ATTENTION,
     )
 
 
-def _of_deepseek(config: Config) -> Callable[[int], MlpSpec]:
-    """Return the MLPs of the scheme of DeepSeek V3: the first are dense, experts lie in groups."""
+def of_deepseek(
+    config: Config,
+    *counts: str,
+    shared: str = "n_shared_experts",
+    has: Callable[[int], bool] | None = None,
+    **how: Any,
+) -> Callable[[int], MlpSpec]:
+    """Return the MLPs of the scheme of DeepSeek V3: the first are dense, experts lie in groups.
+
+    ``counts``, ``how``: as of ``with_experts``; ``shared``: the key of how many experts all tokens
+    go through; ``has``: if a layer has experts, where the config does not say it by a number.
+    """
     inner, dense = config.size("moe_intermediate_size"), config.get("first_k_dense_replace")
     groups, kept = config.size("n_group"), config.size("topk_group")
+    how = {"scores": "sigmoid", "corrected": True, "groups": groups, "kept_groups": kept,
+           "normed": config.flag("norm_topk_prob"),
+           "scale": config.number("routed_scaling_factor"), **how}  # fmt: skip
     experts = with_experts(
-        config, "n_routed_experts", "num_local_experts", inner=inner,
-        scores="sigmoid", corrected=True, groups=groups, kept_groups=kept,
-        normed=config.flag("norm_topk_prob"), scale=config.number("routed_scaling_factor"),
-        shared=inner * config.size("n_shared_experts"),
+        config, *(counts or ("n_routed_experts", "num_local_experts")), inner=inner,
+        shared=inner * config.size(shared) if config.get(shared) else None, **how,
     )  # fmt: skip
     assert experts.experts is not None
     of_group, rest = divmod(experts.experts.count, groups)
     if rest or kept > groups or experts.experts.chosen > kept * of_group:
         config.refuse("n_group")
-    return among(config, experts, lambda index: index >= (dense or 0))
+    return among(config, experts, has or (lambda index: index >= (dense or 0)))
 
 
 def ernie_moe(config: Config) -> Architecture:

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
 from specx.ops.layers import (
     DecoderWeights,
+    LatentWeights,
     LayerWeights,
     LinearMap,
     PerLayerInput,
@@ -17,13 +18,18 @@ from specx.ops.layers import (
     Routing,
 )
 from specx.ops.packed_weight import Weight, tensor_of, with_rows
-from specx.ops.spec import AttentionSpec, DecoderSpec, ExpertsSpec
+from specx.ops.spec import AttentionSpec, DecoderSpec, ExpertsSpec, LayerSpec, NormSpec
+from specx.ops.torch.layer import torch_norm
 
 Names = tuple[str, ...]
 Shape = tuple[int, ...]
 Arranged = Callable[[Weight], Weight]
 # Reads tensors by name, one below the other. Raises KeyError for one that is not there.
 Joined = Callable[[Sequence[str]], Weight]
+
+
+LATENT = ("latent_down", "latent_norm", "latent_up", "query_down", "query_down_norm")
+APART = ("router_scale", "expert_scales", "experts_norm", "mixed_norm", "shared_norm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +39,9 @@ class ExpertNames:
     ``gate_up``, ``down``: of each expert, whose number stands for {}, or one tensor for all.
     ``biases``: of the same, those of ``down`` last.
     ``shared``: gate, up and down of the expert that all tokens go through. ``across``: experts lie
-    as [E, K, N], their gates and ups in turn (gpt-oss).
+    as [E, K, N], their gates and ups in turn (gpt-oss); ``either``: as [E, K, N] or [E, N, K].
+    ``apart``: of experts apart what the router's norm is multiplied by, the scales of experts'
+    weights, and the norms of ``Routing``.
     """
 
     router: str = "mlp.gate.weight"
@@ -45,6 +53,8 @@ class ExpertNames:
     shared: str = "mlp.shared_experts."
     shared_gate: str = "mlp.shared_expert_gate.weight"
     across: bool = False
+    either: bool = False
+    apart: Names = ()
 
     def of(self, spec: ExpertsSpec) -> dict[str, Names]:
         """Return the tensors of each field, relative to a layer."""
@@ -63,6 +73,8 @@ class ExpertNames:
         if spec.shared is not None:
             gate, up, down = (f"{self.shared}{name}_proj.weight" for name in ("gate", "up", "down"))
             found |= {"shared_gate_up": (gate, up), "shared_down": (down,)}
+        if self.apart:
+            found |= zip(APART, ((name,) for name in self.apart), strict=True)
         if spec.shared_gate:
             found["shared_gate"] = (self.shared_gate,)
         return found
@@ -111,7 +123,11 @@ class WeightMap:
     ``order`` int64 [D]: of the elements of each query and key head (``Ropes.order``), which their
     norms follow unless those are ``turned``. ``query_norm``, ``key_norm``: of all heads, or one for
     each head, whose number stands for {}. ``norm_offset``: what is added to each weight of a norm,
-    in float32, or ``rounds_offset`` in the weight's format. ``keys_are_values``: layers without a
+    in float32, or ``rounds_offset`` in the weight's format; not of the last one, with
+    ``plain_norm``. Without a name of ``query_norm`` heads have a norm without weight. ``gate``: of
+    attention that is gated. ``latent``: of latent attention, by the fields of ``LATENT``, and
+    ``turned_order`` int64: of its elements that turn. ``embedding_norm``: of each embedding.
+    ``keys_are_values``: layers without a
     map to values. ``constants``: of xielu, under whole names.
     """
 
@@ -137,6 +153,14 @@ class WeightMap:
     order: Tensor | None = None
     norm_offset: float = 0.0
     rounds_offset: bool = False
+    plain_norm: bool = False
+    gate: str = "self_attn.gate_proj"
+    latent: Names = (
+        *("self_attn.kv_a_proj_with_mqa", "self_attn.kv_a_layernorm", "self_attn.kv_b_proj"),
+        *("self_attn.q_a_proj", "self_attn.q_a_layernorm"),
+    )
+    turned_order: Tensor | None = None
+    embedding_norm: NormSpec | None = None
     keys_are_values: frozenset[int] = frozenset()
     per_layer: dict[str, str] = field(default_factory=dict)
 
@@ -149,12 +173,17 @@ class WeightMap:
         if layer.attention.shared is not None:
             heads = heads[:1]
         maps = {"heads": heads, "out": (self.out,)}
+        if layer.attention.gated:
+            maps["gate"] = (self.gate,)
+        if (latent := layer.attention.latent) is not None:
+            maps |= zip(LATENT[: 3 if latent.query_rank is None else 5],
+                        ((name,) for name in self.latent), strict=False)  # fmt: skip
         if layer.mlp.experts is None:
             maps |= {"gate_up": self.gate_up, "down": (self.down,)}
         for name in ("input_norm", "output_norm", "attended_norm", "mlp_norm"):
             if getattr(layer, name) is not None:
                 maps[name] = (getattr(self, name),)
-        if layer.attention.head_norm is not None:
+        if layer.attention.head_norm is not None and self.query_norm:
             maps["query_norm"] = _by_head(self.query_norm, layer.attention.query_heads)
             if layer.attention.shared is None:
                 maps["key_norm"] = _by_head(self.key_norm, layer.attention.kv_heads)
@@ -184,6 +213,8 @@ class WeightMap:
                 found["norm_bias"] = (f"{self.norm}.bias",)
         if not spec.tied:
             found["head"] = (f"{self.head}.weight",)
+        if "head" in self.biased:
+            found["head_bias"] = (f"{self.head}.bias",)
         if spec.per_layer is not None:
             for name in ("table", "projection", "table_norm"):
                 found[name] = (f"{self.per_layer[name]}.weight",)
@@ -205,11 +236,22 @@ class WeightMap:
         """Yield the same of a layer."""
         layer, names = spec.layers[index], self.of_layer(spec, index)
         attention, inner = layer.attention, layer.mlp.inner
-        heads = attention.query_heads
-        if attention.shared is None:
-            heads += 2 * attention.kv_heads
-        yield names["heads"], (heads * attention.head_dim, spec.inputs(index))
-        yield names["out"], (spec.hidden, attention.query_heads * attention.head_dim)
+        heads, size = attention.query_heads, attention.query_heads * attention.head_dim
+        if (latent := attention.latent) is not None:
+            turned = latent.still + latent.turned
+            yield names["latent_down"], (latent.rank + latent.turned, spec.hidden)
+            yield names["latent_up"], (heads * (latent.still + latent.value), latent.rank)
+            if latent.query_rank is not None:
+                yield names["query_down"], (latent.query_rank, spec.hidden)
+            yield names["heads"], (heads * turned, latent.query_rank or spec.hidden)
+            yield names["out"], (spec.hidden, heads * latent.value)
+        else:
+            if attention.shared is None:
+                heads += 2 * attention.kv_heads
+            yield names["heads"], (heads * attention.head_dim, spec.inputs(index))
+            yield names["out"], (spec.hidden, size)
+        if attention.gated:
+            yield names["gate"], (size, spec.hidden)
         maps = {"gate_up": (2 * inner if layer.mlp.gated else inner, spec.hidden),
                 "down": (spec.hidden, inner)}  # fmt: skip
         if layer.mlp.experts is None:
@@ -231,10 +273,12 @@ class WeightReader:
         """Read everything, layer by layer. Raises what reading raises."""
         names, spec = self.weight_map.outside(self.spec), self.spec
         layers = [self.layer(index) for index in range(len(spec.layers))]
-        stored = self.joined(names["embedding"])
-        # As the lm head where it is that as well, of which all of it is read.
-        embedding = self.arranged(stored) if spec.tied else stored
-        head = embedding if spec.tied else self.arranged(self.joined(names["head"]))
+        embedding = stored = self.joined(names["embedding"])
+        if (norm := self.weight_map.embedding_norm) is not None:
+            embedding = torch_norm(norm, None)(tensor_of(stored))
+        elif spec.tied:  # as the lm head, of which all of it is read
+            embedding = stored = self.arranged(stored)
+        head = stored if spec.tied else self.arranged(self.joined(names["head"]))
         per_layer = None
         if spec.per_layer is not None:
             per_layer = PerLayerTables(
@@ -246,9 +290,11 @@ class WeightReader:
             spec=spec,
             embedding=embedding,
             layers=layers,
-            norm=self._maybe(self._norm, names, "norm"),
+            norm=self._maybe(
+                self._read if self.weight_map.plain_norm else self._norm, names, "norm"
+            ),
             norm_bias=self._maybe(self._read, names, "norm_bias"),
-            head=LinearMap(head, None),
+            head=LinearMap(head, self._maybe(self._read, names, "head_bias")),
             per_layer=per_layer,
             spare=spare,
         )
@@ -267,10 +313,16 @@ class WeightReader:
         scalar = self._maybe(self._read, names, "scalar")
         sinks = self._maybe(self._read, names, "sinks")
         mlp = self._experts if spec.mlp.experts is not None else self._map
+        query_norm = self._maybe(self._head_norm, names, "query_norm")
+        key_norm = self._maybe(self._head_norm, names, "key_norm")
+        if spec.attention.head_norm is not None and query_norm is None:
+            query_norm = key_norm = heads.tensor.new_ones(spec.attention.head_dim)
         return LayerWeights(
             spec=spec,
             heads=heads,
-            out=self._map(names, "out"),
+            out=self._out(names, spec) if spec.attention.latent else self._map(names, "out"),
+            gate=self._maybe(self._map, names, "gate"),
+            latent=self._maybe(self._latent, names, "latent_down"),
             gate_up=mlp(names, "gate_up"),
             down=mlp(names, "down"),
             routing=self._maybe(self._routing, names, "router"),
@@ -281,8 +333,8 @@ class WeightReader:
             mlp_norm=self._maybe(self._norm, names, "mlp_norm"),
             input_norm_bias=self._maybe(self._read, names, "input_norm_bias"),
             output_norm_bias=self._maybe(self._read, names, "output_norm_bias"),
-            query_norm=self._maybe(self._head_norm, names, "query_norm"),
-            key_norm=self._maybe(self._head_norm, names, "key_norm"),
+            query_norm=query_norm,
+            key_norm=key_norm,
             activation=self._constants(names.get("constants")),
             per_layer=per_layer,
             scalar=1.0 if scalar is None else float(scalar),
@@ -305,6 +357,10 @@ class WeightReader:
             weight = weight.mT.contiguous()
             if name == "gate_up":
                 weight, bias = _in_halves(weight), None if bias is None else _in_halves(bias)
+        elif self.weight_map.experts.either:
+            outer = -1 if name == "gate_up" else 1  # the dimension of the hidden states
+            if weight.shape[outer] != self.spec.hidden:
+                weight = weight.mT.contiguous()
         elif weight.ndim == 2:
             experts = len(names["down"])
             weight = weight.unflatten(0, (experts, -1))
@@ -314,8 +370,14 @@ class WeightReader:
     def _routing(self, names: dict[str, Names], name: str) -> Routing:
         router = LinearMap(self._read(names, name), self._maybe(self._read, names, "router_bias"))
         shared_gate = self._maybe(self._read, names, "shared_gate")
+        scale, scales, *norms = (self._maybe(self._read, names, each) for each in APART)
+        if scale is not None:  # with which the router multiplies what it reads
+            by = scale.float() * self.spec.hidden**-0.5
+            router = LinearMap(router.tensor.float() * by, None)
         return Routing(
             router=router,
+            scales=None if scales is None else scales.float(),
+            norms=None if scale is None else (norms[0], norms[1], norms[2]),
             correction=self._maybe(self._read, names, "correction"),
             gate_up=self._maybe(self._map, names, "shared_gate_up"),
             down=self._maybe(self._map, names, "shared_down"),
@@ -330,7 +392,8 @@ class WeightReader:
         order = self.weight_map.order
         if order is not None:
             turned = attention.query_heads
-            turned += attention.kv_heads if attention.shared is None else 0
+            has_keys = attention.shared is None and attention.latent is None
+            turned += attention.kv_heads if has_keys else 0
             rows = torch.arange(len(weight))
             heads = rows[: turned * attention.head_dim].view(turned, -1)[:, order].flatten()
             rows[: len(heads)] = heads
@@ -338,6 +401,35 @@ class WeightReader:
             weight = with_rows(weight, rows)
             bias = None if bias is None else bias[rows]
         return LinearMap(self.arranged(weight), bias)
+
+    def _latent(self, names: dict[str, Names], _: str) -> LatentWeights:
+        """Read what keys and values are made of, rows in the order of ``torch.layer.latent_heads``.
+
+        In a checkpoint those of a head's key and value follow each other.
+        """
+        attention, order = self.spec.layers[0].attention, self.weight_map.turned_order
+        latent, down = attention.latent, tensor_of(self.joined(names["latent_down"]))
+        assert latent is not None
+        if order is not None:
+            first, turned = down.split([latent.rank, latent.turned])
+            down = torch.cat([first, turned[order.to(down.device)]])
+        up = tensor_of(self.joined(names["latent_up"])).unflatten(0, (attention.query_heads, -1))
+        parts = [part.flatten(0, 1) for part in up.split([latent.still, latent.value], dim=1)]
+        return LatentWeights(
+            down=LinearMap(self.arranged(down), None),
+            norm=self._read(names, "latent_norm"),
+            up=LinearMap(self.arranged(torch.cat(parts)), None),
+            query_down=self._maybe(self._map, names, "query_down"),
+            query_norm=self._maybe(self._read, names, "query_down_norm"),
+        )
+
+    def _out(self, names: dict[str, Names], spec: LayerSpec) -> LinearMap:
+        """Read the map behind attention, with columns of 0 for the zeros behind values."""
+        attention, latent = spec.attention, spec.attention.latent
+        assert latent is not None
+        weight = tensor_of(self.joined(names["out"])).unflatten(1, (attention.query_heads, -1))
+        weight = pad(weight, (0, attention.head_dim - latent.value)).flatten(1)
+        return LinearMap(self.arranged(weight), None)
 
     def _norm(self, names: dict[str, Names], name: str) -> Tensor:
         weight, offset = self._read(names, name), self.weight_map.norm_offset
