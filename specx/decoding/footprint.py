@@ -66,6 +66,8 @@ class Footprint:
         count, formats = parameters(spec, architecture.weights), None
         if files.gguf is None:
             stated = DTYPES[files.spec.dtype] or stated_dtype(files.raw)
+            if stated is None and files.method is not None:
+                stated = torch.bfloat16  # to which blocks are unpacked
             if stated is None:
                 return None
             dtype = stated

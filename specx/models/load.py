@@ -61,7 +61,9 @@ def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None
         except ModelError:
             raise refusal from None
     _ = files.tokenizer  # refused, if it is missing, before gigabytes come down the line
-    source, found = fetch_weights(files, stated_dtype(raw) or torch.float32)
+    source, found = fetch_weights(
+        files, stated_dtype(raw) or torch.float32, is_quantized=files.method is not None
+    )
     if any(file.suffix != ".safetensors" for file in found):
         if has_parts(raw):
             raise ModelError(

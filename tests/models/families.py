@@ -291,6 +291,12 @@ def _cells_with_experts() -> Iterator[Cell]:
     exaone = more | {"num_experts": 12, "num_shared_experts": 1, "first_k_dense_replace": 1}
     exaone = SIZES | exaone | windows | normed
     yield Cell("exaone_moe", "windows beside no positions, groups", exaone)
+    mla = DIVIDED | more | {"kv_lora_rank": 24, "q_lora_rank": 20, "first_k_dense_replace": 1}
+    mla |= {"qk_nope_head_dim": 24, "qk_rope_head_dim": 8, "v_head_dim": 16}
+    yield Cell("deepseek_v3", "latent keys and values", mla | {"num_key_value_heads": 9})
+    yarn = YARN | {"mscale": 0.7, "mscale_all_dim": 1.1}
+    lone = mla | {"q_lora_rank": None, "num_key_value_heads": 9, "rope_parameters": yarn}
+    yield Cell("deepseek_v3", "latent keys, queries in one step, yarn", lone)
     mild = {"swiglu_alpha": 1.2, "layer_types": ["full_attention"] * 2}
     yield Cell("gpt_oss", "no windows, other clamps", SIZES | oss | mild)
 
@@ -324,6 +330,7 @@ def _text_parts() -> Iterator[Cell]:
     full = {"sliding_window": None, "layer_types": ["full_attention"] * 2}
     yield Cell("exaone4", "a text part, no windows", SIZES | full, outer="exaone4_5")
     muse = SIZES | WINDOWED | ALTERNATING | {"layer_rope_theta": [1e4, 0], "num_attention_heads": 6}
+    muse |= {"output_multiplier": 0.8}
     yield Cell("muse_glimmer_text", "norms without weights, gated", muse, outer="muse_glimmer")
     yield Cell("mistral", "a text part, untied", SIZES | {"sliding_window": None}, outer="mistral3")
     rope3 = YARN | {"llama_4_scaling_beta": 0.3, "mscale": 1.0, "mscale_all_dim": 1.0}
@@ -355,6 +362,7 @@ COMPILED = frozenset({"tied, biases", "low caps", "norms of whole heads, behind"
 WITH_EXPERTS = frozenset(cell.feature for cell in _cells_with_experts())
 LAYER_BY_LAYER = WITH_EXPERTS | {
     "two head sizes", "a text part, two head sizes", "shared keys and values", "xielu",
+    "experts beside the MLP", "a text part, stacked experts", "norms without weights, gated",
 }  # fmt: skip
 
 
