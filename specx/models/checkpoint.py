@@ -181,8 +181,8 @@ class Checkpoint:
     """Open files of safetensors: a context. Nothing is read but what is asked for.
 
     Names are those of a decoder of text (``text_name``). A tensor in MXFP4 is one of its unpacked
-    shape, which is [E, K, N] of blocks [E, N, K/32, 16] and scales [E, N, K/32]. ``dtype``: of the tensors that are
-    returned; None: as stored. ``label`` begins every sentence.
+    shape, which is [E, K, N] of blocks [E, N, K/32, 16] and scales [E, N, K/32]. ``dtype``: of the
+    tensors that are returned; None: as stored. ``label`` begins every sentence.
     """
 
     dtype: torch.dtype | None = None
@@ -218,9 +218,9 @@ class Checkpoint:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(
-            name.removesuffix(BLOCKS) for name in self._places if not name.endswith(SCALES)
-        )
+        plain = {name for name in self._places if not name.endswith((BLOCKS, SCALES))}
+        packed = {name.removesuffix(BLOCKS) for name in self._places if name.endswith(BLOCKS)}
+        return frozenset(plain | {name for name in packed if name + SCALES in self._places})
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor, which is not read. Raises KeyError if there is none."""

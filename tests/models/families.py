@@ -295,6 +295,9 @@ def _cells_with_experts() -> Iterator[Cell]:
     mla |= {"qk_nope_head_dim": 24, "qk_rope_head_dim": 8, "v_head_dim": 16}
     yield Cell("deepseek_v3", "latent keys and values", mla | {"num_key_value_heads": 9})
     yarn = YARN | {"mscale": 0.7, "mscale_all_dim": 1.1}
+    flash = {key: each for key, each in mla.items() if key != "first_k_dense_replace"}
+    flash |= {"num_key_value_heads": 9, "v_head_dim": 32}
+    yield Cell("glm4_moe_lite", "latent keys and values as wide as keys", flash)
     lone = mla | {"q_lora_rank": None, "num_key_value_heads": 9, "rope_parameters": yarn}
     yield Cell("deepseek_v3", "latent keys, queries in one step, yarn", lone)
     mild = {"swiglu_alpha": 1.2, "layer_types": ["full_attention"] * 2}

@@ -74,6 +74,7 @@ FAMILIES: Mapping[str, Family] = {  # by the model types that configs state
     "dots1": Family("Dots 1", experts.DOTS1, experts.dots1),
     "gpt_oss": Family("gpt-oss", experts.GPT_OSS, experts.gpt_oss),
     "deepseek_v3": Family("DeepSeek V3, R1", latent.DEEPSEEK3, latent.deepseek3),
+    "glm4_moe_lite": Family("GLM-4.7 Flash", latent.GLM4_MOE_LITE, latent.glm4_moe_lite),
     "phimoe": Family("Phi-3.5 MoE", windowed_experts.PHIMOE, windowed_experts.phimoe),
     "cohere2_moe": Family("Command A+", windowed_experts.COHERE2_MOE, windowed_experts.cohere2_moe),
     "exaone_moe": Family("K-EXAONE", windowed_experts.EXAONE_MOE, windowed_experts.exaone_moe),

@@ -12,6 +12,7 @@ from specx.models.families.family import Architecture, plain
 from specx.models.families.frequencies import ropes, stretched
 from specx.ops.spec import LatentSpec, NormSpec, RopeSpec
 
+UNREAD = {"first_k_dense_replace"}
 DEEPSEEK3 = OF_DEEPSEEK | {
     "vocab_size": 129_280,
     "hidden_size": 7168,
@@ -35,7 +36,35 @@ DEEPSEEK3 = OF_DEEPSEEK | {
     "max_position_embeddings": 4096,
     "rope_interleave": True,
 }
+GLM4_MOE_LITE = {key: each for key, each in DEEPSEEK3.items() if key not in UNREAD} | {
+    "vocab_size": 154_880,
+    "hidden_size": 2048,
+    "intermediate_size": 10_240,
+    "moe_intermediate_size": 1536,
+    "num_hidden_layers": 47,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 20,
+    "n_routed_experts": 64,
+    "routed_scaling_factor": 1.8,
+    "q_lora_rank": 768,
+    "v_head_dim": 256,
+    "qk_nope_head_dim": 192,
+    "n_group": 1,
+    "topk_group": 1,
+    "num_experts_per_tok": 4,
+    "max_position_embeddings": 202_752,
+    "rms_norm_eps": 1e-5,
+}
 NORM = NormSpec(eps=1e-6)  # of latent vectors, whatever the config says
+
+
+def glm4_moe_lite(config: Config) -> Architecture:
+    """Return GLM-4.7 Flash's: DeepSeek V3's, of which the first layer is dense."""
+    kinds = config.get("mlp_layer_types")
+    dense = 1 if kinds is None else kinds.count("dense")
+    if kinds is not None and kinds[:dense] != ["dense"] * dense:
+        config.refuse("mlp_layer_types")
+    return deepseek3(config.changed(first_k_dense_replace=dense))
 
 
 def deepseek3(config: Config) -> Architecture:

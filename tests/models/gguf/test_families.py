@@ -77,6 +77,9 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen2": ("qwen2", "qwen2", {}),
     "qwen2 yarn": ("qwen2", "qwen2", {"rope_parameters": YARN}),
     "qwen3": ("qwen3", "qwen3", HEAD),
+    "qwen2-vl": ("qwen2vl", "qwen2", {}),
+    "qwen3-vl": ("qwen3vl", "qwen3", HEAD),
+    "qwen3-vl moe": ("qwen3vlmoe", "qwen3_moe", {**HEAD, **NUMBERED, "norm_topk_prob": True}),
     "gemma": ("gemma", "gemma", HEAD),
     "gemma2": ("gemma2", "gemma2", {**HEAD, **WINDOW, "query_pre_attn_scalar": 32}),
     "gemma3": (
