@@ -30,6 +30,7 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     choose_threads(None, os.environ, LoadMonitor()).set(os.environ)  # before torch is imported
     from specx.decoding.footprint import Footprint
     from specx.models.decoder_files import COPIES, window_of
+    from specx.models.load import check_config
     from specx.models.loaded import ModelSpec
     from specx.models.memory import free_bytes
     from specx.models.model_files import open_model
@@ -42,6 +43,7 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
         target.model, target.revision, target.dtype, kv_cache_dtype=target.kv_cache_dtype
     )
     files = open_model(spec, device, "target")
+    check_config(files)
     if not files.is_ours:
         raise _told_by_transformers(files)
     window = window_of(files)

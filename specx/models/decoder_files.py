@@ -17,7 +17,8 @@ from specx.models.decoder import Decoder
 from specx.models.facts import LENGTHENED, eos_token_ids, rope_kind, window
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
-from specx.models.families.weight_map import Joined, WeightMap, WeightReader
+from specx.models.families.weight_map import Joined, WeightMap
+from specx.models.families.weight_reader import WeightReader
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors
 from specx.models.loaded import DTYPES, LoadedModel
 from specx.models.memory import free_bytes

@@ -7,10 +7,11 @@ import torch
 
 from specx.errors import ModelError
 from specx.models.decoder_files import load_decoder, load_gguf
-from specx.models.families import read_architecture
+from specx.models.families import family_of, read_architecture
 from specx.models.families.text_part import has_parts
 from specx.models.loaded import LoadedModel, ModelSpec, Role
 from specx.models.model_files import ModelFiles, fetch_weights, open_model, stated_dtype
+from specx.models.quantized import check_quantized
 
 
 def load_model(
@@ -31,11 +32,32 @@ def load_model(
     there; each message is one sentence.
     """
     files = open_model(spec, device, role)
+    check_config(files)
     if check is not None:
         check(files)
     model = _own_decoder(files, positions) or _by_transformers(files, positions)
     cache_dtype = spec.cache_dtype(model.dtype, model.device)
     return model if cache_dtype == model.dtype else replace(model, cache_dtype=cache_dtype)
+
+
+def check_config(files: ModelFiles) -> None:
+    """Refuse a model that nobody here can compute, by its config alone. Raises ModelError."""
+    raw, label = files.raw, files.source.label
+    known = family_of(raw) is not None
+    if not known:
+        from specx.models.seam_config import check_kind
+
+        check_kind(raw, label)
+    if files.method is None or files.is_ours:
+        return
+    try:
+        check_quantized(raw, files.method, files.source.folder, label, files.device.type)
+    except ModelError:
+        if not known:  # then the checkpoint that is not quantized must run
+            from specx.models.seam import judge
+
+            judge(files, None)
+        raise
 
 
 _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole models end

@@ -17,7 +17,7 @@ from specx.models.gguf.places import ollama_chats
 from specx.models.known_templates import template_for
 from specx.models.loaded import DTYPES, ModelSpec, Role
 from specx.models.memory import check_memory
-from specx.models.quantized import check_quantized, quantization, read_as_mxfp4
+from specx.models.quantized import quantization, read_as_mxfp4
 from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
 from specx.ops.contract import Ops, kept_formats, ops_for
@@ -70,7 +70,7 @@ class ModelFiles:
 
 
 def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> ModelFiles:
-    """Find a model and read its config, by which it may be refused before anything else is read.
+    """Find a model and read its config.
 
     Raises as ``load_model`` does.
     """
@@ -86,24 +86,10 @@ def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> Model
             spec=spec, device=device, role=role, source=source, raw=raw, stated=stated, gguf=gguf
         )
     raw = read_raw(folder, label)
-    files = ModelFiles(
+    return ModelFiles(
         spec=spec, device=device, role=role, source=source, raw=raw,
         stated=read_generation(folder, label), method=quantization(raw, folder),
     )  # fmt: skip
-    if family_of(raw) is None:
-        from specx.models.seam_config import check_kind  # transformers takes seconds to import
-
-        check_kind(raw, label)
-    if files.method is not None and not files.is_ours:
-        try:
-            check_quantized(raw, files.method, folder, label, device.type)
-        except ModelError:
-            if family_of(raw) is None:  # then the checkpoint that is not quantized must run
-                from specx.models.seam import judge
-
-                judge(files, None)
-            raise
-    return files
 
 
 def stated_dtype(config: Mapping[str, Any]) -> torch.dtype | None:

@@ -16,7 +16,7 @@ from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.checkpoint import text_name
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
-from specx.models.families.weight_map import WeightReader
+from specx.models.families.weight_reader import WeightReader
 from specx.ops.ancestors import AncestorMask
 from specx.ops.contract import Ops
 from specx.ops.torch.backend import CpuOps

@@ -63,7 +63,7 @@ FAMILIES: Mapping[str, Family] = {  # by the model types that configs state
     "qwen2_moe": Family("Qwen2 MoE", experts.QWEN2_MOE, experts.qwen2_moe),
     "qwen3_moe": Family("Qwen3 MoE", experts.QWEN3_MOE, experts.qwen3_moe),
     "qwen3_vl_moe_text": Family(
-        "Qwen3-VL MoE, its text part", experts.QWEN3_VL_MOE, experts.qwen3_vl_moe
+        "Qwen3-VL MoE, its text part", windowed_experts.QWEN3_VL_MOE, windowed_experts.qwen3_vl_moe
     ),
     "olmoe": Family("OLMoE", experts.OLMOE, experts.olmoe),
     "granitemoe": Family("Granite MoE", experts.GRANITE_MOE, experts.granite_moe),

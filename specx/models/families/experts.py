@@ -8,7 +8,6 @@ from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
 from specx.models.families.frequencies import ropes
 from specx.models.families.llama import GRANITE, HUNYUAN, HUNYUAN_NORMS, QWEN, granite_scales
-from specx.models.families.text_part import of_text
 from specx.models.families.weight_map import ExpertNames
 from specx.ops.spec import ExpertsSpec, MlpSpec
 
@@ -49,16 +48,6 @@ QWEN3_MOE = {
     "moe_intermediate_size": 768,
     "num_experts_per_tok": 8,
     "num_experts": 128,
-}
-QWEN3_VL_MOE = {key: each for key, each in QWEN3_MOE.items() if key != "sliding_window"} | {
-    "tie_word_embeddings": True,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 16,
-    "intermediate_size": 5632,
-    "max_position_embeddings": 128_000,
-    "moe_intermediate_size": 1408,
-    "num_experts_per_tok": 4,
-    "num_experts": 60,
 }
 OLMOE = SIZES | {
     "vocab_size": 50_304,
@@ -212,7 +201,7 @@ def qwen2_moe(config: Config) -> Architecture:
     return plain(
         config,
         types=types if config.flag("use_sliding_window") else FULL,
-        mlp_of=_of_qwen(config, shared=shared, shared_gate=True),
+        mlp_of=of_qwen(config, shared=shared, shared_gate=True),
         biased={"heads": "qkv_bias"},
         weights={"experts": ExpertNames(shared="mlp.shared_expert.")},
     )
@@ -224,28 +213,12 @@ def qwen3_moe(config: Config) -> Architecture:
         config,
         types=kind,
         attention={"head_norm": config.head_norm()},
-        mlp_of=_of_qwen(config),
+        mlp_of=of_qwen(config),
         biased=ATTENTION,
     )
 
 
-def qwen3_vl_moe(config: Config) -> Architecture:
-    """Return the text part of Qwen3-VL with experts, which lie in one tensor a map."""
-    config = of_text(config, 500_000.0)
-    names = ExpertNames(
-        gate_up=("mlp.experts.gate_up_proj",), down="mlp.experts.down_proj",
-        either=True,
-    )  # fmt: skip
-    return plain(
-        config,
-        attention={"head_norm": config.head_norm()},
-        mlp_of=_of_qwen(config, normed=True),
-        biased=ATTENTION,
-        weights={"experts": names},
-    )
-
-
-def _of_qwen(config: Config, **how: Any) -> Callable[[int], MlpSpec]:
+def of_qwen(config: Config, **how: Any) -> Callable[[int], MlpSpec]:
     every, dense = config.size("decoder_sparse_step"), config.get("mlp_only_layers") or ()
     how = {"normed": config.flag("norm_topk_prob"), **how}
     experts = with_experts(

@@ -3,12 +3,30 @@
 from typing import Any
 
 from specx.models.families.config import FULL, SLIDING, Config
-from specx.models.families.experts import BY_NUMBER, among, of_deepseek, with_experts
+from specx.models.families.experts import (
+    BY_NUMBER,
+    QWEN3_MOE,
+    among,
+    of_deepseek,
+    of_qwen,
+    with_experts,
+)
 from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, plain
 from specx.models.families.frequencies import ropes
 from specx.models.families.normed import COHERE2, EXAONE4, NORMS, layer_kinds
+from specx.models.families.text_part import of_text
 from specx.models.families.weight_map import ExpertNames
 
+QWEN3_VL_MOE = {key: each for key, each in QWEN3_MOE.items() if key != "sliding_window"} | {
+    "tie_word_embeddings": True,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "intermediate_size": 5632,
+    "max_position_embeddings": 128_000,
+    "moe_intermediate_size": 1408,
+    "num_experts_per_tok": 4,
+    "num_experts": 60,
+}
 COHERE2_MOE = COHERE2 | {
     "head_dim": 128,
     "num_experts_per_tok": 2,
@@ -127,3 +145,19 @@ def phimoe(config: Config) -> Architecture:
             "experts": BY_NUMBER,
         },
     )  # fmt: skip
+
+
+def qwen3_vl_moe(config: Config) -> Architecture:
+    """Return the text part of Qwen3-VL with experts, which lie in one tensor a map."""
+    config = of_text(config, 500_000.0)
+    names = ExpertNames(
+        gate_up=("mlp.experts.gate_up_proj",), down="mlp.experts.down_proj",
+        either=True,
+    )  # fmt: skip
+    return plain(
+        config,
+        attention={"head_norm": config.head_norm()},
+        mlp_of=of_qwen(config, normed=True),
+        biased=ATTENTION,
+        weights={"experts": names},
+    )

@@ -357,7 +357,7 @@ FAMILIES = {
     "mistral3": GgufFamily("ministral3", _ministral3, permuted=True),
     "qwen2": GgufFamily("qwen2"),
     "qwen3": GgufFamily("qwen3"),
-    # Texts have positions of one dimension: the text parts are those of the models without pictures.
+    # Of texts, positions have one dimension: these are the models without pictures.
     "qwen2vl": GgufFamily("qwen2"),
     "qwen3vl": GgufFamily("qwen3"),
     "qwen3vlmoe": GgufFamily("qwen3_moe", _qwen3_moe),

@@ -1,5 +1,6 @@
 """A decoder layer on a GPU, for every ``LayerSpec``: products, and a kernel between each two."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,7 +66,7 @@ class TritonProduct:
         return residual.addmm_(x, self._weight.t())  # in the product itself, and rounded once
 
 
-def experts_of(weights: LayerWeights) -> RowFunction:
+def experts_of(weights: LayerWeights) -> Callable[..., Tensor]:
     """Prepare ``Ops.experts``: a router's by kernels of their own, the shared one as other MLPs."""
     spec = weights.spec.mlp.experts
     assert spec is not None

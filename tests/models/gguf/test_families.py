@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from specx.models.decoder import Decoder
-from specx.models.families.weight_map import WeightReader
+from specx.models.families.weight_reader import WeightReader
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors, read_checkpoint
 from specx.models.gguf.families import FAMILIES
 from specx.models.reference import transformers_config, transformers_model
