@@ -26,7 +26,8 @@ _ALIASES = {"PreTrainedTokenizer": WHOLE}
 _REGISTERED = {
     "GemmaTokenizer": "gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text",
     "CohereTokenizer": "cohere cohere2",
-    "Qwen2Tokenizer": "qwen2 qwen2_moe qwen2_5_vl qwen2_vl qwen3_vl_moe qwen3 qwen3_moe qwen3_next qwen3_vl",
+    "Qwen2Tokenizer": "qwen2 qwen2_moe qwen2_5_vl qwen2_vl qwen3_vl_moe qwen3 qwen3_moe "
+    "qwen3_next qwen3_vl",
     "Qwen3_5Tokenizer": "qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text",
     "GPT2Tokenizer": "gpt2 gptj gpt_neo phi starcoder2 opt",
     "GPTNeoXTokenizer": "gpt_neox olmo olmoe",
