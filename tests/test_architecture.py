@@ -58,7 +58,11 @@ LATE_IMPORTS = {
         "specx.models.seam_config",
     },
     "runs/lossless.py": {"specx.models.reference"},  # brings transformers
-    "models/load.py": {"specx.models.seam"},  # brings transformers
+    "models/load.py": {  # bring transformers
+        "specx.models.seam",
+        "specx.models.seam_config",
+    },
+    "models/quantized.py": {"transformers.quantizers.auto"},
     "models/source.py": {"specx.models"},  # brings huggingface_hub
     "models/checkpoint.py": {"specx.models"},
     "models/gguf/places.py": {"specx.models"},

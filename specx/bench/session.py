@@ -25,7 +25,7 @@ from specx.models.loaded import LoadedModel
 from specx.profile import Profile, resolve
 from specx.reports.lengths import label
 from specx.runs.pair import choose_device, facts, load_pair
-from specx.runs.warnings import not_done
+from specx.runs.warnings import not_done, untemplated
 
 
 def measure(request: Request, listener: BenchListener) -> BenchReport:
@@ -190,6 +190,7 @@ def warnings(bench: Workbench) -> list[str]:
             "The models are the embedded pair inside models of public sizes (scaled mini): what a "
             "step costs is that of the large models, what is accepted that of the small ones."
         )
+    found += untemplated(bench.pair.target.tokenizer, bench.profile.prompt)
     found += not_done(bench.pair.target.generation_config.not_done, bench.profile.prompt)
     longest = max(bench.lengths)
     trained = _trained(bench.pair.target)

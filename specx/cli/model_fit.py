@@ -28,8 +28,8 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     profile = load_profile(model) if named else profile_for(None, model, None)
     choose_threads(None, os.environ, LoadMonitor()).set(os.environ)  # before torch is imported
     from specx.decoding.footprint import Footprint
-    from specx.models.decoder_files import COPIES
-    from specx.models.families import text_config
+    from specx.models.decoder_files import COPIES, window_of
+    from specx.models.load import check_config
     from specx.models.loaded import ModelSpec
     from specx.models.memory import free_bytes
     from specx.models.model_files import open_model
@@ -42,13 +42,14 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
         target.model, target.revision, target.dtype, kv_cache_dtype=target.kv_cache_dtype
     )
     files = open_model(spec, device, "target")
-    window = text_config(files.raw).get("max_position_embeddings")
-    at_once = min(tokens, window or tokens)
+    check_config(files)
+    if not files.is_ours:
+        raise _told_by_transformers(files)
+    window = window_of(files)
+    at_once = min(tokens, window)
     found = Footprint.of(files, at_once)
     if found is None:
-        raise ModelError(
-            f"{files.source.label} is of no family whose memory is known before it is loaded."
-        )
+        raise _told_by_transformers(files)
     free, ceilings = free_bytes(device), measure_ceilings(device)
     left = math.inf if free is None else free - found.total - _program(device.type)
     copies = found.copies if found.copies <= COPIES * left else 0
@@ -64,6 +65,32 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
         "memory": _memory(found, device.type, copies, free),
         "time": _time(found, found.read - copies, tokens / at_once, ceilings),
     }
+
+
+def _told_by_transformers(files: Any) -> ModelError:
+    """Return why a model is refused, or that its memory is not known."""
+    from specx.models.families import read_architecture
+    from specx.models.seam import judge
+
+    own = None
+    if files.is_ours:
+        try:
+            read_architecture(files.raw, files.source.label)
+        except ModelError as refusal:
+            own = refusal
+        else:
+            return ModelError(
+                f"{files.source.label} states no number format (dtype) in its config.json, so its "
+                "memory is not known before it is loaded; a profile can state one."
+            )
+    try:
+        judge(files, None)
+    except ModelError as refusal:
+        return own or refusal
+    return ModelError(
+        f"{files.source.label} can be computed by transformers' modules, which specx does not "
+        "speed up; their memory is not known before it is loaded."
+    )
 
 
 def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str, Any]:

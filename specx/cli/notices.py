@@ -12,7 +12,7 @@ from specx.reports.remarks import remarks
 from specx.reports.report import Report
 from specx.runs.inputs import RunInput
 from specx.runs.results import Results
-from specx.runs.warnings import known_before
+from specx.runs.warnings import UNTEMPLATED, known_before
 
 
 class Notices:
@@ -43,6 +43,10 @@ class Notices:
         self.job.ended(failed=False)
         name = report.input.name
         self._warn(name, report.warnings)
+        once = ("", UNTEMPLATED)
+        if UNTEMPLATED in report.notes and once not in self._warned and not self._debug:
+            self._warned.add(once)
+            self._say(UNTEMPLATED)
         for remark in remarks(report, debug=self._debug):
             self._say(f"{printable(name)}: {printable(remark)}")
         if not self._sums_up:

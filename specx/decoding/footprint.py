@@ -9,7 +9,7 @@ from specx.decoding.kv_cache import CacheGroup
 from specx.decoding.workspace import capacity_for
 from specx.errors import ModelError
 from specx.models.decoder_files import parameters
-from specx.models.families import family_of, read_architecture
+from specx.models.families import read_architecture
 from specx.models.loaded import DTYPES
 from specx.models.memory import check_memory
 from specx.models.model_files import ModelFiles, kept_in_blocks, stated_dtype, unpacked_dtype
@@ -56,7 +56,7 @@ class Footprint:
         On a CPU memory that nothing was written to does not count: caches are as long as the text.
         Raises UsageError for an unsupported number format of keys and values.
         """
-        if family_of(files.raw) is None or files.raw.get("quantization_config"):
+        if not files.is_ours:
             return None
         try:
             architecture = read_architecture(files.raw, files.source.label, tokens)
@@ -66,6 +66,8 @@ class Footprint:
         count, formats = parameters(spec, architecture.weights), None
         if files.gguf is None:
             stated = DTYPES[files.spec.dtype] or stated_dtype(files.raw)
+            if stated is None and files.method is not None:
+                stated = torch.bfloat16  # to which blocks are unpacked
             if stated is None:
                 return None
             dtype = stated

@@ -20,7 +20,10 @@ from torch import Tensor
 
 from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory, reason
 from specx.models.source import ModelSource
+from specx.ops.blocks import mxfp4_in_pairs
 
+BLOCKS, SCALES = "_blocks", "_scales"  # behind the name of a tensor in MXFP4
+_HALF = 2  # bytes of the numbers that it is unpacked to, unless others are wanted
 SINGLE = ("model.safetensors", "pytorch_model.bin")
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _HEADER_LENGTH = 8  # bytes in front of a safetensors header, little endian
@@ -127,7 +130,7 @@ def _loaded_safetensors(file: Path, label: str, wanted: int | None) -> int:
     header, start = _read_header(file, label)
     total = end = 0
     for name, tensor in header.items():
-        if name == "__metadata__":
+        if name == "__metadata__" or name.endswith(SCALES):
             continue
         try:
             first, last = tensor["data_offsets"]
@@ -135,7 +138,10 @@ def _loaded_safetensors(file: Path, label: str, wanted: int | None) -> int:
         except (LookupError, TypeError, ValueError) as error:
             raise _damaged(file, label) from error
         end = max(end, last)
-        total += last - first if wanted is None or kind not in _FLOATS else count * wanted
+        if name.endswith(BLOCKS):
+            total += 2 * count * (wanted or _HALF)
+        else:
+            total += last - first if wanted is None or kind not in _FLOATS else count * wanted
     if start + end > file.stat().st_size:
         raise ModelError(
             f"{label} has a truncated weight file: {file.name} ends after "
@@ -174,8 +180,9 @@ _FORMATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 class Checkpoint:
     """Open files of safetensors: a context. Nothing is read but what is asked for.
 
-    Names are those of a decoder of text (``text_name``). ``dtype``: of the tensors that are
-    returned; None: as stored. ``label`` begins every sentence.
+    Names are those of a decoder of text (``text_name``). A tensor in MXFP4 is one of its unpacked
+    shape, which is [E, K, N] of blocks [E, N, K/32, 16] and scales [E, N, K/32]. ``dtype``: of the
+    tensors that are returned; None: as stored. ``label`` begins every sentence.
     """
 
     dtype: torch.dtype | None = None
@@ -211,10 +218,15 @@ class Checkpoint:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(self._places)
+        plain = {name for name in self._places if not name.endswith((BLOCKS, SCALES))}
+        packed = {name.removesuffix(BLOCKS) for name in self._places if name.endswith(BLOCKS)}
+        return frozenset(plain | {name for name in packed if name + SCALES in self._places})
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor, which is not read. Raises KeyError if there is none."""
+        if name + BLOCKS in self._places:
+            experts, rows, *blocks = self._slice(name + BLOCKS).get_shape()
+            return experts, 2 * math.prod(blocks), rows
         return tuple(self._slice(name).get_shape())
 
     def joined(self, names: Sequence[str]) -> Tensor:
@@ -223,6 +235,8 @@ class Checkpoint:
         Raises KeyError if one is not there, ModelError where it cannot be read or is no
         floating-point number, OutOfMemoryError.
         """
+        if names[0] + BLOCKS in self._places:
+            return self._unpacked(names[0])
         shapes = [self.shape(name) for name in names]
         rows = [shape[0] if shape else 1 for shape in shapes]
         ends = [*accumulate(rows, initial=0)]  # the rows in front of each tensor, and all
@@ -241,6 +255,21 @@ class Checkpoint:
             raise unreadable(self.label, error) from error
         assert whole is not None
         return whole
+
+    def _unpacked(self, name: str) -> Tensor:
+        """Read a tensor in MXFP4, an expert at a time."""
+        try:
+            blocks, scales = (self._slice(name + end) for end in (BLOCKS, SCALES))
+            experts, columns, rows = self.shape(name)
+            dtype = self.dtype or torch.bfloat16
+            whole = torch.empty((experts, rows, columns), dtype=dtype, device=self.device)
+            for i in range(experts):
+                whole[i].copy_(mxfp4_in_pairs(blocks[i].to(self.device), scales[i].to(self.device)))
+        except (SafetensorError, RuntimeError, OSError, ValueError) as error:
+            if is_out_of_memory(error):
+                raise no_room(self.label) from error
+            raise unreadable(self.label, error) from error
+        return whole.mT
 
     def _stored(self, name: str) -> Tensor:
         opened, stored_name = self._places[name]

@@ -14,10 +14,11 @@ from torch import Tensor
 from specx.errors import ModelError
 from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
-from specx.models.facts import eos_token_ids, window
+from specx.models.facts import LENGTHENED, eos_token_ids, rope_kind, window
 from specx.models.families import family_of, read_architecture, text_config
 from specx.models.families.family import Architecture
-from specx.models.families.weight_map import Joined, WeightMap, WeightReader
+from specx.models.families.weight_map import Joined, WeightMap
+from specx.models.families.weight_reader import WeightReader
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors
 from specx.models.loaded import DTYPES, LoadedModel, no_int8
 from specx.models.memory import free_bytes
@@ -128,10 +129,20 @@ def _by_length(raw: Mapping[str, Any], label: str) -> Callable[[int], DecoderSpe
     return None if spec_of(1).longest is None else spec_of
 
 
-def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
+def window_of(files: ModelFiles) -> int:
+    """Return the longest input in tokens of a model of a known family. Raises ModelError."""
+    settings = _settings(files)
+    return window(settings, files.most_tokens if rope_kind(settings) in LENGTHENED else None)
+
+
+def _settings(files: ModelFiles) -> Any:
     family = family_of(files.raw)
     assert family is not None
-    settings = SimpleNamespace(**{**family.defaults, **text_config(files.raw)})
+    return SimpleNamespace(**{**family.defaults, **text_config(files.raw)})
+
+
+def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
+    settings = _settings(files)
     tokenizer, attention = files.tokenizer, spec.layers[0].attention
     ends = (
         files.generation_config.ends,
@@ -146,7 +157,7 @@ def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
         "head_dim": attention.head_dim,
         "hidden_size": spec.hidden,
         "vocab_size": spec.vocabulary,
-        "window": window(settings, getattr(tokenizer, "model_max_length", None)),
+        "window": window_of(files),
         "eos_token_ids": eos_token_ids(ends, spec.vocabulary),
         "inv_freq": spec.ropes[0].inv_freq if same_rope else None,
     }
@@ -203,7 +214,10 @@ def check_tensors(
     for names, shape in weight_map.shapes(spec):
         found = [tensors.shape(name) for name in names]
         rows, columns = sum(each[0] for each in found), {each[1:] for each in found}
-        if (rows, columns) != (shape[0], {shape[1:]}):
+        inner = {shape[1:]}
+        if weight_map.experts.either and len(shape) > 2 and columns == {shape[:0:-1]}:
+            inner = columns
+        if (rows, columns) != (shape[0], inner):
             raise other_shapes(label)
 
 

@@ -10,7 +10,8 @@ from specx.errors import ModelError
 from specx.ops.torch.cache import rotate
 
 FIXED = frozenset({"default", "linear", "llama3", "yarn"})
-_STRETCHED = frozenset({"linear", "yarn"})  # kinds whose factor lengthens the window
+LENGTHENED = frozenset({"linear", "yarn"})  # kinds whose factor lengthens the window
+_INCLUDED = frozenset({"gemma3", "gemma3_text"})  # whose stated length has the factor in it
 _NO_LIMIT = 10**9  # tokenizers state "no limit" as a number above this
 
 
@@ -73,7 +74,8 @@ def window(config: Any, tokenizer_limit: int | None = None) -> int:
     ``max_position_embeddings`` counts before scaling for linear and yarn (whose factor lengthens
     it) and after scaling for all others. A dynamic model counts without its factor: beyond that
     its frequencies would change from one step to the next. Configs disagree on whether the
-    number already includes the factor, so the tokenizer's limit decides where it lies between.
+    number already includes the factor (Gemma 3's does), so the tokenizer's limit decides where it
+    lies between.
 
     Raises ModelError when the config states no length.
     """
@@ -84,7 +86,7 @@ def window(config: Any, tokenizer_limit: int | None = None) -> int:
             "config.json; specx has to know how long its input may be."
         )
     settings = rope_parameters(config)
-    if rope_kind(config) not in _STRETCHED:
+    if rope_kind(config) not in LENGTHENED or config.model_type in _INCLUDED:
         return stated
     original = settings.get("original_max_position_embeddings") or stated
     longest = max(stated, round(original * float(settings.get("factor") or 1.0)))

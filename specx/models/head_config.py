@@ -61,7 +61,7 @@ THETA = 10_000.0  # where a head states none; never the target's
 _NEEDED = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 _UP_TO = 1 << 24  # for any size in a config; more is damage
 _LARGEST = 1e12  # the same for any other number
-_KINDS = ("llama", "qwen3")
+_KINDS, _AS_LLAMA = ("llama", "qwen3"), ("phi3", "qwen2")
 
 
 def project_of(raw: dict[str, Any], label: str) -> Project | None:
@@ -251,6 +251,8 @@ def _layer_config(
     layer: dict[str, Any], shapes: Shapes, project: Project, label: str
 ) -> dict[str, Any]:
     kind = str(layer.get("model_type", "llama"))
+    if project == "SpecForge" and kind in _AS_LLAMA:  # of the target; the layers are Llama's
+        kind = "llama"
     if kind not in _KINDS:
         known = " or ".join(_KINDS)
         raise ModelError(f"{label} has model_type {kind!r}; the layers of a head are {known}.")
@@ -281,6 +283,8 @@ def _rope(layer: dict[str, Any], project: Project, label: str) -> dict[str, Any]
     if not isinstance(stated, dict):
         raise ModelError(f"{label} has a rope_scaling that is not a JSON object.")
     kind = str(stated.get("rope_type") or stated.get("type") or "default")
+    if kind == "mrope":  # behind a text alone all three positions are one
+        kind = "default"
     if kind not in FIXED:
         raise ModelError(
             f"{label} has {kind} RoPE (rope_scaling), but retrieval needs fixed frequencies: one "

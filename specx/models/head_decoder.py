@@ -14,7 +14,8 @@ from torch import Tensor
 
 from specx.models.decoder import Call, DecoderLayer, RowInputs, rows_of
 from specx.models.families import read_architecture
-from specx.models.families.weight_map import Arranged, Joined, WeightMap, WeightReader, rows_of_each
+from specx.models.families.weight_map import Arranged, Joined, WeightMap, rows_of_each
+from specx.models.families.weight_reader import WeightReader
 from specx.models.head_config import HeadSpec
 from specx.ops.contract import Ops
 from specx.ops.layers import HeadNorms, LayerWeights, LinearMap

@@ -11,6 +11,7 @@ from specx.models.families import family_of, read_architecture
 from specx.models.families.text_part import has_parts
 from specx.models.loaded import LoadedModel, ModelSpec, Role, no_int8
 from specx.models.model_files import ModelFiles, fetch_weights, open_model, stated_dtype
+from specx.models.quantized import check_quantized
 
 
 def load_model(
@@ -31,11 +32,32 @@ def load_model(
     there; each message is one sentence.
     """
     files = open_model(spec, device, role)
+    check_config(files)
     if check is not None:
         check(files)
     model = _own_decoder(files, positions) or _by_transformers(files, positions)
     cache_dtype = spec.cache_dtype(model.dtype, model.device)
     return model if cache_dtype == model.dtype else replace(model, cache_dtype=cache_dtype)
+
+
+def check_config(files: ModelFiles) -> None:
+    """Refuse a model that nobody here can compute, by its config alone. Raises ModelError."""
+    raw, label = files.raw, files.source.label
+    known = family_of(raw) is not None
+    if not known:
+        from specx.models.seam_config import check_kind
+
+        check_kind(raw, label)
+    if files.method is None or files.is_ours:
+        return
+    try:
+        check_quantized(raw, files.method, files.source.folder, label, files.device.type)
+    except ModelError:
+        if not known:  # then the checkpoint that is not quantized must run
+            from specx.models.seam import judge
+
+            judge(files, None)
+        raise
 
 
 _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole models end
@@ -47,8 +69,9 @@ def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None
     if files.spec.rounds and files.gguf is None:
         raise no_int8(label)
     if files.gguf is not None:  # which transformers could not read as exactly
+        _ = files.tokenizer
         return load_gguf(files, files.gguf)
-    if raw.get("quantization_config") or family_of(raw) is None:
+    if not files.is_ours:
         return None
     if not all(str(name).endswith(_GENERATES) for name in raw.get("architectures") or []):
         return None
@@ -61,8 +84,16 @@ def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None
             return _by_transformers(files, positions)
         except ModelError:
             raise refusal from None
-    source, found = fetch_weights(files, stated_dtype(raw) or torch.float32)
+    _ = files.tokenizer  # refused, if it is missing, before gigabytes come down the line
+    source, found = fetch_weights(
+        files, stated_dtype(raw) or torch.float32, is_quantized=files.method is not None
+    )
     if any(file.suffix != ".safetensors" for file in found):
+        if has_parts(raw):
+            raise ModelError(
+                f"{label} has its weights in torch files, which specx does not read for a model "
+                "that also reads pictures; choose a checkpoint in safetensors."
+            )
         return None
     return load_decoder(replace(files, source=source), found)
 

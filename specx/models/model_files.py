@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,21 @@ import torch
 
 from specx.errors import ModelError, UsageError, reason
 from specx.models.checkpoint import bytes_to_download, loaded_bytes, weight_files
-from specx.models.families import text_config
+from specx.models.families import family_of, text_config
 from specx.models.generation_file import GenerationConfig, generation_config_of, read_generation
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
+from specx.models.gguf.places import ollama_chats
+from specx.models.known_templates import template_for
 from specx.models.loaded import DTYPES, ModelSpec, Role
 from specx.models.memory import check_memory
+from specx.models.quantized import quantization, read_as_mxfp4
 from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
 from specx.ops.contract import Ops, kept_formats, ops_for
 from specx.ops.native import is_limited
 from specx.ops.spec import DecoderSpec
 from specx.ops.torch.flash_packages import UnusableError
+from specx.profile import OLLAMA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +32,8 @@ class ModelFiles:
     """A located model, with everything read before its weights.
 
     ``raw``: its ``config.json`` as it is written; ``generation_config``: as of ``LoadedModel``;
-    ``gguf``: of a model in that format, which is all of these.
+    ``gguf``: of a model in that format, which is all of these; ``method``: by which it is quantized
+    otherwise.
     """
 
     spec: ModelSpec
@@ -35,13 +41,41 @@ class ModelFiles:
     role: Role
     source: ModelSource
     raw: dict[str, Any]
-    tokenizer: Any
     generation_config: GenerationConfig
     gguf: GgufCheckpoint | None = None
+    method: str | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """True for a model of a known family whose number formats are read."""
+        known = family_of(self.raw) is not None
+        return known and (self.method is None or read_as_mxfp4(self.raw, self.method))
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Return the tokenizer's limit of a text, if it states one and is there."""
+        is_there = self.gguf is not None or any(self.source.folder.glob("tok*"))
+        return getattr(self.tokenizer, "model_max_length", None) if is_there else None
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """Read the tokenizer. Raises ModelError for one that is missing or cannot be read."""
+        label = self.source.label
+        if self.gguf is None:
+            return load_tokenizer(self.source.folder, label)
+        found = self.gguf.tokenizer
+        # Of ollama's own files some have no template; those that it asks without one are base.
+        own = self.spec.model.startswith(OLLAMA) and found.chat_template is None
+        if own and ollama_chats(self.spec.model, label):
+            found.chat_template = template_for(found.get_vocab())
+        return found
 
 
 def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> ModelFiles:
-    """Find a model and read all but its weights. Raises as ``load_model`` does."""
+    """Find a model and read its config.
+
+    Raises as ``load_model`` does.
+    """
     device = usable(device)
     try:
         is_limited()
@@ -50,20 +84,17 @@ def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> Model
     if spec.dtype not in DTYPES:
         raise ModelError(f"The dtype {spec.dtype} is unknown; use one of {', '.join(DTYPES)}.")
     source = locate(spec.model, spec.revision, role)
-    folder, label, gguf = source.folder, source.label, None
-    if source.gguf is None:
-        raw, tokenizer = read_raw(folder, label), load_tokenizer(folder, label)
-        generation_config = read_generation(folder, label)
-    else:
+    folder, label = source.folder, source.label
+    if source.gguf is not None:
         gguf = read_checkpoint(source.gguf, label)
-        raw, tokenizer, generation_config = (
-            dict(gguf.config),
-            gguf.tokenizer,
-            generation_config_of(gguf.generation, label),
-        )
+        return ModelFiles(
+            spec=spec, device=device, role=role, source=source, raw=dict(gguf.config), gguf=gguf,
+            generation_config=generation_config_of(gguf.generation, label),
+        )  # fmt: skip
+    raw = read_raw(folder, label)
     return ModelFiles(
-        spec=spec, device=device, role=role, source=source,
-        raw=raw, tokenizer=tokenizer, generation_config=generation_config, gguf=gguf,
+        spec=spec, device=device, role=role, source=source, raw=raw,
+        generation_config=read_generation(folder, label), method=quantization(raw, folder),
     )  # fmt: skip
 
 

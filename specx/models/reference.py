@@ -5,15 +5,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from specx.errors import ModelError, reason
+from specx.models.families.text_part import has_parts
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors, read_checkpoint
 from specx.models.loaded import LoadedModel
 from specx.models.memory import check_memory
 from specx.models.seam_config import quiet_transformers
-from specx.models.source import ModelSource, locate
+from specx.models.source import ModelSource, locate, read_raw
 from specx.ops.packed_weight import tensor_of
 
 _BESIDE = 1.2  # of a model's weights: what it takes to load and run it
@@ -57,7 +58,9 @@ def load_own_class(source: ModelSource, dtype: torch.dtype) -> Any:
     if source.gguf is not None:
         gguf = read_checkpoint(source.gguf, source.label)
         return transformers_model(gguf, transformers_config(gguf), dtype)[0]
-    return AutoModelForCausalLM.from_pretrained(
+    raw = read_raw(source.folder, source.label)
+    classes = AutoModelForImageTextToText if has_parts(raw) else AutoModelForCausalLM
+    return classes.from_pretrained(
         source.folder,
         dtype=dtype,
         trust_remote_code=False,

@@ -21,17 +21,12 @@ from specx.models.call import AttentionCall, TreeCall
 from specx.models.checkpoint import no_room, pickled, unreadable
 from specx.models.decoder import Call
 from specx.models.decoder_files import check_complete, other_shapes
-from specx.models.facts import check_rope, model_facts, rope_kind, window
+from specx.models.facts import LENGTHENED, check_rope, model_facts, rope_kind, window
 from specx.models.families import family_of
 from specx.models.loaded import DTYPES, LoadedModel
 from specx.models.model_files import ModelFiles, attending_ops, fetch_weights
-from specx.models.seam_config import (
-    check_layers,
-    quantization,
-    quantized,
-    quiet_transformers,
-    read_config,
-)
+from specx.models.quantized import refused
+from specx.models.seam_config import check_kind, check_layers, quiet_transformers, read_config
 from specx.models.seam_trial import check_pieces, check_rotation, run_apart
 from specx.models.source import ModelSource, not_supported
 from specx.ops.layers import LinearMap
@@ -134,13 +129,9 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
     """Load a model as ``load_model`` does."""
     source, spec, is_draft = files.source, files.spec, files.role == "draft"
     with quiet_transformers():
-        config, tokenizer = read_config(source.folder, source.label), files.tokenizer
-        used = positions or window(config, getattr(tokenizer, "model_max_length", None))
-        check_layers(config, source.label, used)
-        check_rope(config, source.label, moves_keys=is_draft)
-        stored, method = getattr(config, "dtype", None) or torch.float32, quantization(config)
-        if method == "fp8" and files.device.type == "cpu":  # what transformers asks for is no help
-            raise quantized(source.label, method, "transformers computes only on a GPU;")
+        config, used = judge(files, positions)
+        tokenizer, method = files.tokenizer, files.method
+        stored = getattr(config, "dtype", None) or torch.float32
         source, _ = fetch_weights(files, stored, is_quantized=bool(method))
         module = _load_weights(source, config, method, spec.dtype, files.device)
         loaded = in_memory(module, tokenizer, spec.model, spec.attention)
@@ -154,6 +145,22 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
     ends = loaded.inv_freq is None or rope_kind(config) == "dynamic"
     room = max(1, loaded.window - MAX_ROWS) if ends else loaded.window
     return replace(loaded, generation_config=files.generation_config, window=room, config=files.raw)
+
+
+def judge(files: ModelFiles, positions: int | None) -> tuple[Any, int]:
+    """Return a model's config, and the positions that may be used, read before its weights.
+
+    Raises ModelError for a model that transformers computes otherwise than the seam needs.
+    """
+    label = files.source.label
+    check_kind(files.raw, label)
+    with quiet_transformers():
+        config = read_config(files.source.folder, label)
+        stretched = rope_kind(config) in LENGTHENED
+        used = positions or window(config, files.most_tokens if stretched else None)
+        check_layers(config, label, used)
+        check_rope(config, label, moves_keys=files.role == "draft")
+    return config, used
 
 
 def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto") -> LoadedModel:
@@ -199,7 +206,7 @@ def _load_weights(
         # transformers warns about what it does not know or cannot do on a device, and goes on.
         known = method in AUTO_QUANTIZATION_CONFIG_MAPPING and device.type == "cpu"
         why = "computes only on a GPU" if known else "does not know"
-        raise quantized(source.label, method, f"transformers {why};")
+        raise refused(source.label, method, f"transformers {why};")
     return module.eval().requires_grad_(False)
 
 
@@ -211,7 +218,7 @@ def _loading_error(
         return no_room(label)
     if method:
         why = f"cannot be loaded here ({reason(error)}); install what it needs, or"
-        return quantized(label, method, why)
+        return refused(label, method, why)
     if isinstance(error, KeyError) and error.args == (NAME,):
         kind = config.model_type
         return not_supported(label, f"({kind}) does not call transformers' attention interface")

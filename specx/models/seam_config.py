@@ -14,25 +14,17 @@ from transformers.utils import logging
 from specx.errors import ModelError, reason
 from specx.models.families.config import FULL, SLIDING
 from specx.models.families.text_part import why_refused
-from specx.models.source import SUPPORTED, not_supported, read_raw
+from specx.models.source import SUPPORTED, not_supported
 
-_HEADS = ("ForCausalLM", "LMHeadModel")
-_OTHER_SENSES = ("vision_config", "audio_config")
+_HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+_OTHER_SENSES = ("vision_config", "audio_config", "text_config")
 
 
 def read_config(folder: Path, label: str) -> Any:
     """Read the config of a checkpoint as transformers understands it.
 
-    Raises ModelError when it is missing, invalid, or not of a causal language
-    model of the supported kind.
+    Raises ModelError when it is invalid, or of an encoder-decoder model.
     """
-    raw = read_raw(folder, label)
-    if not isinstance(raw.get("model_type"), str):
-        raise ModelError(
-            f"{label} has a config.json without a model_type; give a model that transformers can "
-            "load."
-        )
-    _check_kind(raw, label)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the classes of its validation errors differ between versions
@@ -50,6 +42,8 @@ def check_layers(config: Any, label: str, positions: int) -> None:
 
     Raises ModelError for sliding windows, linear and chunked attention, and soft-capping.
     """
+    if not getattr(config, "num_attention_heads", None):
+        raise not_supported(label, f"has no attention heads ({config.model_type})")
     kinds = set(getattr(config, "layer_types", None) or [])
     unknown = sorted(kinds - {FULL, SLIDING})
     if unknown:
@@ -72,17 +66,28 @@ def check_window(sliding_window: int | None, label: str, positions: int) -> None
         )
 
 
-def _check_kind(raw: dict, label: str) -> None:
-    kind = raw["model_type"]
+def check_kind(raw: dict, label: str) -> None:
+    """Refuse a config that is not of a causal language model of the supported kind.
+
+    Raises ModelError.
+    """
+    kind = raw.get("model_type")
+    if not isinstance(kind, str):
+        raise ModelError(
+            f"{label} has a config.json without a model_type; give a model that transformers can "
+            "load."
+        )
+    if raw.get("kv_lora_rank"):
+        raise not_supported(label, f"has keys and values of a latent vector ({kind}: kv_lora_rank)")
     if kind not in CONFIG_MAPPING_NAMES:
         raise ModelError(_unknown_kind(raw, kind, label))
     if raw.get("is_encoder_decoder"):
         raise not_supported(label, f"is an encoder-decoder model ({kind})")
     if any(raw.get(key) is not None for key in _OTHER_SENSES):
-        why = why_refused(kind)
-        raise not_supported(label, f"is a model for images or sound ({kind}), {why}")
+        raise ModelError(f"{label} is a model for images or sound ({kind}), {why_refused(kind)}.")
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        raise not_supported(label, f"is not a causal language model ({kind})")
+        what = f"is of a type ({kind}) for which transformers has no causal language model"
+        raise not_supported(label, what)
     classes = [str(name) for name in raw.get("architectures") or []]
     if classes and not any(name.endswith(_HEADS) for name in classes):
         raise not_supported(label, f"is not a causal language model ({classes[0]})")
@@ -97,23 +102,6 @@ def _unknown_kind(raw: dict, kind: str, label: str) -> str:
     return (
         f"{label} has the architecture {kind}, which transformers {transformers.__version__} does "
         f"not know; upgrade transformers, or choose another model ({SUPPORTED})."
-    )
-
-
-def quantization(config: Any) -> str | None:
-    """Return the method by which a checkpoint is quantized; None when it is not."""
-    settings = getattr(config, "quantization_config", None)
-    if settings is None:
-        return None
-    stated = settings if isinstance(settings, dict) else vars(settings)
-    return str(stated.get("quant_method", "an unnamed method"))
-
-
-def quantized(label: str, method: str, why: str) -> ModelError:
-    """Return the error for a quantized checkpoint. ``why``: a clause about the method."""
-    return ModelError(
-        f"{label} is quantized with {method}, which {why} choose the checkpoint that is not "
-        "quantized."
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specx.errors import ModelError, reason
-from specx.models.gguf.places import gguf_file
+from specx.models.gguf.places import gguf_file, is_pointer
 from specx.profile import EMBEDDED, EMBEDDED_DRAFTS, HUB_ID
 
 
@@ -46,6 +46,7 @@ def locate(model: str, revision: str | None, role: str) -> ModelSource:
         return ModelSource(gguf.parent, label, gguf=gguf)
     folder = Path(model).expanduser()
     if folder.is_dir():
+        _check_fetched(folder, label)
         return ModelSource(folder, label)
     if folder.is_file():
         raise ModelError(
@@ -56,6 +57,16 @@ def locate(model: str, revision: str | None, role: str) -> ModelSource:
         f"{label} does not exist; give a folder in the hub's layout, a GGUF file, or a hub id such "
         "as org/name."
     )
+
+
+def _check_fetched(folder: Path, label: str) -> None:
+    """Refuse a clone whose large files are pointers of Git LFS. Raises ModelError."""
+    for file in sorted(folder.iterdir()):
+        if is_pointer(file):
+            raise ModelError(
+                f"{label} has a pointer of Git LFS for {file.name}, not the file itself; fetch it "
+                "with `git lfs pull`."
+            )
 
 
 def _embedded_folder(model: str, label: str) -> Path:

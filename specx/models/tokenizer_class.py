@@ -26,17 +26,21 @@ _ALIASES = {"PreTrainedTokenizer": WHOLE}
 _REGISTERED = {
     "GemmaTokenizer": "gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text",
     "CohereTokenizer": "cohere cohere2",
-    "Qwen2Tokenizer": "qwen2 qwen2_moe qwen2_5_vl qwen3 qwen3_moe qwen3_next qwen3_vl",
+    "Qwen2Tokenizer": "qwen2 qwen2_moe qwen2_5_vl qwen2_vl qwen3_vl_moe qwen3 qwen3_moe "
+    "qwen3_next qwen3_vl",
     "Qwen3_5Tokenizer": "qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text",
     "GPT2Tokenizer": "gpt2 gptj gpt_neo phi starcoder2 opt",
     "GPTNeoXTokenizer": "gpt_neox olmo olmoe",
-    WHOLE: "glm glm4 glm4_moe granite granitemoe granitemoehybrid granitemoeshared olmo2 olmo3 "
+    WHOLE: "glm glm4 glm4_moe glm4_moe_lite granite granitemoe granitemoehybrid granitemoeshared "
+    "olmo2 olmo3 "
     "gpt_bigcode stablelm persimmon phi3 phimoe ernie4_5 ernie4_5_moe nemotron "
     "minimax_m2",
     TEKKEN: "mistral mistral3 mixtral ministral ministral3",
     "": "llama smollm3 exaone4 seed_oss arcee apertus hunyuan_v1_dense hunyuan_v1_moe gpt_oss "
     "deepseek_v2 deepseek_v3 gemma4 gemma4_text helium falcon falcon_h1 bloom lfm2 bitnet "
-    "diffllama cwm vaultgemma dots1 nanochat qwen2_5_vl_text qwen3_vl_text",
+    "diffllama cwm vaultgemma dots1 nanochat qwen2_5_vl_text qwen3_vl_text qwen2_vl_text "
+    "qwen3_vl_moe_text gemma4_unified_text muse_glimmer_text granite_swa afmoe exaone4_5 "
+    "cohere2_moe exaone_moe gemma4_unified muse_glimmer",
 }
 FAMILIES = {each: name for name, families in _REGISTERED.items() for each in families.split()}
 # Families whose folders name a class that is not to be believed.

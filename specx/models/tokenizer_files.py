@@ -15,6 +15,7 @@ from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
 from specx.errors import ModelError, reason
+from specx.models.known_templates import template_for
 from specx.models.special_tokens import UNNAMED, SpecialTokens, read_object, read_special_tokens
 from specx.models.tokenizer import NO_LIMIT, Tokenizer
 from specx.models.tokenizer_class import (
@@ -29,7 +30,7 @@ from specx.models.tokenizer_class import (
     tokenizer_class,
 )
 
-FILE = "tokenizer.json"
+FILE, TEKKEN_FILE = "tokenizer.json", "tekken.json"
 
 
 def load_tokenizer(folder: Path, label: str) -> Any:
@@ -44,6 +45,8 @@ def load_tokenizer(folder: Path, label: str) -> Any:
             "use it; download both."
         )
     try:
+        if (folder / TEKKEN_FILE).is_file() and FILE not in has:
+            return _tekken(folder)
         tokenizer = read_tokenizer(folder)
         return _by_transformers(folder) if tokenizer is None else tokenizer
     except Exception as error:  # parsers of several formats, each with errors of its own
@@ -60,6 +63,23 @@ def _by_transformers(folder: Path) -> Any:
 
     with quiet_transformers():
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+
+
+def _tekken(folder: Path) -> Tokenizer:
+    """Return Mistral's tokenizer from its own file, with the template that is in code elsewhere."""
+    from transformers import PreTrainedTokenizerFast as Backend  # takes a second to import
+
+    from specx.models.seam_config import quiet_transformers
+
+    with quiet_transformers():
+        backend = Backend.from_pretrained(folder, local_files_only=True).backend_tokenizer
+    backend.post_processor = TemplateProcessing(
+        single=["<s>", "$A"], special_tokens=[("<s>", backend.token_to_id("<s>"))]
+    )
+    named = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return Tokenizer(
+        backend=backend, named=named, chat_template=template_for(backend.get_vocab()),
+    )  # fmt: skip
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
@@ -88,7 +108,7 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
 
 def _class(folder: Path, settings: Mapping[str, Any]) -> str | None:
     """Return the class that reads a folder, if it is one of those that can be done without."""
-    tekken = (folder / "tekken.json").is_file() and find_spec("mistral_common")
+    tekken = (folder / TEKKEN_FILE).is_file() and find_spec("mistral_common")
     odd = ("fast_tokenizer_files", "fix_mistral_regex", "init_inputs", "auto_map")
     if tekken or any(settings.get(key) for key in odd):
         return None

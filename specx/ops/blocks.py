@@ -112,11 +112,26 @@ def _iq4_nl(blocks: Blocks, at: Fields) -> torch.Tensor:
 
 
 def _mxfp4(blocks: Blocks, at: Fields) -> torch.Tensor:
-    """Widen blocks whose scale is a power of two: its exponent, one less for doubled values."""
-    exponent = blocks[:, at["scale"]].to(torch.int32).unsqueeze(1)
-    small = 0x00200000 << exponent.clamp(max=1)  # 2^-128 and 2^-127 are not normal numbers
-    bits = torch.where(exponent < 2, small, (exponent - 1).clamp(min=0) << 23)
-    return bits.view(torch.float32) * _looked_up(_nibbles(blocks, at["low"]), FLOAT_4)
+    """Widen blocks whose scale is a power of two."""
+    scale = _half_power(blocks[:, at["scale"]]).unsqueeze(1)
+    return scale * _looked_up(_nibbles(blocks, at["low"]), FLOAT_4)
+
+
+def mxfp4_in_pairs(packed: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
+    """Unpack MXFP4 as safetensors have it: each byte holds a value and, above it, the next.
+
+    packed uint8 [..., n, 16], exponents uint8 [..., n] -> float32 [..., 32 n].
+    """
+    values = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
+    return (_half_power(exponents).unsqueeze(-1) * _looked_up(values, FLOAT_4)).flatten(-2)
+
+
+def _half_power(exponents: torch.Tensor) -> torch.Tensor:
+    """Return half of 2^(e − 127) as float32, for values that are doubled."""
+    exponents = exponents.to(torch.int32)
+    small = 0x00200000 << exponents.clamp(max=1)  # 2^-128 and 2^-127 are not normal numbers
+    bits = torch.where(exponents < 2, small, (exponents - 1).clamp(min=0) << 23)
+    return bits.view(torch.float32)
 
 
 def _looked_up(indices: torch.Tensor, table: tuple[int, ...]) -> torch.Tensor:

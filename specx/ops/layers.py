@@ -44,6 +44,8 @@ class Routing:
 
     ``router``: to E logits. ``correction`` [E]: what is added to scores that are compared.
     ``gate_up``, ``down``: of the shared expert; ``shared_gate``: to one number.
+    ``scales`` [E]: of experts' weights. Of experts ``apart`` the norms [K] of what the chosen ones
+    read, of what they make, and of what the shared one makes.
     """
 
     router: LinearMap
@@ -51,6 +53,24 @@ class Routing:
     gate_up: LinearMap | None = None
     down: LinearMap | None = None
     shared_gate: LinearMap | None = None
+    scales: Tensor | None = None
+    norms: tuple[Tensor, Tensor, Tensor] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentWeights:
+    """Weights of a latent attention (``LatentSpec``).
+
+    ``down``: to the latent vector and the elements that turn. ``norm`` [rank]. ``up``: to what is
+    still of each head's key, of all heads, and the values of all heads. ``query_down``,
+    ``query_norm``: what queries are made of; ``LayerWeights.heads`` makes these.
+    """
+
+    down: LinearMap
+    norm: Tensor
+    up: LinearMap
+    query_down: LinearMap | None = None
+    query_norm: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +80,8 @@ class LayerWeights:
     Norms: weights [K] of those that ``spec`` has, and biases [K], None where there are none. A
     weight has the format of the hidden states or, where its norm is ``wide``, that or float32.
     ``heads``: queries, keys and values in this order, as one map to (Hq + 2 Hkv) · D; of a layer
-    with ``shared`` keys and values, queries alone. ``query_norm``, ``key_norm``: [D] for all heads,
+    with ``shared`` keys and values, queries alone, and of one with ``latent`` ones. ``gate``: to
+    Hq · D numbers. ``query_norm``, ``key_norm``: [D] for all heads,
     or [H, D] of each head, or [H · D] where the norm is over the ``whole``. ``out``: [K, Hq · D].
     ``gate_up``: both inputs of the gate as one map [2 I, K], the gate first; without a gate [I, K].
     ``down``: [K, I]. With E experts both have a dimension more in front, as have their biases:
@@ -85,6 +106,8 @@ class LayerWeights:
     sinks: Tensor | None = None
     activation: tuple[float, float, float, float] | None = None
     routing: Routing | None = None
+    gate: LinearMap | None = None
+    latent: LatentWeights | None = None
     per_layer: PerLayerInput | None = None
     scalar: float = 1.0
 

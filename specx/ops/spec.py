@@ -70,6 +70,24 @@ class QueryTemperature:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LatentSpec:
+    """Keys and values made of a latent vector of ``rank`` elements (DeepSeek's MLA).
+
+    A first map makes of a token the latent vector, which is normed, and ``turned`` elements that
+    turn, the same in all heads. A second one makes of the vector what is ``still`` in each head's
+    key, and its value of ``value`` elements. They are stored written out, values with zeros up to
+    the size of a head. ``query_rank``: queries are made in two such steps, too; None: in one.
+    """
+
+    rank: int
+    turned: int
+    still: int
+    value: int
+    query_rank: int | None
+    norm: NormSpec
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttentionSpec:
     """The attention of a layer.
 
@@ -78,7 +96,9 @@ class AttentionSpec:
     logit a query head is in the softmax, whose share is dropped (``LayerWeights.sinks``).
     ``value_norm``: of each head's values, without weight. ``shared``: the layer, counted from 0,
     whose keys and values it attends to, having none of its own: ``LayerWeights.heads`` are queries
-    alone then, and it stores nothing.
+    alone then, and it stores nothing. ``gated``: what it returns is multiplied, before the map
+    behind it, by the sigmoid of a linear map of what it reads (``LayerWeights.gate``).
+    ``latent``: keys and values are made of a latent vector (``LatentSpec``).
     """
 
     query_heads: int
@@ -93,6 +113,8 @@ class AttentionSpec:
     value_norm: NormSpec | None = None
     temperature: QueryTemperature | None = None
     shared: int | None = None
+    gated: bool = False
+    latent: "LatentSpec | None" = None
 
     def seen(self, tokens: int) -> int:
         """Return how many tokens the last one of a text of this length sees."""
@@ -123,13 +145,20 @@ class ExpertsSpec:
     all, normed.) All of this is computed in float32 or wider, whatever the hidden states are, so
     that experts rarely tie.
 
+    With the scores of a ``mixer`` (Phi-3.5) the highest logit comes first, then the highest of the
+    others; each weight is its share among the logits that are at most twice the ``jitter`` below,
+    relative to the greater magnitude.
+
     ``shared``: elements inside an expert that all tokens go through as well; None: there is none.
-    ``shared_gate``: it is multiplied by the sigmoid of a linear map to one number.
+    ``shared_gate``: it is multiplied by the sigmoid of a linear map to one number, ``shared_scale``
+    by that. ``apart`` (Gemma 4): what it makes is normed, and so is what the chosen ones make
+    together; these, and the router, read the layer's hidden states with a norm of their own.
     """
 
     count: int
     chosen: int
-    scores: Literal["softmax", "sigmoid"] = "softmax"
+    scores: Literal["softmax", "sigmoid", "mixer"] = "softmax"
+    jitter: float = 0.0
     corrected: bool = False
     groups: int = 1
     kept_groups: int = 1
@@ -138,6 +167,8 @@ class ExpertsSpec:
     scale: float = 1.0
     shared: int | None = None
     shared_gate: bool = False
+    shared_scale: float = 1.0
+    apart: NormSpec | None = None
 
     def touched(self, rows: int) -> float:
         """Return how many experts these rows read, if each chooses at random."""

@@ -96,8 +96,7 @@ class Summarizer:
         OutOfMemoryError when its caches do not fit; what ``between_steps`` raises.
         """
         _reset_peak_memory(self.pair.target.device)
-        run = DocumentRun(timings=replace(before))
-        self.partial = ""
+        run, self.partial = DocumentRun(timings=replace(before)), ""
         prompts = self._prompts(document, run, prepared)
         levels, shortened = self._write_levels(run, document, prompts)
         written, several = levels[-1], len(levels[0].prompts) > 1
@@ -138,6 +137,7 @@ class Summarizer:
             ],
             notes=[
                 *noted,
+                *warnings.untemplated(self.pair.target.tokenizer, self.settings.prompt),
                 *warnings.fallback(run.fell_back),
                 *warnings.closed(run.closed, self._reasoning),
             ],

@@ -1,6 +1,7 @@
 """Sentences about a finished summary: warnings, and notes that few need to read."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from specx.documents.document import Document
 from specx.documents.prose import composition, is_prose, why_not_prose
@@ -10,6 +11,10 @@ from specx.records import FellBack, FinishReason
 from specx.runs.document_run import DocumentRun
 from specx.runs.parts import LevelWritten
 
+UNTEMPLATED = (
+    "the model has no chat template, so it is asked as a base model is, by plain text that it may "
+    "go on with instead of answering; an instruction-tuned model has one"
+)
 Asked = DigestPrompt | InstructPrompt
 
 NOTED_SHARE = 0.05  # of the text that is not read; headings are always less
@@ -93,6 +98,13 @@ def not_done(wanted: Sequence[str], asked: Asked) -> list[str]:
         f"the model's generation_config.json asks for {', '.join(wanted)}, which specx does not "
         "do, so the text may differ from what its authors saw"
     ]
+
+
+def untemplated(tokenizer: Any, asked: Asked) -> list[str]:
+    """Note that a model is asked without a chat template. A digest needs none."""
+    if isinstance(asked, DigestPrompt) or getattr(tokenizer, "chat_template", None):
+        return []
+    return [UNTEMPLATED]
 
 
 def closed(outputs: int, budget: int) -> list[str]:

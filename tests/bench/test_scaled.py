@@ -1,7 +1,6 @@
 """A small model and its large form write the same."""
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from specx.models.families import read_architecture
 from specx.models.generation_file import GenerationConfig
 from specx.models.loaded import LoadedModel, ModelSpec
 from specx.models.model_files import ModelFiles, open_model
-from specx.models.source import ModelSource
+from specx.models.source import locate
 from specx.ops.chunks import Grid
 from specx.ops.torch.scores import best_chunks
 from specx.profile import Profile, load_profile
@@ -98,16 +97,15 @@ def of_class(config: Any, tensors: Any, dtype: torch.dtype) -> Any:
     return model.eval()
 
 
-def scaled_decoder(small: SmallModel, shape: Shape, tokenizer: Any) -> LoadedModel:
+def scaled_decoder(small: SmallModel, shape: Shape) -> LoadedModel:
     """The large form as the engine has it, in float32."""
     config, tensors = scale(small, shape, dtype=torch.float32, device=CPU)
     files = ModelFiles(
         spec=ModelSpec("large"),
         device=CPU,
         role="target",
-        source=ModelSource(Path(), "The target large"),
+        source=locate("embedded:target", None, "target"),
         raw=config,
-        tokenizer=tokenizer,
         generation_config=GenerationConfig(),
     )
     return loaded_decoder(files, read_architecture(config, "large"), tensors.joined, torch.float32)

@@ -73,7 +73,7 @@ def large_pair(
 ) -> Pair:
     pair, tensors = small
     model = small_of(make_model("llama", 0, num_hidden_layers=LAYERS))  # the target's weights
-    target = scaled_decoder(model, target_shape, pair.target.tokenizer)
+    target = scaled_decoder(model, target_shape)
     head = scale_head(pair.draft, tensors, pair.target.num_layers, target, shape)
     target_allowed, draft_allowed = head_facts(target, head)
     return Pair(target, target_allowed, head, draft_allowed)

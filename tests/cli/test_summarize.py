@@ -25,7 +25,7 @@ from specx.documents.document import Paragraph
 from specx.errors import OutOfMemoryError
 from specx.profile.load import shipped_folder
 from specx.records import Event
-from specx.runs import inputs, lossless, pair, summarizer, worker
+from specx.runs import inputs, lossless, pair, summarizer, warnings, worker
 from tests.cli.processes import Ended, Run, exit_code, fork_specx, read_all
 from tests.decoding.pairs import computed_wrongly
 from tests.documents import pdfs
@@ -33,6 +33,9 @@ from tests.runs.pairs import TEXT, saying, write_profile
 
 ESCAPE = "\x1b"
 posix = pytest.mark.skipif(os.name != "posix", reason="signals, terminals and pipes of POSIX")
+
+
+untemplated = warnings.untemplated
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +50,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(
+        warnings, "untemplated", lambda *_: []
+    )  # the tests' models have no template
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield tmp_path
@@ -139,6 +145,17 @@ def test_debug_has_a_line_for_each_phase(summarize: Run, scripted: Any) -> None:
     ]
     assert re.fullmatch(r"a\.txt: \d+ tokens in .*\(.*\)", closing)
     assert settings == "specx: a.txt: tokens were chosen with specx's defaults"
+
+
+def test_a_model_without_a_chat_template_is_told_once(
+    summarize: Run, scripted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted("A summary.", "Another.")
+    monkeypatch.setattr(warnings, "untemplated", untemplated)
+    told = summarize("a.txt", "b.txt", "--out", "OUT").err.splitlines()
+    assert [line for line in told if "template" in line] == [f"specx: {warnings.UNTEMPLATED}"]
+    assert warnings.UNTEMPLATED in json.loads(Path("OUT/a.txt.json").read_text())["notes"]
+    assert "template" not in summarize("a.txt", "--quiet").err
 
 
 def test_quiet(summarize: Run, scripted: Any) -> None:

@@ -16,7 +16,7 @@ from specx.models.call import PrefillCall, SlotMapping, TreeCall
 from specx.models.checkpoint import text_name
 from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
-from specx.models.families.weight_map import WeightReader
+from specx.models.families.weight_reader import WeightReader
 from specx.ops.ancestors import AncestorMask
 from specx.ops.contract import Ops
 from specx.ops.torch.backend import CpuOps
@@ -80,6 +80,14 @@ VISION = {
                  "image_size": 28, "patch_size": 14},
     "qwen2_5_vl": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
                    "out_hidden_size": 144},
+    "gemma4_unified": {},
+    "qwen2_vl": {"depth": 1, "embed_dim": 16, "hidden_size": 144, "num_heads": 2},
+    "exaone4_5": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+                  "num_key_value_heads": 2, "out_hidden_size": 144},
+    "muse_glimmer": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+                     "num_attention_heads": 2},
+    "qwen3_vl_moe": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+                     "out_hidden_size": 144, "deepstack_visual_indexes": [0]},
     "qwen3_vl": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
                  "out_hidden_size": 144, "deepstack_visual_indexes": [0]},
 }  # fmt: skip
@@ -211,6 +219,11 @@ def _cells() -> Iterator[Cell]:
     yield Cell("exaone4", "windows beside no positions", SIZES | WINDOWED | ALTERNATING)
     full = {"sliding_window": None, "layer_types": ["full_attention"] * 2}
     yield Cell("exaone4", "no windows", SIZES | full | tied)
+    swa = scales | WINDOWED | ALTERNATING | {"layer_rope_theta": [3e4, 0]}
+    yield Cell("granite_swa", "sinks, a base for each layer", DIVIDED | swa)
+    yield Cell("granite_swa", "one base, biases", DIVIDED | swa | bias | {"layer_rope_theta": None})
+    yield Cell("cwm", "windows, llama3", DIVIDED | WINDOWED | ALTERNATING | {"head_dim": 16}
+               | {"rope_parameters": LLAMA3})  # fmt: skip
     yield from _cells_with_experts()
     yield from _text_parts()
 
@@ -261,6 +274,32 @@ def _cells_with_experts() -> Iterator[Cell]:
     yield Cell("minimax_m2", "a part turns, sigmoids", SIZES | minimax)
     oss = local | WINDOWED | {"swiglu_limit": 1.0}
     yield Cell("gpt_oss", "sinks, clamps, biases", SIZES | oss)
+    trinity = small | few | {"num_experts": 6, "num_shared_experts": 1, "num_dense_layers": 1}
+    windows = WINDOWED | {"layer_types": ["full_attention", "sliding_attention"]}
+    yield Cell("afmoe", "gated attention, two norms", SIZES | trinity | windows)
+    mup = {"mup_enabled": True, "route_scale": 2.0, "num_dense_layers": 0}
+    yield Cell("afmoe", "scaled embeddings", SIZES | trinity | mup | WINDOWED | ALTERNATING)
+    yield Cell("phimoe", "a mixer, LayerNorm", DIVIDED | local)
+    mixed = bias | {"lm_head_bias": True, "router_jitter_noise": 0.3}
+    yield Cell("phimoe", "all biases, more jitter", DIVIDED | local | mixed)
+    command = few | {"num_experts": 6, "logit_scale": 0.7, "prefix_dense_intermediate_size": 56}
+    command |= WINDOWED | {"mlp_layer_types": ["dense", "sparse"], "num_shared_experts": 2}
+    yield Cell("cohere2_moe", "a dense layer, an average", SIZES | command | windows)
+    summed = {"shared_expert_combination_strategy": "sum", "expert_selection_fn": "sigmoid"}
+    summed |= {"rms_norm_eps": 1e-5, "mlp_layer_types": ["sparse"] * 2} | ALTERNATING
+    yield Cell("cohere2_moe", "a sum, sigmoids, RMSNorm", SIZES | command | summed)
+    exaone = more | {"num_experts": 12, "num_shared_experts": 1, "first_k_dense_replace": 1}
+    exaone = SIZES | exaone | windows | normed
+    yield Cell("exaone_moe", "windows beside no positions, groups", exaone)
+    mla = DIVIDED | more | {"kv_lora_rank": 24, "q_lora_rank": 20, "first_k_dense_replace": 1}
+    mla |= {"qk_nope_head_dim": 24, "qk_rope_head_dim": 8, "v_head_dim": 16}
+    yield Cell("deepseek_v3", "latent keys and values", mla | {"num_key_value_heads": 9})
+    yarn = YARN | {"mscale": 0.7, "mscale_all_dim": 1.1}
+    flash = {key: each for key, each in mla.items() if key != "first_k_dense_replace"}
+    flash |= {"num_key_value_heads": 9, "v_head_dim": 32}
+    yield Cell("glm4_moe_lite", "latent keys and values as wide as keys", flash)
+    lone = mla | {"q_lora_rank": None, "num_key_value_heads": 9, "rope_parameters": yarn}
+    yield Cell("deepseek_v3", "latent keys, queries in one step, yarn", lone)
     mild = {"swiglu_alpha": 1.2, "layer_types": ["full_attention"] * 2}
     yield Cell("gpt_oss", "no windows, other clamps", SIZES | oss | mild)
 
@@ -281,6 +320,21 @@ def _text_parts() -> Iterator[Cell]:
     yield Cell("gemma3_text", "a text part, windows", gemma, outer="gemma3")
     gemma4 = GEMMA4 | ALTERNATING | PER_LAYER
     yield Cell("gemma4_text", "a text part, two head sizes", gemma4, outer="gemma4")
+    unified = GEMMA4 | ALTERNATING | {"attention_k_eq_v": True, "num_global_key_value_heads": 1}
+    yield Cell("gemma4_unified_text", "pictures without a tower", unified, outer="gemma4_unified")
+    beside = {"enable_moe_block": True, "num_experts": 6, "top_k_experts": 2}
+    beside |= {"moe_intermediate_size": 40, "hidden_size_per_layer_input": 0}
+    beside = GEMMA4 | ALTERNATING | beside | {"use_bidirectional_attention": "vision"}
+    yield Cell("gemma4_text", "experts beside the MLP", beside, outer="gemma4")
+    yield Cell("qwen2_vl_text", "a text part, biases", DIVIDED | sixteen, outer="qwen2_vl")
+    experts = mrope | {"num_experts": 12, "num_experts_per_tok": 4, "moe_intermediate_size": 40}
+    experts = SIZES | experts | {"decoder_sparse_step": 2}
+    yield Cell("qwen3_vl_moe_text", "a text part, stacked experts", experts, outer="qwen3_vl_moe")
+    full = {"sliding_window": None, "layer_types": ["full_attention"] * 2}
+    yield Cell("exaone4", "a text part, no windows", SIZES | full, outer="exaone4_5")
+    muse = SIZES | WINDOWED | ALTERNATING | {"layer_rope_theta": [1e4, 0], "num_attention_heads": 6}
+    muse |= {"output_multiplier": 0.8}
+    yield Cell("muse_glimmer_text", "norms without weights, gated", muse, outer="muse_glimmer")
     yield Cell("mistral", "a text part, untied", SIZES | {"sliding_window": None}, outer="mistral3")
     rope3 = YARN | {"llama_4_scaling_beta": 0.3, "mscale": 1.0, "mscale_all_dim": 1.0}
     ministral = SIZES | tied | {"rope_parameters": rope3}
@@ -300,7 +354,9 @@ FEATURES = frozenset(
         "multipliers", "a part interleaved, biases", "LayerNorm, plain MLP", "xielu",
         "parallel, a norm for each head, biases", "norms around 0, half turns",
         "squared ReLU", "norms behind RoPE", "groups, a correction", "sinks, clamps, biases",
-        "a text part, norms of heads",
+        "a text part, norms of heads", "gated attention, two norms", "experts beside the MLP",
+        "norms without weights, gated", "a mixer, LayerNorm", "a sum, sigmoids, RMSNorm",
+        "sinks, a base for each layer",
     }
 )  # fmt: skip
 # Of these, where machine code is tried in every run: it is compiled for each kind of layers.
@@ -309,6 +365,7 @@ COMPILED = frozenset({"tied, biases", "low caps", "norms of whole heads, behind"
 WITH_EXPERTS = frozenset(cell.feature for cell in _cells_with_experts())
 LAYER_BY_LAYER = WITH_EXPERTS | {
     "two head sizes", "a text part, two head sizes", "shared keys and values", "xielu",
+    "experts beside the MLP", "a text part, stacked experts", "norms without weights, gated",
 }  # fmt: skip
 
 
@@ -426,7 +483,7 @@ def make_pair(cell: Cell, folder: Path, dtype: torch.dtype = torch.float32) -> P
     settings, kind, classes = json.loads(json.dumps(settings)), cell.family, AutoModelForCausalLM
     if cell.outer:
         tied = settings.get("tie_word_embeddings", cell.family.startswith("gemma"))
-        if cell.outer == "gemma4":  # which looks for it, to put pictures there
+        if cell.outer.startswith("gemma4"):  # which looks for it, to put pictures there
             settings |= {"pad_token_id": 0}
         settings = {
             "text_config": settings | {"model_type": cell.family},

@@ -113,7 +113,7 @@ REFUSED = {
     "an epsilon that is none": ("llama", {"rms_norm_eps": None}, "rms_norm_eps"),
     "both directions": ("gemma3_text", BOTH_WAYS, "use_bidirectional_attention"),
     "a cap that is not computed": ("gemma3_text", CAPPED, "attn_logit_softcapping"),
-    "experts": ("gemma4_text", {"enable_moe_block": True}, "enable_moe_block"),
+    "experts": ("gemma4_text", {"enable_moe_block": True}, "num_experts"),
     "experts of Granite": ("granitemoehybrid", {}, "num_local_experts"),
     "recurrent layers": ("granitemoehybrid", {"num_local_experts": 0}, "layer_types"),
 }  # fmt: skip

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, GptOssConfig, GptOssForCausalLM
 
 from specx.decoding.methods import Pair
 from specx.errors import ModelError, OutOfMemoryError, UsageError
+from specx.models.checkpoint import loaded_bytes
 from specx.models.decoder import Decoder
 from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
 from specx.ops.native import HAS_LLVMLITE
+from tests.models.families import Text
 from tests.tiny import EOS, LINEAR, LLAMA3, YARN, make_tokenizer
 
 Make = Callable[..., Path]
@@ -224,12 +227,15 @@ def test_adapter(broken: Make, refusal: Refusal) -> None:
         ({"hidden_size": "big"}, "states hidden_size: 'big' in its config.json"),
         ({"model_type": "bart"}, "is an encoder-decoder model (bart)"),
         ({"model_type": "t5", "is_encoder_decoder": True}, "is an encoder-decoder model (t5)"),
-        ({"model_type": "llava", "vision_config": {}}, "is a model for images or sound (llava)"),
+        (
+            {"model_type": "llava", "vision_config": {}},
+            "is a model for images or sound (llava), whose text part is not known; of such",
+        ),
         (
             {"model_type": "paligemma", "vision_config": {}},
             "sees a whole prompt in both directions",
         ),
-        ({"model_type": "clip"}, "is not a causal language model (clip)"),
+        ({"model_type": "clip"}, "is of a type (clip) for which transformers has no causal"),
         ({"architectures": ["LlamaModel"]}, "is not a causal language model (LlamaModel)"),
         ({"num_hidden_layers": 3}, "lacks 9 of its weights, the first is model.layers.2."),
         ({"vocab_size": 400}, "weights of another shape than its config.json states"),
@@ -387,3 +393,59 @@ def test_what_a_spec_cannot_say_is_left_to_transformers(broken: Make, load: Load
 def test_what_nobody_can_say_is_refused_by_its_key(broken: Make, refusal: Refusal) -> None:
     sentence = str(refusal(broken(hidden_act="no such")))
     assert "states hidden_act: 'no such' in its config.json, which specx cannot compute" in sentence
+
+
+GPT_OSS = {
+    "vocab_size": 99, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_local_experts": 3,
+    "num_experts_per_tok": 2, "sliding_window": 8, "max_position_embeddings": 128,
+    "pad_token_id": None, "eos_token_id": 2,
+}  # fmt: skip
+
+
+def write_mxfp4(folder: Path) -> torch.Tensor:
+    """Write gpt-oss in the layout of its publisher; return logits of transformers' class."""
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    table = torch.cat([values, -values])
+    torch.manual_seed(5)
+    model = GptOssForCausalLM(GptOssConfig(**GPT_OSS)).eval()
+    for weight in model.parameters():
+        weight.data = torch.randn_like(weight) * (0.3 if weight.ndim > 1 else 0.1)
+    packed = {}
+    for name, weight in model.named_parameters():
+        if not name.endswith(("gate_up_proj", "down_proj")):
+            continue
+        experts, columns, rows = weight.shape
+        blocks = torch.randint(256, (experts, rows, columns // 32, 16), dtype=torch.uint8)
+        scales = torch.randint(121, 126, (experts, rows, columns // 32), dtype=torch.uint8)
+        pairs = torch.stack([table[(blocks & 15).long()], table[(blocks >> 4).long()]], -1)
+        unpacked = pairs.flatten(-2) * torch.exp2(scales.float() - 127)[..., None]
+        weight.data = unpacked.flatten(-2).mT.contiguous()
+        packed |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+    model.save_pretrained(folder)
+    kept = {key: each for key, each in load_file(folder / "model.safetensors").items()
+            if f"{key}_blocks" not in packed}  # fmt: skip
+    save_file(kept | packed, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    config.pop("dtype")
+    (folder / "config.json").write_text(json.dumps(config))
+    make_tokenizer().save_pretrained(folder)
+    with torch.no_grad():
+        return model(torch.arange(3, 33)[None]).logits[0]
+
+
+def test_gpt_oss_as_it_is_published(load: Load, tmp_path: Path) -> None:
+    expected = write_mxfp4(tmp_path)
+    loaded = load(tmp_path)
+    assert loaded.is_ours
+    assert loaded.dtype == torch.float32  # as the embeddings are stored
+    logits = Text(loaded.model).read(torch.arange(3, 33))
+    assert float((logits - expected).abs().max()) < 1e-4
+    told = loaded_bytes([tmp_path / "model.safetensors"], "", 4, 4)
+    assert 0 <= loaded.weight_bytes - told < 100  # frequencies
+    cut = load_file(tmp_path / "model.safetensors")
+    cut.pop("model.layers.1.mlp.experts.down_proj_scales")
+    save_file(cut, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"weights that cannot be read|lacks"):
+        load(tmp_path)

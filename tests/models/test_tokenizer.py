@@ -6,6 +6,7 @@ import pickle
 import random
 import subprocess
 import sys
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +224,25 @@ print({"torch", "transformers", "numpy"} & sys.modules.keys())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\nset()\n"
+
+
+def test_mistral_without_a_template(tmp_path: Path) -> None:
+    """Of a folder with tekken.json alone."""
+    names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"]
+    special = [{"rank": i, "token_str": name, "is_control": True} for i, name in enumerate(names)]
+    vocab = [
+        {"rank": i, "token_bytes": b64encode(bytes([i])).decode(), "token_str": None}
+        for i in range(256)
+    ]
+    config = {
+        "pattern": r"\\p{L}+|\\s+", "num_vocab_tokens": 256, "default_vocab_size": 263,
+        "default_num_special_tokens": 7, "version": "v7",
+    }  # fmt: skip
+    made = {"config": config, "vocab": vocab, "special_tokens": special}
+    (tmp_path / "tekken.json").write_text(json.dumps(made))
+    (tmp_path / "config.json").write_text('{"model_type": "mistral"}')
+    ours = load_tokenizer(tmp_path, "The target m")
+    assert ours.encode("A")[0] == 1
+    assert ours.eos_token_id == 2
+    chat = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
+    assert ours.apply_chat_template(chat) == "<s>[SYSTEM_PROMPT]S[/SYSTEM_PROMPT][INST]U[/INST]"

@@ -4,7 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from specx.errors import ModelError
-from specx.models.families import experts, gemma, llama, normed, text_part
+from specx.models.families import (
+    experts,
+    gated,
+    gemma,
+    latent,
+    llama,
+    normed,
+    text_part,
+    windowed_experts,
+)
 from specx.models.families.config import Config
 from specx.models.families.family import Architecture, Family
 from specx.models.families.text_part import text_config
@@ -19,6 +28,7 @@ FAMILIES: Mapping[str, Family] = {  # by the model types that configs state
     "qwen2_5_vl_text": Family(
         "Qwen2.5-VL, its text part", text_part.QWEN2_5_VL, text_part.qwen2_5_vl
     ),
+    "qwen2_vl_text": Family("Qwen2-VL, its text part", text_part.QWEN2_5_VL, text_part.qwen2_5_vl),
     "qwen3_vl_text": Family("Qwen3-VL, its text part", text_part.QWEN3_VL, text_part.qwen3_vl),
     "smollm3": Family("SmolLM3", llama.SMOLLM3, llama.smollm3),
     "phi3": Family("Phi-3, Phi-4", llama.PHI3, llama.phi3),
@@ -26,11 +36,14 @@ FAMILIES: Mapping[str, Family] = {  # by the model types that configs state
     "gemma2": Family("Gemma 2", gemma.GEMMA2, gemma.gemma2),
     "gemma3_text": Family("Gemma 3", gemma.GEMMA3, gemma.gemma3),
     "gemma4_text": Family("Gemma 4", gemma.GEMMA4, gemma.gemma4),
+    "gemma4_unified_text": Family("Gemma 4 12B", gemma.GEMMA4_UNIFIED, gemma.gemma4),
     "olmo2": Family("OLMo 2", normed.OLMO2, normed.olmo2),
     "olmo3": Family("OLMo 3", normed.OLMO3, normed.olmo3),
     "cohere": Family("Command R", normed.COHERE, normed.cohere),
     "cohere2": Family("Command R7B, Command A", normed.COHERE2, normed.cohere2),
     "granite": Family("Granite 3", llama.GRANITE3, llama.granite),
+    "granite_swa": Family("Granite with windows", llama.GRANITE_SWA, llama.granite_swa),
+    "cwm": Family("Code World Model", llama.CWM, llama.cwm),
     "granitemoehybrid": Family(
         "Granite 4, dense and without recurrence", llama.GRANITE_HYBRID, llama.granite_hybrid
     ),
@@ -49,6 +62,9 @@ FAMILIES: Mapping[str, Family] = {  # by the model types that configs state
     "mixtral": Family("Mixtral", experts.MIXTRAL, experts.mixtral),
     "qwen2_moe": Family("Qwen2 MoE", experts.QWEN2_MOE, experts.qwen2_moe),
     "qwen3_moe": Family("Qwen3 MoE", experts.QWEN3_MOE, experts.qwen3_moe),
+    "qwen3_vl_moe_text": Family(
+        "Qwen3-VL MoE, its text part", windowed_experts.QWEN3_VL_MOE, windowed_experts.qwen3_vl_moe
+    ),
     "olmoe": Family("OLMoE", experts.OLMOE, experts.olmoe),
     "granitemoe": Family("Granite MoE", experts.GRANITE_MOE, experts.granite_moe),
     "glm4_moe": Family("GLM-4.5 MoE", experts.GLM4_MOE, experts.glm4_moe),
@@ -57,6 +73,15 @@ FAMILIES: Mapping[str, Family] = {  # by the model types that configs state
     "minimax_m2": Family("MiniMax M2", experts.MINIMAX_M2, experts.minimax_m2),
     "dots1": Family("Dots 1", experts.DOTS1, experts.dots1),
     "gpt_oss": Family("gpt-oss", experts.GPT_OSS, experts.gpt_oss),
+    "deepseek_v3": Family("DeepSeek V3, R1", latent.DEEPSEEK3, latent.deepseek3),
+    "glm4_moe_lite": Family("GLM-4.7 Flash", latent.GLM4_MOE_LITE, latent.glm4_moe_lite),
+    "phimoe": Family("Phi-3.5 MoE", windowed_experts.PHIMOE, windowed_experts.phimoe),
+    "cohere2_moe": Family("Command A+", windowed_experts.COHERE2_MOE, windowed_experts.cohere2_moe),
+    "exaone_moe": Family("K-EXAONE", windowed_experts.EXAONE_MOE, windowed_experts.exaone_moe),
+    "afmoe": Family("Trinity", gated.AFMOE, gated.afmoe),
+    "muse_glimmer_text": Family(
+        "Muse Glimmer, its text part", gated.MUSE_GLIMMER, gated.muse_glimmer
+    ),
 }
 
 

@@ -114,6 +114,13 @@ class Config:
             self.refuse("layer_types")
         return [LAYER_TYPES[kind] for kind in own]
 
+    def every_nth_full(self, default: int) -> list[str]:
+        """Return the kinds of layers, every n-th of which sees everything."""
+        every = default
+        if self.get("layer_types") is None and self.get("sliding_window_pattern") is not None:
+            every = self.size("sliding_window_pattern")
+        return self.layer_types(lambda index: (index + 1) % every != 0)
+
     def window_of(self, layer_type: str) -> int | None:
         """Return the window of a kind of layer."""
         if layer_type == FULL or self.get("sliding_window") is None:

@@ -201,7 +201,7 @@ def qwen2_moe(config: Config) -> Architecture:
     return plain(
         config,
         types=types if config.flag("use_sliding_window") else FULL,
-        mlp_of=_of_qwen(config, shared=shared, shared_gate=True),
+        mlp_of=of_qwen(config, shared=shared, shared_gate=True),
         biased={"heads": "qkv_bias"},
         weights={"experts": ExpertNames(shared="mlp.shared_expert.")},
     )
@@ -213,16 +213,17 @@ def qwen3_moe(config: Config) -> Architecture:
         config,
         types=kind,
         attention={"head_norm": config.head_norm()},
-        mlp_of=_of_qwen(config),
+        mlp_of=of_qwen(config),
         biased=ATTENTION,
     )
 
 
-def _of_qwen(config: Config, **how: Any) -> Callable[[int], MlpSpec]:
+def of_qwen(config: Config, **how: Any) -> Callable[[int], MlpSpec]:
     every, dense = config.size("decoder_sparse_step"), config.get("mlp_only_layers") or ()
+    how = {"normed": config.flag("norm_topk_prob"), **how}
     experts = with_experts(
         config, "num_experts", "num_local_experts",
-        inner=config.size("moe_intermediate_size"), normed=config.flag("norm_topk_prob"), **how,
+        inner=config.size("moe_intermediate_size"), **how,
     )  # fmt: skip
     return among(config, experts, lambda index: index not in dense and (index + 1) % every == 0)
 
@@ -301,7 +302,7 @@ def glm4_moe(config: Config) -> Architecture:
         config,
         turned=ropes(config, part=0.5),
         attention={"head_norm": config.head_norm() if config.flag("use_qk_norm") else None},
-        mlp_of=_of_deepseek(config),
+        mlp_of=of_deepseek(config),
         biased={"heads": "attention_bias"},
     )
 
@@ -312,26 +313,37 @@ def dots1(config: Config) -> Architecture:
         config,
         types=config.layer_types(lambda index: has_windows is not None and index >= first),
         attention={"head_norm": config.head_norm()},
-        mlp_of=_of_deepseek(config),
+        mlp_of=of_deepseek(config),
         biased=ATTENTION,
     )
 
 
-def _of_deepseek(config: Config) -> Callable[[int], MlpSpec]:
-    """Return the MLPs of the scheme of DeepSeek V3: the first are dense, experts lie in groups."""
+def of_deepseek(
+    config: Config,
+    *counts: str,
+    shared: str = "n_shared_experts",
+    has: Callable[[int], bool] | None = None,
+    **how: Any,
+) -> Callable[[int], MlpSpec]:
+    """Return the MLPs of the scheme of DeepSeek V3: the first are dense, experts lie in groups.
+
+    ``counts``, ``how``: as of ``with_experts``; ``shared``: the key of how many experts all tokens
+    go through; ``has``: if a layer has experts, where the config does not say it by a number.
+    """
     inner, dense = config.size("moe_intermediate_size"), config.get("first_k_dense_replace")
     groups, kept = config.size("n_group"), config.size("topk_group")
+    how = {"scores": "sigmoid", "corrected": True, "groups": groups, "kept_groups": kept,
+           "normed": config.flag("norm_topk_prob"),
+           "scale": config.number("routed_scaling_factor"), **how}  # fmt: skip
     experts = with_experts(
-        config, "n_routed_experts", "num_local_experts", inner=inner,
-        scores="sigmoid", corrected=True, groups=groups, kept_groups=kept,
-        normed=config.flag("norm_topk_prob"), scale=config.number("routed_scaling_factor"),
-        shared=inner * config.size("n_shared_experts"),
+        config, *(counts or ("n_routed_experts", "num_local_experts")), inner=inner,
+        shared=inner * config.size(shared) if config.get(shared) else None, **how,
     )  # fmt: skip
     assert experts.experts is not None
     of_group, rest = divmod(experts.experts.count, groups)
     if rest or kept > groups or experts.experts.chosen > kept * of_group:
         config.refuse("n_group")
-    return among(config, experts, lambda index: index >= (dense or 0))
+    return among(config, experts, has or (lambda index: index >= (dense or 0)))
 
 
 def ernie_moe(config: Config) -> Architecture:

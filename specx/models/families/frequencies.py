@@ -220,9 +220,9 @@ def _yarn(asked: Asked) -> Frequencies:
     amplitude = stated.get("attention_factor")
     if amplitude is None:
         one, all_dims = stated.get("mscale"), stated.get("mscale_all_dim")
-        amplitude = _mscale(factor, 1.0)
+        amplitude = stretched(factor, 1.0)
         if one and all_dims:
-            amplitude = _mscale(factor, one) / _mscale(factor, all_dims)
+            amplitude = stretched(factor, one) / stretched(factor, all_dims)
 
     def dimension_of(turns: float) -> float:
         return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
@@ -239,7 +239,7 @@ def _yarn(asked: Asked) -> Frequencies:
     return 1.0 / (factor * powers) * (1 - kept) + 1.0 / powers * kept, float(amplitude)
 
 
-def _mscale(scale: float, mscale: float) -> float:
+def stretched(scale: float, mscale: float) -> float:
     return 1.0 if scale <= 1 else 0.1 * mscale * math.log(scale) + 1.0
 
 

@@ -16,8 +16,8 @@ from specx.models.families.family import (
     plain,
 )
 from specx.models.families.frequencies import Ropes, by_kind, ropes
-from specx.models.families.weight_map import WeightMap
-from specx.ops.spec import AttentionSpec, LayerSpec, PerLayerInputSpec
+from specx.models.families.weight_map import ExpertNames, WeightMap
+from specx.ops.spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec, PerLayerInputSpec
 
 GEMMA = SIZES | {
     "vocab_size": 256_000,
@@ -67,6 +67,10 @@ GEMMA4 = {key: value for key, value in GEMMA3.items() if key not in UNREAD} | {
     "hidden_size_per_layer_input": 256,
     "num_kv_shared_layers": 0,
 }
+GEMMA4_UNIFIED = {key: value for key, value in GEMMA4.items() if "per_layer_input" not in key} | {
+    "max_position_embeddings": 262_144,
+    "sliding_window": 1024,
+}
 SANDWICH: dict[str, Any] = {
     "output_norm": "pre_feedforward_layernorm",
     "attended_norm": "post_attention_layernorm",
@@ -82,8 +86,13 @@ PER_LAYER = {
 }
 
 
+def _sees_behind(stated: object) -> bool:
+    """Return True if tokens of a text see those behind them; "vision": those of pictures alone."""
+    return bool(stated) and stated != "vision"
+
+
 def gemma(config: Config) -> Architecture:
-    config.refuse_if("use_bidirectional_attention", bool)
+    config.refuse_if("use_bidirectional_attention", _sees_behind)
     mlp = config.mlp()
     if config.get("hidden_act") == "gelu":  # old configs mean the other
         mlp = replace(mlp, activation="gelu_tanh")
@@ -107,8 +116,7 @@ def gemma2(config: Config) -> Architecture:
 
 def gemma3(config: Config) -> Architecture:
     """Return Gemma 3's: five of six layers have a window and frequencies of their own."""
-    every = config.size("sliding_window_pattern", 6)
-    types = config.layer_types(lambda index: (index + 1) % every != 0)
+    types = config.every_nth_full(6)
     config.refuse_if("attn_logit_softcapping", lambda cap: cap is not None)
     thetas = {
         FULL: config.get("rope_theta", 1_000_000.0),
@@ -120,7 +128,7 @@ def gemma3(config: Config) -> Architecture:
 
 def _sandwich(config: Config, turned: Ropes, types: list[str], **attention: Any) -> Architecture:
     """Return a decoder with norms on both sides of each part."""
-    config.refuse_if("use_bidirectional_attention", bool)
+    config.refuse_if("use_bidirectional_attention", _sees_behind)
     scaling = config.number("query_pre_attn_scalar") ** -0.5
     return plain(
         config,
@@ -149,9 +157,8 @@ def _outside(config: Config) -> dict[str, Any]:
 
 
 def gemma4(config: Config) -> Architecture:
-    """Return Gemma 4's text decoder, without experts."""
-    for key in ("use_bidirectional_attention", "enable_moe_block"):
-        config.refuse_if(key, bool)
+    """Return Gemma 4's text decoder, with experts beside the MLPs of the 26B."""
+    config.refuse_if("use_bidirectional_attention", _sees_behind)
     types = config.layer_types(lambda index: (index + 1) % 6 != 0)
     types[-1] = FULL
     turned = ropes(config, part=1.0)
@@ -160,10 +167,12 @@ def gemma4(config: Config) -> Architecture:
     norms: dict[str, Any] = dict.fromkeys((*BEFORE, *BEHIND), norm)
     wide = config.flag("use_double_wide_mlp")
     mlp = config.mlp("hidden_activation")
+    experts = _experts(config, mlp) if config.flag("enable_moe_block") else None
     layers = [
         LayerSpec(
             attention=attention,
-            mlp=replace(mlp, inner=mlp.inner * (2 if wide and attention.shared is not None else 1)),
+            mlp=experts
+            or replace(mlp, inner=mlp.inner * (2 if wide and attention.shared is not None else 1)),
             **norms,
         )
         for attention in _attentions(config, types, turned)
@@ -179,6 +188,29 @@ def gemma4(config: Config) -> Architecture:
     return Architecture(spec=spec, weights=_gemma4_weights(config, types))
 
 
+def _experts(config: Config, mlp: MlpSpec) -> MlpSpec:
+    """Return experts, the MLP of a dense model beside them."""
+    count, chosen = config.size("num_experts"), config.size("top_k_experts")
+    if chosen > count or config.flag("use_double_wide_mlp"):
+        config.refuse("top_k_experts" if chosen > count else "use_double_wide_mlp")
+    experts = ExpertsSpec(
+        count=count, chosen=chosen, shared=mlp.inner, apart=config.rms(wide=True), least=0.0
+    )
+    return replace(mlp, inner=config.size("moe_intermediate_size"), experts=experts)
+
+
+EXPERTS = ExpertNames(
+    router="router.proj.weight",
+    gate_up=("experts.gate_up_proj",),
+    down="experts.down_proj",
+    shared="mlp.",
+    apart=(
+        *("router.scale", "router.per_expert_scale", "pre_feedforward_layernorm_2.weight"),
+        *("post_feedforward_layernorm_2.weight", "post_feedforward_layernorm_1.weight"),
+    ),
+)
+
+
 def _gemma4_weights(config: Config, types: list[str]) -> WeightMap:
     equal = config.flag("attention_k_eq_v")
     full = frozenset(i for i, kind in enumerate(types) if kind == FULL and equal)
@@ -188,6 +220,7 @@ def _gemma4_weights(config: Config, types: list[str]) -> WeightMap:
         scalar="layer_scalar",
         keys_are_values=full,
         per_layer=PER_LAYER,
+        experts=EXPERTS,
     )
 
 

@@ -1,5 +1,6 @@
 """Families whose layers are Llama's, with other sizes, biases, windows, norms of heads or MLPs."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -71,6 +72,39 @@ GRANITE = SIZES | {
     "attention_multiplier": 1.0,
 }
 GRANITE3 = GRANITE | {"mlp_bias": False}
+GRANITE_SWA = GRANITE3 | {
+    "vocab_size": 100_352,
+    "hidden_size": 2560,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "sliding_window": 128,
+}
+CWM = SIZES | {
+    "vocab_size": 128_256,
+    "hidden_size": 6144,
+    "intermediate_size": 21_504,
+    "num_hidden_layers": 64,
+    "num_attention_heads": 48,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131_072,
+    "rms_norm_eps": 1e-5,
+    "mlp_bias": False,
+    "head_dim": 128,
+    "sliding_window": 8192,
+    "rope_parameters": {
+        "rope_type": "llama3",
+        "rope_theta": 1_000_000.0,
+        "factor": 16.0,
+        "high_freq_factor": 4.0,
+        "low_freq_factor": 1.0,
+        "original_max_position_embeddings": 8192,
+    },
+}
 GRANITE_HYBRID = GRANITE | {
     "num_local_experts": 8,
     "shared_intermediate_size": 1024,
@@ -248,6 +282,35 @@ def hunyuan(config: Config) -> Architecture:
 
 def granite(config: Config) -> Architecture:
     return plain(config, **granite_scales(config), biased=ATTENTION | MLP)
+
+
+def granite_swa(config: Config) -> Architecture:
+    """Return Granite's with windows and sinks; a layer may have its own base, or no positions."""
+    types = config.layer_types(lambda index: index % 4 != 0)
+    scales = granite_scales(config)
+    scales["attention"] |= {"sinks": True}
+    made = plain(config, types=types, **scales, biased=ATTENTION | MLP)
+    thetas = config.get("layer_rope_theta")
+    if thetas is None:
+        return made
+    if len(thetas) < len(config.layers):
+        config.refuse("layer_rope_theta")
+    turned = {theta: ropes(_with_theta(config, theta)).of(FULL) for theta in {*thetas} if theta}
+    layers = tuple(
+        replace(layer, attention=replace(layer.attention, rope=turned.get(theta)))
+        for layer, theta in zip(made.spec.layers, thetas, strict=False)
+    )
+    return replace(made, spec=replace(made.spec, layers=layers))
+
+
+def _with_theta(config: Config, theta: float) -> Config:
+    stated = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return config.changed(rope_parameters={**stated, "rope_theta": theta}, rope_scaling=None)
+
+
+def cwm(config: Config) -> Architecture:
+    types = config.layer_types(lambda index: index % 4 != 0)
+    return plain(config, turned=ropes(config, theta=1e6), types=types)
 
 
 def granite_scales(config: Config) -> dict[str, Any]:

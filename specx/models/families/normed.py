@@ -118,9 +118,7 @@ def _olmo(config: Config, turned: Ropes, types: str | list[str]) -> Architecture
 
 def exaone4(config: Config) -> Architecture:
     """Return EXAONE 4's: beside layers with windows, those without have no positions."""
-    has_windows = config.get("sliding_window") is not None
-    every = config.size("sliding_window_pattern") if has_windows else 1
-    types = config.layer_types(lambda index: (index + 1) % every != 0)
+    has_windows, types = layer_kinds(config)
     return plain(
         config,
         types=types if has_windows else FULL,
@@ -129,6 +127,20 @@ def exaone4(config: Config) -> Architecture:
         attention={"head_norm": config.head_norm()},
         weights=NAMES_BEHIND,
     )
+
+
+def layer_kinds(config: Config) -> tuple[bool, list[str]]:
+    """Return if an EXAONE has windows, and the kinds of its layers.
+
+    A pattern may be a number, or letters (LLLG) that count only where kinds are not stated.
+    """
+    has_windows, pattern = config.get("sliding_window") is not None, None
+    if has_windows and config.get("layer_types") is None:
+        pattern = config.get("sliding_window_pattern")
+        if not isinstance(pattern, str):
+            pattern = "L" * (config.size("sliding_window_pattern") - 1) + "G"
+    types = config.layer_types(lambda i: pattern is not None and pattern[i % len(pattern)] == "L")
+    return has_windows, types
 
 
 def cohere(config: Config) -> Architecture:
@@ -141,8 +153,7 @@ def cohere(config: Config) -> Architecture:
 
 def cohere2(config: Config) -> Architecture:
     """Return Command R7B's and A's: layers without a window have no positions."""
-    every = config.size("sliding_window_pattern", 4)
-    types = config.layer_types(lambda index: (index + 1) % every != 0)
+    types = config.every_nth_full(4)
     if config.get("sliding_window") is None:
         config.refuse("sliding_window")
     config.refuse_if("head_dim", lambda dim: dim not in (None, _quotient(config)))

@@ -32,9 +32,17 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "gemma3": ("gemma3_text",),
     "gemma4": ("gemma4_text",),
     "mistral3": ("mistral", "ministral3"),
+    "qwen2_vl": ("qwen2_vl_text",),
     "qwen2_5_vl": ("qwen2_5_vl_text",),
     "qwen3_vl": ("qwen3_vl_text",),
+    "qwen3_vl_moe": ("qwen3_vl_moe_text",),
+    "gemma4_unified": ("gemma4_unified_text",),
+    "muse_glimmer": ("muse_glimmer_text",),
+    "exaone4_5": ("exaone4", "exaone4_5_text"),
 }
+# Types of another name whose decoders are those of a family (MiMo's layers that predict further
+# tokens are not read).
+_SAME = {"mimo": "qwen2", "exaone4_5_text": "exaone4"}
 _OUTSIDE = ("tie_word_embeddings", "dtype", "torch_dtype")  # may be stated for all parts together
 _WHY = {
     "paligemma": "whose text part sees a whole prompt in both directions",
@@ -47,14 +55,15 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the part of a config that describes the decoder of text, or all of it."""
     known, inner = PARTS.get(str(config.get("model_type"))), config.get("text_config")
     if known is None:
-        return config
-    if not isinstance(inner, Mapping):  # Qwen2.5-VL had no parts at first
+        kind = str(config.get("model_type"))
+        return {**config, "model_type": _SAME[kind]} if kind in _SAME else config
+    if not isinstance(inner, Mapping):  # Qwen2-VL and 2.5 had no parts at first
         return {**config, "model_type": known[0]}
     kind = inner.get("model_type") or known[0]
     if kind not in known:
         return config
     outside = {key: config[key] for key in _OUTSIDE if config.get(key) is not None}
-    return {**inner, **outside, "model_type": kind}
+    return {**inner, **outside, "model_type": _SAME.get(kind, kind)}
 
 
 def has_parts(config: Mapping[str, Any]) -> bool:
@@ -66,15 +75,16 @@ def why_refused(kind: str) -> str:
     """Return why the text part of a model type is not read, to stand behind the type."""
     *some, last = PARTS
     known = f"{', '.join(some)} and {last}"
-    return _WHY.get(kind, f"whose text part is not known; of such models {known} are")
+    why = _WHY.get(kind, "whose text part is not known")
+    return f"{why}; of such models specx reads the text parts of {known}"
 
 
 def qwen2_5_vl(config: Config) -> Architecture:
-    return qwen2(_of_text(config, 1_000_000.0))
+    return qwen2(of_text(config, 1_000_000.0))
 
 
 def qwen3_vl(config: Config) -> Architecture:
-    config = _of_text(config, 500_000.0)
+    config = of_text(config, 500_000.0)
     return plain(
         config,
         attention={"head_norm": config.head_norm()},
@@ -82,7 +92,7 @@ def qwen3_vl(config: Config) -> Architecture:
     )
 
 
-def _of_text(config: Config, theta: float) -> Config:
+def of_text(config: Config, theta: float) -> Config:
     """Return a config with rotary embeddings for positions of one dimension, which text has.
 
     The sections of a head that turn by other dimensions turn by the same then.

@@ -2,28 +2,21 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
-from specx.ops.layers import (
-    DecoderWeights,
-    LayerWeights,
-    LinearMap,
-    PerLayerInput,
-    PerLayerTables,
-    Routing,
-)
-from specx.ops.packed_weight import Weight, tensor_of, with_rows
-from specx.ops.spec import AttentionSpec, DecoderSpec, ExpertsSpec
+from specx.ops.packed_weight import Weight
+from specx.ops.spec import AttentionSpec, DecoderSpec, ExpertsSpec, NormSpec
 
 Names = tuple[str, ...]
 Shape = tuple[int, ...]
 Arranged = Callable[[Weight], Weight]
 # Reads tensors by name, one below the other. Raises KeyError for one that is not there.
 Joined = Callable[[Sequence[str]], Weight]
+
+
+LATENT = ("latent_down", "latent_norm", "latent_up", "query_down", "query_down_norm")
+APART = ("router_scale", "expert_scales", "experts_norm", "mixed_norm", "shared_norm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +26,9 @@ class ExpertNames:
     ``gate_up``, ``down``: of each expert, whose number stands for {}, or one tensor for all.
     ``biases``: of the same, those of ``down`` last.
     ``shared``: gate, up and down of the expert that all tokens go through. ``across``: experts lie
-    as [E, K, N], their gates and ups in turn (gpt-oss).
+    as [E, K, N], their gates and ups in turn (gpt-oss); ``either``: as [E, K, N] or [E, N, K].
+    ``apart``: of experts apart what the router's norm is multiplied by, the scales of experts'
+    weights, and the norms of ``Routing``.
     """
 
     router: str = "mlp.gate.weight"
@@ -45,6 +40,8 @@ class ExpertNames:
     shared: str = "mlp.shared_experts."
     shared_gate: str = "mlp.shared_expert_gate.weight"
     across: bool = False
+    either: bool = False
+    apart: Names = ()
 
     def of(self, spec: ExpertsSpec) -> dict[str, Names]:
         """Return the tensors of each field, relative to a layer."""
@@ -63,6 +60,8 @@ class ExpertNames:
         if spec.shared is not None:
             gate, up, down = (f"{self.shared}{name}_proj.weight" for name in ("gate", "up", "down"))
             found |= {"shared_gate_up": (gate, up), "shared_down": (down,)}
+        if self.apart:
+            found |= zip(APART, ((name,) for name in self.apart), strict=True)
         if spec.shared_gate:
             found["shared_gate"] = (self.shared_gate,)
         return found
@@ -111,7 +110,11 @@ class WeightMap:
     ``order`` int64 [D]: of the elements of each query and key head (``Ropes.order``), which their
     norms follow unless those are ``turned``. ``query_norm``, ``key_norm``: of all heads, or one for
     each head, whose number stands for {}. ``norm_offset``: what is added to each weight of a norm,
-    in float32, or ``rounds_offset`` in the weight's format. ``keys_are_values``: layers without a
+    in float32, or ``rounds_offset`` in the weight's format; not of the last one, with
+    ``plain_norm``. Without a name of ``query_norm`` heads have a norm without weight. ``gate``: of
+    attention that is gated. ``latent``: of latent attention, by the fields of ``LATENT``, and
+    ``turned_order`` int64: of its elements that turn. ``embedding_norm``: of each embedding.
+    ``keys_are_values``: layers without a
     map to values. ``constants``: of xielu, under whole names.
     """
 
@@ -137,6 +140,14 @@ class WeightMap:
     order: Tensor | None = None
     norm_offset: float = 0.0
     rounds_offset: bool = False
+    plain_norm: bool = False
+    gate: str = "self_attn.gate_proj"
+    latent: Names = (
+        *("self_attn.kv_a_proj_with_mqa", "self_attn.kv_a_layernorm", "self_attn.kv_b_proj"),
+        *("self_attn.q_a_proj", "self_attn.q_a_layernorm"),
+    )
+    turned_order: Tensor | None = None
+    embedding_norm: NormSpec | None = None
     keys_are_values: frozenset[int] = frozenset()
     per_layer: dict[str, str] = field(default_factory=dict)
 
@@ -149,12 +160,17 @@ class WeightMap:
         if layer.attention.shared is not None:
             heads = heads[:1]
         maps = {"heads": heads, "out": (self.out,)}
+        if layer.attention.gated:
+            maps["gate"] = (self.gate,)
+        if (latent := layer.attention.latent) is not None:
+            maps |= zip(LATENT[: 3 if latent.query_rank is None else 5],
+                        ((name,) for name in self.latent), strict=False)  # fmt: skip
         if layer.mlp.experts is None:
             maps |= {"gate_up": self.gate_up, "down": (self.down,)}
         for name in ("input_norm", "output_norm", "attended_norm", "mlp_norm"):
             if getattr(layer, name) is not None:
                 maps[name] = (getattr(self, name),)
-        if layer.attention.head_norm is not None:
+        if layer.attention.head_norm is not None and self.query_norm:
             maps["query_norm"] = _by_head(self.query_norm, layer.attention.query_heads)
             if layer.attention.shared is None:
                 maps["key_norm"] = _by_head(self.key_norm, layer.attention.kv_heads)
@@ -184,6 +200,8 @@ class WeightMap:
                 found["norm_bias"] = (f"{self.norm}.bias",)
         if not spec.tied:
             found["head"] = (f"{self.head}.weight",)
+        if "head" in self.biased:
+            found["head_bias"] = (f"{self.head}.bias",)
         if spec.per_layer is not None:
             for name in ("table", "projection", "table_norm"):
                 found[name] = (f"{self.per_layer[name]}.weight",)
@@ -205,174 +223,28 @@ class WeightMap:
         """Yield the same of a layer."""
         layer, names = spec.layers[index], self.of_layer(spec, index)
         attention, inner = layer.attention, layer.mlp.inner
-        heads = attention.query_heads
-        if attention.shared is None:
-            heads += 2 * attention.kv_heads
-        yield names["heads"], (heads * attention.head_dim, spec.inputs(index))
-        yield names["out"], (spec.hidden, attention.query_heads * attention.head_dim)
+        heads, size = attention.query_heads, attention.query_heads * attention.head_dim
+        if (latent := attention.latent) is not None:
+            turned = latent.still + latent.turned
+            yield names["latent_down"], (latent.rank + latent.turned, spec.hidden)
+            yield names["latent_up"], (heads * (latent.still + latent.value), latent.rank)
+            if latent.query_rank is not None:
+                yield names["query_down"], (latent.query_rank, spec.hidden)
+            yield names["heads"], (heads * turned, latent.query_rank or spec.hidden)
+            yield names["out"], (spec.hidden, heads * latent.value)
+        else:
+            if attention.shared is None:
+                heads += 2 * attention.kv_heads
+            yield names["heads"], (heads * attention.head_dim, spec.inputs(index))
+            yield names["out"], (spec.hidden, size)
+        if attention.gated:
+            yield names["gate"], (size, spec.hidden)
         maps = {"gate_up": (2 * inner if layer.mlp.gated else inner, spec.hidden),
                 "down": (spec.hidden, inner)}  # fmt: skip
         if layer.mlp.experts is None:
             yield from ((names[name], shape) for name, shape in maps.items())
         else:
             yield from self.experts.shapes(names, maps, layer.mlp.experts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightReader:
-    """Reads the weights of a decoder. ``arranged``: lays maps out in memory (``Ops.arranged``)."""
-
-    spec: DecoderSpec
-    weight_map: WeightMap
-    joined: Joined
-    arranged: Arranged
-
-    def decoder(self, spare: Callable[[], float]) -> DecoderWeights:
-        """Read everything, layer by layer. Raises what reading raises."""
-        names, spec = self.weight_map.outside(self.spec), self.spec
-        layers = [self.layer(index) for index in range(len(spec.layers))]
-        stored = self.joined(names["embedding"])
-        # As the lm head where it is that as well, of which all of it is read.
-        embedding = self.arranged(stored) if spec.tied else stored
-        head = embedding if spec.tied else self.arranged(self.joined(names["head"]))
-        per_layer = None
-        if spec.per_layer is not None:
-            per_layer = PerLayerTables(
-                embedding=tensor_of(self.joined(names["table"])),
-                projection=self._map(names, "projection"),
-                norm=self._norm(names, "table_norm"),
-            )
-        return DecoderWeights(
-            spec=spec,
-            embedding=embedding,
-            layers=layers,
-            norm=self._maybe(self._norm, names, "norm"),
-            norm_bias=self._maybe(self._read, names, "norm_bias"),
-            head=LinearMap(head, None),
-            per_layer=per_layer,
-            spare=spare,
-        )
-
-    def layer(self, index: int) -> LayerWeights:
-        """Read the weights of a layer."""
-        names, spec = self.weight_map.of_layer(self.spec, index), self.spec.layers[index]
-        heads = self._heads(names, index)
-        per_layer = None
-        if self.spec.per_layer is not None:
-            per_layer = PerLayerInput(
-                down=self._map(names, "layer_down"),
-                up=self._map(names, "layer_up"),
-                norm=self._norm(names, "layer_norm"),
-            )
-        scalar = self._maybe(self._read, names, "scalar")
-        sinks = self._maybe(self._read, names, "sinks")
-        mlp = self._experts if spec.mlp.experts is not None else self._map
-        return LayerWeights(
-            spec=spec,
-            heads=heads,
-            out=self._map(names, "out"),
-            gate_up=mlp(names, "gate_up"),
-            down=mlp(names, "down"),
-            routing=self._maybe(self._routing, names, "router"),
-            sinks=None if sinks is None else sinks.float(),
-            input_norm=self._maybe(self._norm, names, "input_norm"),
-            output_norm=self._maybe(self._norm, names, "output_norm"),
-            attended_norm=self._maybe(self._norm, names, "attended_norm"),
-            mlp_norm=self._maybe(self._norm, names, "mlp_norm"),
-            input_norm_bias=self._maybe(self._read, names, "input_norm_bias"),
-            output_norm_bias=self._maybe(self._read, names, "output_norm_bias"),
-            query_norm=self._maybe(self._head_norm, names, "query_norm"),
-            key_norm=self._maybe(self._head_norm, names, "key_norm"),
-            activation=self._constants(names.get("constants")),
-            per_layer=per_layer,
-            scalar=1.0 if scalar is None else float(scalar),
-        )
-
-    def _read(self, names: dict[str, Names], name: str) -> Tensor:
-        return tensor_of(self.joined(names[name]))
-
-    def _maybe(self, read: Any, names: dict[str, Names], name: str) -> Any:
-        return read(names, name) if name in names else None
-
-    def _map(self, names: dict[str, Names], name: str) -> LinearMap:
-        weight = self.arranged(self.joined(names[name]))
-        return LinearMap(weight, self._maybe(self._read, names, f"{name}_bias"))
-
-    def _experts(self, names: dict[str, Names], name: str) -> LinearMap:
-        """Read a map of all experts: [E, N, K], its bias [E, N]."""
-        weight, bias = self._read(names, name), self._maybe(self._read, names, f"{name}_bias")
-        if self.weight_map.experts.across:
-            weight = weight.mT.contiguous()
-            if name == "gate_up":
-                weight, bias = _in_halves(weight), None if bias is None else _in_halves(bias)
-        elif weight.ndim == 2:
-            experts = len(names["down"])
-            weight = weight.unflatten(0, (experts, -1))
-            bias = None if bias is None else bias.view(experts, -1)
-        return LinearMap(self.arranged(weight), bias)
-
-    def _routing(self, names: dict[str, Names], name: str) -> Routing:
-        router = LinearMap(self._read(names, name), self._maybe(self._read, names, "router_bias"))
-        shared_gate = self._maybe(self._read, names, "shared_gate")
-        return Routing(
-            router=router,
-            correction=self._maybe(self._read, names, "correction"),
-            gate_up=self._maybe(self._map, names, "shared_gate_up"),
-            down=self._maybe(self._map, names, "shared_down"),
-            shared_gate=None if shared_gate is None else LinearMap(shared_gate, None),
-        )
-
-    def _heads(self, names: dict[str, Names], index: int) -> LinearMap:
-        """Read the map to queries, keys and values, its rows in the order of ``RopeSpec``."""
-        weight = self.joined(names["heads"])
-        bias = self._maybe(self._read, names, "heads_bias")
-        attention = self.spec.layers[index].attention
-        order = self.weight_map.order
-        if order is not None:
-            turned = attention.query_heads
-            turned += attention.kv_heads if attention.shared is None else 0
-            rows = torch.arange(len(weight))
-            heads = rows[: turned * attention.head_dim].view(turned, -1)[:, order].flatten()
-            rows[: len(heads)] = heads
-            rows = rows.to(weight.device)
-            weight = with_rows(weight, rows)
-            bias = None if bias is None else bias[rows]
-        return LinearMap(self.arranged(weight), bias)
-
-    def _norm(self, names: dict[str, Names], name: str) -> Tensor:
-        weight, offset = self._read(names, name), self.weight_map.norm_offset
-        if not offset:
-            return weight
-        if self.weight_map.rounds_offset:
-            return weight + offset
-        return weight.to(torch.promote_types(weight.dtype, torch.float32)) + offset
-
-    def _head_norm(self, names: dict[str, Names], name: str) -> Tensor:
-        """Read a norm of heads, its elements in the order in which they turn."""
-        weight, order = self._norm(names, name), self.weight_map.order
-        head_norm = self.spec.layers[0].attention.head_norm
-        dim = self.spec.layers[0].attention.head_dim
-        if len(names[name]) > 1:  # one below the other
-            weight = weight.view(-1, dim)
-        if order is None or head_norm is None or head_norm.turned:
-            return weight
-        return weight.view(-1, dim)[:, order].view(weight.shape)
-
-    def _constants(self, names: Names | None) -> tuple[float, float, float, float] | None:
-        """Read the constants of xielu, whose α are stored as what softplus is applied to."""
-        if names is None:
-            return None
-        positive, negative = (tensor_of(self.joined([name])).flatten() for name in names[:2])
-        beta = self._constant(names[2], 0.5, positive)
-        eps = self._constant(names[3], -1e-6, positive)
-        alphas = softplus(positive), beta + softplus(negative)
-        return (float(alphas[0]), float(alphas[1]), float(beta), float(eps))
-
-    def _constant(self, name: str, default: float, like: Tensor) -> Tensor:
-        try:
-            return tensor_of(self.joined([name])).flatten()
-        except KeyError:  # checkpoints may leave it out
-            return like.new_tensor([default])
 
 
 def rows_of_each(names: Names, rows: int, attention: AttentionSpec) -> tuple[int, ...]:
@@ -386,8 +258,3 @@ def rows_of_each(names: Names, rows: int, attention: AttentionSpec) -> tuple[int
 def _by_head(name: str, heads: int) -> Names:
     """Return the name of one norm for all heads, or the names of one for each."""
     return tuple(name.format(head) for head in range(heads)) if "{}" in name else (name,)
-
-
-def _in_halves(maps: Tensor) -> Tensor:
-    """Return [E, 2 I, ...] with every other row behind the rest."""
-    return torch.cat([maps[:, 0::2], maps[:, 1::2]], dim=1)

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from specx.errors import ModelError, reason
+from specx.models.gguf.places import POINTER
 from specx.ops.blocks import FORMATS, UNREAD, BlockFormat
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 _OLDER = (b"tjgg", b"lmgg", b"fmgg", b"algg")  # of 2023, as they lie in a file
-_POINTER = b"version https://git-lfs"
 _LONGEST_KEY, _LONGEST_NAME = 65_535, 1024  # bytes
 _MOST_DIMENSIONS = 4
 _LEAST_TENSOR = 8 + 4 + 8 + 4 + 8  # bytes that describe one: its name may be empty
@@ -134,7 +134,7 @@ class _ContainerReader:
         return tensors, keys
 
     def _not_gguf(self, magic: bytes) -> NoReturn:
-        if self._data[: len(_POINTER)] == _POINTER:
+        if self._data[: len(POINTER)] == POINTER:
             _refuse(
                 self._label,
                 "is a pointer of Git LFS, not the file itself; fetch it with `git lfs pull`",

@@ -90,7 +90,11 @@ def config_of(keys: Metadata, family: GgufFamily, tensors: Tensors) -> RawConfig
     config |= {
         "model_type": family.model_type,
         "tie_word_embeddings": family.tied or "output.weight" not in tensors,
-        **{ours: keys.number(key) for ours, key in _EPSILONS.items() if ours in defaults},
+        **{  # which files of ollama leave out
+            ours: keys.number(key, defaults[ours])
+            for ours, key in _EPSILONS.items()
+            if ours in defaults
+        },
         **{
             ours: f"blk.0.{name}.bias" in tensors
             for ours, name in _BIASES.items()
@@ -353,6 +357,10 @@ FAMILIES = {
     "mistral3": GgufFamily("ministral3", _ministral3, permuted=True),
     "qwen2": GgufFamily("qwen2"),
     "qwen3": GgufFamily("qwen3"),
+    # Of texts, positions have one dimension: these are the models without pictures.
+    "qwen2vl": GgufFamily("qwen2"),
+    "qwen3vl": GgufFamily("qwen3"),
+    "qwen3vlmoe": GgufFamily("qwen3_moe", _qwen3_moe),
     "qwen3moe": GgufFamily("qwen3_moe", _qwen3_moe),
     "olmoe": GgufFamily("olmoe", _olmoe),
     "glm4moe": GgufFamily("glm4_moe", _glm4_moe),

@@ -8,13 +8,17 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from specx.errors import ModelError, reason
+from specx.models.known_templates import has_turns
 from specx.profile import GGUF, LM_STUDIO, OLLAMA, PACKAGE, QUANTIZED_ID
 
+POINTER, _LONGEST_POINTER = b"version https://git-lfs", 1024  # of Git LFS; in bytes
 _REGISTRY, _LIBRARY, _LATEST = "registry.ollama.ai", "library", "latest"
 _MODEL_LAYER = "application/vnd.ollama.image.model"
 _ADAPTER_LAYER = "application/vnd.ollama.image.adapter"
+_TEMPLATE_LAYER, _CONFIG = "application/vnd.ollama.image.template", "config"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_REGISTRY_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(:\d{1,5})?")
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 _LARGEST_MANIFEST = 1_000_000  # bytes
 _LM_STUDIO_HOMES = (".lmstudio/models", ".cache/lm-studio/models")
@@ -42,6 +46,13 @@ def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
         files = _models(path.glob(f"*{GGUF}"))
         return _only(files, label, "give the name of one of them") if files else None
     return path if path.suffix.lower() == GGUF else None
+
+
+def is_pointer(file: Path) -> bool:
+    """Return True for what Git LFS leaves where a file is to be fetched still."""
+    if not file.is_file() or file.stat().st_size > _LONGEST_POINTER:
+        return False
+    return file.read_bytes().startswith(POINTER)
 
 
 def _models(files: Iterable[Path]) -> list[Path]:
@@ -87,32 +98,63 @@ def _of_hub(hub_id: str, tag: str, revision: str | None, label: str) -> Path:
 
 
 def _of_ollama(name: str, label: str) -> Path:
-    home = Path(os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models")
-    manifest = home / "manifests" / Path(*_manifest_parts(name, label))
-    if not manifest.is_file():
-        raise ModelError(
-            f"{label} is not among ollama's models in {home}; run `ollama pull {name}`, or set "
-            "OLLAMA_MODELS to where they lie."
-        )
-    layers = _layers(manifest, label)
+    home, layers = _ollama_layers(name, label)
     digests = [digest for kind, digest in layers if kind == _MODEL_LAYER]
     if any(kind == _ADAPTER_LAYER for kind, _ in layers):
         raise ModelError(f"{label} has an adapter beside its model, which is not supported.")
     if len(digests) != 1:
         raise ModelError(f"{label} names {len(digests)} files of a model in ollama's manifest.")
-    match = _DIGEST.fullmatch(digests[0])
-    blob = home / "blobs" / f"sha256-{match[1]}" if match else None
-    if blob is None or not blob.is_file():
+    blob = _blob(home, digests[0])
+    if blob is None:
         raise ModelError(f"{label} lacks its file among ollama's; run `ollama pull {name}`.")
     return blob
 
 
+def ollama_chats(model: str, label: str) -> bool:
+    """Return True if ollama puts the marks of turns around what a model of its is asked.
+
+    It does so by a template in a language of its own, or by a renderer in its code.
+    """
+    home, layers = _ollama_layers(model.removeprefix(OLLAMA), label)
+    blobs = {kind: _blob(home, digest) for kind, digest in layers}
+    template, config = blobs.get(_TEMPLATE_LAYER), blobs.get(_CONFIG)
+    if template is not None and has_turns(template.read_text("utf-8", "replace")):
+        return True
+    return config is not None and b'"renderer":"' in config.read_bytes().replace(b" ", b"")
+
+
+def _blob(home: Path, digest: str) -> Path | None:
+    match = _DIGEST.fullmatch(digest)
+    blob = home / "blobs" / f"sha256-{match[1]}" if match else None
+    return blob if blob is not None and blob.is_file() else None
+
+
+def _ollama_layers(name: str, label: str) -> tuple[Path, list[tuple[str, str]]]:
+    """Return ollama's folder, and kind and digest of each part of a model."""
+    home = Path(os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models")
+    parts = _manifest_parts(name, label)
+    manifest = home / "manifests"
+    for part in parts:  # ollama finds names in any case
+        same = {each.name.lower(): each for each in manifest.glob("*")}
+        manifest = same.get(part.lower(), manifest / part)
+    if not manifest.is_file():
+        raise ModelError(
+            f"{label} is not among ollama's models in {home}; run `ollama pull {name}`, or set "
+            "OLLAMA_MODELS to where they lie."
+        )
+    return home, _layers(manifest, label)
+
+
 def _manifest_parts(name: str, label: str) -> list[str]:
     """Return registry, owner, name and tag, which ollama has defaults for."""
-    path, _, tag = name.rpartition(":") if ":" in name else (name, "", _LATEST)
+    path, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:  # behind a registry's colon stands its port
+        path, tag = name, _LATEST
     parts = path.split("/")
     whole = [_REGISTRY, _LIBRARY][: max(0, 3 - len(parts))] + parts + [tag]
-    if len(whole) != 4 or not all(_NAME.fullmatch(part) for part in whole):
+    registry, *others = whole
+    named = _REGISTRY_NAME.fullmatch(registry) and all(_NAME.fullmatch(each) for each in others)
+    if len(whole) != 4 or not named:
         raise ModelError(f"{label} is not an ollama name; use one such as {OLLAMA}qwen3:4b.")
     return whole
 
@@ -120,7 +162,8 @@ def _manifest_parts(name: str, label: str) -> list[str]:
 def _layers(manifest: Path, label: str) -> list[tuple[str, str]]:
     try:
         raw = json.loads(manifest.read_bytes()[:_LARGEST_MANIFEST])
-        return [(str(layer["mediaType"]), str(layer["digest"])) for layer in raw["layers"]]
+        parts = [*raw["layers"], {"digest": "", **raw.get("config", {}), "mediaType": _CONFIG}]
+        return [(str(part["mediaType"]), str(part["digest"])) for part in parts]
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ModelError(
             f"{label} has a manifest of ollama's that cannot be read ({reason(error)}); pull it "

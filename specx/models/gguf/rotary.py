@@ -40,7 +40,11 @@ def rotary(
     if factor <= 0:
         keys.refuse(f"positions are stretched by {factor}")
     if kind == "linear":
-        return rope | {"rope_type": "linear", "factor": factor}
+        # As llama.cpp takes it, the stated length has the factor in it.
+        original = keys.count(".context_length") / factor
+        return rope | {
+            "rope_type": "linear", "factor": factor, "original_max_position_embeddings": original,
+        }  # fmt: skip
     if kind != "yarn":
         keys.refuse(f"positions are stretched by {kind!r}, which specx does not know")
     return rope | _yarn(keys, factor)

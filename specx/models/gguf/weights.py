@@ -49,6 +49,7 @@ _OF_EXPERTS: dict[str, Names] = {
     "down": ("ffn_down_exps",),
 }
 _OF_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
+_SENSES = ("v.", "mm.", "a.")  # of what reads pictures and sound, in one file by ollama
 _LAYER = re.compile(r"blk\.(\d+)\.(.*)")
 
 
@@ -63,7 +64,11 @@ def weights_of(
     named, layers = _names(architecture), len(architecture.spec.layers)
     stated = keys.count(".block_count")
     for name, tensor in tensors.items():
-        if name in _OF_CONFIG or (name == "output.weight" and family.tied):
+        if (
+            name.startswith(_SENSES)
+            or name in _OF_CONFIG
+            or (name == "output.weight" and family.tied)
+        ):
             continue
         match = _LAYER.fullmatch(name)
         number = int(match[1]) if match else 0

@@ -431,6 +431,8 @@ def _is_known(layer: LayerSpec) -> bool:
         and attention.query_heads % attention.kv_heads == 0
         and layer.mlp.activation in ACTIVATIONS
         and layer.mlp.experts is None
+        and not attention.gated
+        and attention.latent is None
         and layer.mlp.clamp is None
         and not (norm is not None and norm.whole and norm.turned)
         and not (layer.parallel and (layer.attended_norm or layer.mlp_norm))

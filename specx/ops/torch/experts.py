@@ -24,6 +24,8 @@ def gated(mlp: MlpSpec, act: RowFunction, inner: Tensor) -> Tensor:
 
 def route(spec: ExpertsSpec, logits: Tensor, correction: Tensor | None) -> tuple[Tensor, Tensor]:
     """Choose experts by logits [T, E] -> (ids int64 [T, n], ascending; their weights [T, n])."""
+    if spec.scores == "mixer":
+        return _mixed(spec, logits)
     scores = logits.softmax(-1) if spec.scores == "softmax" else logits.sigmoid()
     compared = scores if correction is None else scores + correction.flatten()
     if spec.groups > 1:
@@ -39,6 +41,20 @@ def route(spec: ExpertsSpec, logits: Tensor, correction: Tensor | None) -> tuple
     return chosen, shares * spec.scale
 
 
+def _mixed(spec: ExpertsSpec, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Choose experts one after the other, each with its share among those that come close."""
+    left, chosen, shares = logits, [], []
+    for _ in range(spec.chosen):
+        highest, best = left.max(-1, keepdim=True)
+        apart = (highest - logits) / torch.maximum(logits.abs(), highest)
+        close = left.masked_fill(apart > 2 * spec.jitter, -torch.inf)
+        chosen.append(best)
+        shares.append(close.softmax(-1).gather(-1, best))
+        left = left.scatter(-1, best, -torch.inf)
+    ids, order = torch.cat(chosen, -1).sort(-1)
+    return ids, torch.cat(shares, -1).gather(-1, order)
+
+
 class TorchExperts:
     """``Ops.experts`` in torch.
 
@@ -48,14 +64,19 @@ class TorchExperts:
     """
 
     def __init__(
-        self, weights: LayerWeights, act: RowFunction, product: Callable[[LinearMap], RowFunction]
+        self,
+        weights: LayerWeights,
+        act: RowFunction,
+        product: Callable[[LinearMap], RowFunction],
+        norm: Callable[..., Tensor],
     ) -> None:
-        """``product`` prepares products with single maps."""
+        """``product`` prepares products with single maps; ``norm``: computes one."""
         self._mlp, self._act, self._weights = weights.spec.mlp, act, weights
         spec, routing = self._mlp.experts, weights.routing
         assert spec is not None
         assert routing is not None
-        self._spec, self._correction = spec, routing.correction
+        self._spec, self._correction, self._norm = spec, routing.correction, norm
+        self._scales, self._norms = routing.scales, routing.norms
         self._router = wide_map(routing.router)
         self._loops = not weights.gate_up.tensor.is_cuda
         if self._loops:
@@ -69,18 +90,31 @@ class TorchExperts:
         if routing.shared_gate is not None:
             self._shared_gate = product(routing.shared_gate)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        wide = x.to(self._router.weight.dtype)
+    def __call__(self, x: Tensor, states: Tensor | None = None) -> Tensor:
+        """Compute the MLP of x [T, K]. ``states`` [T, K]: what it is the norm of."""
+        spec, apart, norms, read = self._spec, self._spec.apart, self._norms, x
+        if apart is not None and norms is not None:
+            assert states is not None
+            read = self._norm(states, apart, norms[0])
+            states = self._norm(states, apart, None)
+        wide = (x if states is None or apart is None else states).to(self._router.weight.dtype)
         logits = linear(wide, self._router.tensor, self._router.bias)
-        chosen, shares = route(self._spec, logits, self._correction)
-        total = self._looped(x, chosen, shares) if self._loops else self._grouped(x, chosen, shares)
+        chosen, shares = route(spec, logits, self._correction)
+        if self._scales is not None:
+            shares = shares * self._scales[chosen]
+        by = self._looped if self._loops else self._grouped
+        total = by(read, chosen, shares)
+        if apart is not None and norms is not None:
+            total = self._norm(total.to(x.dtype), apart, norms[1])
         if self._shared is not None:
             gate_up, down = self._shared
             gate, up = gate_up(x).chunk(2, dim=-1)
             y = down(self._act(gate) * up)
             if self._shared_gate is not None:
                 y = torch.sigmoid(self._shared_gate(x)) * y
-            total += y
+            if apart is not None and norms is not None:
+                y = self._norm(y, apart, norms[2])
+            total += y if spec.shared_scale == 1.0 else y * spec.shared_scale
         return total.to(x.dtype)
 
     def _looped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:

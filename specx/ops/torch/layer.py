@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, linear, relu, silu
+from torch.nn.functional import gelu, linear, pad, relu, silu
 
 from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap, RowFunction
 from specx.ops.packed_weight import Weight, embedded
@@ -81,6 +81,9 @@ class TorchLayer:
         w, self._spec = weights, weights.spec
         spec, attention = w.spec, w.spec.attention
         self._heads, self._out = self.product(w.heads), self.product(w.out)
+        if w.latent is not None:
+            self._heads = latent_heads(w, self.product, self.norm)
+        self._gate = None if w.gate is None else self.product(w.gate)
         self._input_norm = self._norm_of(spec.input_norm, w.input_norm, w.input_norm_bias)
         self._output_norm = self._norm_of(spec.output_norm, w.output_norm, w.output_norm_bias)
         self._attended_norm = self._norm_of(spec.attended_norm, w.attended_norm)
@@ -147,11 +150,13 @@ class TorchLayer:
         self, attended: Tensor, x: Tensor, per_layer: Tensor | None = None
     ) -> Tensor:
         scale = self._spec.residual_scale
+        if self._gate is not None:
+            attended = attended * torch.sigmoid(self._gate(_normed(x, self._input_norm)))
         added = _scaled(_normed(self._out(attended), self._attended_norm), scale)
         if self._spec.parallel:
             return x + added + _scaled(self._mlp(_normed(x, self._input_norm)), scale)
         x = added.add_(x)  # a product's output is nobody else's
-        y = self._mlp(_normed(x, self._output_norm))
+        y = self._mlp(_normed(x, self._output_norm), x)
         x = _scaled(_normed(y, self._mlp_norm), scale).add_(x)
         if self._per_layer is not None:
             assert per_layer is not None
@@ -159,9 +164,10 @@ class TorchLayer:
             x = x + self._per_layer_norm(own)
         return _scaled(x, self._scalar)
 
-    def _mlp(self, x: Tensor) -> Tensor:
+    def _mlp(self, x: Tensor, states: Tensor | None = None) -> Tensor:
+        """``states``: what x is the norm of."""
         if self._spec.mlp.experts is not None:
-            return self._experts(x)
+            return self._experts(x, states)
         return self._down(gated(self._spec.mlp, self._act, self._gate_up(x)))
 
 
@@ -170,7 +176,38 @@ def experts(
 ) -> TorchExperts:
     """Prepare ``Ops.experts`` with the products of a device."""
     act = activation(weights.spec.mlp.activation, weights.activation)
-    return TorchExperts(weights, act, product)
+    return TorchExperts(weights, act, product, norm)
+
+
+def latent_heads(
+    weights: LayerWeights,
+    product: Callable[[LinearMap], RowFunction],
+    norm_of: Callable[[NormSpec, Tensor | None, Tensor | None], RowFunction],
+) -> RowFunction:
+    """Prepare a function of x [T, K]: queries, keys and values of all heads, [T, 3 · H · D]."""
+    attention, own = weights.spec.attention, weights.latent
+    spec, heads, dim = attention.latent, attention.query_heads, attention.head_dim
+    assert spec is not None
+    assert own is not None
+    down, up, queries = product(own.down), product(own.up), product(weights.heads)
+    normed = norm_of(spec.norm, own.norm, None)
+    before: RowFunction = lambda x: x  # noqa: E731
+    if own.query_down is not None:
+        first, then = product(own.query_down), norm_of(spec.norm, own.query_norm, None)
+        before = lambda x: then(first(x))  # noqa: E731
+
+    def made(x: Tensor) -> Tensor:
+        rows = len(x)
+        latent, turned = down(x).split([spec.rank, spec.turned], dim=-1)
+        still, values = up(normed(latent)).split([heads * spec.still, heads * spec.value], dim=-1)
+        # Halves of what turns and of what is still, as ``RopeSpec`` turns them.
+        turned = turned[:, None].expand(rows, heads, spec.turned).unflatten(-1, (2, -1))
+        still = still.view(rows, heads, 2, spec.still // 2)
+        keys = torch.cat([turned, still], dim=-1).flatten(1)
+        values = pad(values.view(rows, heads, spec.value), (0, dim - spec.value))
+        return torch.cat([queries(before(x)), keys, values.flatten(1)], dim=-1)
+
+    return made
 
 
 def activation(

@@ -1,7 +1,9 @@
 """A decoder layer on a GPU, for every ``LayerSpec``: products, and a kernel between each two."""
 
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -47,8 +49,10 @@ class TritonProduct:
         return few_rows.few_rows_product(x, self._weight, self._bias, residual)
 
 
-def experts_of(weights: LayerWeights) -> RowFunction:
+def experts_of(weights: LayerWeights) -> Callable[..., Tensor]:
     """Prepare ``Ops.experts``: a router's by kernels of their own, the shared one as other MLPs."""
+    spec = weights.spec.mlp.experts
+    assert spec is not None
     if not experts.suits(weights):
         return torch_layer.experts(weights)
     routing, activation = weights.routing, weights.spec.mlp.activation
@@ -57,12 +61,13 @@ def experts_of(weights: LayerWeights) -> RowFunction:
     maps = (routing.gate_up, routing.down, routing.shared_gate)
     gate_up, down, gate = (None if each is None else TritonProduct.of(each) for each in maps)
 
-    def mlp(x: Tensor) -> Tensor:
+    def mlp(x: Tensor, _: Tensor | None = None) -> Tensor:
         parts, shares = routed(x)
         if gate_up is None or down is None:
             return experts.combine(parts, shares)
         inner = layer.activated(gate_up(x), activation, gated=True)
-        return experts.combine(parts, shares, down(inner), None if gate is None else gate(x))
+        shared = down(inner) if spec.shared_scale == 1.0 else down(inner) * spec.shared_scale
+        return experts.combine(parts, shares, shared, None if gate is None else gate(x))
 
     return mlp
 
@@ -86,7 +91,13 @@ class TritonLayer:
         few = _few_rows_products(w)
         heads, gate_up = few.get("heads"), few.get("gate_up")
         self._heads = heads if isinstance(heads, HeadsProduct) else None
-        self._qkv = TritonProduct(w.heads, heads if isinstance(heads, CudaProduct) else None)
+        self._qkv: RowFunction = TritonProduct(
+            w.heads, heads if isinstance(heads, CudaProduct) else None
+        )
+        if w.latent is not None:
+            self._heads = None
+            self._qkv = torch_layer.latent_heads(w, TritonProduct.of, _norm_of_rows)
+        self._gate = None if w.gate is None else TritonProduct.of(w.gate)
         self._out = TritonProduct(w.out, few.get("out"))
         if self._experts is None:
             self._gated = gate_up if isinstance(gate_up, GatedProduct) else None
@@ -110,6 +121,9 @@ class TritonLayer:
     def after_attention(
         self, attended: Tensor, x: Tensor, per_layer: Tensor | None = None
     ) -> Tensor:
+        if self._gate is not None:
+            y = x if self._input_norm is None else self._input_norm(x)
+            attended = attended * torch.sigmoid(self._gate(y))
         if self._spec.parallel:
             y = x if self._input_norm is None else self._input_norm(x)
             x = self._added(self._out, attended, x, None)
@@ -119,7 +133,7 @@ class TritonLayer:
         if self._experts is not None:
             scale = self._spec.residual_scale
             return layer.add_norm(
-                x, self._experts(y), None, before=self._mlp_norm, scale=scale, scalar=scalar
+                x, self._experts(y, x), None, before=self._mlp_norm, scale=scale, scalar=scalar
             )[0]
         if self._weights.per_layer is None:
             return self._added(self._down, self._mlp(y), x, self._mlp_norm, scalar)
@@ -172,6 +186,11 @@ def _norm(
     spec: NormSpec | None, weight: Tensor | None, bias: Tensor | None = None
 ) -> NormWeights | None:
     return None if spec is None else NormWeights(spec=spec, weight=weight, bias=bias)
+
+
+def _norm_of_rows(spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> RowFunction:
+    norm = NormWeights(spec=spec, weight=weight, bias=bias)
+    return lambda x: norm(x.contiguous())
 
 
 def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:

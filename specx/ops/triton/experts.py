@@ -33,7 +33,9 @@ COLUMNS_AT_ONCE = 1024
 def suits(weights: LayerWeights) -> bool:
     """Return True if the kernels are written for a layer with experts."""
     mlp, dtype = weights.spec.mlp, weights.out.weight.dtype
-    return mlp.gated and mlp.activation != "xielu" and dtype != torch.float64
+    assert mlp.experts is not None
+    apart = mlp.experts.apart is not None
+    return mlp.gated and mlp.activation != "xielu" and dtype != torch.float64 and not apart
 
 
 def routed_experts(weights: LayerWeights) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
@@ -50,7 +52,8 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor], tuple[Tensor, Te
 
     def routed(x: Tensor) -> tuple[Tensor, Tensor]:
         if len(x) <= FEW_ROWS:
-            chosen, shares = route(spec, router_logits(x, router), correction)
+            by = route_many if spec.scores == "mixer" else route
+            chosen, shares = by(spec, router_logits(x, router), correction)
             pairs = few_pairs(chosen)
         else:
             logits = linear(x.float(), wide.tensor, wide.bias)

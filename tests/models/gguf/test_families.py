@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from specx.models.decoder import Decoder
-from specx.models.families.weight_map import WeightReader
+from specx.models.families.weight_reader import WeightReader
 from specx.models.gguf.checkpoint import GgufCheckpoint, GgufTensors, read_checkpoint
 from specx.models.gguf.families import FAMILIES
 from specx.models.reference import transformers_config, transformers_model
@@ -77,6 +77,9 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen2": ("qwen2", "qwen2", {}),
     "qwen2 yarn": ("qwen2", "qwen2", {"rope_parameters": YARN}),
     "qwen3": ("qwen3", "qwen3", HEAD),
+    "qwen2-vl": ("qwen2vl", "qwen2", {}),
+    "qwen3-vl": ("qwen3vl", "qwen3", HEAD),
+    "qwen3-vl moe": ("qwen3vlmoe", "qwen3_moe", {**HEAD, **NUMBERED, "norm_topk_prob": True}),
     "gemma": ("gemma", "gemma", HEAD),
     "gemma2": ("gemma2", "gemma2", {**HEAD, **WINDOW, "query_pre_attn_scalar": 32}),
     "gemma3": (

@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import constants
 
 from specx.errors import ModelError
-from specx.models.gguf.places import gguf_file
+from specx.models.gguf.places import gguf_file, ollama_chats
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DIGEST = "a" * 64
@@ -110,11 +110,34 @@ def pulled(home: Path, name: str, layers: list[dict[str, str]] | None = None) ->
         ("qwen3", "registry.ollama.ai/library/qwen3/latest"),
         ("me/mine:v1", "registry.ollama.ai/me/mine/v1"),
         ("hf.co/org/m-GGUF:Q4_K_M", "hf.co/org/m-GGUF/Q4_K_M"),
+        ("HF.co/Org/m-gguf:q4_k_m", "hf.co/org/m-GGUF/Q4_K_M"),
+        ("localhost:5000/me/mine:v1", "localhost:5000/me/mine/v1"),
+        ("localhost:5000/me/mine", "localhost:5000/me/mine/latest"),
     ],
 )
 def test_what_ollama_has_pulled(home: Path, name: str, place: str) -> None:
     blob = pulled(home / ".ollama" / "models", place)
     assert gguf_file(f"ollama:{name}", None, LABEL) == blob
+
+
+@pytest.mark.parametrize(
+    ("template", "renderer", "chats"),
+    [("<start_of_turn>user {{ .Prompt }}", "", True), ("{{ .Prompt }}", "", False),
+     ("{{ .Prompt }}", "gemma4", True)],
+)  # fmt: skip
+def test_ollama_says_if_a_model_chats(
+    home: Path, template: str, renderer: str, chats: bool
+) -> None:
+    place = home / ".ollama" / "models"
+    pulled(place, "registry.ollama.ai/library/m/latest")
+    parts = {"template": template, "config": json.dumps({"renderer": renderer or None})}
+    digests = {name: f"sha256:{str(i) * 64}" for i, name in enumerate(parts)}
+    for name, text in parts.items():
+        (place / "blobs" / digests[name].replace(":", "-")).write_text(text)
+    layer = {"mediaType": "application/vnd.ollama.image.template", "digest": digests["template"]}
+    manifest = place / "manifests/registry.ollama.ai/library/m/latest"
+    manifest.write_text(json.dumps({"layers": [layer], "config": {"digest": digests["config"]}}))
+    assert ollama_chats("ollama:m", LABEL) == chats
 
 
 def test_ollamas_models_may_lie_elsewhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,113 @@
+"""Families with latent attention (MLA): DeepSeek V3 and R1, GLM-4.7 Flash. Keys are written out."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from specx.models.families.config import Config
+from specx.models.families.experts import OF_DEEPSEEK, of_deepseek
+from specx.models.families.family import Architecture, plain
+from specx.models.families.frequencies import ropes, stretched
+from specx.ops.spec import LatentSpec, NormSpec, RopeSpec
+
+UNREAD = {"first_k_dense_replace"}
+DEEPSEEK3 = OF_DEEPSEEK | {
+    "vocab_size": 129_280,
+    "hidden_size": 7168,
+    "intermediate_size": 18_432,
+    "moe_intermediate_size": 2048,
+    "num_hidden_layers": 61,
+    "num_attention_heads": 128,
+    "n_shared_experts": 1,
+    "n_routed_experts": 256,
+    "routed_scaling_factor": 2.5,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "qk_nope_head_dim": 128,
+    "n_group": 8,
+    "topk_group": 4,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3,
+    "norm_topk_prob": True,
+    "max_position_embeddings": 4096,
+    "rope_interleave": True,
+}
+GLM4_MOE_LITE = {key: each for key, each in DEEPSEEK3.items() if key not in UNREAD} | {
+    "vocab_size": 154_880,
+    "hidden_size": 2048,
+    "intermediate_size": 10_240,
+    "moe_intermediate_size": 1536,
+    "num_hidden_layers": 47,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 20,
+    "n_routed_experts": 64,
+    "routed_scaling_factor": 1.8,
+    "q_lora_rank": 768,
+    "v_head_dim": 256,
+    "qk_nope_head_dim": 192,
+    "n_group": 1,
+    "topk_group": 1,
+    "num_experts_per_tok": 4,
+    "max_position_embeddings": 202_752,
+    "rms_norm_eps": 1e-5,
+}
+NORM = NormSpec(eps=1e-6)  # of latent vectors, whatever the config says
+
+
+def glm4_moe_lite(config: Config) -> Architecture:
+    """Return GLM-4.7 Flash's: DeepSeek V3's, of which the first layer is dense."""
+    kinds = config.get("mlp_layer_types")
+    dense = 1 if kinds is None else kinds.count("dense")
+    if kinds is not None and kinds[:dense] != ["dense"] * dense:
+        config.refuse("mlp_layer_types")
+    return deepseek3(config.changed(first_k_dense_replace=dense))
+
+
+def deepseek3(config: Config) -> Architecture:
+    """Return DeepSeek V3's, whose heads have keys of still and of turned elements."""
+    config.refuse_if("attention_bias", bool)
+    turned, still = config.size("qk_rope_head_dim"), config.size("qk_nope_head_dim")
+    value, heads = config.size("v_head_dim"), config.size("num_attention_heads")
+    if value > turned + still or still % 2:
+        config.refuse("v_head_dim" if value > turned + still else "qk_nope_head_dim")
+    latent = LatentSpec(
+        rank=config.size("kv_lora_rank"), turned=turned, still=still, value=value,
+        query_rank=config.size("q_lora_rank") if config.get("q_lora_rank") else None, norm=NORM,
+    )  # fmt: skip
+    own = ropes(config.changed(head_dim=turned), interleaved=config.flag("rope_interleave"))
+    rope = own.of("full_attention")
+    rope = RopeSpec(
+        inv_freq=torch.cat([rope.inv_freq, torch.zeros(still // 2)]), amplitude=rope.amplitude
+    )
+    order = own.order
+    places = torch.arange(turned) if order is None else order
+    first, second = (still + places).chunk(2)
+    before, behind = torch.arange(still).chunk(2)
+    made = plain(
+        config.changed(head_dim=turned + still, num_key_value_heads=heads),
+        turned=own,
+        attention={"latent": latent, "scaling": _scaling(own.stated["full_attention"], latent)},
+        mlp_of=of_deepseek(config),
+        weights={
+            "heads": ("self_attn.q_proj" if latent.query_rank is None else "self_attn.q_b_proj",),
+            "turned_order": order,
+        },
+    )
+    layers = tuple(
+        replace(layer, attention=replace(layer.attention, rope=rope)) for layer in made.spec.layers
+    )
+    weights = replace(made.weights, order=torch.cat([first, before, second, behind]))
+    return Architecture(spec=replace(made.spec, layers=layers), weights=weights)
+
+
+def _scaling(stated: Mapping[str, Any], latent: LatentSpec) -> float:
+    """Return what scores are multiplied by, which grows where positions are stretched."""
+    scaling, scale = (latent.turned + latent.still) ** -0.5, stated.get("mscale_all_dim")
+    kind = stated.get("rope_type") or stated.get("type") or "default"
+    if kind != "default" and scale:
+        scaling *= stretched(float(stated["factor"]), float(scale)) ** 2
+    return scaling

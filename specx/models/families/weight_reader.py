@@ -1,0 +1,235 @@
+"""Reads the weights of a decoder by the names of a family's checkpoints, a layer at a time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, softplus
+
+from specx.models.families.weight_map import APART, Arranged, Joined, Names, WeightMap
+from specx.ops.layers import (
+    DecoderWeights,
+    LatentWeights,
+    LayerWeights,
+    LinearMap,
+    PerLayerInput,
+    PerLayerTables,
+    Routing,
+)
+from specx.ops.packed_weight import tensor_of, with_rows
+from specx.ops.spec import DecoderSpec, LayerSpec
+from specx.ops.torch.layer import torch_norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightReader:
+    """Reads the weights of a decoder. ``arranged``: lays maps out in memory (``Ops.arranged``)."""
+
+    spec: DecoderSpec
+    weight_map: WeightMap
+    joined: Joined
+    arranged: Arranged
+
+    def decoder(self, spare: Callable[[], float]) -> DecoderWeights:
+        """Read everything, layer by layer. Raises what reading raises."""
+        names, spec = self.weight_map.outside(self.spec), self.spec
+        layers = [self.layer(index) for index in range(len(spec.layers))]
+        embedding = stored = self.joined(names["embedding"])
+        if (norm := self.weight_map.embedding_norm) is not None:
+            embedding = torch_norm(norm, None)(tensor_of(stored))
+        elif spec.tied:  # as the lm head, of which all of it is read
+            embedding = stored = self.arranged(stored)
+        head = stored if spec.tied else self.arranged(self.joined(names["head"]))
+        per_layer = None
+        if spec.per_layer is not None:
+            per_layer = PerLayerTables(
+                embedding=tensor_of(self.joined(names["table"])),
+                projection=self._map(names, "projection"),
+                norm=self._norm(names, "table_norm"),
+            )
+        return DecoderWeights(
+            spec=spec,
+            embedding=embedding,
+            layers=layers,
+            norm=self._maybe(
+                self._read if self.weight_map.plain_norm else self._norm, names, "norm"
+            ),
+            norm_bias=self._maybe(self._read, names, "norm_bias"),
+            head=LinearMap(head, self._maybe(self._read, names, "head_bias")),
+            per_layer=per_layer,
+            spare=spare,
+        )
+
+    def layer(self, index: int) -> LayerWeights:
+        """Read the weights of a layer."""
+        names, spec = self.weight_map.of_layer(self.spec, index), self.spec.layers[index]
+        heads = self._heads(names, index)
+        per_layer = None
+        if self.spec.per_layer is not None:
+            per_layer = PerLayerInput(
+                down=self._map(names, "layer_down"),
+                up=self._map(names, "layer_up"),
+                norm=self._norm(names, "layer_norm"),
+            )
+        scalar = self._maybe(self._read, names, "scalar")
+        sinks = self._maybe(self._read, names, "sinks")
+        mlp = self._experts if spec.mlp.experts is not None else self._map
+        query_norm = self._maybe(self._head_norm, names, "query_norm")
+        key_norm = self._maybe(self._head_norm, names, "key_norm")
+        if spec.attention.head_norm is not None and query_norm is None:
+            query_norm = key_norm = heads.tensor.new_ones(spec.attention.head_dim)
+        return LayerWeights(
+            spec=spec,
+            heads=heads,
+            out=self._out(names, spec) if spec.attention.latent else self._map(names, "out"),
+            gate=self._maybe(self._map, names, "gate"),
+            latent=self._maybe(self._latent, names, "latent_down"),
+            gate_up=mlp(names, "gate_up"),
+            down=mlp(names, "down"),
+            routing=self._maybe(self._routing, names, "router"),
+            sinks=None if sinks is None else sinks.float(),
+            input_norm=self._maybe(self._norm, names, "input_norm"),
+            output_norm=self._maybe(self._norm, names, "output_norm"),
+            attended_norm=self._maybe(self._norm, names, "attended_norm"),
+            mlp_norm=self._maybe(self._norm, names, "mlp_norm"),
+            input_norm_bias=self._maybe(self._read, names, "input_norm_bias"),
+            output_norm_bias=self._maybe(self._read, names, "output_norm_bias"),
+            query_norm=query_norm,
+            key_norm=key_norm,
+            activation=self._constants(names.get("constants")),
+            per_layer=per_layer,
+            scalar=1.0 if scalar is None else float(scalar),
+        )
+
+    def _read(self, names: dict[str, Names], name: str) -> Tensor:
+        return tensor_of(self.joined(names[name]))
+
+    def _maybe(self, read: Any, names: dict[str, Names], name: str) -> Any:
+        return read(names, name) if name in names else None
+
+    def _map(self, names: dict[str, Names], name: str) -> LinearMap:
+        weight = self.arranged(self.joined(names[name]))
+        return LinearMap(weight, self._maybe(self._read, names, f"{name}_bias"))
+
+    def _experts(self, names: dict[str, Names], name: str) -> LinearMap:
+        """Read a map of all experts: [E, N, K], its bias [E, N]."""
+        weight, bias = self._read(names, name), self._maybe(self._read, names, f"{name}_bias")
+        if self.weight_map.experts.across:
+            weight = weight.mT.contiguous()
+            if name == "gate_up":
+                weight, bias = _in_halves(weight), None if bias is None else _in_halves(bias)
+        elif self.weight_map.experts.either:
+            outer = -1 if name == "gate_up" else 1  # the dimension of the hidden states
+            if weight.shape[outer] != self.spec.hidden:
+                weight = weight.mT.contiguous()
+        elif weight.ndim == 2:
+            experts = len(names["down"])
+            weight = weight.unflatten(0, (experts, -1))
+            bias = None if bias is None else bias.view(experts, -1)
+        return LinearMap(self.arranged(weight), bias)
+
+    def _routing(self, names: dict[str, Names], name: str) -> Routing:
+        router = LinearMap(self._read(names, name), self._maybe(self._read, names, "router_bias"))
+        shared_gate = self._maybe(self._read, names, "shared_gate")
+        scale, scales, *norms = (self._maybe(self._read, names, each) for each in APART)
+        if scale is not None:  # with which the router multiplies what it reads
+            by = scale.float() * self.spec.hidden**-0.5
+            router = LinearMap(router.tensor.float() * by, None)
+        return Routing(
+            router=router,
+            scales=None if scales is None else scales.float(),
+            norms=None if scale is None else (norms[0], norms[1], norms[2]),
+            correction=self._maybe(self._read, names, "correction"),
+            gate_up=self._maybe(self._map, names, "shared_gate_up"),
+            down=self._maybe(self._map, names, "shared_down"),
+            shared_gate=None if shared_gate is None else LinearMap(shared_gate, None),
+        )
+
+    def _heads(self, names: dict[str, Names], index: int) -> LinearMap:
+        """Read the map to queries, keys and values, its rows in the order of ``RopeSpec``."""
+        weight = self.joined(names["heads"])
+        bias = self._maybe(self._read, names, "heads_bias")
+        attention = self.spec.layers[index].attention
+        order = self.weight_map.order
+        if order is not None:
+            turned = attention.query_heads
+            has_keys = attention.shared is None and attention.latent is None
+            turned += attention.kv_heads if has_keys else 0
+            rows = torch.arange(len(weight))
+            heads = rows[: turned * attention.head_dim].view(turned, -1)[:, order].flatten()
+            rows[: len(heads)] = heads
+            rows = rows.to(weight.device)
+            weight = with_rows(weight, rows)
+            bias = None if bias is None else bias[rows]
+        return LinearMap(self.arranged(weight), bias)
+
+    def _latent(self, names: dict[str, Names], _: str) -> LatentWeights:
+        """Read what keys and values are made of, rows in the order of ``torch.layer.latent_heads``.
+
+        In a checkpoint those of a head's key and value follow each other.
+        """
+        attention, order = self.spec.layers[0].attention, self.weight_map.turned_order
+        latent, down = attention.latent, tensor_of(self.joined(names["latent_down"]))
+        assert latent is not None
+        if order is not None:
+            first, turned = down.split([latent.rank, latent.turned])
+            down = torch.cat([first, turned[order.to(down.device)]])
+        up = tensor_of(self.joined(names["latent_up"])).unflatten(0, (attention.query_heads, -1))
+        parts = [part.flatten(0, 1) for part in up.split([latent.still, latent.value], dim=1)]
+        return LatentWeights(
+            down=LinearMap(self.arranged(down), None),
+            norm=self._read(names, "latent_norm"),
+            up=LinearMap(self.arranged(torch.cat(parts)), None),
+            query_down=self._maybe(self._map, names, "query_down"),
+            query_norm=self._maybe(self._read, names, "query_down_norm"),
+        )
+
+    def _out(self, names: dict[str, Names], spec: LayerSpec) -> LinearMap:
+        """Read the map behind attention, with columns of 0 for the zeros behind values."""
+        attention, latent = spec.attention, spec.attention.latent
+        assert latent is not None
+        weight = tensor_of(self.joined(names["out"])).unflatten(1, (attention.query_heads, -1))
+        weight = pad(weight, (0, attention.head_dim - latent.value)).flatten(1)
+        return LinearMap(self.arranged(weight), None)
+
+    def _norm(self, names: dict[str, Names], name: str) -> Tensor:
+        weight, offset = self._read(names, name), self.weight_map.norm_offset
+        if not offset:
+            return weight
+        if self.weight_map.rounds_offset:
+            return weight + offset
+        return weight.to(torch.promote_types(weight.dtype, torch.float32)) + offset
+
+    def _head_norm(self, names: dict[str, Names], name: str) -> Tensor:
+        """Read a norm of heads, its elements in the order in which they turn."""
+        weight, order = self._norm(names, name), self.weight_map.order
+        head_norm = self.spec.layers[0].attention.head_norm
+        dim = self.spec.layers[0].attention.head_dim
+        if len(names[name]) > 1:  # one below the other
+            weight = weight.view(-1, dim)
+        if order is None or head_norm is None or head_norm.turned:
+            return weight
+        return weight.view(-1, dim)[:, order].view(weight.shape)
+
+    def _constants(self, names: Names | None) -> tuple[float, float, float, float] | None:
+        """Read the constants of xielu, whose α are stored as what softplus is applied to."""
+        if names is None:
+            return None
+        positive, negative = (tensor_of(self.joined([name])).flatten() for name in names[:2])
+        beta = self._constant(names[2], 0.5, positive)
+        eps = self._constant(names[3], -1e-6, positive)
+        alphas = softplus(positive), beta + softplus(negative)
+        return (float(alphas[0]), float(alphas[1]), float(beta), float(eps))
+
+    def _constant(self, name: str, default: float, like: Tensor) -> Tensor:
+        try:
+            return tensor_of(self.joined([name])).flatten()
+        except KeyError:  # checkpoints may leave it out
+            return like.new_tensor([default])
+
+
+def _in_halves(maps: Tensor) -> Tensor:
+    """Return [E, 2 I, ...] with every other row behind the rest."""
+    return torch.cat([maps[:, 0::2], maps[:, 1::2]], dim=1)

@@ -1,0 +1,163 @@
+"""Families with experts and windows, or with other scores and norms: Command, EXAONE, Phi-3.5."""
+
+from typing import Any
+
+from specx.models.families.config import FULL, SLIDING, Config
+from specx.models.families.experts import (
+    BY_NUMBER,
+    QWEN3_MOE,
+    among,
+    of_deepseek,
+    of_qwen,
+    with_experts,
+)
+from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, plain
+from specx.models.families.frequencies import ropes
+from specx.models.families.normed import COHERE2, EXAONE4, NORMS, layer_kinds
+from specx.models.families.text_part import of_text
+from specx.models.families.weight_map import ExpertNames
+
+QWEN3_VL_MOE = {key: each for key, each in QWEN3_MOE.items() if key != "sliding_window"} | {
+    "tie_word_embeddings": True,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "intermediate_size": 5632,
+    "max_position_embeddings": 128_000,
+    "moe_intermediate_size": 1408,
+    "num_experts_per_tok": 4,
+    "num_experts": 60,
+}
+COHERE2_MOE = COHERE2 | {
+    "head_dim": 128,
+    "num_experts_per_tok": 2,
+    "num_experts": 8,
+    "num_shared_experts": 0,
+    "shared_expert_combination_strategy": "average",
+    "expert_selection_fn": "softmax",
+    "prefix_dense_sliding_window_pattern": 1,
+    "norm_topk_prob": True,
+    "sliding_window_pattern": 4,
+}
+EXAONE_MOE = EXAONE4 | {
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 1024,
+    "num_experts": 64,
+    "num_experts_per_tok": 8,
+    "num_shared_experts": 1,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 2.5,
+    "n_group": 1,
+    "topk_group": 1,
+}
+PHIMOE = SIZES | {
+    "vocab_size": 32_064,
+    "intermediate_size": 6400,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131_072,
+    "rms_norm_eps": 1e-5,
+    "num_experts_per_tok": 2,
+    "num_local_experts": 16,
+    "router_jitter_noise": 0.01,
+    "attention_bias": False,
+    "lm_head_bias": False,
+}
+
+
+def cohere2_moe(config: Config) -> Architecture:
+    """Return Command A+'s: the first layers may have dense MLPs, and positions without windows."""
+    first = config.get("first_k_dense_replace") or 0
+    every, before = (config.size(f"{which}sliding_window_pattern")
+                     for which in ("", "prefix_dense_"))  # fmt: skip
+    types = config.layer_types(
+        lambda i: (i + 1) % before != 0 if i < first else (i + 1 - first) % every != 0
+    )
+    mlps = config.get("mlp_layer_types") or ["dense"] * first + ["sparse"] * len(config.layers)
+    combined = {"sum": 1.0, "average": 0.5}.get(config.get("shared_expert_combination_strategy"))
+    scores = config.get("expert_selection_fn")
+    config.refuse_if("expert_selection_fn", lambda name: name not in ("softmax", "sigmoid"))
+    if combined is None:
+        config.refuse("shared_expert_combination_strategy")
+    shared = config.get("num_shared_experts")
+    scale = combined if shared else 1.0
+    experts = with_experts(
+        config, "num_experts", scores=scores, scale=scale, shared_scale=scale, least=0.0,
+        normed=scores == "softmax" or config.flag("norm_topk_prob"),
+        shared=config.size("intermediate_size") * shared if shared else None,
+    )  # fmt: skip
+    inner = config.get("prefix_dense_intermediate_size") or config.get("intermediate_size")
+    eps = config.get("rms_norm_eps")
+    return plain(
+        config,
+        turned=ropes(config, interleaved=True, wide=True),
+        types=types,
+        rotates=lambda i: types[i] == SLIDING or (mlps[i] == "dense" and before == 1),
+        norm=config.layer_norm() if eps is None else config.rms(wide=True),
+        norms=("input_norm",),
+        mlp_of=among(config.changed(intermediate_size=inner), experts,
+                     lambda i: mlps[i] == "sparse"),
+        parallel=True,
+        biased=ATTENTION,
+        logit_scale=config.number("logit_scale"),
+    )  # fmt: skip
+
+
+def exaone_moe(config: Config) -> Architecture:
+    """Return K-EXAONE's: beside layers with windows, those without have no positions."""
+    has_windows, types = layer_kinds(config)
+    first = config.get("first_k_dense_replace") or 0
+    kinds = config.get("mlp_layer_types") or [
+        "dense" if index < first else "sparse" for index in config.layers
+    ]
+    return plain(
+        config,
+        types=types if has_windows else FULL,
+        rotates=lambda index: not has_windows or types[index] == SLIDING,
+        attention={"head_norm": config.head_norm()},
+        mlp_of=of_deepseek(
+            config, "num_experts", shared="num_shared_experts",
+            has=lambda index: kinds[index] == "sparse",
+        ),
+        weights={"experts": ExpertNames(correction="mlp.e_score_correction_bias")},
+    )  # fmt: skip
+
+
+def phimoe(config: Config) -> Architecture:
+    """Return Phi-3.5's with experts: LayerNorms, and scores of a mixer."""
+    rope: dict[str, Any] = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+    if "short_mscale" in rope:  # the amplitude; here by the text's length, as the factors are
+        original = rope.get("original_max_position_embeddings")
+        original = original or config.get("original_max_position_embeddings") or 4096
+        is_long = (config.length or config.size("max_position_embeddings")) > original
+        rope["attention_factor"] = rope["long_mscale" if is_long else "short_mscale"]
+        rope["original_max_position_embeddings"] = original
+        config = config.changed(rope_parameters=rope, rope_scaling=None)
+    return plain(
+        config,
+        turned=ropes(config, theta=1_000_000.0),
+        types=SLIDING,
+        norm=config.layer_norm("rms_norm_eps"),
+        mlp_of=with_experts(
+            config, "num_local_experts", scores="mixer", normed=False,
+            jitter=config.number("router_jitter_noise"),
+        ),
+        weights={
+            "biased": biases(config, **ATTENTION, head="lm_head_bias") | NORMS,
+            "experts": BY_NUMBER,
+        },
+    )  # fmt: skip
+
+
+def qwen3_vl_moe(config: Config) -> Architecture:
+    """Return the text part of Qwen3-VL with experts, which lie in one tensor a map."""
+    config = of_text(config, 500_000.0)
+    names = ExpertNames(
+        gate_up=("mlp.experts.gate_up_proj",), down="mlp.experts.down_proj",
+        either=True,
+    )  # fmt: skip
+    return plain(
+        config,
+        attention={"head_norm": config.head_norm()},
+        mlp_of=of_qwen(config, normed=True),
+        biased=ATTENTION,
+        weights={"experts": names},
+    )

@@ -1,0 +1,49 @@
+"""Chat templates of families, for files that come without one: Mistral's, and ollama's.
+
+They render what specx asks: one request, perhaps behind a system prompt.
+"""
+
+from collections.abc import Collection
+
+_EACH = "{{ bos_token }}{% for message in messages %}"
+# Gemma 3, and Mistral's formats before the seventh, know no system prompt: it stands in front of
+# the request.
+_ALL = "{{ messages | map(attribute='content') | map('trim') | join('\\n\\n') }}"
+
+
+def _turns(begin: str, between: str, end: str, model: str = "assistant") -> str:
+    turn = f"{begin}{{{{ message['role'] }}}}{between}{{{{ message['content'] | trim }}}}{end}"
+    answer = f"{{% if add_generation_prompt %}}{begin}{model}{between}{{% endif %}}"
+    return f"{_EACH}{turn}{{% endfor %}}{answer}"
+
+
+# By the tokens that mark a turn: the first of which a vocabulary has all.
+_TEMPLATES = {
+    ("<|turn>", "<turn|>"): _turns("<|turn>", "\n", "<turn|>\n", "model"),
+    ("<start_of_turn>", "<end_of_turn>"): (
+        f"{{{{ bos_token }}}}<start_of_turn>user\n{_ALL}<end_of_turn>\n"
+        "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+    ),
+    ("[INST]", "[/INST]", "[SYSTEM_PROMPT]"): _EACH + (
+        "{% if message['role'] == 'system' %}[SYSTEM_PROMPT]{{ message['content'] }}"
+        "[/SYSTEM_PROMPT]{% else %}[INST]{{ message['content'] }}[/INST]{% endif %}{% endfor %}"
+    ),
+    ("[INST]", "[/INST]"): f"{{{{ bos_token }}}}[INST]{_ALL}[/INST]",
+    ("<|start_header_id|>", "<|eot_id|>"): _turns(
+        "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>"
+    ),
+    # ChatML has no token that begins a text.
+    ("<|im_start|>", "<|im_end|>"): _turns("<|im_start|>", "\n", "<|im_end|>\n").replace(
+        "{{ bos_token }}", ""
+    ),
+}  # fmt: skip
+
+
+def template_for(tokens: Collection[str]) -> str | None:
+    """Return the template of the family whose marks of turns a vocabulary has, if it is known."""
+    return next((text for marks, text in _TEMPLATES.items() if {*marks} <= {*tokens}), None)
+
+
+def has_turns(text: str) -> bool:
+    """Return True for a template of another language that has a family's marks."""
+    return any(marks[0] in text for marks in _TEMPLATES)

@@ -1,0 +1,87 @@
+"""Quantized checkpoints: how they are quantized, by their configs, and why they cannot be read."""
+
+import json
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from specx.errors import ModelError
+from specx.models.families import family_of, text_config
+from specx.models.families.text_part import has_parts
+
+MODELOPT = "hf_quant_config.json"  # where NVIDIA's tool says it, if not in the config
+_MLX = {"group_size", "bits"}
+# The packages by which transformers reads a method.
+_PACKAGES = {
+    "gptq": ("optimum", "gptqmodel"),
+    "awq": ("gptqmodel",),
+    "compressed-tensors": ("compressed_tensors",),
+    "bitsandbytes": ("bitsandbytes", "accelerate"),
+}
+_UNKNOWN = {
+    "mlx": "is quantized by MLX, whose format only MLX reads",
+    "modelopt": "is quantized by NVIDIA's ModelOpt{}, which neither specx nor transformers reads",
+}
+_INSTEAD = "choose the checkpoint that is not quantized, or one in GGUF"
+
+
+def quantization(raw: Mapping[str, Any], folder: Path) -> str | None:
+    """Return the method by which a checkpoint is quantized; None if it is not."""
+    settings = raw.get("quantization_config") or text_config(raw).get("quantization_config")
+    if not settings:
+        if isinstance(raw.get("quantization"), Mapping):
+            return "mlx"
+        return "modelopt" if (folder / MODELOPT).is_file() else None
+    if not isinstance(settings, Mapping):
+        return "an unnamed method"
+    method = settings.get("quant_method")
+    if method is None and {*settings} >= _MLX and "quant_algo" not in settings:
+        return "mlx"
+    if method is None and ("quant_algo" in settings or "config_groups" in settings):
+        return "modelopt"
+    return "an unnamed method" if method is None else str(method)
+
+
+def read_as_mxfp4(raw: Mapping[str, Any], method: str | None) -> bool:
+    """Return True for gpt-oss as it is published, whose blocks specx unpacks itself."""
+    return method == "mxfp4" and raw.get("model_type") == "gpt_oss"
+
+
+def check_quantized(
+    raw: Mapping[str, Any], method: str, folder: Path, label: str, device: str
+) -> None:
+    """Refuse a checkpoint that transformers cannot load on a device (its type) for its method.
+
+    Raises ModelError.
+    """
+    if method in _UNKNOWN:
+        raise ModelError(f"{label} {_UNKNOWN[method].format(_format(raw, folder))}; {_INSTEAD}.")
+    if has_parts(raw) and family_of(raw) is not None:
+        raise refused(label, method, "specx does not read for a model that also reads pictures;")
+    if method == "fp8" and device == "cpu":  # what transformers asks for is no help
+        raise refused(label, method, "transformers computes only on a GPU;")
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
+
+    if not any(name.startswith(method) for name in KNOWN):
+        raise refused(label, method, "transformers does not know;")
+    missing = [name for name in _PACKAGES.get(method, ()) if find_spec(name) is None]
+    if missing:
+        names = " and ".join(name.replace("_", "-") for name in missing)
+        raise refused(label, method, f"transformers reads by {names}: install that, or")
+
+
+def refused(label: str, method: str, why: str) -> ModelError:
+    """Return the error for a quantized checkpoint. ``why``: a clause about the method."""
+    return ModelError(f"{label} is quantized with {method}, which {why} {_INSTEAD}.")
+
+
+def _format(raw: Mapping[str, Any], folder: Path) -> str:
+    """Return the number format that ModelOpt states, in parentheses, if it does."""
+    settings = raw.get("quantization_config")
+    try:
+        if not settings:
+            settings = json.loads((folder / MODELOPT).read_bytes())["quantization"]
+        return f" ({settings['quant_algo']})"
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""

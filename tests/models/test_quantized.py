@@ -1,0 +1,120 @@
+"""Checkpoints that are refused by their configs alone, with the reason and what to take instead."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specx.cli.model_fit import examine_model
+from specx.errors import ModelError
+from specx.models import quantized
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "dtype": "bfloat16",
+    "num_hidden_layers": 2, "vocab_size": 96, "intermediate_size": 80,
+}  # fmt: skip
+GEMMA3 = {"model_type": "gemma3", "text_config": {**LLAMA, "model_type": "gemma3_text"}}
+INSTEAD = "choose the checkpoint that is not quantized, or one in GGUF."
+MLX = {"group_size": 64, "bits": 4}
+NVFP4 = {"quant_algo": "NVFP4", "producer": {"name": "modelopt"}}
+INDEXED = {"model_type": "glm_moe_dsa", "num_hidden_layers": 4}
+FP8 = {"quant_method": "fp8"}
+BY = "transformers reads by"
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "fp8": (LLAMA | {"quantization_config": FP8}, "fp8, which transformers computes only on a GPU"),
+    "gptq": (
+        LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+        f"gptq, which {BY} optimum and gptqmodel: install that, or {INSTEAD}",
+    ),
+    "awq": (
+        LLAMA | {"quantization_config": {"quant_method": "awq"}},
+        f"awq, which {BY} gptqmodel: install that, or {INSTEAD}",
+    ),
+    "compressed-tensors": (
+        LLAMA | {"quantization_config": {"quant_method": "compressed-tensors"}},
+        f"compressed-tensors, which {BY} compressed-tensors: install",
+    ),
+    "bitsandbytes": (
+        LLAMA | {"quantization_config": {"quant_method": "bitsandbytes"}},
+        f"bitsandbytes, which {BY} bitsandbytes",
+    ),
+    "MLX": (LLAMA | {"quantization": MLX, "quantization_config": MLX}, "by MLX, whose format only"),
+    "MLX, old": (LLAMA | {"quantization": MLX}, "by MLX, whose format only MLX reads"),
+    "NVFP4": (LLAMA | {"quantization_config": NVFP4}, "NVIDIA's ModelOpt (NVFP4), which neither"),
+    "an unknown method": (
+        LLAMA | {"quantization_config": {"quant_method": "odd"}},
+        "with odd, which transformers does not know",
+    ),
+    "no method": (
+        LLAMA | {"quantization_config": {"bits": 3}},
+        "with an unnamed method, which transformers does not know",
+    ),
+    "with pictures": (
+        GEMMA3 | {"quantization_config": FP8},
+        f"with fp8, which specx does not read for a model that also reads pictures; {INSTEAD}",
+    ),
+    "of a kind that is not read either": (
+        INDEXED | {"quantization_config": FP8},
+        "has indexed attention layers",
+    ),
+    "code of its own": (
+        {"model_type": "kimi_k2", "auto_map": {"AutoModel": "a.B"}, "rope_scaling": {"factor": 2}},
+        "needs Python code from its own repository (kimi_k2)",
+    ),
+    "a type without keys and values": ({"model_type": "rwkv"}, "has no attention heads (rwkv)"),
+    "an unknown part of text": (
+        {"model_type": "llama4", "text_config": {}},
+        "whose text part is not known; of such models specx reads the text parts of gemma3",
+    ),
+}  # fmt: skip
+
+
+def folder_of(config: dict[str, Any], folder: Path) -> Path:
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_config_alone_is_judged(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantized, "find_spec", lambda _: None)  # no package is there
+    config, sentence = REFUSED[case]
+    with pytest.raises(ModelError) as caught:
+        examine_model(str(folder_of(config, tmp_path)), "1k")
+    assert sentence in str(caught.value)
+
+
+def test_a_file_beside_the_config_says_it_as_well(tmp_path: Path) -> None:
+    (folder_of(LLAMA, tmp_path) / "hf_quant_config.json").write_text(
+        json.dumps({"quantization": {"quant_algo": "NVFP4"}})
+    )
+    with pytest.raises(ModelError, match=r"by NVIDIA's ModelOpt \(NVFP4\), which neither"):
+        examine_model(str(tmp_path), "1k")
+
+
+def test_a_config_that_runs_needs_nothing_else(tmp_path: Path) -> None:
+    told = examine_model(str(folder_of(LLAMA, tmp_path)), "1k")
+    assert told["model"]["window"] == 2048
+    with pytest.raises(ModelError, match="states no number format"):
+        examine_model(str(folder_of({**LLAMA, "dtype": None}, tmp_path)), "1k")
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_pointers_of_git_lfs(name: str, tmp_path: Path) -> None:
+    folder_of(LLAMA, tmp_path)
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    with pytest.raises(ModelError, match=f"for {name}, not the file itself; .*git lfs pull"):
+        examine_model(str(tmp_path), "1k")
+
+
+@pytest.mark.parametrize("model_type", ["gemma3_text", "llama"])
+def test_the_stated_length_has_the_factor_in_it_or_not(model_type: str, tmp_path: Path) -> None:
+    rope = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
+    config = LLAMA | {"model_type": model_type, "max_position_embeddings": 4096}
+    key = {"rope_scaling": rope} if model_type == "llama" else {
+        "rope_parameters": {"full_attention": rope, "sliding_attention": {"rope_theta": 1e4}}
+    }  # fmt: skip
+    told = examine_model(str(folder_of(config | key, tmp_path)), "1k")
+    assert told["model"]["window"] == (4096 if model_type == "gemma3_text" else 32_768)
