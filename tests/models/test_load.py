@@ -438,7 +438,7 @@ def write_mxfp4(folder: Path) -> torch.Tensor:
 def test_gpt_oss_as_it_is_published(load: Load, tmp_path: Path) -> None:
     expected = write_mxfp4(tmp_path)
     loaded = load(tmp_path)
-    assert loaded.is_ours
+    assert loaded.runs_natively
     assert loaded.dtype == torch.float32  # as the embeddings are stored
     logits = Text(loaded.model).read(torch.arange(3, 33))
     assert float((logits - expected).abs().max()) < 1e-4
