@@ -4,8 +4,8 @@ Of a few rows each expert that any of them chose is read once, by programs that 
 rows: one program for each pair of a row and an expert is launched for a tile of outputs, and those
 of pairs whose expert an earlier pair has as well end at once. Many rows are sorted by expert first,
 and programs multiply tiles of them. Nothing is read back to the host and grids depend on shapes
-only, so all of it can be recorded. Up to 16 rows, a row's result is the same to the bit whatever
-rows are beside it; more have other tiles, as other products have.
+only, so all of it can be recorded. Of a few rows, a row's result is the same to the bit whatever
+rows are beside it.
 """
 
 from collections.abc import Callable
