@@ -169,6 +169,30 @@ def test_random_trees_of_random_sizes(seed):
     check(inputs, prefix, visible, LAUNCHES[seed], spare=capacity)
 
 
+@pytest.mark.parametrize("prefix", [1, 60, 79, 95, 200])
+@pytest.mark.parametrize("window", [None, 40, 90])
+def test_a_row_of_a_tree_is_what_it_is_alone(prefix, window):
+    """To the bit, when its ancestors are committed; with every tile on a GPU (``tests/gpu``)."""
+    rows, scale = 9, 32**-0.5 * triton_attention.LOG2_E
+    inputs = make_inputs(rows, prefix + rows, kv_heads=1, ratio=2, dtype=torch.float32, seed=prefix)
+    visible = visible_of(random_parents(rows, prefix))
+
+    def attend(queries: Tensor, order: list[int], length: int, seen: Tensor) -> tuple[Tensor, ...]:
+        keys, values = (stored(x[:, order], len(order) + 5, DEVICE) for x in (inputs.k, inputs.v))
+        sets = sets_of(seen).to(DEVICE)
+        given = TreeInputs(queries.to(DEVICE), keys, values, one(length), sets, scale, window)
+        return triton_attention.attend(given, SMALL, triton_attention.attend_to_prefix)
+
+    everything = list(range(prefix + rows))
+    out, lse = attend(inputs.q, everything, prefix, visible)
+    for row in range(rows):
+        ancestors = [prefix + int(place) for place in visible[row].nonzero()]
+        order, itself = [*range(prefix), *ancestors], torch.ones(1, 1, dtype=torch.bool)
+        alone, own_lse = attend(inputs.q[:, row : row + 1], order, len(order) - 1, itself)
+        assert torch.equal(alone[0], out[row])
+        assert torch.equal(own_lse[:, 0], lse[:, row])
+
+
 @pytest.mark.parametrize("block_columns", [16, 64, 128])
 @pytest.mark.parametrize(("columns", "prefix"), [(64, 0), (65, 37), (127, 0), (150, 37)])
 def test_sparse_bits_in_several_words(columns, prefix, block_columns):
