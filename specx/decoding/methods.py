@@ -71,6 +71,16 @@ class Pair:
         return (weights + draft.num_layers / target.num_layers) / 2  # short layers are as slow
 
     @property
+    def row_invariant(self) -> bool:
+        """True if every method writes what plain decoding writes, to the last token.
+
+        Else two logits that nearly tie may change places. For a head a CPU computes the target
+        layer by layer, which rounds otherwise than the fused pass of plain decoding.
+        """
+        by_layer = isinstance(self.draft, LoadedHead) and self.target.device.type == "cpu"
+        return self.target.row_invariant and not by_layer
+
+    @property
     def runs_natively(self) -> bool:
         """True if specx computes all its models, none of them transformers."""
         return self.target.runs_natively and (self.draft is None or self.draft.runs_natively)

@@ -23,6 +23,11 @@ _CONJUNCTIONS = ("and", "or", "to", "nor", "und", "oder", "bis", "et", "ou")
 # Halves that are joined by a real hyphen far more often than they are a piece of a longer word.
 _COMPOUND_LEFT = ("well", "self", "half", "cross", "ill")
 _COMPOUND_RIGHT = ("based", "related", "term", "driven", "oriented", "specific", "level", "wide")
+_COMPOUND_NUMBER = re.compile(
+    r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty-"
+    r"(?:one|two|three|four|five|six|seven|eight|nine|first|second|third|fifth|eighth|ninth"
+    r"|(?:four|six|seven)th)"
+)
 _UNSPACED = re.compile(f"[{UNSPACED}{WIDE_SIGNS}]{{2}}")
 _LONGEST_WORD = 200  # characters looked at on each side
 _SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
@@ -102,6 +107,8 @@ def _keeps_hyphen(left: str, right: str, words: Counter[str]) -> bool:
     if "-" in left:  # "state-of-" and "the": a compound, unless its last part was divided
         last = left.rsplit("-", 1)[1]
         return not words[(last + right).lower()]
+    if _COMPOUND_NUMBER.fullmatch(f"{left}-{right}".lower()):
+        return True
     if len(right) < _SHORTEST_PIECE:
         return False
     return left.lower() in _COMPOUND_LEFT or right in _COMPOUND_RIGHT

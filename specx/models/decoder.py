@@ -162,7 +162,7 @@ class Decoder:
     @property
     def row_invariant(self) -> bool:
         """True if a row's logits do not depend on the rows beside it (``Ops``), to the bit."""
-        return self._whole is not None or self.ops.row_invariant
+        return self._whole is not None or self.ops.is_row_invariant(self.weights)
 
     @property
     def saved_bytes(self) -> int:

@@ -69,7 +69,7 @@ def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None
     if files.spec.rounds and files.gguf is None:
         raise no_int8(label)
     if files.gguf is not None:  # which transformers could not read as exactly
-        _ = files.tokenizer
+        _ = files.tokenizer  # refused, if it cannot be read, before the weights are
         return load_gguf(files, files.gguf)
     if not files.is_ours:
         return None

@@ -124,10 +124,7 @@ class LoadedModel:
 
     @property
     def row_invariant(self) -> bool:
-        """True if every method writes what plain decoding writes, to the last token.
-
-        A row's numbers are its own then; else two logits that nearly tie may change places.
-        """
+        """True if a row's logits do not depend on the rows beside it, to the bit."""
         return getattr(self.model, "row_invariant", False)
 
     @property

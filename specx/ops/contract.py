@@ -97,13 +97,10 @@ class Ops(Protocol):
     """The operations of one backend.
 
     ``attention_by``: the setting that chose what attends; ``built-in`` for a backend alone.
-    ``row_invariant``: in a pass of up to 64 rows a row's numbers are the same, to the bit, whatever
-    rows are beside it, and however much of its text is committed.
     """
 
     name: str
     attention_by: str
-    row_invariant: bool
 
     # KV caches: storage [layers, 2, Hkv, capacity, D], keys first; lengths are int64 [1]
 
@@ -335,6 +332,11 @@ class Ops(Protocol):
 
     def fused_forward(self, weights: DecoderWeights) -> "NativePass | None":
         """Prepare passes through all layers at once, where the backend has them for a model."""
+
+    def is_row_invariant(self, weights: DecoderWeights) -> bool:
+        """Return True if, in passes of up to 64 rows through a decoder layer by layer, a row's
+        numbers are the same to the bit whatever rows are beside it, and however much of its text is
+        committed."""
 
     def product(self, linear: LinearMap) -> RowFunction:
         """Prepare the product with one weight, which stays where it is: [T, K] -> [T, N]."""

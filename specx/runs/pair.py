@@ -43,7 +43,7 @@ def facts(pair: Pair) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
         "dtype": _name(target.dtype),
-        "row_invariant": target.row_invariant,
+        "row_invariant": pair.row_invariant,
         "target": target.source,
         "draft": draft.source if draft else None,
         **({"weights": target.formats} if target.formats else {}),

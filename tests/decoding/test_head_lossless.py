@@ -52,6 +52,13 @@ def check(pair, method, profile, prompt):
     return result
 
 
+def test_a_head_on_a_cpu_is_not_said_to_be_row_invariant():
+    """Its target goes layer by layer, plain decoding through all of them at once."""
+    pair = apt_pair("eagle")
+    assert pair_of(pair.target).row_invariant == pair.target.row_invariant
+    assert not pair.row_invariant
+
+
 def test_a_target_that_transformers_computes(tmp_path):
     """The head reads the hidden states that transformers returns, but for a last layer's output."""
     settings = {"seed": 0, "peak": 5.0, "attention": 0.04, "num_hidden_layers": 1}

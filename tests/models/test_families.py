@@ -132,6 +132,16 @@ def test_prefill_by_triton(pair_of, cell):
     assert_alike(torch.cat([text.read(part) for part in pair.prompt.split(9)]), expected)
 
 
+@pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter")
+@pytest.mark.parametrize(
+    ("feature", "expected"), [("two of six experts", True), ("experts beside the MLP", False)]
+)
+def test_what_torch_computes_is_not_said_to_be_row_invariant(pair_of, feature, expected):
+    pair = pair_of(next(cell for cell in CELLS if cell.feature == feature))
+    assert pair.decoder(40, TRITON).row_invariant == expected
+    assert not pair.decoder(40).row_invariant  # in torch
+
+
 @pytest.mark.skipif(not HAS_LLVMLITE, reason="llvmlite is not installed")
 @pytest.mark.parametrize("cell", BY_SLOW)
 def test_machine_code_serves_what_the_page_says(pair_of, cell):

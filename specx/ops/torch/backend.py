@@ -31,7 +31,6 @@ class TorchOps:
 
     name = "torch"
     attention_by = "built-in"
-    row_invariant = False  # libraries choose their order of sums by the number of rows
 
     store_rows = staticmethod(cache.store_rows)
     keep_rows = staticmethod(cache.keep_rows)
@@ -73,6 +72,9 @@ class TorchOps:
         dtype: torch.dtype,  # noqa: ARG002 - it is that of what is normed
     ) -> RowFunction:
         return layer.torch_norm(spec, weight, bias)
+
+    def is_row_invariant(self, weights: DecoderWeights) -> bool:  # noqa: ARG002
+        return False  # libraries choose their order of sums by the number of rows
 
     def fused_forward(self, weights: DecoderWeights) -> "NativePass | None":  # noqa: ARG002
         return None

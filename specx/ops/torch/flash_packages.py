@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from specx.ops.ancestors import AncestorMask
+from specx.ops.layers import DecoderWeights
 from specx.ops.torch.softmax import attend_dense
 
 TRIED_ROWS, TRIED_KEYS, TRIED_ERROR = 16, 80, 0.05
@@ -192,10 +193,9 @@ class FlashOps:
     def __init__(self, inner: Any, package: FlashPackage, attention: str) -> None:
         self._inner, self.package, self.attention_by = inner, package, attention
 
-    @property
-    def row_invariant(self) -> bool:
-        """As in ``Ops``: a package that attends to trees is not."""
-        return not self.package.verifies and bool(self._inner.row_invariant)
+    def is_row_invariant(self, weights: DecoderWeights) -> bool:
+        """Return False for a package that attends to trees."""
+        return not self.package.verifies and self._inner.is_row_invariant(weights)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)  # every other operation

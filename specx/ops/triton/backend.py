@@ -15,7 +15,14 @@ from triton import knobs
 from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid
 from specx.ops.hopper import tree_attention as hopper_attention
-from specx.ops.layers import HeadInput, HeadNorms, LayerKernels, LayerWeights, RowFunction
+from specx.ops.layers import (
+    DecoderWeights,
+    HeadInput,
+    HeadNorms,
+    LayerKernels,
+    LayerWeights,
+    RowFunction,
+)
 from specx.ops.packed_weight import Weight, tensor_of
 from specx.ops.spec import NormSpec
 from specx.ops.torch import attention as torch_attention
@@ -35,6 +42,7 @@ from specx.ops.triton import (
     verify,
 )
 from specx.ops.triton.decoder_layer import TritonLayer, TritonProduct, experts_of
+from specx.ops.triton.experts import suits as kernels_serve
 from specx.ops.triton.tree_inputs import TreeInputs
 
 HALF = {torch.float16, torch.bfloat16}  # float32 is for who wants transformers' own numbers
@@ -73,7 +81,6 @@ class TritonOps(TorchOps):
     """
 
     name = "triton"
-    row_invariant = True
 
     store_rows = staticmethod(cache.store_rows)
     keep_rows = staticmethod(cache.keep_rows)
@@ -154,6 +161,14 @@ class TritonOps(TorchOps):
         if k <= best_chunks.MOST_KEPT and len(scores) <= best_chunks.MOST_CHUNKS:
             return best_chunks.best_chunks(scores, tokens, grid, k)
         return torch_scores.best_chunks(scores, tokens, grid, k)
+
+    def is_row_invariant(self, weights: DecoderWeights) -> bool:
+        """Return False where torch computes layers, or their experts."""
+        return all(
+            each.out.weight.dtype != torch.float64
+            and (each.spec.mlp.experts is None or kernels_serve(each))
+            for each in weights.layers
+        )
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
         is_known = weights.out.weight.dtype != torch.float64

@@ -26,6 +26,8 @@ class TritonProduct:
 
     def __init__(self, weights: LinearMap, few: CudaProduct | None = None) -> None:
         self._weight, self._bias, self._few = weights.tensor, weights.bias, few
+        if few is None:
+            few_rows.prepare(self._weight)
 
     @classmethod
     def of(cls, weights: LinearMap) -> "TritonProduct":

@@ -102,6 +102,12 @@ def few_rows_product(
     return out
 
 
+def prepare(weight: Tensor) -> None:
+    """Have what products with a weight count with: made while a graph is recorded, it would be
+    zeros only when that graph is replayed."""
+    _counters(weight.device)
+
+
 @cache
 def _counters(device: torch.device) -> Tensor:
     """Return zeros, int32: counts of a column's programs that are done, zeros after a product.
