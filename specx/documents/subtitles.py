@@ -18,7 +18,7 @@ _BEGINS = re.compile(rf"\s*(?:WEBVTT\b.*|(?:\d+\s*\n)?{_TIMES.pattern}\n)")
 _ASIDE = re.compile(r"(?:NOTE|STYLE|REGION)\b")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]*)>")
 _NAME = re.compile(r"(?:>>\s*|- ?)?([^\W\d_][\w.'’ -]{0,40}?):\s+(?=\S)")
-_CHANGE = re.compile(r">>\s*|-\s*(?=\S)")  # somebody else speaks
+_CHANGE = re.compile(r">>\s*|^-\s+|^-(?=[^\W\d])")  # somebody else speaks
 _TAG = re.compile(r"<[^>]*>|\{\\[^}]*\}")
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*(?=\s|$)|[。！？]")
 _ROLLS = 0.3  # this share of captions repeats the one before

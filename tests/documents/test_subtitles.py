@@ -72,6 +72,14 @@ def test_a_speaker_stays_until_another_speaks(save: SaveFile) -> None:
     ]
 
 
+def test_hyphens_of_words_and_minus_signs_stay(save: SaveFile) -> None:
+    lines = ("- We trained thirty-two people.", "-5 degrees is the well-known limit.", "-And then?")
+    text = "\n\n".join(f"00:00:0{n}.000 --> 00:00:0{n}.900\n{line}" for n, line in enumerate(lines))
+    document = read_document(save("a.vtt", f"WEBVTT\n\n{text}\n".encode()))
+    spoken = " ".join(each.text for each in document.paragraphs)
+    assert spoken == "We trained thirty-two people. -5 degrees is the well-known limit. And then?"
+
+
 def test_rolling_captions_are_read_once(save: SaveFile) -> None:
     cues, above = "WEBVTT\n\n", " "
     for number, line in enumerate(["the mill ground", "its last sack", "long ago"]):
