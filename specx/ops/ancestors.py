@@ -3,7 +3,8 @@
 A set is a row of int64 words: bit j of word w says that row 64 w + j behind the prefix is seen.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -23,6 +24,13 @@ class AncestorMask:
 
     sets: Tensor
     rows: int
+    _derived: dict[Callable[[Tensor], Tensor], Tensor] = field(default_factory=dict, repr=False)
+
+    def once(self, derive: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return what a function makes of the sets, computed once for all layers."""
+        if derive not in self._derived:
+            self._derived[derive] = derive(self.sets)
+        return self._derived[derive]
 
     @cached_property
     def dense(self) -> Tensor:

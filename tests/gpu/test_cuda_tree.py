@@ -97,7 +97,8 @@ def test_storage_that_is_full_to_the_last_row(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_large_scores(seed: int, dtype: torch.dtype) -> None:
     inputs = inputs_of(64, 1064, largest=80, dtype=dtype, seed=seed)
-    check(inputs, 1000, visible_of(random_parents(64, seed)), lse_tolerance=3e-4)
+    tolerance = 2e-3 if dtype == torch.bfloat16 else 3e-4  # of a rounded weight, or two
+    check(inputs, 1000, visible_of(random_parents(64, seed)), lse_tolerance=tolerance)
 
 
 @pytest.mark.parametrize("at", [0, 127, 128, 999, 1000, 1063])

@@ -103,9 +103,8 @@ def test_two_kernels_attend_alike(
     q, keys, values = (torch.randn(s, generator=generator, device=CUDA).to(dtype) for s in shapes)
     q = q.transpose(0, 1)
     sets = sets_of(visible_of(random_parents(64, prefix))).to(CUDA)
-    inputs = TreeInputs(
-        q, keys, values, torch.tensor([prefix], device=CUDA), sets, 128**-0.5 * 1.44
-    )
+    recent, length = tree_attention.recent_rows(sets), torch.tensor([prefix], device=CUDA)
+    inputs = TreeInputs(q, keys, values, length, sets, recent, 128**-0.5 * 1.44)
     launch = tree_attention.plan_for(inputs)
     kernels = tree_attention.attend_to_prefix, hopper_attention.attend_to_prefix
     (out, lse), (other, other_lse) = (

@@ -224,6 +224,8 @@ __device__ __forceinline__ void multiply(float (&d)[4], const u32* a, u64 b) {
 
 // ---- Elements ----
 
+#define NOTHING __int_as_float(0xff800000)  // minus infinity
+
 __device__ __forceinline__ u32 pack(float low, float high) {
     u32 both;
     asm("cvt.rn." FORMAT "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));

@@ -22,7 +22,6 @@ constexpr u32 SLAB = COLUMNS * LINE;         // 64 dimensions of a block
 constexpr u32 BLOCK = 2 * SLAB;
 constexpr u32 QUERY_SLAB = GROUP_ROWS * LINE;
 constexpr u32 QUERIES = 2 * QUERY_SLAB;      // of a warp group
-#define NOTHING __int_as_float(0xff800000)   // minus infinity
 
 // The largest over the four threads that share a row.
 __device__ __forceinline__ float largest(float x) {

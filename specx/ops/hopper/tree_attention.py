@@ -18,10 +18,14 @@ from specx.ops.triton.tree_attention import Launch
 from specx.ops.triton.tree_inputs import TreeInputs
 
 SOURCE = Path(__file__).with_suffix(".cu")
+MERGE_SOURCE = SOURCE.with_name("merge.cu")
 DIM = 128
 ROWS = 128  # of a block, in two warp groups
 COLUMNS = 128  # that it takes at a time, as Triton's kernel does
 THREADS = 3 * 128
+RECENT = 64  # rows of a query's own part
+MEMBERS = 16  # heads of a group that the merge can have
+MERGE_THREADS = 128
 ONES = 1024  # bytes of ones, which weights are multiplied with to sum them up
 SHARED = 2 * DIM * (ROWS + 6 * COLUMNS) + ONES + 1024  # queries, six stages, alignment
 
@@ -35,10 +39,7 @@ def suits(inputs: TreeInputs) -> bool:
         and q.dtype in (torch.float16, torch.bfloat16)
         and inputs.dim == DIM
         and inputs.rows >= ROWS
-        and all(
-            each.stride(0) % 8 == each.stride(1) % 8 == each.data_ptr() % 16 == 0
-            for each in (q, inputs.keys, inputs.values)
-        )
+        and _are_aligned(inputs)
         and _kernel(q) is not None
     )
 
@@ -60,6 +61,55 @@ def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: L
     grid = (-(-inputs.rows // ROWS), inputs.kv_heads, launch.splits)
     with torch.cuda.device(q.device):
         kernel.launch(grid, THREADS, arguments)
+
+
+def merge(
+    inputs: TreeInputs, parts: Tensor, stats: Tensor, out: Tensor, lse: Tensor, launch: Launch
+) -> None:
+    """Compute ``triton.tree_attention.merge``, in another order of sums, for what ``can_merge``."""
+    kernel = _merge_kernel(inputs, launch)
+    assert kernel is not None
+    q, keys, values = inputs.q, inputs.keys, inputs.values
+    read = q, keys, values, inputs.prefix, inputs.recent, parts, stats, out, lse
+    group = inputs.heads // inputs.kv_heads
+    arguments = [
+        *(c_uint64(each.data_ptr()) for each in read),
+        c_float(inputs.scale),
+        *map(c_int, (inputs.nodes, inputs.heads, group, launch.splits)),
+        *(c_uint64(stride) for each in (q, keys, values) for stride in each.stride()[:2]),
+    ]
+    with torch.cuda.device(q.device):
+        kernel.launch((inputs.nodes * inputs.kv_heads, 1, 1), MERGE_THREADS, arguments)
+
+
+def can_merge(inputs: TreeInputs, launch: Launch) -> bool:
+    """Return True if ``merge`` is for the inputs and the device, whatever the number of rows."""
+    q = inputs.q
+    return (
+        q.is_cuda
+        and inputs.is_plain
+        and q.dtype in (torch.float16, torch.bfloat16)
+        and inputs.dim in (64, 128)
+        and inputs.heads // inputs.kv_heads <= MEMBERS
+        and launch.block_columns == COLUMNS
+        and _are_aligned(inputs)
+        and _merge_kernel(inputs, launch) is not None
+    )
+
+
+def _merge_kernel(inputs: TreeInputs, launch: Launch) -> Kernel | None:
+    q, row = inputs.q, inputs.dim * inputs.q.itemsize
+    of_parts = launch.splits * (inputs.heads // inputs.kv_heads) * (row + 8)
+    shared = (2 * RECENT + MEMBERS) * row + MEMBERS * RECENT * q.itemsize + of_parts + 1024
+    half = q.dtype == torch.float16
+    return kernel_of(MERGE_SOURCE, "merge", shared, q.device, HALF=half, DIM=inputs.dim)
+
+
+def _are_aligned(inputs: TreeInputs) -> bool:
+    return all(
+        each.stride(0) % 8 == each.stride(1) % 8 == each.data_ptr() % 16 == 0
+        for each in (inputs.q, inputs.keys, inputs.values)
+    )
 
 
 def _kernel(q: Tensor) -> Kernel | None:

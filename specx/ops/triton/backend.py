@@ -115,13 +115,21 @@ class TritonOps(TorchOps):
         sinks: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Attend by Hopper's kernel where many rows share a key head, else by Triton's, which has
-        windows, caps and sinks as well. A row's result is the same."""
+        windows, caps and sinks as well. A row's result is the same.
+
+        Which of two kernels merges does not depend on the rows.
+        """
         scale = scaling * tree_attention.LOG2_E
-        inputs = TreeInputs(q, keys, values, prefix, mask.sets, scale, window, softcap, sinks)
+        recent = mask.once(tree_attention.recent_rows)
+        inputs = TreeInputs(
+            q, keys, values, prefix, mask.sets, recent, scale, window, softcap, sinks
+        )
         launch = tree_attention.plan_for(inputs)
         suits = hopper_attention.suits(inputs)
         kernel = hopper_attention.attend_to_prefix if suits else tree_attention.attend_to_prefix
-        return tree_attention.attend(inputs, launch, kernel)
+        can_merge = hopper_attention.can_merge(inputs, launch)
+        merge = hopper_attention.merge if can_merge else tree_attention.merge
+        return tree_attention.attend(inputs, launch, kernel, merge)
 
     def prefill_attention(
         self,

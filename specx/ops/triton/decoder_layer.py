@@ -63,8 +63,24 @@ def experts_of(weights: LayerWeights) -> Callable[..., Tensor]:
     maps = (routing.gate_up, routing.down, routing.shared_gate)
     gate_up, down, gate = (None if each is None else TritonProduct.of(each) for each in maps)
 
+    if spec.apart is not None:
+        assert routing.norms is not None
+        judged, read, made, shared_norm = (
+            NormWeights(spec=spec.apart, weight=weight) for weight in (None, *routing.norms)
+        )
+
+        def apart(x: Tensor, states: Tensor | None = None) -> Tensor:
+            assert states is not None
+            assert gate_up is not None
+            assert down is not None
+            x_chosen = made(experts.combine(*routed(read(states), judged(states))))
+            x_shared = down(layer.activated(gate_up(x), activation, gated=True))
+            return layer.add_norm(x_chosen, x_shared, None, before=shared_norm)[0]
+
+        return apart
+
     def mlp(x: Tensor, _: Tensor | None = None) -> Tensor:
-        parts, shares = routed(x)
+        parts, shares = routed(x, x)
         if gate_up is None or down is None:
             return experts.combine(parts, shares)
         inner = layer.activated(gate_up(x), activation, gated=True)

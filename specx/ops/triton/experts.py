@@ -34,14 +34,14 @@ def suits(weights: LayerWeights) -> bool:
     """Return True if the kernels are written for a layer with experts."""
     mlp, dtype = weights.spec.mlp, weights.out.weight.dtype
     assert mlp.experts is not None
-    apart = mlp.experts.apart is not None
-    return mlp.gated and mlp.activation != "xielu" and dtype != torch.float64 and not apart
+    return mlp.gated and mlp.activation != "xielu" and dtype != torch.float64
 
 
-def routed_experts(weights: LayerWeights) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Prepare the experts of a layer without the shared one.
 
-    The function returns what each chosen expert makes of x [T, K]: [T, n, K], and its share [T, n].
+    The function returns what each chosen expert makes of x [T, K]: [T, n, K], and its share [T, n];
+    they are chosen by another [T, K], which may be x.
     """
     mlp, spec, routing = weights.spec.mlp, weights.spec.mlp.experts, weights.routing
     assert spec is not None
@@ -50,15 +50,17 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor], tuple[Tensor, Te
     if correction is not None:
         correction = correction.float().flatten()
 
-    def routed(x: Tensor) -> tuple[Tensor, Tensor]:
+    def routed(x: Tensor, judged: Tensor) -> tuple[Tensor, Tensor]:
         if len(x) <= FEW_ROWS:
             by = route_many if spec.scores == "mixer" else route
-            chosen, shares = by(spec, router_logits(x, router), correction)
+            chosen, shares = by(spec, router_logits(judged, router), correction)
             pairs = few_pairs(chosen)
         else:
-            logits = linear(x.float(), wide.tensor, wide.bias)
+            logits = linear(judged.float(), wide.tensor, wide.bias)
             chosen, shares = route_many(spec, logits, correction)
             pairs = many_pairs(chosen, spec.count)
+        if routing.scales is not None:
+            shares = shares * routing.scales[chosen]
         inner = product(pairs, x, weights.gate_up, mlp)
         return product(pairs, inner, weights.down).view(*chosen.shape, -1), shares
 

@@ -38,8 +38,8 @@ from specx.ops.triton import programmatic_launch
 from specx.ops.triton.programmatic_launch import wait
 from specx.ops.triton.tree_inputs import RECENT, WORD, TreeInputs
 
-MOST_SPLITS = tl.constexpr(64)
-LOADED = tl.constexpr(8)  # parts that the merge asks for at once
+MOST_SPLITS = 64
+MOST_LOADED = 2**16  # bytes of parts that a program of the merge asks for at once
 MOST_NODES = MAX_ROWS
 LOG2_E = math.log2(math.e)
 LN_2 = tl.constexpr(math.log(2))
@@ -64,6 +64,8 @@ class Launch:
 
 # Attends to the prefix: inputs, parts, stats and launch as of ``attend_to_prefix``.
 PrefixKernel = Callable[[TreeInputs, Tensor, Tensor, Launch], None]
+# Merges: inputs, parts, stats, out, lse and launch as of ``merge``.
+MergeKernel = Callable[[TreeInputs, Tensor, Tensor, Tensor, Tensor, Launch], None]
 
 
 @cache
@@ -85,7 +87,7 @@ def plan(
     rows = max(16, triton.next_power_of_2(nodes * group))
     # With the most nodes as many blocks of 128 rows as there are multiprocessors.
     splits = multiprocessors // (kv_heads * -(-MOST_NODES * group // 128))
-    splits = max(1, min(MOST_SPLITS.value, splits))
+    splits = max(1, min(MOST_SPLITS, splits))
     if itemsize == 4:  # no tensor cores: the products are unrolled into registers
         columns, warps = 32 if width <= 128 else 16, 4 if width <= 256 else 8
         return Launch(splits, min(rows, 32 if width <= 64 else 16), columns, warps, 2)
@@ -110,14 +112,44 @@ def plan_for(inputs: TreeInputs) -> Launch:
     return plan(inputs.nodes, group, inputs.kv_heads, inputs.dim, q.itemsize, *limits)
 
 
+def merge(
+    inputs: TreeInputs, parts: Tensor, stats: Tensor, out: Tensor, lse: Tensor, launch: Launch
+) -> None:
+    """Attend to the queries' own parts, and merge them with those of the prefix.
+
+    ``parts``, ``stats``: as ``attend_to_prefix`` leaves them. out [T, Hq, D], lse [Hq, T].
+    """
+    q, keys, values = inputs.q, inputs.keys, inputs.values
+    heads, nodes, dim = q.shape
+    scale, slope = scale_and_slope(inputs.scale, inputs.softcap)
+    group = heads // inputs.kv_heads
+    members, width = triton.next_power_of_2(group), triton.next_power_of_2(dim)
+    row = members * width * q.itemsize
+    loaded = min(triton.next_power_of_2(launch.splits), max(1, MOST_LOADED // row))
+    _merge[(nodes * inputs.kv_heads,)](
+        q, keys, values, inputs.prefix, inputs.recent, inputs.sinks, parts, stats, out, lse, scale,
+        slope, inputs.window, nodes, heads, group, keys.shape[1], launch.splits,
+        q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
+        values.stride(1),
+        DIM=dim, BLOCK_DIM=width, BLOCK_N=launch.block_columns,
+        WINDOWED=inputs.window is not None, CAPPED=slope is not None,
+        SINKS=inputs.sinks is not None, GROUP=max(16, members), MEMBERS=members, LOADED=loaded,
+        num_warps=4 if width <= 128 and loaded * row <= 2**14 else 8 if width <= 256 else 16,
+        **programmatic_launch.options(q.device),
+    )  # fmt: skip
+
+
 def attend(
-    inputs: TreeInputs, launch: Launch, prefix_kernel: PrefixKernel
+    inputs: TreeInputs,
+    launch: Launch,
+    prefix_kernel: PrefixKernel,
+    merge_kernel: MergeKernel = merge,
 ) -> tuple[Tensor, Tensor]:
-    """Attend to the prefix by ``prefix_kernel``, and to the queries' own parts, and merge both.
+    """Attend to the prefix by one kernel, to the queries' own parts by another, which merges both.
 
     Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32, natural logarithm).
     """
-    q, keys, values, visible = inputs.q, inputs.keys, inputs.values, inputs.visible
+    q = inputs.q
     heads, nodes, dim = q.shape
     # Half precision halves the traffic of the merge, and costs as much as rounding the result does;
     # the weights of the merge come from ``stats`` and must stay float32.
@@ -126,20 +158,7 @@ def attend(
     prefix_kernel(inputs, parts, stats, launch)
     out = torch.empty((nodes, heads, dim), dtype=q.dtype, device=q.device)
     lse = torch.empty((heads, nodes), dtype=torch.float32, device=q.device)
-    scale, slope = scale_and_slope(inputs.scale, inputs.softcap)
-    group = heads // inputs.kv_heads
-    _merge[(nodes * inputs.kv_heads,)](
-        q, keys, values, inputs.prefix, visible, inputs.sinks, parts, stats, out, lse, scale, slope,
-        inputs.window, nodes, heads, group, keys.shape[1], visible.shape[1], launch.splits,
-        q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
-        values.stride(1), visible.stride(0), visible.stride(1),
-        DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), BLOCK_N=launch.block_columns,
-        WORDS=triton.next_power_of_2(visible.shape[1]), WINDOWED=inputs.window is not None,
-        CAPPED=slope is not None, SINKS=inputs.sinks is not None,
-        GROUP=max(16, triton.next_power_of_2(group)),
-        num_warps=4 if dim <= 128 else 8 if dim <= 256 else 16,
-        **programmatic_launch.options(q.device),
-    )  # fmt: skip
+    merge_kernel(inputs, parts, stats, out, lse, launch)
     return out, lse
 
 
@@ -165,6 +184,19 @@ def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: L
         CAPPED=slope is not None, num_warps=launch.warps, num_stages=launch.stages,
         **programmatic_launch.options(q.device),
     )  # fmt: skip
+
+
+def recent_rows(sets: Tensor) -> Tensor:
+    """Return the rows of each query's own part, itself first, counted from the end of the prefix.
+
+    sets int64 [T, W], as ``TreeInputs.visible`` -> int32 [T, 64]; rows of the prefix are negative.
+    """
+    rows = torch.empty((sets.shape[0], RECENT.value), dtype=torch.int32, device=sets.device)
+    _recent_rows[(sets.shape[0],)](
+        sets, rows, sets.shape[1], sets.stride(0), sets.stride(1),
+        WORDS=triton.next_power_of_2(sets.shape[1]), num_warps=4,
+    )  # fmt: skip
+    return rows
 
 
 def chunk_scores(
@@ -352,13 +384,37 @@ def _attend(
     tl.store(stats_ptr + splits.to(tl.int64) * heads * nodes + part, total, mask=is_row)
 
 
+@triton.jit(do_not_specialize=["words", "sets_node", "sets_word"])
+def _recent_rows(
+    sets_ptr: tl.tensor,  # int64 [T, W]
+    rows_ptr: tl.tensor,  # int32 [T, RECENT]
+    words: tl.tensor,
+    sets_node: tl.tensor,
+    sets_word: tl.tensor,
+    WORDS: tl.constexpr,
+) -> None:
+    """The rows of a query's own part: those in its set from the last one on, then the prefix's."""
+    node = tl.program_id(0)
+    nth, bit = tl.arange(0, RECENT), tl.arange(0, WORD)
+    own, row = 0, tl.zeros([RECENT], dtype=tl.int32)
+    for step in tl.static_range(WORDS):
+        word = WORDS - 1 - step
+        bits = tl.load(sets_ptr + node * sets_node + word * sets_word, word < words, 0)
+        is_set = ((bits >> bit) & 1).to(tl.int32)
+        size = tl.sum(is_set, 0)
+        behind = own + size - tl.cumsum(is_set, 0)  # set bits behind each
+        is_nth = (behind[None, :] == nth[:, None]) & (is_set > 0)[None, :]
+        row += tl.sum(tl.where(is_nth, (bit + WORD * word)[None, :], 0), 1)
+        own += size
+    tl.store(rows_ptr + node * RECENT + nth, tl.where(nth < own, row, own - 1 - nth))
+
+
 @triton.jit(
     do_not_specialize=[
-        "window", "nodes", "heads", "group", "capacity", "words", "splits",
-        "visible_node", "visible_word",
+        "window", "nodes", "heads", "group", "capacity", "splits",
     ],
     do_not_specialize_on_alignment=[
-        "prefix_ptr", "visible_ptr", "sinks_ptr", "stats_ptr", "lse_ptr",
+        "prefix_ptr", "recent_ptr", "sinks_ptr", "stats_ptr", "lse_ptr",
     ],
 )  # fmt: skip
 def _merge(
@@ -366,7 +422,7 @@ def _merge(
     k_ptr: tl.tensor,  # [Hkv, capacity, D]
     v_ptr: tl.tensor,  # [Hkv, capacity, D]
     prefix_ptr: tl.tensor,  # int64, one element
-    visible_ptr: tl.tensor,  # int64 [T, W]
+    recent_ptr: tl.tensor,  # int32 [T, RECENT], as of ``recent_rows``
     sinks_ptr: tl.tensor,  # float32 [Hq], where SINKS
     part_ptr: tl.tensor,  # [splits, Hq·T, D]
     stats_ptr: tl.tensor,  # float32 [2, splits, Hq·T]
@@ -379,7 +435,6 @@ def _merge(
     heads: tl.tensor,
     group: tl.tensor,
     capacity: tl.tensor,
-    words: tl.tensor,
     splits: tl.tensor,
     q_head: tl.tensor,
     q_node: tl.tensor,
@@ -387,16 +442,15 @@ def _merge(
     k_row: tl.tensor,
     v_head: tl.tensor,
     v_row: tl.tensor,
-    visible_node: tl.tensor,
-    visible_word: tl.tensor,
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    WORDS: tl.constexpr,
     WINDOWED: tl.constexpr,
     CAPPED: tl.constexpr,
     SINKS: tl.constexpr,
     GROUP: tl.constexpr,
+    MEMBERS: tl.constexpr,
+    LOADED: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """The heads of a group for one node: their own part, merged with their parts of the prefix."""
@@ -404,71 +458,106 @@ def _merge(
     dims = tl.arange(0, BLOCK_DIM)
     is_dim = dims < DIM
     prefix = tl.load(prefix_ptr).to(tl.int32)
-    # The rows of its own part, itself first: of the tree those in its set, from the last one on.
     nth = tl.arange(0, RECENT)
-    bit = tl.arange(0, WORD)
-    own, place = 0, tl.zeros([RECENT], dtype=tl.int32)
-    for step in tl.static_range(WORDS):
-        word = WORDS - 1 - step
-        bits = tl.load(visible_ptr + node * visible_node + word * visible_word, word < words, 0)
-        is_set = ((bits >> bit) & 1).to(tl.int32)
-        size = tl.sum(is_set, 0)
-        behind = own + size - tl.cumsum(is_set, 0)  # set bits behind each
-        is_nth = (behind[None, :] == nth[:, None]) & (is_set > 0)[None, :]
-        place += tl.sum(tl.where(is_nth, (bit + WORD * word)[None, :], 0), 1)
-        own += size
-    place = prefix + tl.where(nth < own, place, own - 1 - nth)
-    seen = nth < prefix + own
+    behind = tl.load(recent_ptr + node * RECENT + nth)
+    own = tl.minimum(tl.load(recent_ptr + node * RECENT + RECENT - 1), 0) + RECENT
+    place = prefix + behind
+    seen = place >= 0
     if WINDOWED:
         seen = seen & (nth < window)
         place = tl.where(seen, place, 0) % capacity
-    rows = prefix + own
-    _, _, _, _, parts = _columns(rows, window, 0, splits, BLOCK_N, WINDOWED)
+    _, _, _, _, parts = _columns(prefix + own, window, 0, splits, BLOCK_N, WINDOWED)
     inside = seen[:, None] & is_dim[None, :]
     at = tl.where(seen, place, 0).to(tl.int64)[:, None]
-    wait(EARLY)
-    k_block = k_ptr + kv_head.to(tl.int64) * k_head + at * k_row + dims[None, :]
-    v_block = v_ptr + kv_head.to(tl.int64) * v_head + at * v_row + dims[None, :]
-    k = tl.load(k_block, mask=inside, other=0.0)
-    v = tl.load(v_block, mask=inside, other=0.0)
-    member = tl.arange(0, GROUP)
+    row = tl.arange(0, GROUP)
+    row_head = (kv_head * group + row).to(tl.int64)
+    is_row = row < group
+    member = tl.arange(0, MEMBERS)
     is_member = member < group
     head = (kv_head * group + member).to(tl.int64)
-    is_element = is_member[:, None] & is_dim[None, :]
-    q_block = q_ptr + head[:, None] * q_head + node * q_node + dims[None, :]
-    q = tl.load(q_block, mask=is_element, other=0.0)
     every, packed = heads.to(tl.int64) * nodes, head * nodes + node
-    stats = stats_ptr + packed
-    sums = stats + splits * every
-    part = tl.arange(0, MOST_SPLITS)[None, :]
-    is_part = is_member[:, None] & (part < parts)
-    best = tl.load(stats[:, None] + part * every, mask=is_part, other=float("-inf"))
-    size = tl.load(sums[:, None] + part * every, mask=is_part, other=0.0)
+    wait(EARLY)
+    # All that is read is asked for at once: what it takes is mostly waiting.
+    k_block = k_ptr + kv_head.to(tl.int64) * k_head + at * k_row + dims[None, :]
+    v_block = v_ptr + kv_head.to(tl.int64) * v_head + at * v_row + dims[None, :]
+    q_block = q_ptr + row_head[:, None] * q_head + node * q_node + dims[None, :]
+    q = tl.load(q_block, mask=is_row[:, None] & is_dim[None, :], other=0.0)
+    k = tl.load(k_block, mask=inside, other=0.0)
+    v = tl.load(v_block, mask=inside, other=0.0)
+    best, size, part = _parts(
+        part_ptr, stats_ptr, packed, is_member, every, 0, parts, splits, DIM, BLOCK_DIM, LOADED
+    )
     scores = tl.dot(q, tl.trans(k), input_precision="ieee")
     if CAPPED:
         scores = capped(scores, slope)
-    scores = tl.where(seen[None, :], scores * scale, float("-inf"))
-    highest = tl.maximum(tl.max(scores, 1), tl.max(best, 1))
+    scores = tl.where(seen[None, :] & is_row[:, None], scores * scale, float("-inf"))
+    own_best = tl.max(scores, 1)
+    weights = tl.exp2(scores - tl.where(is_row, own_best, 0.0)[:, None])
+    acc = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+    # Rows beyond the group are for the tensor cores alone, and add nothing.
+    highest = tl.max(tl.reshape(own_best, [GROUP // MEMBERS, MEMBERS]), 0)
+    total = tl.sum(tl.reshape(tl.sum(weights, 1), [GROUP // MEMBERS, MEMBERS]), 0)
+    acc = tl.sum(tl.reshape(acc, [GROUP // MEMBERS, MEMBERS, BLOCK_DIM]), 0)
+    highest = tl.where(is_member, highest, 0.0)
+    acc, total, highest = _with_parts(acc, total, highest, best, size, part)
+    for start in range(LOADED, parts, LOADED):
+        best, size, part = _parts(
+            part_ptr, stats_ptr, packed, is_member, every, start, parts, splits,
+            DIM, BLOCK_DIM, LOADED,
+        )  # fmt: skip
+        acc, total, highest = _with_parts(acc, total, highest, best, size, part)
     if SINKS:
         sink = tl.load(sinks_ptr + head, mask=is_member, other=0.0) / LN_2
-        highest = tl.maximum(highest, sink)
-    weights = tl.exp2(scores - highest[:, None])
-    total = tl.sum(weights, 1) + tl.sum(size * tl.exp2(best - highest[:, None]), 1)
-    if SINKS:
-        total += tl.exp2(sink - highest)
-    acc = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
-    for start in range(0, parts, LOADED):
-        for step in tl.static_range(LOADED):  # all in flight at once, one added after another
-            at_part = tl.minimum(start + step, parts - 1)
-            best_of = tl.load(stats + at_part * every, mask=is_member, other=0.0)
-            share = tl.load(sums + at_part * every, mask=is_member, other=0.0)
-            share = tl.where(start + step < parts, share * tl.exp2(best_of - highest), 0.0)
-            of = part_ptr + (packed + at_part * every)[:, None] * DIM + dims[None, :]
-            acc += share[:, None] * tl.load(of, mask=is_element, other=0.0).to(tl.float32)
+        least = tl.maximum(highest, sink)
+        decay = tl.exp2(highest - least)
+        acc, total, highest = acc * decay[:, None], total * decay + tl.exp2(sink - least), least
+    total = tl.where(is_member, total, 1.0)
     out = (acc / total[:, None]).to(out_ptr.dtype.element_ty)
     out_row = out_ptr + (node * heads + head)[:, None] * DIM + dims[None, :]
-    tl.store(out_row, out, mask=is_element)
+    tl.store(out_row, out, mask=is_member[:, None] & is_dim[None, :])
     tl.store(lse_ptr + packed, (highest + tl.log2(total)) * LN_2, mask=is_member)
+
+
+@triton.jit
+def _parts(
+    part_ptr: tl.tensor,
+    stats_ptr: tl.tensor,
+    packed: tl.tensor,
+    is_member: tl.tensor,
+    every: tl.tensor,
+    start: tl.tensor,
+    parts: tl.tensor,
+    splits: tl.tensor,
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    LOADED: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """The parts from ``start`` on: largest scores and sums [LOADED, members], and the results."""
+    part = start + tl.arange(0, LOADED)[:, None]
+    is_part = (part < parts) & is_member[None, :]
+    at = packed[None, :] + part * every
+    best = tl.load(stats_ptr + at, mask=is_part, other=float("-inf"))
+    size = tl.load(stats_ptr + splits * every + at, mask=is_part, other=0.0)
+    dims = tl.arange(0, BLOCK_DIM)[None, None, :]
+    inside = is_part[:, :, None] & (dims < DIM)
+    return best, size, tl.load(part_ptr + at[:, :, None] * DIM + dims, mask=inside, other=0.0)
+
+
+@triton.jit
+def _with_parts(
+    acc: tl.tensor,
+    total: tl.tensor,
+    highest: tl.tensor,
+    best: tl.tensor,
+    size: tl.tensor,
+    part: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """Sums of weights and of values so far, and their largest score, with some parts more."""
+    most = tl.maximum(highest, tl.max(best, 0))
+    decay = tl.exp2(highest - most)
+    share = size * tl.exp2(best - most[None, :])
+    acc = acc * decay[:, None] + tl.sum(share[:, :, None] * part.to(tl.float32), 0)
+    return acc, total * decay + tl.sum(share, 0), most
 
 
 @triton.jit

@@ -25,6 +25,7 @@ class TreeInputs:
     visible and the rows of the prefix must have been written before the last kernel that was not
     launched early (``programmatic_launch.options``): they are read before the kernels behind that
     one are done. In a forward pass that is the embedding, or the rotary angles.
+    ``recent``: of visible, as of ``tree_attention.recent_rows``.
     ``scale``: positive factor of the scores, in base 2. ``window``, ``softcap``, ``sinks``: as of
     ``Ops.tree_attention``.
     """
@@ -34,6 +35,7 @@ class TreeInputs:
     values: Tensor
     prefix: Tensor
     visible: Tensor
+    recent: Tensor
     scale: float
     window: int | None = None
     softcap: float | None = None

@@ -17,7 +17,8 @@ def make_inputs() -> TreeInputs:
     q = torch.empty(64, heads, 128, dtype=dtype).transpose(0, 1)  # as layers write it
     keys, values = torch.empty(2, kv_heads, 300, 128, dtype=dtype)
     visible = torch.zeros(64, 3, dtype=torch.int64)[:, :2]
-    return TreeInputs(q, keys, values, torch.tensor([200]), visible, 0.25)
+    recent = torch.zeros(64, 64, dtype=torch.int32)
+    return TreeInputs(q, keys, values, torch.tensor([200]), visible, recent, 0.25)
 
 
 def test_what_the_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

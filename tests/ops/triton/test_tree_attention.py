@@ -64,7 +64,8 @@ def tree_attention(
     q: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, bits: Tensor, scaling: float,
     launch: Launch | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    inputs = TreeInputs(q, keys, values, prefix, bits, scaling * triton_attention.LOG2_E)
+    recent = triton_attention.recent_rows(bits)
+    inputs = TreeInputs(q, keys, values, prefix, bits, recent, scaling * triton_attention.LOG2_E)
     launch = launch or triton_attention.plan_for(inputs)
     return triton_attention.attend(inputs, launch, triton_attention.attend_to_prefix)
 
@@ -180,7 +181,10 @@ def test_a_row_of_a_tree_is_what_it_is_alone(prefix, window):
     def attend(queries: Tensor, order: list[int], length: int, seen: Tensor) -> tuple[Tensor, ...]:
         keys, values = (stored(x[:, order], len(order) + 5, DEVICE) for x in (inputs.k, inputs.v))
         sets = sets_of(seen).to(DEVICE)
-        given = TreeInputs(queries.to(DEVICE), keys, values, one(length), sets, scale, window)
+        recent = triton_attention.recent_rows(sets)
+        given = TreeInputs(
+            queries.to(DEVICE), keys, values, one(length), sets, recent, scale, window
+        )
         return triton_attention.attend(given, SMALL, triton_attention.attend_to_prefix)
 
     everything = list(range(prefix + rows))
@@ -376,7 +380,7 @@ def test_a_plan_is_valid_for_every_shape(kv_heads, head_dim, itemsize, device):
             plan(nodes, group, kv_heads, head_dim, itemsize, *device) for nodes in range(1, 65)
         ]
         for launch in launches:
-            assert 1 <= launch.splits <= triton_attention.MOST_SPLITS.value
+            assert 1 <= launch.splits <= triton_attention.MOST_SPLITS
             assert launch.block_rows in {16, 32, 64}
             assert launch.block_columns in {16, 32, 64, 128}
         # What a row's result depends on.

@@ -1,0 +1,253 @@
+// The end of tree attention: a query's own part, the last RECENT rows of its text, attended to by
+// tensor cores, and merged with its parts of the prefix. For Hopper; DIM is 64 or 128.
+//
+// A block of four warps has the heads of a group for one node. It takes microseconds, most of them
+// waiting, so everything is asked for at once, and what threads tell each other is told in four
+// barriers. What it computes is as in ``_merge`` of triton/tree_attention.py but for the order of
+// sums, so a layer has one of the two for every number of rows.
+
+#include "hopper.cuh"
+
+constexpr int THREADS = 128, WARPS = THREADS / 32;
+constexpr int RECENT = 64, COLUMNS_OF_PREFIX = 128;
+constexpr int GROUP = 16;              // heads, as rows of the tensor cores; those beyond a group are 0
+constexpr int CHUNKS = DIM / 8;        // of 16 bytes in a row
+constexpr int TILES = DIM / WARPS / 8; // of 8 dimensions, of a warp
+constexpr u32 ROW = DIM * 2;
+
+// Where 16 bytes of a row lie: eight rows of the same chunk have no bank in common.
+__device__ __forceinline__ u32 chunk_at(u32 base, int row, int chunk, u32 line) {
+    return base + row * line + ((chunk & ~7) | ((chunk ^ row) & 7)) * 16;
+}
+
+// 16 bytes from global to shared memory, zeros where there is nothing.
+__device__ __forceinline__ void copy(u32 to, const void* from, bool is_there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(is_there ? 16 : 0) : "memory");
+}
+
+__device__ __forceinline__ void copy(u32 to, const float* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// All but the last `pending` groups of copies of this thread are done.
+template <int pending>
+__device__ __forceinline__ void finish_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+// Four matrices of 8 x 8 elements; the rows of matrix i are at the addresses of threads 8 i to 8 i + 7.
+__device__ __forceinline__ void load_matrices(u32 (&d)[4], u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");
+}
+
+__device__ __forceinline__ void load_transposed(u32 (&d)[4], u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");
+}
+
+// sums[16, 8] += a[16, 16] · b[16, 8].
+__device__ __forceinline__ void multiply_tile(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." FORMAT "." FORMAT ".f32"
+                 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ float number(u32 at) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(at) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float largest_of_four(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float sum_of_four(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+// q [heads, nodes, DIM], keys and values [KV heads, capacity, DIM], rows contiguous. prefix: one
+// number. recent int32 [nodes, RECENT]: the rows of a node's own part, itself first, behind the end
+// of the prefix. parts [splits, heads · nodes, DIM]; stats [2, splits, heads · nodes].
+// out [nodes, heads, DIM]; lse [heads, nodes]. scale: of scores, in base 2.
+extern "C" __global__ void __launch_bounds__(THREADS)
+merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, const int* recent,
+      const u16* parts, const float* stats, u16* out, float* lse, float scale, int nodes, int heads,
+      int group, int splits, u64 q_head, u64 q_node, u64 k_head, u64 k_row, u64 v_head, u64 v_row) {
+    extern __shared__ unsigned char memory[];
+    __shared__ float highest_of[WARPS][GROUP], sum_of[WARPS][GROUP];
+    __shared__ alignas(16) float gathered[GROUP][DIM + 4];
+    const u32 key_rows = aligned(memory), value_rows = key_rows + RECENT * ROW;
+    const u32 queries = value_rows + RECENT * ROW, weights = queries + GROUP * ROW;
+    const u32 own_parts = weights + GROUP * RECENT * 2;
+    const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+    const int node = blockIdx.x % nodes, kv_head = blockIdx.x / nodes;
+    const int chunk = thread % CHUNKS, line = thread / CHUNKS;  // what a thread copies
+    constexpr int LINES = THREADS / CHUNKS;
+
+    let_next_kernel_come();
+    // Prefix and rows were written before this forward pass began, so before the kernel in front.
+    const int prefix = static_cast<int>(*prefix_at);
+    const int* offsets = recent + node * RECENT;
+    const int rows = prefix + min(offsets[RECENT - 1], 0) + RECENT;  // of the text, itself the last
+    const int blocks = (max(rows - RECENT, 0) + COLUMNS_OF_PREFIX - 1) / COLUMNS_OF_PREFIX;
+    const int count = min(blocks, splits);
+    int places[RECENT / LINES];
+#pragma unroll
+    for (int i = 0; i < RECENT / LINES; i++) places[i] = prefix + offsets[line + i * LINES];
+    const u64 all = static_cast<u64>(heads) * nodes;
+    const auto head_of = [&](int member) { return static_cast<u64>(kv_head * group + member); };
+    const auto part_of = [&](int part, int member) {
+        return part * all + head_of(member) * nodes + node;
+    };
+    wait_for_kernel_in_front();
+
+#pragma unroll
+    for (int member = line; member < GROUP; member += LINES)
+        copy(chunk_at(queries, member, chunk, ROW),
+             q + head_of(min(member, group - 1)) * q_head + node * q_node + chunk * 8, member < group);
+#pragma unroll
+    for (int i = 0; i < RECENT / LINES; i++)
+        copy(chunk_at(key_rows, line + i * LINES, chunk, ROW),
+             keys + kv_head * k_head + max(places[i], 0) * k_row + chunk * 8, places[i] >= 0);
+    commit_copies();
+#pragma unroll
+    for (int i = 0; i < RECENT / LINES; i++)
+        copy(chunk_at(value_rows, line + i * LINES, chunk, ROW),
+             values + kv_head * v_head + max(places[i], 0) * v_row + chunk * 8, places[i] >= 0);
+    commit_copies();
+    // A thread reads no other parts than those that it copies.
+    for (int member = line; member < group; member += LINES)
+        for (int part = 0; part < count; part++)
+            copy(own_parts + ((part * group + member) * CHUNKS + chunk) * 16,
+                 parts + part_of(part, member) * DIM + chunk * 8, true);
+    // Of the parts of each member the largest score and the sum of weights.
+    const u32 largest = own_parts + splits * group * ROW, size = largest + splits * group * 4;
+    for (int i = thread; i < count * group; i += THREADS) {
+        const u64 at = part_of(i / group, i % group);
+        copy(largest + i * 4, stats + at);
+        copy(size + i * 4, stats + splits * all + at);
+    }
+    commit_copies();
+    finish_copies<2>();
+    __syncthreads();
+
+    // Scores of 16 rows with the 16 keys of a warp. A thread has two rows, 8 apart, and of each two
+    // neighbouring columns in every 8.
+    float scores[2][4] = {};
+#pragma unroll
+    for (int step = 0; step < DIM / 16; step++) {
+        u32 a[4], b[4];
+        load_matrices(a, chunk_at(queries, lane % 16, step * 2 + lane / 16, ROW));
+        load_matrices(b, chunk_at(key_rows, warp * 16 + lane / 16 * 8 + lane % 8,
+                                  step * 2 + lane / 8 % 2, ROW));
+        multiply_tile(scores[0], a, b[0], b[1]);
+        multiply_tile(scores[1], a, b[2], b[3]);
+    }
+    const int upper = lane / 4;
+#pragma unroll
+    for (int tile = 0; tile < 2; tile++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int column = warp * 16 + tile * 8 + lane % 4 * 2 + i % 2;
+            scores[tile][i] = column < rows ? scores[tile][i] * scale : NOTHING;
+        }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const float here = fmaxf(fmaxf(scores[0][2 * half], scores[0][2 * half + 1]),
+                                 fmaxf(scores[1][2 * half], scores[1][2 * half + 1]));
+        const float highest = largest_of_four(here);
+        if (lane % 4 == 0) highest_of[warp][upper + 8 * half] = highest;
+    }
+    __syncthreads();
+    const auto own_highest = [&](int row) {
+        return fmaxf(fmaxf(highest_of[0][row], highest_of[1][row]),
+                     fmaxf(highest_of[2][row], highest_of[3][row]));
+    };
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = upper + 8 * half;
+        const float highest = own_highest(row);
+        float sum = 0.f;
+#pragma unroll
+        for (int tile = 0; tile < 2; tile++) {
+            const float low = exp2_of(scores[tile][2 * half] - highest);
+            const float high = exp2_of(scores[tile][2 * half + 1] - highest);
+            sum += low + high;
+            asm volatile("st.shared.u32 [%0], %1;" ::"r"(
+                             chunk_at(weights, row, warp * 2 + tile, RECENT * 2) + lane % 4 * 4),
+                         "r"(pack(low, high)) : "memory");
+        }
+        sum = sum_of_four(sum);
+        if (lane % 4 == 0) sum_of[warp][row] = sum;
+    }
+    finish_copies<1>();
+    __syncthreads();
+
+    // Their weights with the values of all 64 rows: a quarter of the dimensions for each warp.
+    float sums[TILES][4] = {};
+#pragma unroll
+    for (int step = 0; step < RECENT / 16; step++) {
+        u32 a[4], b[4];
+        load_matrices(a, chunk_at(weights, lane % 16, step * 2 + lane / 16, RECENT * 2));
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile += 2) {
+            load_transposed(b, chunk_at(value_rows, step * 16 + lane % 16,
+                                        warp * TILES + tile + lane / 16, ROW));
+            multiply_tile(sums[tile], a, b[0], b[1]);
+            multiply_tile(sums[tile + 1], a, b[2], b[3]);
+        }
+    }
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            *reinterpret_cast<float2*>(
+                &gathered[upper + 8 * half][(warp * TILES + tile) * 8 + lane % 4 * 2]) =
+                make_float2(sums[tile][2 * half], sums[tile][2 * half + 1]);
+    finish_copies<0>();
+    __syncthreads();
+
+    for (int member = line; member < group; member += LINES) {
+        const float own = own_highest(member);
+        float highest = own;
+        for (int part = 0; part < count; part++)
+            highest = fmaxf(highest, number(largest + (part * group + member) * 4));
+        const float decay = exp2_of(own - highest);
+        float total = 0.f, result[8];
+#pragma unroll
+        for (int i = 0; i < WARPS; i++) total += sum_of[i][member];
+        total *= decay;
+#pragma unroll
+        for (int i = 0; i < 8; i++) result[i] = gathered[member][chunk * 8 + i] * decay;
+        for (int part = 0; part < count; part++) {
+            const int at = part * group + member;
+            const float share = number(size + at * 4) * exp2_of(number(largest + at * 4) - highest);
+            total += share;
+            u32 pairs[4];
+            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
+                         : "r"(own_parts + (at * CHUNKS + chunk) * 16)
+                         : "memory");
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                result[i] += share * widen(static_cast<u16>(pairs[i / 2] >> (i % 2 * 16)));
+        }
+        const u64 head = head_of(member);
+        const float one = 1.f / total;
+        uint4 packed;
+        packed.x = pack(result[0] * one, result[1] * one);
+        packed.y = pack(result[2] * one, result[3] * one);
+        packed.z = pack(result[4] * one, result[5] * one);
+        packed.w = pack(result[6] * one, result[7] * one);
+        *reinterpret_cast<uint4*>(out + (static_cast<u64>(node) * heads + head) * DIM + chunk * 8) = packed;
+        if (chunk == 0) lse[head * nodes + node] = (highest + log2_of(total)) * 0.6931471805599453f;
+    }
+}
