@@ -6,7 +6,7 @@ argument, ``specx_call`` (``seam.py``).
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -209,6 +209,10 @@ class TreeCall(AttentionCall):
 
     prefix: Tensor
     mask: AncestorMask
+
+    def __post_init__(self) -> None:
+        # Its own: what is derived of it while a pass is recorded, only that graph has.
+        self.mask = replace(self.mask)
 
     def attend_stored(self, layer: int, q: Tensor, scaling: float, **how: Any) -> Tensor:
         keys, values = self.mapping.storage[layer].unbind()

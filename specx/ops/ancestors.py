@@ -24,7 +24,9 @@ class AncestorMask:
 
     sets: Tensor
     rows: int
-    _derived: dict[Callable[[Tensor], Tensor], Tensor] = field(default_factory=dict, repr=False)
+    _derived: dict[Callable[[Tensor], Tensor], Tensor] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def once(self, derive: Callable[[Tensor], Tensor]) -> Tensor:
         """Return what a function makes of the sets, computed once for all layers."""

@@ -176,9 +176,9 @@ def test_where_memory_is_short_what_torch_keeps_is_returned_first(
     assert torch.cuda.memory_reserved() < kept
 
 
-@pytest.mark.parametrize(("below", "known"), [(None, False), (0.0, False), (0.0, True)])
+@pytest.mark.parametrize("below", [None, 0.0])
 def test_first_steps_are_launched_while_the_prompt_is_read(
-    below: float | None, known: bool, monkeypatch: pytest.MonkeyPatch
+    below: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device is made to take a second longer for it. The first process to do so compiles
     kernels, which loads them, and that may wait: hence a document before."""
@@ -187,8 +187,6 @@ def test_first_steps_are_launched_while_the_prompt_is_read(
     digest = Digest(pair.target.tokenizer, sentences=2)
     prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
     expected = run(pair, profile, "specextend", prompt)
-    if not known:
-        pair.known._plain.clear()
     read, launch, reading = Target.prefill, Pipeline.launch, list[Any]()
 
     def slowly(target: Target, ids: torch.Tensor) -> Iterator[tuple[PrefillProgress, torch.Tensor]]:
@@ -208,20 +206,14 @@ def test_first_steps_are_launched_while_the_prompt_is_read(
     assert reading[1]
 
 
-def test_plain_tokens_are_timed_in_the_first_of_texts_of_a_length() -> None:
+def test_plain_tokens_are_timed_in_each_text() -> None:
     profile = in_half(mini(0.0)).changed(fallback={"below": 0.0})
     pair = load_pair(profile, "specextend", CUDA)
     digest = Digest(pair.target.tokenizer, sentences=2)
-    short, long = (
-        digest.prompts(generate_report(size, seed=5), 24_000)[0].token_ids
-        for size in (9_000, 30_000)
-    )
-    texts = [run(pair, profile, "specextend", prompt) for prompt in (short, short, long, long)]
+    prompt = digest.prompts(generate_report(9_000, seed=5), 24_000)[0].token_ids
+    texts = [run(pair, profile, "specextend", prompt) for _ in range(2)]
     assert texts[0].tokens == texts[1].tokens
-    assert texts[2].tokens == texts[3].tokens
-    plain = [sum(step.drafted == 0 for step in text.steps) for text in texts]
-    assert plain[1] == plain[3] == 0
-    assert min(plain[0], plain[2]) >= PLAIN_STEPS
+    assert all(sum(not step.drafted for step in text.steps) >= PLAIN_STEPS for text in texts)
     assert all(finished(text).speedup.plain > 0 for text in texts)
 
 

@@ -194,14 +194,15 @@ def test_a_level_can_be_recorded_at_once() -> None:
     cache = torch.randn(1, 2, module.config.num_key_value_heads, CAPACITY, 64, device=CUDA)
     states = torch.randn(STATES, 2048, device=CUDA, dtype=torch.bfloat16)
     slots = PREFIX + torch.arange(10, device=CUDA)
-    call = TreeCall(
-        ops=built_in_ops(CUDA),
-        mapping=SlotMapping(cache.bfloat16(), slots),
-        prefix=torch.tensor([PREFIX], device=CUDA),
-        mask=AncestorMask(chain_sets(10, CUDA), 10),
-    )
+    stored, prefix = cache.bfloat16(), torch.tensor([PREFIX], device=CUDA)
 
     def work() -> Any:
+        call = TreeCall(
+            ops=built_in_ops(CUDA),
+            mapping=SlotMapping(stored, slots),
+            prefix=prefix,
+            mask=AncestorMask(chain_sets(10, CUDA), 10),
+        )
         return head.run((7 * slots, states, slots), call, 0, slots % STATES)
 
     recorded: list[Tensor] = []

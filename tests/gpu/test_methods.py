@@ -23,7 +23,7 @@ pytestmark = [
 NAMES = [
     *("chain", "tree", "streaming", "specextend", "window"),
     *("hf-generate", "hf-static", "hf-assisted", "prompt-lookup"),
-    *("chain:depth=5"),
+    "chain:depth=5",
 ]
 
 

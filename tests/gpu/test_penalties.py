@@ -24,7 +24,7 @@ pytestmark = [
 METHODS: tuple[Method, ...] = ("plain", "tree", "specextend", "lookup")
 SETTINGS: dict[str, dict[str, Any]] = {
     "greedy": {"repetition_penalty": 1.1, "presence_penalty": 0.5, "no_repeat_ngram": 8},
-    "sampled": {"temperature": 0.8, "min_p": 0.05, "frequency_penalty": 0.1},
+    "sampled": {"temperature": 2.0, "min_p": 0.001, "frequency_penalty": 0.1},
 }
 
 

@@ -126,6 +126,10 @@ def merge(
     members, width = triton.next_power_of_2(group), triton.next_power_of_2(dim)
     row = members * width * q.itemsize
     loaded = min(triton.next_power_of_2(launch.splits), max(1, MOST_LOADED // row))
+    _, shared_memory = limits_of(q.device)
+    piece = RECENT.value  # of a query's own part: keys and values of so many rows, and the queries
+    while (2 * piece + max(16, members)) * width * q.itemsize > shared_memory and piece > 16:
+        piece //= 2
     _merge[(nodes * inputs.kv_heads,)](
         q, keys, values, inputs.prefix, inputs.recent, inputs.sinks, parts, stats, out, lse, scale,
         slope, inputs.window, nodes, heads, group, keys.shape[1], launch.splits,
@@ -134,6 +138,7 @@ def merge(
         DIM=dim, BLOCK_DIM=width, BLOCK_N=launch.block_columns,
         WINDOWED=inputs.window is not None, CAPPED=slope is not None,
         SINKS=inputs.sinks is not None, GROUP=max(16, members), MEMBERS=members, LOADED=loaded,
+        PIECE=piece,
         num_warps=4 if width <= 128 and loaded * row <= 2**14 else 8 if width <= 256 else 16,
         **programmatic_launch.options(q.device),
     )  # fmt: skip
@@ -451,6 +456,7 @@ def _merge(
     GROUP: tl.constexpr,
     MEMBERS: tl.constexpr,
     LOADED: tl.constexpr,
+    PIECE: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """The heads of a group for one node: their own part, merged with their parts of the prefix."""
@@ -458,17 +464,8 @@ def _merge(
     dims = tl.arange(0, BLOCK_DIM)
     is_dim = dims < DIM
     prefix = tl.load(prefix_ptr).to(tl.int32)
-    nth = tl.arange(0, RECENT)
-    behind = tl.load(recent_ptr + node * RECENT + nth)
     own = tl.minimum(tl.load(recent_ptr + node * RECENT + RECENT - 1), 0) + RECENT
-    place = prefix + behind
-    seen = place >= 0
-    if WINDOWED:
-        seen = seen & (nth < window)
-        place = tl.where(seen, place, 0) % capacity
     _, _, _, _, parts = _columns(prefix + own, window, 0, splits, BLOCK_N, WINDOWED)
-    inside = seen[:, None] & is_dim[None, :]
-    at = tl.where(seen, place, 0).to(tl.int64)[:, None]
     row = tl.arange(0, GROUP)
     row_head = (kv_head * group + row).to(tl.int64)
     is_row = row < group
@@ -477,27 +474,43 @@ def _merge(
     head = (kv_head * group + member).to(tl.int64)
     every, packed = heads.to(tl.int64) * nodes, head * nodes + node
     wait(EARLY)
-    # All that is read is asked for at once: what it takes is mostly waiting.
-    k_block = k_ptr + kv_head.to(tl.int64) * k_head + at * k_row + dims[None, :]
-    v_block = v_ptr + kv_head.to(tl.int64) * v_head + at * v_row + dims[None, :]
     q_block = q_ptr + row_head[:, None] * q_head + node * q_node + dims[None, :]
     q = tl.load(q_block, mask=is_row[:, None] & is_dim[None, :], other=0.0)
-    k = tl.load(k_block, mask=inside, other=0.0)
-    v = tl.load(v_block, mask=inside, other=0.0)
     best, size, part = _parts(
         part_ptr, stats_ptr, packed, is_member, every, 0, parts, splits, DIM, BLOCK_DIM, LOADED
     )
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
-    if CAPPED:
-        scores = capped(scores, slope)
-    scores = tl.where(seen[None, :] & is_row[:, None], scores * scale, float("-inf"))
-    own_best = tl.max(scores, 1)
-    weights = tl.exp2(scores - tl.where(is_row, own_best, 0.0)[:, None])
-    acc = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+    own_best = tl.full([GROUP], float("-inf"), dtype=tl.float32)
+    own_total = tl.zeros([GROUP], dtype=tl.float32)
+    own_acc = tl.zeros([GROUP, BLOCK_DIM], dtype=tl.float32)
+    for piece in tl.static_range(RECENT // PIECE):
+        nth = piece * PIECE + tl.arange(0, PIECE)
+        place = prefix + tl.load(recent_ptr + node * RECENT + nth)
+        seen = place >= 0
+        if WINDOWED:
+            seen = seen & (nth < window)
+            place = tl.where(seen, place, 0) % capacity
+        inside = seen[:, None] & is_dim[None, :]
+        at = tl.where(seen, place, 0).to(tl.int64)[:, None]
+        k_block = k_ptr + kv_head.to(tl.int64) * k_head + at * k_row + dims[None, :]
+        v_block = v_ptr + kv_head.to(tl.int64) * v_head + at * v_row + dims[None, :]
+        k = tl.load(k_block, mask=inside, other=0.0)
+        v = tl.load(v_block, mask=inside, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        if CAPPED:
+            scores = capped(scores, slope)
+        scores = tl.where(seen[None, :], scores * scale, float("-inf"))
+        most = tl.maximum(own_best, tl.max(scores, 1))  # a number: a row sees itself
+        weights = tl.exp2(scores - most[:, None])
+        decay = tl.exp2(own_best - most)
+        own_acc = tl.dot(weights.to(v.dtype), v, own_acc * decay[:, None], input_precision="ieee")
+        own_total, own_best = own_total * decay + tl.sum(weights, 1), most
     # Rows beyond the group are for the tensor cores alone, and add nothing.
+    own_best = tl.where(is_row, own_best, float("-inf"))
+    own_total = tl.where(is_row, own_total, 0.0)
+    own_acc = tl.where(is_row[:, None], own_acc, 0.0)
     highest = tl.max(tl.reshape(own_best, [GROUP // MEMBERS, MEMBERS]), 0)
-    total = tl.sum(tl.reshape(tl.sum(weights, 1), [GROUP // MEMBERS, MEMBERS]), 0)
-    acc = tl.sum(tl.reshape(acc, [GROUP // MEMBERS, MEMBERS, BLOCK_DIM]), 0)
+    total = tl.sum(tl.reshape(own_total, [GROUP // MEMBERS, MEMBERS]), 0)
+    acc = tl.sum(tl.reshape(own_acc, [GROUP // MEMBERS, MEMBERS, BLOCK_DIM]), 0)
     highest = tl.where(is_member, highest, 0.0)
     acc, total, highest = _with_parts(acc, total, highest, best, size, part)
     for start in range(LOADED, parts, LOADED):
