@@ -63,8 +63,13 @@ class Stopwatch:
         return list(islice((seconds for seconds in known if seconds is not None), count))
 
     def spent(self, name: str) -> float:
-        """Return the seconds of a part so far, all of which is over."""
-        return sum(s for laps in self._laps for part, s in laps.parts() if part == name)
+        """Return the seconds of a part so far, all of which is over; others may go on."""
+        return sum(
+            seconds_between(begin, end)
+            for laps in self._laps
+            for part, begin, end in laps.spans
+            if part == name
+        )
 
     def finish(self) -> Timings:
         """Return the seconds of all parts: ``total`` since the start, ``host`` what no part claims.

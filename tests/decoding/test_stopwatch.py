@@ -83,3 +83,20 @@ def test_laps_that_are_dropped_do_not_count(clock):
     timings = watch.finish()
     assert watch.samples == {"drafting": [2.0]}
     assert (timings.drafting, timings.host) == (2.0, 2.0)
+
+
+def test_what_one_part_took_is_told_while_others_go_on(clock, monkeypatch):
+    """A GPU refuses to tell the time of a moment that has not come."""
+    watch = Stopwatch(torch.device("cpu"))
+    spend(clock, 2.0, watch.part("target_prefill"))
+    running = watch.laps()
+    clock.now += 1.0
+    running.end("verification")
+    between, going_on = stopwatch.seconds_between, running.spans[0][2]
+
+    def told(begin, end):
+        assert end != going_on
+        return between(begin, end)
+
+    monkeypatch.setattr(stopwatch, "seconds_between", told)
+    assert watch.spent("target_prefill") == 2.0
