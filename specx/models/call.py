@@ -211,8 +211,8 @@ class TreeCall(AttentionCall):
     mask: AncestorMask
 
     def __post_init__(self) -> None:
-        # Its own: what is derived of it while a pass is recorded, only that graph has.
-        self.mask = replace(self.mask)
+        if self.mask.sets.is_cuda:  # what is derived while a pass is recorded, only that graph has
+            self.mask = replace(self.mask)
 
     def attend_stored(self, layer: int, q: Tensor, scaling: float, **how: Any) -> Tensor:
         keys, values = self.mapping.storage[layer].unbind()

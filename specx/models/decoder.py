@@ -162,7 +162,8 @@ class Decoder:
     @property
     def row_invariant(self) -> bool:
         """True if a row's logits do not depend on the rows beside it (``Ops``), to the bit."""
-        return self._whole is not None or self.ops.is_row_invariant(self.weights)
+        whole = self._whole
+        return self.ops.is_row_invariant(self.weights) if whole is None else whole.is_row_invariant
 
     @property
     def saved_bytes(self) -> int:

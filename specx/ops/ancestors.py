@@ -45,6 +45,12 @@ class AncestorMask:
         return self.rows == 1 or bool(self.dense.all())
 
     @cached_property
+    def is_chain(self) -> bool:
+        """True if each row sees all rows before it. Waits for the device."""
+        chain = chain_sets(self.rows, self.sets.device)
+        return self.rows == 1 or torch.equal(self.sets, chain[-len(self.sets) :])
+
+    @cached_property
     def bias(self) -> Tensor:
         """The same to be added to scores: 0 where a row is seen, else −inf, float32 [T, rows]."""
         return bias_of(self.dense)

@@ -4,12 +4,10 @@ Neither the rows beside it nor how much of its text is committed change them. So
 what plain decoding writes.
 """
 
-from copy import deepcopy
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 pytest.importorskip("triton")
 
@@ -26,6 +24,7 @@ from specx.prompts.digest import Digest
 from specx.runs.pair import load_pair
 from tests.gpu.test_cuda import mini, written
 from tests.models.families import CELLS, Cell, Text, ancestors_of, make_pair
+from tests.models.rows import CAPACITY, check_rows, copy_of, logits_alone, places_in
 from tests.ops.examples import random_parents, sets_of
 from tests.ops.reference import visible_of
 
@@ -36,35 +35,9 @@ pytestmark = [
 
 CUDA = torch.device("cuda", 0)
 HALF = (torch.bfloat16, torch.float16)
-CAPACITY = 640
 # Behind them rows are on both sides of the borders of own parts, blocks and parts.
 PREFIXES = (1, 60, 187, 320, 505)
-ROWS = (1, 2, 3, 8, 16, 33, 64)
-DEEPEST = 12  # rows of a path that are read one by one
 LARGE = "llama-3.1-8b"
-
-
-def tree_of(rows: int, seed: int) -> list[int]:
-    """Parents of a random tree, or of a chain."""
-    return [max(0, row - 1) for row in range(rows)] if seed % 3 == 0 else random_parents(rows, seed)
-
-
-def places_in(rows: int) -> list[int]:
-    return sorted({0, 1 % rows, rows // 3, rows // 2, rows - 1})
-
-
-def copy_of(text: Text) -> Text:
-    """A copy of a text, but not of its decoder."""
-    return deepcopy(text, {id(text.decoder): text.decoder})
-
-
-def logits_alone(text: Text, drawn: Tensor, path: list[int]) -> Tensor:
-    """Read a row's ancestors one by one, as plain decoding does; return its logits [1, V]."""
-    alone = copy_of(text)
-    for row in path:
-        logits = alone.verify(drawn[row : row + 1], [0])
-        alone.keep([0])
-    return logits
 
 
 @pytest.mark.parametrize("dtype", [*HALF, torch.float32], ids=str)
@@ -72,22 +45,9 @@ def logits_alone(text: Text, drawn: Tensor, path: list[int]) -> Tensor:
 def test_a_row_of_a_tree_is_what_it_is_alone(
     cell: Cell, dtype: torch.dtype, tmp_path: Path
 ) -> None:
-    pair = make_pair(cell, tmp_path)
-    decoder = pair.decoder(CAPACITY, built_in_ops(CUDA), CUDA, dtype)
-    generator = torch.Generator().manual_seed(len(str(cell)))
-    drawn = torch.randint(3, 131, (CAPACITY,), generator=generator)
-    for number, prefix in enumerate(PREFIXES):
-        text = Text(decoder, CAPACITY, ahead=64)
-        for part in drawn[:prefix].split(64):
-            text.read(part, 1)
-        rows = ROWS[(number + len(str(cell))) % len(ROWS)]
-        parents, tokens = tree_of(rows, number), drawn[prefix : prefix + rows]
-        logits = copy_of(text).verify(tokens, parents)
-        for row in places_in(rows):
-            path = ancestors_of(tuple(parents))[row]
-            if len(path) <= DEEPEST:
-                alone = logits_alone(text, tokens, path)
-                assert torch.equal(logits[row], alone[0]), (prefix, rows, row)
+    decoder = make_pair(cell, tmp_path).decoder(CAPACITY, built_in_ops(CUDA), CUDA, dtype)
+    assert decoder.row_invariant
+    check_rows(decoder, len(str(cell)), PREFIXES)
 
 
 @pytest.mark.parametrize("dtype", HALF, ids=str)

@@ -11,7 +11,7 @@ from specx.ops.native.emitter import F16, F32, I8, I64, UNIT, Value
 from specx.ops.native.functions import LEAST, gate_name
 from specx.ops.native.kinds import LayerKind
 from specx.ops.native.pass_writer import Entries, PassWriter
-from specx.ops.native.tables import BLOCK, PLACE_OF
+from specx.ops.native.tables import BLOCK, PLACE_OF, SCORES
 
 # The inputs of a map that a thread has: their place and stride, the first and their number.
 Inputs = tuple[tuple[Value, Value], tuple[Value, Value]]
@@ -282,10 +282,12 @@ class LayerWriter(ABC):
         e.fill(sums.values, e.times(self.lines, self.dim), 0.0)
         e.fill(sums.greatest, self.lines, LEAST)
         e.fill(sums.totals, self.lines, 0.0)
-        scores, line = run.area("scores"), I64(BLOCK + UNIT)
+        scores, line, stop = run.area("scores"), I64(SCORES), end
         if self.kind.has_windows:
             start = e.larger(start, e.times(e.over(first, BLOCK), BLOCK))
-        with e.loop(start, end, BLOCK) as block:
+        else:
+            stop = e.builder.select(self._gathers(), e.lesser(end, self._tail()), end)
+        with e.loop(start, stop, BLOCK) as block:
             begin, pad = block, e.whole(0)
             length = e.lesser(e.less(end, begin), BLOCK)
             if self.kind.has_windows:
@@ -308,6 +310,67 @@ class LayerWriter(ABC):
                 )  # fmt: skip
             for offset, slot, part in self._stretches(cached, begin, length):
                 self._add_values(cached, sums.values, (e.at(shown, offset), line), slot, part)
+        if not self.kind.has_windows:
+            with (
+                e.when(self._gathers()),
+                e.loop(e.larger(start, self._tail()), end, BLOCK) as block,
+            ):
+                self._attend_gathered(own, cached, queries, sums, block)
+
+    def _gathers(self) -> Value:
+        """Return if rows have branches: keys of a row are not side by side."""
+        return self.e.is_one(self.run.frame["gathers"])
+
+    def _tail(self) -> Value:
+        """Return where the block begins that the prefix ends in."""
+        return self.e.times(self.e.over(self.run.frame["prefix"], BLOCK), BLOCK)
+
+    def _attend_gathered(
+        self, own: Entries, cached: Keys, queries: Value, sums: Sums, block: Value
+    ) -> None:
+        """Attend to the keys that are in a block of each row's own text.
+
+        A row's scores are gathered in the order of its text, and its weights are spread again, with
+        zeros between, which change no sum: it is computed as if its text were the only one.
+        """
+        e, run = self.e, self.run
+        prefix, behind = run.frame["prefix"], run.frame["behind"]
+        begin = e.lesser(block, prefix)
+        known, passed = e.less(prefix, begin), e.larger(0, e.less(block, prefix))
+        room = e.less(e.sum(block, BLOCK), e.larger(block, prefix))
+        count, scores, line = e.sum(known, behind), run.area("scores"), I64(SCORES)
+        self._score(cached, (scores, line), queries, begin, count)
+        cap = (e.unpacked(own["cap"]),) if self.kind.is_capped else ()
+        with e.loop(0, self.lines) as i:
+            row, own_scores = e.builder.srem(i, self.rows), e.at(scores, e.times(i, line))
+            of_tree, rank = e.at(own_scores, known), e.variable(e.less(0, passed))
+
+            def is_here(rank: Value) -> Value:
+                return e.both(e.is_less(-1, rank), e.is_less(rank, room))
+
+            with e.loop(0, behind) as key, e.when(self._sees(row, key)):
+                with e.when(is_here(rank.get())):
+                    e.store(e.load(e.at(of_tree, key)), e.at(of_tree, rank.get()))
+                rank.set(e.sum(rank.get(), 1))
+            taken = e.lesser(e.larger(0, rank.get()), room)
+            e.call(
+                "soften_capped" if cap else "soften", own_scores, e.sum(known, taken),
+                e.unpacked(own["scaling"]), e.at(sums.greatest, i), e.at(sums.totals, i),
+                e.at(sums.values, e.times(i, self.dim)), self.dim, *cap,
+            )  # fmt: skip
+            with e.loop(0, behind) as step:  # from the last one on: none is written before it moves
+                key, weight = e.less(behind, e.sum(step, 1)), e.variable(e.number(0.0))
+                with e.when(self._sees(row, key)):
+                    rank.set(e.less(rank.get(), 1))
+                    with e.when(is_here(rank.get())):
+                        weight.set(e.load(e.at(of_tree, rank.get())))
+                e.store(weight.get(), e.at(of_tree, key))
+        self._add_values(cached, sums.values, (scores, line), begin, count)
+
+    def _sees(self, row: Value, key: Value) -> Value:
+        """Return if a key behind the prefix is in a row's set."""
+        e, word = self.e, self._word(row, self.e.over(key, 64))
+        return e.builder.trunc(e.builder.lshr(word, e.builder.srem(key, I64(64))), ir.IntType(1))
 
     def _score(
         self, cached: Keys, scores: tuple[Value, Value], queries: Value, slot: Value, count: Value
@@ -361,11 +424,7 @@ class LayerWriter(ABC):
         """Hide the keys from begin to end that are in no row's set, of those behind the prefix."""
         e, prefix = self.e, self.run.frame["prefix"]
         with e.loop(e.larger(begin, prefix), end) as key, e.loop(0, self.lines) as line:
-            row, bit = e.builder.srem(line, self.rows), e.less(key, prefix)
-            found = self._word(row, e.over(bit, 64))
-            seen = e.builder.trunc(
-                e.builder.lshr(found, e.builder.srem(bit, I64(64))), ir.IntType(1)
-            )
+            seen = self._sees(e.builder.srem(line, self.rows), e.less(key, prefix))
             with e.when(e.builder.not_(seen)):
                 self._hide(scores, line, e.less(key, begin))
         if self.kind.has_windows:
@@ -391,7 +450,7 @@ class LayerWriter(ABC):
 
     def _hide(self, scores: Value, line: Value, offset: Value) -> None:
         e = self.e
-        e.store(e.number(float("-inf")), e.at(scores, e.times(line, BLOCK + UNIT), offset))
+        e.store(e.number(float("-inf")), e.at(scores, e.times(line, SCORES), offset))
 
     def _word(self, row: Value, word: Value) -> Value:
         """Return a word of a row's set."""
@@ -640,16 +699,28 @@ class SharedHeads(LayerWriter):
         self, cached: Keys, own: Entries, head: Value, bounds: tuple[Value, Value]
     ) -> None:
         """Store the new keys and values of a head that are in a segment."""
-        e = self.e
+        e, run = self.e, self.run
         with e.loop(0, self.rows) as row:
-            at = e.entry(e.place(self.run.frame["text_rows"]), row)
+            at = e.entry(e.place(run.frame["text_rows"]), row)
             inside = e.both(e.is_less(at, bounds[1]), e.is_less(e.sum(bounds[0], -1), at))
+            if not self.kind.has_windows:  # rows whose keys are gathered may have any of them
+                reached = e.both(self._gathers(), e.is_less(self._tail(), bounds[1]))
+                inside = e.builder.or_(inside, reached)
             with e.when(inside):
-                key = e.sum(self.query_heads, head)
-                self._store(
-                    cached, self._head(row, key, normed=True),
-                    self._head(row, e.sum(key, self.kv_heads), normed=False), own, head, row,
-                )  # fmt: skip
+                number = e.sum(self.query_heads, head)
+                key = self._head(row, number, normed=True)
+                value = self._head(row, e.sum(number, self.kv_heads), normed=False)
+                if not self.kind.has_windows:  # others may store them, too: not where they lie
+                    own_key = run.area("scores")
+                    own_value = e.at(own_key, self.dim)
+                    with e.when(self._gathers()):
+                        e.copy(own_key, key, self.dim)
+                        e.copy(own_value, value, self.dim)
+                    key, value = (
+                        e.builder.select(self._gathers(), *each)
+                        for each in ((own_key, key), (own_value, value))
+                    )
+                self._store(cached, key, value, own, head, row)
 
     def _sums(self, head: Value, segment: Value) -> Sums:
         e, run = self.e, self.run

@@ -26,6 +26,7 @@ from specx.ops.native.tables import (
     CALL,
     COMMON,
     FRAME,
+    GATHERED,
     LAYER,
     MAPS,
     MODEL,
@@ -92,6 +93,12 @@ class NativePass:
                 self._is_prepared = True
         return self._weights
 
+    @property
+    def is_row_invariant(self) -> bool:
+        """True if a row's numbers are its own to the bit (``Ops``): not yet of windows, whose rows
+        with branches are attended to where they lie."""
+        return not any(self._windows)
+
     def serves(self, rows: int, cached: torch.dtype) -> bool:
         """Return True if passes over this number of rows can be computed now.
 
@@ -133,6 +140,7 @@ class NativePass:
             table, 0,
             tokens.data_ptr(), positions.data_ptr(), text_rows.data_ptr(), ctypes.addressof(places),
             prefix, sets.data_ptr(), sets.shape[1], mask.rows,
+            mask.rows <= GATHERED and not mask.is_chain,
             segments, wanted.data_ptr(), wanted.shape[0], logits.data_ptr(),
             ctypes.addressof(kept_table),
         )  # fmt: skip

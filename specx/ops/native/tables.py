@@ -6,8 +6,11 @@ from specx.ops.native.emitter import UNIT
 
 BLOCK = 512  # keys that are attended to at a time: their scores, keys and values stay in the cache
 
+GATHERED = 64  # keys behind the prefix that are gathered by row, at most
+SCORES = BLOCK + GATHERED + UNIT  # numbers between the scores of one line and of the next
+
 CALL = (  # of one pass
-    "tokens", "positions", "text_rows", "places", "prefix", "sets", "words", "behind",
+    "tokens", "positions", "text_rows", "places", "prefix", "sets", "words", "behind", "gathers",
     "segments", "wanted", "wanted_rows", "logits", "kept",
 )  # fmt: skip
 MODEL = (
@@ -73,7 +76,7 @@ def area_sizes(
     found = {
         "hidden_rows": rows * hidden, "angles": rows * angles, "normed": rows * hidden,
         "heads": rows * (own_kv * (group + 2) * dim if owns_heads else whole),
-        "queries": lines * dim, "scores": group * rows * (BLOCK + UNIT),
+        "queries": lines * dim, "scores": group * rows * SCORES,
         "sums": lines * dim, "greatest": lines, "totals": lines,
         "attended": rows * own_width, "gates": rows * 2 * _part(inner, threads, units[1]),
         "after_attention": rows * hidden, "after_mlp": rows * hidden,
