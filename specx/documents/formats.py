@@ -1,6 +1,7 @@
 """Read DOCX, HTML, EPUB, ODT, RTF, reStructuredText, mail and web archives, with pandoc."""
 
 import os
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -18,20 +19,31 @@ _ZIP_ENDINGS = frozenset({".docx", ".epub", ".odt"})
 ZIP_HEADER = b"PK\x03\x04"
 _OLD_OFFICE_HEADER = b"\xd0\xcf\x11\xe0"  # and that of a DOCX with a password
 PAGE_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
-MIME_ENDINGS = frozenset({".eml", ".mht", ".mhtml", ".mbox"})
-FORMAT_ENDINGS = _ZIP_ENDINGS | PAGE_ENDINGS | MIME_ENDINGS | {".rtf", ".rst"}
-_PAGE_HEADS = (b"<!doctype html", b"<html")
+MIME_ENDINGS = frozenset({".eml", ".emlx", ".mht", ".mhtml", ".mbox"})
+FORMAT_ENDINGS = (
+    _ZIP_ENDINGS | PAGE_ENDINGS | MIME_ENDINGS | {".rtf", ".rst", ".rest", ".webarchive"}
+)
+_PAGE_HEAD = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(?:!doctype html|html)\b", re.I | re.S
+)
+_XML_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\b")
 
 
 def looks_like_page(head: bytes) -> bool:
     """Return True if a file that begins with ``head`` says that it is HTML."""
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_PAGE_HEADS)
+    return _PAGE_HEAD.match(head) is not None
+
+
+def looks_like_xml(head: bytes) -> bool:
+    """Return True if a file that begins with ``head`` says that it is XML."""
+    return _XML_HEAD.match(head) is not None
 
 
 def format_of(head: bytes, ending: str, *, is_text: bool) -> str | None:
-    """Return the format of a file that begins with ``head``: html, mime, rtf, rst or zip.
+    """Return the format of a file: html, mime, rtf, rst or zip; None for text.
 
-    Return None for text. A name that says text (``is_text``) is believed.
+    It begins with ``head``. A name that says text (``is_text``) is believed, but for a mail that
+    has gone through several hands.
     """
     if head.startswith(ZIP_HEADER):
         return "zip"
@@ -39,9 +51,10 @@ def format_of(head: bytes, ending: str, *, is_text: bool) -> str | None:
         return "rtf"
     if ending in PAGE_ENDINGS or (not is_text and looks_like_page(head)):
         return "html"
-    if not is_text and looks_like_mime(head, named=ending in MIME_ENDINGS):
+    archive = ending == ".webarchive" and head.strip()
+    if archive or looks_like_mime(head, named=ending in MIME_ENDINGS):
         return "mime"
-    return "rst" if ending == ".rst" and head.strip() else None
+    return "rst" if ending in (".rst", ".rest") and head.strip() else None
 
 
 @cache

@@ -255,6 +255,10 @@ _NOTICE = re.compile(
     r"|tous droits (?:de [\w ,]{1,60} )?réservés|alle rechte vorbehalten"
     r"|(?:mis|publié)e?s? (?:à disposition )?(?:sous|selon les termes de) (?:la )?licence"
     r"|(?:termes|conditions|bedingungen|términos|termini|licence|lizenz) .{0,20}\bgnu\b"
+    r"|(?:use of|not) the (?:intended|named) (?:recipient|addressee)"
+    r"|distribution of this (?:memo|document) is unlimited"
+    r"|^this (?:memo|document|is|rfc)[\w ,-]{0,60} (?:internet|rfc) (?:standards|edit|community)"
+    r"|current status of this document, any errata|internet-drafts are (?:working|draft) doc"
     r"|e-?book (?:est|may be used|is free)[\w ,]{0,40} (?:usage|use) (?:de|of)",
     re.IGNORECASE,
 )
@@ -272,7 +276,7 @@ _HINTS = (  # one of them is in all that these find, and they are found faster
     "copyright", "©", "rights", "permission", "modify", "under the", "warrant", "verbatim",
     "published", "received", "trademark", "licen", "commons", "gutenberg", "book", "text is for",
     "droits", "rechte", "gnu", "in no event", "provided", "all copies", "neutral", "publisher",
-    "intellectual",
+    "intellectual", "recipient", "addressee", "memo", "this document",
 )  # fmt: skip
 _LONGEST_NOTICE = 500  # characters of a paragraph; a longer one says it twice, or speaks of it
 # A document with such a title is what it says, and all of it is read.

@@ -60,6 +60,7 @@ _FEWEST_WORDS, _MANY_WORDS = 4, 8  # of an item, and of a paragraph, that is no 
 _NUMBER = re.compile(r"^[{\[(]\d{1,3}[}\])]\s*")  # of a paragraph: {12}
 _KEYWORDS = re.compile(r"(?:key\s?words|index terms|mots[ -]cl|schlüsselw|palabras clave)", re.I)
 _FORMULA = re.compile(r"\\[a-zA-Z]+\{|\\[(\[]|\$\$")  # of TeX
+_GREETING = re.compile(r"(?:dear|hello|hi|good \w+|sehr geehrte\w*|liebe\w?)\b.{0,60},", re.I)
 _ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNORECASE)
 _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
 # What is decided stands alone, whatever it follows from.
@@ -222,7 +223,7 @@ def _spans(text: str, number: int) -> list[Candidate]:
 def _is_open(paragraphs: Sequence[Paragraph], index: int) -> bool:
     """Return True if a sentence may go on from above, over a formula, code or a figure."""
     above = paragraphs[index - 1] if index else None
-    if above is None or above.kind == "heading":
+    if above is None or above.kind == "heading" or _GREETING.fullmatch(above.text):
         return False
     return above.kind not in _QUOTED or not ENDS_SENTENCE.search(above.text)
 
