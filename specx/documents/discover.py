@@ -22,7 +22,8 @@ STDIN = "-"
 _LONGEST_NAME = 200  # characters of a name that may be wrong because it is so long
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 MARKDOWN_ENDINGS = frozenset({".md", ".markdown"})
-TEXT_ENDINGS = MARKDOWN_ENDINGS | {".txt", ".jsonl"}
+JSON_LINES_ENDINGS = frozenset({".jsonl", ".ndjson"})
+TEXT_ENDINGS = MARKDOWN_ENDINGS | JSON_LINES_ENDINGS | {".txt"}
 _ENDINGS = (
     TEXT_ENDINGS | {".pdf", ".ipynb"} | FORMAT_ENDINGS | SUBTITLE_ENDINGS
 )  # of files that are taken from folders

@@ -26,7 +26,9 @@ FORMAT_ENDINGS = (
 _PAGE_HEAD = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(?:!doctype html|html)\b", re.I | re.S
 )
-_XML_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\b")
+_XML_HEAD = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*>\s*(?:<[?!][^>]*>\s*)*(?:<([\w:.-]{1,40}))?"
+)
 
 
 def looks_like_page(head: bytes) -> bool:
@@ -34,9 +36,14 @@ def looks_like_page(head: bytes) -> bool:
     return _PAGE_HEAD.match(head) is not None
 
 
-def looks_like_xml(head: bytes) -> bool:
-    """Return True if a file that begins with ``head`` says that it is XML."""
-    return _XML_HEAD.match(head) is not None
+def refuse_xml(head: bytes, name: str) -> None:
+    """Raise DocumentError if a file that begins with ``head`` says that it is XML."""
+    if found := _XML_HEAD.match(head):
+        element = f" (<{found[1].decode()}>)" if found[1] else ""
+        raise DocumentError(
+            f"{name} is XML{element}, which specx does not read; convert it to HTML, or rename it "
+            "to .txt to read it with its tags"
+        )
 
 
 def format_of(head: bytes, ending: str, *, is_text: bool) -> str | None:

@@ -1,6 +1,7 @@
 """Make documents without pages of plain text and Markdown."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -33,6 +34,8 @@ _RULE = re.compile(r"(?:([-=_*~#.])\s?)(?:\1\s?)+|[-=+|:\s]{3,}")
 _UNDERLINE = re.compile(r"([=~^\"'-])\1{2,}")
 _TABLE_ROW = re.compile(r"\|.*\|")
 _CONTENTS_ENTRY = re.compile(r"\w.*?(?:(?:\.\s?){4,}|…{2,}\s?)(?:\d+|[ivxlcdm]+)$")
+_BETWEEN_VALUES = "\t,;|"
+_FEWEST_ROWS, _MOST_ROWS, _SAMPLE = 5, 200, 50_000  # rows that are looked at, and characters
 _FEWEST_DOUBLE = 6  # lines of a text with double spacing
 _LONGEST_ENTRY = 300  # characters of an entry in a table of contents
 
@@ -48,8 +51,10 @@ def document_from_text(
     lines = _single_spaced(list(numbered_lines(text)))
     setting = _setting(lines)
     marked = markdown_blocks(text) if kind == "markdown" else None
+    if marked is None and _is_table(text):
+        marked = [TextBlock((line,), "table") for line in lines if line.text], []
     blocks, front = marked or (list(_blocks(lines, setting)), [])
-    if marked and setting.unwrapped:
+    if kind == "markdown" and marked and setting.unwrapped:
         blocks = [TextBlock((line,), block.kind) for block in blocks for line in block.lines]
     paragraphs, wordless = to_text_paragraphs(blocks)
     if not paragraphs and not wordless:  # rules and signs are better than nothing
@@ -86,6 +91,17 @@ def _setting(lines: Sequence[NumberedLine]) -> _Style:
     unwrapped = 2 * sum(length for length in lengths if length > _WRAPPED) >= sum(lengths)
     high = sum(len(line.text) for line in lines if is_in_capitals(line.text))
     return _Style(unwrapped, 2 * high > sum(lengths))
+
+
+def _is_table(text: str) -> bool:
+    """Return True for rows of values between commas, semicolons, bars or tabs: CSV and its like."""
+    rows = [row for row in text[:_SAMPLE].split("\n")[:_MOST_ROWS] if row.strip()]
+    for sign in _BETWEEN_VALUES if len(rows) >= _FEWEST_ROWS else ():
+        count, rows_with = Counter(row.count(sign) for row in rows).most_common(1)[0]
+        spaced = sum(row.count(f"{sign} ") for row in rows)
+        if count and rows_with >= 0.9 * len(rows) and 2 * spaced < sum(r.count(sign) for r in rows):
+            return True
+    return False
 
 
 def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:

@@ -295,3 +295,14 @@ def test_double_spacing_separates_no_paragraphs() -> None:
 def test_a_poem_with_blank_lines_keeps_them() -> None:
     text = "\n\n".join(f"The harbour was closed in {year}." for year in range(1990, 2000))
     assert len(paragraphs(text)) == 10
+
+
+@pytest.mark.parametrize("sign", [",", ";", "|", "\t"])
+def test_rows_of_values_are_a_table(sign: str) -> None:
+    rows = [sign.join((f"Mill {n}", str(100 * n), "It turns.")) for n in range(9)]
+    assert {kind for kind, _ in kinds("\n".join(rows))} == {"table"}
+
+
+def test_lines_with_commas_are_text() -> None:
+    verse = "The wheel goes round, the water falls\nThe miller sleeps, behind the walls\n"
+    assert {kind for kind, _ in kinds(verse * 4)} == {"text"}

@@ -167,3 +167,9 @@ def test_a_reader_that_may_not_open_the_file_says_so(monkeypatch: pytest.MonkeyP
 
 def _denied(*_: object) -> None:
     raise PermissionError(13, "Permission denied")
+
+
+def test_xml_is_refused_and_pages_in_it_are_read(save: SaveFile) -> None:
+    with pytest.raises(DocumentError, match=r"a\.xml is XML \(<tei>\), .* convert it to HTML"):
+        read_document(save("a.xml", b'<?xml version="1.0"?>\n<!DOCTYPE tei><tei>It turns.</tei>'))
+    assert read_document(save("a.txt", b"<?xml version='1.0'?><tei>It turns.</tei>")).kind == "text"
