@@ -167,6 +167,14 @@ def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
             return DocumentError(f"{name} has more than {answer['limit']}; {request.advice}")
         case "no-text":
             return _empty(name, 0)
+        case "frames":
+            files = ", ".join(answer["files"])
+            return DocumentError(f"{name} only arranges other pages; name these: {files}")
+        case "scripts":
+            return DocumentError(
+                f"{name} holds no text, only scripts that make it in a browser; save the page there "
+                "as one file (MHTML) or print it to PDF"
+            )
         case "unknown":
             return DocumentError(f"{name} is {answer['what']}; {READS}")
     return refused(answer, request)

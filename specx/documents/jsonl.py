@@ -60,9 +60,7 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
         return [document_from_notebook(values[0], name, warnings)]
     if values is not None and not any(_has_text(value, field) for value in _flat(values)):
         objects = any(isinstance(value, dict) for value in _flat(values))
-        another = (
-            "--field names another key" if objects else f"put each text into {_example(field)}"
-        )
+        way = "--field names another key" if objects else f"put each text into {_example(field)}"
         raise DocumentError(
             f"{name} is {_described(values)}, without a text under the key {json.dumps(field)}; "
             f"{way}"

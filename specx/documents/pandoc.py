@@ -128,6 +128,8 @@ class _Reader:
     def made(self, text: str, around: _Surroundings) -> Iterator[Paragraph]:
         # No line of the page ends here, so a soft hyphen at the end is as empty as any other.
         if text := clean_line(" ".join(text.split())).rstrip(SOFT_HYPHEN):
+            if self.part == "contents" and around.kind == "text" and running(text):
+                self.part = "body"
             yield Paragraph(text, None, around.kind, around.part or self.part)
 
     def heading(
@@ -144,7 +146,11 @@ class _Reader:
         yield from self.paragraph(inlines, around)
 
     def paragraph(self, inlines: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
-        """Yield a paragraph, and its footnotes behind it."""
+        """Yield a paragraph, several where two lines end in a row, and its footnotes behind it."""
+        for lines in _between_blank_lines(inlines):
+            yield from self.lines(lines, around)
+
+    def lines(self, inlines: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
         notes: list[list[Tree]] = []
         if [each["t"] for each in inlines[:2]] == ["Strong", "LineBreak"]:  # a title of its own
             yield from self.made(_text(inlines[:1], notes), around)
@@ -251,7 +257,24 @@ def _inside(attributes: list[Any], around: _Surroundings) -> _Surroundings:
 
 # ---------------------------------------------------------------- inlines
 
+_RAISED = str.maketrans(
+    "0123456789+-−n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻ⁿ"
+)  # powers, which are no digits of a number
 _SPACE: Tree = {"t": "Space"}
+
+
+def _between_blank_lines(inlines: Sequence[Tree]) -> Iterator[Sequence[Tree]]:
+    """Yield the inlines between line ends that follow each other."""
+    start = ends = 0
+    for n, each in enumerate(inlines):
+        if each["t"] == "LineBreak":
+            ends += 1
+        elif each["t"] not in ("Space", "SoftBreak"):
+            if ends > 1:
+                yield inlines[start:n]
+                start = n
+            ends = 0
+    yield inlines[start:]
 
 
 def _text(inlines: Sequence[Tree], notes: list[list[Tree]] | None = None) -> str:
@@ -280,6 +303,8 @@ def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
                 yield from _pieces(content[1], notes)
             case "Superscript" if len(content) == 1 and _is_local(content[0]):
                 continue  # the sign of a footnote
+            case "Superscript" if _RAISED.keys() >= {ord(c) for c in _text(content)}:
+                yield _text(content).translate(_RAISED)
             case "Emph" | "Strong" | "Underline" | "Strikeout" | "SmallCaps" | "Superscript":
                 yield from _pieces(content, notes)
             case "Subscript":
