@@ -172,8 +172,8 @@ def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
             return DocumentError(f"{name} only arranges other pages; name these: {files}")
         case "scripts":
             return DocumentError(
-                f"{name} holds no text, only scripts that make it in a browser; save the page there "
-                "as one file (MHTML) or print it to PDF"
+                f"{name} holds no text, only scripts that make it in a browser; save the page "
+                "there as one file (MHTML) or print it to PDF"
             )
         case "unknown":
             return DocumentError(f"{name} is {answer['what']}; {READS}")

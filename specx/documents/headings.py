@@ -6,16 +6,13 @@ from dataclasses import replace
 from itertools import islice, pairwise
 
 from specx.documents.document import Paragraph
-from specx.documents.shapes import SUMMARIES, is_in_capitals
+from specx.documents.shapes import NAMED_TITLE, SUMMARIES, is_in_capitals
 from specx.errors import harmless
 
 _SECTION = re.compile(
     rf"\W*(?:(?:chapter|section|part)\s+)?(?:(?:\d{{1,3}}(?:\.\d+)*|[IVX]+)[.:)]?\s+\S.*"
     rf"|{SUMMARIES}|overview|introduction|preface|foreword|background|contents)\W*",
     re.IGNORECASE,
-)
-_NAMED = re.compile(
-    rf"(?i)(?:{SUMMARIES}|introduction|conclusions?|discussion|references|keywords)"
 )
 _MONTH = (
     r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
@@ -28,6 +25,7 @@ _DATE = re.compile(
     r"|\W*(?:version|draft|revised|revision|release|last (?:updated|modified|revised))\b\D*\d.*",
     re.IGNORECASE,
 )
+_VERSION = re.compile(r"\W*v?\d+\.\d+\.\d+")  # a section of a list of changes
 _WORD = re.compile(r"(?:[^\W\d_].*){3}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _NAME = re.compile(r"[A-Z][^\W\d]+(?:-[A-Z][^\W\d]+)? (?:[A-Z]\. ?)+[A-Z][^\W\d]+(?:-[^\W\d]+)?\W*")
 # Letters and court papers have large and bold lines that head no section.
@@ -53,7 +51,7 @@ _COURT = (
 _CASE = (
     r"(?:plaintiff|defendant|petitioner|respondent|appell(?:ant|ee)|claimant|debtor)s?\b.{0,30}"
     r"|(?:.*\s)?vs?\.?|(?:.{0,20}\b(?:case|docket|civil action|file|index) (?:nos?\b|number).*)"
-    r"|nos?\. \d.*|.*\b(?:llp|l\.l\.p|pllc|p\.c|esq)\.?,?"
+    r"|per curiam\W*|nos?\. \d.*|.*\b(?:llp|l\.l\.p|pllc|p\.c|esq)\.?,?"
     r"|(?:to|from|re|cc|subject|date|attn|by|tel|telephone|phone|fax|facsimile|e-?mail|signed)\s*:.*"
 )
 _UNFINISHED = r".*[,;&]|(?:.*\s)?(?:an?|the|and|or)"
@@ -85,7 +83,7 @@ def without_false_headings(
     labels = _labels(paragraphs, prominence) | _repeated(paragraphs)
     made = list(paragraphs)
     for index, each in enumerate(paragraphs):
-        if each.kind == "text" and _NAMED.fullmatch(each.text):
+        if each.kind == "text" and NAMED_TITLE.fullmatch(each.text):
             made[index] = each = replace(each, kind="heading")
         if index in front and each.part == "body":
             made[index] = replace(each, part="title")
@@ -110,7 +108,8 @@ def _is_false_heading(heading: Paragraph) -> bool:
         if rest or columns or _COMMAND.search(text):
             return True
     forms = (_DATE, _NAME, _OF_NO_SECTION)
-    return any(form.fullmatch(text) for form in forms) or not _WORD.search(text)
+    worded = _WORD.search(text) or (heading.page is None and _VERSION.match(text))
+    return any(form.fullmatch(text) for form in forms) or not worded
 
 
 def _front(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> range:

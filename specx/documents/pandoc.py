@@ -7,6 +7,7 @@ The tree is pandoc's JSON: blocks and inlines are ``{"t": type, "c": content}``.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from specx.documents.document import Paragraph, ParagraphKind, Part
@@ -283,7 +284,7 @@ def _text(inlines: Sequence[Tree], notes: list[list[Tree]] | None = None) -> str
 
 
 def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
-    for inline in inlines:
+    for before, inline in pairwise([_SPACE, *inlines]):
         content: Any = inline.get("c")
         match inline["t"]:
             case "Str":
@@ -303,12 +304,18 @@ def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
                 yield from _pieces(content[1], notes)
             case "Superscript" if len(content) == 1 and _is_local(content[0]):
                 continue  # the sign of a footnote
-            case "Superscript" if _RAISED.keys() >= {ord(c) for c in _text(content)}:
+            case "Superscript" if _is_power(before, _text(content)):
                 yield _text(content).translate(_RAISED)
             case "Emph" | "Strong" | "Underline" | "Strikeout" | "SmallCaps" | "Superscript":
                 yield from _pieces(content, notes)
             case "Subscript":
                 yield from _pieces(content, notes)
+
+
+def _is_power(before: Tree, text: str) -> bool:
+    """Return True for x², 10⁶ and km²; behind a full stop stands the sign of a note."""
+    known = before["t"] in ("Str", "Emph") and _RAISED.keys() >= set(map(ord, text))
+    return known and _text([before])[-1:].isalnum()
 
 
 def _leads_to_note(link: Tree) -> bool:

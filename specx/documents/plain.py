@@ -14,7 +14,10 @@ from specx.documents.shapes import (
     BULLET,
     ENDS_SENTENCE,
     ENUMERATOR,
+    LONGEST_LETTERED_TITLE,
+    NUMBERED_TITLE,
     SECTION_NUMBER,
+    TITLED,
     is_in_capitals,
     is_lettered_title,
 )
@@ -25,6 +28,7 @@ from specx.documents.text_blocks import (
     to_text_paragraphs,
     without_bullet,
 )
+from specx.documents.typescripts import lines_of_typescript
 
 _WRAPPED = 120  # characters; a text whose lines are longer has a paragraph on each line
 _LONGEST_HEADING = 80  # characters
@@ -36,7 +40,6 @@ _TABLE_ROW = re.compile(r"\|.*\|")
 _CONTENTS_ENTRY = re.compile(r"\w.*?(?:(?:\.\s?){4,}|…{2,}\s?)(?:\d+|[ivxlcdm]+)$")
 _BETWEEN_VALUES = "\t,;|"
 _FEWEST_ROWS, _MOST_ROWS, _SAMPLE = 5, 200, 50_000  # rows that are looked at, and characters
-_FEWEST_DOUBLE = 6  # lines of a text with double spacing
 _LONGEST_ENTRY = 300  # characters of an entry in a table of contents
 
 
@@ -48,12 +51,14 @@ def document_from_text(
     What forms no words is passed over, with a warning. Raises DocumentError if nothing else is
     there.
     """
-    lines = _single_spaced(list(numbered_lines(text)))
-    setting = _setting(lines)
     marked = markdown_blocks(text) if kind == "markdown" else None
+    lines, furniture = (
+        lines_of_typescript(text) if marked is None else ([*numbered_lines(text)], ())
+    )
+    setting = _setting(lines)
     if marked is None and _is_table(text):
         marked = [TextBlock((line,), "table") for line in lines if line.text], []
-    blocks, front = marked or (list(_blocks(lines, setting)), [])
+    blocks, front = marked or (_with_numbered_titles(list(_blocks(lines, setting))), [])
     if kind == "markdown" and marked and setting.unwrapped:
         blocks = [TextBlock((line,), block.kind) for block in blocks for line in block.lines]
     paragraphs, wordless = to_text_paragraphs(blocks)
@@ -68,7 +73,7 @@ def document_from_text(
         pages=(),
         paragraphs=paragraphs,
         warnings=warnings,
-        furniture=to_text_paragraphs(front)[0],
+        furniture=(*to_text_paragraphs(front)[0], *furniture),
     )
     return _without_lines(document) if kind == "jsonl" else document
 
@@ -104,22 +109,6 @@ def _is_table(text: str) -> bool:
     return False
 
 
-def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
-    """Return the lines of a text set with double spacing without the blank ones between them.
-
-    Its lines stand alone, and most of them go on in the next one. Where two blank lines or more
-    stand between two, a paragraph ends.
-    """
-    text = [n for n, line in enumerate(lines) if line.text]
-    pairs = [(lines[a].text, lines[b].text) for a, b in pairwise(text)]
-    alone = sum(b - a > 1 for a, b in pairwise(text))
-    goes_on = sum(not ENDS_SENTENCE.search(a) and b[0].islower() for a, b in pairs)
-    if len(text) < _FEWEST_DOUBLE or alone < 0.9 * len(pairs) or goes_on < 0.3 * len(pairs):
-        return list(lines)
-    kept = set(text) | {a + 1 for a, b in pairwise(text) if b - a > 2}
-    return [line for n, line in enumerate(lines) if n in kept]
-
-
 def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBlock]:
     """Group the lines of plain text; blank lines, items and rules begin something new."""
     group: list[NumberedLine] = []
@@ -132,7 +121,7 @@ def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBloc
         alone = _alone(line)
         begins = alone is not None or setting.unwrapped
         if group and (begins or _begins(group, line.text, setting)):
-            yield _block(group, setting, apart=apart and not line.text)
+            yield _block(group, setting, apart=apart and not line.text, below=line)
             group = []
             apart = not line.text
         if alone is None:
@@ -173,24 +162,74 @@ def _begins(group: Sequence[NumberedLine], line: str, setting: _Style) -> bool:
     above = group[-1].text
     if _is_item(line, group):
         return True
+    clause = SECTION_NUMBER.match(line) is not None
     if len(group) == 1 and _is_title(above, setting) and not _is_title(line, setting):
         # Below a title stands text, and not the rest of a sentence in capitals.
-        return any(map(str.islower, line)) or SECTION_NUMBER.match(above) is not None
+        return any(map(str.islower, line)) or clause or SECTION_NUMBER.match(above) is not None
+    if clause and ENDS_SENTENCE.search(above):
+        return True
+    if len(group) == 1 and _is_title_above(above, line):
+        return True
     if line[0].islower() or not ENDS_SENTENCE.search(above):
         return False
     return len(above) < 0.6 * max(len(line), 60)
 
 
-def _block(group: Sequence[NumberedLine], setting: _Style, *, apart: bool) -> TextBlock:
+def _block(
+    group: Sequence[NumberedLine],
+    setting: _Style,
+    *,
+    apart: bool,
+    below: NumberedLine | None = None,
+) -> TextBlock:
     """Return the block of some lines; ``apart``: blank lines are around it."""
     first = group[0].text
     if len(group) == 1 and _is_title(first, setting, apart=apart):
         return TextBlock(tuple(group), "heading")
-    if apart and len(group) <= 2 and is_lettered_title(" ".join(line.text for line in group)):
+    if below is not None and len(group) == 1 and _is_title_above(first, below.text):
+        return TextBlock(tuple(group), "heading")
+    whole = " ".join(line.text for line in group)
+    if apart and len(group) <= 3 and _is_title_apart(whole, setting):
         return TextBlock(tuple(group), "heading")
     if _is_item(first):
         return TextBlock(without_bullet(group), "item")
     return TextBlock(tuple(group))
+
+
+def _is_title_above(line: str, below: str) -> bool:
+    """Return True for a short line with a letter or a Roman numeral above one of running text."""
+    text = below[:1].isupper() and not ENUMERATOR.match(below) and len(line) < 0.6 * len(below)
+    return text and is_lettered_title(line)
+
+
+def _is_title_apart(text: str, setting: _Style) -> bool:
+    """Return True for a title with a letter, of a chapter or a section, and one in capitals.
+
+    Blank lines are around it.
+    """
+    if len(text) > LONGEST_LETTERED_TITLE:
+        return False
+    high = is_in_capitals(text)
+    if TITLED.match(text) and not ENDS_SENTENCE.search(text.rstrip(".") if high else text):
+        return True
+    return is_lettered_title(text) or (
+        high and not setting.capitals and not ENDS_SENTENCE.search(text) and " " in text
+    )
+
+
+def _with_numbered_titles(blocks: Sequence[TextBlock]) -> list[TextBlock]:
+    """Return blocks where a short item is a heading if text stands below it, and no list above."""
+    made = list(blocks)
+    for n, (block, below) in enumerate(pairwise(blocks)):
+        text = " ".join(line.text for line in block.lines)
+        number = NUMBERED_TITLE.match(text)
+        if block.kind != "item" or not number or (n and made[n - 1].kind == "item"):
+            continue
+        inner = below.kind == "heading" and below.lines[0].text.startswith(text.split()[0])
+        short = len(text) <= _LONGEST_HEADING and not ENDS_SENTENCE.search(text)
+        if short and block.part == "body" and (inner or below.kind == "text"):
+            made[n] = replace(block, kind="heading")
+    return made
 
 
 def _is_title(line: str, setting: _Style, *, apart: bool = False) -> bool:

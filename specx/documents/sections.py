@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from specx.documents.contents import is_entry, with_lists
 from specx.documents.document import Paragraph, Part
 from specx.documents.headings import without_false_headings
-from specx.documents.shapes import ENDS_SENTENCE, PART_TITLES
+from specx.documents.shapes import ENDS_SENTENCE, NAMED_TITLE, PART_TITLES
 
 _NUMBER = r"(?:(?:chapter|appendix|annex|section|part)\s+)?(?:[\dA-Z]{1,3}(?:\.\d+)*[.:]?\s+)?"
 _TITLES = {
@@ -111,7 +111,9 @@ def _section_end(
     for n in range(start + 1, len(paragraphs)):
         paragraph = paragraphs[n]
         # The title of another part ends it, unless it is an entry of a list of titles.
-        if part not in ("contents", "index") and _title(paragraphs, n) not in (None, part):
+        listed = part in ("contents", "index")
+        named = NAMED_TITLE.fullmatch(paragraph.text)
+        if not listed and (named or _title(paragraphs, n) not in (None, part)):
             return n
         if paragraph.kind == "heading" and prominence[n] >= prominence[start]:
             inner = (

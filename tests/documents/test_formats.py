@@ -438,8 +438,8 @@ _SENTENCE = "The mill stands at the end of the valley, and nobody has worked in 
     [
         ("<p>One.<br><br>Two.<br>\n <br>Three.<br>Four.", ["One.", "Two.", "Three. Four."]),
         ("<p>One.<br><br><b>Costs</b><br>Two.", ["One.", "Costs", "Two."]),
-        ("<p>10<sup>6</sup> times x<sup>2</sup>, on May 5<sup>th</sup>.",
-         ["10⁶ times x², on May 5th."]),
+        ("<p>10<sup>6</sup> <i>x</i><sup>2</sup>, on May 5<sup>th</sup>.<sup>3</sup>",
+         ["10⁶ x², on May 5th.3"]),
         (f"<h2>Contents</h2><ul><li>Mill</ul><p>{_SENTENCE}<h2>Mill</h2>",
          ["Contents", "Mill", _SENTENCE, "Mill"]),
     ],

@@ -306,3 +306,33 @@ def test_rows_of_values_are_a_table(sign: str) -> None:
 def test_lines_with_commas_are_text() -> None:
     verse = "The wheel goes round, the water falls\nThe miller sleeps, behind the walls\n"
     assert {kind for kind, _ in kinds(verse * 4)} == {"text"}
+
+
+def test_titles_with_numbers_are_headings_above_text() -> None:
+    dam = "2. Dam\n\n2.1 Wall\n\nIt is old."
+    text = f"1. Mill\n\nIt turns.\n\n{dam}\n\n3. Use\n\n1. Corn\n\n2. Oil\n\nBoth."
+    assert [each for kind, each in kinds(text) if kind == "heading"] == [
+        "1. Mill", "2. Dam", "2.1 Wall"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Article IV Duties",
+        "SECTION 2. DUTIES.",
+        "Chapter 3: The Mill",
+        "§ 5 Fees",
+        "TOWN OF ELM\nMINUTES OF MARCH 3, 2025",
+    ],
+)
+def test_titles_of_laws_and_minutes(title: str) -> None:
+    text = f"{title}\n\nThe miller keeps the wheel. He pays for what breaks.\n"
+    assert kinds(text)[0] == ("heading", title.replace("\n", " "))
+
+
+def test_titles_without_a_blank_line_below() -> None:
+    text = "I. Facts and Background\nIn June the town bought the mill in the valley from him.\n"
+    assert kinds(text)[0] == ("heading", "I. Facts and Background")
+    clauses = "5. WARRANTY\n5.1 THE MILL IS SOLD AS IT IS.\n5.2 Each party pays half of it.\n"
+    assert [kind for kind, _ in kinds(clauses + text)][:3] == ["heading", "text", "text"]
