@@ -51,8 +51,20 @@ _COURT = (
 _CASE = (
     r"(?:plaintiff|defendant|petitioner|respondent|appell(?:ant|ee)|claimant|debtor)s?\b.{0,30}"
     r"|(?:.*\s)?vs?\.?|(?:.{0,20}\b(?:case|docket|civil action|file|index) (?:nos?\b|number).*)"
-    r"|per curiam\W*|nos?\. \d.*|.*\b(?:llp|l\.l\.p|pllc|p\.c|esq)\.?,?"
+    r"|per curiam\W*|.*\bcertiorari\b.*|nos?\. \d.*|.*\b(?:llp|l\.l\.p|pllc|p\.c|esq)\.?,?"
     r"|(?:to|from|re|cc|subject|date|attn|by|tel|telephone|phone|fax|facsimile|e-?mail|signed)\s*:.*"
+)
+_VERSUS = re.compile(r"(?:^|\s)v(?:s|ersus)?\.?(?:\s|$)", re.IGNORECASE)
+_PARTY = re.compile(
+    r"\b(?:petitioner|respondent|plaintiff|defendant|appell(?:ant|ee))s?\b.{0,20}$", re.IGNORECASE
+)
+_CAPTION_WITHIN = 60  # paragraphs
+_OF_A_CASE = re.compile(  # what a section of a court's paper is about
+    r"\b(?:background|facts?|factual|procedur\w+|discussion|analysis|arguments?|conclusions?|orders?"
+    r"|opinion|judgment|introduction|standards?|jurisdiction|summary|history|memorandum|statements?"
+    r"|findings?|remed\w+|relief|issues?|dissent\w*|concur\w*|syllabus|appendix|decision|legal|law"
+    r"|claims?|motions?|disposition|overview|evidence|damages|costs|ruling|review)\b",
+    re.IGNORECASE,
 )
 _UNFINISHED = r".*[,;&]|(?:.*\s)?(?:an?|the|and|or)"
 _OF_NO_SECTION = re.compile(
@@ -80,7 +92,7 @@ def without_false_headings(
     letters.
     """
     front = _front(paragraphs, prominence)
-    labels = _labels(paragraphs, prominence) | _repeated(paragraphs)
+    labels = _labels(paragraphs, prominence) | _repeated(paragraphs) | _captioned(paragraphs)
     made = list(paragraphs)
     for index, each in enumerate(paragraphs):
         if each.kind == "text" and NAMED_TITLE.fullmatch(each.text):
@@ -174,6 +186,20 @@ def _repeated(paragraphs: Sequence[Paragraph]) -> set[int]:
     if title is None or not is_in_capitals(title.text):
         return set()
     return {n for n in headings if paragraphs[n].text == title.text and paragraphs[n] != title}
+
+
+def _captioned(paragraphs: Sequence[Paragraph]) -> set[int]:
+    """Return the places of names and places in capitals in a text that is a court's paper."""
+    front = [each.text for each in paragraphs[:_CAPTION_WITHIN] if each.page is None]
+    if not any(_VERSUS.search(each) for each in front) or not any(map(_PARTY.search, front)):
+        return set()
+    return {
+        n
+        for n, each in enumerate(paragraphs)
+        if each.kind == "heading"
+        and is_in_capitals(each.text)
+        and not (_SECTION.fullmatch(each.text) or _OF_A_CASE.search(each.text))
+    }
 
 
 def _is_named(paragraph: Paragraph) -> bool:

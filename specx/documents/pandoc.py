@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from specx.documents.document import Paragraph, ParagraphKind, Part
+from specx.documents.plain import document_from_text
 from specx.documents.prose import running
 from specx.documents.shapes import HOLDS_PROSE, PART_TITLES
 from specx.documents.text import SOFT_HYPHEN, clean_line
@@ -122,9 +123,13 @@ class _Reader:
 
     def code(self, text: str, around: _Surroundings) -> Iterator[Paragraph]:
         """Yield what is set as it was typed: code, but for the prose of letters and old texts."""
-        if around.kind == "text" and not HOLDS_PROSE.search(text):
-            around = around._replace(kind="code")
-        yield from self.made(text, around)
+        if not HOLDS_PROSE.search(text):
+            kind: ParagraphKind = "code" if around.kind in ("text", "item") else around.kind
+            yield from self.made(text, around._replace(kind=kind))
+            return
+        for each in document_from_text(text, "it", "text").paragraphs:
+            kind = each.kind if around.kind == "text" else around.kind
+            yield from self.made(each.text, around._replace(kind=kind))
 
     def made(self, text: str, around: _Surroundings) -> Iterator[Paragraph]:
         # No line of the page ends here, so a soft hyphen at the end is as empty as any other.

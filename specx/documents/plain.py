@@ -28,16 +28,21 @@ from specx.documents.text_blocks import (
     to_text_paragraphs,
     without_bullet,
 )
-from specx.documents.typescripts import lines_of_typescript
+from specx.documents.typescripts import Typescript, typescript
 
 _WRAPPED = 120  # characters; a text whose lines are longer has a paragraph on each line
 _LONGEST_HEADING = 80  # characters
 _FEWEST_CAPITALS = 4  # letters; shorter lines are codes and signs rather than titles
 
-_RULE = re.compile(r"(?:([-=_*~#.])\s?)(?:\1\s?)+|[-=+|:\s]{3,}")
+_RULE = re.compile(r"(?:([-—=_*~#.])\s?)(?:\1\s?)+|[-=+|:\s]{3,}")
 _UNDERLINE = re.compile(r"([=~^\"'-])\1{2,}")
 _TABLE_ROW = re.compile(r"\|.*\|")
 _CONTENTS_ENTRY = re.compile(r"\w.*?(?:(?:\.\s?){4,}|…{2,}\s?)(?:\d+|[ivxlcdm]+)$")
+_CODE = re.compile(r"[=|<>{}\[\]`\\]|^\W*[#*\"]")  # no title in capitals has these
+_OFTEN = 3  # times that a title does not return
+_BARE_NUMERAL = re.compile(r"[IVX]{1,5}|[A-H]")  # of a section, on a line of its own
+_DOCKET = re.compile(r"Nos?\. .{1,80}\b(?:Argued|Submitted|Decided|Filed)\b.{1,60}\d{4}\W*")
+_NOTE_NUMBER = re.compile(r"(?:\d{1,3}|[*∗†‡]{1,3})\s*[A-Z“\"]")
 _BETWEEN_VALUES = "\t,;|"
 _FEWEST_ROWS, _MOST_ROWS, _SAMPLE = 5, 200, 50_000  # rows that are looked at, and characters
 _LONGEST_ENTRY = 300  # characters of an entry in a table of contents
@@ -52,13 +57,13 @@ def document_from_text(
     there.
     """
     marked = markdown_blocks(text) if kind == "markdown" else None
-    lines, furniture = (
-        lines_of_typescript(text) if marked is None else ([*numbered_lines(text)], ())
-    )
+    read = typescript(text) if marked is None else Typescript(list(numbered_lines(text)))
+    lines = read.lines
     setting = _setting(lines)
     if marked is None and _is_table(text):
         marked = [TextBlock((line,), "table") for line in lines if line.text], []
     blocks, front = marked or (_with_numbered_titles(list(_blocks(lines, setting))), [])
+    blocks = [*_without_repeated_titles(blocks), *_notes(read.notes)]
     if kind == "markdown" and marked and setting.unwrapped:
         blocks = [TextBlock((line,), block.kind) for block in blocks for line in block.lines]
     paragraphs, wordless = to_text_paragraphs(blocks)
@@ -73,7 +78,7 @@ def document_from_text(
         pages=(),
         paragraphs=paragraphs,
         warnings=warnings,
-        furniture=(*to_text_paragraphs(front)[0], *furniture),
+        furniture=(*to_text_paragraphs(front)[0], *read.furniture),
     )
     return _without_lines(document) if kind == "jsonl" else document
 
@@ -133,6 +138,19 @@ def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBloc
         yield _block(group, setting, apart=apart)
 
 
+def _notes(lines: Sequence[NumberedLine]) -> Iterator[TextBlock]:
+    """Group the lines of footnotes, which begin with their numbers."""
+    group: list[NumberedLine] = []
+    for line in lines:
+        if group and (not line.text or _NOTE_NUMBER.match(line.text)):
+            yield TextBlock(tuple(group), "footnote")
+            group = []
+        if line.text:
+            group.append(line)
+    if group:
+        yield TextBlock(tuple(group), "footnote")
+
+
 def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
     """Return the block of a line that never belongs to others, none of a blank line or rule.
 
@@ -141,6 +159,8 @@ def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
     text = line.text
     if not text or _RULE.fullmatch(text):
         return ()
+    if _BARE_NUMERAL.fullmatch(text) or _DOCKET.fullmatch(text):
+        return (TextBlock((line,)),)
     if _TABLE_ROW.fullmatch(text):
         return (TextBlock((line,), "table"),)
     dots = ".." in text or ". ." in text or "…" in text  # quickly
@@ -196,6 +216,18 @@ def _block(
     return TextBlock(tuple(group))
 
 
+def _without_repeated_titles(blocks: Sequence[TextBlock]) -> list[TextBlock]:
+    """Return blocks where what stands in capitals again and again is no heading."""
+    counts = Counter(block.lines[0].text for block in blocks if block.kind == "heading")
+    often = {text for text, count in counts.items() if count >= _OFTEN and is_in_capitals(text)}
+    return [
+        replace(block, kind="text")
+        if block.kind == "heading" and block.lines[0].text in often
+        else block
+        for block in blocks
+    ]
+
+
 def _is_title_above(line: str, below: str) -> bool:
     """Return True for a short line with a letter or a Roman numeral above one of running text."""
     text = below[:1].isupper() and not ENUMERATOR.match(below) and len(line) < 0.6 * len(below)
@@ -209,7 +241,7 @@ def _is_title_apart(text: str, setting: _Style) -> bool:
     """
     if len(text) > LONGEST_LETTERED_TITLE:
         return False
-    high = is_in_capitals(text)
+    high = is_in_capitals(text) and not _CODE.search(text)
     if TITLED.match(text) and not ENDS_SENTENCE.search(text.rstrip(".") if high else text):
         return True
     return is_lettered_title(text) or (
@@ -219,16 +251,21 @@ def _is_title_apart(text: str, setting: _Style) -> bool:
 
 def _with_numbered_titles(blocks: Sequence[TextBlock]) -> list[TextBlock]:
     """Return blocks where a short item is a heading if text stands below it, and no list above."""
-    made = list(blocks)
+    made, chapter = list(blocks), "0"  # the latest number of a heading
     for n, (block, below) in enumerate(pairwise(blocks)):
         text = " ".join(line.text for line in block.lines)
         number = NUMBERED_TITLE.match(text)
-        if block.kind != "item" or not number or (n and made[n - 1].kind == "item"):
+        if not number or block.part != "body":
             continue
-        inner = below.kind == "heading" and below.lines[0].text.startswith(text.split()[0])
+        own = number[0].split(".")[0].split()[0]
+        bare = "." not in number[0] and int(own) == int(chapter) + 1  # 3 Methods, behind 2
+        item = block.kind == "item" and not (n and made[n - 1].kind == "item")
+        inner = below.kind == "heading" and below.lines[0].text.startswith(f"{own}.")
         short = len(text) <= _LONGEST_HEADING and not ENDS_SENTENCE.search(text)
-        if short and block.part == "body" and (inner or below.kind == "text"):
+        if short and (item or (bare and block.kind == "text")) and (inner or below.kind == "text"):
             made[n] = replace(block, kind="heading")
+        if made[n].kind == "heading":
+            chapter = own
     return made
 
 
@@ -243,6 +280,8 @@ def _is_title(line: str, setting: _Style, *, apart: bool = False) -> bool:
         return True
     if not is_in_capitals(line) or sum(map(str.isalpha, line)) < _FEWEST_CAPITALS:
         return False
+    if _CODE.search(line):
+        return False
     return not setting.capitals or (apart and len(line) <= _LONGEST_HEADING // 2)
 
 
@@ -254,6 +293,7 @@ def _is_item(line: str, group: Sequence[NumberedLine] = ()) -> bool:
         return False
     # A wrapped line may begin with "1998. " or "- ": it is an item only where a sentence ended,
     # or in a list of such items.
-    if len(group) < 2 or ENDS_SENTENCE.search(group[-1].text):
+    above = group[-1].text if group else ""
+    if (len(group) < 2 and not above.endswith(",")) or ENDS_SENTENCE.search(above):
         return True
     return bullet is not None and (line[0] not in "-–*+" or line[0] == group[0].text[0])

@@ -260,6 +260,7 @@ _NOTICE = re.compile(
     r"|(?:use of|not) the (?:intended|named) (?:recipient|addressee)"
     r"|distribution of this (?:memo|document) is unlimited"
     r"|^this (?:memo|document|is|rfc)[\w ,-]{0,60} (?:internet|rfc) (?:standards|edit|community)"
+    r"|where it is feasible, a syllabus|subject to formal revision before publication"
     r"|current status of this document, any errata|internet-drafts are (?:working|draft) doc"
     r"|e-?book (?:est|may be used|is free)[\w ,]{0,40} (?:usage|use) (?:de|of)",
     re.IGNORECASE,
@@ -278,7 +279,8 @@ _HINTS = (  # one of them is in all that these find, and they are found faster
     "copyright", "©", "rights", "permission", "modify", "under the", "warrant", "verbatim",
     "published", "received", "trademark", "licen", "commons", "gutenberg", "book", "text is for",
     "droits", "rechte", "gnu", "in no event", "provided", "all copies", "neutral", "publisher",
-    "intellectual", "recipient", "addressee", "memo", "this document",
+    "intellectual", "recipient", "addressee", "memo", "this document", "syllabus",
+    "revision",
 )  # fmt: skip
 _LONGEST_NOTICE = 500  # characters of a paragraph; a longer one says it twice, or speaks of it
 # A document with such a title is what it says, and all of it is read.

@@ -1,50 +1,95 @@
 """Texts that were set for paper: pages between form feeds, numbers of lines, double spacing."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from specx.documents.document import Paragraph
 from specx.documents.furniture import set_furniture_apart
 from specx.documents.lines import Line, PageLines
-from specx.documents.shapes import ENDS_SENTENCE, ITEM_MARK, is_in_capitals
+from specx.documents.shapes import ENDS_SENTENCE, ITEM_MARK, TITLED, is_in_capitals
 from specx.documents.text_blocks import NumberedLine, numbered_lines
 
 _FEWEST_DOUBLE = 6  # lines of a text with double spacing
-_FULL = 0.8  # of the longest line: it went on because it was full
+_FULL, _LONG = 0.8, 0.6  # of the longest line: it went on because it was full, or may have
 _FEWEST_PAGES = 3  # that may have a running header
 # The number of a line, as court papers have it, and what stands on the line.
 _LINE_NUMBER = re.compile(r"[ \t]{0,12}(\d{1,3})(?:[ \t]{2,}(?=\S)|\t|[ \t]*$)")
+_NUMBER = re.compile(r"\d+")
+_RULE = re.compile(r"[—_–-]{5,}")
+_STAR_SIGN = re.compile(r"[\w.:;,)’”][*∗]+(?:\s|$)")  # in the text, and in front of its note
+_STAR = re.compile(r"[*∗]\s?[A-Z]")
+_NOTE = re.compile(r"(?:\d{1,3}|[*∗†‡])(?![\d.,]*\d)\s*\S")
 _FEWEST_NUMBERED = 10
 
 
-def lines_of_typescript(text: str) -> tuple[list[NumberedLine], tuple[Paragraph, ...]]:
-    """Return the lines of running text, and what stands at the edges of pages."""
+class Typescript(NamedTuple):
+    """The lines of running text, those of footnotes, and what stands at the edges of pages."""
+
+    lines: list[NumberedLine]
+    notes: Sequence[NumberedLine] = ()
+    furniture: tuple[Paragraph, ...] = ()
+
+
+def typescript(text: str) -> Typescript:
+    """Return the lines of a text, without what is there only because it was set for paper."""
     text = _without_line_numbers(text)
     if text.count("\f") < _FEWEST_PAGES - 1:
-        return _single_spaced(list(numbered_lines(text))), ()
-    pages, first = [], 1
-    for page in text.split("\f"):
-        shifted = [line._replace(number=line.number + first - 1) for line in numbered_lines(page)]
-        pages.append(shifted)
-        first += page.count("\n")
-    worded = [[line for line in page if line.text] for page in pages]
-    as_lines = [tuple(Line(line.text) for line in page) for page in worded]
-    kept, _ = set_furniture_apart(
-        [PageLines(number, lines) for number, lines in enumerate(as_lines, start=1)]
-    )
-    inner = {id(line) for page in kept for line in page.lines}
-    lines: list[NumberedLine] = []
-    furniture: list[Paragraph] = []
-    for page, its, their in zip(pages, worded, as_lines, strict=True):
-        edge = {line for line, each in zip(its, their, strict=True) if id(each) not in inner}
+        return Typescript(_single_spaced(list(numbered_lines(text))))
+    pages, above = list[list[NumberedLine]](), 0
+    for each in text.split("\f"):
+        pages.append([line._replace(number=line.number + above) for line in numbered_lines(each)])
+        above += each.count("\n")
+    inner = _inner(_inner(pages, str), _without_numbers)
+    lines, notes, furniture = list[NumberedLine](), list[NumberedLine](), list[Paragraph]()
+    for page, its in zip(pages, inner, strict=True):
+        within = [line for line in page if not line.text or line in its]
+        end = _begin_of_notes(within)
+        lines = _joined(lines, within[:end])
+        notes += (line for line in within[end:] if not _RULE.fullmatch(line.text))
+        edges = (line for line in page if line.text and line not in its)
         furniture += (
-            Paragraph(line.text, None, "furniture", lines=(line.number, line.number))
-            for line in its
-            if line in edge
+            Paragraph(each.text, None, "furniture", lines=(each.number, each.number))
+            for each in edges
         )
-        lines = _joined(lines, [line for line in page if line not in edge])
-    return _single_spaced(lines), tuple(furniture)
+    return Typescript(_single_spaced(lines), notes, tuple(furniture))
+
+
+def _begin_of_notes(page: Sequence[NumberedLine]) -> int:
+    """Return the place of the rule above the footnotes of a page, of a star's note, or its end."""
+    rules = [n for n, line in enumerate(page) if _RULE.fullmatch(line.text)]
+    below = next((line.text for line in page[rules[-1] + 1 :] if line.text), "") if rules else ""
+    if _NOTE.match(below):
+        return rules[-1]
+    signs = [n for n, line in enumerate(page) if _STAR_SIGN.search(line.text)]
+    stars = [n for n, line in enumerate(page) if signs and n > signs[0] and _STAR.match(line.text)]
+    return stars[0] if stars else len(page)
+
+
+def _inner(
+    pages: Sequence[Sequence[NumberedLine]], shown: Callable[[str], str]
+) -> list[list[NumberedLine]]:
+    """Return the lines of pages between their headers and footers, blank ones aside.
+
+    ``shown``: the text by which lines are compared.
+    """
+    worded = [[line for line in page if line.text] for page in pages]
+    compared = [
+        PageLines(number, tuple(Line(shown(line.text)) for line in page))
+        for number, page in enumerate(worded, start=1)
+    ]
+    kept, _ = set_furniture_apart(compared)
+    known = {id(line) for page in kept for line in page.lines}
+    return [
+        [line for line, each in zip(page, its.lines, strict=True) if id(each) in known]
+        for page, its in zip(worded, compared, strict=True)
+    ]
+
+
+def _without_numbers(text: str) -> str:
+    """Return the head of a page without its number, which begins anew with each of its parts."""
+    return text if TITLED.match(text) else _NUMBER.sub("#", text)
 
 
 def _joined(above: list[NumberedLine], below: list[NumberedLine]) -> list[NumberedLine]:
@@ -55,10 +100,10 @@ def _joined(above: list[NumberedLine], below: list[NumberedLine]) -> list[Number
         return above + below
     above, gap, below = above[: ends[-1] + 1], above[ends[-1] + 1 :], below[begins[0] :]
     last, first = above[-1].text, below[0].text
-    full = len(last) >= _FULL * max(len(line.text) for line in above) and not is_in_capitals(last)
-    goes_on = not ENDS_SENTENCE.search(last) and not ITEM_MARK.match(first) and (
-        full or first[0].islower() or first[0] == "(" or last.endswith((",", "-"))
-    )  # fmt: skip
+    share = len(last) / max(len(line.text) for line in above)
+    ended = ENDS_SENTENCE.search(last) or ITEM_MARK.match(first) or is_in_capitals(last)
+    rest = share >= _LONG and (first[0].islower() or first[0] == "(")
+    goes_on = not ended and (share >= _FULL or rest or last.endswith((",", "-")))
     blank = gap[:1] or [NumberedLine(below[0].number, "")]
     return above + ([] if goes_on else blank) + below
 

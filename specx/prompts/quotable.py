@@ -63,6 +63,10 @@ _VERDICT = re.compile(
     r"|PASSE[DS]|FAIL(?:ED|S)|AFFIRMED|REVERSED|VACATED|REMANDED|SUSTAINED|OVERRULED|CONTINUED"
     r"|POSTPONED|TABLED|WITHDRAWN)\b.{0,40}"
 )
+_HEAD_OF_A_CASE = re.compile(  # Appeal from the District Court. Before Ann, Chief Judge.
+    r"(?:A(?:ppeals? from|PPEALS? FROM)|O(?:n (?:Appeal|Petition|Writ)|N (?:APPEAL|PETITION|WRIT))"
+    r"|Before:? [A-Z]\w+),?\s.{0,300}\b(?:[Jj]udges?|[Jj]ustices?|Court|COURT|OF \w+|of [A-Z]\w+)\W*"
+)
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_WORDS, _MANY_WORDS = 4, 8  # of an item, and of a paragraph, that is no sentence
 _NUMBER = re.compile(r"^[{\[(]\d{1,3}[}\])]\s*")  # of a paragraph: {12}
@@ -258,7 +262,7 @@ def _may_be_quoted(sentence: str, *, item: bool) -> bool:
     phrase = words >= _FEWEST_WORDS if item else words >= _MANY_WORDS and sentence[0].isalpha()
     mark = ITEM_MARK.match(sentence)
     said = sentence[mark.end() if mark else 0 :]
-    aside = is_caption(sentence) or is_reference(sentence)
+    aside = is_caption(sentence) or is_reference(sentence) or _HEAD_OF_A_CASE.fullmatch(sentence)
     return bool(
         (whole or phrase or sentence.endswith(":"))
         and len(sentence) <= _LONGEST

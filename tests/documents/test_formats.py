@@ -224,10 +224,12 @@ def test_the_encoding_of_a_page(save: SaveFile, data: bytes) -> None:
 
 @installed
 def test_what_a_page_shows_as_typed_is_code_unless_it_is_prose(save: SaveFile) -> None:
-    page = "<pre>for x in y:\n    print(x.z)</pre><pre>Dear Ann,\n\nit rains. Yours,\nBen</pre>"
+    letter = "<pre>Dear Ann,\n\nit rains in the val-\nley. Yours,\nBen</pre>"
+    page = f"<pre>for x in y:\n    print(x.z)</pre>{letter}"
     assert read(save, "a.html", page.encode()) == [
         ("code", "for x in y: print(x.z)"),
-        ("text", "Dear Ann, it rains. Yours, Ben"),
+        ("text", "Dear Ann,"),
+        ("text", "it rains in the valley. Yours, Ben"),
     ]
 
 

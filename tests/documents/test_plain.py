@@ -336,3 +336,27 @@ def test_titles_without_a_blank_line_below() -> None:
     assert kinds(text)[0] == ("heading", "I. Facts and Background")
     clauses = "5. WARRANTY\n5.1 THE MILL IS SOLD AS IT IS.\n5.2 Each party pays half of it.\n"
     assert [kind for kind, _ in kinds(clauses + text)][:3] == ["heading", "text", "text"]
+
+
+def test_capitals_of_code_and_what_returns_are_no_titles() -> None:
+    texts = ["ALPHA = UPALPHA", "# INVALID", "GRANTED", "GRANTED", "GRANTED"]
+    found = kinds("\n\n".join(f"{each}\n\nThe mill turns all day." for each in texts))
+    assert "heading" not in {kind for kind, _ in found}
+
+
+def test_numbers_without_a_point_are_titles_in_their_order() -> None:
+    text = "1 Mills\n\nThey turn.\n\n2 Dams\n\nThey hold.\n\n7 Oaks Road\n\nIt is long.\n"
+    assert [each for kind, each in kinds(text) if kind == "heading"] == ["1 Mills", "2 Dams"]
+
+
+def test_a_line_that_begins_with_an_initial_is_no_item() -> None:
+    text = "Smith, J., wrote for the Court, in which Roberts,\nC. J., and Brown, J., joined.\n"
+    assert kinds(text) == [("text", text.replace("\n", " ").strip())]
+
+
+def test_a_bare_numeral_and_a_docket_are_lines_of_their_own() -> None:
+    docket = "No. 15-150. Argued May 9, 2017. Decided June 2, 2017"
+    text = f"{docket}\nThe mill was sold.\nIV\nThe sale is void.\n"
+    assert [each for _, each in kinds(text)] == [
+        docket, "The mill was sold.", "IV", "The sale is void."
+    ]  # fmt: skip

@@ -48,3 +48,20 @@ def test_line_numbers_of_court_paper_are_no_text() -> None:
 def test_rows_with_numbers_stay() -> None:
     rows = "\n".join(f"{n:>2}     Town number {n} of the list" for n in range(1, 16))
     assert "15 Town number 15" in read(rows).paragraphs[-1].text
+
+
+def test_notes_at_the_foot_of_pages_stand_behind_the_text() -> None:
+    notes = ["8 See the old book of mills.", "9 Ibid.", "15 So said Ann.", "* No."]
+    pairs = zip(_LINES[::2], _LINES[1::2], notes, strict=True)
+    pages = [f"{a}\n{b}\n\n  ——————\n  {note}\n" for a, b, note in pairs]
+    found = [(each.kind, each.text) for each in read("\f".join(pages)).paragraphs]
+    assert found == [("text", " ".join(_LINES)), *(("footnote", each) for each in notes)]
+
+
+def test_numbers_of_pages_that_begin_anew() -> None:
+    pages = [
+        f"{n % 4 + 1}   MILL v. DAM\n\n   Opinion of the Court\n\n{_LINES[n]}\n" for n in range(8)
+    ]
+    document = read("\f".join(pages))
+    assert [each.text for each in document.paragraphs] == [" ".join(_LINES)]
+    assert len(document.furniture) == 16

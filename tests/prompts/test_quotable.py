@@ -184,3 +184,8 @@ def test_a_mail_goes_on_behind_its_greeting() -> None:
     assert quoted(*text("Dear all,", TEXT.replace("The", "the", 1))) == [
         TEXT.replace("The", "the", 1)
     ]
+
+
+def test_the_head_of_a_case_is_not_quoted() -> None:
+    head = "Appeal from the District Court for the West of Elm Before Ann, Ben, and Cy, Judges."
+    assert quoted(*text(head, "Before Ann, Ben, and Cy, Circuit Judges.", TEXT)) == [TEXT]
