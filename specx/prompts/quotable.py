@@ -65,7 +65,8 @@ _VERDICT = re.compile(
 )
 _HEAD_OF_A_CASE = re.compile(  # Appeal from the District Court. Before Ann, Chief Judge.
     r"(?:A(?:ppeals? from|PPEALS? FROM)|O(?:n (?:Appeal|Petition|Writ)|N (?:APPEAL|PETITION|WRIT))"
-    r"|Before:? [A-Z]\w+),?\s.{0,300}\b(?:[Jj]udges?|[Jj]ustices?|Court|COURT|OF \w+|of [A-Z]\w+)\W*"
+    r"|Before:? [A-Z]\w+),?\s.{0,300}"
+    r"\b(?:[Jj]udges?|[Jj]ustices?|Court|COURT|OF \w+|of [A-Z]\w+)\W*"
 )
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_WORDS, _MANY_WORDS = 4, 8  # of an item, and of a paragraph, that is no sentence
