@@ -15,11 +15,10 @@ from specx.documents.text import clean_line
 from specx.errors import DocumentError
 
 SUBTITLE_ENDINGS = frozenset({".srt", ".vtt", ".sbv", ".ass", ".ssa"})
-_CLOCK = r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,]\d{1,3}"
-_TIMES = re.compile(rf"\s*{_CLOCK}(?:\s*-->\s*|,){_CLOCK}.*")
-_BEGINS = re.compile(rf"\s*(?:WEBVTT\b.*|(?:\d+\s*\n)?{_TIMES.pattern}\n)")
-# Lines of other forms, with hours, minutes, seconds, and perhaps a speaker and what is said.
+# Lines with hours, minutes, seconds, and perhaps a speaker and what is said.
 _TIME = r"(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d{2})(?:[.,]\d{1,3})?"
+_CAPTION = re.compile(rf"\s*{_TIME}(?:\s*-->\s*|,)(?:\d+:)?\d{{1,2}}:\d{{2}}[.,]\d{{1,3}}.*")
+_BEGINS = re.compile(rf"\s*(?:WEBVTT\b.*|(?:\d+\s*\n)?{_CAPTION.pattern}\n)")
 _WHO = r"[^\W\d_][\w.'’ -]{0,40}?"
 _FORMS = tuple(
     re.compile(form)
@@ -86,8 +85,8 @@ def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()
     What captions show again when they roll is read once. Raises DocumentError if nothing is said.
     """
     lines = text.split("\n")
-    form = None if _BEGINS.match(text) else _form_of(lines)
-    cues = list(_timed_lines(lines, form) if form else _cues(lines))
+    form = _CAPTION if _BEGINS.match(text) else _form_of(lines)
+    cues = list(_cues(lines, form or _CAPTION))
     cues = list(_once(cues)) if _rolls(cues) else cues
     turns = list(_turns(cues))
     if not turns:
@@ -106,36 +105,32 @@ def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()
     )
 
 
-def _cues(lines: Sequence[str]) -> Iterator[_Cue]:
-    voiced = any(map(_VOICE.search, lines))
-    timed = [index for index, line in enumerate(lines) if _TIMES.fullmatch(line)]
-    for start, end in pairwise([*timed, len(lines) + 1]):
-        shown = lines[start + 1 : end]
-        if end <= len(lines) and shown and shown[-1].strip() and (len(shown) == 1 or not shown[-2]):
-            shown = shown[:-1]  # the number, or the name, of the next caption
-        aside = [i for i, line in enumerate(shown) if i and not shown[i - 1] and _ASIDE.match(line)]
-        shown = shown[: aside[0]] if aside else shown
-        found = _TIMES.fullmatch(lines[start])
-        hours, minutes, seconds = found.groups()[:3] if found else ("0", "0", "0")
-        voice = _VOICE.search(" ".join(shown))
-        time = f"{int(hours or 0)}:{int(minutes):02}:{seconds}"
-        yield _Cue(time, voice[1].strip() if voice else "", voiced, tuple(_said(shown)))
-
-
-def _timed_lines(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
-    """Yield what is said at each time of a file whose lines with times have another form."""
+def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
     found = [(index, each) for index, line in enumerate(lines) if (each := form.fullmatch(line))]
-    voiced = any(each.groupdict().get("who") for _, each in found)
-    if title := tuple(_said(lines[: found[0][0]] if form is not _FORMS[0] else ())):
-        yield _Cue("0:00:00", "", voiced, title)
-    for (start, each), (end, _) in pairwise([*found, (len(lines), None)]):
-        if each is not None:
-            named = each.groupdict()
-            below = [] if lines[start].startswith("Dialogue:") else lines[start + 1 : end]
-            shown = [*(named.get("said") or "").replace("\\N", "\n").split("\n"), *below]
-            minutes, seconds = divmod(_seconds(each), 60)
-            time = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
-            yield _Cue(time, (named.get("who") or "").strip(), voiced, tuple(_said(shown)))
+    named = "who" in form.groupindex and any(each["who"] for _, each in found)
+    voiced = named or any(map(_VOICE.search, lines))
+    title = lines[: found[0][0]] if form in _FORMS[1:] else ()
+    if texts := tuple(_said(title)):
+        yield _Cue("0:00:00", "", voiced, texts)
+    ends = [*(index for index, _ in found[1:]), len(lines) + 1]
+    for (start, each), end in zip(found, ends, strict=True):
+        groups = each.groupdict()
+        below = lines[start + 1 : end] if form is not _FORMS[0] else ()
+        below = _shown(below, last=end > len(lines)) if form is _CAPTION else below
+        shown = [*(groups.get("said") or "").replace("\\N", "\n").split("\n"), *below]
+        voice = _VOICE.search(" ".join(shown))
+        speaker = (voice[1] if voice else groups.get("who") or "").strip()
+        minutes, seconds = divmod(_seconds(each), 60)
+        time = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+        yield _Cue(time, speaker, voiced, tuple(_said(shown)))
+
+
+def _shown(lines: Sequence[str], *, last: bool) -> Sequence[str]:
+    """Return the lines of a caption without the number or the name of the next, and remarks."""
+    if not last and lines and lines[-1].strip() and (len(lines) == 1 or not lines[-2]):
+        lines = lines[:-1]
+    aside = [i for i, line in enumerate(lines) if i and not lines[i - 1] and _ASIDE.match(line)]
+    return lines[: aside[0]] if aside else lines
 
 
 def _said(lines: Sequence[str]) -> Iterator[str]:

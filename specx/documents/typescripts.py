@@ -13,7 +13,7 @@ from specx.documents.text_blocks import NumberedLine, numbered_lines
 
 _FEWEST_DOUBLE = 6  # lines of a text with double spacing
 _FULL, _LONG = 0.8, 0.6  # of the longest line: it went on because it was full, or may have
-_FEWEST_PAGES = 3  # that may have a running header
+_FEWEST_PAGES, _MOST_PAGES = 3, 10_000  # that may have a running header
 # The number of a line, as court papers have it, and what stands on the line.
 _LINE_NUMBER = re.compile(r"[ \t]{0,12}(\d{1,3})(?:[ \t]{2,}(?=\S)|\t|[ \t]*$)")
 _NUMBER = re.compile(r"\d+")
@@ -21,7 +21,7 @@ _RULE = re.compile(r"[—_–-]{5,}")
 _STAR_SIGN = re.compile(r"[\w.:;,)’”][*∗]+(?:\s|$)")  # in the text, and in front of its note
 _STAR = re.compile(r"[*∗]\s?[A-Z]")
 _NOTE = re.compile(r"(?:\d{1,3}|[*∗†‡])(?![\d.,]*\d)\s*\S")
-_FEWEST_NUMBERED = 10
+_FEWEST_NUMBERED, _LOOKED_AT = 10, 100
 
 
 class Typescript(NamedTuple):
@@ -35,7 +35,7 @@ class Typescript(NamedTuple):
 def typescript(text: str) -> Typescript:
     """Return the lines of a text, without what is there only because it was set for paper."""
     text = _without_line_numbers(text)
-    if text.count("\f") < _FEWEST_PAGES - 1:
+    if not _FEWEST_PAGES <= text.count("\f") + 1 <= _MOST_PAGES:
         return Typescript(_single_spaced(list(numbered_lines(text))))
     pages, above = list[list[NumberedLine]](), 0
     for each in text.split("\f"):
@@ -43,10 +43,10 @@ def typescript(text: str) -> Typescript:
         above += each.count("\n")
     inner = _inner(_inner(pages, str), _without_numbers)
     lines, notes, furniture = list[NumberedLine](), list[NumberedLine](), list[Paragraph]()
-    for page, its in zip(pages, inner, strict=True):
+    for page, its in zip(pages, map(set, inner), strict=True):
         within = [line for line in page if not line.text or line in its]
         end = _begin_of_notes(within)
-        lines = _joined(lines, within[:end])
+        _add(lines, within[:end])
         notes += (line for line in within[end:] if not _RULE.fullmatch(line.text))
         edges = (line for line in page if line.text and line not in its)
         furniture += (
@@ -92,20 +92,19 @@ def _without_numbers(text: str) -> str:
     return text if TITLED.match(text) else _NUMBER.sub("#", text)
 
 
-def _joined(above: list[NumberedLine], below: list[NumberedLine]) -> list[NumberedLine]:
-    """Return the lines of two pages; no blank line stands within a sentence that goes on."""
-    ends = [n for n, line in enumerate(above) if line.text]
-    begins = [n for n, line in enumerate(below) if line.text]
-    if not ends or not begins:
-        return above + below
-    above, gap, below = above[: ends[-1] + 1], above[ends[-1] + 1 :], below[begins[0] :]
-    last, first = above[-1].text, below[0].text
-    share = len(last) / max(len(line.text) for line in above)
-    ended = ENDS_SENTENCE.search(last) or ITEM_MARK.match(first) or is_in_capitals(last)
-    rest = share >= _LONG and (first[0].islower() or first[0] == "(")
-    goes_on = not ended and (share >= _FULL or rest or last.endswith((",", "-")))
-    blank = gap[:1] or [NumberedLine(below[0].number, "")]
-    return above + ([] if goes_on else blank) + below
+def _add(lines: list[NumberedLine], page: Sequence[NumberedLine]) -> None:
+    """Add the lines of a page; no blank line stands within a sentence that goes on."""
+    begin = next((n for n, line in enumerate(page) if line.text), len(page))
+    while lines and not lines[-1].text:
+        lines.pop()
+    if lines and begin < len(page):
+        last, first = lines[-1].text, page[begin].text
+        share = len(last) / max(len(line.text) for line in lines[-_LOOKED_AT:])
+        ended = ENDS_SENTENCE.search(last) or ITEM_MARK.match(first) or is_in_capitals(last)
+        rest = share >= _LONG and (first[0].islower() or first[0] == "(")
+        if ended or not (share >= _FULL or rest or last.endswith((",", "-"))):
+            lines += [NumberedLine(page[begin].number, "")] * 2
+    lines += page[begin:]
 
 
 def _without_line_numbers(text: str) -> str:
@@ -115,6 +114,9 @@ def _without_line_numbers(text: str) -> str:
     line, as the rows of a list do not.
     """
     lines = text.split("\n")
+    sample = [line for line in lines[:_LOOKED_AT] if line.strip()]
+    if sum(map(bool, map(_LINE_NUMBER.match, sample))) < len(sample) / 2:  # most texts, quickly
+        return text
     found = [_LINE_NUMBER.match(line.lstrip("\f")) for line in lines if line.strip()]
     numbers = [int(each[1]) for each in found if each]
     if len(numbers) < max(_FEWEST_NUMBERED, 0.8 * len(found)):
