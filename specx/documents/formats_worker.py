@@ -23,6 +23,7 @@ from specx.documents.plain import document_from_text
 from specx.documents.text import decode_markup, decode_text
 from specx.errors import DocumentError
 
+_NO_TEXT = "A part of it is data and no text; it was not read."
 _MOST_CHARACTERS = 20_000_000
 _DEEPEST = 3  # documents in documents
 _GHC_OUT_OF_MEMORY = 251  # the exit status of a program compiled by GHC
@@ -43,6 +44,8 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
             yield {"text": paragraph.text, "kind": paragraph.kind, "part": paragraph.part}
     except RecursionError as error:
         raise RefusedError("damaged", reason="it is nested too deeply") from error
+    except DocumentError as error:
+        raise RefusedError("unreadable", reason=str(error).removeprefix("it ")) from error
     yield {"end": True, "images": reader.images, "warnings": reader.warnings}
 
 
@@ -71,7 +74,12 @@ class _Opener:
 
     def _message(self, message: MimeMessage) -> tuple[str, Sequence[PandocInput | Paragraph]]:
         self.warnings += message.warnings
-        pieces = [each if isinstance(each, Paragraph) else _piece(each) for each in message.pieces]
+        pieces = list[PandocInput | Paragraph]()
+        for each in message.pieces:
+            try:
+                pieces.append(each if isinstance(each, Paragraph) else _piece(each))
+            except DocumentError:
+                self.warnings.append(_NO_TEXT)
         return message.kind, pieces
 
     def paragraphs(self, sources: Sequence[PandocInput | Paragraph]) -> Iterator[Paragraph]:
@@ -99,7 +107,11 @@ class _Opener:
 
     def _own(self, source: PandocInput) -> Iterator[Paragraph]:
         if source.kind == "plain":
-            yield from document_from_text(source.data.decode(), "it", "text").paragraphs
+            try:
+                document = document_from_text(source.data.decode(), "it", "text")
+                yield from (*document.paragraphs, *document.furniture)
+            except DocumentError:
+                self.warnings.append(_NO_TEXT)
             return
         yield from paragraphs_of(_parse(self.pandoc, source), titled=source.kind == "docx")
 

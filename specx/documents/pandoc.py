@@ -6,6 +6,7 @@ The tree is pandoc's JSON: blocks and inlines are ``{"t": type, "c": content}``.
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from specx.documents.plain import document_from_text
 from specx.documents.prose import running
 from specx.documents.shapes import HOLDS_PROSE, PART_TITLES
 from specx.documents.text import SOFT_HYPHEN, clean_line
+from specx.errors import DocumentError
 
 FURNITURE = "specx-furniture"  # the class of a division that is no text of the document
 
@@ -123,11 +125,16 @@ class _Reader:
 
     def code(self, text: str, around: _Surroundings) -> Iterator[Paragraph]:
         """Yield what is set as it was typed: code, but for the prose of letters and old texts."""
-        if not HOLDS_PROSE.search(text):
+        read: Sequence[Paragraph] = ()
+        if HOLDS_PROSE.search(text):
+            with suppress(DocumentError):  # data
+                document = document_from_text(text, "it", "text")
+                read = (*document.paragraphs, *document.furniture)
+        if not read:
             kind: ParagraphKind = "code" if around.kind in ("text", "item") else around.kind
             yield from self.made(text, around._replace(kind=kind))
             return
-        for each in document_from_text(text, "it", "text").paragraphs:
+        for each in read:
             kind = each.kind if around.kind == "text" else around.kind
             yield from self.made(each.text, around._replace(kind=kind))
 

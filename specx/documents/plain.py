@@ -62,8 +62,8 @@ def document_from_text(
     setting = _setting(lines)
     if marked is None and _is_table(text):
         marked = [TextBlock((line,), "table") for line in lines if line.text], []
-    blocks, front = marked or (_with_numbered_titles(list(_blocks(lines, setting))), [])
-    blocks = [*_without_repeated_titles(blocks), *_notes(read.notes)]
+    blocks, front = marked or (_titled(list(_blocks(lines, setting))), [])
+    blocks = [*blocks, *_notes(read.notes)]
     if kind == "markdown" and marked and setting.unwrapped:
         blocks = [TextBlock((line,), block.kind) for block in blocks for line in block.lines]
     paragraphs, wordless = to_text_paragraphs(blocks)
@@ -85,8 +85,11 @@ def document_from_text(
 
 def _without_lines(document: Document) -> Document:
     """Forget the lines of a text that is a string in a line of its file."""
-    paragraphs = tuple(replace(each, lines=None, turns=()) for each in document.paragraphs)
-    return replace(document, paragraphs=paragraphs)
+    paragraphs, furniture = (
+        tuple(replace(each, lines=None, turns=()) for each in some)
+        for some in (document.paragraphs, document.furniture)
+    )
+    return replace(document, paragraphs=paragraphs, furniture=furniture)
 
 
 class _Style(NamedTuple):
@@ -247,6 +250,11 @@ def _is_title_apart(text: str, setting: _Style) -> bool:
     return is_lettered_title(text) or (
         high and not setting.capitals and not ENDS_SENTENCE.search(text) and " " in text
     )
+
+
+def _titled(blocks: Sequence[TextBlock]) -> list[TextBlock]:
+    """Return the blocks of a text with its headings, as blocks around them show them."""
+    return _without_repeated_titles(_with_numbered_titles(blocks))
 
 
 def _with_numbered_titles(blocks: Sequence[TextBlock]) -> list[TextBlock]:

@@ -481,3 +481,11 @@ def test_pages_whose_text_is_elsewhere_say_so(save: SaveFile) -> None:
     frames = b"<frameset cols='9,9'><frame src=a.html><noframes>No frames?</noframes></frameset>"
     assert refused(save, "a.html", frames).endswith("arranges other pages; name these: a.html")
     assert "only scripts" in refused(save, "b.html", b"<div id=root></div><script>run()</script>")
+
+
+@installed
+def test_data_that_is_shown_as_typed_is_no_crash(save: SaveFile) -> None:
+    data = "It is. A " + "Qq" * 15 + " "
+    page = f"<pre>{data + ('Xy' * 15 + ' ') * 60}"
+    document = read_document(save("a.html", page.encode()), QUICK)
+    assert "form no words" in document.warnings[0]

@@ -141,3 +141,15 @@ def test_archives_of_safari(save: SaveFile, form: plistlib.PlistFormat) -> None:
     assert read(save, "a.webarchive", data) == told
     with pytest.raises(DocumentError, match="no web archive of Safari"):
         read_document(save("b.webarchive", b"bplist00" + data[:50]))
+
+
+def test_a_part_that_is_data_costs_no_other(save: SaveFile) -> None:
+    data = b64encode(bytes(range(256)) * 20).decode()
+    text = "Content-Type: text/plain\n\nIt turns."
+    parts = (
+        f"Content-Type: text/plain\nContent-Transfer-Encoding: base64\n\n{data}",
+        f"Content-Type: text/plain\n\n{data}",
+    )
+    document = read_document(save("a.eml", (_MAIL + _mixed("mixed", *parts, text)).encode()))
+    assert document.paragraphs[-1].text == "It turns."
+    assert document.warnings == ("A part of it is data and no text; it was not read.",) * 2
