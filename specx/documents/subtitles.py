@@ -109,11 +109,11 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
     found = [(index, each) for index, line in enumerate(lines) if (each := form.fullmatch(line))]
     named = "who" in form.groupindex and any(each["who"] for _, each in found)
     voiced = named or any(map(_VOICE.search, lines))
-    title = lines[: found[0][0]] if form in _FORMS[1:] else ()
+    title = lines[: found[0][0]] if found and form in _FORMS[1:] else ()
     if texts := tuple(_said(title)):
         yield _Cue("0:00:00", "", voiced, texts)
     ends = [*(index for index, _ in found[1:]), len(lines) + 1]
-    for (start, each), end in zip(found, ends, strict=True):
+    for (start, each), end in zip(found, ends, strict=False):  # none where none was found
         groups = each.groupdict()
         below = lines[start + 1 : end] if form is not _FORMS[0] else ()
         below = _shown(below, last=end > len(lines)) if form is _CAPTION else below
