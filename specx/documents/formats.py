@@ -26,6 +26,7 @@ FORMAT_ENDINGS = (
 _PAGE_HEAD = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(?:!doctype html|html)\b", re.I | re.S
 )
+_LATEX_HEAD = re.compile(rb"(?:\s|%[^\n]*\n)*\\(?:documentclass|documentstyle)\b")
 _XML_HEAD = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*>\s*(?:<[?!][^>]*>\s*)*(?:<([\w:.-]{1,40}))?"
 )
@@ -36,8 +37,13 @@ def looks_like_page(head: bytes) -> bool:
     return _PAGE_HEAD.match(head) is not None
 
 
-def refuse_xml(head: bytes, name: str) -> None:
-    """Raise DocumentError if a file that begins with ``head`` says that it is XML."""
+def refuse_markup(head: bytes, name: str) -> None:
+    """Raise DocumentError if a file that begins with ``head`` says that it is XML or LaTeX."""
+    if _LATEX_HEAD.match(head):
+        raise DocumentError(
+            f"{name} is LaTeX, which specx does not read; make a PDF of it, or rename it to .txt "
+            "to read it with its commands"
+        )
     if found := _XML_HEAD.match(head):
         element = f" (<{found[1].decode()}>)" if found[1] else ""
         raise DocumentError(

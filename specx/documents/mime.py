@@ -116,7 +116,7 @@ def _read_mail(mail: Message, message: MimeMessage) -> None:
 
 def _read_part(part: Message, message: MimeMessage) -> None:
     kind, inside = part.get_content_type(), part.get_payload()
-    named = part.get_filename()
+    named = _file_name(part)
     attached = part.get_content_disposition() == "attachment"
     parts = [each for each in inside if isinstance(each, Message)] if part.is_multipart() else []
     if kind == "message/rfc822":
@@ -130,6 +130,13 @@ def _read_part(part: Message, message: MimeMessage) -> None:
         message.pieces += [piece] if piece.data.strip() else []
     elif named or attached or not kind.startswith(("image/", "text/")):
         message.attached.append(_decoded(named) if named else kind)
+
+
+def _file_name(part: Message) -> str | None:
+    try:
+        return part.get_filename()
+    except (ValueError, LookupError):  # of an encoding that is none
+        return "a file without a name"
 
 
 def _best(forms: list[Message]) -> Message:

@@ -21,7 +21,7 @@ from specx.documents.formats import (
     format_of,
     looks_like_page,
     read_format,
-    refuse_xml,
+    refuse_markup,
     wrongly_named,
 )
 from specx.documents.headings import is_caption
@@ -121,7 +121,7 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     if lines:
         return parse_jsonl(data, name, options.field or "text")
     if not known:
-        refuse_xml(head, name)
+        refuse_markup(head, name)
     return [_read_text(data, name, ending)]
 
 

@@ -101,7 +101,7 @@ def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()
         pages=(),
         paragraphs=tuple(_paragraphs(turns, _LONG if unpunctuated else _LONGEST)),
         warnings=warnings,
-        everything=unpunctuated,
+        everything=True,  # short turns are speech, too
     )
 
 

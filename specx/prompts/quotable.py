@@ -155,10 +155,17 @@ def _with_leads(paragraphs: Sequence[Paragraph], found: Sequence[Candidate]) -> 
 
 
 def _share(paragraphs: Sequence[Paragraph], found: Sequence[Candidate]) -> float:
-    """Return the share of a document's body, by characters, in long items: minutes are lists."""
+    """Return the share of a document's body, by characters, in long items and sentences.
+
+    Minutes are lists, and what is said in a chat stands alone.
+    """
     body = sum(len(each.text) for each in paragraphs if each.part == "body")
-    items = [each for each in found if paragraphs[each.paragraph].kind == "item"]
-    long = [each for each in items if len(_WORDS.findall(each.text)) >= _MANY_WORDS]
+    long = [
+        each
+        for each in found
+        if len(_WORDS.findall(each.text)) >= _MANY_WORDS
+        and (paragraphs[each.paragraph].kind == "item" or is_sentence(each.text))
+    ]
     return sum(len(each.text) for each in long) / body if body else 0.0
 
 

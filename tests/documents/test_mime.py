@@ -153,3 +153,11 @@ def test_a_part_that_is_data_costs_no_other(save: SaveFile) -> None:
     document = read_document(save("a.eml", (_MAIL + _mixed("mixed", *parts, text)).encode()))
     assert document.paragraphs[-1].text == "It turns."
     assert document.warnings == ("A part of it is data and no text; it was not read.",) * 2
+
+
+def test_a_name_in_no_encoding_costs_nothing(save: SaveFile) -> None:
+    name = "Content-Disposition: attachment; filename*=a\0b''mill.pdf"
+    parts = (f"Content-Type: application/pdf\n{name}\n\nx", "Content-Type: text/plain\n\nIt turns.")
+    document = read_document(save("a.eml", (_MAIL + _mixed("mixed", *parts)).encode()))
+    assert document.paragraphs[-1].text == "It turns."
+    assert "1 attachment was not read" in document.warnings[0]

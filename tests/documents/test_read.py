@@ -173,3 +173,8 @@ def test_xml_is_refused_and_pages_in_it_are_read(save: SaveFile) -> None:
     with pytest.raises(DocumentError, match=r"a\.xml is XML \(<tei>\), .* convert it to HTML"):
         read_document(save("a.xml", b'<?xml version="1.0"?>\n<!DOCTYPE tei><tei>It turns.</tei>'))
     assert read_document(save("a.txt", b"<?xml version='1.0'?><tei>It turns.</tei>")).kind == "text"
+
+
+def test_latex_is_refused(save: SaveFile) -> None:
+    with pytest.raises(DocumentError, match=r"a\.tex is LaTeX, .* make a PDF of it"):
+        read_document(save("a.tex", b"% A mill\n\\documentclass{article}\nIt turns."))

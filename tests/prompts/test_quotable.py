@@ -189,3 +189,9 @@ def test_a_mail_goes_on_behind_its_greeting() -> None:
 def test_the_head_of_a_case_is_not_quoted() -> None:
     head = "Appeal from the District Court for the West of Elm Before Ann, Ben, and Cy, Judges."
     assert quoted(*text(head, "Before Ann, Ben, and Cy, Circuit Judges.", TEXT)) == [TEXT]
+
+
+def test_a_chat_is_prose() -> None:
+    turns = [f"ann 10:{n} I think we should merge the change number {n} today." for n in range(40)]
+    document = Document("a.txt", "text", (), tuple(Paragraph(each, None) for each in turns))
+    assert quotable(document, 3)
