@@ -7,14 +7,13 @@ The tree is pandoc's JSON: blocks and inlines are ``{"t": type, "c": content}``.
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from specx.documents.document import Paragraph, ParagraphKind, Part
 from specx.documents.plain import document_from_text
 from specx.documents.prose import running
-from specx.documents.shapes import HOLDS_PROSE, PART_TITLES
+from specx.documents.shapes import HOLDS_PROSE
 from specx.documents.text import SOFT_HYPHEN, clean_line
 from specx.errors import DocumentError
 
@@ -27,15 +26,10 @@ _NOTE_TYPES = frozenset({"footnote", "footnotes", "endnote", "endnotes", "rearno
 _CONTENTS_STYLE = re.compile(r"(?i)(toc|contents|table of (contents|figures))\b.*")
 _BACK = re.compile(r"[\W_]*")  # the text of a link from a note back to its place
 _QUOTES = {"SingleQuote": ("‘", "’"), "DoubleQuote": ("“", "”")}
-_PARTS: dict[Part, re.Pattern[str]] = {
-    part: re.compile(PART_TITLES[part], re.IGNORECASE)
-    for part in ("contents", "index", "references")
-}
 _PROSE_OF_A_CELL = 160  # characters of running sentences: a cell of a column beside another
 _PROSE_OF_A_TABLE = 0.6  # of its characters
 _LINES = ("Para", "Plain")
 _FEWEST_LINKS = 3
-_NUMBER = re.compile(r"[\dIVXivx]+\.?[\d.]*\s+")
 
 Tree = dict[str, Any]
 
@@ -82,15 +76,8 @@ def _as_blocks(content: Sequence[Tree]) -> list[Tree]:
 # ---------------------------------------------------------------- blocks
 
 
-@dataclass
 class _Reader:
-    """Blocks to paragraphs. A heading such as *References* opens a part of the document.
-
-    The part ends with the next heading of its level or above.
-    """
-
-    part: Part = "body"
-    level: int = 0
+    """Blocks to paragraphs."""
 
     def blocks(self, blocks: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
         for block in blocks:
@@ -100,8 +87,8 @@ class _Reader:
         content: Any = block.get("c")
         match block["t"]:
             case "Header":
-                level, _, inlines = content
-                yield from self.heading(level, inlines, around)
+                kind: ParagraphKind = "heading" if around.kind == "text" else around.kind
+                yield from self.paragraph(content[2], around._replace(kind=kind))
             case "Para" | "Plain":
                 yield from self.paragraph(content, around)
             case "LineBlock":
@@ -141,22 +128,7 @@ class _Reader:
     def made(self, text: str, around: _Surroundings) -> Iterator[Paragraph]:
         # No line of the page ends here, so a soft hyphen at the end is as empty as any other.
         if text := clean_line(" ".join(text.split())).rstrip(SOFT_HYPHEN):
-            if self.part == "contents" and around.kind == "text" and running(text):
-                self.part = "body"
-            yield Paragraph(text, None, around.kind, around.part or self.part)
-
-    def heading(
-        self, level: int, inlines: list[Tree], around: _Surroundings
-    ) -> Iterator[Paragraph]:
-        text = _text(inlines)
-        if around.kind == "text" and text:
-            title = _NUMBER.sub("", text, count=1).strip(" .:")
-            named = [part for part, names in _PARTS.items() if names.fullmatch(title)]
-            if named or level <= self.level:
-                self.part = named[0] if named else "body"
-                self.level = level if named else 0
-            around = around._replace(kind="heading")
-        yield from self.paragraph(inlines, around)
+            yield Paragraph(text, None, around.kind, around.part or "body")
 
     def paragraph(self, inlines: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
         """Yield a paragraph, several where two lines end in a row, and its footnotes behind it."""
