@@ -18,6 +18,7 @@ from specx.documents.shapes import (
     NUMBERED_TITLE,
     SECTION_NUMBER,
     TITLED,
+    ends_paragraph,
     is_in_capitals,
     is_lettered_title,
 )
@@ -29,6 +30,7 @@ from specx.documents.text_blocks import (
     without_bullet,
 )
 from specx.documents.typescripts import Typescript, typescript
+from specx.errors import DocumentError
 
 _WRAPPED = 120  # characters; a text whose lines are longer has a paragraph on each line
 _LONGEST_HEADING = 80  # characters
@@ -59,6 +61,8 @@ def document_from_text(
     marked = markdown_blocks(text) if kind == "markdown" else None
     read = typescript(text) if marked is None else Typescript(list(numbered_lines(text)))
     lines = read.lines
+    if not any(line.text for line in lines):
+        raise DocumentError(f"{name} holds no character that can be shown")
     setting = _setting(lines)
     if marked is None and _is_table(text):
         marked = [TextBlock((line,), "table") for line in lines if line.text], []
@@ -193,9 +197,7 @@ def _begins(group: Sequence[NumberedLine], line: str, setting: _Style) -> bool:
         return True
     if len(group) == 1 and _is_title_above(above, line):
         return True
-    if line[0].islower() or not ENDS_SENTENCE.search(above):
-        return False
-    return len(above) < 0.6 * max(len(line), 60)
+    return ends_paragraph(above, line)
 
 
 def _block(

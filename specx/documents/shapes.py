@@ -14,6 +14,14 @@ FULL_STOP = re.compile(rf"[.!?…。！？؟۔।॥]{_CLOSING}")
 ENDS_SENTENCE = re.compile(rf"[.!?:;…。！？؟۔।॥]{_CLOSING}")  # or a part of one that stands apart
 HOLDS_PROSE = re.compile(r"[a-z]{2}[.!?][\"')]*(?:\s+[A-Z]|\s*$)")  # a sentence ends
 
+
+def ends_paragraph(above: str, line: str) -> bool:
+    """Return True if a paragraph ends with the short line ``above``, judged by the words alone."""
+    if line[0].islower() or not ENDS_SENTENCE.search(above):
+        return False
+    return len(above) < 0.6 * max(len(line), 60)
+
+
 SQL = re.compile(
     r"(?:SELECT\b.{1,300}?\bFROM|INSERT INTO|CREATE (?:OR REPLACE )?(?:TABLE|VIEW|INDEX|FUNCTION)"
     r"|(?:ALTER|DROP) TABLE|UPDATE\b.{1,100}?\bSET|DELETE FROM)\s\S+",

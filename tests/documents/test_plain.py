@@ -360,3 +360,9 @@ def test_a_bare_numeral_and_a_docket_are_lines_of_their_own() -> None:
     assert [each for _, each in kinds(text)] == [
         docket, "The mill was sold.", "IV", "The sale is void."
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["text", "markdown", "jsonl"])
+def test_nothing_that_can_be_shown(kind: Kind) -> None:
+    with pytest.raises(DocumentError, match="no character that can be shown"):
+        read(" \x1b[31m\u200b\n", kind)

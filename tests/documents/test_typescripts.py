@@ -65,3 +65,9 @@ def test_numbers_of_pages_that_begin_anew() -> None:
     document = read("\f".join(pages))
     assert [each.text for each in document.paragraphs] == [" ".join(_LINES)]
     assert len(document.furniture) == 16
+
+
+def test_pages_of_nothing_but_heads_are_kept() -> None:
+    assert [each.text for each in read("\f".join(f"{n}" for n in range(9))).paragraphs]
+    heads = read("\f".join(f"The Mill\n\n  ----\n {n} A note.\n" for n in range(9)))
+    assert "The Mill" in [each.text for each in heads.paragraphs]
