@@ -263,7 +263,7 @@ def _guess(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     if len(_CONTROL.findall(text)) * _RARE > len(text) or text.count("\0") * _RARE > len(text):
         raise _binary(name)
     return text, (
-        f"The text is not UTF-8; it was read as {title}, which is a guess: check its accents.",
+        f"The text is not UTF-8; it was read as {title}, which is a guess: check its letters.",
     )
 
 
