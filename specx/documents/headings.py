@@ -56,9 +56,10 @@ _CASE = (
 )
 _VERSUS = re.compile(r"(?:^|\s)v(?:s|ersus)?\.?(?:\s|$)", re.IGNORECASE)
 _PARTY = re.compile(
-    r"\b(?:petitioner|respondent|plaintiff|defendant|appell(?:ant|ee))s?\b.{0,20}$", re.IGNORECASE
+    r"\b(?:petitioner|respondent|plaintiff|defendant|appell(?:ant|ee))s?\b(?:.{0,20}$|,? v\.)",
+    re.IGNORECASE,
 )
-_CAPTION_WITHIN = 60  # paragraphs
+_CAPTION_WITHIN, _LONGEST_PARTY = 100, 160  # paragraphs; characters of one
 _OF_A_CASE = re.compile(  # what a section of a court's paper is about
     r"\b(?:background|facts?|factual|procedur\w+|discussion|analysis|arguments?|conclusions?|orders?"
     r"|opinion|judgment|introduction|standards?|jurisdiction|summary|history|memorandum|statements?"
@@ -190,7 +191,11 @@ def _repeated(paragraphs: Sequence[Paragraph]) -> set[int]:
 
 def _captioned(paragraphs: Sequence[Paragraph]) -> set[int]:
     """Return the places of names and places in capitals in a text that is a court's paper."""
-    front = [each.text for each in paragraphs[:_CAPTION_WITHIN] if each.page is None]
+    front = [
+        each.text
+        for each in paragraphs[:_CAPTION_WITHIN]
+        if each.page is None and len(each.text) <= _LONGEST_PARTY
+    ]
     if not any(_VERSUS.search(each) for each in front) or not any(map(_PARTY.search, front)):
         return set()
     return {

@@ -131,6 +131,8 @@ def _read_text(data: bytes, name: str, ending: str) -> Document:
         return document_from_subtitles(text, name, warnings)
     if looks_like_page(text.encode()[:_HEADER_WITHIN]):
         warnings += ("It looks like a web page; with the ending .html its tags are left out.",)
+    if looks_like_json(data):
+        warnings += ("It looks like JSON; with the ending .json its texts are read.",)
     kind: Kind = "markdown" if ending in MARKDOWN_ENDINGS else "text"
     return document_from_text(text, name, kind, warnings)
 
