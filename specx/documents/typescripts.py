@@ -35,9 +35,8 @@ class Typescript(NamedTuple):
 def typescript(text: str) -> Typescript:
     """Return the lines of a text, without what is there only because it was set for paper."""
     text = _without_line_numbers(text)
-    whole = Typescript(_single_spaced(list(numbered_lines(text))))
     if not _FEWEST_PAGES <= text.count("\f") + 1 <= _MOST_PAGES:
-        return whole
+        return Typescript(_single_spaced(list(numbered_lines(text))))
     pages, above = list[list[NumberedLine]](), 0
     for each in text.split("\f"):
         pages.append([line._replace(number=line.number + above) for line in numbered_lines(each)])
@@ -55,7 +54,7 @@ def typescript(text: str) -> Typescript:
             for each in edges
         )
     if not any(line.text for line in lines):  # nothing but heads and notes
-        return whole
+        return Typescript(list(numbered_lines(text)))
     return Typescript(_single_spaced(lines), notes, tuple(furniture))
 
 
