@@ -30,6 +30,7 @@ Text, Markdown and JSON lines know no places, but lines::
 
     read         choose the reader by content and name
     text         decode the bytes of a file
+    typescripts  take page heads, line numbers and double spacing out of a text
     plain        group the lines of a text; ``markdown_blocks`` reads Markdown
     text_blocks  blocks -> paragraphs, each with its first and last line
       prose      pass over what forms no words: encoded data, minified code

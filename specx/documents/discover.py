@@ -22,7 +22,8 @@ STDIN = "-"
 _LONGEST_NAME = 200  # characters of a name that may be wrong because it is so long
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 MARKDOWN_ENDINGS = frozenset({".md", ".markdown"})
-TEXT_ENDINGS = MARKDOWN_ENDINGS | {".txt", ".jsonl"}
+JSON_LINES_ENDINGS = frozenset({".jsonl", ".ndjson"})
+TEXT_ENDINGS = MARKDOWN_ENDINGS | JSON_LINES_ENDINGS | {".txt"}
 _ENDINGS = (
     TEXT_ENDINGS | {".pdf", ".ipynb"} | FORMAT_ENDINGS | SUBTITLE_ENDINGS
 )  # of files that are taken from folders
@@ -285,10 +286,15 @@ def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
     """Return the names in a file, or on stdin if ``source`` is ``-``.
 
     Each ends with a line end, or with NUL where the list has one anywhere; then names may have line
-    ends in them. Raises DocumentError for a list that cannot be read, UsageError for an empty one,
-    and for one on stdin if a document (``others``: names beside the list) is to come from there.
+    ends in them. In lines, remarks behind # are skipped, and quotes and spaces around a name, but
+    where a file has that very name. Raises DocumentError for a list that cannot be read, UsageError
+    for an empty one, and for one on stdin if a document (``others``: names beside the list) is to
+    come from there.
     """
-    found = split_names(_read(source))
+    listed = _read(source)
+    found = split_names(listed)
+    if _NUL not in listed or utf16_of(listed):
+        found = [meant for name in found if (meant := _meant(name))]
     if sum(len(name) == 1 for name in found) > max(2, len(found) / 2):
         raise UsageError(
             f"the list {_shown(source)} has names of single characters, as if its encoding were "
@@ -299,6 +305,19 @@ def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
     if source == STDIN and STDIN in (*found, *others):
         raise UsageError("--from-file - reads a list from stdin, so stdin (-) cannot be a document")
     return found
+
+
+def _meant(line: str) -> str:
+    """Return the name that a line of a list stands for, or nothing for a remark."""
+    if os.path.lexists(line):
+        return line
+    bare = line.strip()
+    if os.path.lexists(bare):
+        return bare
+    if bare.startswith("#"):
+        return ""
+    quoted = len(bare) > 2 and bare[0] == bare[-1] and bare[0] in "\"'"
+    return bare[1:-1] if quoted else line
 
 
 def split_names(listed: bytes) -> list[str]:

@@ -1,6 +1,7 @@
 """Read DOCX, HTML, EPUB, ODT, RTF, reStructuredText, mail and web archives, with pandoc."""
 
 import os
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -18,20 +19,44 @@ _ZIP_ENDINGS = frozenset({".docx", ".epub", ".odt"})
 ZIP_HEADER = b"PK\x03\x04"
 _OLD_OFFICE_HEADER = b"\xd0\xcf\x11\xe0"  # and that of a DOCX with a password
 PAGE_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
-MIME_ENDINGS = frozenset({".eml", ".mht", ".mhtml", ".mbox"})
-FORMAT_ENDINGS = _ZIP_ENDINGS | PAGE_ENDINGS | MIME_ENDINGS | {".rtf", ".rst"}
-_PAGE_HEADS = (b"<!doctype html", b"<html")
+MIME_ENDINGS = frozenset({".eml", ".emlx", ".mht", ".mhtml", ".mbox"})
+FORMAT_ENDINGS = (
+    _ZIP_ENDINGS | PAGE_ENDINGS | MIME_ENDINGS | {".rtf", ".rst", ".rest", ".webarchive"}
+)
+_PAGE_HEAD = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(?:!doctype html|html)\b", re.I | re.S
+)
+_LATEX_HEAD = re.compile(rb"(?:\s|%[^\n]*\n)*\\(?:documentclass|documentstyle)\b")
+_XML_HEAD = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*>\s*(?:<[?!][^>]*>\s*)*(?:<([\w:.-]{1,40}))?"
+)
 
 
 def looks_like_page(head: bytes) -> bool:
     """Return True if a file that begins with ``head`` says that it is HTML."""
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_PAGE_HEADS)
+    return _PAGE_HEAD.match(head) is not None
+
+
+def refuse_markup(head: bytes, name: str) -> None:
+    """Raise DocumentError if a file that begins with ``head`` says that it is XML or LaTeX."""
+    if _LATEX_HEAD.match(head):
+        raise DocumentError(
+            f"{name} is LaTeX, which specx does not read; make a PDF of it, or rename it to .txt "
+            "to read it with its commands"
+        )
+    if found := _XML_HEAD.match(head):
+        element = f" (<{found[1].decode()}>)" if found[1] else ""
+        raise DocumentError(
+            f"{name} is XML{element}, which specx does not read; convert it to HTML, or rename it "
+            "to .txt to read it with its tags"
+        )
 
 
 def format_of(head: bytes, ending: str, *, is_text: bool) -> str | None:
-    """Return the format of a file that begins with ``head``: html, mime, rtf, rst or zip.
+    """Return the format of a file: html, mime, rtf, rst or zip; None for text.
 
-    Return None for text. A name that says text (``is_text``) is believed.
+    It begins with ``head``. A name that says text (``is_text``) is believed, but for a mail that
+    has gone through several hands.
     """
     if head.startswith(ZIP_HEADER):
         return "zip"
@@ -39,9 +64,10 @@ def format_of(head: bytes, ending: str, *, is_text: bool) -> str | None:
         return "rtf"
     if ending in PAGE_ENDINGS or (not is_text and looks_like_page(head)):
         return "html"
-    if not is_text and looks_like_mime(head, named=ending in MIME_ENDINGS):
+    archive = ending == ".webarchive" and head.strip()
+    if archive or looks_like_mime(head, named=ending in MIME_ENDINGS):
         return "mime"
-    return "rst" if ending == ".rst" and head.strip() else None
+    return "rst" if ending in (".rst", ".rest") and head.strip() else None
 
 
 @cache
@@ -147,6 +173,14 @@ def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
             return DocumentError(f"{name} has more than {answer['limit']}; {request.advice}")
         case "no-text":
             return _empty(name, 0)
+        case "frames":
+            files = ", ".join(answer["files"])
+            return DocumentError(f"{name} only arranges other pages; name these: {files}")
+        case "scripts":
+            return DocumentError(
+                f"{name} holds no text, only scripts that make it in a browser; save the page "
+                "there as one file (MHTML) or print it to PDF"
+            )
         case "unknown":
             return DocumentError(f"{name} is {answer['what']}; {READS}")
     return refused(answer, request)

@@ -23,6 +23,7 @@ from specx.documents.plain import document_from_text
 from specx.documents.text import decode_markup, decode_text
 from specx.errors import DocumentError
 
+_NO_TEXT = "A part of it is data and no text; it was not read."
 _MOST_CHARACTERS = 20_000_000
 _DEEPEST = 3  # documents in documents
 _GHC_OUT_OF_MEMORY = 251  # the exit status of a program compiled by GHC
@@ -43,6 +44,8 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
             yield {"text": paragraph.text, "kind": paragraph.kind, "part": paragraph.part}
     except RecursionError as error:
         raise RefusedError("damaged", reason="it is nested too deeply") from error
+    except DocumentError as error:
+        raise RefusedError("unreadable", reason=str(error).removeprefix("it ")) from error
     yield {"end": True, "images": reader.images, "warnings": reader.warnings}
 
 
@@ -71,7 +74,12 @@ class _Opener:
 
     def _message(self, message: MimeMessage) -> tuple[str, Sequence[PandocInput | Paragraph]]:
         self.warnings += message.warnings
-        pieces = [each if isinstance(each, Paragraph) else _piece(each) for each in message.pieces]
+        pieces = list[PandocInput | Paragraph]()
+        for each in message.pieces:
+            try:
+                pieces.append(each if isinstance(each, Paragraph) else _piece(each))
+            except DocumentError:
+                self.warnings.append(_NO_TEXT)
         return message.kind, pieces
 
     def paragraphs(self, sources: Sequence[PandocInput | Paragraph]) -> Iterator[Paragraph]:
@@ -99,7 +107,11 @@ class _Opener:
 
     def _own(self, source: PandocInput) -> Iterator[Paragraph]:
         if source.kind == "plain":
-            yield from document_from_text(source.data.decode(), "it", "text").paragraphs
+            try:
+                document = document_from_text(source.data.decode(), "it", "text")
+                yield from (*document.paragraphs, *document.furniture)
+            except DocumentError:
+                self.warnings.append(_NO_TEXT)
             return
         yield from paragraphs_of(_parse(self.pandoc, source), titled=source.kind == "docx")
 
@@ -168,6 +180,19 @@ _NOT_SHOWN = (
     "[role='search']"
 )
 _FRAME = "nav, footer, aside, header, [role='navigation'], [role='banner'], [role='contentinfo']"
+# Divisions that pages name so, and those that are mostly links.
+_NAMED_FRAME = re.compile(
+    r"(?:^|[-_ ])(?:cookies?|gdpr|newsletter-?signup|breadcrumbs?|pagination|editsection"
+    r"|skip-?(?:link|nav|to)\w*)(?=$|[-_ ])",
+    re.IGNORECASE,
+)
+_NAMED = "div[class], div[id], section[class], section[id], aside, span[class], ul[class], ul[id]"
+_LINKS = re.compile(
+    r"(?:^|[-_ ])(?:related|share|social|sidebar|menu|nav\w*|links|toolbar|tags)(?=$|[-_ ])", re.I
+)
+_MOST_LINKS = 0.7  # of the letters
+_FEWEST_LINKS = 2
+_LARGE_FRAME = 0.25  # of a page's letters
 _NOTE = frozenset({"doc-footnote", "doc-endnote", "doc-endnotes", "note"})
 # pandoc reads nothing else of a page with <main>, and does not see the role of an <aside>.
 _UNKNOWN = re.compile(r"<(/?)(?:main|aside)(?=[\s>])")
@@ -178,7 +203,8 @@ def _prepared(text: str) -> tuple[str, int]:
     """Return a web page as pandoc is to read it, and the number of its pictures.
 
     It is repaired, without what is not shown. Its frame (navigation, header, footer) stands at its
-    end, in divisions of the class FURNITURE.
+    end, in divisions of the class FURNITURE. Raises RefusedError for a page without text of its
+    own.
     """
     from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
@@ -186,18 +212,42 @@ def _prepared(text: str) -> tuple[str, int]:
         page = LexborHTMLParser(text)
     except SelectolaxError as error:  # any text is a page, so there was no room for it
         raise MemoryError from error
+    scripts = len(page.css("script"))
+    if frames := page.css("frameset frame[src]"):
+        raise RefusedError("frames", files=[str(each.attributes["src"]) for each in frames[:5]])
     for node in page.css(_NOT_SHOWN):
         node.decompose()
     if page.html is None:  # the parser says nothing when there is no room
         raise MemoryError
     images = len(page.css("img"))
-    frame = [node for node in page.css(_FRAME) if _frames(node)]
-    framed = {node.mem_id for node in frame}
-    outer = [node for node in frame if not any(up.mem_id in framed for up in _above(node))]
+    whole = _letters(page.body.text() if page.body else "")
+    if scripts and not whole and not images:
+        raise RefusedError("scripts")
+    frame = {node.mem_id: node for node in page.css(_FRAME) if _frames(node)}
+    named = [node for node in page.css(_NAMED) if _is_named_frame(node, whole)]
+    frame |= {node.mem_id: node for node in named}
+    outer = [node for node in frame.values() if not any(up.mem_id in frame for up in _above(node))]
     taken = [f'<div class="{FURNITURE}">{node.inner_html}</div>' for node in outer]
     for node in outer:
         node.remove()
     return "\n".join([_UNKNOWN.sub(r"<\1div", page.html or ""), *taken]), images
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalnum, text))
+
+
+def _is_named_frame(node: Any, whole: int) -> bool:
+    """Return True for a notice about cookies and the like, and for lists of links to elsewhere."""
+    names = f"{node.attributes.get('class') or ''} {node.attributes.get('id') or ''}"
+    letters = _letters(node.text())
+    if letters > _LARGE_FRAME * whole or node.css_first("h1"):
+        return False
+    if _NAMED_FRAME.search(names):
+        return True
+    links = [each.text() for each in node.css("a[href]:not([href^='#'])")]
+    linked = len(links) >= _FEWEST_LINKS and sum(map(_letters, links)) > _MOST_LINKS * letters
+    return linked and (node.tag == "aside" or _LINKS.search(names) is not None)
 
 
 def _frames(node: Any) -> bool:

@@ -6,16 +6,13 @@ from dataclasses import replace
 from itertools import islice, pairwise
 
 from specx.documents.document import Paragraph
-from specx.documents.shapes import SUMMARIES, is_in_capitals
+from specx.documents.shapes import NAMED_TITLE, SUMMARIES, is_in_capitals
 from specx.errors import harmless
 
 _SECTION = re.compile(
     rf"\W*(?:(?:chapter|section|part)\s+)?(?:(?:\d{{1,3}}(?:\.\d+)*|[IVX]+)[.:)]?\s+\S.*"
     rf"|{SUMMARIES}|overview|introduction|preface|foreword|background|contents)\W*",
     re.IGNORECASE,
-)
-_NAMED = re.compile(
-    rf"(?i)(?:{SUMMARIES}|introduction|conclusions?|discussion|references|keywords)"
 )
 _MONTH = (
     r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
@@ -28,6 +25,7 @@ _DATE = re.compile(
     r"|\W*(?:version|draft|revised|revision|release|last (?:updated|modified|revised))\b\D*\d.*",
     re.IGNORECASE,
 )
+_VERSION = re.compile(r"\W*v?\d+\.\d+\.\d+")  # a section of a list of changes
 _WORD = re.compile(r"(?:[^\W\d_].*){3}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _NAME = re.compile(r"[A-Z][^\W\d]+(?:-[A-Z][^\W\d]+)? (?:[A-Z]\. ?)+[A-Z][^\W\d]+(?:-[^\W\d]+)?\W*")
 # Letters and court papers have large and bold lines that head no section.
@@ -53,8 +51,21 @@ _COURT = (
 _CASE = (
     r"(?:plaintiff|defendant|petitioner|respondent|appell(?:ant|ee)|claimant|debtor)s?\b.{0,30}"
     r"|(?:.*\s)?vs?\.?|(?:.{0,20}\b(?:case|docket|civil action|file|index) (?:nos?\b|number).*)"
-    r"|nos?\. \d.*|.*\b(?:llp|l\.l\.p|pllc|p\.c|esq)\.?,?"
+    r"|per curiam\W*|.*\bcertiorari\b.*|nos?\. \d.*|.*\b(?:llp|l\.l\.p|pllc|p\.c|esq)\.?,?"
     r"|(?:to|from|re|cc|subject|date|attn|by|tel|telephone|phone|fax|facsimile|e-?mail|signed)\s*:.*"
+)
+_VERSUS = re.compile(r"(?:^|\s)v(?:s|ersus)?\.?(?:\s|$)", re.IGNORECASE)
+_PARTY = re.compile(
+    r"\b(?:petitioner|respondent|plaintiff|defendant|appell(?:ant|ee))s?\b(?:.{0,20}$|,? v\.)",
+    re.IGNORECASE,
+)
+_CAPTION_WITHIN, _LONGEST_PARTY = 100, 160  # paragraphs; characters of one
+_OF_A_CASE = re.compile(  # what a section of a court's paper is about
+    r"\b(?:background|facts?|factual|procedur\w+|discussion|analysis|arguments?|conclusions?|orders?"
+    r"|opinion|judgment|introduction|standards?|jurisdiction|summary|history|memorandum|statements?"
+    r"|findings?|remed\w+|relief|issues?|dissent\w*|concur\w*|syllabus|appendix|decision|legal|law"
+    r"|claims?|motions?|disposition|overview|evidence|damages|costs|ruling|review)\b",
+    re.IGNORECASE,
 )
 _UNFINISHED = r".*[,;&]|(?:.*\s)?(?:an?|the|and|or)"
 _OF_NO_SECTION = re.compile(
@@ -82,10 +93,10 @@ def without_false_headings(
     letters.
     """
     front = _front(paragraphs, prominence)
-    labels = _labels(paragraphs, prominence) | _repeated(paragraphs)
+    labels = _labels(paragraphs, prominence) | _repeated(paragraphs) | _captioned(paragraphs)
     made = list(paragraphs)
     for index, each in enumerate(paragraphs):
-        if each.kind == "text" and _NAMED.fullmatch(each.text):
+        if each.kind == "text" and NAMED_TITLE.fullmatch(each.text):
             made[index] = each = replace(each, kind="heading")
         if index in front and each.part == "body":
             made[index] = replace(each, part="title")
@@ -110,7 +121,8 @@ def _is_false_heading(heading: Paragraph) -> bool:
         if rest or columns or _COMMAND.search(text):
             return True
     forms = (_DATE, _NAME, _OF_NO_SECTION)
-    return any(form.fullmatch(text) for form in forms) or not _WORD.search(text)
+    worded = _WORD.search(text) or (heading.page is None and _VERSION.match(text))
+    return any(form.fullmatch(text) for form in forms) or not worded
 
 
 def _front(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> range:
@@ -175,6 +187,24 @@ def _repeated(paragraphs: Sequence[Paragraph]) -> set[int]:
     if title is None or not is_in_capitals(title.text):
         return set()
     return {n for n in headings if paragraphs[n].text == title.text and paragraphs[n] != title}
+
+
+def _captioned(paragraphs: Sequence[Paragraph]) -> set[int]:
+    """Return the places of names and places in capitals in a text that is a court's paper."""
+    front = [
+        each.text
+        for each in paragraphs[:_CAPTION_WITHIN]
+        if each.page is None and len(each.text) <= _LONGEST_PARTY
+    ]
+    if not any(_VERSUS.search(each) for each in front) or not any(map(_PARTY.search, front)):
+        return set()
+    return {
+        n
+        for n, each in enumerate(paragraphs)
+        if each.kind == "heading"
+        and is_in_capitals(each.text)
+        and not (_SECTION.fullmatch(each.text) or _OF_A_CASE.search(each.text))
+    }
 
 
 def _is_named(paragraph: Paragraph) -> bool:

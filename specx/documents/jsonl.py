@@ -11,6 +11,8 @@ from specx.documents.plain import document_from_text
 from specx.documents.text import LINE_END, decode_text
 from specx.errors import DocumentError
 
+_HEAD = 1024  # bytes
+
 
 class LineError(DocumentError):
     """A line that holds no document. ``name`` is the name the document would have had."""
@@ -18,6 +20,16 @@ class LineError(DocumentError):
     def __init__(self, sentence: str, name: str) -> None:
         super().__init__(sentence)
         self.name = name
+
+
+def looks_like_json(data: bytes) -> bool:
+    """Return True for objects or arrays of JSON, and nothing else."""
+    if data[:_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+        return False
+    try:
+        return _values(data.decode("utf-8-sig")) is not None
+    except UnicodeDecodeError:
+        return False
 
 
 def parse_jsonl(data: bytes, name: str, field: str = "text") -> list[Document | LineError]:
@@ -47,9 +59,11 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
     if values and is_notebook(values[0]):
         return [document_from_notebook(values[0], name, warnings)]
     if values is not None and not any(_has_text(value, field) for value in _flat(values)):
+        objects = any(isinstance(value, dict) for value in _flat(values))
+        way = "--field names another key" if objects else f"put each text into {_example(field)}"
         raise DocumentError(
             f"{name} is {_described(values)}, without a text under the key {json.dumps(field)}; "
-            "--field names another key"
+            f"{way}"
         )
     return parse_jsonl(data, name, field)
 
@@ -143,11 +157,14 @@ def _record(line: str, field: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"is not valid JSON ({_reason(error)})") from error
     if not isinstance(record, dict) or not isinstance(record.get(field), str):
-        example = f'{{{json.dumps(field, ensure_ascii=False)}: "..."}}'
-        raise ValueError(f"has no text; each line must be an object such as {example}")
+        raise ValueError(f"has no text; each line must be an object such as {_example(field)}")
     if not record[field].strip():
         raise ValueError("has an empty text")
     return record
+
+
+def _example(field: str) -> str:
+    return f'{{{json.dumps(field, ensure_ascii=False)}: "..."}}'
 
 
 def _reason(error: Exception) -> str:

@@ -19,6 +19,7 @@ from specx.documents.shapes import (
     ENDS_SENTENCE,
     ITEM_MARK,
     NUMBERED_TITLE,
+    ends_paragraph,
 )
 
 _FIGURE = re.compile(r"[$€£(+-]*\d[\d.,:/%)–-]*")
@@ -193,7 +194,7 @@ def _begins_block(group: list[Line], line: Line, typography: Typography, columns
     if _is_item(line.text, group):
         return True
     if above.size is None or line.size is None or above.x is None or line.x is None:
-        return _begins_by_words(above, line)
+        return ends_paragraph(above.text, line.text)
     if not _same_size(above, line):
         return True
     gap = _gap(above, line)
@@ -226,13 +227,6 @@ def _begins_by_place(group: list[Line], line: Line, columns: _Columns) -> bool:
     if reach < _HALF:
         return ended or not line.text[0].islower()
     return reach < _FULL and ended and not line.text[0].islower()
-
-
-def _begins_by_words(above: Line, line: Line) -> bool:
-    """Return True if ``line`` begins a new block, judged by the words alone."""
-    if not ENDS_SENTENCE.search(above.text) or line.text[0].islower():
-        return False
-    return len(above.text) < 0.6 * max(len(line.text), 60)
 
 
 def _continues(above: Line, line: Line) -> bool:

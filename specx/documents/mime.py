@@ -1,5 +1,6 @@
 """Open mails and web archives: messages of MIME. Runs in the child process."""
 
+import plistlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,8 +18,13 @@ _SIGNS = frozenset((b"mime-version", b"message-id", b"received", b"return-path",
 _KNOWN = _SIGNS | {b"from", b"to", b"subject", b"date", b"content-type"}
 _MAILBOX = re.compile(rb"(?m)^From [^\n]*\d{4}[^\n]*\n(?=[A-Za-z-]+: )")
 _LINE_END = re.compile(rb"\r+\n|\r(?!\n)")
-_QUOTE_MARKS = re.compile(rb"(?m)^(?:> ?)+")
-_SIGNATURE = re.compile(rb"\n-- \n(?:[^\n]*\n?){1,12}\Z")
+_COUNT = re.compile(rb"(\d{1,12}) *\n")  # of the bytes, in front of a mail that a Mac has kept
+_SAVED_BY = re.compile(r"\W*saved by\b", re.IGNORECASE)  # in the place of a sender
+_QUOTE_MARKS = re.compile(rb"(?:> ?)*")
+# What mail programs and lists add: signatures, footers of lists, what they have put elsewhere.
+_SIGNATURE = re.compile(rb"\n(?:-- |_{30,})\n(?:[^\n]*\n){0,12}[^\n]*\Z")
+_SCRUBBED = re.compile(rb"(?m)^-{8,} next part -{8,}\n(?:(?:An? |Name: |Type: |Size: |Desc: |URL: )"
+                       rb"[^\n]*\n?)+")  # fmt: skip
 _MARKUP = re.compile(rb"(?is)<(style|script)\b.*?</\1>|<[^>]*>")
 _HEAD = ("From", "Date")
 
@@ -52,7 +58,7 @@ class MimeMessage:
 
 def looks_like_mime(head: bytes, *, named: bool = False) -> bool:
     """Return True for what begins as a message does; ``named``: its name says that it is one."""
-    lines = _LINE_END.sub(b"\n", head.removeprefix(b"\xef\xbb\xbf").lstrip()).split(b"\n\n")[0]
+    lines = _clean(head).split(b"\n\n")[0]
     first, *rest = lines.split(b"\n")
     fields = {found[1].lower() for line in rest if (found := _FIELD.match(line))}
     opening = _FIELD.match(first)
@@ -62,19 +68,36 @@ def looks_like_mime(head: bytes, *, named: bool = False) -> bool:
     return bool(fields & _KNOWN) if named else bool(fields & _SIGNS) and len(fields & _KNOWN) > 1
 
 
+def _clean(data: bytes) -> bytes:
+    data = _LINE_END.sub(b"\n", data.removeprefix(b"\xef\xbb\xbf")).lstrip()
+    counted = _COUNT.match(data)
+    return data[counted.end() :][: int(counted[1])] if counted else data
+
+
+def _web_archive(data: bytes) -> MimeMessage:
+    """Return the page of a web archive of Safari, which is a property list."""
+    try:
+        page = plistlib.loads(data)["WebMainResource"]
+        content, label = page["WebResourceData"], page.get("WebResourceTextEncodingName", "")
+        return MimeMessage("html", [MailText(bytes(content), str(label), page=True)])
+    except Exception as error:  # of the reader of property lists, or what is no web archive
+        raise RefusedError("damaged", reason="it is no web archive of Safari") from error
+
+
 def open_message(data: bytes) -> MimeMessage:
     """Return what there is to read in a mail, in the mails of a mailbox, or in a web archive."""
-    data = _LINE_END.sub(b"\n", data.removeprefix(b"\xef\xbb\xbf")).lstrip()
-    mails = [message_from_bytes(each) for each in _MAILBOX.split(data) if each.strip()]
+    if data.startswith((b"bplist", b"<?xml")):
+        return _web_archive(data)
+    mails = [message_from_bytes(each) for each in _MAILBOX.split(_clean(data)) if each.strip()]
     first = mails[0] if mails else Message()
     sender = _words(first, "From")
-    is_archive = (
-        not sender or sender.startswith("<Saved by") or "Snapshot-Content-Location" in first
-    )
+    saved = _SAVED_BY.match(sender) or "Snapshot-Content-Location" in first
+    is_archive = bool(not sender or saved)
     message = MimeMessage("html" if is_archive else "mail")
     if is_archive:
-        pages = [part for part in first.walk() if part.get_content_type() == "text/html"]
-        message.pieces += [_piece(part) for part in pages[:1]]
+        pages = [_piece(part) for part in first.walk() if part.get_content_type() == "text/html"]
+        framed = b"<frameset" in pages[0].data.lower() if pages else False
+        message.pieces += pages[1:] if framed else pages[:1]
     for mail in () if message.pieces else mails:
         _read_mail(mail, message)
     if not message.pieces:
@@ -93,7 +116,7 @@ def _read_mail(mail: Message, message: MimeMessage) -> None:
 
 def _read_part(part: Message, message: MimeMessage) -> None:
     kind, inside = part.get_content_type(), part.get_payload()
-    named = part.get_filename()
+    named = _file_name(part)
     attached = part.get_content_disposition() == "attachment"
     parts = [each for each in inside if isinstance(each, Message)] if part.is_multipart() else []
     if kind == "message/rfc822":
@@ -107,6 +130,13 @@ def _read_part(part: Message, message: MimeMessage) -> None:
         message.pieces += [piece] if piece.data.strip() else []
     elif named or attached or not kind.startswith(("image/", "text/")):
         message.attached.append(_decoded(named) if named else kind)
+
+
+def _file_name(part: Message) -> str | None:
+    try:
+        return part.get_filename()
+    except (ValueError, LookupError):  # of an encoding that is none
+        return "a file without a name"
 
 
 def _best(forms: list[Message]) -> Message:
@@ -129,8 +159,22 @@ def _piece(part: Message) -> MailText:
     data = data if isinstance(data, bytes) else b""
     is_page = part.get_content_type() == "text/html"
     if not is_page:
-        data = _SIGNATURE.sub(b"\n", _QUOTE_MARKS.sub(b"", _LINE_END.sub(b"\n", data)))
+        data = _SCRUBBED.sub(b"", _SIGNATURE.sub(b"\n", _LINE_END.sub(b"\n", data)))
+        data = b"\n".join(_unquoted(data.split(b"\n")))
     return MailText(data, part.get_content_charset() or "", is_page)
+
+
+def _unquoted(lines: list[bytes]) -> Iterator[bytes]:
+    """Yield lines without marks of quotation; what another one wrote is a paragraph of its own."""
+    before = 0
+    for line in lines:
+        marks = _QUOTE_MARKS.match(line)
+        end = marks.end() if marks else 0
+        depth = line[:end].count(b">")
+        if depth != before:
+            yield b""
+        yield line[end:]
+        before = depth
 
 
 def _words(mail: Message, name: str) -> str:

@@ -3,16 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from specx.documents.document import Document, Paragraph
+from specx.documents.document import Document, Kind, Paragraph
 from specx.documents.plain import document_from_text
 from specx.documents.text import LINE_END
 from specx.errors import DocumentError
 
-_KINDS = {"markdown": "markdown", "raw": "text", "heading": "markdown"}
-
-
-def looks_like_notebook(data: bytes) -> bool:
-    return data.lstrip()[:1] == b"{" and b'"nbformat"' in data and b'"cells"' in data
+_KINDS: dict[str, Kind] = {"markdown": "markdown", "raw": "text", "heading": "markdown"}
 
 
 def is_notebook(value: Any) -> bool:
@@ -30,7 +26,7 @@ def document_from_notebook(value: Any, name: str, warnings: tuple[str, ...] = ()
         code += kind is None
         if kind is None or not text.strip():
             continue
-        read = document_from_text(text, name, "markdown" if kind == "markdown" else "text")
+        read = document_from_text(text, name, kind)
         label = f"cell {number}"
         paragraphs += (replace(each, lines=None, turns=(), label=label) for each in read.paragraphs)
     if not paragraphs:
@@ -57,4 +53,5 @@ def _cells(value: dict[str, Any]) -> list[dict[str, Any]]:
 def _source(cell: dict[str, Any]) -> str:
     source = cell.get("source", "")
     lines = source if isinstance(source, list) else [source]
-    return LINE_END.sub("\n", "".join(line for line in lines if isinstance(line, str)))
+    text = LINE_END.sub("\n", "".join(line for line in lines if isinstance(line, str)))
+    return f"# {text}" if cell.get("cell_type") == "heading" else text

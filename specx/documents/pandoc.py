@@ -6,13 +6,16 @@ The tree is pandoc's JSON: blocks and inlines are ``{"t": type, "c": content}``.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from specx.documents.document import Paragraph, ParagraphKind, Part
+from specx.documents.plain import document_from_text
 from specx.documents.prose import running
-from specx.documents.shapes import HOLDS_PROSE, PART_TITLES
+from specx.documents.shapes import HOLDS_PROSE
 from specx.documents.text import SOFT_HYPHEN, clean_line
+from specx.errors import DocumentError
 
 FURNITURE = "specx-furniture"  # the class of a division that is no text of the document
 
@@ -23,15 +26,10 @@ _NOTE_TYPES = frozenset({"footnote", "footnotes", "endnote", "endnotes", "rearno
 _CONTENTS_STYLE = re.compile(r"(?i)(toc|contents|table of (contents|figures))\b.*")
 _BACK = re.compile(r"[\W_]*")  # the text of a link from a note back to its place
 _QUOTES = {"SingleQuote": ("‘", "’"), "DoubleQuote": ("“", "”")}
-_PARTS: dict[Part, re.Pattern[str]] = {
-    part: re.compile(PART_TITLES[part], re.IGNORECASE)
-    for part in ("contents", "index", "references")
-}
 _PROSE_OF_A_CELL = 160  # characters of running sentences: a cell of a column beside another
 _PROSE_OF_A_TABLE = 0.6  # of its characters
 _LINES = ("Para", "Plain")
 _FEWEST_LINKS = 3
-_NUMBER = re.compile(r"[\dIVXivx]+\.?[\d.]*\s+")
 
 Tree = dict[str, Any]
 
@@ -78,15 +76,8 @@ def _as_blocks(content: Sequence[Tree]) -> list[Tree]:
 # ---------------------------------------------------------------- blocks
 
 
-@dataclass
 class _Reader:
-    """Blocks to paragraphs. A heading such as *References* opens a part of the document.
-
-    The part ends with the next heading of its level or above.
-    """
-
-    part: Part = "body"
-    level: int = 0
+    """Blocks to paragraphs."""
 
     def blocks(self, blocks: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
         for block in blocks:
@@ -96,8 +87,8 @@ class _Reader:
         content: Any = block.get("c")
         match block["t"]:
             case "Header":
-                level, _, inlines = content
-                yield from self.heading(level, inlines, around)
+                kind: ParagraphKind = "heading" if around.kind == "text" else around.kind
+                yield from self.paragraph(content[2], around._replace(kind=kind))
             case "Para" | "Plain":
                 yield from self.paragraph(content, around)
             case "LineBlock":
@@ -121,30 +112,30 @@ class _Reader:
 
     def code(self, text: str, around: _Surroundings) -> Iterator[Paragraph]:
         """Yield what is set as it was typed: code, but for the prose of letters and old texts."""
-        if around.kind == "text" and not HOLDS_PROSE.search(text):
-            around = around._replace(kind="code")
-        yield from self.made(text, around)
+        read: Sequence[Paragraph] = ()
+        if HOLDS_PROSE.search(text):
+            with suppress(DocumentError):  # data
+                document = document_from_text(text, "it", "text")
+                read = (*document.paragraphs, *document.furniture)
+        if not read:
+            kind: ParagraphKind = "code" if around.kind in ("text", "item") else around.kind
+            yield from self.made(text, around._replace(kind=kind))
+            return
+        for each in read:
+            kind = each.kind if around.kind == "text" else around.kind
+            yield from self.made(each.text, around._replace(kind=kind))
 
     def made(self, text: str, around: _Surroundings) -> Iterator[Paragraph]:
         # No line of the page ends here, so a soft hyphen at the end is as empty as any other.
         if text := clean_line(" ".join(text.split())).rstrip(SOFT_HYPHEN):
-            yield Paragraph(text, None, around.kind, around.part or self.part)
-
-    def heading(
-        self, level: int, inlines: list[Tree], around: _Surroundings
-    ) -> Iterator[Paragraph]:
-        text = _text(inlines)
-        if around.kind == "text" and text:
-            title = _NUMBER.sub("", text, count=1).strip(" .:")
-            named = [part for part, names in _PARTS.items() if names.fullmatch(title)]
-            if named or level <= self.level:
-                self.part = named[0] if named else "body"
-                self.level = level if named else 0
-            around = around._replace(kind="heading")
-        yield from self.paragraph(inlines, around)
+            yield Paragraph(text, None, around.kind, around.part or "body")
 
     def paragraph(self, inlines: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
-        """Yield a paragraph, and its footnotes behind it."""
+        """Yield a paragraph, several where two lines end in a row, and its footnotes behind it."""
+        for lines in _between_blank_lines(inlines):
+            yield from self.lines(lines, around)
+
+    def lines(self, inlines: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
         notes: list[list[Tree]] = []
         if [each["t"] for each in inlines[:2]] == ["Strong", "LineBreak"]:  # a title of its own
             yield from self.made(_text(inlines[:1], notes), around)
@@ -251,7 +242,24 @@ def _inside(attributes: list[Any], around: _Surroundings) -> _Surroundings:
 
 # ---------------------------------------------------------------- inlines
 
+_RAISED = str.maketrans(
+    "0123456789+-−n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻ⁿ"
+)  # powers, which are no digits of a number
 _SPACE: Tree = {"t": "Space"}
+
+
+def _between_blank_lines(inlines: Sequence[Tree]) -> Iterator[Sequence[Tree]]:
+    """Yield the inlines between line ends that follow each other."""
+    start = ends = 0
+    for n, each in enumerate(inlines):
+        if each["t"] == "LineBreak":
+            ends += 1
+        elif each["t"] not in ("Space", "SoftBreak"):
+            if ends > 1:
+                yield inlines[start:n]
+                start = n
+            ends = 0
+    yield inlines[start:]
 
 
 def _text(inlines: Sequence[Tree], notes: list[list[Tree]] | None = None) -> str:
@@ -260,7 +268,7 @@ def _text(inlines: Sequence[Tree], notes: list[list[Tree]] | None = None) -> str
 
 
 def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
-    for inline in inlines:
+    for before, inline in pairwise([_SPACE, *inlines]):
         content: Any = inline.get("c")
         match inline["t"]:
             case "Str":
@@ -280,10 +288,18 @@ def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
                 yield from _pieces(content[1], notes)
             case "Superscript" if len(content) == 1 and _is_local(content[0]):
                 continue  # the sign of a footnote
+            case "Superscript" if _is_power(before, _text(content)):
+                yield _text(content).translate(_RAISED)
             case "Emph" | "Strong" | "Underline" | "Strikeout" | "SmallCaps" | "Superscript":
                 yield from _pieces(content, notes)
             case "Subscript":
                 yield from _pieces(content, notes)
+
+
+def _is_power(before: Tree, text: str) -> bool:
+    """Return True for x², 10⁶ and km²; behind a full stop stands the sign of a note."""
+    known = before["t"] in ("Str", "Emph") and _RAISED.keys() >= set(map(ord, text))
+    return known and _text([before])[-1:].isalnum()
 
 
 def _leads_to_note(link: Tree) -> bool:

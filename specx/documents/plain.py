@@ -1,6 +1,7 @@
 """Make documents without pages of plain text and Markdown."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +14,11 @@ from specx.documents.shapes import (
     BULLET,
     ENDS_SENTENCE,
     ENUMERATOR,
+    LONGEST_LETTERED_TITLE,
+    NUMBERED_TITLE,
     SECTION_NUMBER,
+    TITLED,
+    ends_paragraph,
     is_in_capitals,
     is_lettered_title,
 )
@@ -24,16 +29,24 @@ from specx.documents.text_blocks import (
     to_text_paragraphs,
     without_bullet,
 )
+from specx.documents.typescripts import Typescript, typescript
+from specx.errors import DocumentError
 
 _WRAPPED = 120  # characters; a text whose lines are longer has a paragraph on each line
 _LONGEST_HEADING = 80  # characters
 _FEWEST_CAPITALS = 4  # letters; shorter lines are codes and signs rather than titles
 
-_RULE = re.compile(r"(?:([-=_*~#.])\s?)(?:\1\s?)+|[-=+|:\s]{3,}")
+_RULE = re.compile(r"(?:([-—=_*~#.])\s?)(?:\1\s?)+|[-=+|:\s]{3,}")
 _UNDERLINE = re.compile(r"([=~^\"'-])\1{2,}")
 _TABLE_ROW = re.compile(r"\|.*\|")
 _CONTENTS_ENTRY = re.compile(r"\w.*?(?:(?:\.\s?){4,}|…{2,}\s?)(?:\d+|[ivxlcdm]+)$")
-_FEWEST_DOUBLE = 6  # lines of a text with double spacing
+_CODE = re.compile(r"[=|<>{}\[\]`\\]|^\W*[#*\"]")  # no title in capitals has these
+_OFTEN = 3  # times that a title does not return
+_BARE_NUMERAL = re.compile(r"[IVX]{1,5}|[A-H]")  # of a section, on a line of its own
+_DOCKET = re.compile(r"Nos?\. .{1,80}\b(?:Argued|Submitted|Decided|Filed)\b.{1,60}\d{4}\W*")
+_NOTE_NUMBER = re.compile(r"(?:\d{1,3}|[*∗†‡]{1,3})\s*[A-Z“\"]")
+_BETWEEN_VALUES = "\t,;|"
+_FEWEST_ROWS, _MOST_ROWS, _SAMPLE = 5, 200, 50_000  # rows that are looked at, and characters
 _LONGEST_ENTRY = 300  # characters of an entry in a table of contents
 
 
@@ -45,11 +58,17 @@ def document_from_text(
     What forms no words is passed over, with a warning. Raises DocumentError if nothing else is
     there.
     """
-    lines = _single_spaced(list(numbered_lines(text)))
-    setting = _setting(lines)
     marked = markdown_blocks(text) if kind == "markdown" else None
-    blocks, front = marked or (list(_blocks(lines, setting)), [])
-    if marked and setting.unwrapped:
+    read = typescript(text) if marked is None else Typescript(list(numbered_lines(text)))
+    lines = read.lines
+    if not any(line.text for line in lines):
+        raise DocumentError(f"{name} holds no character that can be shown")
+    setting = _setting(lines)
+    if marked is None and _is_table(text):
+        marked = [TextBlock((line,), "table") for line in lines if line.text], []
+    blocks, front = marked or (_titled(list(_blocks(lines, setting))), [])
+    blocks = [*blocks, *_notes(read.notes)]
+    if kind == "markdown" and marked and setting.unwrapped:
         blocks = [TextBlock((line,), block.kind) for block in blocks for line in block.lines]
     paragraphs, wordless = to_text_paragraphs(blocks)
     if not paragraphs and not wordless:  # rules and signs are better than nothing
@@ -63,15 +82,18 @@ def document_from_text(
         pages=(),
         paragraphs=paragraphs,
         warnings=warnings,
-        furniture=to_text_paragraphs(front)[0],
+        furniture=(*to_text_paragraphs(front)[0], *read.furniture),
     )
     return _without_lines(document) if kind == "jsonl" else document
 
 
 def _without_lines(document: Document) -> Document:
     """Forget the lines of a text that is a string in a line of its file."""
-    paragraphs = tuple(replace(each, lines=None, turns=()) for each in document.paragraphs)
-    return replace(document, paragraphs=paragraphs)
+    paragraphs, furniture = (
+        tuple(replace(each, lines=None, turns=()) for each in some)
+        for some in (document.paragraphs, document.furniture)
+    )
+    return replace(document, paragraphs=paragraphs, furniture=furniture)
 
 
 class _Style(NamedTuple):
@@ -88,20 +110,15 @@ def _setting(lines: Sequence[NumberedLine]) -> _Style:
     return _Style(unwrapped, 2 * high > sum(lengths))
 
 
-def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
-    """Return the lines of a text set with double spacing without the blank ones between them.
-
-    Its lines stand alone, and most of them go on in the next one. Where two blank lines or more
-    stand between two, a paragraph ends.
-    """
-    text = [n for n, line in enumerate(lines) if line.text]
-    pairs = [(lines[a].text, lines[b].text) for a, b in pairwise(text)]
-    alone = sum(b - a > 1 for a, b in pairwise(text))
-    goes_on = sum(not ENDS_SENTENCE.search(a) and b[0].islower() for a, b in pairs)
-    if len(text) < _FEWEST_DOUBLE or alone < 0.9 * len(pairs) or goes_on < 0.3 * len(pairs):
-        return list(lines)
-    kept = set(text) | {a + 1 for a, b in pairwise(text) if b - a > 2}
-    return [line for n, line in enumerate(lines) if n in kept]
+def _is_table(text: str) -> bool:
+    """Return True for rows of values between commas, semicolons, bars or tabs: CSV and its like."""
+    rows = [row for row in text[:_SAMPLE].split("\n")[:_MOST_ROWS] if row.strip()]
+    for sign in _BETWEEN_VALUES if len(rows) >= _FEWEST_ROWS else ():
+        count, rows_with = Counter(row.count(sign) for row in rows).most_common(1)[0]
+        spaced = sum(row.count(f"{sign} ") for row in rows)
+        if count and rows_with >= 0.9 * len(rows) and 2 * spaced < sum(r.count(sign) for r in rows):
+            return True
+    return False
 
 
 def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBlock]:
@@ -116,7 +133,7 @@ def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBloc
         alone = _alone(line)
         begins = alone is not None or setting.unwrapped
         if group and (begins or _begins(group, line.text, setting)):
-            yield _block(group, setting, apart=apart and not line.text)
+            yield _block(group, setting, apart=apart and not line.text, below=line)
             group = []
             apart = not line.text
         if alone is None:
@@ -128,6 +145,19 @@ def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBloc
         yield _block(group, setting, apart=apart)
 
 
+def _notes(lines: Sequence[NumberedLine]) -> Iterator[TextBlock]:
+    """Group the lines of footnotes, which begin with their numbers."""
+    group: list[NumberedLine] = []
+    for line in lines:
+        if group and (not line.text or _NOTE_NUMBER.match(line.text)):
+            yield TextBlock(tuple(group), "footnote")
+            group = []
+        if line.text:
+            group.append(line)
+    if group:
+        yield TextBlock(tuple(group), "footnote")
+
+
 def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
     """Return the block of a line that never belongs to others, none of a blank line or rule.
 
@@ -136,6 +166,8 @@ def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
     text = line.text
     if not text or _RULE.fullmatch(text):
         return ()
+    if _BARE_NUMERAL.fullmatch(text) or _DOCKET.fullmatch(text):
+        return (TextBlock((line,)),)
     if _TABLE_ROW.fullmatch(text):
         return (TextBlock((line,), "table"),)
     dots = ".." in text or ". ." in text or "…" in text  # quickly
@@ -157,24 +189,94 @@ def _begins(group: Sequence[NumberedLine], line: str, setting: _Style) -> bool:
     above = group[-1].text
     if _is_item(line, group):
         return True
+    clause = SECTION_NUMBER.match(line) is not None
     if len(group) == 1 and _is_title(above, setting) and not _is_title(line, setting):
         # Below a title stands text, and not the rest of a sentence in capitals.
-        return any(map(str.islower, line)) or SECTION_NUMBER.match(above) is not None
-    if line[0].islower() or not ENDS_SENTENCE.search(above):
-        return False
-    return len(above) < 0.6 * max(len(line), 60)
+        return any(map(str.islower, line)) or clause or SECTION_NUMBER.match(above) is not None
+    if clause and ENDS_SENTENCE.search(above):
+        return True
+    if len(group) == 1 and _is_title_above(above, line):
+        return True
+    return ends_paragraph(above, line)
 
 
-def _block(group: Sequence[NumberedLine], setting: _Style, *, apart: bool) -> TextBlock:
+def _block(
+    group: Sequence[NumberedLine],
+    setting: _Style,
+    *,
+    apart: bool,
+    below: NumberedLine | None = None,
+) -> TextBlock:
     """Return the block of some lines; ``apart``: blank lines are around it."""
     first = group[0].text
     if len(group) == 1 and _is_title(first, setting, apart=apart):
         return TextBlock(tuple(group), "heading")
-    if apart and len(group) <= 2 and is_lettered_title(" ".join(line.text for line in group)):
+    if below is not None and len(group) == 1 and _is_title_above(first, below.text):
+        return TextBlock(tuple(group), "heading")
+    whole = " ".join(line.text for line in group)
+    if apart and len(group) <= 3 and _is_title_apart(whole, setting):
         return TextBlock(tuple(group), "heading")
     if _is_item(first):
         return TextBlock(without_bullet(group), "item")
     return TextBlock(tuple(group))
+
+
+def _without_repeated_titles(blocks: Sequence[TextBlock]) -> list[TextBlock]:
+    """Return blocks where what stands in capitals again and again is no heading."""
+    counts = Counter(block.lines[0].text for block in blocks if block.kind == "heading")
+    often = {text for text, count in counts.items() if count >= _OFTEN and is_in_capitals(text)}
+    return [
+        replace(block, kind="text")
+        if block.kind == "heading" and block.lines[0].text in often
+        else block
+        for block in blocks
+    ]
+
+
+def _is_title_above(line: str, below: str) -> bool:
+    """Return True for a short line with a letter or a Roman numeral above one of running text."""
+    text = below[:1].isupper() and not ENUMERATOR.match(below) and len(line) < 0.6 * len(below)
+    return text and is_lettered_title(line)
+
+
+def _is_title_apart(text: str, setting: _Style) -> bool:
+    """Return True for a title with a letter, of a chapter or a section, and one in capitals.
+
+    Blank lines are around it.
+    """
+    if len(text) > LONGEST_LETTERED_TITLE:
+        return False
+    high = is_in_capitals(text) and not _CODE.search(text)
+    if TITLED.match(text) and not ENDS_SENTENCE.search(text.rstrip(".") if high else text):
+        return True
+    return is_lettered_title(text) or (
+        high and not setting.capitals and not ENDS_SENTENCE.search(text) and " " in text
+    )
+
+
+def _titled(blocks: Sequence[TextBlock]) -> list[TextBlock]:
+    """Return the blocks of a text with its headings, as blocks around them show them."""
+    return _without_repeated_titles(_with_numbered_titles(blocks))
+
+
+def _with_numbered_titles(blocks: Sequence[TextBlock]) -> list[TextBlock]:
+    """Return blocks where a short item is a heading if text stands below it, and no list above."""
+    made, chapter = list(blocks), "0"  # the latest number of a heading
+    for n, (block, below) in enumerate(pairwise(blocks)):
+        text = " ".join(line.text for line in block.lines)
+        number = NUMBERED_TITLE.match(text)
+        if not number or block.part != "body":
+            continue
+        own = number[0].split(".")[0].split()[0]
+        bare = "." not in number[0] and int(own) == int(chapter) + 1  # 3 Methods, behind 2
+        item = block.kind == "item" and not (n and made[n - 1].kind == "item")
+        inner = below.kind == "heading" and below.lines[0].text.startswith(f"{own}.")
+        short = len(text) <= _LONGEST_HEADING and not ENDS_SENTENCE.search(text)
+        if short and (item or (bare and block.kind == "text")) and (inner or below.kind == "text"):
+            made[n] = replace(block, kind="heading")
+        if made[n].kind == "heading":
+            chapter = own
+    return made
 
 
 def _is_title(line: str, setting: _Style, *, apart: bool = False) -> bool:
@@ -188,6 +290,8 @@ def _is_title(line: str, setting: _Style, *, apart: bool = False) -> bool:
         return True
     if not is_in_capitals(line) or sum(map(str.isalpha, line)) < _FEWEST_CAPITALS:
         return False
+    if _CODE.search(line):
+        return False
     return not setting.capitals or (apart and len(line) <= _LONGEST_HEADING // 2)
 
 
@@ -199,6 +303,7 @@ def _is_item(line: str, group: Sequence[NumberedLine] = ()) -> bool:
         return False
     # A wrapped line may begin with "1998. " or "- ": it is an item only where a sentence ended,
     # or in a list of such items.
-    if len(group) < 2 or ENDS_SENTENCE.search(group[-1].text):
+    above = group[-1].text if group else ""
+    if (len(group) < 2 and not above.endswith(",")) or ENDS_SENTENCE.search(above):
         return True
     return bullet is not None and (line[0] not in "-–*+" or line[0] == group[0].text[0])

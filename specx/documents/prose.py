@@ -68,9 +68,11 @@ def _is_letter(char: str) -> bool:
 
 
 def is_prose(paragraphs: Sequence[Paragraph]) -> bool:
-    """Return True for prose, and for a text so short that it is read whatever it is."""
+    """Return True for prose, and for a text, no table, so short that it is read whatever it is."""
     short = sum(len(p.text) for p in paragraphs) <= _SHORT
-    return short or prose_share(paragraphs) >= PROSE
+    return (short and any(p.kind in _PROSE_KINDS for p in paragraphs)) or prose_share(
+        paragraphs
+    ) >= PROSE
 
 
 def prose_share(paragraphs: Sequence[Paragraph]) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from specx.documents.child import ChildRequest
 from specx.documents.discover import (
+    JSON_LINES_ENDINGS,
     MARKDOWN_ENDINGS,
     STDIN,
     TEXT_ENDINGS,
@@ -20,11 +21,17 @@ from specx.documents.formats import (
     format_of,
     looks_like_page,
     read_format,
+    refuse_markup,
     wrongly_named,
 )
 from specx.documents.headings import is_caption
-from specx.documents.jsonl import LineError, parse_json, parse_jsonl, require_documents
-from specx.documents.notebook import looks_like_notebook
+from specx.documents.jsonl import (
+    LineError,
+    looks_like_json,
+    parse_json,
+    parse_jsonl,
+    require_documents,
+)
 from specx.documents.pdf import read_pdf
 from specx.documents.pdf_reading import parse_pages
 from specx.documents.plain import document_from_text
@@ -107,10 +114,14 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     data = read_bytes(request.path) if request.path else request.data
     if ending in FORMAT_ENDINGS and data.strip():
         raise wrongly_named(name, ending, data)
-    if ending in _JSON_ENDINGS or (ending not in TEXT_ENDINGS and looks_like_notebook(data)):
+    lines = ending in JSON_LINES_ENDINGS or (source == STDIN and options.field is not None)
+    known = lines or ending in TEXT_ENDINGS
+    if ending in _JSON_ENDINGS or (not known and looks_like_json(data)):
         return parse_json(data, name, options.field or "text")
-    if ending == ".jsonl" or (source == STDIN and options.field is not None):
+    if lines:
         return parse_jsonl(data, name, options.field or "text")
+    if not known:
+        refuse_markup(head, name)
     return [_read_text(data, name, ending)]
 
 
@@ -120,6 +131,8 @@ def _read_text(data: bytes, name: str, ending: str) -> Document:
         return document_from_subtitles(text, name, warnings)
     if looks_like_page(text.encode()[:_HEADER_WITHIN]):
         warnings += ("It looks like a web page; with the ending .html its tags are left out.",)
+    if looks_like_json(data):
+        warnings += ("It looks like JSON; with the ending .json its texts are read.",)
     kind: Kind = "markdown" if ending in MARKDOWN_ENDINGS else "text"
     return document_from_text(text, name, kind, warnings)
 

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from specx.documents.contents import is_entry, with_lists
 from specx.documents.document import Paragraph, Part
 from specx.documents.headings import without_false_headings
-from specx.documents.shapes import ENDS_SENTENCE, PART_TITLES
+from specx.documents.shapes import ENDS_SENTENCE, NAMED_TITLE, PART_TITLES
 
 _NUMBER = r"(?:(?:chapter|appendix|annex|section|part)\s+)?(?:[\dA-Z]{1,3}(?:\.\d+)*[.:]?\s+)?"
 _TITLES = {
@@ -111,7 +111,9 @@ def _section_end(
     for n in range(start + 1, len(paragraphs)):
         paragraph = paragraphs[n]
         # The title of another part ends it, unless it is an entry of a list of titles.
-        if part not in ("contents", "index") and _title(paragraphs, n) not in (None, part):
+        listed = part in ("contents", "index")
+        named = NAMED_TITLE.fullmatch(paragraph.text)
+        if not listed and (named or _title(paragraphs, n) not in (None, part)):
             return n
         if paragraph.kind == "heading" and prominence[n] >= prominence[start]:
             inner = (
@@ -255,6 +257,11 @@ _NOTICE = re.compile(
     r"|tous droits (?:de [\w ,]{1,60} )?réservés|alle rechte vorbehalten"
     r"|(?:mis|publié)e?s? (?:à disposition )?(?:sous|selon les termes de) (?:la )?licence"
     r"|(?:termes|conditions|bedingungen|términos|termini|licence|lizenz) .{0,20}\bgnu\b"
+    r"|(?:use of|not) the (?:intended|named) (?:recipient|addressee)"
+    r"|distribution of this (?:memo|document) is unlimited"
+    r"|^this (?:memo|document|is|rfc)[\w ,-]{0,60} (?:internet|rfc) (?:standards|edit|community)"
+    r"|where it is feasible, a syllabus|subject to formal revision before publication"
+    r"|current status of this document, any errata|internet-drafts are (?:working|draft) doc"
     r"|e-?book (?:est|may be used|is free)[\w ,]{0,40} (?:usage|use) (?:de|of)",
     re.IGNORECASE,
 )
@@ -272,7 +279,8 @@ _HINTS = (  # one of them is in all that these find, and they are found faster
     "copyright", "©", "rights", "permission", "modify", "under the", "warrant", "verbatim",
     "published", "received", "trademark", "licen", "commons", "gutenberg", "book", "text is for",
     "droits", "rechte", "gnu", "in no event", "provided", "all copies", "neutral", "publisher",
-    "intellectual",
+    "intellectual", "recipient", "addressee", "memo", "this document", "syllabus",
+    "revision",
 )  # fmt: skip
 _LONGEST_NOTICE = 500  # characters of a paragraph; a longer one says it twice, or speaks of it
 # A document with such a title is what it says, and all of it is read.

@@ -9,10 +9,18 @@ from specx.documents.document import Part
 
 # ---------------------------------------------------------------- ends of sentences
 
-_CLOSING = r"""["'”’»)\]]*\d{0,2}$"""  # quotes, brackets, and the number of a footnote
+_CLOSING = r"""["'”’»)\]]*[\d¹²³⁰-⁹]{0,2}$"""  # quotes, brackets, and the number of a footnote
 FULL_STOP = re.compile(rf"[.!?…。！？؟۔।॥]{_CLOSING}")
 ENDS_SENTENCE = re.compile(rf"[.!?:;…。！？؟۔।॥]{_CLOSING}")  # or a part of one that stands apart
 HOLDS_PROSE = re.compile(r"[a-z]{2}[.!?][\"')]*(?:\s+[A-Z]|\s*$)")  # a sentence ends
+
+
+def ends_paragraph(above: str, line: str) -> bool:
+    """Return True if a paragraph ends with the short line ``above``, judged by the words alone."""
+    if line[0].islower() or not ENDS_SENTENCE.search(above):
+        return False
+    return len(above) < 0.6 * max(len(line), 60)
+
 
 SQL = re.compile(
     r"(?:SELECT\b.{1,300}?\bFROM|INSERT INTO|CREATE (?:OR REPLACE )?(?:TABLE|VIEW|INDEX|FUNCTION)"
@@ -35,6 +43,11 @@ ITEM_MARK = re.compile(rf"{ENUMERATOR.pattern}|{BULLET.pattern}")
 
 SECTION_NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,3})+\.?\s+[A-Z]")  # 2.1 Methods
 NUMBERED_TITLE = re.compile(r"(?:\d{1,3}\.)*\d{1,3}\.?\s+[A-Z]")  # 2 Methods, if it is no item
+TITLED = re.compile(  # Article IV, Chapter 3: The Mill, § 5 Fees
+    r"(?:(?:section|sec\.|article|art\.|chapter|part|title|appendix|annex|schedule|exhibit)\s+"
+    r"(?:\d{1,3}|[IVXLC]{1,6}|[A-Z])\b|§\s?\d)",
+    re.IGNORECASE,
+)
 # "B. Application of the Rule", and no name ("J. Smith"); an item if it is no title.
 _LETTERED = re.compile(
     r"(?:[IVXL]{1,6}|[A-Z](?=\.\s+\S+\s)|[A-H])\.\s+(?=[A-Z])(?!.*\b[A-Z]\.)", re.DOTALL
@@ -67,6 +80,9 @@ def is_in_capitals(text: str) -> bool:
 # ---------------------------------------------------------------- titles of parts
 
 SUMMARIES = r"abstract|(?:executive |management )?summary|zusammenfassung|résumé|synopsis"
+NAMED_TITLE = re.compile(  # a section's title, however it is set
+    rf"(?:{SUMMARIES}|introduction|preamble|conclusions?|discussion|references|keywords)", re.I
+)
 _COPYRIGHT = (
     r"(?:copyright|licen[cs](?:e|ing)|copying|disclaimer|imprint|legal|permissions?)"
     r"(?:,? (?:and|or|of|the|this|page|notices?|licen[cs]es?|information|statements?|copying"

@@ -1,4 +1,7 @@
-"""Read subtitles (SRT, WebVTT, SBV) as the speech that they are, with times as places."""
+"""Read subtitles (SRT, WebVTT, SBV, ASS) and transcripts with times as the speech that they are.
+
+Times are its places.
+"""
 
 import html
 import re
@@ -11,15 +14,34 @@ from specx.documents.document import Document, Paragraph
 from specx.documents.text import clean_line
 from specx.errors import DocumentError
 
-SUBTITLE_ENDINGS = frozenset({".srt", ".vtt", ".sbv"})
-_CLOCK = r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,]\d{1,3}"
-_TIMES = re.compile(rf"\s*{_CLOCK}(?:\s*-->\s*|,){_CLOCK}.*")
-_BEGINS = re.compile(rf"\s*(?:WEBVTT\b.*|(?:\d+\s*\n)?{_TIMES.pattern}\n)")
+SUBTITLE_ENDINGS = frozenset({".srt", ".vtt", ".sbv", ".ass", ".ssa"})
+# Lines with hours, minutes, seconds, and perhaps a speaker and what is said.
+_TIME = r"(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d{2})(?:[.,]\d{1,3})?"
+_CAPTION = re.compile(rf"\s*{_TIME}(?:\s*-->\s*|,)(?:\d+:)?\d{{1,2}}:\d{{2}}[.,]\d{{1,3}}.*")
+_BEGINS = re.compile(rf"\s*(?:WEBVTT\b.*|(?:\d+\s*\n)?{_CAPTION.pattern}\n)")
+_WHO = r"[^\W\d_][\w.'’ -]{0,40}?"
+_FORMS = tuple(
+    re.compile(form)
+    for form in (
+        rf"Dialogue:[^,]*,{_TIME},[^,]*,[^,]*,(?P<who>[^,]*),(?:[^,]*,){{4}}(?P<said>.*)",
+        rf"\s*[\[(]?{_TIME}(?:\s*-->[^\])]*)?(?:[\])]|\s)\s*(?P<said>\S.*)",
+        rf"\s*(?:(?P<who>{_WHO})\s*)?[\[(]?{_TIME}[\])]?\s*:?\s*",  # what is said stands below
+    )
+)
+_HEAD = 100_000  # characters
+_FEWEST, _LOOKED_AT = 3, 60  # lines of such a form, and of all lines
+_LATEST_START = 300  # seconds: times that begin later may be those of a day
 _ASIDE = re.compile(r"(?:NOTE|STYLE|REGION)\b")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]*)>")
 _NAME = re.compile(r"(?:>>\s*|- ?)?([^\W\d_][\w.'’ -]{0,40}?):\s+(?=\S)")
 _CHANGE = re.compile(r">>\s*|^-\s+|^-(?=[^\W\d])")  # somebody else speaks
 _TAG = re.compile(r"<[^>]*>|\{\\[^}]*\}")
+# What is heard and not said, and who made the captions.
+_UNSAID = re.compile(
+    r"\[[^\]]*\]|\([^)]*\)|[♪♫].*|([#*]).*\1|[-–—.…]*|(?:subtitles?|captions?|captioned|transcribed|sync\w*"
+    r"|translated|corrected)\b.{0,20}\bby\b.*|.*\b(?:opensubtitles|addic7ed|subscene)\.\w+.*",
+    re.IGNORECASE,
+)
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*(?=\s|$)|[。！？]")
 _ROLLS = 0.3  # this share of captions repeats the one before
 _LONG, _LONGEST = 200, 500  # characters of a paragraph: then a sentence ends it, then any line
@@ -35,7 +57,26 @@ class _Cue(NamedTuple):
 
 
 def looks_like_subtitles(text: str) -> bool:
-    return _BEGINS.match(text) is not None
+    return _BEGINS.match(text) is not None or _form_of(text[:_HEAD].split("\n")) is not None
+
+
+def _form_of(lines: Sequence[str]) -> re.Pattern[str] | None:
+    """Return the form of the lines with times, if there are enough of them, from 0:00 on."""
+    first = lines.index("[Events]") if "[Events]" in lines[:1000] else 0
+    shown = [line for line in lines[first : first + 4 * _LOOKED_AT] if line.strip()][:_LOOKED_AT]
+    for form in _FORMS:
+        found = [form.fullmatch(line) for line in shown]
+        timed = [n for n, each in enumerate(found) if each]
+        apart = all(b - a > 1 for a, b in pairwise(timed)) or form is not _FORMS[-1]
+        times = [_seconds(each) for each in found if each]
+        early = times[:1] and times[0] <= _LATEST_START and times == sorted(times)
+        if apart and early and len(timed) >= max(_FEWEST, len(shown) / 4):
+            return form
+    return None
+
+
+def _seconds(found: re.Match[str]) -> int:
+    return 3600 * int(found["h"] or 0) + 60 * int(found["m"]) + int(found["s"])
 
 
 def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()) -> Document:
@@ -43,7 +84,9 @@ def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()
 
     What captions show again when they roll is read once. Raises DocumentError if nothing is said.
     """
-    cues = list(_cues(text.split("\n")))
+    lines = text.split("\n")
+    form = _CAPTION if _BEGINS.match(text) else _form_of(lines)
+    cues = list(_cues(lines, form or _CAPTION))
     cues = list(_once(cues)) if _rolls(cues) else cues
     turns = list(_turns(cues))
     if not turns:
@@ -58,25 +101,41 @@ def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()
         pages=(),
         paragraphs=tuple(_paragraphs(turns, _LONG if unpunctuated else _LONGEST)),
         warnings=warnings,
-        everything=unpunctuated,
+        everything=True,  # short turns are speech, too
     )
 
 
-def _cues(lines: Sequence[str]) -> Iterator[_Cue]:
-    voiced = any(map(_VOICE.search, lines))
-    timed = [index for index, line in enumerate(lines) if _TIMES.fullmatch(line)]
-    for start, end in pairwise([*timed, len(lines) + 1]):
-        shown = lines[start + 1 : end]
-        if end <= len(lines) and shown and shown[-1].strip() and (len(shown) == 1 or not shown[-2]):
-            shown = shown[:-1]  # the number, or the name, of the next caption
-        aside = [i for i, line in enumerate(shown) if i and not shown[i - 1] and _ASIDE.match(line)]
-        shown = shown[: aside[0]] if aside else shown
-        found = _TIMES.fullmatch(lines[start])
-        hours, minutes, seconds = found.groups()[:3] if found else ("0", "0", "0")
+def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
+    found = [(index, each) for index, line in enumerate(lines) if (each := form.fullmatch(line))]
+    named = "who" in form.groupindex and any(each["who"] for _, each in found)
+    voiced = named or any(map(_VOICE.search, lines))
+    title = lines[: found[0][0]] if found and form in _FORMS[1:] else ()
+    if texts := tuple(_said(title)):
+        yield _Cue("0:00:00", "", voiced, texts)
+    ends = [*(index for index, _ in found[1:]), len(lines) + 1]
+    for (start, each), end in zip(found, ends, strict=False):  # none where none was found
+        groups = each.groupdict()
+        below = lines[start + 1 : end] if form is not _FORMS[0] else ()
+        below = _shown(below, last=end > len(lines)) if form is _CAPTION else below
+        shown = [*(groups.get("said") or "").replace("\\N", "\n").split("\n"), *below]
         voice = _VOICE.search(" ".join(shown))
-        texts = [clean_line(html.unescape(_TAG.sub("", line))) for line in shown]
-        time = f"{int(hours or 0)}:{int(minutes):02}:{seconds}"
-        yield _Cue(time, voice[1].strip() if voice else "", voiced, tuple(filter(None, texts)))
+        speaker = (voice[1] if voice else groups.get("who") or "").strip()
+        minutes, seconds = divmod(_seconds(each), 60)
+        time = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+        yield _Cue(time, speaker, voiced, tuple(_said(shown)))
+
+
+def _shown(lines: Sequence[str], *, last: bool) -> Sequence[str]:
+    """Return the lines of a caption without the number or the name of the next, and remarks."""
+    if not last and lines and lines[-1].strip() and (len(lines) == 1 or not lines[-2]):
+        lines = lines[:-1]
+    aside = [i for i, line in enumerate(lines) if i and not lines[i - 1] and _ASIDE.match(line)]
+    return lines[: aside[0]] if aside else lines
+
+
+def _said(lines: Sequence[str]) -> Iterator[str]:
+    texts = (clean_line(html.unescape(_TAG.sub("", line))) for line in lines)
+    return (text for text in texts if not _UNSAID.fullmatch(text))
 
 
 def _rolls(cues: Sequence[_Cue]) -> bool:

@@ -28,7 +28,11 @@ _SIGNATURES = (
     (b"MM\x00*", "a TIFF image"),
     (b"PK\x03\x04", "a zip archive or an office document"),
     (b"PK\x05\x06", "an empty zip archive"),
-    (b"\xd0\xcf\x11\xe0", "an old office document (.doc, .xls or .ppt: save it as DOCX or PDF)"),
+    (
+        b"\xd0\xcf\x11\xe0",
+        "an old office document (.doc, .xls or .ppt: save it as DOCX or PDF) or a mail of Outlook "
+        "(.msg: save it as .eml)",
+    ),
     (b"%!PS", "a PostScript document"),
     (b"\x7fELF", "a program"),
     (b"\x1f\x8b", "a gzip archive"),
@@ -47,6 +51,7 @@ _SIGNATURES = (
 _INNER_SIGNATURES = ((4, b"ftyp", "a film"), (257, b"ustar", "a tar archive"))
 
 _WINDOWS_1252_GAPS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+_HIGH_HALF = re.compile(b"[\0-\x08\x0e\x0f]")  # of UTF-16 in letters: Latin to Thai
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 LINE_END = re.compile("\r\r\n|\r\n?")  # the first where line ends were converted twice
 # Of a text, at most one character in this many may be NUL or another control character.
@@ -57,9 +62,9 @@ def decode_text(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     """Decode ``data``, which the user called ``name``.
 
     Return the text with ``\\n`` line ends, and warnings about characters that were guessed or lost.
-    UTF-8 and UTF-16 (UTF-32 with a byte order mark) are recognized; anything else is read as
-    Windows-1252 or Latin-1 with a warning. Lines end as an editor ends them: separators of Unicode
-    stay as they are. Raises DocumentError when the data is empty or not text.
+    UTF-8 and UTF-16 (UTF-32 with a byte order mark) are recognized; anything else is guessed by its
+    letters, or read as Windows-1252 or Latin-1, with a warning. Lines end as an editor ends them:
+    separators of Unicode stay as they are. Raises DocumentError when the data is empty or not text.
     """
     if not data.strip():
         raise DocumentError(f"{name} is empty; there is nothing to summarize")
@@ -121,7 +126,9 @@ def decode_markup(data: bytes, name: str, label: str = "") -> tuple[str, tuple[s
     if encoding and data.strip() and not (data.startswith(marks) or utf16_of(data)):
         text = data.decode(encoding, "replace")
         damaged = text.count("\ufffd")
-        if (damaged - 1) * _RARE <= len(text) and not _is_other_utf8(data, encoding):
+        others = damaged > 1 and encoding == "utf-8" and damaged > _foreign(text)
+        wrong = others or _is_other_utf8(data, encoding)
+        if (damaged - 1) * _RARE <= len(text) and not wrong:
             warnings = (_damage(damaged, encoding.upper()),) if damaged else ()
             return _drop_nul(LINE_END.sub("\n", text), name)[0], warnings
     return decode_text(data, name)
@@ -165,7 +172,8 @@ def _damage(count: int, encoding: str) -> str:
 def utf16_of(data: bytes) -> str | None:
     """Return the form of UTF-16 that ``data`` has, with a mark or without, or None.
 
-    Latin text has a NUL in nearly every second byte, always on the same side.
+    Text in letters has a NUL, or a number below 16, in nearly every second byte, always on the same
+    side: that of the alphabet.
     """
     marked = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "")
     if marked.startswith("utf-16"):
@@ -174,7 +182,7 @@ def utf16_of(data: bytes) -> str | None:
         return None
     sample = data[:4096]
     half = len(sample) // 2
-    even, odd = sample[0::2].count(0), sample[1::2].count(0)
+    even, odd = (len(_HIGH_HALF.findall(sample[side::2])) for side in (0, 1))
     if odd > 0.6 * half and even < 0.05 * half:
         return "utf-16-le"
     if even > 0.6 * half and odd < 0.05 * half:
@@ -189,20 +197,73 @@ def _decode_damaged_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
     """
     text = data.decode("utf-8", "replace")
     damaged = text.count("\ufffd")
-    foreign = sum(char > "\x7f" for char in text) - damaged
-    if damaged > foreign or (damaged - 1) * _RARE > len(text):
+    if damaged > _foreign(text) or (damaged - 1) * _RARE > len(text):
         return None
     return text, (_damage(damaged, "UTF-8"),)
+
+
+def _foreign(text: str) -> int:
+    """Return how many characters are not ASCII, and not damaged."""
+    return sum("\x7f" < char != "\ufffd" for char in text)
+
+
+# Encodings without a mark, and the most frequent characters of the languages that are written in
+# them. Of a text in another encoding next to none are.
+_KANA = "のにたいしはてをとがるなでかっれすまりこもうらさんくそあけきめ、。ーンスイルトラ"
+_HANZI = "的一是不在有人我了他这中大来上国个到说们为子和你地出道也时年得就那要下以生会自着去之过家"
+_HANZI_TOO = "這來國個說們為時會過對學後開發員實關業議，。、"
+_HANGUL = "이다는의에을가고하로한를은서지도기사시인어자리해대정나있수들과"
+_CYRILLIC = "оеаинтсрвлкмдпуыяьгзб"
+_GREEK = "αοιετσνηυρπκμλςωόίάήέ"
+_BY_LETTERS = {
+    "cp932": ("Shift_JIS", _KANA),
+    "euc_jp": ("EUC-JP", _KANA),
+    "gb18030": ("GBK", _HANZI + "，。、"),
+    "cp950": ("Big5", _HANZI + _HANZI_TOO),
+    "cp949": ("EUC-KR", _HANGUL),
+    "cp1251": ("Windows-1251", _CYRILLIC),
+    "koi8-r": ("KOI8-R", _CYRILLIC),
+    "cp1253": ("Windows-1253", _GREEK),
+    "utf-16-le": ("UTF-16", _KANA + _HANZI + _HANZI_TOO + _HANGUL),
+    "utf-16-be": ("UTF-16", _KANA + _HANZI + _HANZI_TOO + _HANGUL),
+}
+# The share of these among all characters that are not ASCII, at least: where a byte is a letter,
+# and where two are one of thousands.
+_OF_LETTERS, _OF_SIGNS = 0.6, 0.15
+_HIGH = 0.2  # of the bytes: text in Latin letters has fewer that are not ASCII
+_FEWEST_HIGH = 20
+_SAMPLE = 20_000  # bytes that are looked at
+
+
+def _by_letters(data: bytes) -> tuple[str, str] | None:
+    """Return the encoding in which a text has the usual letters of its language, and its name."""
+    sample = data[:_SAMPLE]
+    if sum(byte > 0x7F for byte in sample) < max(_FEWEST_HIGH, _HIGH * len(sample)):
+        return None
+    shares = {each: _frequent(sample, each, letters) for each, (_, letters) in _BY_LETTERS.items()}
+    best = max(shares, key=lambda each: shares[each])
+    return (best, _BY_LETTERS[best][0]) if shares[best] >= 1 else None
+
+
+def _frequent(sample: bytes, encoding: str, letters: str) -> float:
+    """Return the share of frequent letters, 1: as many as a text in this encoding has at least."""
+    text = sample.decode(encoding, "replace")
+    least = _OF_LETTERS if letters in (_CYRILLIC, _GREEK) else _OF_SIGNS
+    other = [char for char in text if char > "\x7f"]
+    if text.count("\ufffd") * _RARE > len(text) or not other:
+        return 0.0
+    return sum(char in letters for char in other) / len(other) / least
 
 
 def _guess(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     windows = _WINDOWS_1252_GAPS.search(data) is None
     encoding, title = ("cp1252", "Windows-1252") if windows else ("latin-1", "Latin-1")
-    text = data.decode(encoding)
-    if len(_CONTROL.findall(text)) * _RARE > len(text) or data.count(0) * _RARE > len(data):
+    encoding, title = _by_letters(data) or (encoding, title)
+    text = data.decode(encoding, "replace")
+    if len(_CONTROL.findall(text)) * _RARE > len(text) or text.count("\0") * _RARE > len(text):
         raise _binary(name)
     return text, (
-        f"The text is not UTF-8; it was read as {title}, which is a guess: check its accents.",
+        f"The text is not UTF-8; it was read as {title}, which is a guess: check its letters.",
     )
 
 

@@ -5,6 +5,7 @@ sentences that readers marked (``specx/training/judge.py``).
 """
 
 import json
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,13 @@ _ALIKE = 0.4  # cosine of two sentences that say the same
 _AGAIN = 0.01  # factor on the worth of such a sentence: better than none
 _BROUGHT = 1.0  # factor on the worth of a sentence that another one brings
 _TOLD = 0.7  # factor on the worth of a sentence for its likeness to what is told already
+# What the document itself decides, in the present: no other sentence tells it, however alike.
+_DISPOSES = re.compile(
+    r"\b(?:we|i|(?:is|are|be)(?: \w+ly| hereby| therefore| also)?) "
+    r"(?:affirm|revers|vacat|remand|dismiss|den(?:y|ied)|grant|sustain|overrul|uph[eo]ld|quash"
+    r"|set aside)|^(?:the )?[\w ]{0,20}(?:affirm|revers|remand|dismiss|den[iy]|grant)ed\W*$",
+    re.IGNORECASE,
+)
 
 
 def choose(
@@ -68,6 +76,7 @@ def pick(
     """Take the sentence that is worth most, again and again, with less for what is told already."""
     befores = np.array([-1 if each.before is None else each.before for each in candidates])
     free = np.array([each.quotable for each in candidates])
+    disposes = np.array([bool(_DISPOSES.search(each.text)) for each in candidates])
     chosen = np.zeros(len(candidates), dtype=bool)
     told = np.zeros(len(candidates))  # the likeness to the nearest chosen sentence
     while chosen.sum() < count and free.any():
@@ -82,7 +91,8 @@ def pick(
             continue
         room -= size
         chosen[group], free[group] = True, False
-        told = np.maximum(told, (rows @ rows[group].T).max(1))
+        alike = (rows @ rows[group].T) * (disposes[:, None] == disposes[group])
+        told = np.maximum(told, alike.max(1))
     return [int(each) for each in np.flatnonzero(chosen)]
 
 

@@ -95,7 +95,7 @@ class Instruct:
             whole = self._prompt(units)
             if len(whole.token_ids) <= room:
                 return [whole]
-            prompts = [self._prompt(part) for part in pack(units, space, most=len(units))]
+            prompts = [self._prompt(part) for part in pack(units, space)]
             longest = max(len(prompt.token_ids) for prompt in prompts)
             if longest <= room:
                 return prompts

@@ -186,16 +186,16 @@ def _divided(unit: Unit, count: Callable[[list[str]], list[int]], longest: int) 
     return pieces
 
 
-def pack(units: Sequence[Unit], room: int, most: int) -> list[list[Unit]]:
-    """Cut units into the fewest parts of at most ``room`` tokens and ``most`` units, evenly.
+def pack(units: Sequence[Unit], room: int) -> list[list[Unit]]:
+    """Cut units into the fewest parts of at most ``room`` tokens, evenly.
 
     Even parts read better than full ones with a scrap at the end.
     """
     total = sum(unit.tokens for unit in units)
-    parts = max(1, -(-total // room), -(-len(units) // most))
+    parts = max(1, -(-total // room))
     while True:
         packed = _pack_evenly(units, parts)
-        if all(sum(u.tokens for u in part) <= room and len(part) <= most for part in packed):
+        if all(sum(u.tokens for u in part) <= room for part in packed):
             return packed
         parts += 1
 

@@ -54,12 +54,26 @@ _NEEDS_CONTEXT = re.compile(
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
 _QUOTATION = ('"', "'", "“", "‘", "«", "„", "—", "–")
 _FEWEST = 3  # sentences to choose from; a digest of fewer is of no use
-_SHORT = re.compile(r"[^\W\d_]+,?(?: [^\W_]+,?){1,4}[.!]")  # We affirm.
+_SHORT = re.compile(  # We affirm. Motion carried 3-0.
+    r"[^\W\d_]+,?(?: \(?[^\W_]+(?:[–-]\w+)*\)?,?){1,4}[.!]"
+)
+# A decision in a line of its own: GRANTED, VOTE: 3-0, MOTION CARRIED.
+_VERDICT = re.compile(
+    r"(?:[\w:,.–-]+ ){0,6}(?:GRANTED|DENIED|APPROVED|ADOPTED|REJECTED|DISMISSED|CARRIE[DS]"
+    r"|PASSE[DS]|FAIL(?:ED|S)|AFFIRMED|REVERSED|VACATED|REMANDED|SUSTAINED|OVERRULED|CONTINUED"
+    r"|POSTPONED|TABLED|WITHDRAWN)\b.{0,40}"
+)
+_HEAD_OF_A_CASE = re.compile(  # Appeal from the District Court. Before Ann, Chief Judge.
+    r"(?:A(?:ppeals? from|PPEALS? FROM)|O(?:n (?:Appeal|Petition|Writ)|N (?:APPEAL|PETITION|WRIT))"
+    r"|Before:? [A-Z]\w+),?\s.{0,300}"
+    r"\b(?:[Jj]udges?|[Jj]ustices?|Court|COURT|OF \w+|of [A-Z]\w+)\W*"
+)
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_WORDS, _MANY_WORDS = 4, 8  # of an item, and of a paragraph, that is no sentence
 _NUMBER = re.compile(r"^[{\[(]\d{1,3}[}\])]\s*")  # of a paragraph: {12}
 _KEYWORDS = re.compile(r"(?:key\s?words|index terms|mots[ -]cl|schlüsselw|palabras clave)", re.I)
 _FORMULA = re.compile(r"\\[a-zA-Z]+\{|\\[(\[]|\$\$")  # of TeX
+_GREETING = re.compile(r"(?:dear|hello|hi|good \w+|sehr geehrte\w*|liebe\w?)\b.{0,60},", re.I)
 _ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNORECASE)
 _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
 # What is decided stands alone, whatever it follows from.
@@ -124,8 +138,16 @@ def candidates(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
     for number, each in enumerate(paragraphs):
         if each.part == "body" and each.kind in _QUOTED:
             found += _sentences(paragraphs, number)
+    first = next((n for n, each in enumerate(found) if is_sentence(each.text)), 0)
+    found = [_headless(paragraphs, each) for each in found[:first]] + found[first:]
     distinct = [found[place] for place in first_places([each.text for each in found])]
     return _with_leads(paragraphs, distinct)
+
+
+def _headless(paragraphs: Sequence[Paragraph], each: Candidate) -> Candidate:
+    """Return a candidate in front of all sentences: in the head of a paper or a letter."""
+    kept = paragraphs[each.paragraph].kind == "item" or _SHORT.fullmatch(each.text)
+    return each if kept else replace(each, quotable=False)
 
 
 def _with_leads(paragraphs: Sequence[Paragraph], found: Sequence[Candidate]) -> list[Candidate]:
@@ -133,10 +155,17 @@ def _with_leads(paragraphs: Sequence[Paragraph], found: Sequence[Candidate]) -> 
 
 
 def _share(paragraphs: Sequence[Paragraph], found: Sequence[Candidate]) -> float:
-    """Return the share of a document's body, by characters, in long items: minutes are lists."""
+    """Return the share of a document's body, by characters, in long items and sentences.
+
+    Minutes are lists, and what is said in a chat stands alone.
+    """
     body = sum(len(each.text) for each in paragraphs if each.part == "body")
-    items = [each for each in found if paragraphs[each.paragraph].kind == "item"]
-    long = [each for each in items if len(_WORDS.findall(each.text)) >= _MANY_WORDS]
+    long = [
+        each
+        for each in found
+        if len(_WORDS.findall(each.text)) >= _MANY_WORDS
+        and (paragraphs[each.paragraph].kind == "item" or is_sentence(each.text))
+    ]
     return sum(len(each.text) for each in long) / body if body else 0.0
 
 
@@ -165,6 +194,9 @@ def _before(paragraphs: Sequence[Paragraph], found: Sequence[Candidate], number:
     """Return the number of the candidate before ``found[number]`` that gives it context, if any."""
     each = found[number]
     item = paragraphs[each.paragraph].kind == "item"
+    if number and _VERDICT.fullmatch(each.text) and not is_sentence(each.text):
+        lead = next(n for n, e in enumerate(found) if e.paragraph == found[number - 1].paragraph)
+        return lead if each.paragraph - found[lead].paragraph < 2 else None
     if not number or (each.first and item and is_sentence(each.text)):
         return None
     lead = number - 1
@@ -222,7 +254,7 @@ def _spans(text: str, number: int) -> list[Candidate]:
 def _is_open(paragraphs: Sequence[Paragraph], index: int) -> bool:
     """Return True if a sentence may go on from above, over a formula, code or a figure."""
     above = paragraphs[index - 1] if index else None
-    if above is None or above.kind == "heading":
+    if above is None or above.kind == "heading" or _GREETING.fullmatch(above.text):
         return False
     return above.kind not in _QUOTED or not ENDS_SENTENCE.search(above.text)
 
@@ -233,13 +265,16 @@ def _may_be_quoted(sentence: str, *, item: bool) -> bool:
     if not bare.strip():
         return False
     whole = is_sentence(bare) or (bare[:1].isupper() and _SHORT.fullmatch(bare))
+    whole = whole or _VERDICT.fullmatch(bare)
     words = len(_WORDS.findall(sentence))
     phrase = words >= _FEWEST_WORDS if item else words >= _MANY_WORDS and sentence[0].isalpha()
-    aside = is_caption(sentence) or is_reference(sentence)
+    mark = ITEM_MARK.match(sentence)
+    said = sentence[mark.end() if mark else 0 :]
+    aside = is_caption(sentence) or is_reference(sentence) or _HEAD_OF_A_CASE.fullmatch(sentence)
     return bool(
         (whole or phrase or sentence.endswith(":"))
         and len(sentence) <= _LONGEST
         and not aside
         and not _FORMULA.search(sentence)
-        and all(_is_balanced(sentence, *pair) for pair in _BRACKETS)
+        and all(_is_balanced(said, *pair) for pair in _BRACKETS)
     )

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from specx.documents.document import Document
 from specx.documents.language import foreign_language
-from specx.documents.proper_names import Names, find_names
-from specx.documents.quantities import Date, Quantities, find_statements
 from specx.documents.sentences import line_sentences
 from specx.prompts.prompt import Output, SummarySentence
 from specx.reports.report import Statement
+from specx.runs.proper_names import Names, find_names
+from specx.runs.quantities import Date, Quantities, find_statements
 
 
 def provenance(

@@ -333,3 +333,16 @@ def test_a_list_in_a_wrong_encoding_names_no_folder(tmp_path: Path) -> None:
     (tmp_path / "list").write_bytes("docs/a.txt\n".encode("utf-32-le"))
     with pytest.raises(UsageError, match="names of single characters"):
         read_names(str(tmp_path / "list"))
+
+
+def test_remarks_quotes_and_spaces_in_lists(folder: Path) -> None:
+    for name in ("# a.txt", "b.txt"):
+        (folder / name).write_text("It turns.")
+    lines = ["# a remark", "b.txt  ", '"c d.txt"', "'e.txt'", "", "# a.txt", "  # more"]
+    (folder / "names.lst").write_text("\r\n".join(lines))
+    assert read_names("names.lst") == ["b.txt", "c d.txt", "e.txt", "# a.txt"]
+    (folder / "names.lst").write_bytes(b"# a remark\0b.txt  \0")
+    assert read_names("names.lst") == ["# a remark", "b.txt  "]
+    (folder / "names.lst").write_text("# nothing\n")
+    with pytest.raises(UsageError, match="names no files"):
+        read_names("names.lst")

@@ -224,10 +224,12 @@ def test_the_encoding_of_a_page(save: SaveFile, data: bytes) -> None:
 
 @installed
 def test_what_a_page_shows_as_typed_is_code_unless_it_is_prose(save: SaveFile) -> None:
-    page = "<pre>for x in y:\n    print(x.z)</pre><pre>Dear Ann,\n\nit rains. Yours,\nBen</pre>"
+    letter = "<pre>Dear Ann,\n\nit rains in the val-\nley. Yours,\nBen</pre>"
+    page = f"<pre>for x in y:\n    print(x.z)</pre>{letter}"
     assert read(save, "a.html", page.encode()) == [
         ("code", "for x in y: print(x.z)"),
-        ("text", "Dear Ann, it rains. Yours, Ben"),
+        ("text", "Dear Ann,"),
+        ("text", "it rains in the valley. Yours, Ben"),
     ]
 
 
@@ -427,3 +429,63 @@ def test_nothing_to_read(save: SaveFile, name: str, data: bytes, said: str) -> N
 def test_every_kind_is_a_documents_kind() -> None:
     annotation = Document.__annotations__["kind"]
     assert {"docx", "html", "epub", "odt"} <= set(annotation.__args__)
+
+
+_SENTENCE = "The mill stands at the end of the valley, and nobody has worked in it for many years."
+
+
+@installed
+@pytest.mark.parametrize(
+    ("page", "texts"),
+    [
+        ("<p>One.<br><br>Two.<br>\n <br>Three.<br>Four.", ["One.", "Two.", "Three. Four."]),
+        ("<p>One.<br><br><b>Costs</b><br>Two.", ["One.", "Costs", "Two."]),
+        ("<p>10<sup>6</sup> <i>x</i><sup>2</sup>, on May 5<sup>th</sup>.<sup>3</sup>",
+         ["10⁶ x², on May 5th.3"]),
+        (f"<h2>Contents</h2><ul><li>Mill</ul><p>{_SENTENCE}<h2>Mill</h2>",
+         ["Contents", "Mill", _SENTENCE, "Mill"]),
+    ],
+)  # fmt: skip
+def test_lines_powers_and_contents_of_pages(save: SaveFile, page: str, texts: list[str]) -> None:
+    document = read_document(save("a.html", page.encode()), QUICK)
+    assert [each.text for each in document.paragraphs] == texts
+    assert all(each.part == "body" for each in document.paragraphs if each.text == _SENTENCE)
+
+
+@installed
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "<div class='cookie-banner'><p>We use cookies.</p></div>",
+        "<div id=gdpr>Your data.</div>",
+        "<aside><h3>Related</h3><a href=a>The wheel of the mill</a> <a href=b>The dam</a></aside>",
+        "<div class='share links'><a href=a>Send this to friends</a><a href=b>Print it</a></div>",
+        "<span class=mw-editsection>[<a href=a>edit</a>]</span>",
+    ],
+)
+def test_notices_and_links_to_elsewhere_are_no_text(save: SaveFile, frame: str) -> None:
+    page = f"<main><h1>Mill</h1><p>{_SENTENCE}</p><div>{frame}</div><p>{_SENTENCE} Yes.</p></main>"
+    document = read_document(save("a.html", page.encode()), QUICK)
+    assert [each.text for each in document.paragraphs] == ["Mill", _SENTENCE, f"{_SENTENCE} Yes."]
+    assert document.furniture
+
+
+@installed
+def test_a_large_part_is_no_notice(save: SaveFile) -> None:
+    page = f"<div class='cookies'><p>{_SENTENCE}</p></div><p>Its dam is old.</p>"
+    assert len(read(save, "a.html", page.encode())) == 2
+
+
+@installed
+def test_pages_whose_text_is_elsewhere_say_so(save: SaveFile) -> None:
+    frames = b"<frameset cols='9,9'><frame src=a.html><noframes>No frames?</noframes></frameset>"
+    assert refused(save, "a.html", frames).endswith("arranges other pages; name these: a.html")
+    assert "only scripts" in refused(save, "b.html", b"<div id=root></div><script>run()</script>")
+
+
+@installed
+def test_data_that_is_shown_as_typed_is_no_crash(save: SaveFile) -> None:
+    data = "It is. A " + "Qq" * 15 + " "
+    page = f"<pre>{data + ('Xy' * 15 + ' ') * 60}"
+    document = read_document(save("a.html", page.encode()), QUICK)
+    assert "form no words" in document.warnings[0]

@@ -233,3 +233,14 @@ def test_a_licence_in_front_is_passed_over() -> None:
 
 def test_a_title_controls_nothing() -> None:
     assert title_of([heading_of("The\x1b[31m Weir\u202e")]) == "The Weir"
+
+
+def test_names_in_capitals_head_no_section_of_a_court_paper() -> None:
+    texts = ["JOHN MILL, PETITIONER", "v.", "TOWN OF ELM", "BACKGROUND", "CONNECTICUT", "It fell."]
+    heads = {"TOWN OF ELM", "BACKGROUND", "CONNECTICUT"}
+    made = [
+        Paragraph(each, None, "heading" if each in heads else "text", lines=(n, n))
+        for n, each in enumerate(texts, start=1)
+    ]
+    found = without_false_headings(made, [0.0] * len(made))
+    assert [each.text for each in found if each.kind == "heading"] == ["BACKGROUND"]

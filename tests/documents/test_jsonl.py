@@ -105,3 +105,15 @@ def test_json_without_texts_says_what_it_is(save: SaveFile, value: object, told:
 def test_broken_json_is_told_once(save: SaveFile) -> None:
     with pytest.raises(DocumentError, match="is not valid JSON"):
         read_documents(save("a.json", b'{\n "text": "One."\n'))
+
+
+@pytest.mark.parametrize("name", ["a.ndjson", "a.data", "a"])
+def test_json_is_known_by_its_content(save: SaveFile, name: str) -> None:
+    rows = b'{"text": "It turns."}\n{"text": "It fell."}\n'
+    texts = [each.text for each in read_documents(save(name, rows)) if isinstance(each, Document)]
+    assert texts == ["It turns.", "It fell."]
+
+
+def test_strings_without_objects_need_no_key(save: SaveFile) -> None:
+    with pytest.raises(DocumentError, match=r'put each text into \{"text": "\.\.\."\}'):
+        read_documents(save("a.json", b'["It turns.", "It fell."]'))

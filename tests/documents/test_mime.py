@@ -1,11 +1,13 @@
 """Mails and web archives."""
 
+import plistlib
 from base64 import b64encode
 
 import pytest
 
 from specx.documents import formats
 from specx.documents.mime import looks_like_mime, open_message
+from specx.errors import DocumentError
 
 from .conftest import SaveFile
 from .test_formats import QUICK, read, read_document
@@ -95,3 +97,67 @@ def test_broken_headers_cost_no_text() -> None:
     mail = b"From: =?utf-8?B?a?=\nSubject: =?no?Q?a?=\nContent-Type: text/plain; charset=x\n\nIt."
     pieces = open_message(mail).pieces
     assert [getattr(each, "data", b"") for each in pieces][-1] == b"It."
+
+
+def test_a_signature_in_the_middle_costs_no_time_and_no_text(save: SaveFile) -> None:
+    lines = "".join(f"Line {number} is text.\n" for number in range(40))
+    found = read(save, "a.eml", f"{_MAIL}\nIt turns.\n-- \n{lines}".encode())
+    assert "Line 39 is text." in found[-1][1]
+
+
+def test_what_programs_and_lists_add_is_no_text(save: SaveFile) -> None:
+    footer = f"{'_' * 47}\nMill mailing list\nMill@lists.example\nhttps://lists.example/mill\n"
+    scrubbed = f"{'-' * 14} next part {'-' * 14}\nAn HTML attachment was scrubbed...\nURL: <a>\n"
+    body = f"\nOn Monday, Bob wrote:\n> It fell.\nIt turns.\n{scrubbed}\n{footer}"
+    found = read(save, "a.eml", (_MAIL + body).encode())
+    assert [text for _, text in found[2:]] == ["On Monday, Bob wrote:", "It fell.", "It turns."]
+
+
+@pytest.mark.parametrize("name", ["a.emlx", "a.txt"])
+def test_mails_that_were_kept_in_other_files(save: SaveFile, name: str) -> None:
+    mail = f"Message-ID: <1@mill.example>\n{_MAIL}\nIt turns.\n".encode()
+    data = b"%d   \n%s<?xml version='1.0'?><plist/>" % (len(mail), mail)
+    found = read(save, name, data if name == "a.emlx" else mail)
+    assert found == [*_TITLE, ("text", "It turns.")]
+
+
+_PAGE = "<html><h1>The mill</h1><p>It turns.</p></html>"
+
+
+def test_archives_of_other_browsers(save: SaveFile) -> None:
+    page = f"Content-Type: text/html\n\n{_PAGE}"
+    frames = "Content-Type: text/html\n\n<frameset cols='9,9'><frame src='cid:1'></frameset>"
+    told = [("heading", "The mill"), ("text", "It turns.")]
+    saved = 'From: "Saved by a browser"\nSubject: A\nMIME-Version: 1.0\n'
+    assert read(save, "a.mht", (saved + _mixed("related", page)).encode()) == told
+    assert read(save, "b.mht", (saved + _mixed("related", frames, page)).encode()) == told
+
+
+@pytest.mark.parametrize("form", [plistlib.FMT_XML, plistlib.FMT_BINARY])
+def test_archives_of_safari(save: SaveFile, form: plistlib.PlistFormat) -> None:
+    page = {"WebResourceData": _PAGE.encode("utf-16"), "WebResourceTextEncodingName": "utf-16"}
+    data = plistlib.dumps({"WebMainResource": page}, fmt=form)
+    told = [("heading", "The mill"), ("text", "It turns.")]
+    assert read(save, "a.webarchive", data) == told
+    with pytest.raises(DocumentError, match="no web archive of Safari"):
+        read_document(save("b.webarchive", b"bplist00" + data[:50]))
+
+
+def test_a_part_that_is_data_costs_no_other(save: SaveFile) -> None:
+    data = b64encode(bytes(range(256)) * 20).decode()
+    text = "Content-Type: text/plain\n\nIt turns."
+    parts = (
+        f"Content-Type: text/plain\nContent-Transfer-Encoding: base64\n\n{data}",
+        f"Content-Type: text/plain\n\n{data}",
+    )
+    document = read_document(save("a.eml", (_MAIL + _mixed("mixed", *parts, text)).encode()))
+    assert document.paragraphs[-1].text == "It turns."
+    assert document.warnings == ("A part of it is data and no text; it was not read.",) * 2
+
+
+def test_a_name_in_no_encoding_costs_nothing(save: SaveFile) -> None:
+    name = "Content-Disposition: attachment; filename*=a\0b''mill.pdf"
+    parts = (f"Content-Type: application/pdf\n{name}\n\nx", "Content-Type: text/plain\n\nIt turns.")
+    document = read_document(save("a.eml", (_MAIL + _mixed("mixed", *parts)).encode()))
+    assert document.paragraphs[-1].text == "It turns."
+    assert "1 attachment was not read" in document.warnings[0]

@@ -33,6 +33,13 @@ def test_cells_of_text_are_read_with_their_places(save: SaveFile, value: Any) ->
     assert document.places[2].words == "cell 3"
 
 
+def test_headings_of_old_notebooks(save: SaveFile) -> None:
+    cells = [{"cell_type": "heading", "level": 2, "source": ["A mill"]}, *_CELLS[2:3]]
+    old = {"nbformat": 3, "worksheets": [{"cells": cells}]}
+    first = read_document(save("a.ipynb", json.dumps(old).encode())).paragraphs[0]
+    assert (first.kind, first.text) == ("heading", "A mill")
+
+
 def test_a_notebook_without_text_is_refused(save: SaveFile) -> None:
     code = {"nbformat": 4, "cells": [{"cell_type": "code", "source": "print(1)"}]}
     with pytest.raises(DocumentError, match="a notebook of code without text"):

@@ -295,3 +295,74 @@ def test_double_spacing_separates_no_paragraphs() -> None:
 def test_a_poem_with_blank_lines_keeps_them() -> None:
     text = "\n\n".join(f"The harbour was closed in {year}." for year in range(1990, 2000))
     assert len(paragraphs(text)) == 10
+
+
+@pytest.mark.parametrize("sign", [",", ";", "|", "\t"])
+def test_rows_of_values_are_a_table(sign: str) -> None:
+    rows = [sign.join((f"Mill {n}", str(100 * n), "It turns.")) for n in range(9)]
+    assert {kind for kind, _ in kinds("\n".join(rows))} == {"table"}
+
+
+def test_lines_with_commas_are_text() -> None:
+    verse = "The wheel goes round, the water falls\nThe miller sleeps, behind the walls\n"
+    assert {kind for kind, _ in kinds(verse * 4)} == {"text"}
+
+
+def test_titles_with_numbers_are_headings_above_text() -> None:
+    dam = "2. Dam\n\n2.1 Wall\n\nIt is old."
+    text = f"1. Mill\n\nIt turns.\n\n{dam}\n\n3. Use\n\n1. Corn\n\n2. Oil\n\nBoth."
+    assert [each for kind, each in kinds(text) if kind == "heading"] == [
+        "1. Mill", "2. Dam", "2.1 Wall"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Article IV Duties",
+        "SECTION 2. DUTIES.",
+        "Chapter 3: The Mill",
+        "§ 5 Fees",
+        "TOWN OF ELM\nMINUTES OF MARCH 3, 2025",
+    ],
+)
+def test_titles_of_laws_and_minutes(title: str) -> None:
+    text = f"{title}\n\nThe miller keeps the wheel. He pays for what breaks.\n"
+    assert kinds(text)[0] == ("heading", title.replace("\n", " "))
+
+
+def test_titles_without_a_blank_line_below() -> None:
+    text = "I. Facts and Background\nIn June the town bought the mill in the valley from him.\n"
+    assert kinds(text)[0] == ("heading", "I. Facts and Background")
+    clauses = "5. WARRANTY\n5.1 THE MILL IS SOLD AS IT IS.\n5.2 Each party pays half of it.\n"
+    assert [kind for kind, _ in kinds(clauses + text)][:3] == ["heading", "text", "text"]
+
+
+def test_capitals_of_code_and_what_returns_are_no_titles() -> None:
+    texts = ["ALPHA = UPALPHA", "# INVALID", "GRANTED", "GRANTED", "GRANTED"]
+    found = kinds("\n\n".join(f"{each}\n\nThe mill turns all day." for each in texts))
+    assert "heading" not in {kind for kind, _ in found}
+
+
+def test_numbers_without_a_point_are_titles_in_their_order() -> None:
+    text = "1 Mills\n\nThey turn.\n\n2 Dams\n\nThey hold.\n\n7 Oaks Road\n\nIt is long.\n"
+    assert [each for kind, each in kinds(text) if kind == "heading"] == ["1 Mills", "2 Dams"]
+
+
+def test_a_line_that_begins_with_an_initial_is_no_item() -> None:
+    text = "Smith, J., wrote for the Court, in which Roberts,\nC. J., and Brown, J., joined.\n"
+    assert kinds(text) == [("text", text.replace("\n", " ").strip())]
+
+
+def test_a_bare_numeral_and_a_docket_are_lines_of_their_own() -> None:
+    docket = "No. 15-150. Argued May 9, 2017. Decided June 2, 2017"
+    text = f"{docket}\nThe mill was sold.\nIV\nThe sale is void.\n"
+    assert [each for _, each in kinds(text)] == [
+        docket, "The mill was sold.", "IV", "The sale is void."
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["text", "markdown", "jsonl"])
+def test_nothing_that_can_be_shown(kind: Kind) -> None:
+    with pytest.raises(DocumentError, match="no character that can be shown"):
+        read(" \x1b[31m\u200b\n", kind)

@@ -167,3 +167,20 @@ def test_a_reader_that_may_not_open_the_file_says_so(monkeypatch: pytest.MonkeyP
 
 def _denied(*_: object) -> None:
     raise PermissionError(13, "Permission denied")
+
+
+def test_xml_is_refused_and_pages_in_it_are_read(save: SaveFile) -> None:
+    with pytest.raises(DocumentError, match=r"a\.xml is XML \(<tei>\), .* convert it to HTML"):
+        read_document(save("a.xml", b'<?xml version="1.0"?>\n<!DOCTYPE tei><tei>It turns.</tei>'))
+    assert read_document(save("a.txt", b"<?xml version='1.0'?><tei>It turns.</tei>")).kind == "text"
+
+
+def test_latex_is_refused(save: SaveFile) -> None:
+    with pytest.raises(DocumentError, match=r"a\.tex is LaTeX, .* make a PDF of it"):
+        read_document(save("a.tex", b"% A mill\n\\documentclass{article}\nIt turns."))
+
+
+def test_json_named_text_is_told(save: SaveFile) -> None:
+    rows = b'{"text": "It turns."}\n{"text": "It fell."}\n'
+    assert "looks like JSON" in read_document(save("a.txt", rows)).warnings[0]
+    assert not read_document(save("b.txt", b"[1] See the book.\n")).warnings

@@ -101,7 +101,55 @@ def test_long_speech_is_cut_behind_sentences(save: SaveFile) -> None:
     assert " ".join(texts).count("stopped") == 12
 
 
+@pytest.mark.parametrize("data", [b"WEBVTT\n", b"WEBVTT\n\n00:01.000 --> 00:02.000\n[music]\n"])
+def test_nothing_is_said(save: SaveFile, data: bytes) -> None:
+    with pytest.raises(DocumentError, match="nobody speaks"):
+        read_document(save("a.vtt", data))
+
+
 def test_nobody_speaks(save: SaveFile) -> None:
     assert not looks_like_subtitles("WEBVTTX\n\nAt 00:00:01.000 --> it began")
     with pytest.raises(DocumentError, match="nobody speaks"):
         read_document(save("a.vtt", b"WEBVTT\n\n00:00:01.000 --> 00:00:02.000\n\n"))
+
+
+_SAID = ["The mill turns all day.", "Nobody works in it.", "The wheel is of oak."]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("a.ass", "Dialogue: 0,0:01:{n:02}.00,0:01:59.00,Default,{who},0,0,0,,{{\\i1}}{said}"),
+        ("a.ssa", "Dialogue: Marked=0,0:01:{n:02}.00,0:01:59.00,Default,{who},0,0,0,,{said}"),
+        ("a.txt", "{who}  1:{n:02}\n{said}\n"),
+        ("a.txt", "{who} [00:01:{n:02}]:\n{said}\n"),
+        ("a.lrc", "[01:{n:02}.00]{who}: {said}"),
+        ("whisper", "[01:{n:02}.000 --> 01:{n:02}.500]   {who}: {said}"),
+    ],
+)
+def test_other_forms_of_times(save: SaveFile, name: str, line: str) -> None:
+    told = [line.format(n=10 * n, who="AB"[n % 2], said=_SAID[n % 3]) for n in range(6)]
+    head = ["[Script Info]", "Title: Mill", "[Events]"] if name.endswith(("ass", "ssa")) else []
+    document = read_document(save(name, "\n".join([*head, *told]).encode()))
+    assert document.kind == "subtitles"
+    texts = [f"{'AB'[n % 2]}: {_SAID[n % 3]}" for n in range(6)]
+    assert [each.text for each in document.paragraphs] == texts
+    assert [each.label for each in document.paragraphs] == [f"0:01:{10 * n:02}" for n in range(6)]
+
+
+def test_what_stands_in_front_of_a_transcript_is_read(save: SaveFile) -> None:
+    lines = "".join(f"Ann  0:{n}0\n{said}\n\n" for n, said in enumerate(_SAID))
+    document = read_document(save("a.txt", f"Meeting of the mill\n\n{lines}".encode()))
+    assert document.paragraphs[0].text == "Meeting of the mill"
+
+
+def test_a_schedule_is_no_transcript(save: SaveFile) -> None:
+    lines = "".join(f"Talk  {n}:00\n{said}\n\n" for n, said in enumerate(_SAID, start=9))
+    assert read_document(save("a.txt", lines.encode())).kind == "text"
+
+
+def test_sounds_and_songs_are_not_said(save: SaveFile) -> None:
+    shown = ["[music]", "(door slams)", "♪ La la ♪", "It turns.", "Subtitles by Ann"]
+    cues = "".join(f"00:00:0{n}.000 --> 00:00:0{n}.900\n{each}\n\n" for n, each in enumerate(shown))
+    document = read_document(save("a.vtt", f"WEBVTT\n\n{cues}".encode()))
+    assert [each.text for each in document.paragraphs] == ["It turns."]

@@ -188,3 +188,28 @@ def test_utf8_with_a_bad_byte_stays_utf8() -> None:
 
 def test_line_ends_that_were_converted_twice() -> None:
     assert decode_text(b"One\r\r\ntwo\r\r\n\r\r\nthree", "a")[0] == "One\ntwo\n\nthree"
+
+
+_TEXTS = {
+    "日本語の水車は谷の終わりにあり、長い間だれもその中で働いていなかった。": ["cp932", "euc_jp"],
+    "水车在山谷的尽头，多年来没有人在里面工作。那个人说他是从城里来的。": ["gbk", "utf-16-le"],
+    "水車在山谷的盡頭，多年來沒有人在裡面工作。那個人說他是從城裡來的。": ["big5", "utf-16-be"],
+    "물레방아는 골짜기의 끝에 있었고 여러 해 동안 아무도 그 안에서 일하지 않았다.": ["cp949"],
+    "Мельница стояла в конце долины, и никто в ней много лет не работал.": [
+        "cp1251", "koi8-r", "utf-16-le"
+    ],
+    "Ο μύλος ήταν στο τέλος της κοιλάδας και κανείς δεν δούλευε εκεί.": ["cp1253", "utf-16-be"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"), [(text, each) for text, names in _TEXTS.items() for each in names]
+)
+def test_texts_without_a_mark_are_known_by_their_letters(text: str, encoding: str) -> None:
+    assert decode_text(f"{text}\n".encode(encoding), "a.txt")[0] == f"{text}\n"
+
+
+def test_a_page_that_says_utf8_and_is_not_is_guessed() -> None:
+    text, warnings = decode_markup(_page("utf-8", "Cafés de Köln.".encode("cp1252")), "a")
+    assert text.endswith("Cafés de Köln.")
+    assert "Windows-1252" in warnings[0]

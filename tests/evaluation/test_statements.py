@@ -5,11 +5,11 @@ import random
 import pytest
 
 from specx.documents.document import Document
-from specx.documents.proper_names import Names, find_names
-from specx.documents.quantities import Quantities, find_statements
 from specx.documents.sentences import split_sentences
 from specx.prompts.prompt import Output
+from specx.runs.proper_names import Names, find_names
 from specx.runs.provenance import provenance
+from specx.runs.quantities import Quantities, find_statements
 
 pytestmark = pytest.mark.slow
 PLANTED_IN = 20

@@ -2,6 +2,7 @@
 
 import io
 import json
+import plistlib
 import random
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -90,8 +91,19 @@ def _pdf_seeds() -> Sequence[bytes]:
 
 
 def text_cases(count: int, seed: int) -> Iterator[tuple[str, bytes]]:
+    lines = _LINES.split()
+    numbered = "".join(f"{n % 25 + 1:>2}   {word} goes on\n" for n, word in enumerate(lines * 3))
+    pages = "\f".join(f"{n}   THE MILL\n\n{_TEXT}\n ----\n {n} A note.\n" for n in range(6))
+    table = "".join(f"{word},{n},It is.\n" for n, word in enumerate(lines))
+    said = "".join(f"Ann  0:{n:02}\n{word} goes on.\n\n" for n, word in enumerate(lines[:50]))
     return _damaged(
-        count, seed, [_TEXT.encode(), _TEXT.encode("utf-16"), _TEXT.encode("cp1252", "ignore")]
+        count,
+        seed,
+        [
+            *(_TEXT.encode(), _TEXT.encode("utf-16"), _TEXT.encode("cp1252", "ignore")),
+            *(each.encode() for each in (numbered, pages, table, said)),
+            ("Мельница стояла в конце долины, и никто в ней не работал. " * 5).encode("koi8-r"),
+        ],
     )
 
 
@@ -178,6 +190,34 @@ Content-Disposition: attachment
 x
 --x--
 """
+_PAGE_IN_PARTS = (
+    b"<?xml version='1.0'?><html><body><div class=cookie-banner>We use cookies.</div><main>"
+    b"<h1>A</h1><p>One.<br><br><b>Two</b><br>10<sup>6</sup> x<sub>2</sub></p><aside><a href=a>B</a>"
+    b"<a href=b>C</a></aside><dl><dt>D<dd>It is.</dl><pre>It is in the val-\nley. It\n\nfell.</pre>"
+    b"<table role=presentation><tr><td><p>It turned. It fell.</p></td></tr></table></main>"
+    b"<frameset><frame src=a></frameset><script>x()</script></body></html>"
+)
+_LIST_MAIL = b"""From ann@b.example Mon May  3 10:00:00 2021
+From: ann at b.example (Ann)
+Subject: [mill] A
+Message-ID: <1@b.example>
+
+On Monday, Ben wrote:
+> It turned.
+>> It fell.
+It stands.
+-- \nAnn
+""" + b"It goes on in this line.\n" * 20 + b"""-------------- next part --------------
+An HTML attachment was scrubbed...
+URL: <http://b.example/a>
+_______________________________________________
+mill mailing list
+"""  # fmt: skip
+_ASS = """[Events]
+Dialogue: 0,0:00:01.00,0:00:02.00,Default,Ann,0,0,0,,{\\i1}It turns\\Nand turns.
+Dialogue: 0,0:00:02.00,0:00:03.00,Default,,0,0,0,,[music]
+Dialogue: 0,0:00:03.00,0:00:04.00,Default,Ben,0,0,0,,It fell.
+"""
 _SPEECH = """WEBVTT
 
 NOTE a
@@ -200,9 +240,12 @@ _FORMATS: dict[str, Callable[[], Sequence[bytes]]] = {
     ),
     "odt": lambda: (offices.odt(f"<text:p>{_LINES}<text:date>1</text:date></text:p>"),),
     "epub": lambda: (offices.epub(f"<h1>A</h1><p>{_LINES}</p>", "<p>B</p>"),),
-    "html": lambda: (_PAGE, _PAGE * 3),
-    "mime": lambda: (_MAIL, _MAIL.replace(b"\n", b"\r\n"), _MAIL.replace(b"From:", b"X:")),
-    "subtitles": lambda: (_SPEECH.encode(), _SPEECH.replace("WEBVTT", "").encode()),
+    "html": lambda: (_PAGE, _PAGE * 3, _PAGE_IN_PARTS),
+    "mime": lambda: (
+        *(_MAIL, _MAIL.replace(b"\n", b"\r\n"), _MAIL.replace(b"From:", b"X:"), _LIST_MAIL),
+        plistlib.dumps({"WebMainResource": {"WebResourceData": _PAGE}}, fmt=plistlib.FMT_BINARY),
+    ),
+    "subtitles": lambda: (_SPEECH.encode(), _SPEECH.replace("WEBVTT", "").encode(), _ASS.encode()),
 }
 
 

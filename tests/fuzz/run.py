@@ -21,6 +21,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -182,7 +183,8 @@ def _in_a_copy(reader: str, count: int, seed: int, start: int, outcome: Outcome)
                             told["wrong"],
                         )
                     )
-    os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # the copy, and pandoc if it still runs
+        os.killpg(pid, signal.SIGKILL)
     status = os.waitpid(pid, 0)[1]
     if at < count:
         kind, data = _case(reader, count, seed, at)
@@ -200,6 +202,7 @@ def _case(reader: str, count: int, seed: int, number: int) -> tuple[str, bytes]:
 
 
 def _serve(reader: str, count: int, seed: int, start: int, sender: int) -> None:
+    os.setsid()
     try:
         pdf_reading.try_children = child.try_children = _served
         logging.disable(logging.CRITICAL)

@@ -85,26 +85,19 @@ def test_a_character_that_does_not_fit_is_an_error_not_a_loop() -> None:
 @given(
     st.lists(st.integers(1, 50), min_size=1, max_size=60),
     st.integers(50, 200),
-    st.integers(1, 20),
 )
-def test_packing_keeps_order_and_bounds(tokens: list[int], room: int, most: int) -> None:
+def test_packing_keeps_order_and_bounds(tokens: list[int], room: int) -> None:
     units = [make_unit(i, count, str(i)) for i, count in enumerate(tokens)]
-    parts = pack(units, room, most)
+    parts = pack(units, room)
     assert [unit for part in parts for unit in part] == units
     assert all(part for part in parts)
     assert all(sum(unit.tokens for unit in part) <= room for part in parts)
-    assert all(len(part) <= most for part in parts)
 
 
 def test_parts_are_even() -> None:
     units = [make_unit(i, 10) for i in range(21)]
-    assert [len(part) for part in pack(units, room=100, most=1024)] == [7, 7, 7]
-    assert [len(part) for part in pack(units[:10], room=100, most=1024)] == [10]
-
-
-def test_many_tiny_paragraphs_are_limited_by_the_markers() -> None:
-    units = [make_unit(i) for i in range(3000)]
-    assert [len(part) for part in pack(units, room=10**6, most=1024)] == [1000, 1000, 1000]
+    assert [len(part) for part in pack(units, room=100)] == [7, 7, 7]
+    assert [len(part) for part in pack(units[:10], room=100)] == [10]
 
 
 def text_of(prompts: Sequence[Prompt]) -> list[str]:

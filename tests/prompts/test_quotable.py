@@ -157,3 +157,41 @@ def test_numbers_of_lines_and_empty_fields_are_no_fragments() -> None:
     (found,) = fragments([Paragraph(each, 1) for each in texts])
     assert found.text == texts[3]
     assert len(fragments([Paragraph(each, 1) for each in texts[:3]])) == 3
+
+
+def test_items_with_a_single_bracket_and_votes_are_quoted() -> None:
+    item = Paragraph("a) The council closes the old bridge in May of this year.", 1, "item")
+    assert quoted(item, *text("Motion carried 3-0.", "Approved (7-0).")) == [
+        item.text, "Motion carried 3-0.", "Approved (7-0)."
+    ]  # fmt: skip
+
+
+def test_a_decision_in_capitals_brings_what_it_is_about() -> None:
+    item = Paragraph(f"a) Bridge of Elm, closure for a year. {TEXT} GRANTED", 1, "item")
+    about = "a) Bridge of Elm, closure for a year."
+    assert brought(item) == {"GRANTED": about}
+    assert brought(item, *text("VOTE: 2-1, MOTION FAILS")) == {
+        "GRANTED": about, "VOTE: 2-1, MOTION FAILS": about
+    }  # fmt: skip
+
+
+def test_the_head_of_a_letter_is_not_quoted() -> None:
+    head = "Office of the Bridges of the Old Town, Division of Ferries and Boats"
+    assert quoted(*text(head, TEXT, head.upper())) == [TEXT]
+
+
+def test_a_mail_goes_on_behind_its_greeting() -> None:
+    assert quoted(*text("Dear all,", TEXT.replace("The", "the", 1))) == [
+        TEXT.replace("The", "the", 1)
+    ]
+
+
+def test_the_head_of_a_case_is_not_quoted() -> None:
+    head = "Appeal from the District Court for the West of Elm Before Ann, Ben, and Cy, Judges."
+    assert quoted(*text(head, "Before Ann, Ben, and Cy, Circuit Judges.", TEXT)) == [TEXT]
+
+
+def test_a_chat_is_prose() -> None:
+    turns = [f"ann 10:{n} I think we should merge the change number {n} today." for n in range(40)]
+    document = Document("a.txt", "text", (), tuple(Paragraph(each, None) for each in turns))
+    assert quotable(document, 3)

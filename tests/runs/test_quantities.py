@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.documents.quantities import Quantities, find_statements
+from specx.runs.quantities import Quantities, find_statements
 
 TEXT = (
     "In 2019 the board spent 1,500,000 crowns, 46.8 percent of its funds. It met on March 3, 2019, "

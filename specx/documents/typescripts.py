@@ -1,0 +1,149 @@
+"""Texts that were set for paper: pages between form feeds, numbers of lines, double spacing."""
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from specx.documents.document import Paragraph
+from specx.documents.furniture import set_furniture_apart
+from specx.documents.lines import Line, PageLines
+from specx.documents.shapes import ENDS_SENTENCE, ITEM_MARK, TITLED, is_in_capitals
+from specx.documents.text_blocks import NumberedLine, numbered_lines
+
+_FEWEST_DOUBLE = 6  # lines of a text with double spacing
+_FULL, _LONG = 0.8, 0.6  # of the longest line: it went on because it was full, or may have
+_FEWEST_PAGES, _MOST_PAGES = 3, 10_000  # that may have a running header
+# The number of a line, as court papers have it, and what stands on the line.
+_LINE_NUMBER = re.compile(r"[ \t]{0,12}(\d{1,3})(?:[ \t]{2,}(?=\S)|\t|[ \t]*$)")
+_NUMBER = re.compile(r"\d+")
+_RULE = re.compile(r"[—_–-]{5,}")
+_STAR_SIGN = re.compile(r"[\w.:;,)’”][*∗]+(?:\s|$)")  # in the text, and in front of its note
+_STAR = re.compile(r"[*∗]\s?[A-Z]")
+_NOTE = re.compile(r"(?:\d{1,3}|[*∗†‡])(?![\d.,]*\d)\s*\S")
+_FEWEST_NUMBERED, _LOOKED_AT = 10, 100
+
+
+class Typescript(NamedTuple):
+    """The lines of running text, those of footnotes, and what stands at the edges of pages."""
+
+    lines: list[NumberedLine]
+    notes: Sequence[NumberedLine] = ()
+    furniture: tuple[Paragraph, ...] = ()
+
+
+def typescript(text: str) -> Typescript:
+    """Return the lines of a text, without what is there only because it was set for paper."""
+    text = _without_line_numbers(text)
+    if not _FEWEST_PAGES <= text.count("\f") + 1 <= _MOST_PAGES:
+        return Typescript(_single_spaced(list(numbered_lines(text))))
+    pages, above = list[list[NumberedLine]](), 0
+    for each in text.split("\f"):
+        pages.append([line._replace(number=line.number + above) for line in numbered_lines(each)])
+        above += each.count("\n")
+    inner = _inner(_inner(pages, str), _without_numbers)
+    lines, notes, furniture = list[NumberedLine](), list[NumberedLine](), list[Paragraph]()
+    for page, its in zip(pages, map(set, inner), strict=True):
+        within = [line for line in page if not line.text or line in its]
+        end = _begin_of_notes(within)
+        _add(lines, within[:end])
+        notes += (line for line in within[end:] if not _RULE.fullmatch(line.text))
+        edges = (line for line in page if line.text and line not in its)
+        furniture += (
+            Paragraph(each.text, None, "furniture", lines=(each.number, each.number))
+            for each in edges
+        )
+    if not any(line.text for line in lines):  # nothing but heads and notes
+        return Typescript(list(numbered_lines(text)))
+    return Typescript(_single_spaced(lines), notes, tuple(furniture))
+
+
+def _begin_of_notes(page: Sequence[NumberedLine]) -> int:
+    """Return the place of the rule above the footnotes of a page, of a star's note, or its end."""
+    rules = [n for n, line in enumerate(page) if _RULE.fullmatch(line.text)]
+    below = next((line.text for line in page[rules[-1] + 1 :] if line.text), "") if rules else ""
+    if _NOTE.match(below):
+        return rules[-1]
+    signs = [n for n, line in enumerate(page) if _STAR_SIGN.search(line.text)]
+    stars = [n for n, line in enumerate(page) if signs and n > signs[0] and _STAR.match(line.text)]
+    return stars[0] if stars else len(page)
+
+
+def _inner(
+    pages: Sequence[Sequence[NumberedLine]], shown: Callable[[str], str]
+) -> list[list[NumberedLine]]:
+    """Return the lines of pages between their headers and footers, blank ones aside.
+
+    ``shown``: the text by which lines are compared.
+    """
+    worded = [[line for line in page if line.text] for page in pages]
+    compared = [
+        PageLines(number, tuple(Line(shown(line.text)) for line in page))
+        for number, page in enumerate(worded, start=1)
+    ]
+    kept, _ = set_furniture_apart(compared)
+    known = {id(line) for page in kept for line in page.lines}
+    return [
+        [line for line, each in zip(page, its.lines, strict=True) if id(each) in known]
+        for page, its in zip(worded, compared, strict=True)
+    ]
+
+
+def _without_numbers(text: str) -> str:
+    """Return the head of a page without its number, which begins anew with each of its parts."""
+    return text if TITLED.match(text) else _NUMBER.sub("#", text)
+
+
+def _add(lines: list[NumberedLine], page: Sequence[NumberedLine]) -> None:
+    """Add the lines of a page; no blank line stands within a sentence that goes on."""
+    begin = next((n for n, line in enumerate(page) if line.text), len(page))
+    while lines and not lines[-1].text:
+        lines.pop()
+    if lines and begin < len(page):
+        last, first = lines[-1].text, page[begin].text
+        share = len(last) / max(len(line.text) for line in lines[-_LOOKED_AT:])
+        ended = ENDS_SENTENCE.search(last) or ITEM_MARK.match(first) or is_in_capitals(last)
+        rest = share >= _LONG and (first[0].islower() or first[0] == "(")
+        if ended or not (share >= _FULL or rest or last.endswith((",", "-"))):
+            lines += [NumberedLine(page[begin].number, "")] * 2
+    lines += page[begin:]
+
+
+def _without_line_numbers(text: str) -> str:
+    """Return a text without the numbers of its lines, if it has them.
+
+    Nearly each line has one, most are one more than the one above, and sentences go on from line to
+    line, as the rows of a list do not.
+    """
+    lines = text.split("\n")
+    sample = [line for line in lines[:_LOOKED_AT] if line.strip()]
+    if sum(map(bool, map(_LINE_NUMBER.match, sample))) < len(sample) / 2:  # most texts, quickly
+        return text
+    found = [_LINE_NUMBER.match(line.lstrip("\f")) for line in lines if line.strip()]
+    numbers = [int(each[1]) for each in found if each]
+    if len(numbers) < max(_FEWEST_NUMBERED, 0.8 * len(found)):
+        return text
+    follow = sum(b in (a + 1, 1) for a, b in pairwise(numbers))
+    go_on = sum(each.string[each.end() : each.end() + 1].islower() for each in found if each)
+    if follow < 0.9 * (len(numbers) - 1) or go_on < 0.1 * len(numbers):
+        return text
+    return "\n".join(
+        "\f" * line.startswith("\f") + _LINE_NUMBER.sub("", line.lstrip("\f"), count=1)
+        for line in lines
+    )
+
+
+def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
+    """Return the lines of a text set with double spacing without the blank ones between them.
+
+    Its lines stand alone, and most of them go on in the next one. Where two blank lines or more
+    stand between two, a paragraph ends.
+    """
+    text = [n for n, line in enumerate(lines) if line.text]
+    pairs = [(lines[a].text, lines[b].text) for a, b in pairwise(text)]
+    alone = sum(b - a > 1 for a, b in pairwise(text))
+    goes_on = sum(not ENDS_SENTENCE.search(a) and b[0].islower() for a, b in pairs)
+    if len(text) < _FEWEST_DOUBLE or alone < 0.9 * len(pairs) or goes_on < 0.3 * len(pairs):
+        return list(lines)
+    kept = set(text) | {a + 1 for a, b in pairwise(text) if b - a > 2}
+    return [line for n, line in enumerate(lines) if n in kept]

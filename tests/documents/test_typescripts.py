@@ -1,0 +1,73 @@
+"""Texts that were set for paper."""
+
+from specx.documents.document import Document
+from specx.documents.plain import document_from_text
+
+_LINES = [
+    "The mill stands at the end of the valley, and nobody has",
+    "worked in it for years. In spring a man came from the",
+    "town and bought it for a sum that the whole village found",
+    "absurd. He said little, and he paid in gold that was old",
+    "and worn. By summer the wheel turned again, and farmers",
+    "brought their corn, their stories, and their questions to",
+    "the man who had mended the wheel and said no word about",
+    "himself. In autumn he was gone, and the wheel stood still.",
+]
+
+
+def read(text: str) -> Document:
+    return document_from_text(text, "a.txt", "text")
+
+
+def test_heads_of_pages_are_no_text_and_sentences_go_on() -> None:
+    pages = [
+        f"RFC 99   The Mill   May 2025\n\n{a}\n{b}\n\nAuthor   [Page {n}]\n"
+        for n, (a, b) in enumerate(zip(_LINES[::2], _LINES[1::2], strict=True), start=1)
+    ]
+    document = read("\f".join(pages))
+    assert [each.text for each in document.paragraphs] == [" ".join(_LINES)]
+    assert document.paragraphs[0].lines == (3, 22)
+    assert len(document.furniture) == 8
+    assert document.furniture[0].lines == (1, 1)
+
+
+def test_a_page_that_ends_with_a_sentence_ends_a_paragraph() -> None:
+    towns = ("Elm", "Oak", "Ash", "Yew")
+    texts = [f"The mill of {town} stands in its valley. Nobody works in it." for town in towns]
+    pages = [f"The Mills\n\n{text}\n\n{n}\n" for n, text in enumerate(texts, start=1)]
+    assert [each.text for each in read("\f".join(pages)).paragraphs] == texts
+
+
+def test_line_numbers_of_court_paper_are_no_text() -> None:
+    numbered = [f"{n % 8 + 1:>2}     {line}" for n, line in enumerate(_LINES * 2)]
+    document = read("\n".join(numbered))
+    assert " ".join(each.text for each in document.paragraphs) == " ".join(_LINES * 2)
+    assert document.paragraphs[0].lines is not None
+
+
+def test_rows_with_numbers_stay() -> None:
+    rows = "\n".join(f"{n:>2}     Town number {n} of the list" for n in range(1, 16))
+    assert "15 Town number 15" in read(rows).paragraphs[-1].text
+
+
+def test_notes_at_the_foot_of_pages_stand_behind_the_text() -> None:
+    notes = ["8 See the old book of mills.", "9 Ibid.", "15 So said Ann.", "* No."]
+    pairs = zip(_LINES[::2], _LINES[1::2], notes, strict=True)
+    pages = [f"{a}\n{b}\n\n  ——————\n  {note}\n" for a, b, note in pairs]
+    found = [(each.kind, each.text) for each in read("\f".join(pages)).paragraphs]
+    assert found == [("text", " ".join(_LINES)), *(("footnote", each) for each in notes)]
+
+
+def test_numbers_of_pages_that_begin_anew() -> None:
+    pages = [
+        f"{n % 4 + 1}   MILL v. DAM\n\n   Opinion of the Court\n\n{_LINES[n]}\n" for n in range(8)
+    ]
+    document = read("\f".join(pages))
+    assert [each.text for each in document.paragraphs] == [" ".join(_LINES)]
+    assert len(document.furniture) == 16
+
+
+def test_pages_of_nothing_but_heads_are_kept() -> None:
+    assert [each.text for each in read("\f".join(f"{n}" for n in range(9))).paragraphs]
+    heads = read("\f".join(f"The Mill\n\n  ----\n {n} A note.\n" for n in range(9)))
+    assert "The Mill" in [each.text for each in heads.paragraphs]
