@@ -63,16 +63,21 @@ class Layers:
         return key not in holder or self._is_on(holder.raw_get(key))
 
     def _is_on(self, reference: Any, depth: int = 0) -> bool:
+        """Return True for a layer that is on, and for several, or an expression of them."""
         layer = reference.get_object()
-        if depth > _DEEPEST or not hasattr(layer, "get") or entry(layer, "/Type") != "/OCMD":
+        if isinstance(layer, list) and layer:
+            operator, *members = layer
+        elif depth <= _DEEPEST and hasattr(layer, "get") and entry(layer, "/Type") == "/OCMD":
+            if "/VE" in layer:
+                return self._is_on(layer.raw_get("/VE"), depth + 1)
+            operator, members = entry(layer, "/P"), entry(layer, "/OCGs", [])
+            members = members if isinstance(members, list) else [layer.raw_get("/OCGs")]
+        else:
             return _id(reference) not in self._off
-        members = entry(layer, "/OCGs", [])
-        members = members if isinstance(members, list) else [layer.raw_get("/OCGs")]
-        states = [self._is_on(each, depth + 1) for each in members] or [True]
+        states = depth <= _DEEPEST and [self._is_on(each, depth + 1) for each in members] or [True]
         every, some = all(states), any(states)
-        return {"/AllOn": every, "/AnyOff": not every, "/AllOff": not some}.get(
-            str(entry(layer, "/P")), some
-        )
+        known = {"/AllOn": every, "/And": every, "/AnyOff": not every}
+        return (known | {"/AllOff": not some, "/Not": not some}).get(str(operator), some)
 
 
 class Amended:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise, takewhile
 
 from specx.documents.lines import Span, TextRun
-from specx.documents.page_marks import body_text
+from specx.documents.page_marks import LARGE, body_text
 from specx.documents.reading_order import Box, TextPiece, reading_order
 
 HYPHEN = "\ufffe"  # PDFium's sign for one that divides a word at the end of a line
@@ -69,8 +69,10 @@ def _pieces(
 
 
 def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
-    size = max(last.look.size, run.look.size)
-    if abs(last.base - run.base) > _RAISED * size:
+    sizes = last.look.size, run.look.size
+    size = max(sizes)
+    # Beside a much larger letter, a drop cap, nothing is raised.
+    if abs(last.base - run.base) > (_RAISED if size < LARGE * min(sizes) else _SAME) * size:
         return True
     if last.start > last.end or run.start > run.end:  # to the left, as PDFium has put it in order
         return run.before == "\n" and last.base != run.base

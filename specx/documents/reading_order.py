@@ -104,6 +104,8 @@ def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
         if above is None or above.base - piece.base > _PITCH * piece.size:
             rows.append([piece])
         elif abs(above.base - piece.base) < _LEVEL * piece.size and piece.start > above.end:
+            if min(above.size, piece.size) < _SMALL * max(above.size, piece.size):
+                return None  # perhaps a note in the margin
             rows[-1].append(piece)
         else:
             return None
@@ -133,8 +135,12 @@ def _read(pieces: list[TextPiece], rules: list[Box], *, inside: bool) -> Iterato
     prose = [each for each in strips if any(map(each.prolongs, prose))]
     drawn = [each for each in strips if _are_drawn(each, rows)]
     tallest = max(prose + drawn, key=lambda each: each.top - each.bottom, default=None)
-    if tallest in prose:
-        parts = _around(tallest, rows)
+    if (noted := next((each for each in strips if _has_notes(each, rows)), None)) is not None:
+        above, left, right, below = _around(noted, rows)
+        notes, text = (left, right) if left[0].size < right[0].size else (right, left)
+        parts = [[*above, *text, *below], notes]
+    elif tallest in prose:
+        parts = _at_heading(tallest, rows) or _around(tallest, rows)
     elif strips and len(bands := _ruled(rows, rules)) > 1:
         parts, inside = bands, True
     elif inside and (cells := [each for each in strips if _are_cells(each, rows)]):
@@ -305,6 +311,36 @@ def _is_prose(strip: _Strip, rows: Sequence[Row]) -> bool:
         and _is_wrapped(side, at=at)
         for side, at in zip(strip.sides(rows), (-1, 0), strict=True)
     )
+
+
+def _has_notes(strip: _Strip, rows: Sequence[Row]) -> bool:
+    """Return True if there are small notes in the margin of prose on one side of a strip."""
+    sides = [[piece for row in side for piece in row] for side in strip.sides(rows)]
+    few, many = sorted(sides, key=len)
+    if not few or max(p.size for p in few) >= _SMALL * min(p.size for p in many):
+        return False
+    notes, text = sorted(strip.sides(rows), key=lambda side: side[0][0].size)
+    return len(text) >= max(_LINES, 2 * len(notes)) and _is_wrapped(text, at=-1)
+
+
+def _at_heading(strip: _Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
+    """Return what stands above a heading of both columns, in one of them, and from it on.
+
+    The other is empty beside it, and both go on at one height.
+    """
+    for n, ((above, (*head,)), below) in enumerate(zip(pairwise(rows), rows[2:], strict=False), 1):
+        free = min(above[0].base - head[0].base, head[0].base - below[0].base)
+        if (
+            strip.bottom < head[0].base < strip.top
+            and free > _PITCH * head[0].size
+            and len(head) == 1
+            and any(p.end <= strip.left + 0.01 for p in below)
+            and any(p.start >= strip.right - 0.01 for p in below)
+            and (head[0].runs[0][1].look.bold or head[0].size > max(p.size for p in below))
+            and _last(rows[:n]) < _first(rows[n:])
+        ):
+            return [[p for row in part for p in row] for part in (rows[:n], rows[n:])]
+    return []
 
 
 def _are_drawn(strip: _Strip, rows: Sequence[Row]) -> bool:
