@@ -213,7 +213,9 @@ class PageText:
             return
         look, base = self._placed(which, start)
         start_x, end_x, lowest, highest = self._shown[look.turn]
-        for first, last in self._cut(look, start, end):
+        hidden = [] if self.has_layer else self._objects.hidden(which)
+        parts = self._bare(hidden, start, end) if hidden else self._cut(look, start, end)
+        for first, last in parts:
             left, right = self._extent(look, first)
             if last > first + 1:
                 right = self._extent(look, last - 1)[1]
@@ -243,6 +245,15 @@ class PageText:
             if self._extent(look, start + 1)[0] - self._extent(look, start)[1] > _LOOSE * look.size:
                 return [(n, n + 1) for n in range(start, end)]
         return [(start, end)]
+
+    def _bare(self, hidden: list[Box], start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the places of the words that are not hidden."""
+        for word in _WORD.finditer(self._characters, start, end):
+            first, last = word.span()
+            if self._is_on(hidden, first) or self._is_on(hidden, last - 1):
+                self.unseen += last - first
+            else:
+                yield first, last
 
     def _shown_part(self, look: Look, base: float, first: int, last: int) -> tuple[int, int]:
         """Return the first and last character on the page, of a text that runs over its edge."""

@@ -11,7 +11,9 @@ from .pdfs import shown
 
 SEEN = shown("The bridge was closed on Monday, and nobody was told why.")
 PICTURE = b"BI /W 1 /H 1 /CS /G /BPC 8 ID \x80 EI"
-WARNING = "31 characters that no reader sees (white or invisible, on page 1) were left out."
+WARNING = (
+    "31 characters that no reader sees (white, invisible or covered, on page 1) were left out."
+)
 
 
 def page(*commands: bytes, extra: bytes = b"") -> bytes:
@@ -59,7 +61,9 @@ def test_what_is_seen_stays(save: SaveFile, before: bytes) -> None:
 
 @pytest.mark.usefixtures("in_process")
 def test_a_page_of_invisible_text_is_told(save: SaveFile) -> None:
-    with pytest.raises(DocumentError, match="page 1 has only white or invisible text") as caught:
+    with pytest.raises(
+        DocumentError, match="page 1 has only white, invisible or covered text"
+    ) as caught:
         read_document(save("a.pdf", page(b"3 Tr ", SEEN)))
     assert caught.value.exit_code == 3
 
