@@ -89,7 +89,8 @@ class TextRun(NamedTuple):
     """A run of text of one look.
 
     ``before``: PDFium has added a space or a line break in front of it. ``start``, ``end`` and
-    ``base`` are its place in reading direction, in points.
+    ``base`` are its place in reading direction, in points. ``characters``: the first of the page's
+    in it, and the first behind it.
     """
 
     text: str
@@ -98,6 +99,7 @@ class TextRun(NamedTuple):
     end: float
     base: float
     look: Look
+    characters: tuple[int, int] = (0, 0)
 
 
 class Span(NamedTuple):

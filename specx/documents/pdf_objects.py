@@ -105,9 +105,10 @@ class PageObjects:
         first = kinds.index(TEXT) if TEXT in kinds else len(kinds)
         found: defaultdict[int, list[tuple[int, Box]]] = defaultdict(list)
         for place, (handle, kind, matrix) in enumerate(self._all[first:], first):
-            if kind == PATH and (shape := self._opaque(handle)) is not None:
-                box = _common(_placed(shape, matrix), self.box)
-                for band in _bands(box) if _area(box) else ():
+            if kind == PATH and self._is_opaque(handle):
+                clips = [clip and _placed(clip, matrix) for clip in _clips(handle)]
+                box = reduce(_common, filter(None, clips), _bounds(handle, matrix))
+                for band in _bands(box) if _area(box) and None not in clips else ():
                     found[band].append((place, box))
         return found
 
@@ -117,17 +118,18 @@ class PageObjects:
         texts = ((n, each) for n, each in enumerate(self._all) if each[1] == TEXT)
         return {handle: (place, matrix) for place, (handle, _, matrix) in texts}
 
-    def _opaque(self, path: int) -> Box | None:
-        """Return the box that a path fills so that nothing behind it is seen."""
+    def _is_opaque(self, path: int) -> bool:
+        """Return True if a path fills a box so that nothing behind it is seen."""
         count = _segments(path)
         if count not in _CORNERS or not self._is_filled(path) or _is_transparent(path):
-            return None
-        if not _fill_color(path, *self._channels):
-            return None  # a pattern
+            return False
         corners = _corners(partial(_segment, path), count)
-        shape, clips = _box_of(corners), list(_clips(path))
-        missing = {(x, y) for x in shape[::2] for y in shape[1::2]}.difference(corners)
-        return None if missing or None in clips else reduce(_common, filter(None, clips), shape)
+        left, low, right, top = _box_of(corners)
+        a, b, c, d, *_ = _matrix_of(path)
+        is_box = {(left, low), (right, low), (right, top), (left, top)}.issubset(corners)
+        is_upright = not (b or c) or not (a or d)
+        has_colour = bool(_fill_color(path, *self._channels))  # no pattern
+        return is_box and is_upright and has_colour
 
     def hidden(self, text: int | None) -> list[Box]:
         """Return the boxes that hide a text, or parts of it."""

@@ -81,7 +81,7 @@ def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
     counts = alone and same and last.text.isdigit()  # the lines, perhaps
     if counts and run.before and gap > _SPACE * size:
         return True
-    return not -_BACK * size < gap < (_APART if same else _BESIDE) * size
+    return not -_BACK * size < gap < (_APART * size if same else _BESIDE * min(sizes))
 
 
 def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:

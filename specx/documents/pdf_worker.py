@@ -159,7 +159,7 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
     text = pdfium.FPDFText_LoadPage(page)
     try:
         letters = PageText(text, objects)
-        runs = list(letters.runs()) if text else []
+        runs = letters.runs() if text else []
         unmapped = letters.unmapped()
     finally:
         pdfium.FPDFText_ClosePage(text)

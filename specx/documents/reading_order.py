@@ -30,6 +30,7 @@ _STACKED = 2.5  # between lines of a column
 _WORD = 1.2  # between the words of a line
 
 _SMALL = 0.86  # times the size of the letters beside it: a sign
+_FEWEST = 4  # letters of a note in the margin
 _LINES = 4  # of a column of prose, at least
 _FULL = 0.75  # of the column's width: a line that is full
 _CELL_LINE = 8  # characters; a line of prose in a cell is longer
@@ -104,7 +105,7 @@ def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
         if above is None or above.base - piece.base > _PITCH * piece.size:
             rows.append([piece])
         elif abs(above.base - piece.base) < _LEVEL * piece.size and piece.start > above.end:
-            if min(above.size, piece.size) < _SMALL * max(above.size, piece.size):
+            if _is_smaller(above, piece.size) or _is_smaller(piece, above.size):
                 return None  # perhaps a note in the margin
             rows[-1].append(piece)
         else:
@@ -137,7 +138,7 @@ def _read(pieces: list[TextPiece], rules: list[Box], *, inside: bool) -> Iterato
     tallest = max(prose + drawn, key=lambda each: each.top - each.bottom, default=None)
     if (noted := next((each for each in strips if _has_notes(each, rows)), None)) is not None:
         above, left, right, below = _around(noted, rows)
-        notes, text = (left, right) if left[0].size < right[0].size else (right, left)
+        notes, text = sorted((left, right), key=lambda part: part[0].size)
         parts = [[*above, *text, *below], notes]
     elif tallest in prose:
         parts = _at_heading(tallest, rows) or _around(tallest, rows)
@@ -314,13 +315,24 @@ def _is_prose(strip: _Strip, rows: Sequence[Row]) -> bool:
 
 
 def _has_notes(strip: _Strip, rows: Sequence[Row]) -> bool:
-    """Return True if there are small notes in the margin of prose on one side of a strip."""
-    sides = [[piece for row in side for piece in row] for side in strip.sides(rows)]
-    few, many = sorted(sides, key=len)
-    if not few or max(p.size for p in few) >= _SMALL * min(p.size for p in many):
+    """Return True if there are small notes, and nothing else, in the margin beside prose."""
+    sides = strip.sides(rows)
+    if min(map(len, sides)) < 1 or max(map(len, sides)) < _LINES:
         return False
-    notes, text = sorted(strip.sides(rows), key=lambda side: side[0][0].size)
-    return len(text) >= max(_LINES, 2 * len(notes)) and _is_wrapped(text, at=-1)
+    notes, text = sorted(sides, key=len)
+    words = [piece for row in notes for piece in row]
+    size = min(piece.size for row in text for piece in row)
+    if not all(_is_smaller(piece, size) for piece in words):
+        return False
+    is_left = notes is sides[0]
+    others = (p for row in rows for p in row if not strip.bottom <= row[0].base <= strip.top)
+    margin = (p for p in others if (p.end <= strip.left if is_left else p.start >= strip.right))
+    return all(_is_smaller(p, size) for p in margin) and _is_wrapped(text, at=-is_left)
+
+
+def _is_smaller(piece: TextPiece, size: float) -> bool:
+    """Return True for words in smaller letters: neither a number nor a bullet."""
+    return piece.size < _SMALL * size and sum(map(str.isalpha, piece.text)) >= _FEWEST
 
 
 def _at_heading(strip: _Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
