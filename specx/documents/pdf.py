@@ -137,9 +137,8 @@ def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, _NotRead]:
 
     Also return the pages without text, where running headers, footers and stamps do not count.
     """
-    pages = [_clean_page(page) for page in pages]
     wrong = garbled(pages)
-    pages = [replace(page, lines=()) if page.number in wrong else page for page in pages]
+    pages = [replace(p, lines=()) if p.number in wrong else _clean_page(p) for p in pages]
     pages, furniture = set_furniture_apart(pages, usual_size(pages))
     pages = [replace(page, lines=()) if is_stamped_picture(page) else page for page in pages]
     empty = [page.number for page in pages if not _has_text(page) and page.number not in wrong]

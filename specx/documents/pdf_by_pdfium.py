@@ -251,7 +251,7 @@ class PageText:
         if shown_on is not None and self._is_on(shown_on, start):
             self.has_layer = True
         elif shown_on is not None:
-            self.unseen += len(self._characters[start:end].replace(" ", ""))
+            self._pass(start, end)
             return
         look, base = self._placed(which, start)
         start_x, end_x, lowest, highest = self._shown[look.turn]
@@ -262,7 +262,7 @@ class PageText:
             if last > first + 1:
                 right = self._extent(look, last - 1)[1]
             if look.size < _LEAST and right - left < _LEAST * (last - first) / 2:
-                self.unseen += last - first
+                self._pass(first, last)
                 continue
             if lowest <= base <= highest and start_x <= left and right <= end_x:
                 self._last = base, right
@@ -290,12 +290,16 @@ class PageText:
                 return [(n, n + 1) for n in range(start, end)]
         return [(start, end)]
 
+    def _pass(self, first: int, last: int) -> None:
+        """Count characters that a reader does not see."""
+        self.unseen += len(self._characters[first:last].replace(" ", ""))
+
     def _bare(self, hidden: list[Box], start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the places of the words that are not hidden."""
         for word in _WORD.finditer(self._characters, start, end):
             first, last = word.span()
             if self._is_on(hidden, first) or self._is_on(hidden, last - 1):
-                self.unseen += last - first
+                self._pass(first, last)
             else:
                 yield first, last
 

@@ -135,8 +135,9 @@ def _read(pieces: list[TextPiece], rules: list[Box], *, inside: bool) -> Iterato
     prose = [each for each in strips if _is_prose(each, rows)]
     prose = [each for each in strips if any(map(each.prolongs, prose))]
     drawn = [each for each in strips if _are_drawn(each, rows)]
-    tallest = max(prose + drawn, key=lambda each: each.top - each.bottom, default=None)
-    if (noted := next((each for each in strips if _has_notes(each, rows)), None)) is not None:
+    tallest = max(prose + drawn, key=_height, default=None)
+    noted = max((each for each in strips if _has_notes(each, rows)), key=_height, default=None)
+    if noted:
         above, left, right, below = _around(noted, rows)
         notes, text = sorted((left, right), key=lambda part: part[0].size)
         parts = [[*above, *text, *below], notes]
@@ -158,6 +159,10 @@ def _read(pieces: list[TextPiece], rules: list[Box], *, inside: bool) -> Iterato
         return
     for part in filter(None, parts):
         yield from _read(part, rules, inside=inside)
+
+
+def _height(strip: _Strip) -> float:
+    return strip.top - strip.bottom
 
 
 def _lines(rows: list[Row]) -> list[Row]:

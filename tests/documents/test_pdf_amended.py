@@ -48,6 +48,8 @@ HIDDEN = [
     layered(b"/OFF [7 0 R]", b"8 0 R", more=b"<< /Type /OCMD /OCGs 7 0 R >>"),
     layered(b"/OFF [7 0 R]", b"8 0 R", more=b"<< /Type /OCMD /OCGs [6 0 R 7 0 R] /P /AllOn >>"),
     layered(b"", b"8 0 R", more=b"<< /Type /OCMD /OCGs [6 0 R] /P /AllOff >>"),
+    layered(b"", b"8 0 R", more=b"<< /Type /OCMD /VE [/Not 6 0 R] >>"),
+    layered(b"/OFF [7 0 R]", b"8 0 R", more=b"<< /Type /OCMD /VE [/And 6 0 R [/Or 7 0 R]] >>"),
 ]
 SHOWN = [
     layered(b""),

@@ -52,6 +52,12 @@ def test_other_letters_than_those_printed_are_told(seed: int) -> None:
     assert garbled([page(shifted(ENGLISH), 1), page("", 2), page("zqp 4", 3)]) == [1, 3]
 
 
+def test_numbers_of_glyphs_below_the_letters_are_told() -> None:
+    numbers = {char: chr(1 + n) for n, char in enumerate("etaoinshrdlu")}
+    page_of_numbers = page("Abstract " + ENGLISH.lower().translate(str.maketrans(numbers)), 2)
+    assert garbled([page(ENGLISH, 1), page_of_numbers]) == [2]
+
+
 @pytest.mark.parametrize(
     "text",
     [
