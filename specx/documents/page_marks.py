@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from specx.documents.reading_order import TextPiece
 
-LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
+_LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
 _HIGH = 0.7  # letter sizes; the height of a capital
 _TILES = 4  # of one watermark, at least
 _COUNTED = 5  # line numbers in a margin, at least
@@ -46,7 +46,7 @@ def _watermarks(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
     for piece in pieces:
         alike[piece.runs[0][1].text, piece.size].append(piece)
     for each in alike.values():
-        if len(each) >= _TILES or each[0].size > LARGE * size:
+        if len(each) >= _TILES or each[0].size > _LARGE * size:
             across = [piece for piece in each if _lies_across(piece, pieces)]
             if 2 * len(across) >= len(each):
                 yield from each
@@ -136,7 +136,7 @@ def _lines_beside(cap: TextPiece, pieces: Sequence[TextPiece]) -> list[TextPiece
     beside = [
         piece
         for piece in pieces
-        if piece.size * LARGE < cap.size
+        if piece.size * _LARGE < cap.size
         and -0.2 * piece.size < piece.start - cap.end < _NEAR * piece.size
         and cap.base - 0.3 * piece.size < piece.base < cap.base + cap.size
     ]

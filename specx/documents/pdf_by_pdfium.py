@@ -256,7 +256,9 @@ class PageText:
         look, base = self._placed(which, start)
         start_x, end_x, lowest, highest = self._shown[look.turn]
         hidden = [] if self.has_layer else self._objects.hidden(which)
-        parts = self._bare(hidden, start, end) if hidden else self._cut(look, start, end)
+        parts = self._cut(look, start, end)
+        if hidden:
+            parts = [word for part in parts for word in self._bare(hidden, *part)]
         for first, last in parts:
             left, right = self._extent(look, first)
             if last > first + 1:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise, takewhile
 
 from specx.documents.lines import Span, TextRun
-from specx.documents.page_marks import LARGE, body_text
+from specx.documents.page_marks import body_text
 from specx.documents.reading_order import Box, TextPiece, reading_order
 
 HYPHEN = "\ufffe"  # PDFium's sign for one that divides a word at the end of a line
@@ -16,6 +16,8 @@ _WORD_GAP = 0.12  # letter sizes; the same between pieces that the file has not 
 _RAISED = 0.55  # letter sizes between the base lines of a letter and a sign raised beside it
 _SAME = 0.05  # letter sizes between base lines that are one
 _BESIDE = 1.0  # letter sizes; a raised sign farther away belongs to another row
+_CAP = 2.1  # times the size of the letters beside it: a drop cap
+_LARGER = 1.6  # times the size of a sign; a larger letter is no part of its line
 _APART = 0.7  # letter sizes; a gap that wide may be one between columns
 _BACK = 0.3  # letter sizes; what begins so far back is no kerning
 _THIN = 1.5  # points; a rule that high may be an underscore
@@ -72,7 +74,7 @@ def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
     sizes = last.look.size, run.look.size
     size = max(sizes)
     # Beside a much larger letter, a drop cap, nothing is raised.
-    if abs(last.base - run.base) > (_RAISED if size < LARGE * min(sizes) else _SAME) * size:
+    if abs(last.base - run.base) > (_RAISED if size < _CAP * min(sizes) else _SAME) * size:
         return True
     if last.start > last.end or run.start > run.end:  # to the left, as PDFium has put it in order
         return run.before == "\n" and last.base != run.base
@@ -81,7 +83,9 @@ def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
     counts = alone and same and last.text.isdigit()  # the lines, perhaps
     if counts and run.before and gap > _SPACE * size:
         return True
-    return not -_BACK * size < gap < (_APART * size if same else _BESIDE * min(sizes))
+    if size > _LARGER * min(sizes):
+        size = min(sizes)
+    return not -_BACK * size < gap < (_APART if same else _BESIDE) * size
 
 
 def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:

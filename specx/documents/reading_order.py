@@ -140,7 +140,7 @@ def _read(pieces: list[TextPiece], rules: list[Box], *, inside: bool) -> Iterato
     if noted:
         above, left, right, below = _around(noted, rows)
         notes, text = sorted((left, right), key=lambda part: part[0].size)
-        parts = [[*above, *text, *below], notes]
+        parts = [[*above, *text], notes, below]
     elif tallest in prose:
         parts = _at_heading(tallest, rows) or _around(tallest, rows)
     elif strips and len(bands := _ruled(rows, rules)) > 1:
@@ -322,22 +322,23 @@ def _is_prose(strip: _Strip, rows: Sequence[Row]) -> bool:
 def _has_notes(strip: _Strip, rows: Sequence[Row]) -> bool:
     """Return True if there are small notes, and nothing else, in the margin beside prose."""
     sides = strip.sides(rows)
-    if min(map(len, sides)) < 1 or max(map(len, sides)) < _LINES:
-        return False
     notes, text = sorted(sides, key=len)
+    if not notes or len(text) < _LINES * len(notes):
+        return False
     words = [piece for row in notes for piece in row]
     size = min(piece.size for row in text for piece in row)
     if not all(_is_smaller(piece, size) for piece in words):
         return False
     is_left = notes is sides[0]
     others = (p for row in rows for p in row if not strip.bottom <= row[0].base <= strip.top)
-    margin = (p for p in others if (p.end <= strip.left if is_left else p.start >= strip.right))
+    margin = (p for p in others if (p.end <= strip.right if is_left else p.start >= strip.left))
     return all(_is_smaller(p, size) for p in margin) and _is_wrapped(text, at=-is_left)
 
 
 def _is_smaller(piece: TextPiece, size: float) -> bool:
-    """Return True for words in smaller letters: neither a number nor a bullet."""
-    return piece.size < _SMALL * size and sum(map(str.isalpha, piece.text)) >= _FEWEST
+    """Return True for words in smaller letters: no number, no bullet, no code."""
+    words = not piece.runs[0][1].look.mono and sum(map(str.isalpha, piece.text)) >= _FEWEST
+    return piece.size < _SMALL * size and words
 
 
 def _at_heading(strip: _Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
