@@ -16,7 +16,10 @@ from specx.documents.pdf_by_pypdf import entry
 
 _OBJECTS = re.compile(rb"/ObjStm\b.{0,400}?stream\r?\n", re.DOTALL)
 _MOST_OBJECTS = 4_000_000  # bytes of one stream of objects
-_NOTHING = re.compile(rb"(<0*[1-9A-Fa-f][0-9A-Fa-f]*>\s*){1,2}<0000>")
+# Or of one byte to a character that only its font knows.
+_NOTHING = re.compile(
+    rb"(?i)(<0*[1-9a-f][\da-f]*>\s*){1,2}<0000>|(<[\da-f]{2}>\s*){1,2}<(fffd|f[0-8]..|e...)?>"
+)
 _FILLING = {b"f", b"F", b"f*", b"B", b"B*", b"b", b"b*"}  # operators that fill areas
 _DRAWN = {b"Tj", b"TJ", b"'", b'"', b"Do", b"INLINE IMAGE"} | _FILLING  # operators that draw
 _DEEPEST = 8  # forms within forms, groups within groups

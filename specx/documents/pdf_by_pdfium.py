@@ -39,6 +39,7 @@ _UPWARD = {0, 3, MIRRORED + 1, MIRRORED + 2, ASLANT}  # turns whose lines stack 
 # A line; PDFium puts no other end behind a hyphen that divides a word.
 _LINE = re.compile(rf"(?:[^\r\n{HYPHEN}]|\r(?!\n))+{HYPHEN}?")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
+_LOST = re.compile("(?<=[^\\W\\d_])[\ufffd\ue000-\uf8ff]|[\ufffd\ue000-\uf8ff](?=[a-z])")
 _SPACES = re.compile(" +")
 _WORD = re.compile(r"[^ ]+")
 
@@ -123,12 +124,13 @@ class PageText:
             text = _PAIR.sub(self._joined, "".join(map(self._one, range(count))))
         # PDFium shows a letter that is mapped to nothing as such a hyphen. It is a ligature where
         # some stand within words, and else a sign of a formula.
+        self.holes = len(_LOST.findall(text))
         signs = (found.start() for found in re.finditer(HYPHEN, text))
         nothing = [n for n in signs if not self._divides(n)]
         if not nothing:
             return text
         around = [(text[n - 1 : n], text[n + 1 : n + 2]) for n in nothing]
-        self.holes = sum(before.isalpha() and after.islower() for before, after in around)
+        self.holes += sum(before.isalpha() and after.islower() for before, after in around)
         characters = list(text)
         for n in nothing:
             characters[n] = _HOLE if self.holes else "\0"

@@ -21,6 +21,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -156,6 +157,7 @@ def _in_a_copy(reader: str, count: int, seed: int, start: int, outcome: Outcome)
     receiver, sender = os.pipe()
     pid = os.fork()
     if not pid:
+        os.setpgid(0, 0)
         _serve(reader, count, seed, start, sender)
     os.close(sender)
     at = start
@@ -182,7 +184,8 @@ def _in_a_copy(reader: str, count: int, seed: int, start: int, outcome: Outcome)
                             told["wrong"],
                         )
                     )
-    os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # with it goes a pandoc that it waits for
+        os.killpg(pid, signal.SIGKILL)
     status = os.waitpid(pid, 0)[1]
     if at < count:
         kind, data = _case(reader, count, seed, at)
