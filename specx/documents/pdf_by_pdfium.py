@@ -39,7 +39,7 @@ _UPWARD = {0, 3, MIRRORED + 1, MIRRORED + 2, ASLANT}  # turns whose lines stack 
 # A line; PDFium puts no other end behind a hyphen that divides a word.
 _LINE = re.compile(rf"(?:[^\r\n{HYPHEN}]|\r(?!\n))+{HYPHEN}?")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
-_LOST = re.compile("(?<=[^\\W\\d_])[\ufffd\ue000-\uf8ff]|[\ufffd\ue000-\uf8ff](?=[a-z])")
+_LOST = re.compile(r"[\ufffd\ue000-\uf8ff](?:(?<=[^\W\d_].)|(?=[a-z]))")
 _SPACES = re.compile(" +")
 _WORD = re.compile(r"[^ ]+")
 
@@ -191,6 +191,8 @@ class PageText:
         runs = list(self._runs())
         starts = Counter(round(b.start) for a, b in pairwise(runs) if _are_in_columns(a, b))
         columns = {start for start, count in starts.items() if count >= _ROWS}
+        if not columns:
+            return runs
         return [part for run in runs for part in self._in_columns(run, columns)]
 
     def _in_columns(self, run: TextRun, columns: set[int]) -> Iterator[TextRun]:

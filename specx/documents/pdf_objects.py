@@ -133,11 +133,12 @@ class PageObjects:
 
     def hidden(self, text: int | None) -> list[Box]:
         """Return the boxes that hide a text, or parts of it."""
-        clip = next(_clips(text), None)
-        if (clip is None and not self._covers) or text not in self._places:
+        is_clipped = _clip_paths(_clip(text)) > 0
+        if not (is_clipped or self._covers) or text not in self._places:
             return []
         place, matrix = self._places[text]
         box = _bounds(text, matrix)
+        clip = next(_clips(text)) if is_clipped else None
         if clip and not _area(_common(box, _placed(clip, matrix))):
             return [box]
         if is_in(self.pictures, (box[0] + box[2]) / 2, (box[1] + box[3]) / 2):

@@ -71,10 +71,11 @@ def _pieces(
 
 
 def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
-    sizes = last.look.size, run.look.size
-    size = max(sizes)
+    size, least = last.look.size, run.look.size
+    if size < least:
+        size, least = least, size
     # Beside a much larger letter, a drop cap, nothing is raised.
-    if abs(last.base - run.base) > (_RAISED if size < _CAP * min(sizes) else _SAME) * size:
+    if abs(last.base - run.base) > (_RAISED if size < _CAP * least else _SAME) * size:
         return True
     if last.start > last.end or run.start > run.end:  # to the left, as PDFium has put it in order
         return run.before == "\n" and last.base != run.base
@@ -83,8 +84,8 @@ def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
     counts = alone and same and last.text.isdigit()  # the lines, perhaps
     if counts and run.before and gap > _SPACE * size:
         return True
-    if size > _LARGER * min(sizes):
-        size = min(sizes)
+    if size > _LARGER * least:
+        size = least
     return not -_BACK * size < gap < (_APART if same else _BESIDE) * size
 
 

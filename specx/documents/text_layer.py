@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
+from operator import add
 from string import ascii_lowercase
 
 from specx.documents.headings import STAMP
@@ -56,7 +57,7 @@ _PAIRS = (
 _SCORES = {
     first + second: int(score)
     for (first, second), score in zip(product(ascii_lowercase, repeat=2), _PAIRS, strict=True)
-}
+} | {pair: 0 for letter in ascii_lowercase for pair in (f"{letter} ", f" {letter}")}
 
 
 def garbled(pages: Sequence[PageLines]) -> list[int]:
@@ -103,18 +104,20 @@ def _is_garbled(page: PageLines) -> bool | None:
 
 def _is_wrong(text: str, unmapped: float) -> bool | None:
     whole = text.casefold()
-    folded = unicodedata.normalize("NFD", whole.translate(_BASE))
-    folded = "".join(char for char in folded if not unicodedata.combining(char))
+    folded = whole
+    if not whole.isascii():
+        folded = unicodedata.normalize("NFD", whole.translate(_BASE))
+        folded = "".join(char for char in folded if not unicodedata.combining(char))
     runs = _LATIN.findall(folded)
     latin, letters = sum(map(len, runs)), sum(map(len, _RUN.findall(folded)))
     if latin < _LATIN_SHARE * letters:
         return unmapped >= _UNMAPPED or _is_of_no_language(whole, folded)
     if latin - sum(map(len, _LATIN.findall(whole))) > _ACCENTED * latin > _FEWEST_LETTERS:
         return True  # Cyrillic or Greek, as a wrong table shows it
-    pairs = [run[n : n + 2] for run in runs for n in range(len(run) - 1)]
-    if sum(map(_SCORES.__getitem__, pairs)) >= _LEAST_SCORE * len(pairs) > 0:
-        return False if len(pairs) >= _FEWEST_PAIRS else None
-    if len(pairs) < _FEWEST_PAIRS:
+    pairs, joined = latin - len(runs), " ".join(runs)
+    if sum(map(_SCORES.__getitem__, map(add, joined, joined[1:]))) >= _LEAST_SCORE * pairs > 0:
+        return False if pairs >= _FEWEST_PAIRS else None
+    if pairs < _FEWEST_PAIRS:
         return bool(pairs and unmapped >= _UNMAPPED) or None
     return len(set().union(*runs)) >= _FEWEST_LETTERS and _returns(runs)
 
