@@ -13,19 +13,8 @@ CHUNK = "\ue000chunk{}\ue000"  # a paragraph that stands for a document in the d
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _LEFT_OUT = frozenset({"del", "moveFrom", "rt", "rubyPr", "sdtPr", "customXmlPr", "smartTagPr"})
 _WRAPPERS = frozenset(
-    [
-        "fldSimple",
-        "ins",
-        "moveTo",
-        "customXml",
-        "smartTag",
-        "sdt",
-        "sdtContent",
-        "ruby",
-        "rubyBase",
-        "bdo",
-        "dir",
-    ]
+    {"fldSimple", "ins", "moveTo", "customXml", "smartTag", "sdt", "sdtContent", "ruby", "rubyBase"}
+    | {"bdo", "dir"}
 )
 _NO = ("0", "false", "off")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
 
-from specx.documents.reading_order import TextPiece
+from specx.documents.strips import TextPiece
 
 _LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
 _HIGH = 0.7  # letter sizes; the height of a capital

@@ -16,14 +16,9 @@ from typing import Any
 import pypdfium2_raw.bindings as pdfium
 
 from specx.documents.lines import ASLANT, MIRRORED, Look, TextRun, is_bold, is_mono
-from specx.documents.pdf_objects import (
-    Box,
-    PageObjects,
-    is_in,
-    number_of,
-    pdfium_function,
-)
+from specx.documents.pdf_objects import PageObjects, is_in, number_of, pdfium_function
 from specx.documents.pdf_rows import HYPHEN
+from specx.documents.strips import Box
 
 _SAMPLE = 64  # characters of a page whose mapping is looked at
 _FIXED_PITCH = 1  # a flag of fonts

@@ -13,6 +13,8 @@ from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
+from specx.documents.strips import Box
+
 _NESTED = 8  # forms within forms that are looked into
 _BAND = 16.0  # points
 _HIDING = 0.5  # of the height of a text, at least; less strikes it out
@@ -23,7 +25,6 @@ _STROKED_MODES = (1, 2, 5, 6)
 
 _Handle = ctypes.c_void_p
 _Int = ctypes.c_int
-Box = tuple[float, float, float, float]  # left, bottom, right and top, in points
 _Matrix = tuple[float, float, float, float, float, float]
 _UNCHANGED: _Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 

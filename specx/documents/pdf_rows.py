@@ -7,7 +7,8 @@ from itertools import groupby, pairwise, takewhile
 
 from specx.documents.lines import Span, TextRun
 from specx.documents.page_marks import body_text
-from specx.documents.reading_order import Box, TextPiece, reading_order
+from specx.documents.reading_order import reading_order
+from specx.documents.strips import Box, TextPiece
 
 HYPHEN = "\ufffe"  # PDFium's sign for one that divides a word at the end of a line
 _SPACE = 0.18  # letter sizes; a gap that wide is a space, whether PDFium has added one or not
