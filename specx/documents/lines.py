@@ -67,7 +67,7 @@ _TEX = {
 _TEX_CODE = re.compile(
     r"(?:(?<=\w)[\x0b-\x0f\x1b-\x1f]|[\x0b-\x0f\x1b-\x1f](?=\w))(?!\[)|[\x10\x11\x15\x16]"
 )
-_NAMELESS = re.compile(r"(?<=[^\W\d_])[\x01-\x08\x0e-\x1a]|[\x01-\x08\x0e-\x1a](?=[^\W\d_])")
+_NAMELESS = re.compile(r"[\x01-\x08\x0e-\x1a](?=[^\W\d_])")
 
 
 MIRRORED = 4
