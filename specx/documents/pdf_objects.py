@@ -140,7 +140,7 @@ class PageObjects:
         place, matrix = self._places[text]
         box = _bounds(text, matrix)
         clip = next(_clips(text)) if is_clipped else None
-        if clip and not _area(_common(box, _placed(clip, matrix))):
+        if clip and _area(box) and not _area(_common(box, _placed(clip, matrix))):
             return [box]
         if is_in(self.pictures, (box[0] + box[2]) / 2, (box[1] + box[3]) / 2):
             return []
