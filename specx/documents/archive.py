@@ -164,12 +164,13 @@ def _kind(archive: _ZipFiles) -> str:
 
 _WORD_TEXT = re.compile(r"word/(?:document\d*|footnotes|endnotes)\.xml")
 _TAG = re.compile(r"<(?:[\w.-]+:)?(Relationship|rootfile|item|itemref)\b([^<>]*)>")
+_COMMENT = re.compile(r"(?s)<!--.*?-->")
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 
 def _tags(xml: str, name: str) -> Iterator[dict[str, str]]:
     """Yield the attributes of each tag, also where a file is not well-formed."""
-    for tag in _TAG.finditer(xml):
+    for tag in _TAG.finditer(_COMMENT.sub("", xml)):
         if tag[1] == name:
             found = _ATTRIBUTE.findall(tag[2])
             yield {key: html.unescape(double or single) for key, double, single in found}
@@ -238,7 +239,7 @@ def _refuse_encrypted(archive: _ZipFiles) -> None:
 
 def _chapters(archive: _ZipFiles) -> list[str]:
     """Return the paths of the chapters in the order of reading, each once."""
-    container = (archive.get(_CONTAINER) or b"").decode("utf-8", "replace")
+    container = _decoded(archive.get(_CONTAINER) or b" ")[0]
     named = [each.get("full-path", "") for each in _tags(container, "rootfile")]
     place = next((name for name in named if archive.get(name) is not None), "")
     package = _decoded(archive.get(place) or b" ")[0]

@@ -11,7 +11,8 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from specx.documents.archive import PandocInput, open_archive
@@ -94,12 +95,13 @@ class _Opener:
         self.warnings += source.warnings
         letters = 0
         for paragraph in self._own(source):
-            inside = source.chunks.get(paragraph.text)
-            if inside is not None:
-                yield from self._inside(inside)
-                continue
-            letters += sum(map(str.isalnum, paragraph.text))
-            yield paragraph
+            keys = [key for key in source.chunks if key in paragraph.text]
+            text = reduce(lambda text, key: text.replace(key, ""), keys, paragraph.text)
+            letters += sum(map(str.isalnum, text))
+            if any(map(str.isalnum, text)) or not keys:
+                yield replace(paragraph, text=text)
+            for key in keys:
+                yield from self._inside(source.chunks[key])
         lost = source.letters - letters
         if lost > max(_FEW_LETTERS, _SMALL_SHARE * source.letters):
             share = 100 * lost / source.letters

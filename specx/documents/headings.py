@@ -30,10 +30,11 @@ _WORD = re.compile(r"(?:[^\W\d_].*){3}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]
 _NAME = re.compile(r"[A-Z][^\W\d]+(?:-[A-Z][^\W\d]+)? (?:[A-Z]\. ?)+[A-Z][^\W\d]+(?:-[^\W\d]+)?\W*")
 # Letters and court papers have large and bold lines that head no section.
 _STAMP = (
-    r"(?:electronically |e-?)?(?:filed|received|entered|granted|denied|so ordered|served|lodged"
+    r"\W*(?:electronically |e-?)?(?:filed|received|entered|granted|denied|so ordered|served|lodged"
     r"|endorsed|recorded|approved|confidential|draft|copy|sealed|redacted|certified|paid|void)"
     rf"\b(?:[\W\d]|{_MONTH}|[ap]\.?m\b|by|on|at)*"
 )
+STAMP = re.compile(_STAMP, re.IGNORECASE)
 _ADDRESS = (
     r"\d{2,5}\s(?:[\w.]+\s){1,4}(?:street|st\.|avenue|ave\.?|road|rd\.|boulevard|blvd\.?|drive|lane"
     r"|place|plaza|square|highway|parkway|way)(?:,.*)?|.*\bp\.\s?o\. box\b.*"

@@ -67,6 +67,7 @@ _TEX = {
 _TEX_CODE = re.compile(
     r"(?:(?<=\w)[\x0b-\x0f\x1b-\x1f]|[\x0b-\x0f\x1b-\x1f](?=\w))(?!\[)|[\x10\x11\x15\x16]"
 )
+_NAMELESS = re.compile(r"[\x01-\x08\x0e-\x1a](?=[^\W\d_])")
 
 
 MIRRORED = 4
@@ -89,7 +90,8 @@ class TextRun(NamedTuple):
     """A run of text of one look.
 
     ``before``: PDFium has added a space or a line break in front of it. ``start``, ``end`` and
-    ``base`` are its place in reading direction, in points.
+    ``base`` are its place in reading direction, in points. ``characters``: the first of the page's
+    in it, and the first behind it.
     """
 
     text: str
@@ -98,6 +100,7 @@ class TextRun(NamedTuple):
     end: float
     base: float
     look: Look
+    characters: tuple[int, int] = (0, 0)
 
 
 class Span(NamedTuple):
@@ -154,7 +157,7 @@ def _line(row: list[Span], sign: str, footnotes: Collection[str]) -> Line:
         if span is main or not _is_note_sign(span, text, main, footnotes):
             text += span.text
     return Line(
-        text=text if text.isprintable() else _TEX_CODE.sub(lambda code: _TEX[code[0]], text),
+        text=text if text.isprintable() else _decoded(text),
         x=visible[0].x,
         y=main.y,
         size=main.look.size,
@@ -163,6 +166,11 @@ def _line(row: list[Span], sign: str, footnotes: Collection[str]) -> Line:
         sign=sign,
         cell=row[0].cell,
     )
+
+
+def _decoded(text: str) -> str:
+    """Return a text with what TeX's codes mean, and a sign for each other letter without a name."""
+    return _NAMELESS.sub("\ufffd", _TEX_CODE.sub(lambda code: _TEX[code[0]], text))
 
 
 def _main(visible: list[Span]) -> Span:

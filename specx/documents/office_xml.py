@@ -9,23 +9,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-CHUNK = "\ue000chunk "  # begins a paragraph that stands for a document in the document
+CHUNK = "\ue000chunk{}\ue000"  # a paragraph that stands for a document in the document
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _LEFT_OUT = frozenset({"del", "moveFrom", "rt", "rubyPr", "sdtPr", "customXmlPr", "smartTagPr"})
 _WRAPPERS = frozenset(
-    [
-        "fldSimple",
-        "ins",
-        "moveTo",
-        "customXml",
-        "smartTag",
-        "sdt",
-        "sdtContent",
-        "ruby",
-        "rubyBase",
-        "bdo",
-        "dir",
-    ]
+    {"fldSimple", "ins", "moveTo", "customXml", "smartTag", "sdt", "sdtContent", "ruby", "rubyBase"}
+    | {"bdo", "dir"}
 )
 _NO = ("0", "false", "off")
 
@@ -82,6 +71,7 @@ def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict
 class _WordPart:
     linked: Mapping[str, bytes]
     chunks: dict[str, bytes] = field(default_factory=dict)
+    fields: list[bool] = field(default_factory=list)
 
     def content(self, element: ET.Element, moved: list[ET.Element]) -> list[ET.Element]:
         """Return the children of an element; ``moved`` gets what follows their paragraph."""
@@ -107,14 +97,27 @@ class _WordPart:
         if name == "altChunk":
             return self._chunk(self.linked.get(_value(child, "id") or ""))
         behind: list[ET.Element] = []
+        if name == "p":
+            self.fields = [True for _ in self.fields]  # no instruction goes on in the next one
+        elif name == "fldChar":
+            self._pass_mark(_value(child, "fldCharType"))
+        elif name == "t" and not all(self.fields):
+            return []
         child[:] = self.content(child, behind if name == "p" else moved)
         chosen = _chosen(child) if name == "r" else None
         return [*([_run(chosen)] if chosen else []), child, *behind]
 
+    def _pass_mark(self, mark: str | None) -> None:
+        """Follow the fields that a text is in: their instructions, behind these their results."""
+        if mark == "begin":
+            self.fields.append(False)
+        elif self.fields:
+            self.fields[-1:] = [True] if mark == "separate" else []
+
     def _chunk(self, data: bytes | None) -> list[ET.Element]:
         if data is None:
             return []
-        key = f"{CHUNK}{len(self.chunks)}"
+        key = CHUNK.format(len(self.chunks))
         self.chunks[key] = data
         return [_paragraph(key)]
 
@@ -186,7 +189,7 @@ _READ = frozenset(  # in a line; anything else there is a field
         *("bookmark-end", "bookmark-ref", "reference-mark-start", "reference-mark-end"),
     )
 )
-_ASIDE = frozenset({"tracked-changes", "annotation", "annotation-end", "ruby-text"})
+_ASIDE = frozenset({"tracked-changes", "annotation", "annotation-end", "ruby-text", "hidden-text"})
 
 
 def open_text(xml: bytes) -> tuple[bytes, int]:
@@ -194,9 +197,27 @@ def open_text(xml: bytes) -> tuple[bytes, int]:
     root = parsed(xml)
     if root is None:
         return xml, 0
+    _mark_hidden(root)
     _settle(root, [])
     body = _first(root, "body")
     return ET.tostring(root, "utf-8"), _letters([] if body is None else body.itertext())
+
+
+def _mark_hidden(root: ET.Element) -> None:
+    """Give what is not shown a tag that is passed over."""
+    unseen = {
+        _value(style, "name")
+        for style in root.iter()
+        if _name(style) == "style" and any(_value(look, "display") == "none" for look in style)
+    }
+    for each in root.iter():
+        sign = each.find(f"{_TEXT}hidden-paragraph")
+        if (
+            (_name(each) == "section" and _value(each, "display") == "none")
+            or (each.tag in _LINES and _value(each, "style-name") in unseen)
+            or (sign is not None and _value(sign, "is-hidden") == "true")
+        ):
+            each.tag = "hidden-text"
 
 
 def _settle(element: ET.Element, moved: list[ET.Element]) -> None:

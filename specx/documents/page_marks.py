@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
 
-from specx.documents.reading_order import TextPiece
+from specx.documents.strips import TextPiece
 
 _LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
 _HIGH = 0.7  # letter sizes; the height of a capital
@@ -17,6 +17,7 @@ _SMALLER = 0.9  # times the size of the letters beside it
 _MOST = 0.6  # of the rows of a page
 _NEAR = 3.0  # letter sizes between a drop cap and its line
 _INDENT = 0.15  # letter sizes; a line that begins so far in has a space behind its drop cap
+_WORDS = ("a", "i", "o")  # of one letter
 _DROP_CAP = re.compile(r"""["'“‘«„]?\s?[^\W\d_]['’]?""")
 
 
@@ -99,7 +100,7 @@ def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
         or not beside
     ):
         return False
-    rows = len({round(piece.base) for piece in pieces})
+    rows = len({round(piece.base) for piece in pieces if piece not in down})
     small = down[0].size < _SMALLER * _usual_size(beside)
     return small or beside[0].runs[0][1].look.mono or len(beside) > _MOST * rows
 
@@ -111,12 +112,23 @@ def _with_drop_caps(pieces: list[TextPiece]) -> list[TextPiece]:
     for cap in pieces:
         if _DROP_CAP.fullmatch(cap.text) and len(lines := _lines_beside(cap, pieces)) > 1:
             first, second = lines[:2]
-            between = " " if first.start - second.start > _INDENT * first.size else ""
+            between = " " if _is_word(cap, first, second, pieces) else ""
             letter = cap.runs[0][1]._replace(base=first.base, look=first.runs[0][1].look)
             first.runs = [("", letter), (between, first.runs[0][1]), *first.runs[1:]]
             first.start = cap.start
             joined.add(id(cap))
     return [piece for piece in pieces if id(piece) not in joined]
+
+
+def _is_word(
+    cap: TextPiece, first: TextPiece, second: TextPiece, pieces: Sequence[TextPiece]
+) -> bool:
+    """Return True if a drop cap is a word of its own: its line begins farther in, or with one."""
+    if first.start - second.start > _INDENT * first.size:
+        return True
+    words = Counter(word for piece in pieces for word in piece.text.casefold().split())
+    letter, word = cap.text.casefold(), first.text.casefold().split()[0]
+    return letter in _WORDS and words[word] > 1 and not words[letter + word]
 
 
 def _lines_beside(cap: TextPiece, pieces: Sequence[TextPiece]) -> list[TextPiece]:

@@ -25,6 +25,7 @@ _NOTE_CLASSES = frozenset({"footnote", "footnotes", "endnotes"})
 _NOTE_TYPES = frozenset({"footnote", "footnotes", "endnote", "endnotes", "rearnote", "rearnotes"})
 _CONTENTS_STYLE = re.compile(r"(?i)(toc|contents|table of (contents|figures))\b.*")
 _BACK = re.compile(r"[\W_]*")  # the text of a link from a note back to its place
+_PLACE = re.compile(r"#|[^/:?#]+\.x?html?[#_]")  # in the document, perhaps in another chapter
 _QUOTES = {"SingleQuote": ("‘", "’"), "DoubleQuote": ("“", "”")}
 _PROSE_OF_A_CELL = 160  # characters of running sentences: a cell of a column beside another
 _PROSE_OF_A_TABLE = 0.6  # of its characters
@@ -313,4 +314,4 @@ def _leads_to_note(link: Tree) -> bool:
 
 
 def _is_local(inline: Tree) -> bool:
-    return inline["t"] == "Link" and str(inline["c"][2][0]).startswith("#")
+    return inline["t"] == "Link" and _PLACE.match(str(inline["c"][2][0])) is not None

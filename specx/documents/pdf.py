@@ -76,8 +76,8 @@ def _nothing_to_read(
         return DocumentError(f"{name} cannot be read: {what[0].lower()}{what[1:]}; {advice}")
     if not extracted.drawn and (unseen := extracted.unseen):
         return DocumentError(
-            f"{name} has no text that can be seen: {format_pages(unseen)} {have} only white or "
-            "invisible text; there is nothing to summarize"
+            f"{name} has no text that can be seen: {format_pages(unseen)} {have} only white, "
+            "invisible or covered text; there is nothing to summarize"
         )
     if not extracted.drawn:
         return DocumentError(
@@ -105,8 +105,8 @@ def _warnings(extracted: Extracted, lost: _NotRead, *, ocr: bool) -> Iterator[st
     if unseen := extracted.unseen:
         pages = format_pages(unseen)
         yield (
-            f"{unseen.total():,} characters that no reader sees (white or invisible, on {pages}) "
-            "were left out."
+            f"{unseen.total():,} characters that no reader sees (white, invisible or covered, on "
+            f"{pages}) were left out."
         )
 
 
@@ -137,9 +137,8 @@ def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, _NotRead]:
 
     Also return the pages without text, where running headers, footers and stamps do not count.
     """
-    pages = [_clean_page(page) for page in pages]
     wrong = garbled(pages)
-    pages = [replace(page, lines=()) if page.number in wrong else page for page in pages]
+    pages = [replace(p, lines=()) if p.number in wrong else _clean_page(p) for p in pages]
     pages, furniture = set_furniture_apart(pages, usual_size(pages))
     pages = [replace(page, lines=()) if is_stamped_picture(page) else page for page in pages]
     empty = [page.number for page in pages if not _has_text(page) and page.number not in wrong]

@@ -16,8 +16,12 @@ from specx.documents.pdf_by_pypdf import entry
 
 _OBJECTS = re.compile(rb"/ObjStm\b.{0,400}?stream\r?\n", re.DOTALL)
 _MOST_OBJECTS = 4_000_000  # bytes of one stream of objects
-_NOTHING = re.compile(rb"(<0*[1-9A-Fa-f][0-9A-Fa-f]*>\s*){1,2}<0000>")
-_DRAWN = {b"Tj", b"TJ", b"'", b'"', b"Do", b"INLINE IMAGE"}  # operators that draw
+# Or of one byte to a character that only its font knows.
+_NOTHING = re.compile(
+    rb"(?i)(<0*[1-9a-f][\da-f]*>\s*){1,2}<0000>|(<[\da-f]{2}>\s*){1,2}<(fffd|f[0-8]..|e...)?>"
+)
+_FILLING = {b"f", b"F", b"f*", b"B", b"B*", b"b", b"b*"}  # operators that fill areas
+_DRAWN = {b"Tj", b"TJ", b"'", b'"', b"Do", b"INLINE IMAGE"} | _FILLING  # operators that draw
 _DEEPEST = 8  # forms within forms, groups within groups
 
 
@@ -63,16 +67,23 @@ class Layers:
         return key not in holder or self._is_on(holder.raw_get(key))
 
     def _is_on(self, reference: Any, depth: int = 0) -> bool:
+        """Return True for a layer that is on, and for several, or an expression of them."""
         layer = reference.get_object()
-        if depth > _DEEPEST or not hasattr(layer, "get") or entry(layer, "/Type") != "/OCMD":
+        if depth > _DEEPEST:
+            return True
+        if isinstance(layer, list) and layer:
+            operator, *members = layer
+        elif hasattr(layer, "get") and entry(layer, "/Type") == "/OCMD":
+            if "/VE" in layer:
+                return self._is_on(layer.raw_get("/VE"), depth + 1)
+            operator, members = entry(layer, "/P"), entry(layer, "/OCGs", [])
+            members = members if isinstance(members, list) else [layer.raw_get("/OCGs")]
+        else:
             return _id(reference) not in self._off
-        members = entry(layer, "/OCGs", [])
-        members = members if isinstance(members, list) else [layer.raw_get("/OCGs")]
         states = [self._is_on(each, depth + 1) for each in members] or [True]
         every, some = all(states), any(states)
-        return {"/AllOn": every, "/AnyOff": not every, "/AllOff": not some}.get(
-            str(entry(layer, "/P")), some
-        )
+        known = {"/AllOn": every, "/And": every, "/AnyOff": not every}
+        return (known | {"/AllOff": not some, "/Not": not some}).get(str(operator), some)
 
 
 class Amended:
@@ -156,6 +167,8 @@ def _shown(operations: Any, off: set[str]) -> Iterator[Any]:
             yield operands, operator
         elif operator in (b"'", b'"'):
             yield [], b"T*"  # they begin a line
+        elif operator in _FILLING:
+            yield [], b"n"
 
 
 def _set(stream: Any, data: bytes) -> None:

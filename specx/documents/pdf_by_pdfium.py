@@ -8,32 +8,34 @@ import ctypes
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
 from specx.documents.lines import ASLANT, MIRRORED, Look, TextRun, is_bold, is_mono
-from specx.documents.pdf_objects import (
-    Box,
-    PageObjects,
-    is_in,
-    number_of,
-    pdfium_function,
-)
+from specx.documents.pdf_objects import PageObjects, is_in, number_of, pdfium_function
 from specx.documents.pdf_rows import HYPHEN
+from specx.documents.strips import Box
 
 _SAMPLE = 64  # characters of a page whose mapping is looked at
 _FIXED_PITCH = 1  # a flag of fonts
 _SHORT = 6  # characters
 _LINE_LENGTH = 200  # characters
+_LEAST = 1.0  # points; smaller letters are for machines, unless they are wider
+_ROWS = 4  # that begin a column at the same place, at least
+_GUTTER = 0.5  # letter sizes between columns, at least
 _LOOSE = 0.15  # letter sizes; a gap inside a word that kerning does not explain
 _ASLANT = 0.1  # quarter turns from the nearest that a scan is not off
 _UPWARD = {0, 3, MIRRORED + 1, MIRRORED + 2, ASLANT}  # turns whose lines stack along an axis
 
 # A line; PDFium puts no other end behind a hyphen that divides a word.
 _LINE = re.compile(rf"(?:[^\r\n{HYPHEN}]|\r(?!\n))+{HYPHEN}?")
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
+_LOST = re.compile(r"[\ufffd\ue000-\uf8ff](?:(?<=[^\W\d_].)|(?=[a-z]))")
+_SPACES = re.compile(" +")
 _WORD = re.compile(r"[^ ]+")
 
 # Accents that may be drawn over the letter behind them, as with TeX's old fonts (OT1), and their
@@ -73,6 +75,11 @@ def _accented(letter: str, accent: str) -> str:
     return unicodedata.normalize("NFC", _DOTLESS.get(letter, letter) + _COMBINING[accent])
 
 
+def _are_in_columns(left: TextRun, right: TextRun) -> bool:
+    gap = right.start - left.end
+    return gap > _GUTTER * right.look.size and abs(left.base - right.base) < right.look.size / 2
+
+
 class PageText:
     """The characters of a page, as PDFium puts them in order."""
 
@@ -109,15 +116,16 @@ class PageText:
         written = pdfium.FPDFText_GetText(self._text, 0, count, units)
         text = bytes(units)[: 2 * max(0, written - 1)].decode("utf-16-le", "replace")
         if len(text) != count:  # those that mean nothing are no text, but have a number
-            text = "".join(map(self._one, range(count)))
+            text = _PAIR.sub(self._joined, "".join(map(self._one, range(count))))
         # PDFium shows a letter that is mapped to nothing as such a hyphen. It is a ligature where
         # some stand within words, and else a sign of a formula.
+        self.holes = len(_LOST.findall(text))
         signs = (found.start() for found in re.finditer(HYPHEN, text))
         nothing = [n for n in signs if not self._divides(n)]
         if not nothing:
             return text
         around = [(text[n - 1 : n], text[n + 1 : n + 2]) for n in nothing]
-        self.holes = sum(before.isalpha() and after.islower() for before, after in around)
+        self.holes += sum(before.isalpha() and after.islower() for before, after in around)
         characters = list(text)
         for n in nothing:
             characters[n] = _HOLE if self.holes else "\0"
@@ -131,7 +139,13 @@ class PageText:
         code = _character(self._handle, number)
         if not code or self._divides(number):
             return HYPHEN
-        return chr(code) if code < 0xD800 or 0xDFFF < code < 0x110000 else "\0"
+        return chr(code) if code < 0x110000 else "\0"
+
+    def _joined(self, pair: re.Match[str]) -> str:
+        """Return a letter that PDFium gives as two; nothing for one of them alone."""
+        if len(pair[0]) == 1:
+            return "\0"
+        return pair[0].encode("utf-16", "surrogatepass").decode("utf-16") + self._mark("")
 
     def _compose(self) -> None:
         """Join each accent that stands above or below a letter with that letter."""
@@ -164,8 +178,35 @@ class PageText:
         middle = sum(self._extent(look, accent)) / 2
         return left < middle < right and abs(height - base) < right - left
 
-    def runs(self) -> Iterator[TextRun]:
-        """Yield the text of each text object, cut where PDFium has begun a new line."""
+    def runs(self) -> list[TextRun]:
+        """Return the text of each text object, cut where PDFium has begun a new line.
+
+        One that is drawn over several columns is cut where they begin.
+        """
+        runs = list(self._runs())
+        starts = Counter(round(b.start) for a, b in pairwise(runs) if _are_in_columns(a, b))
+        columns = {start for start, count in starts.items() if count >= _ROWS}
+        if not columns:
+            return runs
+        return [part for run in runs for part in self._in_columns(run, columns)]
+
+    def _in_columns(self, run: TextRun, columns: set[int]) -> Iterator[TextRun]:
+        if any(run.start + run.look.size < start < run.end for start in columns):
+            first, last = run.characters
+            for space in _SPACES.finditer(self._characters, first + 1, last - 1):
+                left = self._extent(run.look, space.end())[0]
+                end = self._extent(run.look, space.start() - 1)[1]
+                if round(left) in columns and left - end > _GUTTER * run.look.size:
+                    yield run._replace(text=self._text_of(first, space.start()), end=end)
+                    first = space.end()
+                    run = run._replace(text=self._text_of(first, last), before=" ", start=left)
+        yield run
+
+    def _text_of(self, first: int, last: int) -> str:
+        text = self._characters[first:last]
+        return text.translate(self._marks) if self._marks else text
+
+    def _runs(self) -> Iterator[TextRun]:
         text = self._characters
         for line in _LINE.finditer(text):
             before = "\n"
@@ -209,14 +250,21 @@ class PageText:
         if shown_on is not None and self._is_on(shown_on, start):
             self.has_layer = True
         elif shown_on is not None:
-            self.unseen += len(self._characters[start:end].replace(" ", ""))
+            self._pass(start, end)
             return
         look, base = self._placed(which, start)
         start_x, end_x, lowest, highest = self._shown[look.turn]
-        for first, last in self._cut(look, start, end):
+        hidden = [] if self.has_layer else self._objects.hidden(which)
+        parts = self._cut(look, start, end)
+        if hidden:
+            parts = [word for part in parts for word in self._bare(hidden, *part)]
+        for first, last in parts:
             left, right = self._extent(look, first)
             if last > first + 1:
                 right = self._extent(look, last - 1)[1]
+            if look.size < _LEAST and right - left < _LEAST * (last - first) / 2:
+                self._pass(first, last)
+                continue
             if lowest <= base <= highest and start_x <= left and right <= end_x:
                 self._last = base, right
             else:
@@ -224,9 +272,8 @@ class PageText:
                 if first == last:
                     continue
                 left, right = self._ends(look, first, last)
-            text = self._characters[first:last]
-            text = text.translate(self._marks) if self._marks else text
-            yield TextRun(text, before, left, right, base, look)
+            text = self._text_of(first, last)
+            yield TextRun(text, before, left, right, base, look, (first, last))
             before = " " if self._characters[last : last + 1] == " " else ""
 
     def _cut(self, look: Look, start: int, end: int) -> list[tuple[int, int]]:
@@ -243,6 +290,19 @@ class PageText:
             if self._extent(look, start + 1)[0] - self._extent(look, start)[1] > _LOOSE * look.size:
                 return [(n, n + 1) for n in range(start, end)]
         return [(start, end)]
+
+    def _pass(self, first: int, last: int) -> None:
+        """Count characters that a reader does not see."""
+        self.unseen += len(self._characters[first:last].replace(" ", ""))
+
+    def _bare(self, hidden: list[Box], start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the places of the words that are not hidden."""
+        for word in _WORD.finditer(self._characters, start, end):
+            first, last = word.span()
+            if self._is_on(hidden, first) or self._is_on(hidden, last - 1):
+                self._pass(first, last)
+            else:
+                yield first, last
 
     def _shown_part(self, look: Look, base: float, first: int, last: int) -> tuple[int, int]:
         """Return the first and last character on the page, of a text that runs over its edge."""

@@ -1,6 +1,7 @@
 """Ask pypdf for what PDFium does not tell of a PDF, in the child process."""
 
 import gc
+import html
 import io
 import re
 import textwrap
@@ -143,15 +144,19 @@ def _runs(text: str, annotation: Any) -> Iterator[TextRun]:
 
 
 def _text_of(annotation: Any, page: Any, printed: str) -> str:
+    """Return what is typed: the text that an annotation holds, or that it draws."""
+    text = ""
     match annotation["/Subtype"]:
         case "/Widget":
-            return _value_of(annotation, printed)
+            text, drawn = _value_of(annotation, printed), _inherited(annotation, "/FT") == "/Tx"
         case "/FreeText":
-            rich = _TAG.sub("", _plain(entry(annotation, "/RC")))
-            return _plain(entry(annotation, "/Contents")) or rich
-        case "/Stamp" | "/Watermark":
-            return str(page.extract_xform_text(annotation["/AP"]["/N"]))
-    return ""
+            rich = html.unescape(_TAG.sub("", _plain(entry(annotation, "/RC"))))
+            text, drawn = _plain(entry(annotation, "/Contents")) or rich, True
+        case kind:
+            drawn = kind in ("/Stamp", "/Watermark")
+    if drawn and not text and "/AP" in annotation:
+        return str(page.extract_xform_text(annotation["/AP"]["/N"]))
+    return text
 
 
 def _value_of(widget: Any, printed: str) -> str:

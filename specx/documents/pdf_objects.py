@@ -1,25 +1,30 @@
 """The objects that a PDF page draws, by PDFium: their kinds and places, and what hides a text.
 
-Text is hidden by its colour or its render mode where nothing darker lies behind it. A text without
-colour over a picture is the usual text layer of a scan, and counts as seen.
+Text is hidden by its colour or its render mode where nothing darker lies behind it, by a clip that
+leaves it out, and by areas that are drawn over it. A text without colour over a picture, or below
+one, is the usual text layer of a scan, and counts as seen.
 """
 
 import ctypes
-from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
+from specx.documents.strips import Box
+
 _NESTED = 8  # forms within forms that are looked into
+_BAND = 16.0  # points
+_HIDING = 0.5  # of the height of a text, at least; less strikes it out
+_CORNERS = (4, 5)  # of a box; the last may be the first again
 _WHITE = 250  # of 255; a reader sees no difference to paper
 _EMPTY_MODES = (3, 7)  # render modes that paint nothing
 _STROKED_MODES = (1, 2, 5, 6)
 
 _Handle = ctypes.c_void_p
 _Int = ctypes.c_int
-Box = tuple[float, float, float, float]  # left, bottom, right and top, in points
 _Matrix = tuple[float, float, float, float, float, float]
 _UNCHANGED: _Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
@@ -42,6 +47,14 @@ _object_bounds = pdfium_function("FPDFPageObj_GetBounds", _Int, *5 * [_Handle])
 _object_matrix = pdfium_function("FPDFPageObj_GetMatrix", _Int, _Handle, _Handle)
 _fill_color = pdfium_function("FPDFPageObj_GetFillColor", _Int, *5 * [_Handle])
 _draw_mode = pdfium_function("FPDFPath_GetDrawMode", _Int, *3 * [_Handle])
+_is_transparent = pdfium_function("FPDFPageObj_HasTransparency", _Int, _Handle)
+_segments = pdfium_function("FPDFPath_CountSegments", _Int, _Handle)
+_segment = pdfium_function("FPDFPath_GetPathSegment", _Handle, _Handle, _Int)
+_point = pdfium_function("FPDFPathSegment_GetPoint", _Int, *3 * [_Handle])
+_clip = pdfium_function("FPDFPageObj_GetClipPath", _Handle, _Handle)
+_clip_paths = pdfium_function("FPDFClipPath_CountPaths", _Int, _Handle)
+_clip_segments = pdfium_function("FPDFClipPath_CountPathSegments", _Int, _Handle, _Int)
+_clip_segment = pdfium_function("FPDFClipPath_GetPathSegment", _Handle, _Handle, _Int, _Int)
 _render_mode = pdfium_function("FPDFTextObj_GetTextRenderMode", _Int, _Handle)
 
 TEXT, PATH = pdfium.FPDF_PAGEOBJ_TEXT, pdfium.FPDF_PAGEOBJ_PATH
@@ -57,7 +70,8 @@ class PageObjects:
     """The objects of a page, those in forms included, and the box of it that is shown."""
 
     def __init__(self, page: Any) -> None:
-        self._all = list(_objects(number_of(page)))
+        count = max(0, pdfium.FPDFPage_CountObjects(page))
+        self._all = list(_objects(_page_object, number_of(page), count, _UNCHANGED))
         self.kinds = Counter(kind for _, kind, _ in self._all)
         box = pdfium.FS_RECTF()
         pdfium.FPDF_GetPageBoundingBox(page, ctypes.byref(box))
@@ -81,6 +95,62 @@ class PageObjects:
         paths = ((handle, matrix) for handle, kind, matrix in self._all if kind == PATH)
         areas = (_bounds(path, matrix) for path, matrix in paths if self._is_dark_area(path))
         return [*self.pictures, *self.boxes(_SHADING), *areas]
+
+    @cached_property
+    def _covers(self) -> dict[int, list[tuple[int, Box]]]:
+        """Return the boxes that hide what is drawn before them, by the bands that they reach.
+
+        Each has its place in the file.
+        """
+        kinds = [kind for _, kind, _ in self._all]
+        first = kinds.index(TEXT) if TEXT in kinds else len(kinds)
+        found: defaultdict[int, list[tuple[int, Box]]] = defaultdict(list)
+        for place, (handle, kind, matrix) in enumerate(self._all[first:], first):
+            if kind == PATH and self._is_opaque(handle):
+                clips = [clip and _placed(clip, matrix) for clip in _clips(handle)]
+                box = reduce(_common, filter(None, clips), _bounds(handle, matrix))
+                for band in _bands(box) if _area(box) and None not in clips else ():
+                    found[band].append((place, box))
+        return found
+
+    @cached_property
+    def _places(self) -> dict[int, tuple[int, _Matrix]]:
+        """Return the place in the file of each text, and the matrix of the forms that it is in."""
+        texts = ((n, each) for n, each in enumerate(self._all) if each[1] == TEXT)
+        return {handle: (place, matrix) for place, (handle, _, matrix) in texts}
+
+    def _is_opaque(self, path: int) -> bool:
+        """Return True if a path fills a box so that nothing behind it is seen."""
+        count = _segments(path)
+        if count not in _CORNERS or not self._is_filled(path) or _is_transparent(path):
+            return False
+        corners = _corners(partial(_segment, path), count)
+        left, low, right, top = _box_of(corners)
+        a, b, c, d, *_ = _matrix_of(path)
+        is_box = {(left, low), (right, low), (right, top), (left, top)}.issubset(corners)
+        is_upright = not (b or c) or not (a or d)
+        has_colour = bool(_fill_color(path, *self._channels))  # no pattern
+        return is_box and is_upright and has_colour
+
+    def hidden(self, text: int | None) -> list[Box]:
+        """Return the boxes that hide a text, or parts of it."""
+        is_clipped = _clip_paths(_clip(text)) > 0
+        if not (is_clipped or self._covers) or text not in self._places:
+            return []
+        place, matrix = self._places[text]
+        box = _bounds(text, matrix)
+        clip = next(_clips(text)) if is_clipped else None
+        if clip and _area(box) and not _area(_common(box, _placed(clip, matrix))):
+            return [box]
+        if is_in(self.pictures, (box[0] + box[2]) / 2, (box[1] + box[3]) / 2):
+            return []
+        least = _HIDING * (box[3] - box[1])
+        near = (each for band in _bands(box) for each in self._covers.get(band, ()))
+        return [
+            cover
+            for at, cover in near
+            if at > place and _area(_common(box, cover)) and cover[3] - cover[1] > least
+        ]
 
     @property
     def covered(self) -> float:
@@ -107,9 +177,12 @@ class PageObjects:
         return (colour[0] >= _WHITE and min(colour[:3]) >= _WHITE) or not colour[3]
 
     def _is_dark_area(self, path: int) -> bool:
+        return self._is_filled(path) and not self._is_white(path)
+
+    def _is_filled(self, path: int) -> bool:
         fill, stroke = ctypes.c_int(), ctypes.c_int()
         _draw_mode(path, ctypes.byref(fill), ctypes.byref(stroke))
-        return bool(fill.value) and not self._is_white(path)
+        return bool(fill.value)
 
 
 def _own_box(page: Any, name: str) -> Box | None:
@@ -120,24 +193,44 @@ def _own_box(page: Any, name: str) -> Box | None:
     return (left, bottom, right, top) if known else None
 
 
-def _objects(page: int) -> Iterator[_Object]:
-    """Yield each object of a page, and those in forms."""
-    count = max(0, pdfium.FPDFPage_CountObjects(ctypes.cast(page, pdfium.FPDF_PAGE)))
-    handles: Iterator[tuple[int, _Matrix]] = (
-        (_page_object(page, n), _UNCHANGED) for n in range(count)
-    )
-    for _ in range(_NESTED):
-        forms = []
-        for handle, matrix in handles:
-            kind = _kind(handle)
-            yield handle, kind, matrix
-            if kind == _FORM:
-                forms.append((handle, _product(_matrix_of(handle), matrix)))
-        handles = (
-            (_form_object(form, n), matrix)
-            for form, matrix in forms
-            for n in range(max(0, _form_count(form)))
-        )
+def _objects(
+    get: Callable[[int, int], int], holder: int, count: int, matrix: _Matrix, depth: int = 0
+) -> Iterator[_Object]:
+    """Yield each object of a page or a form as they are drawn, and those in forms."""
+    for n in range(count):
+        handle = get(holder, n)
+        kind = _kind(handle)
+        yield handle, kind, matrix
+        if kind == _FORM and depth < _NESTED:
+            inside = _product(_matrix_of(handle), matrix)
+            yield from _objects(_form_object, handle, _form_count(handle), inside, depth + 1)
+
+
+def _corners(segment: Callable[[int], int], count: int) -> list[tuple[float, float]]:
+    x, y = ctypes.c_float(), ctypes.c_float()
+    points = []
+    for n in range(count):
+        _point(segment(n), ctypes.byref(x), ctypes.byref(y))
+        points.append((x.value, y.value))
+    return points
+
+
+def _clips(handle: int | None) -> Iterator[Box | None]:
+    """Yield what an object is clipped to, the innermost first; None for what is no box."""
+    clip = _clip(handle)
+    for path in reversed(range(_clip_paths(clip))):
+        count = _clip_segments(clip, path)
+        corners = partial(_clip_segment, clip, path)
+        yield _box_of(_corners(corners, count)) if count in _CORNERS else None
+
+
+def _bands(box: Box) -> range:
+    return range(int(box[1] // _BAND), int(box[3] // _BAND) + 1)
+
+
+def _box_of(points: Sequence[tuple[float, float]]) -> Box:
+    xs, ys = zip(*points, strict=True)
+    return min(xs), min(ys), max(xs), max(ys)
 
 
 def _matrix_of(form: int) -> _Matrix:
@@ -162,12 +255,18 @@ def _bounds(handle: int, matrix: _Matrix) -> Box:
     sides = [ctypes.c_float() for _ in range(4)]
     _object_bounds(handle, *map(ctypes.byref, sides))
     left, bottom, right, top = (side.value for side in sides)
+    return _placed((left, bottom, right, top), matrix)
+
+
+def _placed(box: Box, matrix: _Matrix) -> Box:
+    """Return where a box of a form is on the page."""
     if matrix is _UNCHANGED:
-        return left, bottom, right, top
+        return box
     a, b, c, d, e, f = matrix
-    xs = [a * x + c * y + e for x in (left, right) for y in (bottom, top)]
-    ys = [b * x + d * y + f for x in (left, right) for y in (bottom, top)]
-    return min(xs), min(ys), max(xs), max(ys)
+    left, bottom, right, top = box
+    return _box_of(
+        [(a * x + c * y + e, b * x + d * y + f) for x in (left, right) for y in (bottom, top)]
+    )
 
 
 def _common(some: Box, other: Box) -> Box:

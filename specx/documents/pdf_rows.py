@@ -7,7 +7,8 @@ from itertools import groupby, pairwise, takewhile
 
 from specx.documents.lines import Span, TextRun
 from specx.documents.page_marks import body_text
-from specx.documents.reading_order import Box, TextPiece, reading_order
+from specx.documents.reading_order import reading_order
+from specx.documents.strips import Box, TextPiece
 
 HYPHEN = "\ufffe"  # PDFium's sign for one that divides a word at the end of a line
 _SPACE = 0.18  # letter sizes; a gap that wide is a space, whether PDFium has added one or not
@@ -16,6 +17,8 @@ _WORD_GAP = 0.12  # letter sizes; the same between pieces that the file has not 
 _RAISED = 0.55  # letter sizes between the base lines of a letter and a sign raised beside it
 _SAME = 0.05  # letter sizes between base lines that are one
 _BESIDE = 1.0  # letter sizes; a raised sign farther away belongs to another row
+_CAP = 2.1  # times the size of the letters beside it: a drop cap
+_LARGER = 1.6  # times the size of a sign; a larger letter is no part of its line
 _APART = 0.7  # letter sizes; a gap that wide may be one between columns
 _BACK = 0.3  # letter sizes; what begins so far back is no kerning
 _THIN = 1.5  # points; a rule that high may be an underscore
@@ -69,8 +72,11 @@ def _pieces(
 
 
 def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
-    size = max(last.look.size, run.look.size)
-    if abs(last.base - run.base) > _RAISED * size:
+    size, least = last.look.size, run.look.size
+    if size < least:
+        size, least = least, size
+    # Beside a much larger letter, a drop cap, nothing is raised.
+    if abs(last.base - run.base) > (_RAISED if size < _CAP * least else _SAME) * size:
         return True
     if last.start > last.end or run.start > run.end:  # to the left, as PDFium has put it in order
         return run.before == "\n" and last.base != run.base
@@ -79,6 +85,8 @@ def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
     counts = alone and same and last.text.isdigit()  # the lines, perhaps
     if counts and run.before and gap > _SPACE * size:
         return True
+    if size > _LARGER * least:
+        size = least
     return not -_BACK * size < gap < (_APART if same else _BESIDE) * size
 
 

@@ -12,7 +12,7 @@ import ctypes
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import Any
 
@@ -131,7 +131,7 @@ class _Opened:
 
     def _has_typed(self) -> bool:
         for number in range(1, min(_SHELL, pdfium.FPDF_GetPageCount(self.document)) + 1):
-            with _page(self.document, number) as page:
+            with suppress(ValueError), _page(self.document, number) as page:
                 if _is_typed_on(page):
                     return True
         return False
@@ -159,7 +159,7 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
     text = pdfium.FPDFText_LoadPage(page)
     try:
         letters = PageText(text, objects)
-        runs = list(letters.runs()) if text else []
+        runs = letters.runs() if text else []
         unmapped = letters.unmapped()
     finally:
         pdfium.FPDFText_ClosePage(text)

@@ -7,14 +7,10 @@ the file is heard only where the place leaves it open.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import mean
-from typing import NamedTuple
 
-from specx.documents.lines import TextRun
-
-Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
+from specx.documents.strips import FULL, LINES, STACKED, Box, Row, Strip, TextPiece, strips_of
 
 # In letter sizes:
 _LEVEL = 0.3  # between the base lines of a row
@@ -22,66 +18,17 @@ _PITCH = 0.8  # between the base lines of rows that do not overlap
 _BESIDE = 0.3  # between a small sign and what it belongs to
 _SIGN = 0.9  # between the base lines of these
 _GUTTER = 0.5  # between columns of prose, at least
-_GAP = 0.25  # between cells, at least
 _PROSE = 7.0  # lines of prose are longer
 _NARROWEST = 2.0  # a column that the file has drawn as one
-_APART = 1.6  # times the distance of lines: what stands at the edge of a page
-_STACKED = 2.5  # between lines of a column
 _WORD = 1.2  # between the words of a line
 
 _SMALL = 0.86  # times the size of the letters beside it: a sign
-_LINES = 4  # of a column of prose, at least
-_FULL = 0.75  # of the column's width: a line that is full
+_FEWEST = 4  # letters of a note in the margin
 _CELL_LINE = 8  # characters; a line of prose in a cell is longer
 _RULE = 0.5  # of the width of a region; a rule so long divides it
 _THIN = 3.0  # points; a higher box has two edges
 _RULES = 500  # on a page with more, they are a picture
-_STRIPS = 40  # followed at once
 _MOST = 5000  # pieces; a page with more is a map or a plan
-
-
-@dataclass(slots=True)
-class TextPiece:
-    """Runs of text without a gap, what stands between them, and their place.
-
-    ``index`` is their place in the file; ``leftward``: the script runs to the left.
-    """
-
-    runs: list[tuple[str, TextRun]]
-    index: int
-    start: float
-    end: float
-    base: float
-    size: float
-    leftward: bool = False
-
-    @property
-    def text(self) -> str:
-        return "".join(between + run.text for between, run in self.runs)
-
-
-Row = list[TextPiece]
-
-
-class _Strip(NamedTuple):
-    """A strip without text, and the base lines of the first and the last row beside it."""
-
-    left: float
-    right: float
-    top: float
-    bottom: float
-
-    def prolongs(self, other: "_Strip") -> bool:
-        """Return True if this strip is the other or a longer, perhaps narrower part of it."""
-        within = other.left <= self.left and self.right <= other.right
-        return within and self.bottom <= other.bottom and other.top <= self.top
-
-    def sides(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-        """Return what the rows beside the strip have to its left, and to its right."""
-        beside = [row for row in rows if self.bottom <= row[0].base <= self.top]
-        left = [[p for p in row if p.end <= self.left + 0.01] for row in beside]
-        right = [[p for p in row if p.start >= self.right - 0.01] for row in beside]
-        return [row for row in left if row], [row for row in right if row]
 
 
 def reading_order(pieces: Sequence[TextPiece], boxes: Iterable[Box] = ()) -> list[tuple[Row, bool]]:
@@ -104,10 +51,12 @@ def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
         if above is None or above.base - piece.base > _PITCH * piece.size:
             rows.append([piece])
         elif abs(above.base - piece.base) < _LEVEL * piece.size and piece.start > above.end:
+            if _is_smaller(above, piece.size) or _is_smaller(piece, above.size):
+                return None  # perhaps a note in the margin
             rows[-1].append(piece)
         else:
             return None
-    return rows if len(pieces) - len(rows) < _LINES else None
+    return rows if len(pieces) - len(rows) < LINES else None
 
 
 def _edges(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> list[Box]:
@@ -128,13 +77,18 @@ def _read(pieces: list[TextPiece], rules: list[Box], *, inside: bool) -> Iterato
     if all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None:
         yield from ((row, False) for row in rows)
         return
-    strips = _strips(rows, rules) if len(rows) > 1 else []
+    strips = strips_of(rows, rules) if len(rows) > 1 else []
     prose = [each for each in strips if _is_prose(each, rows)]
     prose = [each for each in strips if any(map(each.prolongs, prose))]
     drawn = [each for each in strips if _are_drawn(each, rows)]
-    tallest = max(prose + drawn, key=lambda each: each.top - each.bottom, default=None)
-    if tallest in prose:
-        parts = _around(tallest, rows)
+    tallest = max(prose + drawn, key=_height, default=None)
+    noted = max((each for each in strips if _has_notes(each, rows)), key=_height, default=None)
+    if noted:
+        above, left, right, below = _around(noted, rows)
+        notes, text = sorted((left, right), key=lambda part: part[0].size)
+        parts = [[*above, *text], notes, below]
+    elif tallest in prose:
+        parts = _at_heading(tallest, rows) or _around(tallest, rows)
     elif strips and len(bands := _ruled(rows, rules)) > 1:
         parts, inside = bands, True
     elif inside and (cells := [each for each in strips if _are_cells(each, rows)]):
@@ -153,6 +107,10 @@ def _read(pieces: list[TextPiece], rules: list[Box], *, inside: bool) -> Iterato
         yield from _read(part, rules, inside=inside)
 
 
+def _height(strip: Strip) -> float:
+    return strip.top - strip.bottom
+
+
 def _lines(rows: list[Row]) -> list[Row]:
     """Return rows as they are; of a formula, whose rows overlap, those that the file has drawn."""
     if all(a[0].base - b[0].base > _PITCH * b[0].size for a, b in pairwise(rows)):
@@ -169,7 +127,7 @@ def _lines(rows: list[Row]) -> list[Row]:
     return found
 
 
-def _around(strip: _Strip, rows: list[Row]) -> list[list[TextPiece]]:
+def _around(strip: Strip, rows: list[Row]) -> list[list[TextPiece]]:
     """Return the pieces above a strip, to its left, to its right, and below."""
     parts: list[list[TextPiece]] = [[], [], [], []]
     for row in rows:
@@ -222,92 +180,60 @@ def _are_signs(signs: Row, row: Row) -> bool:
     )
 
 
-def _strips(rows: Sequence[Row], rules: Sequence[Box]) -> list[_Strip]:
-    """Return the strips without text or rules between pieces, each as high as it can be."""
-    found: set[_Strip] = set()
-    followed: dict[tuple[float, float], int] = {}
-    levels = [(row[0].base, row, _free(row)) for row in rows]
-    for left, low, right, _ in rules:
-        levels.append((low, [], [(-math.inf, left, 0.0), (right, math.inf, 0.0)]))
-    levels.sort(key=lambda each: -each[0])
-    for n, (_, row, free) in enumerate([*levels, (-math.inf, [], [])]):
-        following: dict[tuple[float, float], int] = {}
-        for (left, right), first in followed.items():
-            parts = [
-                (max(left, start), min(right, end))
-                for start, end, width in free
-                if min(right, end) - max(left, start) > width
-            ]
-            if (left, right) not in parts and left > -math.inf and right < math.inf:
-                beside = [row for _, row, _ in levels[first:n] if row]
-                found.update(_trimmed(left, right, beside, to_end=n == len(levels)))
-            for part in parts:
-                following[part] = min(first, following.get(part, n))
-        for start, end, _ in free if row else ():
-            following.setdefault((start, end), n)
-        followed = dict(sorted(following.items(), key=lambda item: item[1])[:_STRIPS])
-    return sorted(found)
-
-
-def _free(row: Row) -> list[tuple[float, float, float]]:
-    """Return where a row has no text, with the width of a gutter in letters of this size."""
-    free, end = [], -math.inf
-    for piece in sorted(row, key=lambda p: p.start):
-        if piece.start - end > (width := _GAP * piece.size):
-            free.append((end, piece.start, width))
-        end = max(end, piece.end)
-    return [*free, (end, math.inf, _GAP * row[-1].size)]
-
-
-def _trimmed(left: float, right: float, rows: Sequence[Row], *, to_end: bool) -> Iterator[_Strip]:
-    """Yield a strip, cut to rows that have text on both of its sides and rows that go on there.
-
-    ``to_end``: nothing runs across it below, so that all there may be of the longer column.
-    """
-    rows = _without_ends(left, right, rows)
-    bases = [row[0].base for row in rows]
-    on_left = [row[0].base for row in rows if min(p.start for p in row) < left]
-    on_right = [row[0].base for row in rows if max(p.end for p in row) > right]
-    if not on_left or not on_right:
-        return
-    top, bottom = min(on_left[0], on_right[0]), max(on_left[-1], on_right[-1])
-    near = _STACKED * rows[0][0].size
-    for base in reversed(bases):
-        top = base if top < base < top + near else top
-    for base in bases:
-        bottom = base if bottom > base > bottom - near else bottom
-    if to_end and sum(base < bottom for base in bases) >= _LINES:
-        bottom = bases[-1]
-    if top >= bottom:
-        yield _Strip(left, right, top, bottom)
-
-
-def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Row]:
-    """Return rows without a first and a last one that stand apart and are short: page furniture."""
-    if len(rows) <= _LINES:
-        return rows
-    gaps = sorted(above[0].base - below[0].base for above, below in pairwise(rows))
-    apart = _APART * max(gaps[len(gaps) // 2], rows[len(rows) // 2][0].size)
-    starts, ends = zip(*((p.start, p.end) for row in rows for p in row), strict=True)
-    width = _FULL * max(right - min(starts), max(ends) - left)
-    short = [all(p.end - p.start < width for p in row) for row in (rows[0], rows[-1])]
-    first = short[0] and rows[0][0].base - rows[1][0].base > apart
-    last = short[1] and rows[-2][0].base - rows[-1][0].base > apart
-    return rows[first : len(rows) - last]
-
-
-def _is_prose(strip: _Strip, rows: Sequence[Row]) -> bool:
+def _is_prose(strip: Strip, rows: Sequence[Row]) -> bool:
     """Return True if prose stands on both sides of a strip."""
     return strip.right - strip.left > _GUTTER * rows[0][0].size and all(
-        len(side) >= _LINES
+        len(side) >= LINES
         and mean(widths := _widths(side, at=at)) > _PROSE
-        and 2 * sum(width > _FULL * max(widths) for width in widths) >= len(widths)
+        and 2 * sum(width > FULL * max(widths) for width in widths) >= len(widths)
         and _is_wrapped(side, at=at)
         for side, at in zip(strip.sides(rows), (-1, 0), strict=True)
     )
 
 
-def _are_drawn(strip: _Strip, rows: Sequence[Row]) -> bool:
+def _has_notes(strip: Strip, rows: Sequence[Row]) -> bool:
+    """Return True if there are small notes, and nothing else, in the margin beside prose."""
+    sides = strip.sides(rows)
+    notes, text = sorted(sides, key=len)
+    if not notes or len(text) < LINES * len(notes):
+        return False
+    words = [piece for row in notes for piece in row]
+    size = min(piece.size for row in text for piece in row)
+    if not all(_is_smaller(piece, size) for piece in words):
+        return False
+    is_left = notes is sides[0]
+    others = (p for row in rows for p in row if not strip.bottom <= row[0].base <= strip.top)
+    margin = (p for p in others if (p.end <= strip.right if is_left else p.start >= strip.left))
+    return all(_is_smaller(p, size) for p in margin) and _is_wrapped(text, at=-is_left)
+
+
+def _is_smaller(piece: TextPiece, size: float) -> bool:
+    """Return True for words in smaller letters: no number, no bullet, no code."""
+    words = not piece.runs[0][1].look.mono and sum(map(str.isalpha, piece.text)) >= _FEWEST
+    return piece.size < _SMALL * size and words
+
+
+def _at_heading(strip: Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
+    """Return what stands above a heading of both columns, in one of them, and from it on.
+
+    The other is empty beside it, and both go on at one height.
+    """
+    for n, ((above, (*head,)), below) in enumerate(zip(pairwise(rows), rows[2:], strict=False), 1):
+        free = min(above[0].base - head[0].base, head[0].base - below[0].base)
+        if (
+            strip.bottom < head[0].base < strip.top
+            and free > _PITCH * head[0].size
+            and len(head) == 1
+            and any(p.end <= strip.left + 0.01 for p in below)
+            and any(p.start >= strip.right - 0.01 for p in below)
+            and (head[0].runs[0][1].look.bold or head[0].size > max(p.size for p in below))
+            and _last(rows[:n]) < _first(rows[n:])
+        ):
+            return [[p for row in part for p in row] for part in (rows[:n], rows[n:])]
+    return []
+
+
+def _are_drawn(strip: Strip, rows: Sequence[Row]) -> bool:
     """Return True if the file has drawn one side of a strip behind the other."""
     left, right = strip.sides(rows)
     if min(len(left), len(right)) < 2 or _last(left) > _first(right):
@@ -383,7 +309,7 @@ def _drawn(rows: Sequence[Row]) -> list[list[TextPiece]]:
     return bands[:-1]
 
 
-def _are_cells(strip: _Strip, rows: Sequence[Row]) -> bool:
+def _are_cells(strip: Strip, rows: Sequence[Row]) -> bool:
     """Return True if a strip divides all rows into lines of text that go on in their cells."""
     if strip.top < rows[0][0].base or strip.bottom > rows[-1][0].base:
         return False
@@ -391,6 +317,6 @@ def _are_cells(strip: _Strip, rows: Sequence[Row]) -> bool:
     for side, other in (sides, sides[::-1]):
         if len(side) == 1 and not _is_beside(side[0][0], other, is_left=side is sides[0]):
             return False
-        if any(a[0].base - b[0].base > _STACKED * b[0].size for a, b in pairwise(side)):
+        if any(a[0].base - b[0].base > STACKED * b[0].size for a, b in pairwise(side)):
             return False
     return all(len(s) == 1 or _is_wrapped(s, at=at) for s, at in zip(sides, (-1, 0), strict=True))

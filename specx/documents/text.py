@@ -321,7 +321,7 @@ _TABLE: dict[int, str] = {
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _SPACE_RUN = re.compile(" {2,}")
 _INNER_SOFT_HYPHEN = re.compile(SOFT_HYPHEN + r"(?!\s*$)")
-_UNDECODED = re.compile("[\ufffd\ue000-\uf8ff]")
+_UNDECODED = re.compile("[\x01-\x08\x0e-\x1f\ufffd\ue000-\uf8ff]")
 
 
 def clean_line(text: str) -> str:

@@ -11,18 +11,25 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
+from operator import add
 from string import ascii_lowercase
 
+from specx.documents.headings import STAMP
 from specx.documents.lines import Line, PageLines
 from specx.documents.text import is_undecoded
 
 _RUN = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile(r"[a-z]+")
 _BASE = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ß": "s", "æ": "a", "ı": "i", "œ": "o"})
-_JUDGED = 1500  # characters of a page
+_JUDGED = 750  # characters at once
 _FEWEST_PAIRS = 200
 _FEWEST_LETTERS = 14  # different ones; names of genes have four, hexadecimal numbers six
 _LATIN_SHARE = 0.9  # of the letters
+_ACCENTED = 0.45  # of the letters; Vietnamese has a third
+_FIRST_SIGN, _LAST_SIGN = "\u3400", "\ud7a3"  # of Chinese and of Hangul
+_FEWEST_SIGNS = 60  # different ones, of 200 or more
+_USUAL_SHARE = 0.5  # of a text in them is of usual letters; with letters exchanged, a third
+_USUAL = {"CYRILLIC": set("оеаитнсрвлі"), "GREEK": set("αοιετσνη")}  # in most languages
 _RETURNING = 0.3  # of groups of three; of encoded data, tickers and proteins few return
 # Of 35,652 pieces of messages in 35 languages none has less than 5.2 a pair, of 27,596 of program
 # text 5 less than 4.55; with its letters exchanged, English has 3.1.
@@ -50,7 +57,7 @@ _PAIRS = (
 _SCORES = {
     first + second: int(score)
     for (first, second), score in zip(product(ascii_lowercase, repeat=2), _PAIRS, strict=True)
-}
+} | {pair: 0 for letter in ascii_lowercase for pair in (f"{letter} ", f" {letter}")}
 
 
 def garbled(pages: Sequence[PageLines]) -> list[int]:
@@ -71,7 +78,9 @@ def is_stamped_picture(page: PageLines) -> bool:
     return (
         page.covered >= _COVERED
         and len(lines) <= _STAMP_LINES
-        and all(line.size and line.size <= _STAMP_SIZE for line in lines)
+        and all(
+            line.size and (line.size <= _STAMP_SIZE or STAMP.fullmatch(line.text)) for line in lines
+        )
         and all(len(line.text) <= _SHORT_STAMP or _is_at_edge(line, page) for line in lines)
     )
 
@@ -87,18 +96,47 @@ def _is_garbled(page: PageLines) -> bool | None:
     text = " ".join(line.text for line in page.lines)
     if is_undecoded(text):
         return True
-    folded = unicodedata.normalize("NFD", text[:_JUDGED].casefold().translate(_BASE))
-    folded = "".join(char for char in folded if not unicodedata.combining(char))
+    # One font of several may be wrong.
+    pieces = [text[n : n + _JUDGED] for n in range(0, len(text), _JUDGED)]
+    judged = {_is_wrong(each, page.unmapped if n == 0 else 0.0) for n, each in enumerate(pieces)}
+    return True if True in judged else False if False in judged else None
+
+
+def _is_wrong(text: str, unmapped: float) -> bool | None:
+    whole = text.casefold()
+    folded = whole
+    if not whole.isascii():
+        folded = unicodedata.normalize("NFD", whole.translate(_BASE))
+        folded = "".join(char for char in folded if not unicodedata.combining(char))
     runs = _LATIN.findall(folded)
     latin, letters = sum(map(len, runs)), sum(map(len, _RUN.findall(folded)))
     if latin < _LATIN_SHARE * letters:
-        return page.unmapped >= _UNMAPPED or None
-    pairs = [run[n : n + 2] for run in runs for n in range(len(run) - 1)]
-    if sum(map(_SCORES.__getitem__, pairs)) >= _LEAST_SCORE * len(pairs) > 0:
-        return False if len(pairs) >= _FEWEST_PAIRS else None
-    if len(pairs) < _FEWEST_PAIRS:
-        return bool(pairs and page.unmapped >= _UNMAPPED) or None
+        return unmapped >= _UNMAPPED or _is_of_no_language(whole, folded)
+    if latin - sum(map(len, _LATIN.findall(whole))) > _ACCENTED * latin > _FEWEST_LETTERS:
+        return True  # Cyrillic or Greek, as a wrong table shows it
+    pairs, joined = latin - len(runs), " ".join(runs)
+    if sum(map(_SCORES.__getitem__, map(add, joined, joined[1:]))) >= _LEAST_SCORE * pairs > 0:
+        return False if pairs >= _FEWEST_PAIRS else None
+    if pairs < _FEWEST_PAIRS:
+        return bool(pairs and unmapped >= _UNMAPPED) or None
     return len(set().union(*runs)) >= _FEWEST_LETTERS and _returns(runs)
+
+
+def _is_of_no_language(text: str, folded: str) -> bool | None:
+    """Return True for text in another script that has not the letters of its languages.
+
+    Of an alphabet, some are used most; of the signs of words and syllables, many are used. None if
+    too few are known.
+    """
+    signs = [char for char in text if _FIRST_SIGN <= char <= _LAST_SIGN]
+    if 2 * len(signs) > len(text.replace(" ", "")):
+        return len(set(signs)) < _FEWEST_SIGNS if len(signs) >= _FEWEST_PAIRS else None
+    letters = Counter(filter(str.isalpha, folded))
+    for script, usual in _USUAL.items():
+        own = {c: n for c, n in letters.items() if unicodedata.name(c, "").startswith(script)}
+        if (whole := sum(own.values())) >= max(_FEWEST_PAIRS, letters.total() / 2):
+            return sum(own.get(char, 0) for char in usual) < _USUAL_SHARE * whole
+    return None
 
 
 def _returns(runs: Sequence[str]) -> bool:

@@ -43,6 +43,24 @@ def test_chapters_have_any_name(save: SaveFile, link: str, name: str) -> None:
     assert [text for _, text in read(save, "a.epub", offices.epub("", **parts))] == ["A chapter."]
 
 
+def test_lists_of_files_are_read_in_their_encoding_and_without_comments(save: SaveFile) -> None:
+    package = _package("c1.xhtml").replace("<spine>", '<!-- <item id="i0" href="none"/> --><spine>')
+    head = '<?xml version="1.0" encoding="utf-16"?>'
+    container = '<container><rootfiles><rootfile full-path="book.opf"/></rootfiles></container>'
+    parts = {
+        "book.opf": (head + package).encode("utf-16"),
+        "META-INF/container.xml": (head + container).encode("utf-16"),
+    }
+    data = offices.epub("<p>A chapter.</p>", **parts)
+    assert [text for _, text in read(save, "a.epub", data)] == ["A chapter."]
+
+
+def test_signs_of_notes_in_another_chapter_are_no_text(save: SaveFile) -> None:
+    sign = '<sup><a href="c1.xhtml#n">1</a></sup>'
+    data = offices.epub(f"<p>It turns{sign} again.</p>", "<p id='n'>A note.</p>")
+    assert [text for _, text in read(save, "a.epub", data)] == ["It turns again.", "A note."]
+
+
 def test_a_chapter_in_two_places_is_read_once_and_a_missing_one_told(save: SaveFile) -> None:
     package = _package("c1.xhtml#a", "c1.xhtml#b", "none.xhtml")
     data = offices.epub("<p>A chapter.</p>", **{"book.opf": package})

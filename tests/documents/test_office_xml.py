@@ -42,6 +42,17 @@ _DROPDOWN = (
 )
 
 
+def _mark(kind: str) -> str:
+    return f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>'
+
+
+_INNER = f"{_mark('begin')}{_mark('separate')}<w:r><w:t>m</w:t></w:r>{_mark('end')}"
+_FIELD = (
+    f"<w:p><w:r><w:t>Signed by </w:t></w:r>{_mark('begin')}{_INNER}{_mark('separate')}"
+    f"<w:r><w:t>him</w:t></w:r>{_mark('end')}<w:r><w:t>.</w:t></w:r></w:p>"
+)
+
+
 @pytest.mark.parametrize(
     ("body", "texts"),
     [
@@ -56,6 +67,7 @@ _DROPDOWN = (
             ["Text."],
         ),
         (_DROPDOWN, ["blue"]),
+        (_FIELD, ["Signed by him."]),
         (
             "<w:p><w:del><w:r><w:t>old</w:t></w:r></w:del><w:ins><w:r><w:t>new</w:t></w:r></w:ins>"
             "<w:r><w:rPr><w:vanish/></w:rPr><w:t>hidden</w:t></w:r></w:p>",
@@ -96,6 +108,17 @@ def test_documents_in_a_docx_are_read_in_their_places(
     assert [text for _, text in read(save, "a.docx", data)] == ["Before.", "Inside.", "Behind."]
 
 
+def test_a_document_in_a_cell_is_read_behind_its_row(save: SaveFile) -> None:
+    cell = f'<w:tc><w:altChunk {_SPACES} r:id="c1"/><w:p/></w:tc>'
+    body = f"<w:tbl><w:tr><w:tc>{paragraph('Cell.')}</w:tc>{cell}</w:tr></w:tbl>"
+    inside = {
+        _RELATIONS: _linked("aFChunk", "a.html"),
+        "word/a.html": b"<html><p>Inside.</p></html>",
+    }
+    texts = [text for _, text in read(save, "a.docx", offices.docx(body, **inside))]
+    assert [text.rstrip(" |") for text in texts] == ["Cell.", "Inside."]
+
+
 def test_a_document_that_contains_itself_ends(save: SaveFile) -> None:
     body = f'{paragraph("Text.")}<w:altChunk {_SPACES} r:id="c1"/>'
     data = offices.docx(paragraph("Last."))
@@ -130,6 +153,18 @@ def test_frames_fields_and_sections_of_an_odt_are_read(save: SaveFile) -> None:
     )
     texts = [text for _, text in read(save, "a.odt", data)]
     assert texts == ["On 1 May, it began.", "Boxed.", "Inside."]
+
+
+def test_what_an_odt_hides_is_no_text(save: SaveFile) -> None:
+    hidden = "<style:style style:name='T1'><style:p text:display='none'/></style:style>"
+    data = offices.odt(
+        f"<text:x xmlns:style='style'>{hidden}</text:x>"
+        "<text:p>Seen, <text:span text:style-name='T1'>hidden </text:span>"
+        "<text:hidden-text>secret </text:hidden-text>and read.</text:p>"
+        "<text:p><text:hidden-paragraph text:is-hidden='true'/>Not shown.</text:p>"
+        "<text:section text:display='none'><text:p>Not printed.</text:p></text:section>"
+    )
+    assert [text for _, text in read(save, "a.odt", data)] == ["Seen, and read."]
 
 
 def test_letters_that_are_not_read_are_told(save: SaveFile) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from reportlab.pdfgen.canvas import Canvas
 
-from tests.documents.test_reading_order import SENTENCES, drawn, set_lines
+from tests.documents.pdfs import pages_pdf, shown, stream
+from tests.documents.test_reading_order import SENTENCES, drawn, read, set_lines
 
 TEXT = " ".join(SENTENCES)
 
@@ -49,6 +50,21 @@ def test_a_drop_cap_is_a_letter_of_its_word(tmp_path: Path) -> None:
         "The ferry is late. Nobody knows why it is, or asks. "
         "A ferry came in time. Nobody knows why it did, or asks."
     )
+
+
+def test_a_drop_cap_that_is_drawn_first_takes_no_line_along(tmp_path: Path) -> None:
+    cap = b"BT /F1 34 Tf 72 686 Td (T) Tj ET "
+    lines = [(96, 700, "he ferry is late, and"), (96, 686, "nobody knows why."), (72, 672, "Ask.")]
+    content = cap + b"".join(shown(text, x, y) for x, y, text in lines)
+    text = read(tmp_path, pages_pdf([stream(content)])).replace("\n", " ")
+    assert text == "The ferry is late, and nobody knows why. Ask."
+
+
+def test_numbers_of_lines_go_on_below_the_end_of_a_text(tmp_path: Path) -> None:
+    lines = set_lines(TEXT, 100, 300)[:6]
+    counted = [(70.0, 740 - 13.0 * n, str(n + 1)) for n in range(28)]
+    text = drawn(tmp_path, [*counted, *lines]).replace("\n", " ")
+    assert text == " ".join(line for _, _, line in lines)
 
 
 def test_watermarks_are_no_text(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ HIDDEN = [
     layered(b"/OFF [7 0 R]", b"8 0 R", more=b"<< /Type /OCMD /OCGs 7 0 R >>"),
     layered(b"/OFF [7 0 R]", b"8 0 R", more=b"<< /Type /OCMD /OCGs [6 0 R 7 0 R] /P /AllOn >>"),
     layered(b"", b"8 0 R", more=b"<< /Type /OCMD /OCGs [6 0 R] /P /AllOff >>"),
+    layered(b"", b"8 0 R", more=b"<< /Type /OCMD /VE [/Not 6 0 R] >>"),
+    layered(b"/OFF [7 0 R]", b"8 0 R", more=b"<< /Type /OCMD /VE [/And 6 0 R [/Or 7 0 R]] >>"),
 ]
 SHOWN = [
     layered(b""),
@@ -117,7 +119,13 @@ def test_what_pypdf_cannot_read_is_read_without_it(
 
 
 @pytest.mark.usefixtures("in_process")
-@pytest.mark.parametrize("mapped", [b"<01> <0000> <02> <0000>", b"<01> <0000>", b""])
+@pytest.mark.parametrize(
+    "mapped",
+    [
+        *(b"<01> <0000> <02> <0000>", b"<01> <0000>", b""),
+        *(b"<01> <FFFD> <02> <FFFD>", b"<01> <F001> <02> <F002>"),
+    ],
+)
 def test_ligatures_that_are_mapped_to_nothing(save: SaveFile, mapped: bytes) -> None:
     content = b"BT /F2 11 Tf 72 700 Td (The of\\001cial \\002ow of speci\\001c \\001elds.) Tj ET"
     font = (

@@ -98,13 +98,25 @@ def test_notes_and_stamps_are_text(save: SaveFile) -> None:
         b"BT /F1 20 Tf 5 5 Td (APPROVED BY ALL) Tj ET",
         b"/Type /XObject /Subtype /Form /BBox [0 0 200 40] /Resources << /Font << /F1 5 0 R >> >>",
     )
-    rich = b"/RC (<p>Ask <b>her</b>.</p>)"
+    rich = b"/RC (<p>Ask <b>her</b> &amp; him.</p>)"
     said = b"The board has asked the harbour to pay for it."
     notes = typed % (400, b"/Contents (%s)" % said), typed % (300, rich)
     text = text_of(save, form(*notes, stamp, look))
     assert said.decode() in text
-    assert "Ask her." in text
+    assert "Ask her & him." in text
     assert "APPROVED BY ALL" in text
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("kind", [b"/Widget /FT /Tx", b"/FreeText"])
+def test_what_an_annotation_only_draws_is_read(save: SaveFile, kind: bytes) -> None:
+    look = pdfs.stream(
+        b"BT /F1 10 Tf 5 5 Td (The Marigold) Tj ET",
+        b"/Type /XObject /Subtype /Form /BBox [0 0 200 40] /Resources << /Font << /F1 5 0 R >> >>",
+    )
+    drawn = b"<< /Type /Annot /Subtype %s /Rect [200 696 500 712] /AP << /N 7 0 R >> >>" % kind
+    text = text_of(save, form(drawn, look))
+    assert text == "Name of the ship: The Marigold Damage to the hull"
 
 
 def test_a_page_of_notes_alone_is_not_blank(save: SaveFile) -> None:
@@ -118,6 +130,13 @@ def test_a_page_of_notes_alone_is_not_blank(save: SaveFile) -> None:
 def test_a_dynamic_form_is_told(save: SaveFile, catalog: bytes) -> None:
     data = form(fields=b"/XFA (not looked into)", catalog=catalog)
     with pytest.raises(DocumentError, match="is an XFA form, whose content is not on its pages"):
+        read_document(save("a.pdf", data))
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_dynamic_form_without_a_page_that_can_be_read_is_told(save: SaveFile) -> None:
+    data = form(fields=b"/XFA (not looked into)").replace(b"/Type /Page /", b"/Type /Pgae /")
+    with pytest.raises(DocumentError, match="is an XFA form"):
         read_document(save("a.pdf", data))
 
 

@@ -11,7 +11,9 @@ from .pdfs import shown
 
 SEEN = shown("The bridge was closed on Monday, and nobody was told why.")
 PICTURE = b"BI /W 1 /H 1 /CS /G /BPC 8 ID \x80 EI"
-WARNING = "31 characters that no reader sees (white or invisible, on page 1) were left out."
+WARNING = (
+    "31 characters that no reader sees (white, invisible or covered, on page 1) were left out."
+)
 
 
 def page(*commands: bytes, extra: bytes = b"") -> bytes:
@@ -28,6 +30,10 @@ def page(*commands: bytes, extra: bytes = b"") -> bytes:
         (b"0 0 0 RG 60 590 500 30 re S 1 g ", b""),  # a frame is no ground
         (b"1 0.999 1 rg 60 590 500 30 re f 1 g ", b""),
         (b"q 10 0 0 10 0 0 cm " + PICTURE + b" Q 3 Tr ", b"0 Tr "),  # a picture elsewhere
+        (b"q 0 0 50 50 re W n ", b"Q "),
+        (b"", b"1 g 60 590 500 30 re f "),
+        (b"", b"q 250 0 0 15 60 590 cm 0 0 2 2 re f Q "),
+        (b"q 0.05 0 0 0.05 68.4 570 cm ", b"Q "),  # as small as dots
     ],
 )
 def test_what_nobody_sees_is_left_out_and_counted(
@@ -58,8 +64,35 @@ def test_what_is_seen_stays(save: SaveFile, before: bytes) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    "after",
+    [
+        b"60 603 500 1 re f ",  # strikes it out
+        b"60 590 m 560 590 l 560 620 l f ",  # no box
+        b"q 0 0 50 50 re W n 60 590 500 30 re f Q ",
+        b"q 60 590 m 80 590 l 80 620 l W n 60 590 500 30 re f Q ",
+        b"60 590 500 30 re S ",
+    ],
+)
+def test_what_is_drawn_beside_a_text_does_not_hide_it(save: SaveFile, after: bytes) -> None:
+    line = shown("This bridge is the best of all bridges.", y=600)
+    document = read_document(save("a.pdf", page(b"q 40 500 600 200 re W n ", line, b"Q ", after)))
+    assert document.text == "This bridge is the best of all bridges."
+    assert document.warnings == ()
+
+
+@pytest.mark.usefixtures("in_process")
+def test_only_the_words_under_a_bar_are_left_out(save: SaveFile) -> None:
+    bar = b"0 g 150 695 60 16 re f "
+    document = read_document(save("a.pdf", page(SEEN, bar)))
+    assert document.text == "The bridge was and nobody was told why."
+
+
+@pytest.mark.usefixtures("in_process")
 def test_a_page_of_invisible_text_is_told(save: SaveFile) -> None:
-    with pytest.raises(DocumentError, match="page 1 has only white or invisible text") as caught:
+    with pytest.raises(
+        DocumentError, match="page 1 has only white, invisible or covered text"
+    ) as caught:
         read_document(save("a.pdf", page(b"3 Tr ", SEEN)))
     assert caught.value.exit_code == 3
 

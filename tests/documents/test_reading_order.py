@@ -10,7 +10,7 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
 from specx.documents.read import read_document
-from tests.documents.pdfs import new_canvas, pages_pdf, stream
+from tests.documents.pdfs import new_canvas, pages_pdf, shown, stream
 
 SENTENCES = [
     "The ferry from Aldmouth crosses the sound eleven times a day in summer.",
@@ -108,6 +108,50 @@ def test_what_runs_across_columns_is_read_above_and_below_them(tmp_path: Path) -
         tmp_path, [*box, *by_row([set_lines(left, 54, 220), set_lines(right, 300, 220)]), *title]
     )
     assert text.replace("\n", " ") == " ".join([title[0][2], left, right, box[0][2]])
+
+
+@pytest.mark.parametrize("order", [by_row, by_column])
+def test_a_heading_of_two_columns_may_stand_over_one(tmp_path: Path, order: Order) -> None:
+    def bold(text: str, base: float) -> bytes:
+        return b"BT /F2 12 Tf 54 %f Td (%s) Tj ET\n" % (base, text.encode())
+
+    content, parts = b"", []
+    for n, (title, top) in enumerate((("The ferry", 740.0), ("The council", 640.0))):
+        columns = [" ".join(SENTENCES[k : k + 3]) for k in ((0, 3) if n == 0 else (2, 1))]
+        lines = [set_lines(each, 54 + 250 * k, 220, top - 20) for k, each in enumerate(columns)]
+        content += bold(title, top) + b"".join(shown(t, x, y, 10) for x, y, t in order(lines))
+        parts += [title, *columns]
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Bold >>"
+    text = read(tmp_path, pages_pdf([stream(content)], more=[font]))
+    assert text.replace("\n", " ") == " ".join(parts)
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("inline", [True, False])
+def test_small_notes_in_a_margin_are_in_no_sentence(
+    tmp_path: Path, left: bool, inline: bool
+) -> None:
+    lines = set_lines(" ".join(SENTENCES * 2), 170, 300)
+    at = 60 if left else 540
+    notes = {lines[2][1]: (at, lines[2][1], "Crossings"), lines[7][1]: (at, lines[7][1], "Birds")}
+    drawn = [(each, 10.0) for each in lines] + [(each, 7.0) for each in notes.values()]
+    if inline:
+        drawn.sort(key=lambda each: (-each[0][1], each[0][0]))
+    content = b"".join(shown(text, x, y, size) for (x, y, text), size in drawn)
+    text = read(tmp_path, pages_pdf([stream(content)])).replace("\n", " ")
+    assert text == " ".join([*SENTENCES, *SENTENCES, "Crossings Birds"])
+
+
+def test_a_text_that_is_drawn_over_columns_is_cut(tmp_path: Path) -> None:
+    left, right = set_lines(" ".join(SENTENCES), 54, 220), set_lines(" ".join(SENTENCES), 300, 220)
+    rows = [
+        b"BT /F1 9 Tf 1 0 0 1 54 %f Tm [(%s) %f (%s)] TJ ET\n"
+        % (y, a.encode(), -1000 / 9 * (246 - stringWidth(a, "Helvetica", 9)), b.encode())
+        for (_, y, a), (_, _, b) in zip(left[:3], right[:3], strict=True)
+    ]
+    rest = (shown(text, x, y, 9) for x, y, text in by_row([left[3:], right[3:]]))
+    text = read(tmp_path, pages_pdf([stream(b"".join([*rows, *rest]))]))
+    assert text.replace("\n", " ") == " ".join([*SENTENCES, *SENTENCES])
 
 
 @pytest.mark.parametrize("order", [by_row, by_column])

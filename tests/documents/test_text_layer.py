@@ -52,6 +52,40 @@ def test_other_letters_than_those_printed_are_told(seed: int) -> None:
     assert garbled([page(shifted(ENGLISH), 1), page("", 2), page("zqp 4", 3)]) == [1, 3]
 
 
+def test_numbers_of_glyphs_below_the_letters_are_told() -> None:
+    numbers = {char: chr(1 + n) for n, char in enumerate("etaoinshrdlu")}
+    page_of_numbers = page("Abstract " + ENGLISH.lower().translate(str.maketrans(numbers)), 2)
+    assert garbled([page(ENGLISH, 1), page_of_numbers]) == [2]
+
+
+def test_a_page_is_told_that_has_wrong_letters_in_one_of_its_fonts() -> None:
+    pages = [page(f"{ENGLISH} {ENGLISH} {2 * exchanged(ENGLISH, 5)}", 1), page(3 * ENGLISH, 2)]
+    assert garbled(pages) == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "alphabet"),
+    [
+        (languages.RUSSIAN, "абвгдежзийклмнопрстуфхцчшщъыьэюя"),
+        (languages.GREEK, "αβγδεζηθικλμνξοπρστυφχψω"),
+    ],
+)
+def test_wrong_letters_are_told_in_other_alphabets(text: tuple[str, ...], alphabet: str) -> None:
+    right = " ".join(text).lower()
+    letters = list(alphabet)
+    letters = letters[7:] + letters[:7]
+    wrong = right.translate(str.maketrans(alphabet, "".join(letters)))
+    code_page = "cp1251" if alphabet[0] == "а" else "cp1253"
+    as_latin = right.encode(code_page, "ignore").decode("cp1252", "ignore")
+    assert garbled([page(right, 1), page(wrong, 2), page(as_latin, 3)]) == [2, 3]
+
+
+def test_numbers_of_glyphs_that_are_signs_are_told() -> None:
+    wrong = "".join(chr(0x4E00 + 7 * ord(char)) if char != " " else " " for char in ENGLISH)
+    chinese = "".join(chr(0x4E00 + n * n % 3001) for n in range(500))
+    assert garbled([page(wrong, 1), page(chinese, 2)]) == [1]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -80,6 +114,8 @@ def test_a_stamp_on_a_picture_of_a_page_is_no_text() -> None:
     assert is_stamped_picture(scan)
     title = Line("Rivers of the North", 100, 600, 28)
     assert not is_stamped_picture(PageLines(1, (title, stamp), drawn=True, covered=1.0))
+    received = replace(title, text="RECEIVED 12 March 2019")
+    assert is_stamped_picture(PageLines(1, (received, stamp), drawn=True, covered=1.0))
     assert not is_stamped_picture(PageLines(1, (stamp,), drawn=True, covered=0.2))
     caption = Line("The inner yard, seen from the tower of the church in spring", 100, 300, 9)
     assert not is_stamped_picture(replace(scan, lines=(stamp, caption), box=(0, 0, 600, 800)))

@@ -1,0 +1,138 @@
+"""Find the strips without text on a page that may divide columns or cells."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from specx.documents.lines import TextRun
+
+Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
+
+# In letter sizes:
+_GAP = 0.25  # between cells, at least
+_APART = 1.6  # times the distance of lines: what stands at the edge of a page
+STACKED = 2.5  # between lines of a column
+
+LINES = 4  # of a column of prose, at least
+FULL = 0.75  # of the column's width: a line that is full
+_STRIPS = 40  # followed at once
+
+
+@dataclass(slots=True)
+class TextPiece:
+    """Runs of text without a gap, what stands between them, and their place.
+
+    ``index`` is their place in the file; ``leftward``: the script runs to the left.
+    """
+
+    runs: list[tuple[str, TextRun]]
+    index: int
+    start: float
+    end: float
+    base: float
+    size: float
+    leftward: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(between + run.text for between, run in self.runs)
+
+
+Row = list[TextPiece]
+
+
+class Strip(NamedTuple):
+    """A strip without text, and the base lines of the first and the last row beside it."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def prolongs(self, other: "Strip") -> bool:
+        """Return True if this strip is the other or a longer, perhaps narrower part of it."""
+        within = other.left <= self.left and self.right <= other.right
+        return within and self.bottom <= other.bottom and other.top <= self.top
+
+    def sides(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+        """Return what the rows beside the strip have to its left, and to its right."""
+        beside = [row for row in rows if self.bottom <= row[0].base <= self.top]
+        left = [[p for p in row if p.end <= self.left + 0.01] for row in beside]
+        right = [[p for p in row if p.start >= self.right - 0.01] for row in beside]
+        return [row for row in left if row], [row for row in right if row]
+
+
+def strips_of(rows: Sequence[Row], rules: Sequence[Box]) -> list[Strip]:
+    """Return the strips without text or rules between pieces, each as high as it can be."""
+    found: set[Strip] = set()
+    followed: dict[tuple[float, float], int] = {}
+    levels = [(row[0].base, row, _free(row)) for row in rows]
+    for left, low, right, _ in rules:
+        levels.append((low, [], [(-math.inf, left, 0.0), (right, math.inf, 0.0)]))
+    levels.sort(key=lambda each: -each[0])
+    for n, (_, row, free) in enumerate([*levels, (-math.inf, [], [])]):
+        following: dict[tuple[float, float], int] = {}
+        for (left, right), first in followed.items():
+            parts = [
+                (max(left, start), min(right, end))
+                for start, end, width in free
+                if min(right, end) - max(left, start) > width
+            ]
+            if (left, right) not in parts and left > -math.inf and right < math.inf:
+                beside = [row for _, row, _ in levels[first:n] if row]
+                found.update(_trimmed(left, right, beside, to_end=n == len(levels)))
+            for part in parts:
+                following[part] = min(first, following.get(part, n))
+        for start, end, _ in free if row else ():
+            following.setdefault((start, end), n)
+        followed = dict(sorted(following.items(), key=lambda item: item[1])[:_STRIPS])
+    return sorted(found)
+
+
+def _free(row: Row) -> list[tuple[float, float, float]]:
+    """Return where a row has no text, with the width of a gutter in letters of this size."""
+    free, end = [], -math.inf
+    for piece in sorted(row, key=lambda p: p.start):
+        if piece.start - end > (width := _GAP * piece.size):
+            free.append((end, piece.start, width))
+        end = max(end, piece.end)
+    return [*free, (end, math.inf, _GAP * row[-1].size)]
+
+
+def _trimmed(left: float, right: float, rows: Sequence[Row], *, to_end: bool) -> Iterator[Strip]:
+    """Yield a strip, cut to rows that have text on both of its sides and rows that go on there.
+
+    ``to_end``: nothing runs across it below, so that all there may be of the longer column.
+    """
+    rows = _without_ends(left, right, rows)
+    bases = [row[0].base for row in rows]
+    on_left = [row[0].base for row in rows if min(p.start for p in row) < left]
+    on_right = [row[0].base for row in rows if max(p.end for p in row) > right]
+    if not on_left or not on_right:
+        return
+    top, bottom = min(on_left[0], on_right[0]), max(on_left[-1], on_right[-1])
+    near = STACKED * rows[0][0].size
+    for base in reversed(bases):
+        top = base if top < base < top + near else top
+    for base in bases:
+        bottom = base if bottom > base > bottom - near else bottom
+    if to_end and sum(base < bottom for base in bases) >= LINES:
+        bottom = bases[-1]
+    if top >= bottom:
+        yield Strip(left, right, top, bottom)
+
+
+def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Row]:
+    """Return rows without a first and a last one that stand apart and are short: page furniture."""
+    if len(rows) <= LINES:
+        return rows
+    gaps = sorted(above[0].base - below[0].base for above, below in pairwise(rows))
+    apart = _APART * max(gaps[len(gaps) // 2], rows[len(rows) // 2][0].size)
+    starts, ends = zip(*((p.start, p.end) for row in rows for p in row), strict=True)
+    width = FULL * max(right - min(starts), max(ends) - left)
+    short = [all(p.end - p.start < width for p in row) for row in (rows[0], rows[-1])]
+    first = short[0] and rows[0][0].base - rows[1][0].base > apart
+    last = short[1] and rows[-2][0].base - rows[-1][0].base > apart
+    return rows[first : len(rows) - last]
