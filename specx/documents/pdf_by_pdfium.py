@@ -26,7 +26,7 @@ _SHORT = 6  # characters
 _LINE_LENGTH = 200  # characters
 _LEAST = 1.0  # points; smaller letters are for machines, unless they are wider
 _ROWS = 4  # that begin a column at the same place, at least
-_WIDE, _TRIED = 20.0, 3  # letter sizes of texts that may be so, and how many are looked at first
+_WIDE = 20.0  # letter sizes of texts that may go over several columns
 _GUTTER = 0.5  # letter sizes between columns, at least
 _LOOSE = 0.15  # letter sizes; a gap inside a word that kerning does not explain
 _ASLANT = 0.1  # quarter turns from the nearest that a scan is not off
@@ -187,8 +187,8 @@ class PageText:
         runs = list(self._runs())
         starts = Counter(round(b.start) for a, b in pairwise(runs) if _are_in_columns(a, b))
         wide = [r for r in runs if r.end - r.start > _WIDE * r.look.size and not r.look.mono]
-        sample = wide[:: len(wide) // _TRIED + 1]
-        if any(left - end > run.look.size for run in sample for _, end, left in self._gaps(run)):
+        one = wide[len(wide) // 2 :][:1]  # the others are like it
+        if any(left - end > run.look.size for run in one for _, end, left in self._gaps(run)):
             starts.update(round(left) for run in wide for _, _, left in self._gaps(run))
         columns = {start for start, count in starts.items() if count >= _ROWS}
         if not columns:
