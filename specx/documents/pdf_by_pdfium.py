@@ -26,6 +26,7 @@ _SHORT = 6  # characters
 _LINE_LENGTH = 200  # characters
 _LEAST = 1.0  # points; smaller letters are for machines, unless they are wider
 _ROWS = 4  # that begin a column at the same place, at least
+_WIDE = 20.0  # letter sizes of texts that may go over several columns
 _GUTTER = 0.5  # letter sizes between columns, at least
 _LOOSE = 0.15  # letter sizes; a gap inside a word that kerning does not explain
 _ASLANT = 0.1  # quarter turns from the nearest that a scan is not off
@@ -185,6 +186,10 @@ class PageText:
         """
         runs = list(self._runs())
         starts = Counter(round(b.start) for a, b in pairwise(runs) if _are_in_columns(a, b))
+        wide = [r for r in runs if r.end - r.start > _WIDE * r.look.size and not r.look.mono]
+        one = wide[len(wide) // 2 :][:1]  # the others are like it
+        if any(left - end > run.look.size for run in one for _, end, left in self._gaps(run)):
+            starts.update(round(left) for run in wide for _, _, left in self._gaps(run))
         columns = {start for start, count in starts.items() if count >= _ROWS}
         if not columns:
             return runs
@@ -193,14 +198,21 @@ class PageText:
     def _in_columns(self, run: TextRun, columns: set[int]) -> Iterator[TextRun]:
         if any(run.start + run.look.size < start < run.end for start in columns):
             first, last = run.characters
-            for space in _SPACES.finditer(self._characters, first + 1, last - 1):
-                left = self._extent(run.look, space.end())[0]
-                end = self._extent(run.look, space.start() - 1)[1]
-                if round(left) in columns and left - end > _GUTTER * run.look.size:
+            for space, end, left in self._gaps(run):
+                if round(left) in columns:
                     yield run._replace(text=self._text_of(first, space.start()), end=end)
                     first = space.end()
                     run = run._replace(text=self._text_of(first, last), before=" ", start=left)
         yield run
+
+    def _gaps(self, run: TextRun) -> Iterator[tuple[re.Match[str], float, float]]:
+        """Yield the spaces of a text that may be gutters, and where each begins and ends."""
+        first, last = run.characters
+        for space in _SPACES.finditer(self._characters, first + 1, last - 1):
+            end = self._extent(run.look, space.start() - 1)[1]
+            left = self._extent(run.look, space.end())[0]
+            if left - end > _GUTTER * run.look.size:
+                yield space, end, left
 
     def _text_of(self, first: int, last: int) -> str:
         text = self._characters[first:last]

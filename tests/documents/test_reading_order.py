@@ -142,14 +142,15 @@ def test_small_notes_in_a_margin_are_in_no_sentence(
     assert text == " ".join([*SENTENCES, *SENTENCES, "Crossings Birds"])
 
 
-def test_a_text_that_is_drawn_over_columns_is_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [3, 20])
+def test_a_text_that_is_drawn_over_columns_is_cut(tmp_path: Path, count: int) -> None:
     left, right = set_lines(" ".join(SENTENCES), 54, 220), set_lines(" ".join(SENTENCES), 300, 220)
     rows = [
         b"BT /F1 9 Tf 1 0 0 1 54 %f Tm [(%s) %f (%s)] TJ ET\n"
         % (y, a.encode(), -1000 / 9 * (246 - stringWidth(a, "Helvetica", 9)), b.encode())
-        for (_, y, a), (_, _, b) in zip(left[:3], right[:3], strict=True)
+        for (_, y, a), (_, _, b) in zip(left[:count], right[:count], strict=True)
     ]
-    rest = (shown(text, x, y, 9) for x, y, text in by_row([left[3:], right[3:]]))
+    rest = (shown(text, x, y, 9) for x, y, text in by_row([left[count:], right[count:]]))
     text = read(tmp_path, pages_pdf([stream(b"".join([*rows, *rest]))]))
     assert text.replace("\n", " ") == " ".join([*SENTENCES, *SENTENCES])
 
