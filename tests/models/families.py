@@ -300,6 +300,14 @@ def _cells_with_experts() -> Iterator[Cell]:
     yield Cell("glm4_moe_lite", "latent keys and values as wide as keys", flash)
     lone = mla | {"q_lora_rank": None, "num_key_value_heads": 9, "rope_parameters": yarn}
     yield Cell("deepseek_v3", "latent keys, queries in one step, yarn", lone)
+    lite = lone | {
+        "n_group": None,
+        "topk_group": None,
+        "rope_parameters": YARN,
+        "routed_scaling_factor": 1.3,
+    }
+    yield Cell("deepseek_v2", "latent keys, softmax, queries in one step", lite)
+    yield Cell("deepseek_v2", "latent keys, softmax", lite | {"q_lora_rank": 20})
     mild = {"swiglu_alpha": 1.2, "layer_types": ["full_attention"] * 2}
     yield Cell("gpt_oss", "no windows, other clamps", SIZES | oss | mild)
 

@@ -1,4 +1,4 @@
-"""Families with latent attention (MLA): DeepSeek V3 and R1, GLM-4.7 Flash. Keys are written out."""
+"""Families with latent attention (MLA): DeepSeek V2 and V3, GLM-4.7 Flash. Keys are written out."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,6 +36,26 @@ DEEPSEEK3 = OF_DEEPSEEK | {
     "max_position_embeddings": 4096,
     "rope_interleave": True,
 }
+DEEPSEEK2 = OF_DEEPSEEK | {
+    "vocab_size": 102_400,
+    "intermediate_size": 11_008,
+    "moe_intermediate_size": 1407,
+    "n_shared_experts": 2,
+    "n_routed_experts": 64,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "qk_nope_head_dim": 128,
+    "n_group": None,
+    "topk_group": None,
+    "topk_method": "greedy",
+    "num_experts_per_tok": None,
+    "first_k_dense_replace": 0,
+    "norm_topk_prob": False,
+    "max_position_embeddings": 2048,
+    "mlp_bias": False,
+}
 GLM4_MOE_LITE = {key: each for key, each in DEEPSEEK3.items() if key not in UNREAD} | {
     "vocab_size": 154_880,
     "hidden_size": 2048,
@@ -67,8 +87,21 @@ def glm4_moe_lite(config: Config) -> Architecture:
     return deepseek3(config.changed(first_k_dense_replace=dense))
 
 
-def deepseek3(config: Config) -> Architecture:
-    """Return DeepSeek V3's, whose heads have keys of still and of turned elements."""
+def deepseek2(config: Config) -> Architecture:
+    """Return DeepSeek V2 Lite's: V3's, with experts of a softmax, which are in no groups."""
+    if config.get("topk_method") != "greedy":  # the best of a group alone tells its worth
+        config.refuse("topk_method")
+    config.refuse_if("norm_topk_prob", bool)  # which transformers leaves out
+    config.refuse_if("mlp_bias", bool)
+    config = config.changed(n_group=1, topk_group=1, rope_interleave=True)
+    return deepseek3(config, scores="softmax", corrected=False)
+
+
+def deepseek3(config: Config, **experts: Any) -> Architecture:
+    """Return DeepSeek V3's, whose heads have keys of still and of turned elements.
+
+    ``experts``: what is different of them, as of ``of_deepseek``.
+    """
     config.refuse_if("attention_bias", bool)
     turned, still = config.size("qk_rope_head_dim"), config.size("qk_nope_head_dim")
     value, heads = config.size("v_head_dim"), config.size("num_attention_heads")
@@ -91,7 +124,7 @@ def deepseek3(config: Config) -> Architecture:
         config.changed(head_dim=turned + still, num_key_value_heads=heads),
         turned=own,
         attention={"latent": latent, "scaling": _scaling(own.stated["full_attention"], latent)},
-        mlp_of=of_deepseek(config),
+        mlp_of=of_deepseek(config, **experts),
         weights={
             "heads": ("self_attn.q_proj" if latent.query_rank is None else "self_attn.q_b_proj",),
             "turned_order": order,
