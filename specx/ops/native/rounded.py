@@ -1,4 +1,4 @@
-"""Products of rows rounded to int8 with blocks of a matrix, in whole numbers.
+"""Products of rows rounded to int8 with blocks of a matrix, in whole numbers: of few rows.
 
 Each 32 numbers of a row have a scale of their own, so a row's result depends on no other row. The
 products of 32 numbers are summed exactly, 4 to a lane; scales are applied in float32.
