@@ -41,7 +41,7 @@ def write_prompt(module: Any, unit: VectorUnit, name: str, form: BlockFormat) ->
 
     Its argument is a table, ``PRODUCT``. There are at least as many columns as in a strip.
     """
-    _Prompt(module, unit, name, form).write()
+    _Strips(module, unit, name, form).write()
 
 
 def step_of(form: BlockFormat) -> int:
@@ -49,7 +49,9 @@ def step_of(form: BlockFormat) -> int:
     return PART // 2 if form.name == "Q6_K" else PART
 
 
-class _Prompt:
+class _Strips:
+    """Writes a product, strip by strip."""
+
     def __init__(self, module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
         self.e = e = Emitter(module, unit, name, [PLACE])
         self.form, self.step = form, step_of(form)

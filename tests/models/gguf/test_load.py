@@ -134,9 +134,11 @@ def test_a_file_is_summarized_and_compared_with_transformers(
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text(f"{TEXT}\n\n{TEXT}\n")
     given = ["summarize", "a.txt", "--json", "--max-new-tokens", "24", "--check-lossless"]
-    assert run([*given, "--model", "tiny.Q4_1.gguf"]) == 0
+    exact = ["--set", "target.activations=float32"]
+    assert run([*given, *exact, "--model", "tiny.Q4_1.gguf"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["lossless"]["identical"] is True
+    assert report["lossless"]["reference"]["identical"] is True
     assert report["environment"]["weights"].startswith("Q4_1")
 
 
@@ -153,6 +155,8 @@ def test_activations_are_int8_unless_float32_is_asked_for(
         assert run([*given, *settings, "--check-lossless"]) == 0
         report = json.loads(capsys.readouterr().out)
         assert report["environment"].get("activations") == expected
+        skipped = report["lossless"]["reference"]["skipped"]
+        assert skipped is None if expected is None else "int8" in skipped
         assert report["lossless"]["identical"] is True
 
 
