@@ -31,6 +31,7 @@ class Footprint:
     room, which a token then does not read. ``prefill_flop``: operations of reading the prompt, if
     it is all of the text. ``groups``: the layers by how they keep keys and values.
     ``cache_dtype``: of these. ``formats``: of a GGUF model's weights, and if they are unpacked.
+    ``activations``: as of a ``LoadedModel``.
     """
 
     tokens: int
@@ -44,6 +45,7 @@ class Footprint:
     dtype: torch.dtype
     cache_dtype: torch.dtype
     formats: str | None = None
+    activations: str | None = None
 
     @property
     def total(self) -> int:
@@ -64,6 +66,7 @@ class Footprint:
             return None
         spec, device = architecture.spec, files.device
         count, formats = parameters(spec, architecture.weights), None
+        rounds = False
         if files.gguf is None:
             stated = DTYPES[files.spec.dtype] or stated_dtype(files.raw)
             if stated is None and files.method is not None:
@@ -74,6 +77,7 @@ class Footprint:
             weights = count * dtype.itemsize
         else:
             dtype, kept = unpacked_dtype(files), kept_in_blocks(files, spec)
+            rounds = files.spec.may_round and bool(kept_in_blocks(files, spec, rounds=True))
             formats = files.gguf.formats_as(None if kept else dtype)
             weights = files.gguf.bytes_in(kept, dtype)
         groups, _ = groups_of(spec, tokens)
@@ -103,6 +107,7 @@ class Footprint:
             dtype=dtype,
             cache_dtype=cache_dtype,
             formats=formats,
+            activations="int8" if rounds else None,
         )
 
 

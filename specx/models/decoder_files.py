@@ -59,9 +59,11 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
     Raises as ``load_decoder`` does.
     """
     architecture, dtype = gguf.architecture(), unpacked_dtype(files)
-    in_blocks, rounds = kept_in_blocks(files, architecture.spec), files.spec.rounds
-    if rounds and not in_blocks:
+    rounded = files.spec.may_round and kept_in_blocks(files, architecture.spec, rounds=True)
+    rounds = bool(rounded)
+    if files.spec.must_round and not rounds:
         raise no_int8(files.source.label)
+    in_blocks = rounded or kept_in_blocks(files, architecture.spec)
     for kept in (in_blocks, ()) if in_blocks else ((),):
         check_fit(gguf.bytes_in(kept, dtype), files.source, files.device)
         tensors = GgufTensors(gguf, files.device, dtype, kept, rounds=rounds)
@@ -71,7 +73,7 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
             return replace(
                 loaded, formats=gguf.formats_as(), activations="int8" if rounds else None
             )
-        if rounds:
+        if files.spec.must_round:
             raise no_int8(files.source.label)
     return replace(loaded, formats=gguf.formats_as(dtype))
 

@@ -66,7 +66,7 @@ _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole
 def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None:
     """Load a decoder of our own; None for a model left to transformers."""
     raw, label = files.raw, files.source.label
-    if files.spec.rounds and files.gguf is None:
+    if files.spec.must_round and files.gguf is None:
         raise no_int8(label)
     if files.gguf is not None:  # which transformers could not read as exactly
         _ = files.tokenizer  # refused, if it cannot be read, before the weights are

@@ -40,14 +40,19 @@ class ModelSpec:
     dtype: str = "auto"
     attention: str = "auto"
     kv_cache_dtype: str = "auto"
-    activations: str = "float32"
+    activations: str = "auto"
     head_layers: tuple[int, ...] | None = None
     norm_output: Literal["fed-back", "lm-head"] | None = None
 
     @property
-    def rounds(self) -> bool:
-        """Return True if inputs of matrices are rounded to int8."""
+    def must_round(self) -> bool:
+        """Return True if inputs of matrices are to be rounded to int8 or the model refused."""
         return self.activations == "int8"
+
+    @property
+    def may_round(self) -> bool:
+        """Return True if inputs of matrices in blocks are rounded where machine code can."""
+        return self.activations != "float32"
 
     def cache_dtype(self, dtype: torch.dtype, device: torch.device) -> torch.dtype:
         """Return the number format of keys and values of a model that computes in ``dtype``.

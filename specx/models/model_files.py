@@ -110,14 +110,17 @@ def unpacked_dtype(files: ModelFiles) -> torch.dtype:
     return DTYPES[files.spec.dtype] or usual
 
 
-def kept_in_blocks(files: ModelFiles, spec: DecoderSpec) -> tuple[str, ...]:
+def kept_in_blocks(
+    files: ModelFiles, spec: DecoderSpec, *, rounds: bool = False
+) -> tuple[str, ...]:
     """Return the formats in which matrices of a GGUF model stay: those that machine code reads.
 
-    It has passes over whole models alone, and none for experts or embeddings of single layers.
+    ``rounds``: with inputs in int8. It has passes over whole models alone, and none for experts or
+    embeddings of single layers.
     """
     is_known = spec.per_layer is None and all(layer.mlp.experts is None for layer in spec.layers)
     is_wide = unpacked_dtype(files) == torch.float32
-    formats = kept_formats(files.device, rounds=files.spec.rounds)
+    formats = kept_formats(files.device, rounds=rounds)
     return formats if is_known and is_wide else ()
 
 

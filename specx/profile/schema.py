@@ -178,10 +178,10 @@ class TargetSettings(Section):
         description="number format of keys and values; auto: `dtype`; float16: half the bytes "
         "where a CPU computes in float32",
     )
-    activations: Literal["float32", "int8"] = Field(
-        default="float32",
-        description="number format of the inputs of matrices in blocks, in passes of a CPU over "
-        "few rows; int8: rounded by blocks of 32, faster",
+    activations: Literal["auto", "float32", "int8"] = Field(
+        default="auto",
+        description="number format of the inputs of matrices in blocks on a CPU; int8: rounded by "
+        "blocks of 32, faster; auto: int8 where machine code has it",
     )
     window: int | None = Field(
         default=None, ge=1, description="tokens the model can read; null: from the model's config"

@@ -81,10 +81,15 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
         settings.revision,
         dtype,
         profile.attention,
+        activations="float32" if profile.target.activations == "float32" else "auto",
         head_layers=None if settings.layers is None else tuple(settings.layers),
         norm_output=settings.norm_output,
     )
     if (files := open_head(spec, device)) is not None:
+        if target.activations is not None:
+            # Layer by layer, as a head has it computed, rounds otherwise than a whole pass: in
+            # float32 by little enough.
+            target = _load(profile, device, activations="float32")
         head = load_head(files, spec, target)
         _check_reach(profile, method, head)
         target_allowed, draft_allowed = head_facts(target, head)
@@ -95,7 +100,7 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     return Pair(target, target_allowed, draft, draft_allowed)
 
 
-def _load(profile: Profile, device: torch.device) -> LoadedModel:
+def _load(profile: Profile, device: torch.device, *, activations: str | None = None) -> LoadedModel:
     settings = profile.target
     spec = ModelSpec(
         settings.model,
@@ -103,7 +108,7 @@ def _load(profile: Profile, device: torch.device) -> LoadedModel:
         settings.dtype,
         profile.attention,
         settings.kv_cache_dtype,
-        settings.activations,
+        activations or settings.activations,
     )
     check, positions = _has_room(profile), settings.window
     return load_model(spec, device, "target", positions=positions, check=check)

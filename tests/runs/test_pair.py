@@ -1,6 +1,7 @@
 """Loading a pair: which number format the draft gets, and how far it may read."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from specx.cli.main import run
 from specx.decoding.methods import Pair
 from specx.errors import ModelError, ProfileError, UsageError
 from specx.models.head_files import LoadedHead
-from specx.profile import load_profile
+from specx.models.loaded import ModelSpec
+from specx.profile import load_profile, profile_for
 from specx.records import Method
+from specx.runs import pair
 from specx.runs.pair import choose_device, load_pair
 from tests.heads import SMALL, make_head_file
 from tests.tiny import make_checkpoint
@@ -155,3 +158,22 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         choose_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert choose_device("auto") == torch.device("cuda")
+
+
+def test_the_target_of_a_head_is_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head has it computed layer by layer, which rounds otherwise than a whole pass."""
+    asked: list[str] = []
+
+    def load(spec: ModelSpec, *_: Any, **__: Any) -> Any:
+        asked.append(spec.activations)
+        activations = None if spec.activations == "float32" else "int8"
+        return SimpleNamespace(activations=activations, dtype=torch.float32)
+
+    monkeypatch.setattr(pair, "load_model", load)
+    monkeypatch.setattr(pair, "open_head", lambda *_: object())
+    monkeypatch.setattr(pair, "load_head", lambda *_: SimpleNamespace(window=4096))
+    monkeypatch.setattr(pair, "head_facts", lambda *_: (None, None))
+    profile = profile_for(None, "owner/target", "owner/head")
+    found = load_pair(profile, "specextend", torch.device("cpu"))
+    assert asked == ["auto", "float32"]
+    assert found.target.activations is None

@@ -3,6 +3,7 @@
 Plain torch starts some hundred operations for a token, each with all threads; here the threads
 start once. ``decoder.py`` writes the pass with the instructions of ``emitter.py`` and the products
 of ``products.py``, ``code.py`` compiles it, and ``native_pass.py`` runs it on tensors.
+Prompts are computed layer by layer; ``prompts.py`` writes their products with weights in blocks.
 """
 
 import os

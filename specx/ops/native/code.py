@@ -19,7 +19,7 @@ from specx.ops.native import is_limited
 from specx.ops.native.decoder import write_functions, write_pass
 from specx.ops.native.emitter import VectorUnit
 from specx.ops.native.kinds import PLAIN, PassKind
-from specx.ops.native.packed import write_format
+from specx.ops.native.prompts import write_format
 
 _compiling = threading.Lock()  # two models that are loaded at once need the same functions
 # Of lines that say what a processor is, and not how fast it is just now.

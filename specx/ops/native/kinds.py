@@ -76,7 +76,10 @@ def kind_of(weights: DecoderWeights, threads: int) -> PassKind:
         caps_logits=spec.logit_softcap is not None,
         formats=_formats(weights),
         units=(_unit(weights, "out"), _unit(weights, "down")),
-        rounds=isinstance(weights.head.weight, PackedWeight) and weights.head.weight.rounds,
+        rounds=any(
+            isinstance(each.weight, PackedWeight) and each.weight.rounds
+            for each in maps_of(weights)
+        ),
     )
 
 

@@ -60,7 +60,7 @@ def write_packed(
             start = e.times(number, form.values)
             if rounded:
                 for j, place in enumerate(places):
-                    scales, minima = _ends(e, place, form)
+                    scales, minima = ends(e, place, form)
                     totals = [line[j] for line in sums]
                     add_block(e, rounded, own, start, place, form, scales, minima, totals)
             else:
@@ -313,7 +313,7 @@ def _q8_0(e: Emitter, place: Value, form: BlockFormat) -> Chunk:
 # ---------------------------------------------------------------- blocks of 256
 
 
-def _ends(e: Emitter, place: Value, form: BlockFormat) -> tuple[Value, Value | None]:
+def ends(e: Emitter, place: Value, form: BlockFormat) -> tuple[Value, Value | None]:
     """Return the scales of the parts of a block, and what is added to their values.
 
     Numbers of a block of 32, vectors of others.
@@ -458,17 +458,6 @@ WIDENERS: dict[str, Callable[[Emitter, Value, BlockFormat], Chunk]] = {
     **{"Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0},
     **{"Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k},
 }
-
-
-def write_format(unit: VectorUnit, form: BlockFormat) -> str:
-    """Write all functions of a format. Those of int8 are for x86 alone."""
-    module = ir.Module(form.name)
-    if unit.lanes >= LANES:
-        write_packed(module, unit, f"rounded_{form.name}", form, rounds=True)
-    write_packed(module, unit, f"packed_{form.name}", form)
-    write_unpack(module, unit, f"unpack_{form.name}", form)
-    write_spread(module, unit, f"spread_{form.name}", form)
-    return str(module)
 
 
 SEGMENT = ("end", "blocks", "row_bytes", "format")  # of the rows of a matrix

@@ -1,4 +1,4 @@
-"""Products of rows rounded to int8 with blocks of a matrix, in whole numbers.
+"""Products of rows rounded to int8 with blocks of a matrix, in whole numbers: of few rows.
 
 Each 32 numbers of a row have a scale of their own, so a row's result depends on no other row. The
 products of 32 numbers are summed exactly, 4 to a lane; scales are applied in float32.
@@ -43,22 +43,13 @@ class RoundedRows:
 
     def _round(self, place: Value, row: Value, part: Value) -> None:
         e, builder = self.e, self.e.builder
-        vectors = [e.load(e.at(place, i), LANES) for i in range(0, PART, LANES)]
-        sizes = [e.absolute(each) for each in vectors]
-        most = e.greatest(e.greater(e.greater(*sizes[:2]), e.greater(*sizes[2:])))
-        is_zero = builder.fcmp_ordered("==", most, F32(0.0))
-        inverse = builder.fdiv(F32(float(GREATEST)), builder.select(is_zero, F32(1.0), most))
-        factor = e.spread(inverse, LANES)
         at = e.sum(e.times(row, self.count), e.times(part, PART))
-        for i, each in enumerate(vectors):
-            whole = builder.fptosi(e.math("rint", e.mul(each, factor)), WHOLE)
-            to = builder.gep(self.values, [e.sum(at, i * LANES)], source_etype=I8)
-            builder.store(builder.trunc(whole, ir.VectorType(I8, LANES)), to, align=1)
-        scale = e.mul(most, F32(1.0 / GREATEST))
+        values, scale = rounded_part(e, place)
+        builder.store(values, builder.gep(self.values, [at], source_etype=I8), align=1)
         number = e.sum(e.times(row, self.parts), part)
         e.store(scale, e.at(self.scales, number))
         if self._less or self._has_minimum:
-            lanes = dot(e, same(I8, 1, PART), self.bytes(row, e.times(part, PART)), None)
+            lanes = dot(e, same(I8, 1, PART), values, None)
         if self._less:
             to = builder.gep(self.starts, [e.over(at, 4)], source_etype=I32)
             builder.store(builder.mul(lanes, same(I32, -self._less, LANES)), to, align=4)
@@ -84,6 +75,24 @@ class RoundedRows:
         """Return scales or sums of some parts."""
         number = self.e.sum(self.e.times(row, self.parts), self.e.over(first, PART))
         return self.e.load(self.e.at(what, number), lanes)
+
+
+def rounded_part(e: Emitter, place: Value) -> tuple[Value, Value]:
+    """Return 32 numbers rounded to int8, and their scale."""
+    builder = e.builder
+    vectors = [e.load(e.at(place, i), LANES) for i in range(0, PART, LANES)]
+    sizes = [e.absolute(each) for each in vectors]
+    most = e.greatest(e.greater(e.greater(*sizes[:2]), e.greater(*sizes[2:])))
+    is_zero = builder.fcmp_ordered("==", most, F32(0.0))
+    inverse = builder.fdiv(F32(float(GREATEST)), builder.select(is_zero, F32(1.0), most))
+    factor = e.spread(inverse, LANES)
+    whole = [builder.fptosi(e.math("rint", e.mul(each, factor)), WHOLE) for each in vectors]
+    parts = [builder.trunc(each, ir.VectorType(I8, LANES)) for each in whole]
+    while len(parts) > 1:
+        places = ir.VectorType(I32, 2 * parts[0].type.count)(list(range(2 * parts[0].type.count)))
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [builder.shuffle_vector(*pair, places) for pair in pairs]
+    return parts[0], e.mul(most, F32(1.0 / GREATEST))
 
 
 def dot(e: Emitter, u: Value, q: Value, start: Value | None) -> Value:

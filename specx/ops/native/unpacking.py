@@ -1,6 +1,7 @@
-"""Matrices in blocks unpacked by machine code, on all of torch's threads."""
+"""Matrices in blocks, unpacked or multiplied by machine code on all of torch's threads."""
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor
 from specx.ops.blocks import BlockFormat
 from specx.ops.native.code import Code, load_format, openmp, vector_unit
 from specx.ops.native.packed import SPREAD, WIDENERS
-from specx.ops.native.rounded import LANES
+from specx.ops.native.prompts import DOTS, PRODUCT, step_of
+from specx.ops.native.rounded import LANES, PART
 
-_TABLE = ctypes.c_int64 * len(SPREAD)
+LEAST_COLUMNS = DOTS[0]
 
 
 def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
@@ -26,10 +28,35 @@ def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
         "to": to.data_ptr(), "blocks": blocks.data_ptr(), "row_bytes": blocks.shape[1],
         "rows": len(blocks), "count": to.shape[1],
     }  # fmt: skip
-    table = _TABLE(*(entries[name] for name in SPREAD))
-    address = ctypes.c_void_p(code.address(f"spread_{form.name}"))
-    openmp().GOMP_parallel(address, table, torch.get_num_threads(), 0)
+    _run(code, f"spread_{form.name}", [entries[name] for name in SPREAD])
     return True
+
+
+def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -> bool:
+    """Write x [T, K], rounded to int8, times blocks uint8 [N, bytes] to columns of ``out``.
+
+    Return False where there is no code for it. ``out`` [T, N] has its columns side by side.
+    """
+    code = _code(form.name)
+    if code is None or vector_unit().lanes < LANES or len(blocks) < LEAST_COLUMNS:
+        return False
+    x, (rows, count) = x.contiguous(), x.shape
+    values = torch.empty(rows, count, dtype=torch.int8)
+    scales, sums = torch.empty(rows, count // PART), torch.empty(rows, count // step_of(form))
+    entries = {
+        "y": out.data_ptr(), "y_row": out.stride(0), "x": x.data_ptr(), "x_row": count,
+        "values": values.data_ptr(), "scales": scales.data_ptr(), "sums": sums.data_ptr(),
+        "blocks": blocks.data_ptr(), "row_bytes": blocks.stride(0), "rows": rows, "count": count,
+        "columns": len(blocks),
+    }  # fmt: skip
+    _run(code, f"prompt_{form.name}", [entries[name] for name in PRODUCT])
+    return True
+
+
+def _run(code: Code, name: str, entries: Sequence[int]) -> None:
+    table = (ctypes.c_int64 * len(entries))(*entries)
+    address = ctypes.c_void_p(code.address(name))
+    openmp().GOMP_parallel(address, table, torch.get_num_threads(), 0)
 
 
 def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:

@@ -109,6 +109,9 @@ def packed_product(x: Tensor, matrix: PackedWeight) -> Tensor:
     room = x.new_empty(min(step, len(matrix)), x.shape[1])
     first = 0
     for blocks, form in matrix.parts:
+        if matrix.rounds and _multiply_rounded(x, blocks, form, out[:, first:]):
+            first += len(blocks)
+            continue
         for begin in range(0, len(blocks), step):
             part = blocks[begin : begin + step]
             unpacked = room[: len(part)]
@@ -116,6 +119,15 @@ def packed_product(x: Tensor, matrix: PackedWeight) -> Tensor:
             torch.mm(x, unpacked.t(), out=out[:, first : first + len(part)])
             first += len(part)
     return out
+
+
+def _multiply_rounded(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -> bool:
+    """Write products of x in int8 by machine code, if there is some."""
+    if not HAS_LLVMLITE or x.dtype != torch.float32:
+        return False
+    from specx.ops.native.unpacking import rounded_product  # brings llvmlite
+
+    return rounded_product(x, blocks, form, out)
 
 
 def unpack_fast(blocks: Tensor, form: BlockFormat, to: Tensor) -> None:

@@ -15,6 +15,7 @@ from specx.errors import ModelError, OutOfMemoryError
 from specx.models import memory
 from specx.models.load import load_model
 from specx.models.loaded import LoadedModel, ModelSpec
+from specx.ops.contract import kept_formats
 from tests.models.families import Text
 from tests.models.gguf.test_families import CASES, made
 from tests.models.gguf.test_vocabulary import metadata_of
@@ -62,7 +63,8 @@ def mixed(name: str, _: Any) -> gguf.GGMLQuantizationType:
 
 
 def load(file: Path | str, **kw: Any) -> LoadedModel:
-    return load_model(ModelSpec(str(file)), "cpu", "target", **kw)
+    """Load a model whose activations are float32, as transformers' are."""
+    return load_model(ModelSpec(str(file), activations="float32"), "cpu", "target", **kw)
 
 
 def quantize(model: Any, kind: Callable[[str, Any], Any], architecture: str) -> None:
@@ -132,10 +134,43 @@ def test_a_file_is_summarized_and_compared_with_transformers(
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text(f"{TEXT}\n\n{TEXT}\n")
     given = ["summarize", "a.txt", "--json", "--max-new-tokens", "24", "--check-lossless"]
-    assert run([*given, "--model", "tiny.Q4_1.gguf"]) == 0
+    exact = ["--set", "target.activations=float32"]
+    assert run([*given, *exact, "--model", "tiny.Q4_1.gguf"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["lossless"]["identical"] is True
+    assert report["lossless"]["reference"]["identical"] is True
     assert report["environment"]["weights"].startswith("Q4_1")
+
+
+def test_activations_are_int8_unless_float32_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not kept_formats(torch.device("cpu"), rounds=True):
+        pytest.skip("products of int8 run not here")
+    file, _ = write(tmp_path, "llama", mixed)
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text(f"{TEXT}\n\n{TEXT}\n")
+    given = ["summarize", "a.txt", "--json", "--max-new-tokens", "16", "--model", str(file)]
+    for settings, expected in (([], "int8"), (["--set", "target.activations=float32"], None)):
+        assert run([*given, *settings, "--check-lossless"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert report["environment"].get("activations") == expected
+        skipped = report["lossless"]["reference"]["skipped"]
+        assert skipped is None if expected is None else "int8" in skipped
+        assert report["lossless"]["identical"] is True
+
+
+def test_prompts_in_int8_are_near_those_in_float32(tmp_path: Path) -> None:
+    if not kept_formats(torch.device("cpu"), rounds=True):
+        pytest.skip("products of int8 run not here")
+    file, _ = write(tmp_path, "qwen3", mixed)
+    ids = torch.randint(3, 384, (200,), generator=torch.Generator().manual_seed(1))
+    exact, found = (
+        Text(load_model(ModelSpec(str(file), activations=each), "cpu", "target").model, 210)
+        .read(ids) for each in ("float32", "auto")
+    )  # fmt: skip
+    size = float(exact.abs().max())
+    assert 1e-5 * size < float((found - exact).abs().max()) < 0.1 * size
 
 
 @pytest.mark.slow

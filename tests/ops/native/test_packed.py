@@ -18,6 +18,7 @@ from specx.ops.native.code import Code
 from specx.ops.native.emitter import F32, VectorUnit
 from specx.ops.native.packed import WIDENERS, write_packed
 from specx.ops.native.products import write_inner
+from specx.ops.native.prompts import PRODUCT, step_of, write_prompt
 from specx.ops.native.unpacking import readable_formats, unpack
 from tests.ops.native.test_functions import call, normal, spaced
 from tests.ops.test_blocks import random_blocks
@@ -53,9 +54,11 @@ def compiled(request: pytest.FixtureRequest) -> tuple[BlockFormat, Code]:
     write_inner(module, UNITS[lanes], "inner", F32)
     if lanes > 4:
         write_packed(module, UNITS[lanes], "rounded", BY_NAME[name], rounds=True)
+        write_prompt(module, UNITS[lanes], "prompt", BY_NAME[name])
         if code.vector_unit().has_dots:
             with_dots = replace(UNITS[lanes], has_dots=True)
             write_packed(module, with_dots, "rounded_dots", BY_NAME[name], rounds=True)
+            write_prompt(module, with_dots, "prompt_dots", BY_NAME[name])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code, "vector_unit", lambda: UNITS[lanes])
         return BY_NAME[name], Code(code.build(str(module), unrolls=False))
@@ -122,6 +125,45 @@ def test_a_product_of_int8_is_that_of_rounded_rows(
         assert bool(((found.double() - own @ weights.T).abs() <= 1e-6 * scale).all())
         alone = product(functions, "rounded", x[-1:], w[:1], count)
         assert torch.equal(alone, found[-1:, :1])  # whatever is beside it
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 13, 70])
+@pytest.mark.parametrize("columns", [16, 37])
+def test_a_product_of_a_prompt_is_that_of_rounded_rows(
+    compiled: tuple[BlockFormat, Code], rows: int, columns: int
+) -> None:
+    form, functions = compiled
+    count = 3 * form.values
+    x, w = spaced(rows, count, 5), matrix(form, columns, count)
+    x[0, :32] = 0.0
+    own, weights = rounded_to_int8(x[:, :count]), form.unpack(w).double()
+    scale = own.abs() @ weights.abs().T
+    for name in ("prompt", "prompt_dots"):
+        if not functions.address(name):
+            continue
+        found = of_prompt(functions, name, x, w, form)
+        assert bool(((found.double() - own @ weights.T).abs() <= 1e-6 * scale).all())
+        alone = of_prompt(functions, name, x[-1:], w[-16:], form)
+        assert torch.equal(alone, found[-1:, -16:])  # whatever is beside it
+
+
+def of_prompt(
+    functions: Code, name: str, x: torch.Tensor, w: torch.Tensor, form: BlockFormat
+) -> torch.Tensor:
+    """Return x wᵀ by two threads, into a matrix with gaps, which stay as they are."""
+    rows, count = len(x), w.shape[1] // form.bytes * form.values
+    y = torch.full((rows, len(w) + 3), torch.nan)
+    values = torch.empty(rows, count, dtype=torch.int8)
+    scales, sums = torch.empty(rows, count // 32), torch.empty(rows, count // step_of(form))
+    places = {"y": y, "x": x, "values": values, "scales": scales, "sums": sums, "blocks": w}
+    entries = {key: each.data_ptr() for key, each in places.items()} | {
+        "y_row": y.stride(0), "x_row": x.stride(0), "row_bytes": w.stride(0),
+        "rows": rows, "count": count, "columns": len(w),
+    }  # fmt: skip
+    table = (ctypes.c_int64 * len(PRODUCT))(*(entries[key] for key in PRODUCT))
+    code.openmp().GOMP_parallel(ctypes.c_void_p(functions.address(name)), table, 2, 0)
+    assert bool(y[:, len(w) :].isnan().all())
+    return y[:, : len(w)]
 
 
 def test_a_row_does_not_depend_on_rows_and_columns_beside_it(
