@@ -89,6 +89,11 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
         if target.activations is not None:
             # Layer by layer, as a head has it computed, rounds otherwise than a whole pass: in
             # float32 by little enough.
+            if profile.target.activations == "int8":
+                raise UsageError(
+                    "`target.activations: int8` does not go with a head as draft; leave it out"
+                )
+            del target  # there is room for one
             target = _load(profile, device, activations="float32")
         head = load_head(files, spec, target)
         _check_reach(profile, method, head)
