@@ -79,6 +79,8 @@ _COMMAND = re.compile(r"[<>={}\\|]|\w\([^)]")
 _FIGURE_CAPTION = re.compile(r"(?i)\W*(?:fig|abb|plate|chart|bild|рис|[图圖図])")
 _LONGEST_TITLE = 800  # characters in front of a document's text
 _MOST_IN_TITLE = 15  # paragraphs
+_LONGEST_HEADING = 160  # characters of a sentence that heads something
+_FEWEST_SPACES, _MOST_SPACES = 5, 12  # of a sentence; of a heading that ends in a colon
 _LABEL = 80  # characters of a label in a drawing, at most
 _MOST_LABELS = 60  # paragraphs of one drawing
 
@@ -104,7 +106,7 @@ def without_false_headings(
         elif (
             each.kind == "heading"
             and each.part == "body"
-            and (index in labels or _is_false_heading(each))
+            and (index in labels or _is_false_heading(each) or _is_told(paragraphs, index))
         ):
             made[index] = replace(each, kind="text")
     return made
@@ -124,6 +126,21 @@ def _is_false_heading(heading: Paragraph) -> bool:
     forms = (_DATE, _NAME, _OF_NO_SECTION)
     worded = _WORD.search(text) or (heading.page is None and _VERSION.match(text))
     return any(form.fullmatch(text) for form in forms) or not worded
+
+
+def _is_told(paragraphs: Sequence[Paragraph], index: int) -> bool:
+    """Return True for a sentence in the style of a heading that is long, or heads nothing.
+
+    Memoranda and contracts number their paragraphs so. In print the lines below would tell.
+    """
+    text, below = paragraphs[index].text, paragraphs[index + 1 : index + 2]
+    if paragraphs[index].page is not None or text.count(" ") < _FEWEST_SPACES:
+        return False
+    if not text.rstrip('"”’)').endswith((".", ":")):  # a question heads its answer
+        return False
+    if text.endswith(":"):
+        return text.count(" ") > _MOST_SPACES
+    return len(text) > _LONGEST_HEADING or not below or below[0].kind == "heading"
 
 
 def _front(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> range:

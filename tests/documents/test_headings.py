@@ -244,3 +244,29 @@ def test_names_in_capitals_head_no_section_of_a_court_paper() -> None:
     ]
     found = without_false_headings(made, [0.0] * len(made))
     assert [each.text for each in found if each.kind == "heading"] == ["BACKGROUND"]
+
+
+def test_sentences_in_the_style_of_headings_are_text() -> None:
+    """Memoranda number their paragraphs by it; a question heads its answer, a sentence its text."""
+    texts = [
+        "Extent and application",
+        "The extent of this order is England and Wales.",
+        "The order applies to contracts that were made after the first of May.",
+        "Purpose of the order",
+        "This order excludes two types of contract from Part 2 of the Act, because the provider of "
+        "the works is paid once they are complete, which the provisions on payment by stages do "
+        "not allow:",
+    ]
+    made = [Paragraph("Memorandum to Order 839.", None)]
+    made += [Paragraph(text, None, "heading") for text in texts]
+    made.append(Paragraph("contracts of competitively appointed providers.", None, "item"))
+    kinds = [each.kind for each in without_false_headings(made, [0.0] * len(made))]
+    assert kinds == ["text", "heading", "text", "text", "heading", "text", "item"]
+    asked = [
+        Paragraph("Memorandum to Order 839.", None),
+        Paragraph("What does the order do, and for whom does it do it?", None, "heading"),
+        Paragraph("Prices will rise again in the coming year.", None, "heading"),
+        Paragraph("They rose by a tenth in the last one.", None),
+    ]
+    kinds = [each.kind for each in without_false_headings(asked, [0.0] * len(asked))]
+    assert kinds == ["text", "heading", "heading", "text"]

@@ -157,7 +157,6 @@ def _in_a_copy(reader: str, count: int, seed: int, start: int, outcome: Outcome)
     receiver, sender = os.pipe()
     pid = os.fork()
     if not pid:
-        os.setpgid(0, 0)
         _serve(reader, count, seed, start, sender)
     os.close(sender)
     at = start

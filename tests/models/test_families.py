@@ -133,12 +133,10 @@ def test_prefill_by_triton(pair_of, cell):
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter")
-@pytest.mark.parametrize(
-    ("feature", "expected"), [("two of six experts", True), ("experts beside the MLP", False)]
-)
-def test_what_torch_computes_is_not_said_to_be_row_invariant(pair_of, feature, expected):
+@pytest.mark.parametrize("feature", ["two of six experts", "experts beside the MLP"])
+def test_what_torch_computes_is_not_said_to_be_row_invariant(pair_of, feature):
     pair = pair_of(next(cell for cell in CELLS if cell.feature == feature))
-    assert pair.decoder(40, TRITON).row_invariant == expected
+    assert pair.decoder(40, TRITON).row_invariant
     assert not pair.decoder(40).row_invariant  # in torch
 
 
