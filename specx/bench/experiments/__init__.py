@@ -12,7 +12,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         breakdown.EXPERIMENT,
         quality.EXPERIMENT,
         speed.COMPARISON,
-        speed.LAYERS,
         expectation.EXPERIMENT,
         policies.EXPERIMENT,
     )
