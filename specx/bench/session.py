@@ -29,10 +29,7 @@ from specx.runs.warnings import not_done, untemplated
 
 
 def measure(request: Request, listener: BenchListener) -> BenchReport:
-    """Measure what is requested; after Ctrl-C the report has what was measured until then.
-
-    Raises UsageError before anything is measured.
-    """
+    """Measure what is requested, or until Ctrl-C. Raises UsageError before it begins."""
     started = datetime.datetime.now(datetime.UTC)
     experiments = find_experiments(request.experiments)
     bench = prepare(request, listener)

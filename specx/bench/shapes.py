@@ -5,10 +5,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The size of a Llama model.
-
-    ``tied``: the lm head is the embedding, not a matrix of its own.
-    """
+    """The size of a Llama model. ``tied``: the lm head is the embedding."""
 
     name: str
     hidden_size: int

@@ -11,10 +11,7 @@ _FLAGS = {"--no-fallback": "fallback.below=null", "--no-sources": "sources=false
 
 
 def with_set(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Replace old options by ``--set``; return the new arguments, and a notice for each.
-
-    The old spellings work for one release.
-    """
+    """Replace old options by ``--set``; return the new arguments, and a notice for each."""
     new: list[str] = []
     notices: list[str] = []
     rest = iter(arguments)

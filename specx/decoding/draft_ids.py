@@ -22,10 +22,7 @@ WORTH = 1.5  # times as many ids must there be
 
 
 def proposed(model: LoadedModel, allowed: Tensor) -> int | None:
-    """Return the number of ids that a draft proposes, None if all.
-
-    ``allowed``: bool [V], ids that may be proposed at all.
-    """
+    """Return how many of the ``allowed`` (bool [V]) ids a draft proposes, None if all."""
     if not isinstance(model.model, Decoder) or int(allowed.sum()) < WORTH * MOST:
         return None
     return MOST
@@ -50,10 +47,7 @@ class DraftIds:
 
     @classmethod
     def of(cls, model: LoadedModel, allowed: Tensor) -> Self | None:
-        """Return the ids of a draft; None if it should propose all.
-
-        ``allowed``: bool [V], ids that may be proposed at all.
-        """
+        """Return the ids of a draft with ids ``allowed`` (bool [V]); None if it proposes all."""
         return None if proposed(model, allowed) is None else cls(model, allowed)
 
     def choose(self, text: Tensor) -> None:

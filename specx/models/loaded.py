@@ -53,10 +53,7 @@ class ModelSpec:
         return self.activations != "float32"
 
     def cache_dtype(self, dtype: torch.dtype, device: torch.device) -> torch.dtype:
-        """Return the number format of keys and values for a model computed in ``dtype``.
-
-        Raises UsageError for an unsupported request.
-        """
+        """Return the format of keys and values for ``dtype``. Raises UsageError."""
         requested = DTYPES[self.kv_cache_dtype]
         if requested is None:
             return dtype

@@ -58,10 +58,7 @@ AttentionInterface.register(NAME, attention)
 
 
 class SeamModel:
-    """A transformers model with the interface of a ``Decoder``.
-
-    ``module`` keeps its own classes, and attends through ``attention``.
-    """
+    """A ``module`` of transformers, which attends through ``attention``, as a ``Decoder``."""
 
     runs_natively, saved_bytes = False, 0
 
@@ -100,10 +97,7 @@ class SeamModel:
 
 
 class SeamCache(Cache):
-    """A stand-in for a cache of ``length`` rows (int64 [1], or a number).
-
-    transformers reads only the length.
-    """
+    """A stand-in for a cache of ``length`` rows (int64 [1], or a number), all that is read."""
 
     def __init__(self, length: Tensor | int) -> None:
         super().__init__(layers=[])

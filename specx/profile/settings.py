@@ -176,10 +176,7 @@ def no_draft(profile: str) -> UsageError:
 
 
 def _tree(profile: Profile, method: Method) -> TreeSettings:
-    """Return the tree of a method.
-
-    Lookup's branch takes one node of each level. Such trees have a fixed shape.
-    """
+    """Return the tree of a method; lookup's branch takes one node of each level."""
     tree = profile.tree
     if method != "specextend+lookup":
         return tree

@@ -20,10 +20,7 @@ LONGEST_BAR, SHORTEST_BAR = 20, 6  # cells
 
 @dataclass(frozen=True)
 class StatusLine:
-    """A line cut to a terminal: text, a bar of ``bar`` cells (0: none), more text.
-
-    The fraction ``share`` of the bar is filled.
-    """
+    """A line cut to a terminal: text, a bar of ``bar`` cells filled to ``share``, more text."""
 
     before: str
     bar: int = 0

@@ -12,10 +12,7 @@ T = TypeVar("T")
 
 
 class Deferred(Generic[T]):
-    """A call whose result is needed later.
-
-    ``announce``: called when the result is requested, whichever thread runs the call.
-    """
+    """A call whose result is needed later; ``announce`` is called when the result is requested."""
 
     def __init__(self, call: Callable[[], T], announce: Callable[[], None] = lambda: None) -> None:
         self._call, self._announce = call, announce
@@ -48,10 +45,7 @@ class Deferred(Generic[T]):
 
 
 class Prefetcher(Generic[T]):
-    """Hands out calls in order; the next ones already run in threads.
-
-    ``threads``: how many calls run ahead at a time; 0: none. The threads are daemons.
-    """
+    """Hands out calls in order; the next ones already run in ``threads`` daemon threads."""
 
     def __init__(self, calls: Iterator[Deferred[T]], threads: int) -> None:
         self._calls, self._threads = calls, threads

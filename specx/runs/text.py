@@ -165,10 +165,7 @@ def decode_thinking(
 def _piece(
     start: Start, prompt: tuple[int, ...], stop: Stop | None
 ) -> Generator[Event, None, tuple[list[int], Finished] | None]:
-    """Yield the events of a piece; return its tokens, and its end if reasoning used up its budget.
-
-    Any other end is yielded.
-    """
+    """Yield a piece's events; return its tokens and end if reasoning used up its budget."""
     written: list[int] = []
     for event in start(prompt, stop=stop):
         if isinstance(event, Step):

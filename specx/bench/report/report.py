@@ -96,8 +96,7 @@ class ReportSection:
     runs: tuple[dict[str, Any], ...] = ()
 
     def file_name(self, figure: Figure) -> str:
-        """Name the files of a figure, without ending. It begins with the name of the experiment,
-        so that no two collide."""
+        """Name a figure's files, without ending, beginning with the experiment's."""
         known = figure.name.startswith(self.name)
         return _UNSAFE.sub("-", figure.name if known else f"{self.name}-{figure.name}")
 
