@@ -134,10 +134,7 @@ def _check_window(bench: Workbench) -> None:
 def carry_out(
     bench: Workbench, experiments: Sequence[Experiment], sections: list[ReportSection]
 ) -> list[str]:
-    """Run the experiments and add each section to ``sections``, also of an interrupted one.
-
-    Return a sentence for each experiment of several that cannot be measured here.
-    """
+    """Run the experiments into ``sections``; return sentences on those left out."""
     left_out = []
     for experiment in experiments:
         bench.listener.section(experiment.title)
@@ -166,10 +163,7 @@ def _section(experiment: Experiment, runs: Sequence[Measurement]) -> ReportSecti
 
 
 def concluded_again(report: BenchReport) -> BenchReport:
-    """Return the report with its findings concluded again from the raw runs.
-
-    Experiments of earlier versions keep theirs. Raises UsageError for runs without their output.
-    """
+    """Conclude findings again from raw runs of known experiments. Raises UsageError."""
     sections = []
     for section in report.sections:
         if section.name in EXPERIMENTS:

@@ -60,11 +60,7 @@ class IndexFailure:
 
 
 def index_page(folder: Path, unchanged: Collection[PurePath] = (), others: str = "") -> str:
-    """Return the page over all reports and failures below ``folder``, where it will lie.
-
-    ``unchanged``: the paths of documents not summarized in the present run. ``others``: a sentence
-    about unread files.
-    """
+    """Return the page over reports below ``folder``; ``unchanged``: not of this run."""
     found = sorted(_found(folder, unchanged), key=lambda each: _in_order(each.place))
     failures = [each for each in found if isinstance(each, IndexFailure)]
     failures.sort(key=lambda failure: failure.known)

@@ -39,10 +39,7 @@ def to_json_line(report: Any) -> str:
 
 
 def to_json_folded(value: Any, indent: str = "") -> str:
-    """Return an object as indented JSON, with lists of plain values and short objects in one line.
-
-    ``indent``: the spaces before the line in which the object begins.
-    """
+    """Return indented JSON, with plain lists and short objects in one line."""
     if not _is_nested(value):
         line = to_json_line(value)
         if not isinstance(value, dict) or len(line) <= FOLDED_WIDTH:
@@ -112,10 +109,7 @@ KEYS: Tree = {
 
 
 def parse_keys(text: str) -> Tree:
-    """Parse comma-separated keys, in the user's order; a dot separates nested keys: ``input.name``.
-
-    Raises UsageError for an unknown key.
-    """
+    """Parse comma-separated keys; a dot separates nested ones. Raises UsageError."""
     tree: Tree = {}
     for key in (part.strip() for part in text.split(",")):
         known, chosen = KEYS, tree

@@ -83,11 +83,7 @@ class ThisProcess:
 
 
 class LocalProcesses:
-    """Worker processes, each with its own environment.
-
-    ``environment``: returns the variables for the worker at a place. ``debug``: show the workers'
-    stderr.
-    """
+    """Worker processes, each with the ``environment`` of its place; ``debug``: their stderr."""
 
     streams, partial = False, ""
 
