@@ -52,7 +52,7 @@ def test_tables_on_stdout_and_a_page_in_a_folder(bench: Bench) -> None:
     assert "specextend, 300, digest: " in ended.err
     assert "\x1b" not in ended.out + ended.err
     files = {str(path.relative_to("specx-bench")) for path in Path("specx-bench").rglob("*.*")}
-    assert {"bench.html", "bench.md", "bench.json", "figures/speedup-digest.svg"} <= files
+    assert {"bench.html", "bench.json", "figures/speedup-digest.svg"} <= files
     report = json.loads(Path("specx-bench/bench.json").read_text())
     assert report["interrupted"] is False
     assert report["documents"][0]["name"] == "generated-0"
@@ -105,11 +105,10 @@ def test_a_plain_install_has_tables_json_and_a_page_without_pictures(
         "`pip install 'matplotlib>=3.10'`\n"
     ) in ended.err
     files = {path.name for path in Path("specx-bench").rglob("*.*")}
-    assert files == {"bench.html", "bench.md", "bench.json"}
+    assert files == {"bench.html", "bench.json"}
     page = Path("specx-bench/bench.html").read_text()
     assert "specextend" in page
     assert "<figure" not in page
-    assert "![" not in Path("specx-bench/bench.md").read_text()
     again = bench("--from", "specx-bench/bench.json", "--out", "again")
     assert (again.out, "pictures" in again.err) == (ended.out, False)
     assert Path("again/figures/speedup-digest.svg").exists()

@@ -1,6 +1,6 @@
-"""The files of a benchmark: a page, Markdown, figures, and the JSON that all of it is made of.
+"""The files of a benchmark: a page, figures, and the JSON that all of it is made of.
 
-Without matplotlib the page and the Markdown have the tables alone.
+Without matplotlib the page has the tables alone.
 """
 
 import json
@@ -9,14 +9,13 @@ from pathlib import Path
 
 from specx.bench.report import figures
 from specx.bench.report.figures import can_draw, draw, is_empty, styles_of, to_svg
-from specx.bench.report.markdown import to_bench_markdown
 from specx.bench.report.report import BenchReport, Figure, count, from_dict, numeric_columns, show
 from specx.errors import UsageError
 from specx.reports.json_lines import to_json_folded
 from specx.reports.templates import Palette, templates
 from specx.reports.writers import write_text_atomic
 
-JSON, PAGE, MARKDOWN, FIGURES = "bench.json", "bench.html", "bench.md", "figures"
+JSON, PAGE, FIGURES = "bench.json", "bench.html", "figures"
 
 
 def write_bench(report: BenchReport, folder: Path) -> None:
@@ -25,7 +24,6 @@ def write_bench(report: BenchReport, folder: Path) -> None:
     write_text_atomic(folder / JSON, to_json_folded(report.to_dict()) + "\n")
     if can_draw():
         _write_figures(report, folder / FIGURES)
-    write_text_atomic(folder / MARKDOWN, to_bench_markdown(report, JSON, FIGURES))
     write_text_atomic(folder / PAGE, to_page(report, JSON))
 
 

@@ -1,7 +1,6 @@
 """The files of a benchmark, and the way back from them."""
 
 import json
-import re
 from dataclasses import replace
 from math import isnan, nan
 from pathlib import Path
@@ -12,7 +11,7 @@ from specx.bench.report.files import load_bench, write_bench
 from specx.bench.report.markdown import to_tables
 from specx.bench.report.report import BenchReport, Findings, Series, from_dict
 from specx.errors import UsageError
-from tests.bench.report.examples import EMPTY, FIGURES, HOSTILE, METHODS, STACKED, make_bench
+from tests.bench.report.examples import FIGURES, HOSTILE, STACKED, make_bench
 
 MEASURED = sorted((Path(__file__).parents[3] / "docs/measurements/bench").glob("*.json"))
 
@@ -23,7 +22,7 @@ def names(folder: Path) -> set[str]:
 
 def test_all_files_are_there(folder: Path) -> None:
     figures = {f"figures/speedup-{one.name}.svg" for one in FIGURES}
-    assert names(folder) == {"bench.html", "bench.md", "bench.json"} | figures
+    assert names(folder) == {"bench.html", "bench.json"} | figures
     figure = (folder / "figures/speedup-stacked.svg").read_text(encoding="utf-8")
     assert ">A step<" in figure  # it stands alone, so it has its title
 
@@ -38,11 +37,8 @@ def test_written_again_from_the_json(folder: Path, tmp_path: Path) -> None:
 
 def test_interrupted_at_once(tmp_path: Path) -> None:
     write_bench(make_bench(interrupted=True), tmp_path)
-    assert names(tmp_path) == {"bench.html", "bench.md", "bench.json"}
+    assert names(tmp_path) == {"bench.html", "bench.json"}
     assert load_bench(tmp_path / "bench.json").interrupted
-    text = (tmp_path / "bench.md").read_text(encoding="utf-8")
-    assert "**Interrupted.**" in text
-    assert "No experiment was finished." in text
 
 
 def test_raw_runs_are_in_the_json_a_list_in_a_line(folder: Path) -> None:
@@ -72,11 +68,7 @@ def test_what_is_no_number_survives(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- Markdown
 
 
-def test_markdown(folder: Path) -> None:
-    text = (folder / "bench.md").read_text(encoding="utf-8")
-    hostile = "\\<script\\>alert('\\&')\\</script\\>"
-    assert text.startswith(f"# 3 × plain {hostile}\n\nmini {hostile}, 2026-11-20\n\n- beware")
-    assert "## How it was measured\n\n```\nspecx bench --length 1k --out `x`\n```\n" in text
+def test_a_table_in_markdown() -> None:
     assert (
         "**Speed.** Ratios are relative to plain.\n\n"
         "| method | input | tokens/s | tokens | same output |\n"
@@ -85,26 +77,7 @@ def test_markdown(folder: Path) -> None:
         "| method-0 | 4K | 0.0123 | 0 | – |\n"
         "| \\<b\\>\\&\"'$x$ | 1K | −10.0 | – | 2 of 3 |\n\n"
         "Medians \\| of runs."
-    ) in text
-    assert "(1 run) are in [bench.json](bench.json)." in text
-    assert "Control: nothing was measured for this figure." in text
-
-
-def test_links_of_markdown_lead_to_files(folder: Path) -> None:
-    text = (folder / "bench.md").read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)]*)\)", text)
-    assert set(links) == {"bench.json"} | {f"figures/speedup-{one.name}.svg" for one in FIGURES}
-    assert all((folder / link).is_file() for link in links)
-    assert EMPTY.title in text
-    assert METHODS[0] in text
-
-
-def test_the_result_comes_first_then_figures_then_tables_then_the_setup(folder: Path) -> None:
-    text = (folder / "bench.md").read_text(encoding="utf-8")
-    order = ["3 × plain", "## Speed", "![Lines", "| method-0 |", "A note", "## Parts", "**2 ms**"]
-    places = [text.index(part) for part in (*order, "## How it was measured", "- device: H200")]
-    assert places == sorted(places)
-    assert text.count("3 × plain") == 1
+    ) in to_tables(make_bench())
 
 
 def test_a_terminal_gets_headlines_and_tables() -> None:
@@ -129,10 +102,9 @@ def test_a_reason_stands_where_a_headline_would(tmp_path: Path) -> None:
     write_bench(report, tmp_path)
     plain = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
     assert (plain["headline"], plain["withheld"]) == ("", f"No headline: {HOSTILE}")
-    for name in ("bench.md", "bench.html"):
-        text = (tmp_path / name).read_text(encoding="utf-8")
-        assert text.count("No headline: ") == 1
-        assert "<script>" not in text
+    text = (tmp_path / "bench.html").read_text(encoding="utf-8")
+    assert text.count("No headline: ") == 1
+    assert "<script>" not in text
 
 
 # ---------------------------------------------------------------- what goes wrong
