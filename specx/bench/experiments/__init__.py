@@ -12,6 +12,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         breakdown.EXPERIMENT,
         quality.EXPERIMENT,
         speed.COMPARISON,
+        speed.LAYERS,
         expectation.EXPERIMENT,
         policies.EXPERIMENT,
     )

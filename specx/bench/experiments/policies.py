@@ -12,9 +12,11 @@ from specx.bench.methods import METHODS, find_methods
 from specx.bench.methods.engine import Engine
 from specx.bench.replay import KnownText, Replay
 from specx.bench.report.report import Cell, Table
-from specx.bench.runs import Measurement, draft_model
+from specx.bench.runs import Measurement, Setting, draft_model
 from specx.bench.workbench import Workbench
 from specx.decoding.kv_cache import Snapshot
+from specx.decoding.model_drafter import ModelDrafter
+from specx.errors import UsageError
 from specx.profile import AutoTree, Profile, TreeSettings
 
 EVERYTHING = "tree"  # the method whose draft sees everything, which others are compared with
@@ -83,10 +85,18 @@ def _with_tree(profile: Profile) -> Profile:
 
 
 def _policies(bench: Workbench) -> list[Engine]:
-    """Return the policies of the grid, or those of the methods asked for that have settings."""
+    """Return the policies of the grid, or those of the methods asked for that have settings.
+
+    Raises UsageError for a method of another kind.
+    """
     named = [method.name for method in bench.methods if ":" in method.name]
     found = find_methods(",".join([EVERYTHING, *(named or grid(bench))]), bench.profile)
-    return [method for method in found if isinstance(method, Engine)]
+    setting = Setting(bench.pair, bench.profile)
+    policies = [method for method in found if isinstance(method, Engine)]
+    for method in found:
+        if type(method) is not Engine or not isinstance(method.drafter(setting)(1), ModelDrafter):
+            raise UsageError(f"{method.name} is not a draft model with a working cache")
+    return policies
 
 
 def _replayed(

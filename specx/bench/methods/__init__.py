@@ -3,14 +3,25 @@
 Settings follow a colon: ``specextend:chunk=64,every=8``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
-from specx.bench.baselines.chain import ChainDrafter
 from specx.bench.baselines.magicdec import MagicDec
+from specx.bench.baselines.medusa import EMBEDDED_MEDUSA
 from specx.bench.baselines.mixed import Mixed
+from specx.bench.baselines.rapid import Rapid
+from specx.bench.baselines.staged import Staged
+from specx.bench.baselines.static_tree import (
+    ChainDrafter,
+    Chances,
+    Choices,
+    best_shape,
+    expanded_shape,
+)
 from specx.bench.baselines.suffix import SuffixDrafter
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.methods.engine import TREE, Engine
+from specx.bench.methods.fitted import Fitted, fit_layers, fit_medusa, fit_shape
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod
 from specx.decoding.methods import make_drafter
@@ -26,6 +37,35 @@ FULL = {"policy": "full", "sink": 0}
 def ours(method: Method, about: str) -> Engine:
     """Return a method of the product, as the profile says."""
     return Engine(method, about, make_drafter, method)
+
+
+def of_one_shape(name: str, about: str, shape: Callable[[Chances, int], Choices]) -> Fitted:
+    """Return a method with trees of one shape, whose draft sees everything, as in ``tree``."""
+    about += ", fitted to measured acceptance; the draft sees everything"
+    return Fitted(
+        name,
+        about,
+        make_drafter,
+        cache={**FULL, "window": None},
+        keys=("nodes", "depth", "window"),
+        tree={"threshold": 0},
+        fit=partial(fit_shape, shape=shape),
+    )
+
+
+def medusa(name: str, about: str, *, fixed: bool) -> Fitted:
+    """Return Medusa in one form; its heads are those of the embedded target, or named."""
+    return Fitted(
+        name,
+        f"Medusa: {about}",
+        make_drafter,
+        method="plain",
+        cache={"policy": "full"},
+        keys=("nodes", "heads"),
+        tree={"threshold": 0},
+        options={"heads": EMBEDDED_MEDUSA},
+        fit=partial(fit_medusa, fixed=fixed),
+    )
 
 
 TABLE: tuple[BenchMethod, ...] = (
@@ -74,6 +114,16 @@ TABLE: tuple[BenchMethod, ...] = (
         cache={"policy": "cross-model", "sink": 0},
         keys=(*CHUNKS, "retrieve", "layer"),
     ),
+    Engine(
+        "staged",
+        "staged speculation: lookup drafts for the draft, which sees what the target attends to",
+        Staged,
+        cache={"policy": "cross-model", "sink": 0},
+        keys=("depth", *CHUNKS[len(TREE) :], "retrieve", "layer"),
+        chain=True,
+    ),
+    of_one_shape("specinfer", "SpecInfer: equally many children a level", expanded_shape),
+    of_one_shape("sequoia", "Sequoia: the best tree of one shape", best_shape),
     ours("lookup", "what followed earlier in the text, no draft"),
     Engine(
         "suffix",
@@ -89,6 +139,26 @@ TABLE: tuple[BenchMethod, ...] = (
         method="plain",
         cache={"policy": "streaming"},
     ),
+    Engine(
+        "rapid",
+        "RAPID, lossless: the draft reads passages retrieved from the document alone",
+        Rapid,
+        "tree",
+        cache={"chunk": 64, "top_k": 8},
+        keys=(*TREE, "chunk", "top_k"),
+    ),
+    Fitted(
+        "self-draft",
+        "Draft & Verify: the target drafts without some layers, which a measurement chooses",
+        make_drafter,
+        method="plain",
+        cache={"policy": "full"},
+        keys=("depth",),
+        tree={"threshold": 0},
+        fit=fit_layers,
+    ),
+    medusa("medusa", "a fixed tree of what its heads guess", fixed=True),
+    medusa("medusa-joint", "its heads' best nodes by joint probability", fixed=False),
     Engine(
         "triforce",
         "TriForce: the target drafts on retrieved chunks, helped by the draft on the latest",

@@ -1,4 +1,4 @@
-"""Methods of specx's own engine: a drafter and its changes of the profile."""
+"""Methods of specx's own engine: a drafter, what it changes in the profile, how models attend."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,9 @@ class Engine:
     prompt and output can have. ``method``: of the product, by which the changed profile is
     resolved. ``cache``, ``tree``: keys of ``draft_cache`` and ``tree`` that the method changes.
     ``keys``: those that its name may change (``chunk=64``), none where it has no settings.
-    ``chain``: one draft a level.
+    ``chain``: one draft a level. ``masked``: phases in which models attend under one mask instead:
+    of a tree the target alone, which verifies; of prefill both. ``options``: settings of its own
+    that no profile has.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Engine:
     tree: Changes = field(default_factory=dict)
     keys: tuple[str, ...] = ()
     chain: bool = False
+    options: Changes = field(default_factory=dict)
 
     def check(self, profile: Profile) -> None:
         if self.method not in WITHOUT_DRAFT and profile.draft is None:
@@ -93,6 +96,7 @@ class Engine:
             about=f"{self.about}, {settings}",
             tree={**self.tree, **_only(changes, TREE)},
             cache={**self.cache, **_only(changes, CACHE)},
+            options={**self.options, **_only(changes, tuple(self.options))},
         )
 
 

@@ -1,0 +1,162 @@
+"""Draft & Verify: the target drafts for itself, without some of its layers.
+
+Source: Zhang et al., Draft & Verify: Lossless Large Language Model Acceleration via
+Self-Speculative Decoding. There attention and MLP of a layer are skipped apart, chosen by Bayesian
+optimization, and a chain ends where the draft is unsure; here whole layers are, the least useful
+ones one after the other, and the length of the chain follows from the same measurement.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from specx.bench.baselines.magicdec import RootGrower
+from specx.decoding.drafter import Drafter
+from specx.decoding.kv_cache import PreallocatedCache
+from specx.decoding.methods import Pair
+from specx.decoding.target import Target
+from specx.errors import UsageError
+from specx.models.call import PrefillCall
+from specx.models.decoder import Decoder
+from specx.models.loaded import LoadedModel
+from specx.ops.trees import MAX_ROWS, Path, TokenTree
+from specx.profile import Settings
+from specx.records import PrefillProgress
+
+AT_ONCE = 8  # layers of which one is left out in each round of the choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippingDraft:
+    """The layers that a draft keeps, counted from 0, and how many tokens it drafts.
+
+    ``gain``: the speed over plain decoding that was expected, if time goes by layers alone.
+    """
+
+    layers: tuple[int, ...]
+    depth: int
+    gain: float
+
+
+def with_layers(loaded: LoadedModel, kept: Sequence[int]) -> LoadedModel:
+    """Return the same model without its other layers; all weights are shared.
+
+    It works on the same layers of the whole model's cache.
+    """
+    whole = loaded.model
+    assert whole.spec.per_layer is None, "tables have the inputs of all layers"
+    layers = [whole.weights.layers[layer] for layer in kept]
+    spec = replace(whole.spec, layers=tuple(layer.spec for layer in layers))
+    decoder = Decoder(replace(whole.weights, spec=spec, layers=layers), whole.ops)
+    return replace(loaded, model=decoder, decoder_spec=spec, num_layers=len(kept))
+
+
+class SkippedLayers(Drafter):
+    """The target without some layers, at work as its own draft on the target's own cache.
+
+    Rows of drafts lie behind the text, where verification overwrites them.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        pair: Pair,
+        draft: SkippingDraft,
+        max_tokens: int,  # noqa: ARG002
+    ) -> None:
+        self.model, self._kept = with_layers(pair.target, draft.layers), draft.layers
+        self.levels = draft.depth
+        nodes = max(settings.tree.nodes, draft.depth)
+        chain = settings.tree.changed(nodes=nodes, depth=draft.depth, width=1)
+        self._grower = RootGrower(self.model, pair.target_allowed, chain)
+
+    def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
+        """Read nothing: the target has read it."""
+        self._cache = target.cache.with_layers(self._kept)
+        return iter(())
+
+    def grow(self, root: Tensor) -> TokenTree:
+        cache = self._cache
+        tree = self._grower.grow_from(root, cache)
+        cache.commit(-1)  # the target has not read the root
+        return tree
+
+    def commit(self, path: Path) -> None:
+        """Do nothing: the target's cache has it."""
+
+
+@torch.inference_mode()
+def accepted_by_block(
+    loaded: LoadedModel,
+    kept: Sequence[int],
+    read: tuple[PreallocatedCache, Tensor, int],
+    allowed: Tensor,
+    depth: int,
+) -> list[int]:
+    """Return how many tokens in a row would be right, for each block of ``depth`` tokens.
+
+    ``read``: the cache of the whole model behind a text int64 [L], and where the output begins. A
+    block is read by the model that keeps layers ``kept``, behind rows of the whole model.
+    """
+    model, (whole, text, begin) = with_layers(loaded, kept), read
+    cache = whole.with_layers(kept)
+    found = []
+    for start in range(begin, len(text) - depth, depth):
+        tokens, rows = text[start : start + depth], slice(start, start + depth)
+        saved = [storage[:, :, :, rows].clone() for storage in whole.storages]
+        cache.refill(torch.tensor(start))
+        call = PrefillCall(ops=model.ops, mapping=cache.mapping(depth), past=start)
+        positions = torch.arange(start, start + depth, device=text.device)
+        logits = model.model.run(tokens, positions, call)
+        for storage, before in zip(whole.storages, saved, strict=True):
+            storage[:, :, :, rows] = before
+        right = model.ops.most_probable(logits, ~allowed) == text[start + 1 : start + depth + 1]
+        found.append(int(right.long().cumprod(0).sum()))
+    return found
+
+
+@torch.inference_mode()
+def choose_layers(
+    pair: Pair, prompt: Sequence[int], output: Sequence[int], depth: int
+) -> SkippingDraft:
+    """Choose the layers to keep, and how many tokens to draft, for maximum speed.
+
+    ``output``: what the target writes behind ``prompt``; ``depth``: the most tokens to draft.
+    Raises UsageError for a target whose layers are not alike enough.
+    """
+    loaded, spec = pair.target, pair.target.decoder_spec
+    if spec is None:
+        raise UsageError(
+            f"{loaded.source} is computed by transformers, and self-draft leaves out "
+            "layers of specx's own decoders alone"
+        )
+    if len(loaded.full_layers) < loaded.num_layers or spec.per_layer:
+        raise UsageError(
+            f"{loaded.source} has layers with windows, or with inputs of their own, and self-draft "
+            "leaves out layers of other targets alone"
+        )
+    text = torch.tensor([*prompt, *output], device=loaded.device)
+    target = Target(loaded, len(text) + MAX_ROWS, None)
+    for _ in target.prefill(text):
+        pass
+    read = target.cache, text, len(prompt)
+    layers = tuple(range(loaded.num_layers))
+    best = SkippingDraft(layers=layers, depth=1, gain=1.0)
+    while len(layers) > max(1, loaded.num_layers // 2):
+        ways = {}
+        for layer in layers:
+            kept = tuple(each for each in layers if each != layer)
+            ways[layer] = sum(accepted_by_block(loaded, kept, read, pair.target_allowed, depth))
+        useless = sorted(layers, key=lambda layer: -ways[layer])
+        gone = useless[: -(-loaded.num_layers // AT_ONCE)]
+        layers = tuple(layer for layer in layers if layer not in gone)
+        accepted = accepted_by_block(loaded, layers, read, pair.target_allowed, depth)
+        share = len(layers) / loaded.num_layers
+        for tokens in range(1, depth + 1):
+            mean = sum(min(each, tokens) for each in accepted) / max(1, len(accepted))
+            gain = (1 + mean) / (1 + tokens * share)
+            if len(best.layers) == loaded.num_layers or gain > best.gain:
+                best = SkippingDraft(layers=layers, depth=tokens, gain=gain)
+    return best
