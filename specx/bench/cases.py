@@ -101,7 +101,11 @@ def first_paragraphs(document: Document, count: int) -> Document:
 
 
 class Control:
-    """Prompts for the control of a digest, in which a text token t is written as t ^ 1."""
+    """Prompts for the control of a digest: the digest with every text token t written as t ^ 1.
+
+    Reading and choosing are the same, but lookup in the document drafts nothing useful. Prompts
+    have ``<sub>`` in place of ``<sum>``. Raises ModelError for a tokenizer without these tokens.
+    """
 
     final = True
 

@@ -92,7 +92,10 @@ def _attentions(model: LoadedModel) -> list[AttentionSpec]:
 def floors(
     pair: Pair, profile: Profile, ceilings: Ceilings, prompt: int, *, drafts: bool
 ) -> dict[str, float]:
-    """Return the least ms of a step's parts and prefill behind ``prompt`` tokens."""
+    """Return the ms that parts of a step, and prefill, take at least behind ``prompt`` tokens.
+
+    ``drafts``: the draft of the pair grows a tree of ``profile.tree`` at each step.
+    """
     target, draft = pair.target, pair.draft
     cached = cache_bytes(target, prompt)
     body, _ = _weights(target)

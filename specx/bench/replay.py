@@ -113,7 +113,10 @@ class Replay:
         known: KnownText,
         read: dict[object, Snapshot],
     ) -> Measurement:
-        """Return what a policy's trees accept; ``read``: what drafts read, added to."""
+        """Return what a policy's trees have accepted of a text; nothing is timed.
+
+        ``read``: what drafts have read of the prompt, by how they read it; it is added to.
+        """
         drafter, runner = self._drafter(policy, setting)
         known.ask(drafter.retrieval_layer)
         _read_prompt(drafter, known, read)

@@ -134,7 +134,10 @@ def _check_window(bench: Workbench) -> None:
 def carry_out(
     bench: Workbench, experiments: Sequence[Experiment], sections: list[ReportSection]
 ) -> list[str]:
-    """Run the experiments into ``sections``; return sentences on those left out."""
+    """Run the experiments and add each section to ``sections``, also of an interrupted one.
+
+    Return a sentence for each experiment of several that cannot be measured here.
+    """
     left_out = []
     for experiment in experiments:
         bench.listener.section(experiment.title)
@@ -163,7 +166,10 @@ def _section(experiment: Experiment, runs: Sequence[Measurement]) -> ReportSecti
 
 
 def concluded_again(report: BenchReport) -> BenchReport:
-    """Conclude findings again from raw runs of known experiments. Raises UsageError."""
+    """Return the report with its findings concluded again from the raw runs.
+
+    Experiments of earlier versions keep theirs. Raises UsageError for runs without their output.
+    """
     sections = []
     for section in report.sections:
         if section.name in EXPERIMENTS:

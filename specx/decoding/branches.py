@@ -8,7 +8,10 @@ from specx.ops.trees import Level, TokenTree, doublings
 
 
 def chain_tree(root: Tensor, tokens: Tensor, weights: Tensor) -> TokenTree:
-    """Return the tree of a chain: tokens int64 [D], weights [D], −inf for padding."""
+    """Return a tree of one chain after ``root`` int64 [1]: tokens int64 [D], weights [D].
+
+    A weight of −inf marks padding, at the end of the chain or everywhere.
+    """
     valid = weights > -torch.inf
     depths = torch.arange(1, len(tokens) + 1, device=root.device)
     own = torch.ones_like(depths) << depths  # bits of the rows behind the root

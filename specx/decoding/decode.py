@@ -53,7 +53,10 @@ class Budget:
         return self.reason is not None
 
     def spend(self, step: Step) -> Step:
-        """Return the step up to the text's end. Raises ModelError for a token of nan logits."""
+        """Return the step without tokens after the end of text, a stop or the limit.
+
+        Raises ModelError for a token chosen from non-finite logits.
+        """
         tokens = step.tokens[: self.left]
         for place, token in enumerate(tokens, start=1):
             self.reason = self._ends_at(token)

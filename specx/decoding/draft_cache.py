@@ -61,7 +61,10 @@ class DraftCache:
         torch.arange(len(self.positions), out=self.positions)
 
     def commit(self, count: Tensor, written: int) -> None:
-        """Commit the first ``count`` (int64 []) of ``written`` new working rows."""
+        """Commit the first ``count`` (int64 []) of ``written`` new rows of the working cache.
+
+        The store gets all ``written`` rows, so the host need not know ``count``.
+        """
         store, working = self.store, self.working
         if not self.is_full:
             lengths = working.length, store.length

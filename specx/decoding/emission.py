@@ -22,7 +22,11 @@ def pack(tree: TokenTree, path: Path, gain: Tensor | None) -> Tensor:
 def unpack(
     numbers: list[int], levels: int, nodes: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
-    """Return tokens, the bonus token last, ranks of accepted drafts from 1, and the gain."""
+    """Return tokens, ranks and gain from a buffer's numbers, for a tree of the given size.
+
+    The bonus token comes last. Ranks are those of accepted drafts in their levels, from 1, the
+    likeliest first.
+    """
     count, fields = numbers[0], iter(numbers[1:])
     tokens, chosen_by = (list(islice(fields, levels + 1)) for _ in range(2))
     depths = list(islice(fields, nodes + 1))

@@ -156,7 +156,10 @@ def _are_shortened(files: ModelFiles, spec: DecoderSpec, dtype: torch.dtype) -> 
 
 
 def _in_work(spec: DecoderSpec, rows: int, dtype: torch.dtype) -> int:
-    """Return the numbers of the widest layer for a chunk, whose keys torch repeats by head."""
+    """Return the numbers in the widest layer's intermediate tensors for a chunk of the prompt.
+
+    Torch repeats the chunk's own keys and values for the heads that share them.
+    """
     width = max(map(_width, spec.layers)) + ROWS_OF_STATES * spec.hidden
     wide = wide_format(dtype).itemsize // dtype.itemsize
     return rows * (width + max(_attended(layer.attention, wide) for layer in spec.layers))

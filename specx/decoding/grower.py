@@ -52,7 +52,10 @@ class TreeGrower:
         ]
 
     def grow_levels(self, logits: Tensor, cache: PreallocatedCache) -> list[Level]:
-        """Grow at most ``depth`` levels behind the root's logits [1, V]."""
+        """Grow the levels from which a tree is selected: at most ``depth``.
+
+        ``logits`` [1, V]: after the root, the last token of the text in ``cache``.
+        """
         tree = self.tree
         levels = [self.continue_from(logits, self._certain)]
         gain = expected_gain(levels, self.nodes) if self._stops_growing else self._certain

@@ -101,7 +101,11 @@ def _private(path: str, flags: int) -> int:
 
 
 def numbers_of(pair: Pair, settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return by role what a prompt's keys and values depend on; empty if unknown."""
+    """Return, by role, what keys and values of a prompt depend on besides its tokens.
+
+    Empty if files do not identify the weights. The number of threads is not included: rows are
+    those of the run that made them.
+    """
     window = settings.draft_cache.window
     found = {"target": _numbers(pair.target)}
     if pair.draft is not None:

@@ -109,7 +109,11 @@ class PreallocatedCache:
             state.clear()
 
     def mark(self, rows: int) -> None:
-        """Save the text, ``rows`` rows, with copies of what later rows overwrite."""
+        """Save the text as it is now, ``rows`` rows, for ``rewind``.
+
+        Later rows overwrite rings and states, so the rows of rings that a next row sees are copied,
+        and so are states.
+        """
         self.marked, self._ends = rows, {}
         others = (state for state in self.states if not isinstance(state, KeyValues))
         self._marked_states = [(state, state.snapshot(rows)) for state in others]

@@ -33,7 +33,10 @@ class LayerState(ABC):
 
     @abstractmethod
     def keep(self, length: Tensor, path: Tensor, count: Tensor) -> None:
-        """Commit the first ``count`` rows of ``path`` int64 [n], after ``length`` int64 [1]."""
+        """Commit the first ``count`` rows of ``path`` int64 [n], rows of the last tree.
+
+        ``path``: ascending, counted from the text's end, at ``length`` int64 [1].
+        """
 
     @abstractmethod
     def snapshot(self, length: int) -> tuple[Tensor, ...]:

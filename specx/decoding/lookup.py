@@ -39,7 +39,10 @@ def longest_match(text: Tensor, length: Tensor, expected: Tensor) -> tuple[Tenso
 
 
 def continuation(text: Tensor, length: Tensor, place: Tensor, depth: int) -> Tensor:
-    """Return ``depth`` tokens from index ``place`` on, repeated at the text's end."""
+    """Return the ``depth`` tokens from index ``place`` on: int64 [depth].
+
+    If the text ends before that, its continuation is used again, as if it repeated itself.
+    """
     steps = torch.arange(depth, device=text.device)
     period = (length - place).clamp(min=1)
     return text[LONGEST + place + steps % period]

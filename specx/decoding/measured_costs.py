@@ -27,7 +27,11 @@ ENOUGH = 0.03  # seconds after which nothing is measured again; a first short pa
 
 
 def measure_costs(state: DecodingState, drafter: Drafter, begun: Costs) -> Costs:
-    """Measure between two steps, which change nothing; retrieval only if the draft has read."""
+    """Measure between two steps. The draft need not have read anything.
+
+    ``begun``: costs estimated from a plain step. No token is emitted and the text does not change.
+    A retrieval is timed only if the draft has read the text.
+    """
     kind = state.end.root.device.type
     assert isinstance(drafter, ModelDrafter), "there is no kind of others to choose trees for"
     rows_of = (ROWS_WITH_EXPERTS if has_experts(state.target.model) else VERIFIED_ROWS)[kind]

@@ -245,7 +245,10 @@ class ModelDrafter(Drafter):
         self.pend(path.tokens, path.count)
 
     def pend(self, tokens: Tensor, count: Tensor) -> None:
-        """Set the first ``count`` (int64 [1]) of ``tokens`` int64 [n] as the unread ones."""
+        """Set the unread tokens to the first ``count`` of ``tokens``.
+
+        ``count`` int64 [] or [1], at least 1; ``tokens`` int64 [n], at most ``levels + 1``.
+        """
         self.layout.pending[: tokens.shape[0]] = tokens
         self.layout.count.copy_(count)
 
@@ -260,7 +263,10 @@ class ModelDrafter(Drafter):
         self.cache.choose(self._best_chunks(target))
 
     def _best_chunks(self, target: Target) -> Tensor:
-        """Choose the working cache's chunks: int64 [k], ascending, padding last."""
+        """Choose the chunks for the working cache: ids int64 [k], ascending.
+
+        The newest chunk is among them; padding ids sort last. Nothing here waits for the device.
+        """
         settings, grid, length = self.draft_plan.cache, self.cache.grid, self.cache.text_length
         if self.retrieval_layer is None:  # StreamingLLM; with no first chunks a sliding window
             return streaming_chunks(length, grid, settings.top_k, settings.sink)

@@ -41,7 +41,11 @@ class Pipeline:
         return self._read()
 
     def drain(self, recording: TreePlan | None = None) -> Iterator[Step]:
-        """Yield launched steps, after recording stages for the trees ``recording``."""
+        """Yield steps launched but not yet read; after the last one the drafter may change.
+
+        ``recording``: stages for these trees are recorded first, while the device still has steps
+        to do.
+        """
         if recording is not None and self.state.runner.records:
             self._fill(BUSY)
             for _ in self.state.prepare(self.state.drafter, recording):

@@ -126,7 +126,10 @@ class GraphRunner(Runner):
 def _record(
     recording: _Recording, stage: Callable[P, object], *inputs: P.args, **named: P.kwargs
 ) -> None:
-    """Record a stage and its future outputs, without running it or waiting for the device."""
+    """Record a stage without running it, and the outputs that it will write.
+
+    Does not wait for the device, as ``torch.cuda.graph`` would: it may be busy for a while.
+    """
     if torch.cuda.mem_get_info()[0] < ROOM:
         torch.cuda.empty_cache()  # waits; while a graph is recorded it is too late for it
     graph = torch.cuda.CUDAGraph()
@@ -147,7 +150,11 @@ def _recording_stream(device: int) -> torch.cuda.Stream:
 
 
 def runner_for(device: torch.device, *, runs_natively: bool, graphs: bool = True) -> Runner:
-    """Choose the faster runner; without Triton a step waits, which cannot be recorded."""
+    """Choose the faster runner for the device; without ``graphs``, the one that runs directly.
+
+    Without Triton, a step on a GPU waits for the host, which cannot be recorded. ``runs_natively``:
+    specx computes all models; the device was used before.
+    """
     if graphs and device.type == "cuda" and HAS_TRITON:
         return GraphRunner(eager_calls=0 if runs_natively else 1)
     return Runner()

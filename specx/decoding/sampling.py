@@ -55,7 +55,10 @@ class Sampler:
         return token
 
     def follow(self, logits: Tensor, tree: TokenTree, emitted: Tensor) -> Tensor:
-        """Choose a token after each row of a tree from logits [T, V]: int64 [T]."""
+        """Choose a token after each row of a tree: int64 [T].
+
+        logits [T, V] may be overwritten; ``emitted`` int64 [1]: tokens of the output so far.
+        """
         return self.choose(self._penalized(logits, tree), emitted, tree.depths)
 
     def keep(self, path: Path) -> None:

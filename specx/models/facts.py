@@ -31,7 +31,10 @@ def error_of(inv_freq: Tensor, here: Tensor, there: Tensor, shift: int) -> float
 
 
 def rope_parameters(config: Any) -> dict[str, Any]:
-    """Return the RoPE settings under either name, of the layers with full attention."""
+    """Return the RoPE settings under either name, ``rope_parameters`` or ``rope_scaling``.
+
+    If they are nested by layer type, those of the layers with full attention.
+    """
     settings = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     nested = {key: value for key, value in (settings or {}).items() if isinstance(value, dict)}
     if not nested:

@@ -65,7 +65,13 @@ class GenerationConfig:
 
 
 def read_generation(folder: Path, label: str) -> GenerationConfig:
-    """Read the file, if any, as transformers does. Raises ModelError for a wrong one."""
+    """Read the file, if there is one.
+
+    As in transformers, a model samples if the file has ``do_sample: true``, by default at
+    temperature 1, and otherwise decodes greedily.
+
+    Raises ModelError for a damaged file, and for values of a wrong type or range.
+    """
     return generation_config_of(_read(folder / NAME, label), label)
 
 

@@ -120,7 +120,10 @@ def mtp_spec(text: Mapping[str, Any], stored: Collection[str], label: str) -> He
 def read_head_spec(
     raw: dict[str, Any], shapes: Shapes, target: LoadedModel, chosen: ModelSpec, label: str
 ) -> HeadSpec:
-    """Read a head's spec from its ``shapes``. Raises ModelError that names the key."""
+    """Read a head's spec.
+
+    ``shapes``: of its tensors, by speculators' names. Raises ModelError that names the key.
+    """
     project = project_of(raw, label) or "SafeAILab"
     is_eagle3 = "layers.0.hidden_norm.weight" in shapes or project != "SafeAILab"
     if not is_eagle3 and "lm_head.weight" in shapes:
@@ -206,7 +209,10 @@ def _mask_token(raw: dict[str, Any], config: dict[str, Any], label: str) -> int:
 def _norm_output(
     raw: dict[str, Any], chosen: ModelSpec, project: Project, label: str
 ) -> tuple[str, bool]:
-    """Return what ``norm_output`` means (fed back or a norm before the head), and its value."""
+    """Return the meaning of ``norm_output``, and its value.
+
+    In speculators it feeds the normed output back; in SpecForge it is a norm before the lm head.
+    """
     own = {"speculators": "fed-back", "SpecForge": "lm-head", "SafeAILab": None}[project]
     meaning = chosen.norm_output or own
     if "norm_output" in raw and meaning is None:

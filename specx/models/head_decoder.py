@@ -70,7 +70,10 @@ def head_weights(
     head: LinearMap,
     target_ids: Tensor,
 ) -> HeadWeights:
-    """Build a head's weights; ``embedding``, ``head``: the target's, where it has none."""
+    """Build the weights of a head from its tensors, by speculators' names.
+
+    ``embedding``, ``head``: the target's, used without a copy if the head has none of its own.
+    """
     decoder, names = decoder_spec(spec, label)
     reader = WeightReader(spec=decoder, weight_map=names, joined=joined, prepack=prepack)
 

@@ -43,7 +43,10 @@ HeadFiles = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 def open_head(spec: ModelSpec, device: torch.device) -> HeadFiles | None:
-    """Open a head; None if the draft is a model of its own. Raises ModelError."""
+    """Open a head; return None if the draft is an independent model.
+
+    Raises ModelError as ``load_model`` does, and for a tensor with two names.
+    """
     source = locate(spec.model, spec.revision, "draft")
     if source.gguf is not None:
         return None

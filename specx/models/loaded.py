@@ -140,7 +140,11 @@ class LoadedModel:
         )
 
     def for_text(self, tokens: int) -> "LoadedModel":
-        """Return the model for a text of ``tokens``: longrope depends on the length."""
+        """Return the model for a text of at most ``tokens`` tokens, output included; often itself.
+
+        Some RoPE frequencies depend on the length (longrope). They stay the same while the text
+        grows, so all methods write the same.
+        """
         if self.spec_of is None or self.decoder_spec is None:
             return self
         spec = self.spec_of(tokens)

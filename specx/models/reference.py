@@ -29,7 +29,13 @@ def generate(
     prompt: tuple[int, ...],
     tokens: int,
 ) -> tuple[list[int], Tensor]:
-    """Return transformers' greedy tokens of ``allowed`` ids, and logits [T, V], or its errors."""
+    """Return the most probable tokens after ``prompt``, and their logits [T, V].
+
+    ``allowed``: bool [V]; no other id is chosen.
+
+    Raises OutOfMemoryError without memory for a second copy, ModelError if its files are gone, and
+    transformers' errors.
+    """
     source = locate(model.source, revision, "target")
     check_memory(int(_BESIDE * model.weight_bytes), model.device, "Another copy of the target")
     ids = torch.tensor([prompt], dtype=torch.int64, device=model.device)

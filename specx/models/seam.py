@@ -142,7 +142,10 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
 
 
 def judge(files: ModelFiles, positions: int | None) -> tuple[Any, int]:
-    """Return a config and usable positions. Raises ModelError where the seam cannot serve."""
+    """Return a model's config and its usable positions, before its weights are read.
+
+    Raises ModelError for a model that does not compute as the seam requires.
+    """
     label = files.source.label
     check_kind(files.raw, label)
     with quiet_transformers():
@@ -155,7 +158,10 @@ def judge(files: ModelFiles, positions: int | None) -> tuple[Any, int]:
 
 
 def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto") -> LoadedModel:
-    """Wrap a model on its device, which attends through specx now. Raises ModelError."""
+    """Wrap a model that is already on its device; from now on it attends through specx.
+
+    Raises ModelError if it states no window, and as ``attending_ops`` does.
+    """
     facts = model_facts(module, tokenizer)
     module.set_attn_implementation(NAME)
     tensors = {t.data_ptr(): t.nbytes for t in (*module.parameters(), *module.buffers())}

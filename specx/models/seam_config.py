@@ -35,7 +35,10 @@ def read_config(folder: Path, label: str) -> Any:
 
 
 def check_layers(config: Any, label: str, positions: int) -> None:
-    """Raise ModelError for layers that do not attend to all ``positions`` tokens."""
+    """Refuse layers that do not attend to all of the ``positions`` usable tokens.
+
+    Raises ModelError for sliding windows, linear and chunked attention, and soft-capping.
+    """
     if not getattr(config, "num_attention_heads", None):
         raise not_supported(label, f"has no attention heads ({config.model_type})")
     kinds = set(getattr(config, "layer_types", None) or [])

@@ -59,7 +59,10 @@ def locate(model: str, revision: str | None, role: str) -> ModelSource:
 
 
 def own_files(model: str) -> Path:
-    """Return a model's folder or GGUF file; its name if it is not here."""
+    """Return the folder or GGUF file of a model; its name if it is missing or not downloaded.
+
+    Of a hub model at most the small files are downloaded.
+    """
     quantized = QUANTIZED_ID.fullmatch(model)
     if quantized:
         from specx.models import hub

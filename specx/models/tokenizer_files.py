@@ -34,7 +34,10 @@ FILE, TEKKEN_FILE = "tokenizer.json", "tekken.json"
 
 
 def load_tokenizer(folder: Path, label: str) -> Any:
-    """Return a folder's tokenizer, transformers' if need be. Raises ModelError."""
+    """Return the tokenizer of a folder: a ``Tokenizer``, or transformers' if only that can read it.
+
+    ``label`` begins the message of a ModelError, raised for a missing or unreadable tokenizer.
+    """
     has = {path.name for path in folder.glob("tokenizer*")}
     if "tokenizer.model" in has and not has & {FILE, "tokenizer_config.json"}:
         raise ModelError(  # transformers would guess, and drop the first token and space
@@ -181,7 +184,10 @@ def _cleans_up(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> bo
 
 
 def read_template(folder: Path, settings: Mapping[str, Any]) -> str | dict[str, str] | None:
-    """Return a folder's template, or several by name; files before ``settings``."""
+    """Return the template of a folder, or several by name.
+
+    Template files take precedence over ``settings``, those of ``tokenizer_config.json``.
+    """
     templates: dict[str, str] = {}
     main = folder / "chat_template.jinja"
     if main.is_file():

@@ -41,7 +41,10 @@ def shipped_folder() -> Path:
 
 
 def list_profiles() -> dict[str, Path]:
-    """Return the files of all profiles by name, a user's before a shipped one's."""
+    """Return the files of all profiles by name (the file's stem), sorted.
+
+    A user's profile hides a shipped one of the same name. No file is read.
+    """
     folders = (shipped_folder(), user_folder())
     files = [file for folder in folders for file in sorted(folder.glob("*"))]
     paths = {file.stem: file for file in files if file.suffix in SUFFIXES}
@@ -107,7 +110,10 @@ def read_profile(path: Path) -> str:
 
 
 def parse_profile(text: str, source: str) -> Profile:
-    """Check the text of a profile. Raises ProfileError with all problems and lines."""
+    """Read and check the text of a profile. ``source``: the name of the file in messages.
+
+    Raises ProfileError with every problem at once, each with its line.
+    """
     content, lines, problems = read_yaml(text)
     profile = None
     if content is not None:
@@ -173,7 +179,10 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(text: str) -> tuple[dict[str, object] | None, dict[Place, int], list[Problem]]:
-    """Return the plain values of a profile's text, lines of keys, and syntax problems."""
+    """Parse the text of a profile into plain values, the line of every key, and syntax errors.
+
+    The values are None if there are none to check. Problems are returned, never raised.
+    """
     content: dict[str, object] | None = None
     lines: dict[Place, int] = {(): 1}
     problems: list[Problem] = []
@@ -217,7 +226,10 @@ def with_absolute_folders(profile: Profile, home: Path) -> Profile:
 
 
 def model_folder(model: str, home: Path) -> Path | None:
-    """Return a model's folder or file beside a profile; None for a model of the hub."""
+    """Return the folder or GGUF file of ``model`` in a profile in ``home``; None for other models.
+
+    ``org/name`` is a folder if it exists beside the profile, and a model of the hub otherwise.
+    """
     if model.startswith((EMBEDDED, OLLAMA, LM_STUDIO, PACKAGE)) or QUANTIZED_ID.fullmatch(model):
         return None
     if model == MTP:

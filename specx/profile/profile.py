@@ -272,7 +272,10 @@ class Profile(Section):
 
 
 def _completed(own: object, profile: Mapping[str, Section]) -> object:
-    """Add the profile's valid ``tree`` and ``draft_cache`` to those of a device."""
+    """Add the profile's keys to a device's ``tree`` and ``draft_cache``.
+
+    A section with errors in the profile itself is skipped, because the device's cannot be checked.
+    """
     if not isinstance(own, Mapping):
         return own
     sections = dict(own)

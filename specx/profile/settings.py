@@ -46,7 +46,10 @@ class Sampling:
     seed: int = 0
 
     def of_stream(self, name: str) -> "Sampling":
-        """Return these settings with the random stream ``name``: of a part or retry."""
+        """Return these settings with a separate random stream, named ``name``.
+
+        Each part of a document, each retry, and the answer after reasoning has its own stream.
+        """
         digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
         return replace(self, seed=int.from_bytes(digest[:4], "little"))
 
@@ -211,7 +214,11 @@ def method_cache(profile: Profile, method: Method) -> DraftCacheSettings:
 
 
 def within_window(cache: DraftCacheSettings, window: int | None) -> DraftCacheSettings:
-    """Return what a head with a ``window`` of rows sees: the most recent chunks."""
+    """Return what a head with a ``window`` of rows sees; None: no window.
+
+    Without retrieval, these are the most recent chunks. The rows of one step all see the same
+    chunks, those at its beginning.
+    """
     if window is None:
         return cache
     cache = cache.changed(window=min(window, cache.window or window))
@@ -223,7 +230,11 @@ def within_window(cache: DraftCacheSettings, window: int | None) -> DraftCacheSe
 
 
 def _layer(cache: DraftCacheSettings, models: Facts) -> int:
-    """Return the layer that chooses chunks: the requested, or nearest with full attention."""
+    """Return the layer whose attention chooses chunks, counted from 0.
+
+    It has full attention: the requested layer or, if that one has a window, the nearest with full
+    attention.
+    """
     wanted = round(RETRIEVAL_DEPTH * models.layers) if cache.layer == "auto" else cache.layer
     if wanted == "last":
         return models.full_layers[-1]

@@ -60,7 +60,11 @@ class IndexFailure:
 
 
 def index_page(folder: Path, unchanged: Collection[PurePath] = (), others: str = "") -> str:
-    """Return the page over reports below ``folder``; ``unchanged``: not of this run."""
+    """Return the page over all reports and failures below ``folder``, where it will lie.
+
+    ``unchanged``: the paths of documents not summarized in the present run. ``others``: a sentence
+    about unread files.
+    """
     found = sorted(_found(folder, unchanged), key=lambda each: _in_order(each.place))
     failures = [each for each in found if isinstance(each, IndexFailure)]
     failures.sort(key=lambda failure: failure.known)

@@ -39,7 +39,10 @@ def to_json_line(report: Any) -> str:
 
 
 def to_json_folded(value: Any, indent: str = "") -> str:
-    """Return indented JSON, with plain lists and short objects in one line."""
+    """Return an object as indented JSON, with lists of plain values and short objects in one line.
+
+    ``indent``: the spaces before the line in which the object begins.
+    """
     if not _is_nested(value):
         line = to_json_line(value)
         if not isinstance(value, dict) or len(line) <= FOLDED_WIDTH:
@@ -109,7 +112,10 @@ KEYS: Tree = {
 
 
 def parse_keys(text: str) -> Tree:
-    """Parse comma-separated keys; a dot separates nested ones. Raises UsageError."""
+    """Parse comma-separated keys, in the user's order; a dot separates nested keys: ``input.name``.
+
+    Raises UsageError for an unknown key.
+    """
     tree: Tree = {}
     for key in (part.strip() for part in text.split(",")):
         known, chosen = KEYS, tree

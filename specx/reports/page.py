@@ -107,7 +107,11 @@ def together(place: str) -> str:
 
 
 def passages(summary: str, citations: Sequence[Quote]) -> list[CitedText]:
-    """Divide a summary into cited sentences, all of them listed, and the text around them."""
+    """Divide a summary into its cited sentences and the text around them.
+
+    Without citations it is all text. A cited sentence that does not occur in the summary is listed
+    nevertheless.
+    """
     found: list[CitedText] = [("", [])]
     place = 0
     for number, citation in enumerate(citations, 1):
@@ -157,7 +161,10 @@ class Mark:
 
 
 def strip(report: Report) -> tuple[list[Mark], int, int]:
-    """Return the places that a digest cites, and the document's ends; none if unknown."""
+    """Return the places cited by a digest, and the ends of the document in the same unit.
+
+    There are no places without citations, or if the document's ends are unknown.
+    """
     if report.cited_by is None or report.input.span is None:
         return [], 0, 0
     found = [_extent(citation, report.cited_by) for citation in report.citations]

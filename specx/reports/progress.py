@@ -82,7 +82,11 @@ class Progress:
         return f"{printable(self.name)}{place}: {self.phase}"
 
     def line(self, width: int) -> StatusLine:
-        """Return at most ``width`` cells, the rate and acceptance length first."""
+        """Return a line of at most ``width`` cells.
+
+        In order of importance, while there is room: rate and acceptance length, phase, place,
+        figures, bar, and as much of the name as fits.
+        """
         parts = {"phase": self.phase, "place": self._place(), **self.figures()}
         kept = {key: parts[key] for key in _ALWAYS if key in parts}
         for key in _BY_NEED:
@@ -165,7 +169,11 @@ def _shortened(name: str, cells: int) -> str:
 
 
 def closing_line(report: Report) -> str:
-    """Return a line that sums up a report: all seconds, tokens per second of decoding."""
+    """Return one line that sums up a report.
+
+    The seconds are the total, including reading. Tokens per second are for decoding alone, as
+    ``tokens_per_second.decode`` in the report. For a document that no model has read, it says why.
+    """
     if not report.input.parts:
         return f"{printable(report.input.name)}: {'; '.join(report.notes)}"
     tally, sentences = report.tally, len(report.citations)

@@ -12,7 +12,11 @@ WHOSE = {"model": "the model's generation_config.json"}
 
 
 def remarks(report: Report, *, debug: bool = False) -> list[str]:
-    """Return remarks on unfound statements and on the check; ``debug``: also the notes."""
+    """Return remarks on statements not in the document, and on a check without differences.
+
+    ``debug``: also the report's notes, the sampling settings, and the number of lines removed from
+    pages.
+    """
     unfound = nowhere(report)
     said = [unfound] if unfound else []
     said += list(report.notes) if debug and report.input.parts else []

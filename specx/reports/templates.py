@@ -79,6 +79,10 @@ DARK = Palette(
 
 
 def link(target: Path, page: Path) -> str:
-    """Return the relative address of ``target`` for the HTML file ``page``; keeps links."""
+    """Return the relative address of ``target`` for the HTML file ``page``.
+
+    Names may be anything, including invalid UTF-8. Symbolic links are not resolved, because a
+    browser does not resolve them for ``..`` either.
+    """
     relative = os.path.relpath(target, page.parent)
     return quote(os.fsencode(relative))

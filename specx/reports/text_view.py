@@ -43,7 +43,11 @@ def view_path(page: Path) -> Path | None:
 
 
 def view_of(report: Report, page: Path) -> Path | None:
-    """Return the view's file for a page; None if the document can be opened at each place."""
+    """Return the view's file for a page; None if it needs none.
+
+    A page needs one for places that the document cannot be opened at: it has no pages, or is not a
+    file.
+    """
     opens = report.input.pages > 0 and report.source is not None and report.source.is_file()
     sources = any(sentence.sources for sentence in report.sentences)
     leads_there = report.citations or sources or any(_parts(report))
@@ -122,7 +126,10 @@ def _cut(stretch: MarkedText) -> MarkedText:
 
 
 def stretches(text: str, quotes: Sequence[tuple[int, int, int]]) -> Iterator[MarkedText]:
-    """Divide a paragraph where its quotes, character ranges with numbers, begin and end."""
+    """Divide a paragraph where its quotes begin and end.
+
+    ``quotes``: the character range of each, and its sentence's number.
+    """
     cuts = sorted({0, len(text), *(cut for start, end, _ in quotes for cut in (start, end))})
     for start, end in pairwise(cuts):
         yield MarkedText(

@@ -80,7 +80,11 @@ def parse_shard(text: str | None) -> Shard:
 
 
 def find_sources(names: Sequence[str], others: Counter[str] | None = None) -> list[DocumentSource]:
-    """Return the sources that match ``names``, each once; a missing one carries its error."""
+    """Return the sources that match ``names``, each once.
+
+    Files in folders that specx itself wrote are excluded. A missing source carries an error; if it
+    is the only source, the error is raised. ``others``: as in ``expand``.
+    """
     found: list[DocumentSource] = []
     missing: set[DocumentSource] = set()
     seen: set[str] = set()

@@ -113,7 +113,10 @@ def settings_of(profile: Profile, method: Method, reading: ReadOptions, *, check
 
 
 def changes_since(report: Path, profile: Profile, method: str) -> str:
-    """Return what changed since a report: ``prompt.words is 150 (was 300)``; empty if unknown."""
+    """Return what has changed since a report was written: ``prompt.words is 150 (was 300)``.
+
+    Empty if the report cannot be read, or shows no difference.
+    """
     try:
         earlier = json.loads(report.read_bytes())
         was = dict(_flat(_asked(earlier["settings"])), method=earlier["method"])

@@ -83,7 +83,11 @@ class ThisProcess:
 
 
 class LocalProcesses:
-    """Worker processes, each with the ``environment`` of its place; ``debug``: their stderr."""
+    """Worker processes, each with its own environment.
+
+    ``environment``: returns the variables for the worker at a place. ``debug``: show the workers'
+    stderr.
+    """
 
     streams, partial = False, ""
 

@@ -40,7 +40,11 @@ def check_lossless(
 def check_reference(
     pair: Pair, settings: Settings, prompt: tuple[int, ...], plain: list[int] | None
 ) -> ReferenceCheck:
-    """Compare the first greedy tokens (of ``plain`` if greedy) with transformers'."""
+    """Compare the first tokens after ``prompt`` with transformers' own ``generate``.
+
+    ``plain``: the output of plain decoding. If it is None or was sampled, tokens are decoded
+    greedily first.
+    """
     if pair.target.activations is not None:
         return ReferenceCheck(
             skipped="transformers has no int8 activations; use `--set "

@@ -53,7 +53,10 @@ class AllowedFailures:
         return document in self.paths or not self.paths.isdisjoint(above)
 
     def excess(self, failed: int, unnamed: int) -> str:
-        """Say why ``unnamed`` of ``failed`` failures are too many; empty if allowed."""
+        """Say why there are too many failures; empty if there are not, or if none is ever allowed.
+
+        ``unnamed``: failed documents that are not on the list.
+        """
         if not self.source or unnamed <= self.number:
             return ""
         if self.source.isdecimal():
@@ -125,7 +128,12 @@ class RunOutcome:
         return f" after {counted(self._failed, 'failure')}" if failures and self._failed else ""
 
     def conclude(self) -> None:
-        """End the run: raise DivergenceError, BatchError or UnfoundError, in this order."""
+        """End the run.
+
+        Raises DivergenceError if a check found an output that differs from plain decoding;
+        BatchError if documents failed and that is not allowed; with ``strict_numbers`` UnfoundError
+        for statements not found in their document.
+        """
         if self._divergence:
             raise self._divergence
         if self.is_failure:

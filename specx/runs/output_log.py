@@ -94,7 +94,11 @@ class OutputLog:
             raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
 
     def tidy(self) -> bool:
-        """Compact the log if most lines are outdated; return True if older records came in."""
+        """Compact the log if most lines are outdated or an older version has left its own files.
+
+        Returns True if records of an older version were taken over. If the log cannot be written,
+        nothing changes.
+        """
         contents, has_older = self.contents(), (self._folder / OLD_FILES).exists()
         things = len(contents.files) + len(contents.documents)
         if has_older or contents.lines > 2 * things + _SPARE_LINES:
@@ -105,7 +109,10 @@ class OutputLog:
         return False
 
     def _write_anew(self) -> None:
-        """Write the log without outdated lines, after reading all of the file again."""
+        """Write the log without outdated lines, after reading all of it.
+
+        An inode may be reused, so the lines known so far may not be all of the file.
+        """
         contents = OutputLog(self._folder).contents()
         files = ({"files": {name: hashes}} for name, hashes in contents.files.items())
         lines = map(_sealed, [*files, *contents.documents.values()])

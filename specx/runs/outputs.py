@@ -16,7 +16,11 @@ from specx.runs.output_log import log_of
 
 
 class Outputs:
-    """Writes files and logs them in ``home``; ``force``: also over files that are not specx's."""
+    """Writes files and logs them.
+
+    ``home``: the folder whose log covers all files below it; None: each file's own folder.
+    ``force``: also overwrite files that are not specx's.
+    """
 
     def __init__(self, home: Path | None = None, *, force: bool = False) -> None:
         self._home, self._force = home, force

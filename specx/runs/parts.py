@@ -87,14 +87,21 @@ def _lines(prompt: Prompt) -> tuple[int, int] | None:
 
 
 def reduction_of(document: Document, settings: Settings, kind: Instruct, room: int) -> Hierarchy:
-    """Return how parts' summaries become one. Raises UsageError for a small window."""
+    """Return how the summaries of a document's parts are combined into one.
+
+    ``room``: the token limit of a prompt. Raises UsageError if the window is too small for the
+    levels.
+    """
     prompt = settings.prompt
     assert isinstance(prompt, InstructPrompt)
     return Hierarchy(kind, prompt, document, room, settings.limit)
 
 
 def not_whole(levels: Sequence[LevelWritten], shortened: int) -> list[str]:
-    """Warn about summaries of parts that were cut, or ``shortened`` for the next level."""
+    """Warn about cut summaries of parts, except on the last level, which has its own warning.
+
+    ``shortened``: the number of summaries that the next level read only up to their token limit.
+    """
     first, joined = levels[0], levels[:-1]
     if len(first.prompts) == 1:
         return []

@@ -171,7 +171,11 @@ class Scheduler:
         self._add(place, task)
 
     def poll(self, seconds: float) -> list[Update]:
-        """Return the workers' new messages. Raises the loading error, or BatchError."""
+        """Return new messages of the workers; wait for one at most this long.
+
+        Raises the loading error if no worker can load the models, and BatchError if worker after
+        worker is lost.
+        """
         return [
             news
             for place, message in self.workers.poll(seconds)

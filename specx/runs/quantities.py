@@ -135,7 +135,11 @@ def find_numbers(text: str) -> list[Number]:
 
 
 def find_statements(text: str) -> list[Number | Date]:
-    """Return the stated numbers and dates, without (2), "twelfth", and names like F-35."""
+    """Return the numbers and dates that ``text`` states, in order.
+
+    Numbers of list items, such as (2), words up to "twelfth", and numbers in names, such as F-35,
+    are left out.
+    """
     dates = find_dates(text)
     inside = [place for date in dates for place in range(date.start, date.end)]
     stated = [number for number in find_numbers(text) if _is_stated(text, number)]
@@ -230,7 +234,10 @@ def _power(scale: str) -> int:
 
 
 def _powers(scale: str, *, currency: bool) -> list[int]:
-    """Return the powers of ten of a scale; a letter may be a unit, unless after ``currency``."""
+    """Return the possible powers of ten of a scale: a letter may also be a unit.
+
+    "m" and "b" mean a million and a billion only after a ``currency``.
+    """
     if len(scale.strip()) != 1:
         return [_power(scale)]
     return [0] if scale.strip() in "mb" and not currency else [_power(scale), 0]

@@ -25,7 +25,11 @@ _LOOK_S, _LONG_S = 0.02, 1.0  # between two looks for a document that is being r
 
 @dataclass(kw_only=True)
 class _Work:
-    """An input in progress, with its summary so far and the number of workers ``lost`` with it."""
+    """An input in progress.
+
+    ``lost``: the number of workers lost with it. ``partial``: its summary so far. ``result``: its
+    outcome; None if pending or skipped.
+    """
 
     item: RunInput
     index: int
@@ -75,7 +79,11 @@ class Queue:
         self._writing = ""  # the name of a document whose results are being written
 
     def run(self, inputs: Inputs, *, alone: bool = False) -> None:
-        """Summarize all inputs; ``alone``: the only one's error is raised. Raises JobError."""
+        """Summarize all inputs.
+
+        ``alone``: there is one input; its error is raised unchanged. Raises JobError and loading
+        errors at once, others as ``RunOutcome.conclude`` does.
+        """
         self._alone = alone
         with closing(self._scheduler.workers):
             left = True
@@ -116,7 +124,11 @@ class Queue:
     # ---------------------------------------------------------------- to the workers
 
     def _hand_out(self, inputs: Inputs, *, left: bool) -> tuple[bool, float]:
-        """Give documents to workers; return True if inputs are ``left``, and seconds to wait."""
+        """Give documents to workers with room.
+
+        Return True if more inputs may be ``left``, and how many seconds to wait before the next
+        call.
+        """
         while self._scheduler.has_room and (left or self._again):
             if self._again:
                 self._give(self._again.popleft())

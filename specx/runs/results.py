@@ -115,7 +115,11 @@ class Results:
     # ---------------------------------------------------------------- while it is written
 
     def begin(self, name: str) -> str:
-        """Return the heading above a summary; a pipe gets it with the first words."""
+        """Begin a document; return the text to show above its summary.
+
+        A pipe gets it with the first words of the summary, so a failed document prints nothing
+        there.
+        """
         self._heading, self._written = self.heading(name), ""
         return "" if self._to.piped else self._heading
 
@@ -139,7 +143,11 @@ class Results:
             self.write(self.ending)
 
     def interrupted(self, partial: str, relative: PurePath, *, ending: str = "\n") -> str:
-        """Save the partial summary of a document; return its path, if there is text."""
+        """Save the partial summary of a document and return its path, if there is text.
+
+        Finished summaries and files that are not specx's stay as they are. ``ending``: printed
+        after the text on stdout.
+        """
         text = partial.strip()
         path = self._to.partial_path(relative)
         if not text:
@@ -240,7 +248,10 @@ class Results:
             self._write_index(folder)
 
     def _refresh_index(self) -> None:
-        """Rewrite the index, which reads all reports, for a small share of the time."""
+        """Rewrite the index from time to time, so that it can be watched and survives a crash.
+
+        It reads all reports of the folder, so it is limited to a small share of the time.
+        """
         started = time.monotonic()
         self._indexed = False
         if self._to.folder is None or started < self._next_index:

@@ -204,7 +204,11 @@ class Summarizer:
     def _write_levels(
         self, run: DocumentRun, document: Document, prompts: list[Prompt]
     ) -> tuple[list[LevelWritten], int]:
-        """Write the levels of a summary; return how many parts were shortened."""
+        """Write the summary of a document.
+
+        ``prompts``: of its parts, each built like a prompt of the whole. Return the levels, and how
+        many summaries of parts were shortened on the way.
+        """
         if len(prompts) == 1 or self.settings.long_documents == "separate":
             return [self._write_level(run, document, prompts, shown=True)], 0
         assert isinstance(self._kind, Instruct)  # a digest is one prompt
@@ -366,7 +370,10 @@ def _origins(settings: Settings) -> dict[str, Any]:
 
 
 def _retries(settings: Settings) -> Sequence[dict[str, Any]]:
-    """Return the penalties to try for a text that repeats itself; none if the user set one."""
+    """Return the penalties to try, in turn, when a text repeats itself.
+
+    None if the user disabled it, or has set a penalty, which would not help a second time.
+    """
     prompt, penalty = settings.prompt, settings.sampling.repetition_penalty
     retries = isinstance(prompt, InstructPrompt) and prompt.on_loop == "retry"
     return RETRIES if retries and penalty < RETRIES[0]["repetition_penalty"] else ()
@@ -379,7 +386,11 @@ def _reset_peak_memory(device: torch.device) -> None:
 
 
 def _peak_memory(device: torch.device) -> int:
-    """Return the peak bytes: on a GPU of this document's tensors, else of the process."""
+    """Return the peak memory in bytes.
+
+    On a GPU: of all tensors during this document, including the models. On a CPU: of the process so
+    far, including loading and earlier documents.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

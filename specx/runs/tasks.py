@@ -145,7 +145,10 @@ class Workers(Protocol):
         """Give a worker a document. If it has ended, ``poll`` returns ``Lost``."""
 
     def poll(self, seconds: float) -> list[tuple[int, Message]]:
-        """Return new messages by place, within ``seconds`` or the work of this process."""
+        """Return new messages with their workers' places; wait for one at most this long.
+
+        A worker in this process works in this call, however long that takes.
+        """
 
     def stop(self, place: int) -> None:
         """End a worker; it sends no more messages."""

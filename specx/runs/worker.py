@@ -66,7 +66,10 @@ class Worker:
             self._summarizer.partial = ""
 
     def load(self, started: float | None = None) -> bool:
-        """Load the models (since ``started``); return False, and send the reason, on failure."""
+        """Load the models; return False, and send the reason, if that fails.
+
+        ``started``: ``time.perf_counter()`` when loading began; None: now.
+        """
         started = time.perf_counter() if started is None else started
         try:
             self._summarizer = self._load()

@@ -71,7 +71,10 @@ def choose_paragraphs(
 
 
 def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray:
-    """Return log(1 + paragraphs with the token) ** 2 * ``idf``: float64 [vocabulary]."""
+    """Return log(1 + paragraphs that have the token) ** 2 * ``idf``: float64 [vocabulary].
+
+    Without the square the longest lead nearly always wins.
+    """
     worth: np.ndarray = np.log1p(_paragraph_frequency(paragraphs, len(idf))) ** 2 * idf
     return worth
 

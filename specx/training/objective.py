@@ -161,7 +161,10 @@ def _mean(values: Tensor, digits: int = 4) -> float | None:
 
 
 def gains(targets: Tensor) -> Tensor:
-    """Return each marker's gain from ``targets`` [M, markers]: 1 the best, 0 the mean."""
+    """Return the gain of choosing each marker, for ``targets`` [M, markers]: [M, markers].
+
+    1 for the best of a section, 0 for its mean, for other sections, and if all are equal.
+    """
     inside = targets > 0
     scores = targets.clamp(min=1e-30).log()  # up to a factor and a constant
     best = scores.amax(1, keepdim=True)

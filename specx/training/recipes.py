@@ -91,7 +91,10 @@ def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
 
 
 def choosing_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """Return the target's last course: choosing by gain, in more real prose."""
+    """Return the target's last course, which teaches it to choose better, by the choices' gain.
+
+    More real prose, and hardly any prediction of it.
+    """
     lengths = (1024, 2048, 4096, 8192, 8192, 16384, 16384, 24576)
     return replace(
         further_target_recipe(tokenizer),

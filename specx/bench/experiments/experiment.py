@@ -103,7 +103,10 @@ def lines(
     along: Callable[[Group], float] = lambda group: group.length,
     spread: Callable[[Group], Sequence[float]] = lambda _: (),
 ) -> tuple[Series, ...]:
-    """Return a line for each method along the lengths; ``spread``: its ends are drawn."""
+    """Return a line for each method, along the lengths, unless said otherwise.
+
+    ``spread``: values around each point, of which the lowest and the highest are drawn.
+    """
     points: dict[str, list[tuple[float, ...]]] = {}
     for group in groups:
         y, around = value(group), spread(group)

@@ -170,7 +170,10 @@ METHODS = {method.name: method for method in TABLE}
 
 
 def find_methods(names: str, profile: Profile) -> list[BenchMethod]:
-    """Find methods, ``plain,tree,specextend:chunk=64``, each once. Raises UsageError."""
+    """Find methods, ``plain,tree,specextend:chunk=64,every=8``, each once.
+
+    Raises UsageError for an unknown name, or a method that the profile cannot run.
+    """
     found = [find_method(name) for name in split_names(names)]
     for method in found:
         method.check(profile)

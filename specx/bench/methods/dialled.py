@@ -145,7 +145,10 @@ def _marks(right: Sequence[bool]) -> str:
 def calibrate(
     bench: Workbench, method: Engine, length: int, task: str, documents: int | None = None
 ) -> Calibration:
-    """See on generated documents how often a method's draft agrees with the target."""
+    """See on generated documents how often the draft of ``method`` agrees with the target.
+
+    The target writes them plainly, and the draft reads along (``forcing.py``).
+    """
     documents = documents or DOCUMENTS * bench.most
     texts = generated_documents(documents, length, SEED)
     cases = make_cases(bench.kind(task), task, texts, length, documents)

@@ -60,7 +60,10 @@ STYLES = tuple(
 
 
 def styles_of(figures: Iterable[Figure]) -> dict[str, SeriesStyle]:
-    """Choose a style for each label: the same everywhere, and unique within a figure."""
+    """Choose a style for each label: the same in all figures, and unique within each figure.
+
+    Labels of different figures may share one, so that a few colours last.
+    """
     groups = [[series.label for series in figure.series] for figure in figures]
     chosen: dict[str, int] = {}
     for label in dict.fromkeys(label for group in groups for label in group):

@@ -99,7 +99,10 @@ class Config:
         return range(self.size("num_hidden_layers"))
 
     def layer_types(self, default: Callable[[int], bool]) -> list[str]:
-        """Return each layer's type, by ``default`` if the config does not say."""
+        """Return for each layer whether it has full attention or a window.
+
+        ``default``: decides for a layer index, if the config does not say.
+        """
         stated = self.get("layer_types")
         if stated is None:
             return [SLIDING if default(index) else FULL for index in self.layers]

@@ -189,7 +189,11 @@ def _delta(
 
 
 def layer_kinds(config: Config, *, last_full: bool = False) -> list[str]:
-    """Return each layer's kind, full attention or a delta rule. Raises ModelError."""
+    """Return for each layer whether it has full attention or a delta rule. Raises ModelError.
+
+    ``last_full``: if the config does not say, and no layer would have full attention, the last one
+    has.
+    """
     layers, stated = config.layers, config.get("layer_types")
     if stated is None:
         every = config.size("full_attention_interval", 4)

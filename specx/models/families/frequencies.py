@@ -48,7 +48,10 @@ class Ropes:
 
     @property
     def order(self) -> Tensor | None:
-        """Return a head's order of elements (``RopeSpec``): int64 [D]; None: unchanged."""
+        """Return the order of a head's elements for ``RopeSpec``: int64 [D]; None: unchanged.
+
+        For families in which all layers have the same RoPE.
+        """
         dim = self.config.head_dim
         turned = 2 * self._pairs(self.stated[FULL], dim)
         if turned == dim and not self.interleaved:
@@ -114,7 +117,10 @@ def ropes(
 
 
 def by_kind(config: Config, thetas: Mapping[str, Any], *, wide: bool = False) -> Ropes:
-    """Read frequencies by layer type, scaled only with full attention; ``thetas``: old bases."""
+    """Read frequencies by layer type. Only those of layers with full attention are scaled.
+
+    ``thetas``: the base of each type, for configs in an older form.
+    """
     stated = config.get("rope_parameters") or {}
     found = {kind: dict(stated.get(kind) or {}) for kind in thetas}
     found[FULL] |= config.get("rope_scaling") or {}

@@ -60,7 +60,10 @@ class GgufCheckpoint:
     tensors: Mapping[str, PackedTensor]
 
     def head(self, architecture: Architecture) -> dict[str, Tensor]:
-        """Return the weights of the layer for further tokens by heads' names, if any."""
+        """Return the weights of the layer that predicts further tokens, by the names of heads.
+
+        ``architecture``: a decoder of that layer alone. Empty where there is none.
+        """
         layers = len(self.architecture().spec.layers)
         found = weights_of_head(self.keys, self.family, _split(architecture), self.tensors, layers)
         read = {name: tensor.floats() for name, tensor in found.items()}
@@ -82,7 +85,10 @@ class GgufCheckpoint:
         return {**found, **samples, "eos_token_id": sorted(set(self._ends()))}
 
     def architecture(self, tokens: int | None = None) -> Architecture:
-        """Return the decoder for a text, and its names. Raises ModelError."""
+        """Return the decoder, for a text of so many tokens, and the names of its weights.
+
+        Raises ModelError as ``read_architecture`` does.
+        """
         return _architecture(self.config, self.label, tokens)
 
     def bytes_in(self, kept: Collection[str], dtype: torch.dtype, device: torch.device) -> int:
@@ -97,7 +103,10 @@ class GgufCheckpoint:
         return total
 
     def formats_as(self, unpacked: torch.dtype | None = None, kept: Collection[str] = ()) -> str:
-        """Return the formats in words, the largest first, and what they become."""
+        """Return the formats in words, that of the most bytes first.
+
+        ``unpacked``: to what, those of matrices that are not in ``kept`` formats.
+        """
         sizes, left = Counter[str](), set()
         for weight in self.weights.values():
             sizes[weight.format.name] += weight.size
@@ -129,7 +138,10 @@ class GgufCheckpoint:
 
 
 def read_checkpoint(file: Path, label: str) -> GgufCheckpoint:
-    """Read all but the weights; ``file``: any part of a split model. Raises ModelError."""
+    """Read all but the weights of a model; of a split one, ``file`` is any part.
+
+    Raises ModelError for files that are missing, damaged, or of an unsupported model.
+    """
     metadata, tensors = _joined(parts_of(file, label), label)
     keys = Metadata(metadata, label)
     family = family_of(keys, label)
@@ -234,7 +246,10 @@ class GgufTensors:
         return self._weights[name].shape
 
     def joined(self, names: Sequence[str]) -> Weight:
-        """Unpack tensors [N, ...] one below the other. Raises KeyError, OutOfMemoryError."""
+        """Unpack tensors [N, ...], one below the other, onto the device, or leave them in blocks.
+
+        Raises KeyError if one is not there, OutOfMemoryError.
+        """
         weights = [self._weights[name] for name in names]
         try:
             if all(_stays(each, self._kept) for each in weights):

@@ -118,7 +118,10 @@ def afmoe(keys: Metadata, _: Tensors) -> RawConfig:
 
 
 def deepseek2(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return what latent attention states; llama.cpp counts one key head, ollama many."""
+    """Return what latent attention states, whose heads have keys and values of their own sizes.
+
+    llama.cpp counts one key head, of the latent vector; ollama's and older files many.
+    """
     scores = keys.count(".expert_gating_func", 1)
     stated = of_deepseek(keys, scores=min(scores, _SIGMOID))
     if ".expert_group_count" not in keys and (known := _GROUPS.get(keys.count(".expert_count"))):

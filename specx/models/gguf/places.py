@@ -111,7 +111,10 @@ def _of_ollama(name: str, label: str) -> Path:
 
 
 def ollama_chats(model: str, label: str) -> bool:
-    """Return True if ollama marks turns, by its template or a renderer in its code."""
+    """Return True if ollama puts the marks of turns around what a model of its is asked.
+
+    It does so by a template in a language of its own, or by a renderer in its code.
+    """
     home, layers = _ollama_layers(model.removeprefix(OLLAMA), label)
     blobs = {kind: _blob(home, digest) for kind, digest in layers}
     template, config = blobs.get(_TEMPLATE_LAYER), blobs.get(_CONFIG)

@@ -169,7 +169,10 @@ Pieces = dict[str, int]  # tokens of a file in the order of their ids, and their
 
 
 def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
-    """Build the tokenizer of a model with ``rows`` embeddings. Raises ModelError."""
+    """Build the tokenizer of a model whose embeddings have ``rows``.
+
+    Raises ModelError for one that is missing, damaged, or of an unknown kind.
+    """
     kind = keys.text(_MODEL)
     if kind == "llama" and keys.architecture == "gemma4":  # as ollama calls it
         kind = "gemma4"
