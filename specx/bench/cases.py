@@ -61,7 +61,10 @@ def prompt_kind(profile: Profile, tokenizer: Any, task: str) -> PromptKind:
 def make_cases(
     kind: PromptKind, task: str, documents: Sequence[Document], length: int, most: int
 ) -> list[Case]:
-    """Return beginnings of the first ``most`` documents long enough. Raises UsageError."""
+    """Return the beginnings of the first ``most`` documents that are long enough.
+
+    Raises UsageError when none is.
+    """
     cases: list[Case] = []
     for document in documents:
         if len(cases) == most:
@@ -150,7 +153,10 @@ class ControlReader(OutputReader):
 
 
 def substitute(ids: Ids, first_text_id: int) -> Ids:
-    """Swap each text token with its partner, twice to undo it; ids below the first stay."""
+    """Swap each text token with its partner; ids below ``first_text_id`` (even) stay.
+
+    Applied twice it gives back what it was given.
+    """
     swapped: Ids = ids ^ (ids >= first_text_id)
     return swapped
 

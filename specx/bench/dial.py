@@ -70,7 +70,10 @@ def uniforms(seed: int, document: str, positions: Sequence[int]) -> list[float]:
 
 
 def fixed_tree(levels: Sequence[Sequence[float]], tree: TreeSettings) -> frozenset[Chosen]:
-    """Return the most likely nodes by these probabilities; ties go to the shallower one."""
+    """Return the most likely nodes of a tree with these probabilities of children at each level.
+
+    Ties go to the shallower node, as in ``Ops.best_tree``.
+    """
     found: set[Chosen] = set()
     waiting: list[tuple[float, int, Chosen]] = [(-levels[0][0], 1, (0,))]
     while waiting and len(found) < tree.nodes:
@@ -141,7 +144,10 @@ class AgreementRecord:
         )
 
     def dial(self, setting: float) -> Dial:
-        """Return the dial for an acceptance length. Raises UsageError if it is too high."""
+        """Return the dial that gives an acceptance length of ``setting`` in the reference tree.
+
+        Raises UsageError where the base draft itself does not reach it.
+        """
         agreement, below = self.agreement, self.below
         most = self.acceptance_length(Dial(1.0, agreement, below=below)) if agreement else 1.0
         if most < setting:

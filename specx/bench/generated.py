@@ -74,7 +74,10 @@ _DETAILS = (
 
 
 def generate_report(characters: int, seed: int = 0) -> Document:
-    """Return a report of ``characters`` or more, the same for the same ``seed``."""
+    """Return a report of ``characters`` characters or more, in paragraphs of 2 to 5 sentences.
+
+    The same ``seed`` gives the same report.
+    """
     rng = random.Random(seed)
     paragraphs: list[Paragraph] = []
     length = 0

@@ -143,7 +143,10 @@ class BenchMethod(Protocol):
 
 
 def draft_model(pair: Pair, name: str) -> tuple[LoadedModel, Tensor]:
-    """Return a pair's draft model and its ids, bool [V]. Raises UsageError if there is none."""
+    """Return the draft model of a pair and the ids that it may write, bool [V].
+
+    Raises UsageError about the method ``name`` if the draft is missing or a head.
+    """
     if pair.draft is None or pair.draft_allowed is None:
         raise UsageError(f"{name} needs a draft model, and the profile has none")
     if isinstance(pair.draft, LoadedHead):

@@ -19,7 +19,10 @@ _LAYER = re.compile(r"\blayers\.(\d+)\.")
 
 
 def scaled_layer(layer: int, small_layers: int, large_layers: int) -> int:
-    """Return the large model's layer for a small one's; those that do nothing come first."""
+    """Return the layer of the large model that holds layer ``layer`` of the small one.
+
+    Layers that do nothing come first, so the final layer stays final.
+    """
     return large_layers - small_layers + layer
 
 

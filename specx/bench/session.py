@@ -29,7 +29,10 @@ from specx.runs.warnings import not_done, untemplated
 
 
 def measure(request: Request, listener: BenchListener) -> BenchReport:
-    """Measure what is requested, or until Ctrl-C. Raises UsageError before it begins."""
+    """Measure what is requested; after Ctrl-C the report has what was measured until then.
+
+    Raises UsageError before anything is measured.
+    """
     started = datetime.datetime.now(datetime.UTC)
     experiments = find_experiments(request.experiments)
     bench = prepare(request, listener)

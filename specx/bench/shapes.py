@@ -5,7 +5,10 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The size of a Llama model. ``tied``: the lm head is the embedding."""
+    """The size of a Llama model.
+
+    ``tied``: the lm head is the embedding, not a matrix of its own.
+    """
 
     name: str
     hidden_size: int

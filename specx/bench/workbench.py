@@ -97,7 +97,10 @@ class Workbench:
         *,
         warm_up: bool = True,
     ) -> Iterator[Measurement]:
-        """Run every method, warmed up, on every case, in turn within each repetition."""
+        """Run every method on every case, in turn within each repetition.
+
+        Warm methods up before the first case, on a GPU before the first of each length.
+        """
         methods = self.methods if methods is None else methods
         warm: set[int] = set()
         for case in cases:

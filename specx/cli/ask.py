@@ -124,7 +124,10 @@ def ask(
 
 @dataclass(kw_only=True)
 class AskRun:
-    """Reads the documents, then answers the questions one by one. The fields hold the options."""
+    """Reads the documents, then answers the questions one by one. The fields hold the options.
+
+    ``name``: of a file, a folder or a pattern.
+    """
 
     options: "RootOptions"
     name: str
@@ -186,7 +189,10 @@ class AskRun:
         return len(self._documents) == len(self.questions) == 1
 
     def _asked(self) -> Iterator[tuple[int, str]]:
-        """Yield each question with its document's number, known ones document by document."""
+        """Yield each question with the number of the document it is about.
+
+        Questions known in advance are grouped by document.
+        """
         numbers = range(len(self._documents))
         if self.questions:
             yield from ((number, text) for number in numbers for text in self.questions)

@@ -128,7 +128,10 @@ def specx(
 
 
 def main(argv: Sequence[str] | None = None, interruption: Interruption | None = None) -> NoReturn:
-    """Run ``specx`` with ``argv``, by default the process's own, and exit with its code."""
+    """Run ``specx`` with ``argv``, the process's own by default, and exit with its code.
+
+    ``interruption``: already installed by ``entry.py``.
+    """
     options = RootOptions()
     if interruption is None:
         options.interruption.install()

@@ -16,7 +16,11 @@ from specx.runs.warnings import UNTEMPLATED, known_before
 
 
 class Notices:
-    """Reports how each document ends: in lines on a terminal, elsewhere in one closing line."""
+    """Reports how each document ends.
+
+    A terminal gets lines for each document; elsewhere, unless ``debug`` is set, one closing line
+    sums up. ``errors``: the console for errors and warnings, which ``--quiet`` does not silence.
+    """
 
     def __init__(self, console: Console, errors: Console, results: Results, *, debug: bool) -> None:
         self._console, self._errors, self._results = console, errors, results

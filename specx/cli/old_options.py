@@ -11,7 +11,10 @@ _FLAGS = {"--no-fallback": "fallback.below=null", "--no-sources": "sources=false
 
 
 def with_set(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Replace old options by ``--set``; return the new arguments, and a notice for each."""
+    """Replace old options by ``--set``; return the new arguments, and a notice for each.
+
+    The old spellings work for one release.
+    """
     new: list[str] = []
     notices: list[str] = []
     rest = iter(arguments)

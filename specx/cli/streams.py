@@ -61,7 +61,10 @@ def reader_is_gone() -> bool:
 
 
 def place_of_stdout() -> tuple[int, int] | None:
-    """Return what tells the file behind stdout from others, None without one."""
+    """Return what tells the file behind stdout from others, None without one.
+
+    rich puts /dev/null there once the reader has left; then ``reader_is_gone`` cannot tell.
+    """
     try:
         found = os.fstat(1)
     except OSError:

@@ -252,7 +252,10 @@ def _names(sources: list[str], from_file: str | None) -> list[str]:
 
 
 def _usual_method(profile: Profile, *, names_draft: bool) -> Method:
-    """Return the default method; lookup suits a digest, which copies (docs/results.md)."""
+    """Return the default method, the fastest in ``docs/results.md``.
+
+    Lookup suits a digest, which copies. ``names_draft``: the user names a draft, so it is used.
+    """
     if profile.draft is None:
         return "lookup"
     chosen = isinstance(profile.tree, AutoTree)  # which only the model's own trees can be

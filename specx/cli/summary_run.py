@@ -51,7 +51,10 @@ _MINI_NOTICE = (
 
 
 def import_torch() -> Thread:
-    """Start importing torch, which takes a second, in a thread; it reads the environment."""
+    """Start importing torch in a thread, while a document is read. It takes a second or more.
+
+    Call it after setting the environment variables that torch reads.
+    """
     thread = Thread(target=_import_torch, name="importing", daemon=True)
     thread.start()
     return thread
@@ -66,7 +69,10 @@ def _import_torch() -> None:
 
 @dataclass(kw_only=True)
 class SummaryRun:
-    """Reads, summarizes and writes the documents. The fields hold the options."""
+    """Reads, summarizes and writes the documents; progress goes to stderr.
+
+    The fields hold the options.
+    """
 
     options: "RootOptions"
     sources: list[str]

@@ -15,7 +15,10 @@ CPU_ROWS = 0.2  # of a pass of one row, that a further one takes on a CPU, until
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of a forward pass by rows, inter- and extrapolated from ``points``."""
+    """Seconds of a forward pass by its number of rows, inter- and extrapolated.
+
+    ``points``: rows -> seconds, for one or more numbers of rows.
+    """
 
     points: Mapping[int, float]
 
@@ -102,7 +105,10 @@ class Costs:
         return max(0.0, self.plain - self.verify(1))
 
     def at(self, plain: float) -> "Costs":
-        """Return the costs of a text whose plain steps, and so verification, take ``plain``."""
+        """Return the costs for a text with plain steps of ``plain`` seconds.
+
+        Verification reads the same cache as a plain step; the draft reads another.
+        """
         verify = self.verify.times(plain / self.plain)
         return replace(self, plain=plain, verify=verify)
 
@@ -132,7 +138,11 @@ class Costs:
         return next(cheap, EVERY[-1])
 
     def plan(self, shape: TreeShape, token_seconds: float) -> TreePlan:
-        """Plan trees of a shape, without levels that cost more than ``token_seconds`` a token."""
+        """Plan drafting with trees of a shape.
+
+        A tree stops growing when another level costs more than its expected tokens would cost at
+        ``token_seconds`` each.
+        """
         nodes, depth, width = shape
         threshold = self.draft(width) / token_seconds
         tree = TreeSettings(nodes=nodes, depth=depth, width=width, threshold=threshold)
@@ -156,7 +166,10 @@ class Begun:
     rows: float = 0.0
 
     def costs(self, plain: float, size: float) -> Costs:
-        """Estimate a pair's costs from a plain step; ``size``: a draft pass over the target's."""
+        """Return the estimated costs of a pair, of which only a plain step was measured.
+
+        ``size``: seconds of the draft's pass relative to the target's.
+        """
         return Costs(
             plain,
             draft=Curve({1: size * plain}),

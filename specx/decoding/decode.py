@@ -208,7 +208,10 @@ def _events(
     pool: WorkspacePool | None,
     document: range | None,
 ) -> Iterator[Event]:
-    """Read the prompt, then take steps, ahead of a GPU, until the budget or the text ends."""
+    """Read the prompt, then take steps until the budget is used up or the text ends.
+
+    The host runs ahead of a GPU: it prepares the first steps during prefill.
+    """
     state, root, watch = workspace.state, workspace.state.end.root, workspace.state.stopwatch
     steps, pending = Pipeline(state, tuner), PendingEvents(root.device, lambda: budget.is_spent)
     ids = torch.tensor(prompt, dtype=torch.int64, device=root.device)

@@ -22,7 +22,10 @@ WORTH = 1.5  # times as many ids must there be
 
 
 def proposed(model: LoadedModel, allowed: Tensor) -> int | None:
-    """Return how many of the ``allowed`` (bool [V]) ids a draft proposes, None if all."""
+    """Return the number of ids that a draft proposes, None if all.
+
+    ``allowed``: bool [V], ids that may be proposed at all.
+    """
     if not isinstance(model.model, Decoder) or int(allowed.sum()) < WORTH * MOST:
         return None
     return MOST
@@ -47,7 +50,10 @@ class DraftIds:
 
     @classmethod
     def of(cls, model: LoadedModel, allowed: Tensor) -> Self | None:
-        """Return the ids of a draft with ids ``allowed`` (bool [V]); None if it proposes all."""
+        """Return the ids of a draft; None if it should propose all.
+
+        ``allowed``: bool [V], ids that may be proposed at all.
+        """
         return None if proposed(model, allowed) is None else cls(model, allowed)
 
     def choose(self, text: Tensor) -> None:

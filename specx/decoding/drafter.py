@@ -16,7 +16,10 @@ GAIN_UNIT = 1000  # expected gains are whole numbers: thousandths of a token
 
 
 class Drafter(ABC):
-    """Proposes a tree of tokens; the output is the target's own for any proposal."""
+    """Proposes a tree of tokens. The output is the target's own for any proposal.
+
+    The default methods are those of a drafter without memory and with one way to draft.
+    """
 
     retrieval_layer: int | None = None
     """Layer of the target whose attention this drafter uses, or None."""
@@ -89,11 +92,17 @@ class Drafter(ABC):
     # On the host, outside of what is recorded, and of no effect on it.
 
     def begin_step(self, *, alone: bool) -> bool:  # noqa: ARG002
-        """Record a step, drafted by lookup ``alone``; True if ``catch_up`` must run first."""
+        """Record the launch of a step; return True if ``catch_up`` must run first.
+
+        ``alone``: the step is drafted by ``look_up``.
+        """
         return False
 
     def end_step(self, tokens: int) -> None:  # noqa: ARG002
-        """Record the tokens of the oldest step in flight; a GPU already runs the next one."""
+        """Record the number of tokens emitted by the oldest step in flight.
+
+        On a GPU, the next step is already running then.
+        """
         return  # a drafter that never falls behind
 
     @contextmanager
@@ -113,7 +122,10 @@ class Drafter(ABC):
 
     @property
     def kind(self) -> str | None:
-        """A name for what its costs depend on; None: the shape of its trees is fixed."""
+        """A name for all that its costs depend on besides the models, the text and the trees.
+
+        None: the shape of its trees is fixed.
+        """
         return None
 
     @property

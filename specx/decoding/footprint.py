@@ -138,7 +138,10 @@ def _read_of(groups: tuple[Group, ...], rows: int, ahead: int, dtype: torch.dtyp
 
 
 def check_footprint(files: ModelFiles, tokens: int) -> None:
-    """Raise OutOfMemoryError before loading a model without room for ``tokens`` tokens."""
+    """Raise OutOfMemoryError before loading a model that has no room for ``tokens`` tokens.
+
+    ``tokens``: the length of the shortest useful text.
+    """
     found = Footprint.of(files, tokens)
     if found is not None:
         check_memory(found.total, files.device, files.source.label)

@@ -80,7 +80,11 @@ class TreeGrower:
 
     @property
     def _stops_growing(self) -> bool:
-        """True if trees may stop early: to look at them costs a GPU more than a level."""
+        """True if a tree may have fewer levels than allowed.
+
+        The host must inspect a growing tree to decide; on a GPU that costs more than the level it
+        may save.
+        """
         return self.tree.threshold > 0 and self.model.device.type == "cpu"
 
     def read(

@@ -38,7 +38,10 @@ AT_ONCE = 4  # threads that read and hash; more do not read faster
 
 @dataclass
 class KeptPrompts:
-    """Keeps prompts in files of ``limit`` bytes in total; drops the least recently used."""
+    """Keeps prompts in files of at most ``limit`` bytes in total; drops the least recently used.
+
+    ``warnings``: a sentence for each file that could not be used or written.
+    """
 
     limit: int
     folder: Path = field(default_factory=prompts_folder)

@@ -87,7 +87,10 @@ class Lookup:
         self._right.copy_(self._prior)
 
     def append(self, tokens: Tensor, count: Tensor) -> None:
-        """Append the first ``count`` (int64 []) of ``tokens`` int64 [n], and look up again."""
+        """Append the first ``count`` (int64 []) of ``tokens`` (int64 [n]) to the text.
+
+        Learn from them, and find the next continuation.
+        """
         self._learn(tokens, count)
         rows = torch.arange(len(tokens), device=tokens.device)
         self._text.index_copy_(0, LONGEST + self.length + rows, tokens)
@@ -113,7 +116,10 @@ class Lookup:
         return (self._agreed + steps).clamp(max=LONGEST)
 
     def _learn(self, tokens: Tensor, count: Tensor) -> None:
-        """Count the tokens of the chain that turned out right, in the tree or not."""
+        """Count the tokens of the chain that turned out right.
+
+        The emitted tokens show that even if the chain was not in the tree.
+        """
         known = min(len(tokens), len(self.chain))
         right = self.chain[:known] == tokens[:known]
         rights = right.long().cumprod(0)

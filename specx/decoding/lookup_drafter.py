@@ -125,7 +125,10 @@ class JoinedDrafter(Drafter):
 
 
 def lookup_tree(lookup: Lookup, root: Tensor, threshold: float) -> TokenTree:
-    """Return lookup's chain after ``root`` int64 [1]; on a CPU down to ``threshold``."""
+    """Return lookup's chain after ``root`` int64 [1].
+
+    On a CPU, where every row costs time, it ends when its probability falls below ``threshold``.
+    """
     tokens, weights = lookup.chain, lookup.weights
     if root.device.type == "cpu" and threshold > 0:
         count = int((weights.exp() >= threshold).sum())

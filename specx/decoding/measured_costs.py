@@ -84,7 +84,10 @@ def _seconds(state: DecodingState, stage: Callable[[], object], times: int = MEA
 
 
 def _verify_rows(state: DecodingState, rows: int) -> None:
-    """Verify a root with different tokens, as in a tree, as children; keep nothing."""
+    """Verify a root with ``rows - 1`` children, and keep nothing.
+
+    The children are different tokens, as in a tree: equal tokens would choose the same experts.
+    """
     zeros = state.end.root.new_zeros(rows)
     depths = (torch.arange(rows, device=zeros.device) > 0).long()
     valid = torch.ones_like(zeros, dtype=torch.bool)

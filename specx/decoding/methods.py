@@ -32,7 +32,11 @@ class Pair:
     _others: list["Pair"] = field(default_factory=list, repr=False)
 
     def for_text(self, tokens: int) -> "Pair":
-        """Return the pair for a text of so many tokens; the latest other one is cached."""
+        """Return the pair for a text of limited length (``LoadedModel.for_text``).
+
+        The last pair different from this one is cached, because texts of a job often have similar
+        lengths.
+        """
         target, draft = self.target.for_text(tokens), self.draft and self.draft.for_text(tokens)
         if target is self.target and draft is self.draft:
             return self

@@ -84,7 +84,10 @@ def _turning(group: CacheGroup, model: LoadedModel) -> Tensor:
 
 
 class ModelDrafter(Drafter):
-    """A draft model for one document; ``shift``: the index of the token in row 0."""
+    """An independent draft model for one document.
+
+    ``shift``: the index of the token in row 0 of its cache.
+    """
 
     shift = 0
     layout: Layout
@@ -93,7 +96,10 @@ class ModelDrafter(Drafter):
     def __init__(
         self, model: LoadedModel, allowed: Tensor, plan: DraftPlan, max_tokens: int
     ) -> None:
-        """``max_tokens``: of prompt and output. ``plan`` has the largest trees."""
+        """``max_tokens``: the maximum length of prompt and output together.
+
+        There is room for the trees of ``plan``, and for smaller ones.
+        """
         self.model, self.allowed, self.retrieval_layer = model, allowed, plan.layer
         self._ids = DraftIds.of(model, allowed) if plan.narrow else None
         if self._ids is not None:
@@ -253,7 +259,10 @@ class ModelDrafter(Drafter):
         self.layout.count.copy_(count)
 
     def read_ahead(self, tokens: Tensor, count: Tensor) -> None:
-        """Read the first ``count`` (int64 [1]) of ``tokens`` int64 [AT_ONCE]."""
+        """Read the first ``count`` (int64 [1]) of ``tokens`` (int64 [AT_ONCE]) without drafting.
+
+        For a draft that has skipped some trees.
+        """
         self._read(tokens, self._mask_at_once, 1)
         self.cache.commit(count, len(tokens))
 

@@ -27,12 +27,19 @@ class PendingEvents:
         self._events: deque[tuple[Moment, Event | Callable[[], Event]]] = deque()
 
     def then(self, event: Event | Callable[[], Event]) -> Iterator[Event]:
-        """Add an event, or what makes it, that occurs after all work launched so far."""
+        """Add an event that occurs when all work launched so far is done.
+
+        A callable is called then. Yields the events that have occurred by now.
+        """
         self._events.append((now(self._device), event))
         return self._happened()
 
     def all(self, meanwhile: Iterable[None] = ()) -> Iterator[Event]:
-        """Do the host's own work ``meanwhile``, and yield all added events as they occur."""
+        """Yield all added events as they occur.
+
+        First the host finishes its own work ``meanwhile``, and checks for events after each piece
+        of it.
+        """
         for _ in meanwhile:
             yield from self._happened()
         while self._events and not self._is_over():

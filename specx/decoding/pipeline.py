@@ -31,7 +31,10 @@ class Pipeline:
         self._ended: Moment | None = None  # of the last step that was read
 
     def launch(self) -> Iterator[None]:
-        """Record and launch the steps that run ahead; yields between two parts."""
+        """Launch the steps that run ahead, after recording their stages.
+
+        Recording can be done while the device is still busy. Yields between two parts.
+        """
         while self.state.runner.records and len(self._in_flight) < self._ahead:
             yield from self._launch()
 

@@ -44,11 +44,17 @@ class Runner:
         return True
 
     def run(self, stage: Callable[P, T], *inputs: P.args, **named: P.kwargs) -> T:
-        """Run a stage on inputs in the same memory; its next run overwrites the outputs."""
+        """Run a stage; return its outputs, which its next run overwrites.
+
+        The inputs of a stage stay in the same memory.
+        """
         return stage(*inputs, **named)
 
     def prepare(self, stage: Callable[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:  # noqa: ARG002
-        """Record a stage without running it; return its future outputs, None if it must run."""
+        """Record a stage without running it; return its future outputs.
+
+        None: it cannot be recorded before it has run.
+        """
         return None
 
     def forget(self, stage: Callable[..., object]) -> None:
@@ -145,7 +151,10 @@ def _record(
 
 @cache
 def _recording_stream(device: int) -> torch.cuda.Stream:
-    """Return the stream that all recordings share; the default one cannot record."""
+    """Return the stream for recording, since the default stream cannot record.
+
+    All recordings share it: libraries allocate memory for each stream that they have used.
+    """
     return torch.cuda.Stream(device)
 
 

@@ -46,7 +46,10 @@ class Sampler:
         return self._text is not None
 
     def first(self, logits: Tensor, prompt: Tensor) -> Tensor:
-        """Choose the first token after ``prompt`` int64 [L] from logits [1, V]: int64 [1]."""
+        """Choose the first token of the output after ``prompt`` int64 [L]: int64 [1].
+
+        logits [1, V] may be overwritten. Any earlier text is forgotten.
+        """
         if self._text is not None:
             self._text.begin(prompt)
             logits = self._penalized(logits, root_only(prompt[-1:]))

@@ -44,7 +44,10 @@ class SourceQueries:
         self.queries[:, 0] = self.kept.queries[:, 0]
 
     def keep(self, path: Tensor, length: Tensor) -> None:
-        """Keep the queries of rows ``path`` int64 [n], committed or not, from ``length`` on."""
+        """Keep the queries of rows ``path`` int64 [n] as those from index ``length`` on.
+
+        Rows that are not committed are written, too, and overwritten by the next step.
+        """
         places = length - self._first + self._row[: len(path)]
         self.queries.index_copy_(1, places, self.kept.queries.index_select(1, path))
 

@@ -103,7 +103,10 @@ def inv_freq_of(model: Any) -> Tensor | None:
 
 
 def model_facts(model: Any, tokenizer: Any) -> dict[str, Any]:
-    """Read a ``LoadedModel``'s properties from transformers' model. Raises ModelError."""
+    """Read the properties of a ``LoadedModel`` from a transformers model.
+
+    Raises ModelError if it states no window.
+    """
     config = model.config
     heads, stated = config.num_attention_heads, (model.generation_config, config, tokenizer)
     ends = (getattr(each, "eos_token_id", None) for each in stated)

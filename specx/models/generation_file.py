@@ -97,7 +97,10 @@ def generation_config_of(raw: dict[str, Any], label: str) -> GenerationConfig:
 
 
 def local_generation(target: TargetSettings) -> GenerationConfig | None:
-    """Read the file of a profile's target if it is local, else None. Raises ModelError."""
+    """Read the file of a profile's target if it is on this machine; None: it is not.
+
+    Raises ModelError as ``read_generation`` does.
+    """
     label = f"The target {target.model}"
     if HUB_ID.fullmatch(target.model):
         from huggingface_hub import try_to_load_from_cache

@@ -59,7 +59,10 @@ def open_head(spec: ModelSpec, device: torch.device) -> HeadFiles | None:
 
 
 def open_mtp(spec: ModelSpec) -> HeadFiles:
-    """Open the head for further tokens in a target's checkpoint. Raises ModelError without one."""
+    """Open the head for multi-token prediction in a target's checkpoint; ``spec``: the target's.
+
+    Raises ModelError if there is none.
+    """
     source = locate(spec.model, spec.revision, "target")
     config: Mapping[str, Any]
     if source.gguf is not None:
@@ -220,7 +223,10 @@ def _agree(known: Tensor, ids: Tensor) -> bool:
 
 
 def load_head(files: HeadFiles, spec: ModelSpec, target: LoadedModel) -> LoadedHead:
-    """Build the head for its target. Raises ModelError that names a wrong key or tensor."""
+    """Build the head for its target.
+
+    Raises ModelError that names a missing, unknown or wrong key or tensor.
+    """
     (raw, tensors), label = files, f"The draft {spec.model}"
     dtype = DTYPES[spec.dtype] or target.dtype
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}

@@ -25,12 +25,18 @@ _ELSEWHERE = "*/*"  # exports in subfolders (onnx/, original/) are other formats
 
 
 def fetch_description(hub_id: str, revision: str | None, label: str) -> Path:
-    """Fetch config, tokenizer and weight index into a folder. Raises ModelError."""
+    """Fetch the config, tokenizer and weight index. Return a folder.
+
+    Raises ModelError if the model does not exist, is not allowed, or cannot be reached.
+    """
     return fetch_files(hub_id, revision, label, _DESCRIPTION)
 
 
 def fetch_quantized(hub_id: str, revision: str | None, label: str, tag: str) -> Path:
-    """Fetch GGUF files with a tag such as Q4_K_M into a folder. Raises ModelError."""
+    """Fetch the GGUF files with a tag such as Q4_K_M in their name or folder. Return a folder.
+
+    Raises ModelError as :func:`fetch_description` does.
+    """
     names = (tag, tag.upper(), tag.lower())
     patterns = [f"*{name}*{end}" for name in names for end in (".gguf", "/*.gguf")]
     return fetch_files(hub_id, revision, label, patterns, ignored=())
@@ -68,7 +74,10 @@ def fetch_files(
     patterns: Iterable[str],
     ignored: Iterable[str] = (_ELSEWHERE,),
 ) -> Path:
-    """Fetch the files that match, as far as they exist, into a folder. Raises ModelError."""
+    """Fetch the files that match names or patterns, as far as they exist. Return a folder.
+
+    Raises ModelError as :func:`fetch_description` does.
+    """
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # it logs what it then raises
     try:

@@ -53,7 +53,10 @@ class ModelSpec:
         return self.activations != "float32"
 
     def cache_dtype(self, dtype: torch.dtype, device: torch.device) -> torch.dtype:
-        """Return the format of keys and values for ``dtype``. Raises UsageError."""
+        """Return the number format of keys and values for a model computed in ``dtype``.
+
+        Raises UsageError for an unsupported request.
+        """
         requested = DTYPES[self.kv_cache_dtype]
         if requested is None:
             return dtype

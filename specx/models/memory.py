@@ -9,7 +9,11 @@ _GB = 10**9
 
 
 def check_memory(needed: int, device: torch.device, label: str) -> None:
-    """Raise OutOfMemoryError with both numbers if ``needed`` bytes are known not to be free."""
+    """Compare the needed bytes with the free bytes of the device.
+
+    Raises specx's OutOfMemoryError with both numbers. If the free memory is unknown, nothing is
+    checked.
+    """
     free = free_bytes(device)
     if free is not None and needed > free:
         where = "on the GPU" if device.type == "cuda" else "in main memory"
@@ -20,7 +24,10 @@ def check_memory(needed: int, device: torch.device, label: str) -> None:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Return the free bytes of a device ("available", or a cgroup's); None when unknown."""
+    """Return the free bytes of a device; None when unknown.
+
+    Main memory is the kernel's "available", or less inside a cgroup with a limit.
+    """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type != "cpu":

@@ -81,7 +81,10 @@ class ModelFiles:
 
 
 def open_model(spec: ModelSpec, device: str | torch.device, role: Role) -> ModelFiles:
-    """Find a model and read its config. Raises as ``load_model`` does."""
+    """Find a model and read its config.
+
+    Raises as ``load_model`` does.
+    """
     device = usable(device)
     try:
         is_limited()
@@ -150,7 +153,10 @@ def fp8_as(files: ModelFiles, spec: DecoderSpec, dtype: torch.dtype, needed: int
 def attending_ops(
     source: str, attention: str, device: torch.device, dtype: torch.dtype, head_dim: int
 ) -> Ops:
-    """Return a device's operations with a profile's ``attention``. Raises UsageError."""
+    """Return a device's operations for a model, with a profile's ``attention``.
+
+    Raises UsageError if a requested package cannot be used.
+    """
     try:
         return ops_for(device, attention, dtype, head_dim)
     except UnusableError as reason:

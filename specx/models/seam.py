@@ -58,7 +58,10 @@ AttentionInterface.register(NAME, attention)
 
 
 class SeamModel:
-    """A ``module`` of transformers, which attends through ``attention``, as a ``Decoder``."""
+    """A transformers model with the interface of a ``Decoder``.
+
+    ``module`` keeps its own classes, and attends through ``attention``.
+    """
 
     runs_natively, saved_bytes = False, 0
 
@@ -97,7 +100,10 @@ class SeamModel:
 
 
 class SeamCache(Cache):
-    """A stand-in for a cache of ``length`` rows (int64 [1], or a number), all that is read."""
+    """A stand-in for a cache of ``length`` rows (int64 [1], or a number).
+
+    transformers reads only the length.
+    """
 
     def __init__(self, length: Tensor | int) -> None:
         super().__init__(layers=[])

@@ -21,7 +21,10 @@ _OTHER_SENSES = ("vision_config", "audio_config", "text_config")
 
 
 def read_config(folder: Path, label: str) -> Any:
-    """Read a config with transformers. Raises ModelError for an invalid or encoder-decoder's."""
+    """Read a checkpoint's config with transformers.
+
+    Raises ModelError if it is invalid, or of an encoder-decoder model.
+    """
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the classes of its validation errors differ between versions
@@ -99,7 +102,10 @@ def _unknown_kind(raw: dict, kind: str, label: str) -> str:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence transformers' reports, which ``seam.py`` checks itself, and progress bars."""
+    """Silence transformers' reports and progress bars inside the block.
+
+    ``seam.py`` itself checks what the loading report would warn about.
+    """
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)  # it logs what it then raises
     logging.disable_progress_bar()

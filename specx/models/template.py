@@ -21,7 +21,10 @@ from jinja2.utils import Namespace
 def render(
     template: str, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
 ) -> str:
-    """Return the text of a chat, without keys that have no value. Raises jinja's errors."""
+    """Return the text of a chat. Keys without a value are dropped from their message.
+
+    Raises jinja's errors, and errors of the template's own operations.
+    """
     chat = [{key: value for key, value in each.items() if value is not None} for each in messages]
     given = {"tools": None, "documents": None, **variables}
     return _compiled(template).render(messages=chat, **given)

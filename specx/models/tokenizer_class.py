@@ -115,7 +115,10 @@ class Parts:
 
 
 def rebuilt(parts: Parts, stored: Tokenizer, settings: Settings) -> Tokenizer | None:
-    """Return the tokens of ``stored`` with other components; None if its type does not fit."""
+    """Return the tokens of ``stored`` with other components; None if its model type does not fit.
+
+    Added tokens are left out.
+    """
     model = stored.model
     if not isinstance(model, BPE) or model.continuing_subword_prefix or model.end_of_word_suffix:
         return None

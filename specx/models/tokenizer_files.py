@@ -83,7 +83,10 @@ def _tekken(folder: Path) -> Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
-    """Return a folder's tokenizer; None: left to transformers. Raises parsing errors."""
+    """Return the tokenizer of a folder; None: left to transformers.
+
+    Raises the parsing errors of its files.
+    """
     settings = read_object(folder / "tokenizer_config.json")
     name = _class(folder, settings)
     if name is None:

@@ -52,7 +52,10 @@ def list_profiles() -> dict[str, Path]:
 
 
 def profile_path(name_or_path: str) -> Path:
-    """Return the file of a profile by name or path. Raises ProfileError with known ones."""
+    """Return the file of a profile, given by its name or its path.
+
+    Raises ProfileError for an unknown name, with a list of known ones.
+    """
     if name_or_path.endswith(SUFFIXES) or "/" in name_or_path or os.sep in name_or_path:
         return Path(name_or_path).expanduser()
     paths = list_profiles()

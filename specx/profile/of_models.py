@@ -132,7 +132,10 @@ def _draft_for(name: str, draft: str | None, files_of: Callable[[str], Path]) ->
 
 
 def _has_own_head(folder: Path) -> bool:
-    """Return True for a folder or GGUF file with a head for further tokens."""
+    """Return True for a folder or GGUF file with a supported head for multi-token prediction.
+
+    A GGUF file states it in its header.
+    """
     if folder.suffix.lower() == GGUF or folder.is_file():
         with suppress(OSError), folder.open("rb") as file:
             return _FURTHER.search(file.read(_BEGINNING)) is not None

@@ -291,7 +291,10 @@ LONGEST_INTERVAL = 16  # steps between two retrievals, at most, where ``tree: au
 
 
 class AutoTree(TreeSettings):
-    """``tree: auto``: the tree is chosen by measured costs, up to these sizes."""
+    """``tree: auto``: choose the tree by measured costs while a document is summarized.
+
+    ``nodes``, ``depth`` and ``width`` limit the tree.
+    """
 
     nodes: int = 63
     depth: int = 16

@@ -176,7 +176,10 @@ def no_draft(profile: str) -> UsageError:
 
 
 def _tree(profile: Profile, method: Method) -> TreeSettings:
-    """Return the tree of a method; lookup's branch takes one node of each level."""
+    """Return the tree of a method.
+
+    Lookup's branch takes one node of each level. Such trees have a fixed shape.
+    """
     tree = profile.tree
     if method != "specextend+lookup":
         return tree

@@ -50,7 +50,10 @@ class IndexEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexFailure:
-    """A failed document; ``name``: empty if ``reason`` has it; ``known``: it was expected."""
+    """A failed document, with reason and time.
+
+    ``name``: empty if ``reason`` begins with it. ``known``: the failure was expected.
+    """
 
     place: PurePath
     name: str

@@ -85,7 +85,10 @@ class LiveLine:
         number: int = 1,
         total: int | None = 1,
     ) -> None:
-        """Begin document ``number`` of ``total`` (None: unknown); ``limit`` in tokens."""
+        """Begin document ``number`` of ``total`` (None: unknown).
+
+        ``limit``: its ``max_new_tokens``; ``spent``: seconds already spent on it.
+        """
         self._end_line()
         announced = self._progress.announced if name == self._progress.name else set()
         self._progress = Progress(
@@ -110,11 +113,17 @@ class LiveLine:
             self._show()
 
     def show(self, text: str) -> None:
-        """Show the preliminary continuation of the summary, until ``write`` replaces it."""
+        """Show the preliminary continuation of the summary, until ``write`` replaces it.
+
+        If no more is written, it is kept like written text.
+        """
         self._shown = "" if self._stream is None else text
 
     def write(self, text: str) -> None:
-        """Stream a piece of the summary, without control characters."""
+        """Stream a piece of the summary, without control characters, if there is a stream.
+
+        The last line may be unfinished: ``done`` ends it.
+        """
         self._shown = ""
         if self._pass_on is not None and text:
             self._aside = self._steps_aside

@@ -75,7 +75,10 @@ Row = tuple[str, ...]
 
 
 def table(head: Row, rows: Iterable[Row], numeric: Sequence[bool] = ()) -> Iterator[str]:
-    """Yield a table's lines from Markdown heads and plain rows; ``numeric``: right-aligned."""
+    """Yield the lines of a table. The head is Markdown, the rows are plain text.
+
+    ``numeric``: True for each right-aligned column; by default all but the first.
+    """
     numeric = numeric or [number > 0 for number in range(len(head))]
     yield _row(head)
     yield f"|{'|'.join('---:' if right else '---' for right in numeric)}|"

@@ -37,7 +37,11 @@ BlockKind = Literal["text", "heading", "list"]
 
 @dataclass(frozen=True)
 class Addresses:
-    """Links to places in a document, ``text``: its text view; ``paged``: opened at a page."""
+    """Links to places in a document, relative to a page.
+
+    ``document``: of the file itself, ``text``: of its text view; empty without one. ``paged``: the
+    file can be opened at a page.
+    """
 
     document: str
     text: str
@@ -129,7 +133,10 @@ def passages(summary: str, citations: Sequence[Quote]) -> list[CitedText]:
 
 
 def blocks(text: str) -> Iterator[tuple[BlockKind, list[str]]]:
-    """Yield headings, list items and paragraphs of a text with empty lines between."""
+    """Yield headings, list items and paragraphs of a text with empty lines between.
+
+    Only headings and bulleted lists are recognized as Markdown; the rest stays as written.
+    """
     for found in _BLOCKS.split(text):
         block = (found or "").strip("\n")
         lines = block.split("\n")

@@ -20,7 +20,10 @@ LONGEST_BAR, SHORTEST_BAR = 20, 6  # cells
 
 @dataclass(frozen=True)
 class StatusLine:
-    """A line cut to a terminal: text, a bar of ``bar`` cells filled to ``share``, more text."""
+    """A line cut to a terminal: text, a bar of ``bar`` cells (0: none), more text.
+
+    The fraction ``share`` of the bar is filled.
+    """
 
     before: str
     bar: int = 0

@@ -37,7 +37,10 @@ class MarkedText:
 
 
 def view_path(page: Path) -> Path | None:
-    """Return the view's file beside a page, ``a.txt.fulltext.html``; None if too long a name."""
+    """Return the file of the view beside a page: ``a.txt.fulltext.html`` for ``a.txt.html``.
+
+    None if that name would be too long for a file.
+    """
     path = page.with_name(page.stem + ENDING)
     return path if len(os.fsencode(path.name)) <= _LONGEST_NAME else None
 
@@ -76,7 +79,10 @@ def to_view(report: Report, path: Path, page: Path) -> str:
 
 
 def view_paragraphs(report: Report) -> Iterator[tuple[Place, list[MarkedText]] | str]:
-    """Yield paragraphs with marks on quotes; of a long text only those near cited places."""
+    """Yield the paragraphs, with marks on quoted sentences.
+
+    For a very long text, only those near cited places, with a note for each gap.
+    """
     quotes: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for mark, place, _ in _quotes(report):
         quotes[place.paragraph].append((place.start, place.end, mark))

@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 
 class Deferred(Generic[T]):
-    """A call whose result is needed later; ``announce`` is called when the result is requested."""
+    """A call whose result is needed later.
+
+    ``announce``: called when the result is requested, whichever thread runs the call.
+    """
 
     def __init__(self, call: Callable[[], T], announce: Callable[[], None] = lambda: None) -> None:
         self._call, self._announce = call, announce
@@ -45,7 +48,10 @@ class Deferred(Generic[T]):
 
 
 class Prefetcher(Generic[T]):
-    """Hands out calls in order; the next ones already run in ``threads`` daemon threads."""
+    """Hands out calls in order; the next ones already run in threads.
+
+    ``threads``: how many calls run ahead at a time; 0: none. The threads are daemons.
+    """
 
     def __init__(self, calls: Iterator[Deferred[T]], threads: int) -> None:
         self._calls, self._threads = calls, threads

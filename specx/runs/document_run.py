@@ -57,7 +57,10 @@ class DocumentRun:
     closed: int = 0
 
     def with_own_stream(self, settings: Settings) -> Settings:
-        """Return settings with an own random stream; the first text uses the seed itself."""
+        """Return settings with a random stream that no other text of the document uses.
+
+        The first text uses the seed itself.
+        """
         self.streams += 1
         if self.streams == 1:
             return settings
@@ -128,7 +131,10 @@ def removed(document: Document) -> Removed:
 def as_it_is(
     profile: Profile, method: Method, document: Document, before: Timings
 ) -> Report | None:
-    """Return the report, the text itself, of a document too short for a summary; else None."""
+    """Return the report of a document too short for a summary, None for any other.
+
+    ``before``: seconds already spent on it. The summary is then the document's own text.
+    """
     summary = _summary(document, profile)
     if summary is None:
         return None

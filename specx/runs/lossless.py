@@ -25,7 +25,10 @@ def check_lossless(
     written: list[int],
     stop: Stop | None,
 ) -> LosslessCheck:
-    """Decode ``prompt`` plainly with the same ``stop``; compare with the ``written`` ids."""
+    """Decode ``prompt`` plainly and compare with the ``written`` token ids.
+
+    ``stop``: the same as in the first decoding.
+    """
     plain = _plain_tokens(pair, settings, prompt, stop)
     if plain == written:
         return LosslessCheck(identical=True)

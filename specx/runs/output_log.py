@@ -135,7 +135,10 @@ class OutputLog:
         contents.lines += lines.count(b"\n")
 
     def _older(self) -> list[Entry]:
-        """Return the lines of older versions in today's form."""
+        """Return the lines of older versions in today's form.
+
+        Older versions numbered their runs, and runs at the same time did different documents.
+        """
         if not (self._folder / OLD_FILES).exists():
             return []
         files = _entries(self._folder / OLD_FILES)
@@ -147,7 +150,10 @@ class OutputLog:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[int, bool]]:
-        """Open and lock the log. Yields the file, and False if it cannot be locked."""
+        """Open the log and lock it against other writers.
+
+        Yields the file, and False if it cannot be locked.
+        """
         while True:
             file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:

@@ -22,7 +22,10 @@ from specx.reports.environment import environment
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the torch device of a name. Raises UsageError for a missing device."""
+    """Return the torch device of a name; ``auto`` is the GPU if there is one.
+
+    Raises UsageError for a missing device.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
@@ -31,7 +34,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def facts(pair: Pair) -> dict[str, Any]:
-    """Return the versions, hardware and models behind a report's figures."""
+    """Return the versions, hardware and models behind a report's figures.
+
+    A model computed by transformers is marked as such.
+    """
     target, draft = pair.target, pair.draft
     device = target.device
     return {
@@ -130,7 +136,10 @@ def _has_room(profile: Profile) -> Callable[[ModelFiles], None]:
 
 
 def _check_reach(profile: Profile, method: Method, draft: LoadedModel) -> None:
-    """Raise ModelError if a profile, unless ``full``, lets the draft read beyond its window."""
+    """Raise ModelError if a profile lets the draft read beyond its window.
+
+    The policy ``full`` is exempt: a draft that sees everything always leaves its window.
+    """
     settings, cache = profile.draft, method_cache(profile, method)
     if settings is None or cache.working_tokens is None:
         return

@@ -15,7 +15,10 @@ _STOPPED: tuple[FinishReason, ...] = ("length", "window")
 
 
 class LevelWritten:
-    """The prompts of a level with their outputs; ``headings``: shown above several outputs."""
+    """The prompts of a level with their outputs.
+
+    ``headings``: give each output a heading in the text, if there are several.
+    """
 
     def __init__(self, document: Document, prompts: Sequence[Prompt], *, headings: bool) -> None:
         self.prompts = prompts

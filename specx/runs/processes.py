@@ -93,7 +93,10 @@ def prepared_by(promised: Promised | None) -> Prepared | None:
 
 
 class Preparer:
-    """Makes the prompts of documents ahead, in a helper process; the worker does if it fails."""
+    """Makes the prompts of documents ahead of time, in a helper process.
+
+    If it fails, only time is lost: the worker makes the prompts itself.
+    """
 
     def __init__(self) -> None:
         self._todo: queue.SimpleQueue[Promised] = queue.SimpleQueue()

@@ -50,7 +50,10 @@ def _unknown_quantities(
 
 
 def _unknown_names(document: Document, sentences: Sequence[SummarySentence]) -> Iterator[Statement]:
-    """Yield names not found in the document; other languages may capitalize any noun."""
+    """Yield names not found in the document, for English texts only.
+
+    Other languages may capitalize any noun.
+    """
     written = [sentence.text for sentence in sentences]
     if document.foreign_language or foreign_language(written):
         return

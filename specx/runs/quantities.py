@@ -306,7 +306,10 @@ class Quantities:
         return self._has_date(stated) if isinstance(stated, Date) else self._has_number(stated)
 
     def _has_number(self, number: Number) -> bool:
-        """Return True for the number, one that rounds to it, or a year of its decade."""
+        """Return True if the text has the number, or a longer one that rounds to it.
+
+        A decade is found by any of its years.
+        """
         if any(value.normalize() in self.numbers for value in number.readings):
             return True
         if number.decade:

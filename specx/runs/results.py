@@ -91,7 +91,10 @@ class Results:
         return False
 
     def check(self, relative: PurePath) -> None:
-        """Raise UsageError for files that cannot be written, JobError if the log cannot."""
+        """Raise UsageError for a document whose files must not or cannot be written.
+
+        It is a JobError if the log cannot be written any more.
+        """
         if self._lock is not None:
             self._lock.check()
         for path in (*self._to.paths(relative), *self._to.view_paths(relative)):
@@ -205,7 +208,10 @@ class Results:
         *,
         known: bool = False,
     ) -> None:
-        """Write a document's error where there is a place; ``known``: it was expected."""
+        """Write a document's error, if the format or the folder has a place for errors.
+
+        ``known``: the failure was expected, so the index lists it after the others.
+        """
         self._note(relative, {"state": "failed", "input": identity, "error": str(error)})
         record = {
             "schema": FAILURE_SCHEMA,
@@ -296,7 +302,10 @@ class Results:
 
 
 def _is_behind(index: Path) -> bool:
-    """Return True if the log, whose lines precede the files, is newer than the index."""
+    """Return True if the folder may have changed since its index was written.
+
+    The log has a line for each file, written before the file.
+    """
     try:
         noted = index.with_name(LOG).stat().st_mtime_ns
     except OSError:  # specx wrote nothing

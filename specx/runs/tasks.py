@@ -158,7 +158,10 @@ class Workers(Protocol):
 
 
 class ProgressSender:
-    """A listener that forwards events a few times a second; ``partial``: the summary so far."""
+    """A listener that forwards its events a few times a second.
+
+    ``partial``: returns the summary of the document so far.
+    """
 
     def __init__(self, tell: Callable[[Message], None], partial: Callable[[], str]) -> None:
         self._tell, self._partial = tell, partial

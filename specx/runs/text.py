@@ -165,7 +165,10 @@ def decode_thinking(
 def _piece(
     start: Start, prompt: tuple[int, ...], stop: Stop | None
 ) -> Generator[Event, None, tuple[list[int], Finished] | None]:
-    """Yield a piece's events; return its tokens and end if reasoning used up its budget."""
+    """Yield the events of a piece; return its tokens, and its end if reasoning used up its budget.
+
+    Any other end is yielded.
+    """
     written: list[int] = []
     for event in start(prompt, stop=stop):
         if isinstance(event, Step):

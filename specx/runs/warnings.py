@@ -22,7 +22,10 @@ WARNED_SHARE = 0.5  # most of the text: the summary is of the rest
 
 
 def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], list[str]]:
-    """Return a warning or a note on text that a digest, which reads running text, left out."""
+    """Return a warning or a note on document text left out of the prompts.
+
+    A digest reads only running text of the body.
+    """
     if left_out := sum(prompt.left_out for prompt in prompts):
         tokens = sum(len(prompt.token_ids) for prompt in prompts)
         return [], [
@@ -42,7 +45,10 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], li
 
 
 def known_before(document: Document, profile: str, model: str, prompt: PromptSettings) -> list[str]:
-    """Return the warnings about a text before ``model`` of ``profile`` reads it."""
+    """Return the warnings about a document's text before a model reads it.
+
+    ``profile``, ``model``: the names of the profile and of its target.
+    """
     return [*foreign(document, profile, model), *not_prose(document, prompt)]
 
 

@@ -157,7 +157,10 @@ class Worker:
 
 
 def _room(summarizer: Summarizer) -> int:
-    """Return how many such processes fit into half of the free memory; many if unknown."""
+    """Return how many more processes like this one fit into half of the free main memory.
+
+    A large number if that is unknown.
+    """
     free = free_bytes(summarizer.pair.target.device)
     if summarizer.pair.target.device.type != "cpu" or free is None:
         return 1 << 16

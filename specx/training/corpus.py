@@ -92,7 +92,10 @@ def _text_blocks(text: str) -> list[str]:
 
 
 def _dictionary_blocks(text: str) -> list[str]:
-    """Split a dictionary into definitions and quotations, without marks and numbers."""
+    """Split a dictionary into definitions and quotations.
+
+    Numbers of senses, braces of links and editors' marks are dropped.
+    """
     text = re.sub(r"\[[^\]]*(?:Webster|WordNet|PJC)[^\]]*\]|[{}]", "", text)
     return [re.sub(r"^(?:\d+\.|<[^>]*>) ", "", block) for block in _text_blocks(text)]
 

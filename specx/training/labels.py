@@ -109,7 +109,10 @@ def scores_so_far(
 
 
 def _borders(total: int, count: int) -> np.ndarray:
-    """Divide ``total`` paragraphs into ``count`` sections, short ones (the subject) first."""
+    """Divide ``total`` paragraphs into ``count`` non-empty sections, short ones first.
+
+    The beginning of a document states its subject and purpose.
+    """
     place = np.arange(count + 1)
     if not count:
         return place * 0

@@ -10,7 +10,10 @@ from specx.training.task import Mixture
 
 @dataclass(frozen=True)
 class Phase:
-    """``steps`` steps of ``tokens`` tokens over all GPUs, each with one of ``lengths``."""
+    """``steps`` optimizer steps of ``tokens`` tokens, all GPUs together.
+
+    Each step draws one of ``lengths`` for its documents.
+    """
 
     lengths: tuple[int, ...]
     steps: int
@@ -120,7 +123,10 @@ def _target_config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
 
 
 def draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """Return the draft's course: 1.7 M parameters and never more than 1,024 tokens."""
+    """Return the draft's course: 1.7 M parameters and never more than 1,024 tokens.
+
+    The draft knows nothing of long input.
+    """
     shape = {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 32}
     shape |= {"num_key_value_heads": 4, "intermediate_size": 384}
     config = _llama(tokenizer, theta=1e4, max_position_embeddings=1024, **shape)

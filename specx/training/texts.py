@@ -74,7 +74,10 @@ class Texts:
         return Text(paragraphs, leads, natural=True)
 
     def _begin(self, rng: np.random.Generator, room: int) -> int:
-        """Draw the first paragraph; half of the documents stay within one record if possible."""
+        """Draw the first paragraph of a document.
+
+        Half of the documents stay within one record, if one is long enough.
+        """
         places = self._beginnings
         if rng.random() < 0.5:
             long_enough = np.flatnonzero(self._left >= room)

@@ -139,7 +139,10 @@ class Trainer:
         self.step = state["step"]
 
     def run(self, minutes: float = math.inf) -> None:
-        """Train to the end of the curriculum, or a checkpoint after ``minutes``; print figures."""
+        """Train to the end of the curriculum, printing figures every 100 steps.
+
+        After ``minutes`` it stops with a checkpoint; a resumed run goes on as if it had not.
+        """
         deadline = time.perf_counter() + 60 * minutes
         total = sum(phase.steps for phase in self.recipe.phases)
         begin = 0

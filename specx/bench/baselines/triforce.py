@@ -88,7 +88,11 @@ class TriForce(Drafter):
         self._mark.copy_(torch.cat([cache.store.length, cache.working.length]))
 
     def _round(self, last: Tensor, *, first: bool) -> Path:
-        """Let the small draft propose behind ``last``; return the path that the target wrote."""
+        """Have the small draft propose tokens behind ``last``, and the target decide on the
+        excerpt.
+
+        Returns the path that the target wrote.
+        """
         small = self._small
         if first:
             small.retrieve(self._middle)  # the latest chunks are others now
@@ -117,7 +121,10 @@ class TriForce(Drafter):
 
 
 def small_draft(pair: Pair, settings: Settings, max_tokens: int) -> ModelDrafter:
-    """Return the pair's draft on its first and latest tokens. Raises UsageError without one."""
+    """Return the draft of the pair on its first and latest tokens.
+
+    Raises UsageError when the profile has no draft model.
+    """
     draft, allowed = draft_model(pair, "triforce")
     tree = TreeSettings(nodes=PROPOSED, depth=PROPOSED, threshold=0, width=1)
     # Chunks are chosen every step, but besides what is accepted there must be room for drafts.

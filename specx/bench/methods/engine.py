@@ -59,7 +59,10 @@ class Engine:
         self.change(profile)
 
     def change(self, profile: Profile) -> Profile:
-        """Return the profile that drafts so. Raises UsageError with the first problem."""
+        """Return the profile that drafts so.
+
+        Raises UsageError with the first problem in one sentence.
+        """
         if isinstance(profile.tree, AutoTree) and (self.tree or self.chain):
             raise UsageError(
                 f"{self.name}: the profile {profile.name} has tree: auto, which has no keys"
@@ -88,7 +91,10 @@ class Engine:
         return partial(self.build, self.settings(setting), setting.pair)
 
     def with_settings(self, name: str, settings: str) -> "Engine":
-        """Return the method with ``chunk=64,top_k=8`` and a new name. Raises UsageError."""
+        """Return the method with settings of its own, ``chunk=64,top_k=8``, under another name.
+
+        Raises UsageError for what is no setting of it.
+        """
         changes = dict(parse_setting(part.strip(), self.keys, name) for part in settings.split(","))
         return replace(
             self,

@@ -238,7 +238,10 @@ _MADE: WeakKeyDictionary[Decoder, Any] = WeakKeyDictionary()
 
 
 def stock_model(loaded: LoadedModel) -> Any:
-    """Return transformers' model, made once. Raises OutOfMemoryError if a copy does not fit."""
+    """Return the model of transformers, made once.
+
+    Raises OutOfMemoryError if it needs a second copy that does not fit.
+    """
     if not isinstance(loaded.model, Decoder):
         return loaded.model.module
     if loaded.model not in _MADE:

@@ -96,7 +96,8 @@ class ReportSection:
     runs: tuple[dict[str, Any], ...] = ()
 
     def file_name(self, figure: Figure) -> str:
-        """Name a figure's files, without ending, beginning with the experiment's."""
+        """Name the files of a figure, without ending. It begins with the name of the experiment,
+        so that no two collide."""
         known = figure.name.startswith(self.name)
         return _UNSAFE.sub("-", figure.name if known else f"{self.name}-{figure.name}")
 

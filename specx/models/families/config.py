@@ -29,7 +29,10 @@ LAYER_TYPES = {FULL: FULL, "attention": FULL, SLIDING: SLIDING}
 
 
 class Config:
-    """A config, completed with the defaults of its family; ``label`` begins every message."""
+    """A config, completed with the defaults of its family.
+
+    ``label``: the model's name, which begins every message.
+    """
 
     def __init__(
         self, stated: Mapping[str, Any], defaults: Mapping[str, Any], label: str, length: int | None

@@ -88,7 +88,10 @@ def glm4_moe_lite(config: Config) -> Architecture:
 
 
 def deepseek2(config: Config) -> Architecture:
-    """Read DeepSeek V2: V3 with softmax scores, and groups rated by their best expert."""
+    """Read DeepSeek V2: V3 with softmax scores, and groups rated by their best expert.
+
+    Experts of V2 Lite are not in groups.
+    """
     method = config.get("topk_method")
     config.refuse_if("topk_method", lambda _: method not in ("greedy", "group_limited_greedy"))
     config.refuse_if("norm_topk_prob", bool)  # which transformers leaves out
@@ -101,7 +104,10 @@ def deepseek2(config: Config) -> Architecture:
 
 
 def deepseek3(config: Config, **experts: Any) -> Architecture:
-    """Read DeepSeek V3, whose keys have elements with and without positions."""
+    """Read DeepSeek V3, whose keys have elements with and without positions.
+
+    ``experts``: other arguments for ``of_deepseek``.
+    """
     config.refuse_if("attention_bias", bool)
     turned, still = config.size("qk_rope_head_dim"), config.size("qk_nope_head_dim")
     value, heads = config.size("v_head_dim"), config.size("num_attention_heads")

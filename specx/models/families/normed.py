@@ -130,7 +130,10 @@ def exaone4(config: Config) -> Architecture:
 
 
 def layer_kinds(config: Config) -> tuple[bool, list[str]]:
-    """Return whether an EXAONE has windows, and its layer types (a number, letters, or names)."""
+    """Return whether an EXAONE has windows, and its layer types.
+
+    A pattern may be a number, or letters (LLLG); letters are used only if types are not stated.
+    """
     has_windows, pattern = config.get("sliding_window") is not None, None
     if has_windows and config.get("layer_types") is None:
         pattern = config.get("sliding_window_pattern")

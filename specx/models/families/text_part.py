@@ -95,7 +95,10 @@ def qwen3_vl(config: Config) -> Architecture:
 
 
 def of_text(config: Config, theta: float) -> Config:
-    """Return a config with one-dimensional RoPE positions, as text has."""
+    """Return a config with one-dimensional RoPE positions, as text has.
+
+    Sections of a head for other position dimensions then use the same position.
+    """
     stated = {"rope_theta": theta, **config.stated}
     for key in ("rope_scaling", "rope_parameters"):
         rope = dict(stated.get(key) or {})

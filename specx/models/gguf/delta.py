@@ -8,7 +8,10 @@ from specx.models.gguf.metadata import Metadata
 
 
 def with_states(keys: Metadata, _: object, *, tiled: bool = True) -> dict[str, Any]:
-    """Return what models with a delta rule state; ``tiled``: the converter reordered heads."""
+    """Return what models with a delta rule state of it (Qwen3.5, Qwen3-Next).
+
+    ``tiled``: heads of values were reordered by the converter, which all but the first did.
+    """
     values, every = keys.count(".ssm.time_step_rank"), keys.count(".full_attention_interval", 4)
     layers = keys.count(".block_count") - keys.count(".nextn_predict_layers", 0)
     inner = keys.count(".ssm.inner_size")
