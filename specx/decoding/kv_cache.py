@@ -7,6 +7,7 @@ keep a state.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -100,6 +101,13 @@ class PreallocatedCache:
         """The storage of the only group: [layers, 2, Hkv, capacity, D]."""
         (storage,) = self.storages
         return storage
+
+    def with_layers(self, layers: Sequence[int]) -> "PreallocatedCache":
+        """Return the same rows and length for a model of only some of the layers."""
+        seen = copy(self)
+        seen.places = tuple(self.places[layer] for layer in layers)
+        seen._by_layer = seen._views()
+        return seen
 
     def clear(self) -> None:
         """Forget the text."""
