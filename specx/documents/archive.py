@@ -82,8 +82,9 @@ def open_flat(data: bytes) -> PandocInput:
         raise RefusedError("unknown", what="an OpenDocument file that is no text")
     content = re.sub(rb"(</?office:document)(?=[\s>])", rb"\1-content", data)
     kind = next(mimetype for mimetype, kind in _MIMETYPES.items() if kind == "odt")
-    styles = content if b"<office:styles" in content else _NO_STYLES
-    parts = {"mimetype": kind, "content.xml": content, "styles.xml": styles}
+    parts = {"mimetype": kind, "content.xml": content}
+    if b"<office:styles" in content:
+        parts["styles.xml"] = content
     return open_archive(_packed(parts))
 
 
@@ -130,6 +131,7 @@ def _read(archive: _ZipFiles) -> PandocInput:
         if b"encryption-data" in parts.get("META-INF/manifest.xml", b""):
             raise RefusedError("encrypted")
         parts["content.xml"], letters = open_text(parts.get("content.xml", b""))
+        parts.setdefault("styles.xml", _NO_STYLES)
         return PandocInput(kind, _packed(parts), images, letters=letters)
     return _read_docx(parts, archive)._replace(images=images)
 

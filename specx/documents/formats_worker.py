@@ -27,6 +27,7 @@ from specx.errors import DocumentError
 
 _NO_TEXT = "A part of it is data and no text; it was not read."
 _MOST_CHARACTERS = 20_000_000
+_HEAD = 1000  # bytes of a page, in which it has a tag
 _DEEPEST = 3  # documents in documents
 _GHC_OUT_OF_MEMORY = 251  # the exit status of a program compiled by GHC
 _STYLES = {"docx": "docx+styles"}  # the contents of a DOCX are known by their styles
@@ -78,6 +79,8 @@ class _Opener:
         if kind in (None, "fodt"):
             source = open_flat(data) if kind else open_archive(data)
             return source.kind, [source]
+        if kind == "plain":
+            return kind, [_piece(MailText(data, "", page=False))]
         source = PandocInput(kind, data) if kind == "rtf" else _markup(kind, data)
         return kind, [source]
 
@@ -143,7 +146,9 @@ def _kind(data: bytes) -> str | None:
         return None
     if data.startswith(b"{\\rtf"):
         return "rtf"
-    return "mime" if looks_like_mime(data) else "html"
+    if looks_like_mime(data):
+        return "mime"
+    return "html" if b"<" in data[:_HEAD] else "plain"
 
 
 def _piece(piece: MailText) -> PandocInput:

@@ -152,7 +152,7 @@ def _front(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> rang
         return range(above - 1 if above > 2 and not sections else 0)
     end = 0
     for end, each in enumerate(paragraphs):
-        ended = each.kind == "text" and each.text.endswith((".", ":", ","))
+        ended = each.kind == "text" and each.text.endswith((".", ":", ",", "。", "।"))
         begun = len(each.text) > 200 or ended or each.kind == "item"
         if each.page != page or begun or _is_section(paragraphs, prominence, end):
             break

@@ -28,7 +28,7 @@ _COMPOUND_NUMBER = re.compile(
     r"(?:one|two|three|four|five|six|seven|eight|nine|first|second|third|fifth|eighth|ninth"
     r"|(?:four|six|seven)th)"
 )
-_UNSPACED = re.compile(f"[{UNSPACED}{WIDE_SIGNS}]{{2}}")
+_UNSPACED = re.compile(f"[{UNSPACED}{WIDE_SIGNS}][{UNSPACED}{WIDE_SIGNS},.;:!?)]")
 _LONGEST_WORD = 200  # characters looked at on each side
 _SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
 

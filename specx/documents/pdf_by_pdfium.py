@@ -132,6 +132,10 @@ class PageText:
             characters[n] = _HOLE if self.holes else "\0"
         return "".join(characters)
 
+    @property
+    def count(self) -> int:
+        return len("".join(self._characters.split()))
+
     def _divides(self, number: int) -> bool:
         """Return True for a hyphen that divides a word at the end of a line."""
         return _is_hyphen(self._handle, number) == 1

@@ -94,7 +94,9 @@ def _joined(run: TextRun, runs: list[TextRun]) -> bool:
     level = [
         n
         for n, each in enumerate(runs)
-        if each.look.turn == run.look.turn and abs(each.base - run.base) < _LEVEL * each.look.size
+        if each.look.turn == run.look.turn
+        and abs(each.base - run.base) < _LEVEL * each.look.size
+        and any(each.characters)  # not typed itself
     ]
     left = [n for n in level if runs[n].end <= run.start + 1]
     right = [n for n in level if runs[n].start >= run.start]

@@ -7,8 +7,9 @@ the file is heard only where the place leaves it open.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
-from statistics import mean
+from itertools import accumulate, chain, pairwise
+from statistics import mean, median
+from typing import NamedTuple
 
 from specx.documents.strips import FULL, LINES, STACKED, Box, Row, Strip, TextPiece, strips_of
 
@@ -20,10 +21,11 @@ _SIGN = 0.9  # between the base lines of these
 _GUTTER = 0.5  # between columns of prose, at least
 _PROSE = 7.0  # lines of prose are longer
 _NARROWEST = 2.0  # a column that the file has drawn as one
+_APART = 2.0  # between the words of a line and those of another cell
 _WORD = 1.2  # between the words of a line
 
 _SMALL = 0.86  # times the size of the letters beside it: a sign
-_FEWEST = 4  # letters of a note in the margin
+_FEWEST = 4  # letters of a label, or of a note in the margin
 _CELL_LINE = 8  # characters; a line of prose in a cell is longer
 _RULE = 0.5  # of the width of a region; a rule so long divides it
 _THIN = 3.0  # points; a higher box has two edges
@@ -40,7 +42,9 @@ def reading_order(pieces: Sequence[TextPiece], boxes: Iterable[Box] = ()) -> lis
         return [(row, False) for row in rows]
     if len(pieces) > _MOST:
         return [(row, False) for row in _rows(sorted(pieces, key=lambda p: -p.base))]
-    return list(_read(sorted(pieces, key=lambda p: -p.base), _edges(boxes, pieces), inside=False))
+    return list(
+        _read(sorted(pieces, key=lambda p: -p.base), _rules_of(boxes, pieces), inside=False)
+    )
 
 
 def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
@@ -53,34 +57,45 @@ def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
         elif abs(above.base - piece.base) < _LEVEL * piece.size and piece.start > above.end:
             if _is_smaller(above, piece.size) or _is_smaller(piece, above.size):
                 return None  # perhaps a note in the margin
+            if piece.start - above.end > _APART * piece.size and _is_worded(above):
+                return None  # perhaps the label of a cell
             rows[-1].append(piece)
         else:
             return None
     return rows if len(pieces) - len(rows) < LINES else None
 
 
-def _edges(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> list[Box]:
-    """Return the level edges of boxes that may divide rows of a table."""
-    shortest = _PROSE * min((piece.size for piece in pieces), default=0.0)
-    edges = {
-        (round(left), round(height, 1), round(right), round(height, 1))
-        for left, low, right, high in boxes
-        if right - left > shortest
-        for height in ((low, high) if high - low > _THIN else (low,))
-    }
-    return sorted(edges) if len(edges) <= _RULES else []
+class _Rules(NamedTuple):
+    """The edges of boxes that may divide rows of a table, and cells of a row."""
+
+    level: Sequence[Box] = ()
+    upright: Sequence[Box] = ()
 
 
-def _read(pieces: list[TextPiece], rules: list[Box], *, inside: bool) -> Iterator[tuple[Row, bool]]:
+def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
+    size = min((piece.size for piece in pieces), default=0.0)
+    level, upright = set[Box](), set[Box]()
+    for left, low, right, high in boxes:
+        if right - left > _PROSE * size:
+            for y in (low, high) if high - low > _THIN else (low,):
+                level.add((round(left), round(y, 1), round(right), round(y, 1)))
+        if high - low > size:
+            for x in (left, right) if right - left > _THIN else (left,):
+                upright.add((x, low, x, high))
+    return _Rules(*(sorted(each) if len(each) <= _RULES else () for each in (level, upright)))
+
+
+def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[tuple[Row, bool]]:
     """Yield the rows of a region, whose pieces come from the top down; ``inside``: of a table."""
     rows = _rows(pieces)
     if all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None:
         yield from ((row, False) for row in rows)
         return
-    strips = strips_of(rows, rules) if len(rows) > 1 else []
+    strips = strips_of(rows, rules.level) if len(rows) > 1 else []
     prose = [each for each in strips if _is_prose(each, rows)]
     prose = [each for each in strips if any(map(each.prolongs, prose))]
     drawn = [each for each in strips if _are_drawn(each, rows)]
+    cells = [each for each in strips if _are_cells(each, rows)]
     tallest = max(prose + drawn, key=_height, default=None)
     noted = max((each for each in strips if _has_notes(each, rows)), key=_height, default=None)
     if noted:
@@ -89,12 +104,24 @@ def _read(pieces: list[TextPiece], rules: list[Box], *, inside: bool) -> Iterato
         parts = [[*above, *text], notes, below]
     elif tallest in prose:
         parts = _at_heading(tallest, rows) or _around(tallest, rows)
-    elif strips and len(bands := _ruled(rows, rules)) > 1:
+    elif labelled := _labelled(strips, rows):
+        parts, inside = labelled, True
+    elif strips and len(bands := _ruled(rows, rules.level)) > 1:
         parts, inside = bands, True
-    elif inside and (cells := [each for each in strips if _are_cells(each, rows)]):
-        for side in _around(cells[0], rows)[1:3]:
-            for n, (row, begins) in enumerate(_read(side, rules, inside=True)):
-                yield row, begins or n == 0
+    elif inside and (boxes := _boxes(rows, rules.upright)):
+        yield from _as_cells(boxes, rules)
+        return
+    elif cells and (inside or len(rows) >= LINES):
+        yield from _as_cells(_around(cells[0], rows)[1:3], rules)
+        return
+    elif table := max(
+        (each for each in strips if _is_table(each, rows)), key=_height, default=None
+    ):
+        above, *beside, below = _around(table, rows)
+        yield from _read(above, rules, inside=inside)
+        for row in _rows(sorted(chain(*beside), key=lambda p: -p.base)):
+            yield row, row[0].end <= table.left + 0.01
+        yield from _read(below, rules, inside=inside)
         return
     elif len(bands := _drawn(rows)) > 1:
         parts, inside = bands, True
@@ -105,6 +132,12 @@ def _read(pieces: list[TextPiece], rules: list[Box], *, inside: bool) -> Iterato
         return
     for part in filter(None, parts):
         yield from _read(part, rules, inside=inside)
+
+
+def _as_cells(parts: Iterable[list[TextPiece]], rules: _Rules) -> Iterator[tuple[Row, bool]]:
+    for part in parts:
+        for n, (row, begins) in enumerate(_read(part, rules, inside=True)):
+            yield row, begins or n == 0
 
 
 def _height(strip: Strip) -> float:
@@ -209,8 +242,7 @@ def _has_notes(strip: Strip, rows: Sequence[Row]) -> bool:
 
 def _is_smaller(piece: TextPiece, size: float) -> bool:
     """Return True for words in smaller letters: no number, no bullet, no code."""
-    words = not piece.runs[0][1].look.mono and sum(map(str.isalpha, piece.text)) >= _FEWEST
-    return piece.size < _SMALL * size and words
+    return piece.size < _SMALL * size and not piece.runs[0][1].look.mono and _is_worded(piece)
 
 
 def _at_heading(strip: Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
@@ -228,9 +260,20 @@ def _at_heading(strip: Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
             and any(p.start >= strip.right - 0.01 for p in below)
             and (head[0].runs[0][1].look.bold or head[0].size > max(p.size for p in below))
             and _last(rows[:n]) < _first(rows[n:])
+            and (_are_drawn(strip, rows[:n]) or _stands_free(head[0], strip.sides(rows)))
         ):
             return [[p for row in part for p in row] for part in (rows[:n], rows[n:])]
     return []
+
+
+def _stands_free(head: TextPiece, sides: Iterable[Sequence[Row]]) -> bool:
+    """Return True if no column goes on beside a heading, as between its paragraphs."""
+    for side in sides:
+        gaps = [(a[0].base, a[0].base - b[0].base) for a, b in pairwise(side)]
+        beside = [gap for top, gap in gaps if top - gap < head.base < top]
+        if beside and beside[0] < STACKED * median(gap for _, gap in gaps):
+            return False
+    return True
 
 
 def _are_drawn(strip: Strip, rows: Sequence[Row]) -> bool:
@@ -257,14 +300,52 @@ def _beside(row: Row, *, at: int) -> Row:
     return words if at == 0 else words[::-1]
 
 
+def _labelled(strips: Iterable[Strip], rows: list[Row]) -> list[list[TextPiece]]:
+    """Return what stands above a column of labels, each label with its text, and what is below."""
+    for strip in sorted(strips, key=_height, reverse=True):
+        labels, text = strip.sides(rows)
+        heights = {row[0].base for row in text}
+        if (
+            1 < len(labels) <= len(text) / 3
+            and all(len(row) == 1 and _is_worded(row[0]) for row in labels)
+            and heights.issuperset(row[0].base for row in labels)
+            and _is_wrapped(text)
+        ):
+            starts = [row[0].base for row in labels[1:]]
+            above, *beside, below = _around(strip, rows)
+            bands: dict[int, list[TextPiece]] = {}
+            for piece in sorted(chain(*beside), key=lambda p: -p.base):
+                bands.setdefault(sum(start >= piece.base for start in starts), []).append(piece)
+            return [above, *bands.values(), below]
+    return []
+
+
+def _is_table(strip: Strip, rows: Sequence[Row]) -> bool:
+    """Return True if rows have a cell on both sides of a strip, and these begin at one place."""
+    left, right = strip.sides(rows)
+    if min(len(left), len(right)) < LINES or strip.right - strip.left < _WORD * rows[0][0].size:
+        return False
+    starts = [[row[0].start for row in side] for side in (left, right)]
+    aligned = all(
+        max(map(starts_of.count, starts_of)) >= FULL * len(starts_of) for starts_of in starts
+    )
+    heights = {row[0].base for row in left}
+    level = sum(row[0].base in heights for row in right)
+    return aligned and level >= FULL * len(right)
+
+
+def _is_worded(piece: TextPiece) -> bool:
+    return sum(map(str.isalpha, piece.text)) >= _FEWEST
+
+
 def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
     """Return True for the line of a cell that stands in the middle of the cell beside it.
 
-    Or at its top, where it is the last of the two; as the first of them it is read so anyway.
+    Or at its top, where it is the last of the two, or a word and no number of an item.
     """
     top, bottom = other[0][0].base, other[-1][0].base
     if abs(line.base - top) < _LEVEL * line.size:
-        return not is_left
+        return not is_left or _is_worded(line)
     return abs(line.base - (top + bottom) / 2) < _PITCH * line.size
 
 
@@ -295,6 +376,23 @@ def _ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
     for row in rows:
         bands.setdefault(sum(y > row[0].base for y in heights), []).extend(row)
     return list(bands.values())
+
+
+def _boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
+    """Return the pieces of the boxes of a form: a small label above what stands there."""
+    pieces = [piece for row in rows for piece in row]
+    across = [
+        x
+        for x, low, _, high in rules
+        if low < rows[-1][0].base
+        and rows[0][0].base < high
+        and not any(piece.start < x < piece.end for piece in pieces)
+    ]
+    boxes: dict[int, list[TextPiece]] = {}
+    for piece in pieces:
+        boxes.setdefault(sum(x < piece.end for x in across), []).append(piece)
+    labelled = any(_is_smaller(box[0], box[-1].size) for box in boxes.values())
+    return list(boxes.values()) if labelled and len(boxes) > 1 else []
 
 
 def _drawn(rows: Sequence[Row]) -> list[list[TextPiece]]:

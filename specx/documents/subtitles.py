@@ -1,4 +1,4 @@
-"""Read subtitles (SRT, WebVTT, SBV, ASS) and transcripts with times as the speech that they are.
+"""Read subtitles (SRT, WebVTT, SBV, ASS), transcripts with times and chats as what is said.
 
 Times are its places.
 """
@@ -25,6 +25,8 @@ _FORMS = tuple(
     for form in (
         rf"Dialogue:[^,]*,{_TIME},[^,]*,[^,]*,(?P<who>[^,]*),(?:[^,]*,){{4}}(?P<said>.*)",
         rf"\s*[\[(]?{_TIME}(?:\s*-->[^\])]*)?(?:[\])]|\s)\s*(?P<said>\S.*)",
+        r"\W?\[?(?P<when>\d{1,4}(?:[./-]\d{1,4}){2},?\s\d{1,2}:\d{2}(?::\d{2})?(?:\s?[AaPp][Mm])?)"
+        rf"(?:\]| [-–])\s+(?P<who>{_WHO}):\s+(?P<said>\S.*)",  # of a chat
         rf"\s*(?:(?P<who>{_WHO})\s*)?[\[(]?{_TIME}[\])]?\s*:?\s*",  # what is said stands below
     )
 )
@@ -76,6 +78,9 @@ def _form_of(lines: Sequence[str]) -> re.Pattern[str] | None:
 
 
 def _seconds(found: re.Match[str]) -> int:
+    """Return the time of a line; 0 if it is that of a day, which chats have."""
+    if "when" in found.re.groupindex:
+        return 0
     return 3600 * int(found["h"] or 0) + 60 * int(found["m"]) + int(found["s"])
 
 
@@ -121,7 +126,7 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
         voice = _VOICE.search(" ".join(shown))
         speaker = (voice[1] if voice else groups.get("who") or "").strip()
         minutes, seconds = divmod(_seconds(each), 60)
-        time = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+        time = groups.get("when") or f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
         yield _Cue(time, speaker, voiced, tuple(_said(shown)))
 
 

@@ -1,4 +1,7 @@
-"""Texts that were set for paper: pages between form feeds, numbers of lines, double spacing."""
+"""Texts that were set for paper: pages between form feeds, numbers of lines, double spacing.
+
+And those of mail, whose quoted lines have a sign in front.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -16,6 +19,8 @@ _FULL, _LONG = 0.8, 0.6  # of the longest line: it went on because it was full, 
 _FEWEST_PAGES, _MOST_PAGES = 3, 10_000  # that may have a running header
 # The number of a line, as court papers have it, and what stands on the line.
 _LINE_NUMBER = re.compile(r"[ \t]{0,12}(\d{1,3})(?:[ \t]{2,}(?=\S)|\t|[ \t]*$)")
+_QUOTED = re.compile(r"(?m)^>(?!>>)(?: ?>)*(?: |$)")
+_FEWEST_QUOTED = 3
 _NUMBER = re.compile(r"\d+")
 _RULE = re.compile(r"[—_–-]{5,}")
 _STAR_SIGN = re.compile(r"[\w.:;,)’”][*∗]+(?:\s|$)")  # in the text, and in front of its note
@@ -36,7 +41,8 @@ class Typescript(NamedTuple):
 
 def typescript(text: str) -> Typescript:
     """Return the lines of a text, without what is there only because it was set for paper."""
-    text = _without_line_numbers(text)
+    unquoted, count = _QUOTED.subn("", text)
+    text = _without_line_numbers(text if count < _FEWEST_QUOTED else unquoted)
     if "\f" not in text:
         text = _PAGE_END.sub(r"\g<0>\f", text)
     if not _FEWEST_PAGES <= text.count("\f") + 1 <= _MOST_PAGES:

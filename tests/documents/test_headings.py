@@ -112,6 +112,12 @@ def test_authors_stand_in_the_title() -> None:
     ]
 
 
+def test_sentences_of_chinese_are_no_part_of_the_title() -> None:
+    text = Paragraph("水车在山谷的尽头，多年来没有人在里面工作。", 1)
+    made = without_false_headings([heading("水车"), text, text, text], [2, 0, 0, 0])
+    assert [each.part for each in made][1:] == ["body", "body", "body"]
+
+
 def test_a_section_on_the_first_page_is_told_by_its_number_its_words_or_the_later_ones() -> None:
     title, text = heading("On Closing Bridges"), Paragraph(TEXT, 1)
     later = heading("Results of the Year", 3)

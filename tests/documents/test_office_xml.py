@@ -98,6 +98,7 @@ def _linked(kind: str, target: str) -> str:
         ("a.docx", offices.docx(paragraph("Inside."))),
         ("a.mht", b"MIME-Version: 1.0\nContent-Type: text/html\n\n<p>Inside.</p>"),
         ("a.rtf", rb"{\rtf1 Inside.}"),
+        ("a.txt", b"Inside."),
     ],
 )
 def test_documents_in_a_docx_are_read_in_their_places(

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from reportlab.pdfgen.canvas import Canvas
 
 from tests.documents.pdfs import pages_pdf, shown, stream
@@ -78,8 +79,9 @@ def test_a_drop_cap_that_is_drawn_first_takes_no_line_along(tmp_path: Path) -> N
     assert text == "The ferry is late, and nobody knows why. Ask."
 
 
-def test_numbers_of_lines_go_on_below_the_end_of_a_text(tmp_path: Path) -> None:
-    lines = set_lines(TEXT, 100, 300)[:6]
+@pytest.mark.parametrize("count", [1, 6])
+def test_numbers_of_lines_go_on_below_the_end_of_a_text(tmp_path: Path, count: int) -> None:
+    lines = set_lines(TEXT, 100, 300)[:count]
     counted = [(70.0, 740 - 13.0 * n, str(n + 1)) for n in range(28)]
     text = drawn(tmp_path, [*counted, *lines]).replace("\n", " ")
     assert text == " ".join(line for _, _, line in lines)

@@ -55,6 +55,21 @@ def test_values_of_fields_are_read(save: SaveFile, field: bytes, value: str) -> 
 
 
 @pytest.mark.usefixtures("in_process")
+def test_values_in_a_row_stand_below_their_labels(save: SaveFile) -> None:
+    boxes = b"".join(b"%d 690 200 40 re S\n" % left for left in (60, 260))
+    labels = b"".join(
+        b"BT /F1 6 Tf %d 720 Td (%s) Tj ET\n" % each for each in ((64, b"Name"), (264, b"Port"))
+    )
+    first = widget(b"Tx", b"/V (Marigold)", b"64 696 250 712")
+    second = widget(b"Tx", b"/V (Harwick)", b"264 696 450 712")
+    below = b"".join(
+        shown(line, 60, y) for line, y in (("Below both stands this.", 600), ("And this.", 570))
+    )
+    data = form(first, second, drawn=boxes + labels + below)
+    assert text_of(save, data).startswith("Name Marigold Port Harwick Below")
+
+
+@pytest.mark.usefixtures("in_process")
 def test_a_long_value_is_one_paragraph(save: SaveFile) -> None:
     story = "The hull was damaged by a buoy that had come loose in the night, and it was mended."
     field = widget(b"Tx", b"/Ff 4096 /V (%s)" % story.encode(), b"72 560 300 640")

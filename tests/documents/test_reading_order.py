@@ -126,6 +126,52 @@ def test_a_heading_of_two_columns_may_stand_over_one(tmp_path: Path, order: Orde
     assert text.replace("\n", " ") == " ".join(parts)
 
 
+def test_a_heading_beside_the_end_of_a_paragraph_is_of_its_column(tmp_path: Path) -> None:
+    columns, parts = [], []
+    for left, top in ((54, 740.0), (330, 727.0)):
+        column = list[Word]()
+        for n in range(3):
+            title, text = f"Part {n + 1} of {left}", " ".join(SENTENCES[n:][:2])
+            column += [(left, top, title), *set_lines(text, left, 220, top - 13)]
+            top = column[-1][1] - 26
+            parts += [title, text]
+        columns.append(column)
+    content = b"".join(
+        b"BT /F%d 10 Tf %f %f Td (%s) Tj ET\n" % (1 + text.startswith("Part"), x, y, text.encode())
+        for x, y, text in by_row(columns)
+    )
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Bold >>"
+    text = read(tmp_path, pages_pdf([stream(content)], more=[font]))
+    assert text.replace("\n", " ") == " ".join(parts)
+
+
+@pytest.mark.parametrize("order", [by_row, by_column])
+@pytest.mark.parametrize("ruled", [True, False])
+def test_labels_of_cells_are_in_no_sentence(tmp_path: Path, order: Order, ruled: bool) -> None:
+    cells, heights, top = list[list[Word]](), list[float](), 740.0
+    for n, label in enumerate(("Ferry", "Captain", "Birds")):
+        text = " ".join(SENTENCES[2 * n : 2 * n + 2])
+        cells += [[(54, top, label)], set_lines(text, 140, 180, top)]
+        heights.append(top + 12)
+        top = cells[-1][-1][1] - 24
+
+    def rules(canvas: Canvas) -> None:
+        for height in heights if ruled else ():
+            canvas.line(50, height, 330, height)
+
+    text = drawn(tmp_path, order(cells), more=rules)
+    told = [" ".join(SENTENCES[n : n + 2]) for n in (0, 2, 4)]
+    assert text.split("\n") == ["Ferry", told[0], "Captain", told[1], "Birds", told[2]]
+
+
+def test_rows_of_commands_are_not_joined(tmp_path: Path) -> None:
+    rows = [("open", "opens a catalogue"), ("next", "goes to the card behind it")]
+    rows += [("find", "searches all cards for a word"), ("quit", "leaves, and writes all cards")]
+    lines = [[(54, 740 - 13 * n, a), (150, 740 - 13 * n, b)] for n, (a, b) in enumerate(rows)]
+    text = drawn(tmp_path, by_column(lines))
+    assert text.split("\n") == [f"{name} {what}" for name, what in rows]
+
+
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("inline", [True, False])
 def test_small_notes_in_a_margin_are_in_no_sentence(

@@ -143,6 +143,17 @@ def test_what_stands_in_front_of_a_transcript_is_read(save: SaveFile) -> None:
     assert document.paragraphs[0].text == "Meeting of the mill"
 
 
+@pytest.mark.parametrize(
+    "line", ["[14/10/2025, 10:0{n}:00] {who}: {said}", "10/14/25, 9:0{n} PM - {who}: {said}"]
+)
+def test_a_chat_is_cited_by_its_times(save: SaveFile, line: str) -> None:
+    told = [line.format(n=n, who="AB"[n % 2], said=said) for n, said in enumerate(_SAID)]
+    document = read_document(save("a.txt", "\n".join([*told[:2], "And so on.", told[2]]).encode()))
+    texts = [f"A: {_SAID[0]}", f"B: {_SAID[1]} And so on.", f"A: {_SAID[2]}"]
+    assert [each.text for each in document.paragraphs] == texts
+    assert document.paragraphs[1].label in ("14/10/2025, 10:01:00", "10/14/25, 9:01 PM")
+
+
 def test_a_schedule_is_no_transcript(save: SaveFile) -> None:
     lines = "".join(f"Talk  {n}:00\n{said}\n\n" for n, said in enumerate(_SAID, start=9))
     assert read_document(save("a.txt", lines.encode())).kind == "text"

@@ -61,6 +61,7 @@ def test_numbers_of_glyphs_below_the_letters_are_told() -> None:
 def test_a_page_is_told_that_has_wrong_letters_in_one_of_its_fonts() -> None:
     pages = [page(f"{ENGLISH} {ENGLISH} {2 * exchanged(ENGLISH, 5)}", 1), page(3 * ENGLISH, 2)]
     assert garbled(pages) == [1]
+    assert garbled([page(ENGLISH[:400] + exchanged(ENGLISH, 5)[:700]), page(ENGLISH, 2)]) == [1]
 
 
 @pytest.mark.parametrize(

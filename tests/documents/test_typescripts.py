@@ -45,6 +45,15 @@ def test_line_numbers_of_court_paper_are_no_text() -> None:
     assert document.paragraphs[0].lines is not None
 
 
+def test_signs_of_quotation_are_no_text() -> None:
+    text = "\n".join([*(f"> {line}" for line in _LINES), ">", *(f"> > {x}" for x in _LINES)])
+    document = read(f"Ann wrote:\n{text}")
+    whole = " ".join(_LINES)
+    assert [each.text for each in document.paragraphs] == ["Ann wrote:", whole, whole]
+    assert document.paragraphs[1].lines == (2, 9)
+    assert read(">>> 1 + 1\n2\n" * 3).paragraphs[0].text.startswith(">>>")
+
+
 def test_rows_with_numbers_stay() -> None:
     rows = "\n".join(f"{n:>2}     Town number {n} of the list" for n in range(1, 16))
     assert "15 Town number 15" in read(rows).paragraphs[-1].text
