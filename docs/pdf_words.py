@@ -24,7 +24,7 @@ import pypdfium2
 from pypdf import PdfReader
 
 from specx.documents.document import Document
-from specx.documents.read import read_document
+from specx.documents.read import read_documents
 
 # A word is a run of two letters or more; digits, and with them marks of notes, count nowhere.
 # Everything is done to all readers alike. NFKC takes ligatures, full width and Arabic presentation
@@ -106,7 +106,7 @@ def _timed(read: Callable[[Path], T], path: Path, repeat: int) -> tuple[T, float
 
 def measure(path: Path, repeat: int, truths: Sequence[Path]) -> dict[str, Any]:
     """Return the row of one file: shares from 0 to 1, and seconds, the best of ``repeat``."""
-    document, ours_s = _timed(lambda path: read_document(str(path)), path, repeat)
+    (document,), ours_s = _timed(lambda path: read_documents(str(path)), path, repeat)
     # In the file's order no column comes between the halves of a broken word.
     theirs, poppler_s = _timed(lambda path: poppler(path, "-raw"), path, repeat)
     pages, pdfium_s = _timed(pdfium, path, repeat)

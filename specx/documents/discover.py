@@ -33,8 +33,8 @@ _ENDINGS = (
 class DocumentSource:
     """A document to read.
 
-    ``path`` is a path, or ``-`` for stdin, as ``read_document`` takes it. ``relative`` is the place
-    of its results under an output folder: ``x/a.pdf`` for a file of the folder ``x``. ``error``:
+    ``path`` is a path, or ``-`` for stdin, for ``read_documents``. ``relative`` is the place of
+    its results under an output folder: ``x/a.pdf`` for a file of the folder ``x``. ``error``:
     why there is nothing to read: what was named is missing, or a folder cannot be opened.
     """
 

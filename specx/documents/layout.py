@@ -250,7 +250,8 @@ def _kind(
     size, body = group[0].size, typography.body_size
     short = len(text) <= 120 and len(group) <= 3 and not text.endswith((".", ",", ";"))
     large = bool(size and body and size > _LARGE * body)
-    if short and not small and (large or all(line.bold for line in group)):
+    bold = all(line.bold for line in group) and not group[0].cell  # a label
+    if short and not small and (large or bold):
         return "heading"
     if _is_item(text, []) and not (short and not small and NUMBERED_TITLE.match(text)):
         return "item"

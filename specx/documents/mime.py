@@ -20,7 +20,6 @@ _MAILBOX = re.compile(rb"(?m)^From [^\n]*\d{4}[^\n]*\n(?=[A-Za-z-]+: )")
 _LINE_END = re.compile(rb"\r+\n|\r(?!\n)")
 _COUNT = re.compile(rb"(\d{1,12}) *\n")  # of the bytes, in front of a mail that a Mac has kept
 _SAVED_BY = re.compile(r"\W*saved by\b", re.IGNORECASE)  # in the place of a sender
-_QUOTE_MARKS = re.compile(rb"(?:> ?)*")
 # What mail programs and lists add: signatures, footers of lists, what they have put elsewhere.
 _SIGNATURE = re.compile(rb"\n(?:-- ?|_{30,})\n(?:[^\n]*\n){0,12}[^\n]*\Z")
 _SCRUBBED = re.compile(rb"(?m)^-{8,} next part -{8,}\n(?:(?:An? |Name: |Type: |Size: |Desc: |URL: )"
@@ -162,21 +161,7 @@ def _piece(part: Message) -> MailText:
     is_page = part.get_content_type() == "text/html"
     if not is_page:
         data = _SCRUBBED.sub(b"", _SIGNATURE.sub(b"\n", _LINE_END.sub(b"\n", data)))
-        data = b"\n".join(_unquoted(data.split(b"\n")))
     return MailText(data, part.get_content_charset() or "", is_page)
-
-
-def _unquoted(lines: list[bytes]) -> Iterator[bytes]:
-    """Yield lines without marks of quotation; what another one wrote is a paragraph of its own."""
-    before = 0
-    for line in lines:
-        marks = _QUOTE_MARKS.match(line)
-        end = marks.end() if marks else 0
-        depth = line[:end].count(b">")
-        if depth != before:
-            yield b""
-        yield line[end:]
-        before = depth
 
 
 def _words(mail: Message, name: str) -> str:

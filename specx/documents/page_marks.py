@@ -19,34 +19,8 @@ _MOST = 0.6  # of the rows of a page
 _NEAR = 3.0  # letter sizes between a drop cap and its line
 _INDENT = 0.15  # letter sizes; a line that begins so far in has a space behind its drop cap
 _WORDS = ("a", "i", "o")  # of one letter
-_BEHIND_A = {
-    "long",
-    "way",
-    "cross",
-    "round",
-    "board",
-    "like",
-    "live",
-    "part",
-    "side",
-    "head",
-    "new",
-}
-_BEHIND_ALONG = {
-    "the",
-    "a",
-    "an",
-    "with",
-    "by",
-    "from",
-    "of",
-    "to",
-    "in",
-    "on",
-    "and",
-    "all",
-    "its",
-}
+_BEHIND_A = re.compile("long|way|cross|round|board|like|live|part|side|head|new")
+_BEHIND_ALONG = re.compile("the|an?|with|by|from|of|to|in|on|and|all|its")
 _DROP_CAP = re.compile(r"""["'“‘«„]?\s?[^\W\d_]['’]?""")
 
 
@@ -159,8 +133,8 @@ def _is_word(
         return True
     words = Counter(word for piece in pieces for word in piece.text.casefold().split())
     letter, (word, *others) = cap.text.casefold(), first.text.casefold().split()
-    if letter == "a" and word in _BEHIND_A:  # "a long time", but "along the road"
-        return bool(others) and others[0] not in _BEHIND_ALONG
+    if letter == "a" and _BEHIND_A.fullmatch(word):  # "a long time", but "along the road"
+        return bool(others) and not _BEHIND_ALONG.fullmatch(others[0])
     return letter in _WORDS and words[word] > 1 and not words[letter + word]
 
 

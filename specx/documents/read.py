@@ -30,7 +30,6 @@ from specx.documents.jsonl import (
     looks_like_json,
     parse_json,
     parse_jsonl,
-    require_documents,
 )
 from specx.documents.pdf import read_pdf
 from specx.documents.pdf_reading import parse_pages
@@ -70,25 +69,12 @@ class ReadOptions:
     memory_limit_bytes: int = 1536 * 2**20
 
 
-def read_document(source: str, options: ReadOptions | None = None) -> Document:
-    """Read one document; ``source`` is a path, or ``-`` for stdin, which is then called ``stdin``.
-
-    Raises DocumentError when it cannot be read or has no text, UsageError when the options do not
-    fit it. A JSONL file must hold exactly one document here; see ``read_documents``.
-    """
-    documents = require_documents(read_documents(source, options))
-    if len(documents) > 1:
-        raise DocumentError(
-            f"{source} holds {len(documents)} documents, where one is expected; split it"
-        )
-    return documents[0]
-
-
 def read_documents(source: str, options: ReadOptions | None = None) -> list[Document | LineError]:
     """Read all documents of ``source``: one, or one for each line of a JSONL file.
 
-    A bad line of such a file costs no other one: its error stands in its place. Raises as
-    ``read_document`` does.
+    ``source`` is a path, or ``-`` for stdin, which is then called ``stdin``. A bad line costs no
+    other one: its error stands in its place. Raises DocumentError when it cannot be read or has no
+    text, UsageError when the options do not fit it.
     """
     options = options or ReadOptions()
     read = _read(source, options)

@@ -111,7 +111,7 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
     elif inside and (boxes := _boxes(rows, rules.upright)):
         yield from _as_cells(boxes, rules)
         return
-    elif cells and (inside or len(rows) >= LINES):
+    elif cells and (inside or (len(rows) >= LINES and len(rows[0]) > 1)):
         yield from _as_cells(_around(cells[0], rows)[1:3], rules)
         return
     elif table := max(
@@ -307,7 +307,7 @@ def _labelled(strips: Iterable[Strip], rows: list[Row]) -> list[list[TextPiece]]
         heights = {row[0].base for row in text}
         if (
             1 < len(labels) <= len(text) / 3
-            and all(len(row) == 1 and _is_worded(row[0]) for row in labels)
+            and all(len(row) == 1 and _is_label(row[0]) for row in labels)
             and heights.issuperset(row[0].base for row in labels)
             and _is_wrapped(text)
         ):
@@ -334,6 +334,10 @@ def _is_table(strip: Strip, rows: Sequence[Row]) -> bool:
     return aligned and level >= FULL * len(right)
 
 
+def _is_label(piece: TextPiece) -> bool:
+    return _is_worded(piece) and piece.text[:1] not in "[("  # as references have
+
+
 def _is_worded(piece: TextPiece) -> bool:
     return sum(map(str.isalpha, piece.text)) >= _FEWEST
 
@@ -345,7 +349,7 @@ def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
     """
     top, bottom = other[0][0].base, other[-1][0].base
     if abs(line.base - top) < _LEVEL * line.size:
-        return not is_left or _is_worded(line)
+        return not is_left or _is_label(line)
     return abs(line.base - (top + bottom) / 2) < _PITCH * line.size
 
 

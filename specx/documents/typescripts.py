@@ -4,7 +4,7 @@ And those of mail, whose quoted lines have a sign in front.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,8 +19,9 @@ _FULL, _LONG = 0.8, 0.6  # of the longest line: it went on because it was full, 
 _FEWEST_PAGES, _MOST_PAGES = 3, 10_000  # that may have a running header
 # The number of a line, as court papers have it, and what stands on the line.
 _LINE_NUMBER = re.compile(r"[ \t]{0,12}(\d{1,3})(?:[ \t]{2,}(?=\S)|\t|[ \t]*$)")
-_QUOTED = re.compile(r"(?m)^>(?!>>)(?: ?>)*(?: |$)")
-_FEWEST_QUOTED = 3
+_QUOTED = re.compile(r"(?m)^>(?! ?> ?>)")  # ">>>" alone is a prompt
+_QUOTES = re.compile(r"(?:> ?)*")
+_BREAK = "\v"  # what stands behind it is a line with the same number
 _NUMBER = re.compile(r"\d+")
 _RULE = re.compile(r"[—_–-]{5,}")
 _STAR_SIGN = re.compile(r"[\w.:;,)’”][*∗]+(?:\s|$)")  # in the text, and in front of its note
@@ -41,8 +42,9 @@ class Typescript(NamedTuple):
 
 def typescript(text: str) -> Typescript:
     """Return the lines of a text, without what is there only because it was set for paper."""
-    unquoted, count = _QUOTED.subn("", text)
-    text = _without_line_numbers(text if count < _FEWEST_QUOTED else unquoted)
+    if _QUOTED.search(text):
+        text = "\n".join(_unquoted(text.split("\n")))
+    text = _without_line_numbers(text)
     if "\f" not in text:
         text = _PAGE_END.sub(r"\g<0>\f", text)
     if not _FEWEST_PAGES <= text.count("\f") + 1 <= _MOST_PAGES:
@@ -124,6 +126,17 @@ def _add(lines: list[NumberedLine], page: Sequence[NumberedLine]) -> None:
         if ended or not (share >= _FULL or rest or last.endswith((",", "-"))):
             lines += [NumberedLine(page[begin].number, "")] * 2
     lines += page[begin:]
+
+
+def _unquoted(lines: Sequence[str]) -> Iterator[str]:
+    """Yield lines without marks of quotation; what another one wrote is a paragraph of its own."""
+    before = ""
+    for line in lines:
+        marks = _QUOTES.match(line)
+        end = marks.end() if marks else 0
+        depth = line[:end].replace(" ", "")
+        yield f"{_BREAK * (depth != before)}{line[end:]}"  # two lines of one number
+        before = depth
 
 
 def _without_line_numbers(text: str) -> str:

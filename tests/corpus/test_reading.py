@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from specx.documents.document import Document, Paragraph
-from specx.documents.read import ReadOptions, read_document
+from specx.documents.read import ReadOptions
 from specx.errors import DocumentError
 from tests.corpus.cases import CASES
 from tests.corpus.expected import Block, Case
 from tests.corpus.independent import letters, page_texts, stands_on
+from tests.documents.conftest import read_document
 
 READABLE = [case for case in CASES if not case.refused]
 QUICK = ReadOptions(time_limit_s=60)

@@ -11,8 +11,17 @@ import pytest
 from specx.documents import pdf_reading, pdf_worker
 from specx.documents.child import ChildRequest, Ended
 from specx.documents.child_worker import Answer, RefusedError
+from specx.documents.document import Document
+from specx.documents.jsonl import require_documents
+from specx.documents.read import ReadOptions, read_documents
 
 SaveFile = Callable[[str, bytes], str]
+
+
+def read_document(source: str, options: ReadOptions | None = None) -> Document:
+    """Read a file that holds one document."""
+    (document,) = require_documents(read_documents(source, options))
+    return document
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specx.documents.document import Document
-from specx.documents.read import read_document
+from tests.documents.conftest import read_document
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example"
 

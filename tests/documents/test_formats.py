@@ -11,11 +11,11 @@ import pytest
 from specx.documents import formats
 from specx.documents.discover import discover
 from specx.documents.document import Document
-from specx.documents.read import ReadOptions, read_document
+from specx.documents.read import ReadOptions
 from specx.errors import DocumentError
 
 from . import offices
-from .conftest import SaveFile
+from .conftest import SaveFile, read_document
 from .offices import FOOTNOTE, paragraph, row
 from .test_read import give_stdin
 

@@ -6,7 +6,7 @@ import pytest
 
 from specx.documents.document import Paragraph
 from specx.documents.headings import LONGEST_TITLE, is_caption, title_of, without_false_headings
-from specx.documents.read import read_document
+from tests.documents.conftest import read_document
 
 TEXT = "The council met on a Monday and decided to close the old bridge for a whole long year."
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from specx.documents.read import read_document
 from specx.errors import DocumentError
 
-from .conftest import SaveFile
+from .conftest import SaveFile, read_document
 from .test_read import give_stdin
 
 _CELLS: list[dict[str, Any]] = [

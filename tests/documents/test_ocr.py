@@ -11,11 +11,11 @@ import pytest
 
 from specx.documents import ocr
 from specx.documents.child import ChildRequest
-from specx.documents.read import ReadOptions, read_document
+from specx.documents.read import ReadOptions
 from specx.errors import DocumentError
 
 from . import pdfs
-from .conftest import SaveFile
+from .conftest import SaveFile, read_document
 
 RECOGNIZE = ReadOptions(time_limit_s=60, ocr=True)
 TOLD = "This page was recognized by a program that looks at pictures."

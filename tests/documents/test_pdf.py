@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from specx.documents import child, pdf, pdf_reading
-from specx.documents.read import ReadOptions, read_document
+from specx.documents.read import ReadOptions
 from specx.errors import DocumentError, UsageError
 
 from . import pdfs
-from .conftest import SaveFile
+from .conftest import SaveFile, read_document
 
 QUICK = ReadOptions(time_limit_s=30)
 PAGES = [
@@ -390,8 +390,8 @@ def test_the_child_finds_everything_from_another_folder(save: SaveFile, tmp_path
     path = save("a.pdf", pdfs.text_pdf(PAGES))
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]);"
-        "from specx.documents.read import read_document;"
-        "print(len(read_document(sys.argv[2]).pages));"
+        "from specx.documents.read import read_documents;"
+        "print(len(read_documents(sys.argv[2])[0].pages));"
         "print(*(name in sys.modules for name in ('pypdf', 'torch')))"
     )
     root = str(Path(pdf.__file__).parents[2])

@@ -6,10 +6,10 @@ import pytest
 
 from specx.documents import pdf_by_pypdf
 from specx.documents.pdf_amended import may_have_layers
-from specx.documents.read import ReadOptions, read_document
+from specx.documents.read import ReadOptions
 
 from . import pdfs
-from .conftest import SaveFile
+from .conftest import SaveFile, read_document
 from .pdfs import shown
 
 ON = "The bridge was closed on Monday."

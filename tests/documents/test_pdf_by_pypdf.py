@@ -4,11 +4,11 @@ import io
 
 import pytest
 
-from specx.documents.read import ReadOptions, read_document
+from specx.documents.read import ReadOptions
 from specx.errors import DocumentError
 
 from . import pdfs
-from .conftest import SaveFile
+from .conftest import SaveFile, read_document
 from .pdfs import shown
 
 PRINTED = shown("Name of the ship:", y=700) + shown("Damage to the hull", 90, 660)

@@ -2,11 +2,10 @@
 
 import pytest
 
-from specx.documents.read import read_document
 from specx.errors import DocumentError
 
 from . import pdfs
-from .conftest import SaveFile
+from .conftest import SaveFile, read_document
 from .pdfs import shown
 
 SEEN = shown("The bridge was closed on Monday, and nobody was told why.")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
-from specx.documents.read import ReadOptions, read_document
+from specx.documents.read import ReadOptions
 
 from . import pdfs
-from .conftest import SaveFile
+from .conftest import SaveFile, read_document
 
 pytestmark = pytest.mark.usefixtures("in_process")
 

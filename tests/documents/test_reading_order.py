@@ -9,7 +9,7 @@ import pytest
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
-from specx.documents.read import read_document
+from tests.documents.conftest import read_document
 from tests.documents.pdfs import new_canvas, pages_pdf, shown, stream
 
 SENTENCES = [

@@ -4,8 +4,8 @@ import pytest
 
 from specx.documents.document import Paragraph, ParagraphKind, Part
 from specx.documents.formats import find_pandoc
-from specx.documents.read import read_document
 from specx.documents.sections import is_reference, mark_parts
+from tests.documents.conftest import read_document
 from tests.documents.offices import docx, epub, paragraph
 
 TEXT = "The council met on a Monday and decided to close the old bridge for a year."

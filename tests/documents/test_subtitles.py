@@ -3,11 +3,10 @@
 import pytest
 
 from specx.documents.document import Document
-from specx.documents.read import read_document
 from specx.documents.subtitles import looks_like_subtitles
 from specx.errors import DocumentError
 
-from .conftest import SaveFile
+from .conftest import SaveFile, read_document
 
 
 def said(document: Document) -> list[tuple[str, str]]:

@@ -7,13 +7,12 @@ from string import ascii_lowercase
 import pytest
 
 from specx.documents.lines import Line, PageLines
-from specx.documents.read import read_document
 from specx.documents.text_layer import garbled, is_stamped_picture
 from specx.errors import DocumentError
 from tests.corpus import languages
 
 from . import pdfs
-from .conftest import SaveFile
+from .conftest import SaveFile, read_document
 
 ENGLISH = (
     "The council met in spring and talked about the bridge for most of an evening. Nobody could "

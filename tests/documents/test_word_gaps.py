@@ -1,9 +1,7 @@
 """A subset font that numbers a letter 32, where other fonts have the space."""
 
-from specx.documents.read import read_document
-
 from . import pdfs
-from .conftest import SaveFile
+from .conftest import SaveFile, read_document
 
 # Glyph 32 is "m", 833 thousandths wide; a space has no glyph at all, only gaps of 240.
 _TO_UNICODE = b"""/CIDInit /ProcSet findresource begin 12 dict begin begincmap

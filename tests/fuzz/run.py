@@ -35,11 +35,12 @@ from specx.documents.confinement import confine
 from specx.documents.formats import format_of, read_format
 from specx.documents.jsonl import parse_json, parse_jsonl
 from specx.documents.plain import document_from_text
-from specx.documents.read import ReadOptions, _finished, read_document
+from specx.documents.read import ReadOptions, _finished
 from specx.documents.read import _read_text as read_text
 from specx.documents.text import decode_text
 from specx.errors import SpecxError
 from specx.profile.load import parse_profile
+from tests.documents.conftest import read_document
 from tests.fuzz.cases import CASES
 
 LIMIT_S = 20.0
