@@ -104,7 +104,7 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
         parts = [[*above, *text], notes, below]
     elif tallest in prose:
         parts = _at_heading(tallest, rows) or _around(tallest, rows)
-    elif labelled := _labelled(strips, rows):
+    elif not drawn and (labelled := _labelled(strips, rows)):
         parts, inside = labelled, True
     elif strips and len(bands := _ruled(rows, rules.level)) > 1:
         parts, inside = bands, True
@@ -304,19 +304,19 @@ def _labelled(strips: Iterable[Strip], rows: list[Row]) -> list[list[TextPiece]]
     """Return what stands above a column of labels, each label with its text, and what is below."""
     for strip in sorted(strips, key=_height, reverse=True):
         labels, text = strip.sides(rows)
-        heights = {row[0].base for row in text}
+        above = dict(zip((row[0].base for row in text), ["", *map(_words, text)], strict=False))
+        tops = [row[0].base for row in labels]
         if (
             1 < len(labels) <= len(text) / 3
             and all(len(row) == 1 and _is_label(row[0]) for row in labels)
-            and heights.issuperset(row[0].base for row in labels)
+            and all(above.get(top, " ")[-1:] in ("", *".!?:;)") for top in tops)
             and _is_wrapped(text)
         ):
-            starts = [row[0].base for row in labels[1:]]
-            above, *beside, below = _around(strip, rows)
+            over, *beside, below = _around(strip, rows)
             bands: dict[int, list[TextPiece]] = {}
             for piece in sorted(chain(*beside), key=lambda p: -p.base):
-                bands.setdefault(sum(start >= piece.base for start in starts), []).append(piece)
-            return [above, *bands.values(), below]
+                bands.setdefault(sum(top >= piece.base for top in tops), []).append(piece)
+            return [over, *bands.values(), below]
     return []
 
 
@@ -334,6 +334,10 @@ def _is_table(strip: Strip, rows: Sequence[Row]) -> bool:
     return aligned and level >= FULL * len(right)
 
 
+def _words(row: Row) -> str:
+    return " ".join(piece.text for piece in row)
+
+
 def _is_label(piece: TextPiece) -> bool:
     return _is_worded(piece) and piece.text[:1] not in "[("  # as references have
 
@@ -349,7 +353,7 @@ def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
     """
     top, bottom = other[0][0].base, other[-1][0].base
     if abs(line.base - top) < _LEVEL * line.size:
-        return not is_left or _is_label(line)
+        return not is_left or (_is_label(line) and _is_worded(other[0][0]))
     return abs(line.base - (top + bottom) / 2) < _PITCH * line.size
 
 
