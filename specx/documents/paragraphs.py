@@ -84,10 +84,12 @@ def _over_borders(pages: Sequence[Sequence[Block]], words: Counter[str]) -> Iter
 
 
 def _columns(page: Sequence[Block]) -> Iterator[list[Block]]:
-    """Cut a page behind its footnotes: text below them stands in the next column."""
+    """Cut a page behind its footnotes and captions: what stands above them may go on below."""
     start = 0
     for n, (block, below) in enumerate(pairwise(page), start=1):
-        if block.kind == "footnote" != below.kind:
+        above = page[n - 2] if n > 1 and block.kind == "caption" else None
+        open_ = above and above.full and below.kind == "text" and _continues(above, below)
+        if open_ or block.kind == "footnote" != below.kind:
             yield list(page[start:n])
             start = n
     yield list(page[start:])

@@ -99,6 +99,12 @@ def test_a_caption_at_the_foot_of_a_page_does_not_separate() -> None:
     assert [p.text for p in found] == ["It goes on and ends.", caption.text]
 
 
+def test_a_figure_within_a_column_does_not_separate() -> None:
+    caption = Block("Figure 3: A bridge.", kind="caption")
+    found = paragraphs([Block("It goes on", full=True), caption, Block("and ends.")])
+    assert [p.text for p in found] == ["It goes on and ends.", caption.text]
+
+
 def test_a_piece_of_a_paragraph_knows_the_page_on_which_it_begins() -> None:
     (whole,) = paragraphs([Block("One is here. Two,")], [Block("three. Four is here.")])
     second = whole.piece(13, len(whole.text))
