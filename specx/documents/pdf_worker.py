@@ -46,7 +46,7 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
     count, attached, read = open_pdf(request)
     if not count:
         raise RefusedError("no-pages")
-    numbers = request.get("numbers") or _chosen(request["ranges"], count)
+    numbers = request.get("numbers") or chosen(request["ranges"], count)
     if len(numbers) > _MOST_PAGES:
         raise RefusedError("too-many", pages=len(numbers))
     if not request.get("numbers"):
@@ -222,28 +222,19 @@ def _page(document: Any, number: int) -> Iterator[Any]:
         pdfium.FPDF_ClosePage(page)
 
 
-def _chosen(ranges: Sequence[Sequence[int | None]] | None, count: int) -> Sequence[int]:
+def chosen(ranges: Sequence[Sequence[int | None]] | None, count: int) -> Sequence[int]:
+    """Return the pages in ``ranges`` of a document of ``count`` pages: ascending, each once.
+
+    Raises RefusedError for a page that it lacks.
+    """
     if ranges is None:
         return range(1, count + 1)
-    pairs = [(first or 1, last) for first, last in ranges]
-    beyond = first_page_beyond(pairs, count)
-    if beyond is not None:
-        raise RefusedError("beyond", page=beyond, pages=count)
-    return select_pages(pairs, count)
-
-
-def select_pages(ranges: Sequence[tuple[int, int | None]], count: int) -> list[int]:
-    """Return the pages in ``ranges`` of a document of ``count`` pages: ascending, each once."""
-    chosen: set[int] = set()
+    pages: set[int] = set()
     for first, last in ranges:
-        chosen.update(range(first, min(last or count, count) + 1))
-    return sorted(chosen)
-
-
-def first_page_beyond(ranges: Sequence[tuple[int, int | None]], count: int) -> int | None:
-    """Return the first page asked for that a document of ``count`` pages lacks, or None."""
-    beyond = [max(first, count + 1) for first, last in ranges if (last or first) > count]
-    return min(beyond, default=None)
+        if max(first or 1, last or 0) > count:
+            raise RefusedError("beyond", page=max(first or 1, count + 1), pages=count)
+        pages.update(range(first or 1, (last or count) + 1))
+    return sorted(pages)
 
 
 def _read_page(read: Callable[[int], PageLines], number: int, limit_s: float) -> Answer:

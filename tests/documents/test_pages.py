@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specx.documents.child_worker import RefusedError
 from specx.documents.pdf import format_pages
 from specx.documents.pdf_reading import parse_pages
-from specx.documents.pdf_worker import first_page_beyond, select_pages
+from specx.documents.pdf_worker import chosen
 from specx.errors import UsageError
 
 
@@ -26,21 +27,22 @@ def test_page_zero_and_backward_ranges_are_explained() -> None:
 
 
 def test_select_sorts_and_merges() -> None:
-    assert select_pages(parse_pages("4-,2,1-2"), 6) == [1, 2, 4, 5, 6]
+    assert chosen(parse_pages("4-,2,1-2"), 6) == [1, 2, 4, 5, 6]
+    assert [*chosen(None, 3)] == chosen(parse_pages("1-"), 3) == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("text", "beyond"), [("1-5", None), ("5-", None), ("1-6", 6), ("9", 9), ("7-", 7)]
-)
-def test_first_page_beyond(text: str, beyond: int | None) -> None:
-    assert first_page_beyond(parse_pages(text), 5) == beyond
+@pytest.mark.parametrize(("text", "beyond"), [("1-6", 6), ("2,9", 9), ("7-", 7)])
+def test_a_page_beyond_the_last_is_refused(text: str, beyond: int) -> None:
+    with pytest.raises(RefusedError) as refused:
+        chosen(parse_pages(text), 5)
+    assert refused.value.answer["page"] == beyond
 
 
 @given(st.sets(st.integers(1, 300), min_size=1))
 def test_formatted_pages_parse_back(numbers: set[int]) -> None:
     text = format_pages(numbers)
     ranges = parse_pages(text.removeprefix("pages ").removeprefix("page "))
-    assert select_pages(ranges, 300) == sorted(numbers)
+    assert chosen(ranges, 300) == sorted(numbers)
 
 
 def test_format() -> None:
