@@ -120,7 +120,7 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
         above, *beside, below = _around(table, rows)
         yield from _read(above, rules, inside=inside)
         for row in _rows(sorted(chain(*beside), key=lambda p: -p.base)):
-            yield row, row[0].end <= table.left + 0.01
+            yield row, row[0].end < table.right and row[-1].start > table.left
         yield from _read(below, rules, inside=inside)
         return
     elif len(bands := _drawn(rows)) > 1:

@@ -167,9 +167,12 @@ def test_labels_of_cells_are_in_no_sentence(tmp_path: Path, order: Order, ruled:
 def test_rows_of_commands_are_not_joined(tmp_path: Path) -> None:
     rows = [("open", "opens a catalogue"), ("next", "goes to the card behind it")]
     rows += [("find", "searches all cards for a word"), ("quit", "leaves, and writes all cards")]
-    lines = [[(54, 740 - 13 * n, a), (150, 740 - 13 * n, b)] for n, (a, b) in enumerate(rows)]
-    text = drawn(tmp_path, by_column(lines))
-    assert text.split("\n") == [f"{name} {what}" for name, what in rows]
+    above = set_lines(f"{SENTENCES[0]} {SENTENCES[1]} It ends.", 54, 330)
+    top = above[-1][1] - 20
+    lines = [[(54, top - 13 * n, a), (150, top - 13 * n, b)] for n, (a, b) in enumerate(rows)]
+    text = drawn(tmp_path, by_column([above, *lines]))
+    told = [f"{name} {what}" for name, what in rows]
+    assert text.split("\n") == [f"{SENTENCES[0]} {SENTENCES[1]} It ends.", *told]
 
 
 @pytest.mark.parametrize("left", [True, False])
