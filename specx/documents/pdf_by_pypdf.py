@@ -66,7 +66,8 @@ def is_portfolio(reader: Any) -> bool:
 
 def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
     """Return the lines of a page whose letters PDFium does not give, without their places."""
-    return tuple(map(Line, reader.pages[number - 1].extract_text().split("\n")))
+    text = reader.pages[number - 1].extract_text().strip()
+    return tuple(map(Line, text.split("\n"))) if text else ()
 
 
 def with_typed(

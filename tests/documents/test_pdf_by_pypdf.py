@@ -3,6 +3,8 @@
 import io
 
 import pytest
+from reportlab.pdfbase import pdfmetrics
+from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 
 from specx.documents.read import ReadOptions
 from specx.errors import DocumentError
@@ -52,6 +54,18 @@ def text_of(save: SaveFile, data: bytes, options: ReadOptions | None = None) -> 
 def test_values_of_fields_are_read(save: SaveFile, field: bytes, value: str) -> None:
     text = text_of(save, form(field))
     assert text == f"Name of the ship: {value} Damage to the hull"
+
+
+@pytest.mark.usefixtures("in_process")
+def test_letters_that_pdfium_passes_over_are_read(save: SaveFile) -> None:
+    buffer, told = io.BytesIO(), "水車は一八八七年に谷で回った。"
+    canvas = pdfs.new_canvas(buffer)
+    pdfmetrics.registerFont(UnicodeCIDFont("HeiseiMin-W3"))  # no file embeds it
+    canvas.setFont("HeiseiMin-W3", 12)
+    for n, letter in enumerate(told * 3):
+        canvas.drawString(300 - 20 * (n // len(told)), 700 - 14 * (n % len(told)), letter)
+    canvas.save()
+    assert set(told) <= set(text_of(save, buffer.getvalue()))
 
 
 @pytest.mark.usefixtures("in_process")
