@@ -3,6 +3,7 @@
 import codecs
 import re
 
+from specx.documents.language import accented_words
 from specx.errors import DocumentError, without_escapes
 
 READS = (
@@ -248,6 +249,25 @@ def _by_letters(data: bytes) -> tuple[str, str] | None:
     return (best, _BY_LETTERS[best][0]) if shares[best] >= 1 else None
 
 
+_LATIN = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "cp1250": "Windows-1250"}
+_ODD = re.compile(r"(?<=[^\W\d_])[^\w\s'’-](?=[^\W\d_])")
+_LATIN |= {"iso8859-2": "ISO-8859-2", "cp1254": "Windows-1254"}
+
+
+def _by_words(data: bytes) -> tuple[str, str]:
+    """Return the encoding in which a text in Latin letters has most of a language's words.
+
+    Or, without any, the fewest signs within words.
+    """
+    first = "latin-1" if _WINDOWS_1252_GAPS.search(data) else "cp1252"
+    told = {
+        each: data[:_SAMPLE].decode(each, "replace")
+        for each in (first, "cp1250", "iso8859-2", "cp1254")
+    }
+    best = max(told, key=lambda each: (accented_words(told[each]), -len(_ODD.findall(told[each]))))
+    return best, _LATIN[best]
+
+
 def _frequent(sample: bytes, encoding: str, letters: str) -> float:
     """Return the share of frequent letters, 1: as many as a text in this encoding has at least."""
     text = sample.decode(encoding, "replace")
@@ -259,9 +279,7 @@ def _frequent(sample: bytes, encoding: str, letters: str) -> float:
 
 
 def _guess(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
-    windows = _WINDOWS_1252_GAPS.search(data) is None
-    encoding, title = ("cp1252", "Windows-1252") if windows else ("latin-1", "Latin-1")
-    encoding, title = _by_letters(data) or (encoding, title)
+    encoding, title = _by_letters(data) or _by_words(data)
     text = data.decode(encoding, "replace")
     if len(_CONTROL.findall(text)) * _RARE > len(text) or text.count("\0") * _RARE > len(text):
         raise _binary(name)

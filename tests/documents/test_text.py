@@ -198,6 +198,11 @@ _TEXTS = {
     "Мельница стояла в конце долины, и никто в ней много лет не работал.": [
         "cp1251", "koi8-r", "utf-16-le", "cp866", "iso8859-5", "mac-cyrillic"
     ],
+    "Młyn stał na końcu doliny i nikt się w nim nie pokazał. Mówili, że jest za stary, są pewni.": [
+        "cp1250", "iso8859-2"
+    ],
+    "Değirmen vadinin sonundaydı ve içinde kimse olmadığı biliniyordu, bu doğru değil.": ["cp1254"],
+    "Die Mühle stand am Ende des Tals, und für viele Jahre war niemand über Nacht da.": ["cp1252"],
     "Ο μύλος ήταν στο τέλος της κοιλάδας και κανείς δεν δούλευε εκεί.": ["cp1253", "utf-16-be"],
 }  # fmt: skip
 
