@@ -24,6 +24,8 @@ from specx.documents.shapes import (
 
 _FIGURE = re.compile(r"[$€£(+-]*\d[\d.,:/%)–-]*")
 
+_QUOTES = "\"'“”‘’«»„… "
+_FEWEST_REPEATED = 25  # characters
 _FIGURES = 3  # in a row of a table, at least
 _LARGE = 1.12  # times the body's letter size: a heading
 _SMALL = 0.93  # times the body's letter size: a note
@@ -100,16 +102,26 @@ def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) ->
         lines = list(run)
         groups += entries(lines) if is_entry else _groups(lines, typography, columns)
     notes = footnotes(groups, typography.body_size)
-    blocks = (
+    blocks = [
         _block(group, typography, words, full=columns.is_full(group[-1]), note=n in notes)
         for n, group in enumerate(groups)
-    )
+    ]
+    told = "\n".join({block.text for block in blocks})
     # Without letters it is an ornament, or a bracket left over from a formula.
     return [
-        replace(block, page=page.number)
+        replace(
+            block, page=page.number, kind="caption" if _is_repeated(block, told) else block.kind
+        )
         for block in blocks
         if any(char.isalnum() for char in block.text)
     ]
+
+
+def _is_repeated(block: Block, told: str) -> bool:
+    """Return True for words of a page's text that it shows again in large letters, for show."""
+    words = block.text.strip(_QUOTES)
+    quoted = block.kind == "text" or words != block.text
+    return quoted and len(words) >= _FEWEST_REPEATED and told.count(words) > 1
 
 
 def _block(

@@ -51,6 +51,11 @@ def test_items_begin_paragraphs_and_keep_their_lines() -> None:
     assert {block.kind for block in found} == {"item"}
 
 
+def test_words_that_a_page_shows_again_are_no_heading() -> None:
+    lines = [Line(FULL, 72, 700, 10), Line(f"“{FULL[:40]}”", 72, 670, 16), Line(FULL, 72, 640, 10)]
+    assert [block.kind for block in blocks(lines)] == ["text", "caption", "text"]
+
+
 def test_headings_and_footnotes_are_told_by_their_size() -> None:
     lines = [
         Line("A Title", 72, 700, 14),
