@@ -24,6 +24,7 @@ import pypdfium2
 from pypdf import PdfReader
 
 from specx.documents.document import Document
+from specx.documents.jsonl import require_documents
 from specx.documents.read import read_documents
 
 # A word is a run of two letters or more; digits, and with them marks of notes, count nowhere.
@@ -106,7 +107,8 @@ def _timed(read: Callable[[Path], T], path: Path, repeat: int) -> tuple[T, float
 
 def measure(path: Path, repeat: int, truths: Sequence[Path]) -> dict[str, Any]:
     """Return the row of one file: shares from 0 to 1, and seconds, the best of ``repeat``."""
-    (document,), ours_s = _timed(lambda path: read_documents(str(path)), path, repeat)
+    found, ours_s = _timed(lambda path: read_documents(str(path)), path, repeat)
+    (document,) = require_documents(found)
     # In the file's order no column comes between the halves of a broken word.
     theirs, poppler_s = _timed(lambda path: poppler(path, "-raw"), path, repeat)
     pages, pdfium_s = _timed(pdfium, path, repeat)

@@ -169,7 +169,7 @@ def test_rows_of_commands_are_not_joined(tmp_path: Path) -> None:
     rows += [("find", "searches all cards for a word"), ("quit", "leaves, and writes all cards")]
     above = set_lines(f"{SENTENCES[0]} {SENTENCES[1]} It ends.", 54, 330)
     top = above[-1][1] - 20
-    lines = [[(54, top - 13 * n, a), (150, top - 13 * n, b)] for n, (a, b) in enumerate(rows)]
+    lines = [[(54.0, top - 13 * n, a), (150.0, top - 13 * n, b)] for n, (a, b) in enumerate(rows)]
     text = drawn(tmp_path, by_column([above, *lines]))
     told = [f"{name} {what}" for name, what in rows]
     assert text.split("\n") == [f"{SENTENCES[0]} {SENTENCES[1]} It ends.", *told]
