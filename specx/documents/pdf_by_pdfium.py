@@ -108,6 +108,7 @@ class PageText:
         self._looks: dict[tuple[int | None, float, float, float, float, float], Look] = {}
         self._marks: dict[int, str] = {}
         self._characters = self._read()
+        self.count = len("".join(self._characters.split()))
         self._compose()
 
     def _read(self) -> str:
@@ -131,10 +132,6 @@ class PageText:
         for n in nothing:
             characters[n] = _HOLE if self.holes else "\0"
         return "".join(characters)
-
-    @property
-    def count(self) -> int:
-        return len("".join(self._characters.split()))
 
     def _divides(self, number: int) -> bool:
         """Return True for a hyphen that divides a word at the end of a line."""
@@ -275,9 +272,7 @@ class PageText:
         if hidden:
             parts = [word for part in parts for word in self._bare(hidden, *part)]
         for first, last in parts:
-            left, right = self._extent(look, first)
-            if last > first + 1:
-                right = self._extent(look, last - 1)[1]
+            left, right = self._ends(look, first, last)
             if look.size < _LEAST and right - left < _LEAST * (last - first) / 2:
                 self._pass(first, last)
                 continue

@@ -56,6 +56,23 @@ class Strip(NamedTuple):
         within = other.left <= self.left and self.right <= other.right
         return within and self.bottom <= other.bottom and other.top <= self.top
 
+    @property
+    def height(self) -> float:
+        return self.top - self.bottom
+
+    def around(self, rows: Iterable[Row]) -> list[list[TextPiece]]:
+        """Return the pieces above the strip, to its left, to its right, and below."""
+        parts: list[list[TextPiece]] = [[], [], [], []]
+        for row in rows:
+            for piece in row:
+                if row[0].base > self.top:
+                    parts[0].append(piece)
+                elif row[0].base < self.bottom:
+                    parts[3].append(piece)
+                else:
+                    parts[1 if piece.end <= self.left + 0.01 else 2].append(piece)
+        return [sorted(part, key=lambda p: -p.base) for part in parts]
+
     def sides(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
         """Return what the rows beside the strip have to its left, and to its right."""
         beside = [row for row in rows if self.bottom <= row[0].base <= self.top]

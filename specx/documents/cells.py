@@ -1,0 +1,141 @@
+"""Find the cells of tables and forms among the rows of a region: labels, boxes, wrapped lines."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
+from operator import attrgetter
+from statistics import mean
+
+from specx.documents.strips import FULL, LINES, STACKED, Box, Row, Strip, TextPiece
+
+# In letter sizes:
+LEVEL = 0.3  # between the base lines of a row
+PITCH = 0.8  # between the base lines of rows that do not overlap
+_WORD = 1.2  # between the words of a line
+
+SMALL = 0.86  # times the size of the letters beside it: a sign
+_FEWEST = 4  # letters of a label, or of a note in the margin
+_CELL_LINE = 8  # characters; a line of prose in a cell is longer
+_RULE = 0.5  # of the width of a region; a rule so long divides it
+
+
+def labelled(strips: Iterable[Strip], rows: list[Row]) -> list[list[TextPiece]]:
+    """Return what stands above a column of labels, each label with its text, and what is below."""
+    for strip in sorted(strips, key=attrgetter("height"), reverse=True):
+        labels, text = strip.sides(rows)
+        ends = dict(zip((row[0].base for row in text), ["", *map(_words, text)], strict=False))
+        tops = [row[0].base for row in labels]
+        if (
+            1 < len(labels) <= len(text) / 3
+            and all(len(row) == 1 and _is_label(row[0]) for row in labels)
+            and all(ends.get(top, " ")[-1:] in ("", *".!?:;)") for top in tops)
+            and is_wrapped(text)
+        ):
+            above, *sides, below = strip.around(rows)
+            bands: dict[int, list[TextPiece]] = {}
+            for piece in sorted(chain(*sides), key=lambda p: -p.base):
+                bands.setdefault(sum(top >= piece.base for top in tops), []).append(piece)
+            return [above, *bands.values(), below]
+    return []
+
+
+def is_table(strip: Strip, rows: Sequence[Row]) -> bool:
+    """Return True if rows have a cell on both sides of a strip, and these begin at one place."""
+    left, right = strip.sides(rows)
+    if min(len(left), len(right)) < LINES or strip.right - strip.left < _WORD * rows[0][0].size:
+        return False
+    starts = [Counter(row[0].start for row in side) for side in (left, right)]
+    aligned = all(each.most_common(1)[0][1] >= FULL * each.total() for each in starts)
+    heights = {row[0].base for row in left}
+    level = sum(row[0].base in heights for row in right)
+    return aligned and level >= FULL * len(right)
+
+
+def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
+    """Return the pieces of the boxes of a form: a small label above what stands there."""
+    pieces = [piece for row in rows for piece in row]
+    across = [
+        x
+        for x, low, _, high in rules
+        if low < rows[-1][0].base
+        and rows[0][0].base < high
+        and not any(piece.start < x < piece.end for piece in pieces)
+    ]
+    boxes: dict[int, list[TextPiece]] = {}
+    for piece in pieces:
+        boxes.setdefault(sum(x < piece.end for x in across), []).append(piece)
+    labelled = any(is_smaller(box[0], box[-1].size) for box in boxes.values())
+    return list(boxes.values()) if labelled and len(boxes) > 1 else []
+
+
+def ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
+    """Return the pieces between the rules that run across a region."""
+    pieces = [piece for row in rows for piece in row]
+    left, right = min(p.start for p in pieces), max(p.end for p in pieces)
+    heights = [y for a, y, b, _ in rules if min(b, right) - max(a, left) > _RULE * (right - left)]
+    bands: dict[int, list[TextPiece]] = {}
+    for row in rows:
+        bands.setdefault(sum(y > row[0].base for y in heights), []).extend(row)
+    return list(bands.values())
+
+
+def are_cells(strip: Strip, rows: Sequence[Row]) -> bool:
+    """Return True if a strip divides all rows into lines of text that go on in their cells."""
+    if strip.top < rows[0][0].base or strip.bottom > rows[-1][0].base:
+        return False
+    sides = strip.sides(rows)
+    for side, other in (sides, sides[::-1]):
+        if len(side) == 1 and not _is_beside(side[0][0], other, is_left=side is sides[0]):
+            return False
+        if any(a[0].base - b[0].base > STACKED * b[0].size for a, b in pairwise(side)):
+            return False
+    return all(len(s) == 1 or is_wrapped(s, at=at) for s, at in zip(sides, (-1, 0), strict=True))
+
+
+def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
+    """Return True for the line of a cell that stands in the middle of the cell beside it.
+
+    Or at its top, where it is the last of the two, or a word and no number of an item.
+    """
+    top, bottom = other[0][0].base, other[-1][0].base
+    if abs(line.base - top) < LEVEL * line.size:
+        return not is_left or (_is_label(line) and is_worded(other[0][0]))
+    return abs(line.base - (top + bottom) / 2) < PITCH * line.size
+
+
+def _is_label(piece: TextPiece) -> bool:
+    return is_worded(piece) and piece.text[:1] not in "[("  # as references have
+
+
+def is_worded(piece: TextPiece) -> bool:
+    return sum(map(str.isalpha, piece.text)) >= _FEWEST
+
+
+def is_smaller(piece: TextPiece, size: float) -> bool:
+    """Return True for words in smaller letters: no number, no bullet, no code."""
+    return piece.size < SMALL * size and not piece.runs[0][1].look.mono and is_worded(piece)
+
+
+def is_wrapped(rows: Sequence[Row], *, at: int = 0) -> bool:
+    """Return True if many lines of a column go on in the next one."""
+    lines = [" ".join(piece.text for piece in beside(row, at=at)) for row in rows]
+    goes_on = sum(
+        above[-1:] not in ".!?:" and below[:1].isalpha() and not below[:1].isupper()
+        for above, below in pairwise(lines)
+    )
+    return 3 * goes_on >= len(lines) - 1 and mean(map(len, lines)) > _CELL_LINE
+
+
+def beside(row: Row, *, at: int) -> Row:
+    """Return the words of a row that stand at the strip: the last or the first."""
+    words = [row[at]]
+    for piece in row[1:] if at == 0 else row[-2::-1]:
+        gap = piece.start - words[-1].end if at == 0 else words[-1].start - piece.end
+        if gap > _WORD * piece.size:
+            break
+        words.append(piece)
+    return words if at == 0 else words[::-1]
+
+
+def _words(row: Row) -> str:
+    return " ".join(piece.text for piece in row)
