@@ -46,9 +46,7 @@ class DeltaRows:
 class DeltaRule:
     """Reads normed rows [T, K] as in ``LayerKernels.advance``."""
 
-    def __init__(
-        self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]
-    ) -> None:
+    def __init__(self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]) -> None:
         assert weights.delta is not None
         self._weights, self._attention = weights.delta, weights.spec.attention
         self._heads, self._rates = product(weights.qkv), product(weights.delta.rates)

@@ -36,9 +36,7 @@ class DeltaRule:
     The maps to heads, gate and rates are one product, unless their weights are packed.
     """
 
-    def __init__(
-        self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]
-    ) -> None:
+    def __init__(self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]) -> None:
         own = weights.delta
         assert own is not None
         assert weights.gate is not None

@@ -109,9 +109,7 @@ def _solve(
 
 
 @triton.jit
-def _inverse(
-    below: tl.tensor, CHUNK: tl.constexpr, PRECISION: tl.constexpr
-) -> tl.tensor:
+def _inverse(below: tl.tensor, CHUNK: tl.constexpr, PRECISION: tl.constexpr) -> tl.tensor:
     """The inverse of 1 + below [CHUNK, CHUNK], which is zero on the diagonal and above.
 
     Parts on the diagonal are eliminated row by row. With D of their inverses and M = D times the
