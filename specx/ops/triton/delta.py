@@ -27,7 +27,7 @@ from specx.ops.triton.programmatic_launch import wait
 
 COLUMNS = 16  # of a state that a program has
 WARPS = 1
-ROWS = 32  # of a prompt that a program makes
+ROWS = 16  # of a prompt that a program makes
 
 
 class DeltaRule:
