@@ -55,7 +55,13 @@ class DeltaRule:
             return gated_norm(out, gate, spec, weight)
         last = torch.cat([state.inputs, inputs[-len(state.inputs) :]])
         state.next_inputs.copy_(last[-len(state.inputs) :])
-        return read_prompt(self._rows(inputs, rates, state, None), state, spec, gate, weight)
+        rows = self._rows(inputs, rates, state, None)
+        if x.dtype.itemsize == 2:
+            return read_prompt(rows, state, spec, gate, weight)
+        # Without tensor cores these kernels would compile for minutes, and spill.
+        out, last = torch_delta.read_prompt(rows, state.state, spec)
+        state.next_state.copy_(last)
+        return gated_norm(out.contiguous(), gate, spec, weight)
 
     def _rows(
         self, inputs: Tensor, rates: Tensor, state: DeltaState, mask: AncestorMask | None

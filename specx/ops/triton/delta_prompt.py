@@ -3,7 +3,8 @@
 Notation and system are those of ``torch.delta``. The first kernel inverts each chunk's triangular
 matrix and so solves its system for any state. The second goes through the chunks with some columns
 of a state in registers, and writes the state in front of each chunk. The third computes all outputs
-side by side. Rows are multiplied in their own format; sums, states and the inverse are float32.
+side by side. Rows are multiplied in their own format, of 16 bits; sums, states and the inverse are
+float32.
 """
 
 import torch
@@ -40,19 +41,18 @@ def read_prompt(
         "DIM": dim, "CHUNK": CHUNK, "KEYS": max(16, triton.next_power_of_2(key_dim)),
     }  # fmt: skip
     block = max(16, triton.next_power_of_2(dim))
-    precision = "ieee" if dtype == torch.float32 else "tf32"
     _solve[(chunks, heads)](
         rows.k, rows.v, rows.beta, rows.g, sums, reads, updates, count,
-        **shape, BLOCK=block, PRECISION=precision, num_warps=4, num_stages=1,
+        **shape, BLOCK=block, num_warps=4, num_stages=1,
     )  # fmt: skip
     _go_through[(triton.cdiv(dim, COLUMNS), heads)](
         rows.k, sums, reads, updates, state.state, state.next_state, before, count,
-        **shape, BLOCK=COLUMNS, PRECISION=precision, num_warps=4, num_stages=3,
+        **shape, BLOCK=COLUMNS, num_warps=4, num_stages=3,
     )  # fmt: skip
     _read[(chunks, heads)](
         rows.q, rows.k, sums, updates, before, gate, weight, out,
         gate.stride(0), delta.norm.eps, count,
-        **shape, BLOCK=block, PRECISION=precision, num_warps=4, num_stages=1,
+        **shape, BLOCK=block, num_warps=4, num_stages=1,
     )  # fmt: skip
     return out
 
@@ -75,7 +75,6 @@ def _solve(
     CHUNK: tl.constexpr,
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr,
 ) -> None:
     """One chunk of one head: its updates are ``updates − reads · state``."""
     head = tl.program_id(1)
@@ -93,23 +92,23 @@ def _solve(
     keys = tl.load(keys, mask=is_key, other=0.0)
     is_before = places[None, :] < places[:, None]
     shares = tl.exp(tl.where(is_before, sums[:, None] - sums[None, :], 0.0)) * beta[:, None]
-    matrix = tl.dot(keys, tl.trans(keys), input_precision=PRECISION)
-    matrix = _inverse(tl.where(is_before, matrix * shares, 0.0), CHUNK, PRECISION)
+    matrix = tl.dot(keys, tl.trans(keys))
+    matrix = _inverse(tl.where(is_before, matrix * shares, 0.0), CHUNK)
     matrix = matrix.to(keys.dtype)
     inside = there[:, None] & (dims < DIM)
     v = tl.load(v_ptr + own[:, None].to(tl.int64) * DIM + dims, mask=inside, other=0.0)
     v = (v * beta[:, None]).to(keys.dtype)
-    updates = tl.dot(matrix, v, input_precision=PRECISION)
+    updates = tl.dot(matrix, v)
     to = updates_ptr + own[:, None].to(tl.int64) * DIM + dims
     tl.store(to, updates.to(updates_ptr.dtype.element_ty), mask=inside)
     keys = (keys * (beta * tl.exp(sums))[:, None]).to(keys.dtype)
-    reads = tl.dot(matrix, keys, input_precision=PRECISION)
+    reads = tl.dot(matrix, keys)
     to = reads_ptr + own[:, None].to(tl.int64) * KEY_DIM + key_dims
     tl.store(to, reads.to(reads_ptr.dtype.element_ty), mask=is_key)
 
 
 @triton.jit
-def _inverse(below: tl.tensor, CHUNK: tl.constexpr, PRECISION: tl.constexpr) -> tl.tensor:
+def _inverse(below: tl.tensor, CHUNK: tl.constexpr) -> tl.tensor:
     """The inverse of 1 + below [CHUNK, CHUNK], which is zero on the diagonal and above.
 
     Parts on the diagonal are eliminated row by row. With D of their inverses and M = D times the
@@ -131,10 +130,10 @@ def _inverse(below: tl.tensor, CHUNK: tl.constexpr, PRECISION: tl.constexpr) -> 
     is_part = parts[:, None, None, None] == parts[None, None, :, None]
     solved = tl.where(is_part, solved[:, :, None, :], 0.0)
     solved = tl.reshape(solved, [CHUNK, CHUNK])
-    m = tl.dot(solved, tl.where(is_own, 0.0, below), input_precision=PRECISION)
-    m2 = tl.dot(m, m, input_precision=PRECISION)
-    m3 = tl.dot(m, m2, input_precision=PRECISION)
-    return solved + tl.dot(m2 - m - m3, solved, input_precision=PRECISION)
+    m = tl.dot(solved, tl.where(is_own, 0.0, below))
+    m2 = tl.dot(m, m)
+    m3 = tl.dot(m, m2)
+    return solved + tl.dot(m2 - m - m3, solved)
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -155,7 +154,6 @@ def _go_through(
     CHUNK: tl.constexpr,
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr,
 ) -> None:
     """Some columns of one head's state, along all chunks."""
     head = tl.program_id(1)
@@ -181,10 +179,10 @@ def _go_through(
         base = tl.load(updates, mask=inside, other=0.0).to(tl.float32)
         last = tl.load(sums_ptr + (tl.minimum(first + CHUNK, count) - 1) * HEADS + head)
         sums = tl.load(sums_ptr + own, mask=there, other=0.0)
-        base -= tl.dot(reads, narrow, input_precision=PRECISION)
+        base -= tl.dot(reads, narrow)
         tl.store(updates, base.to(updates_ptr.dtype.element_ty), mask=inside)
         base *= tl.exp(tl.where(there, last - sums, 0.0))[:, None]
-        added = tl.dot(tl.trans(keys), base.to(keys.dtype), input_precision=PRECISION)
+        added = tl.dot(tl.trans(keys), base.to(keys.dtype))
         state = state * tl.exp(last) + added
     tl.store(next_ptr + at, state, mask=is_state)
 
@@ -210,7 +208,6 @@ def _read(
     CHUNK: tl.constexpr,
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr,
 ) -> None:
     """One chunk of one head, normed and gated."""
     chunk, head = tl.program_id(0), tl.program_id(1)
@@ -228,13 +225,13 @@ def _read(
     state += key_dims[:, None] * DIM + dims
     state = tl.load(state, mask=(key_dims < KEY_DIM)[:, None] & (dims < DIM), other=0.0)
     sums = tl.load(sums_ptr + own, mask=there, other=0.0)
-    out = tl.dot(q, state, input_precision=PRECISION) * tl.exp(sums)[:, None]
+    out = tl.dot(q, state) * tl.exp(sums)[:, None]
     is_seen = places[None, :] <= places[:, None]
     shares = tl.exp(tl.where(is_seen, sums[:, None] - sums[None, :], 0.0))
-    scores = tl.dot(q, tl.trans(keys), input_precision=PRECISION) * shares
+    scores = tl.dot(q, tl.trans(keys)) * shares
     scores = tl.where(is_seen, scores, 0.0).to(q.dtype)
     updates = tl.load(updates_ptr + own[:, None] * DIM + dims, mask=inside, other=0.0)
-    out += tl.dot(scores, updates, input_precision=PRECISION)
+    out += tl.dot(scores, updates)
     gate = tl.load(gate_ptr + rows[:, None].to(tl.int64) * gate_row + head * DIM + dims,
                    mask=inside, other=0.0)  # fmt: skip
     weight = tl.load(weight_ptr + dims, mask=dims < DIM, other=0.0).to(tl.float32)
