@@ -10,7 +10,9 @@ from torch.nn.functional import embedding
 
 from specx.ops.blocks import BlockFormat
 
-AT_ONCE = 1 << 17  # values that torch unpacks at once, so that what is between fits into a cache
+# Values that torch unpacks at once: so that what is between fits into a processor's cache; on a GPU
+# so that there is more to do than to launch.
+AT_ONCE, AT_ONCE_ON_GPU = 1 << 17, 1 << 24
 Part = tuple[Tensor, BlockFormat]  # uint8 [rows, bytes of a row]
 
 
@@ -111,6 +113,7 @@ def with_rows(weight: Weight, rows: Tensor) -> Weight:
 
 def unpack_rows(blocks: Tensor, form: BlockFormat, to: Tensor) -> None:
     """Unpack rows uint8 [N, bytes] to float32, or another format, [N, K] on the same device."""
-    step = max(1, AT_ONCE // to.shape[1])
+    at_once = AT_ONCE if to.device.type == "cpu" else AT_ONCE_ON_GPU
+    step = max(1, at_once // to.shape[1:].numel())
     for first in range(0, len(blocks), step):
         to[first : first + step].copy_(form.unpack(blocks[first : first + step]))

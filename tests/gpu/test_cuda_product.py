@@ -22,7 +22,7 @@ from tests.ops.examples import layer_of_heads
 
 CUDA = torch.device("cuda", 0)
 HALF = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-SPREADS = [(16, 1), (48, 1), (64, 2), (96, 1), (112, 1), (128, 4), (256, 1)]
+SPREADS = [(16, 1), (48, 1), (64, 2), (64, 4), (96, 1), (112, 1), (128, 4), (256, 1)]
 LAUNCHES = [
     *(launch_of(*spread) for spread in SPREADS),
     ProductLaunch(32, split=1, slices=3, weights=2, inputs=1),
@@ -131,11 +131,17 @@ def test_several_tiles_of_a_block(launch: ProductLaunch) -> None:
         assert error(ours, silu(gate).bfloat16().double() * up) < 2**-6
 
 
-@pytest.mark.parametrize("rows", [64, 1008, 4096, 6144, 22016, 128256])
-def test_the_launches_that_are_chosen(rows: int) -> None:
-    weight, x = (random(n, 512, dtype=torch.bfloat16) for n in (rows, 64))
-    exact = x.double() @ weight.double().T
-    assert error(CudaProduct(weight)(x), exact) < 2**-7
+@pytest.mark.parametrize(
+    ("columns", "inputs"),
+    [*((n, 512) for n in (64, 1008, 4096, 6144, 22016, 128256)), (1536, 8960)],
+)
+def test_the_launches_that_are_chosen(columns: int, inputs: int) -> None:
+    weight, x = (random(n, inputs, dtype=torch.bfloat16) for n in (columns, 64))
+    product = CudaProduct(weight)
+    ours = product(x)
+    assert error(ours, x.double() @ weight.double().T) < 2**-7
+    for rows in (1, 9, 33):
+        assert torch.equal(product(x[:rows]), ours[:rows])
 
 
 def test_rows_that_are_not_there_count_for_nothing() -> None:

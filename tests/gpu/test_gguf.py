@@ -2,15 +2,21 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("triton")
 pytest.importorskip("gguf")
 
+from specx.errors import ModelError
 from specx.models import model_files
+from specx.models.gguf import container
+from specx.models.gguf.container import PackedTensor
 from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
+from specx.ops.blocks import by_name
+from specx.ops.packed_weight import unpack_rows
 from specx.ops.triton.packed import TritonWeight
 from tests.models.families import Text
 from tests.models.gguf.test_families import CASES
@@ -42,3 +48,25 @@ def test_logits_are_near_those_on_the_unpacked_weights(
     found = torch.cat([text.read(ids[:70]), text.verify(ids[70:], [0, *range(7)])]).float()
     errors = [float((x - expected).norm() / expected.norm()) for x in (found, rounded)]
     assert errors[0] < max(0.03, 2 * errors[1])
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q5_0", "Q6_K", "Q8_0", "BF16"])
+def test_blocks_come_as_they_are_and_are_widened_there(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "_ON_THE_WAY", 4099)  # bytes of a piece
+    form, file, cuda = by_name(name), tmp_path / "model.gguf", torch.device("cuda")
+    size = 128 * form.row_bytes(512)
+    stored = np.random.default_rng(1).integers(0, 120, 77 + size, np.uint8)  # no NaN among them
+    file.write_bytes(stored.tobytes())
+    tensor = PackedTensor(
+        name="w", shape=(128, 512), format=form, file=file, start=77, size=size, pairs=4
+    )
+    here, there = tensor.packed(torch.device("cpu")), tensor.packed(cuda)
+    assert torch.equal(here, there.cpu())
+    wide = torch.empty(128, 512, dtype=torch.bfloat16, device=cuda)
+    unpack_rows(there, form, wide)
+    assert torch.equal(wide.cpu(), form.unpack(here).to(torch.bfloat16))
+    file.write_bytes(stored[:-1].tobytes())
+    with pytest.raises(ModelError, match="became shorter"):
+        tensor.packed(cuda)

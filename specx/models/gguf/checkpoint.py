@@ -28,13 +28,12 @@ _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.gguf)", re.IGNORECASE)
 _MOST_PARTS = 1000
 _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 # Tokens at which a model ends its turn, where its metadata name only the end of all text.
-_TURN_ENDS = (
+_TURN_ENDS = {
     *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<turn|>", "<|return|>"),
     *("<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<|END_OF_TURN_TOKEN|>", "<EOT>"),
     *("<｜end▁of▁sentence｜>", "<end_of_utterance>", "<|user|>"),
-)
+}
 _EOS = "tokenizer.ggml.eos_token_ids"  # of ollama's
-AT_ONCE = 1 << 24  # values whose blocks go to a device at once
 _SAMPLING = (  # llama.cpp's keys and transformers'
     ("general.sampling.temp", "temperature"),
     ("general.sampling.top_k", "top_k"),
@@ -253,7 +252,7 @@ class GgufTensors:
         weights = [self._weights[name] for name in names]
         try:
             if all(_stays(each, self._kept) for each in weights):
-                parts = tuple((each.packed().to(self.device), each.format) for each in weights)
+                parts = tuple((each.packed(self.device), each.format) for each in weights)
                 return PackedWeight(parts, rounds=self._rounds, dtype=self.dtype)
             if not weights[0].shape:
                 return weights[0].floats().to(self.device, self.dtype)
@@ -277,11 +276,8 @@ def _stays(weight: PackedTensor, kept: Collection[str]) -> bool:
 
 
 def _unpack(weight: PackedTensor, to: Tensor) -> None:
-    """Unpack some rows at a time, on the device that they go to."""
+    """Unpack a tensor, on the device that it goes to."""
     if len(weight.shape) < 2 or weight.parts:
         to.copy_(weight.floats())
         return
-    packed = weight.packed()
-    step = max(1, AT_ONCE // weight.shape[-1])
-    for first in range(0, len(packed), step):
-        unpack_rows(packed[first : first + step].to(to.device), weight.format, to[first:][:step])
+    unpack_rows(weight.packed(to.device), weight.format, to)

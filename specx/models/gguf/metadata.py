@@ -37,6 +37,10 @@ class Metadata:
         """Return a value of any kind; None for a missing key."""
         return self._values.get(self._name(key))
 
+    def under(self, prefix: str) -> list[tuple[str, Any]]:
+        """Return all keys with a prefix, and their values, by name."""
+        return sorted((key, each) for key, each in self._values.items() if key.startswith(prefix))
+
     def count(self, key: str, default: int | None = None) -> int:
         """Return a whole number from 0 on; of a list, whose numbers must be equal, the first."""
         value = self._get(key, default)

@@ -8,6 +8,7 @@ to the model.
 from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import tokenizers
@@ -182,12 +183,22 @@ def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
         keys.refuse(
             f"the tokenizer is of the kind {kind!r}; specx knows {', '.join(sorted(_KINDS))}"
         )
-    pieces = _pieces(keys, rows)
-    backend, words = _KINDS[kind](keys, pieces)
-    _add_tokens(backend, keys, pieces)
-    named = _named(keys, pieces)
-    backend.post_processor = _around(keys, backend, named, words)
+    stated = sha256(repr((kind, rows, keys.architecture, keys.under("tokenizer.ggml."))).encode())
+    known = stated.digest()
+    if known not in _BUILT:  # a draft mostly has its target's
+        pieces = _pieces(keys, rows)
+        backend, words = _KINDS[kind](keys, pieces)
+        _add_tokens(backend, keys, pieces)
+        named = _named(keys, pieces)
+        backend.post_processor = _around(keys, backend, named, words)
+        _BUILT.clear()
+        _BUILT[known] = backend, named
+    backend, named = _BUILT[known]
     return Tokenizer(backend=backend, named=named, chat_template=_template(keys))
+
+
+# The last tokenizer that was built, by all that it was built of.
+_BUILT: dict[bytes, tuple[tokenizers.Tokenizer, dict[str, str]]] = {}
 
 
 def _pieces(keys: Metadata, rows: int) -> Pieces:

@@ -28,7 +28,7 @@ MOST_BY_EIGHT = 64  # of a tile that need not be a multiple of 16
 MOST_TILES = 16  # of a block, one after another
 # Of fewer columns, or of tiles that come one after another, reading x takes too long.
 FEW_COLUMNS, FEW_COLUMNS_OF_SEVERAL = 48, 96
-FEW_INPUTS = 2048
+FEW_INPUTS, MANY_INPUTS = 2048, 8192
 WIDTH = 64  # inputs of a slice
 SLICES = 2
 GROUP, LOADERS = 128, 64  # threads of a warp group that multiplies, and those that load
@@ -67,14 +67,17 @@ def plan(columns: int, inputs: int, sides: int, multiprocessors: int) -> Product
     and ``inputs`` elements in a row.
 
     One block on a multiprocessor, and as little as possible to read for the one with most. What
-    else is faster was measured on an H200, with the weights of 8B and 7B models.
+    else is faster was measured on an H200, with the weights of 8B, 7B and 1.5B models.
     """
-    # Clusters of more than two blocks do not fit everywhere.
+    # Clusters of four blocks fit on three quarters of the multiprocessors, not on all.
     (tile, most), (pair, most_of_pair) = (
         _tile(columns, sides, multiprocessors, split) for split in (1, 2)
     )
     if tile >= FEW_COLUMNS and most <= most_of_pair:
         return launch_of(tile, 1)
+    blocks = 4 * math.ceil(columns * sides / MOST_BY_EIGHT)
+    if inputs > MANY_INPUTS and 2 * multiprocessors <= 4 * blocks <= 3 * multiprocessors:
+        return launch_of(MOST_BY_EIGHT, 4)
     if inputs <= FEW_INPUTS:  # reading x takes as long as the weight: half as many blocks
         share = columns * sides / (multiprocessors // 4)
         pair = max(pair, min(MOST_BY_EIGHT, 16 * math.ceil(share / 16)))

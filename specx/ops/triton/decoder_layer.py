@@ -61,6 +61,8 @@ class TritonProduct:
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """Multiply, and add residual [T, N], which may be overwritten -> [T, N]."""
         if len(x) > MOST_ROWS:
+            if self._packed is None and self._bias is None:
+                return residual.addmm_(x, self._weight.t())
             return residual.add_(self._of_many(x))
         return self._of_few(x, residual)
 

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from specx.errors import ModelError
 from specx.models.gguf.checkpoint import read_checkpoint
+from specx.models.gguf.container import read_bytes
 from tests.models.gguf.raw import BOOL, FLOAT32, INT32, STRING, UINT32, Described, RawGguf, key
 
 HUGE = 1 << 60
@@ -285,6 +287,17 @@ def test_every_shorter_file_is_refused(tmp_path: Path) -> None:
     for length in [*range(0, head, 97), len(GOOD) - 1]:
         file.write_bytes(GOOD[:length])
         assert sentence(file)
+
+
+def test_bytes_are_read_by_several_threads(tmp_path: Path) -> None:
+    file, stored = tmp_path / "model.gguf", torch.randint(0, 256, (1000,), dtype=torch.uint8)
+    file.write_bytes(bytes(stored.tolist()))
+    with file.open("rb") as stream:
+        for start, count in [(0, 1), (3, 2), (5, 4), (7, 5), (0, 1000), (11, 989)]:
+            found = torch.zeros(count, dtype=torch.uint8)
+            assert read_bytes(stream.fileno(), start, found)
+            assert torch.equal(found, stored[start : start + count])
+        assert not read_bytes(stream.fileno(), 11, torch.zeros(990, dtype=torch.uint8))
 
 
 def test_a_folder_and_a_missing_file_are_no_models(tmp_path: Path) -> None:

@@ -291,3 +291,14 @@ def test_a_vocabulary_may_end_texts_and_have_templates_by_name() -> None:
     assert ours.chat_template == {"default": metadata["chat_template"], "rag": "r"}
     said = ours.apply_chat_template([{"role": "user", "content": "Hi"}])
     assert said == "Hi" + metadata["ggml.tokens"][4]
+
+
+def test_a_draft_shares_what_its_target_has_built() -> None:
+    stated = metadata_of(byte_level(), "gpt2", **{"ggml.pre": "gpt-2"})
+    target, draft = (read({**stated, "chat_template": each}) for each in ("one", "other"))
+    assert target.backend is draft.backend
+    assert (target.chat_template, draft.chat_template) == ("one", "other")
+    more = {"ggml.tokens": [*stated["ggml.tokens"], "a new one"]}
+    more["ggml.token_type"] = [*stated["ggml.token_type"], NORMAL]
+    assert read({**stated, **more}).backend is not target.backend
+    assert read(stated, "qwen2").backend is not target.backend
