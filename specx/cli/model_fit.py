@@ -25,32 +25,21 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     invalid length, and ModelError for a model that is missing, damaged, or of an unknown family.
     """
     tokens, named = parse_length(length), model in list_profiles()
-    profile = load_profile(model) if named else profile_for(None, model, None)
     choose_threads(None, os.environ, LoadMonitor()).set(os.environ)  # before torch is imported
     from specx.decoding.footprint import Footprint
     from specx.models.decoder_files import COPIES, window_of
-    from specx.models.load import check_config
-    from specx.models.loaded import ModelSpec
     from specx.models.memory import free_bytes
-    from specx.models.model_files import open_model
     from specx.ops.ceilings import measure_ceilings
     from specx.runs.pair import choose_device
 
     device = choose_device("auto")
-    target = profile.on("cuda" if device.type == "cuda" else "cpu").target
-    spec = ModelSpec(
-        target.model, target.revision, target.dtype, kv_cache_dtype=target.kv_cache_dtype,
-        activations=target.activations,
-    )  # fmt: skip
-    files = open_model(spec, device, "target")
-    check_config(files)
-    if not files.runs_natively:
-        raise _told_by_transformers(files)
+    files = open_target(model, device)
+    target = files.spec
     window = window_of(files)
     at_once = min(tokens, window)
     found = Footprint.of(files, at_once)
     if found is None:
-        raise _told_by_transformers(files)
+        raise told_by_transformers(files)
     free, ceilings = free_bytes(device), measure_ceilings(device)
     left = math.inf if free is None else free - found.total - _program(device.type)
     copies = found.copies if found.copies <= COPIES * left else 0
@@ -68,7 +57,29 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def _told_by_transformers(files: Any) -> ModelError:
+def open_target(model: str, device: Any) -> Any:
+    """Return the files of a model, or of a profile's target, that specx computes itself.
+
+    Raises ModelError for others, and as ``open_model`` does.
+    """
+    from specx.models.load import check_config
+    from specx.models.loaded import ModelSpec
+    from specx.models.model_files import open_model
+
+    profile = load_profile(model) if model in list_profiles() else profile_for(None, model, None)
+    target = profile.on("cuda" if device.type == "cuda" else "cpu").target
+    spec = ModelSpec(
+        target.model, target.revision, target.dtype, kv_cache_dtype=target.kv_cache_dtype,
+        activations=target.activations,
+    )  # fmt: skip
+    files = open_model(spec, device, "target")
+    check_config(files)
+    if not files.runs_natively:
+        raise told_by_transformers(files)
+    return files
+
+
+def told_by_transformers(files: Any) -> ModelError:
     """Return why transformers cannot run a model, or that its memory use is unknown."""
     from specx.models.families import read_architecture
     from specx.models.seam import judge

@@ -40,11 +40,13 @@ class Footprint:
     weights and cache that the last plain token reads. ``copies``: optional copies of weights in
     half their bytes, which a token then reads instead. ``prefill_flop``: operations to read a
     prompt of that many tokens. ``groups``: the groups of layers in the cache. ``cache_dtype``: of
-    keys and values. ``formats``: a GGUF model's weight formats, and whether they are unpacked.
+    keys and values. ``parameters``: the number of weights. ``formats``: of packed weights, and
+    whether they are unpacked.
     ``activations``: as in ``LoadedModel``.
     """
 
     tokens: int
+    parameters: int
     weights: int
     cache: int
     workspace: int
@@ -75,25 +77,11 @@ class Footprint:
         except ModelError:
             return None
         spec, device = architecture.spec, files.device
-        count, formats = parameters(spec, architecture.weights), None
-        rounds = False
-        if files.gguf is None:
-            stated = DTYPES[files.spec.dtype] or stated_dtype(files.raw)
-            if stated is None and files.method is not None:
-                stated = torch.bfloat16  # to which blocks are unpacked
-            if stated is None:
-                return None
-            dtype = stated
-            formats = fp8_as(files, spec, dtype, count * dtype.itemsize) if files.is_fp8 else None
-            weights = _bytes(spec, count, dtype, is_fp8=formats == FP8.name)
-        else:
-            dtype = unpacked_dtype(files)
-            needed = files.gguf.bytes_in((), dtype, device)
-            kept = kept_in_blocks(files, spec, needed)
-            rounds = files.spec.may_round and bool(kept_in_blocks(files, spec, needed, rounds=True))
-            is_whole = kept and device.type == "cpu"
-            formats = files.gguf.formats_as(None if is_whole else dtype, kept)
-            weights = files.gguf.bytes_in(kept, dtype, files.device)
+        count = parameters(spec, architecture.weights)
+        found = _weights(files, spec, count)
+        if found is None:
+            return None
+        dtype, weights, formats, rounds = found
         groups, _ = groups_of(spec, tokens, dtype)
         rows = tokens + MAX_ROWS if device.type == "cpu" else capacity_for(tokens)
         ahead = rows_ahead(device)
@@ -110,6 +98,7 @@ class Footprint:
         numbers = _in_work(spec, chunk, dtype) + MAX_ROWS * spec.vocabulary + widened
         return cls(
             tokens=tokens,
+            parameters=count,
             weights=weights,
             cache=cache,
             workspace=dtype.itemsize * numbers + (UNPACKED[device.type] if formats else 0),
@@ -122,6 +111,30 @@ class Footprint:
             formats=formats,
             activations="int8" if rounds else None,
         )
+
+
+def _weights(
+    files: ModelFiles, spec: DecoderSpec, count: int
+) -> tuple[torch.dtype, int, str | None, bool] | None:
+    """Return number format, bytes, formats in words of so many weights, and whether products round
+    their inputs to int8; None where nothing states a number format."""
+    device = files.device
+    if files.gguf is None:
+        stated = DTYPES[files.spec.dtype] or stated_dtype(files.raw)
+        if stated is None and files.method is not None:
+            stated = torch.bfloat16  # to which blocks are unpacked
+        if stated is None:
+            return None
+        needed = count * stated.itemsize
+        formats = fp8_as(files, spec, stated, needed) if files.is_fp8 else None
+        return stated, _bytes(spec, count, stated, is_fp8=formats == FP8.name), formats, False
+    dtype = unpacked_dtype(files)
+    needed = files.gguf.bytes_in((), dtype, device)
+    kept = kept_in_blocks(files, spec, needed)
+    rounds = files.spec.may_round and bool(kept_in_blocks(files, spec, needed, rounds=True))
+    is_whole = kept and device.type == "cpu"
+    words = files.gguf.formats_as(None if is_whole else dtype, kept)
+    return dtype, files.gguf.bytes_in(kept, dtype, device), words, rounds
 
 
 def _bytes(spec: DecoderSpec, count: int, dtype: torch.dtype, *, is_fp8: bool) -> int:
