@@ -13,9 +13,9 @@ from specx.reports.progress import duration
 
 MB, GB = 10**6, 10**9
 FLOAT32 = 4  # bytes
-# Python, torch and the tokenizer, measured on Linux. The one run that compiles machine code takes
-# about 100 MB more.
-PROGRAM = 280 * MB
+# Python and torch, and of the tokenizer each id, measured on Linux with 49K to 262K ids. The one
+# run that compiles machine code takes about 100 MB more.
+PROGRAM, ID = 250 * MB, 600
 
 
 def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
@@ -41,7 +41,7 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     if found is None:
         raise told_by_transformers(files)
     free, ceilings = free_bytes(device), measure_ceilings(device)
-    left = math.inf if free is None else free - found.total - _program(device.type)
+    left = math.inf if free is None else free - found.total - program_bytes(found, device.type)
     copies = found.copies if found.copies <= COPIES * left else 0
     parts = f"read in parts, each within the window: memory is for {at_once} tokens"
     return {
@@ -107,7 +107,7 @@ def told_by_transformers(files: Any) -> ModelError:
 
 def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str, Any]:
     """Return the lines on a text's memory. ``copies``: bytes of optional copies that fit."""
-    program = _program(device)
+    program = program_bytes(found, device)
     needed = found.total + program + copies
     told = {
         "weights": _weights(found),
@@ -132,8 +132,9 @@ def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str,
     }
 
 
-def _program(device: str) -> int:
-    return PROGRAM if device == "cpu" else 0
+def program_bytes(found: Any, device: str) -> int:
+    """Return the main memory that a model's footprint does not count, where that is its device."""
+    return PROGRAM + ID * found.vocabulary if device == "cpu" else 0
 
 
 def _time(found: Any, read: int, parts: float, ceilings: Any) -> dict[str, str]:

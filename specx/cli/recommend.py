@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from specx.cli.model_fit import GB, PROGRAM, open_target, told_by_transformers
+from specx.cli.model_fit import GB, open_target, program_bytes, told_by_transformers
 from specx.cores import LoadMonitor, choose_threads
 from specx.errors import SpecxError
 from specx.profile import EMBEDDED, list_profiles, load_profile
@@ -77,11 +77,12 @@ class _Fit:
     weights: int
     cache: int
     between: int
+    program: int
     read: int
     formats: str
 
-    def told(self, program: int, free: int | None, bandwidth: float) -> dict[str, Any]:
-        needed = self.weights + self.cache + self.between + program
+    def told(self, free: int | None, bandwidth: float) -> dict[str, Any]:
+        needed = self.weights + self.cache + self.between + self.program
         return {
             "fits": None if free is None else needed <= free,
             "needed_gb": round(needed / GB, 2),
@@ -89,7 +90,7 @@ class _Fit:
             "formats": self.formats,
             "keys_and_values_gb": round(self.cache / GB, 2),
             "in_between_gb": round(self.between / GB, 2),
-            "program_gb": round(program / GB, 2),
+            "program_gb": round(self.program / GB, 2),
             "tokens_at_once": self.tokens,
             "tokens_per_second": float(f"{bandwidth / self.read:.2g}"),
             "parameters": self.parameters,
@@ -114,7 +115,6 @@ def recommend_models(length: str) -> dict[str, dict[str, Any]]:
 
     device = choose_device("auto")
     free, bandwidth = free_bytes(device), measure_ceilings(device).bandwidth
-    program = PROGRAM if device.type == "cpu" else 0
     here: dict[str, Any] = {}
     for name, model in local_models(Path(HF_HUB_CACHE)):
         try:
@@ -122,11 +122,9 @@ def recommend_models(length: str) -> dict[str, dict[str, Any]]:
         except SpecxError as refusal:
             here[name] = f"not read: {str(refusal).replace(model, name)}"
             continue
-        here[name] = found.told(program, free, bandwidth)
+        here[name] = found.told(free, bandwidth)
     profiles = ((name, of_profile(name, device, tokens)) for name in list_profiles())
-    published = {
-        f"-p {name}": found.told(program, free, bandwidth) for name, found in profiles if found
-    }
+    published = {f"-p {name}": found.told(free, bandwidth) for name, found in profiles if found}
     here, published = _in_order(here), _in_order(published)
     fitting = {f"--model {name}": told for name, told in here.items()} | published
     fits = [name for name, told in fitting.items() if _fits(told)]
@@ -189,7 +187,7 @@ def _local(model: str, device: Any, tokens: int) -> _Fit:
     found = Footprint.of(files, at_once)
     if found is None:
         raise told_by_transformers(files)
-    return _joined(at_once, [found])
+    return _joined(device, at_once, [found])
 
 
 def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
@@ -209,7 +207,7 @@ def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
     found = [
         Footprint.of(each, at_once + rows) for each, rows in zip(files, (0, more), strict=False)
     ]
-    return _joined(at_once, [each for each in found if each is not None])
+    return _joined(device, at_once, [each for each in found if each is not None])
 
 
 def _described(model: str, dtype: str, device: Any) -> Any:
@@ -251,7 +249,7 @@ def _in_blocks(model: str, kind: str) -> SimpleNamespace:
     return SimpleNamespace(bytes_in=bytes_in, formats_as=formats_as)
 
 
-def _joined(tokens: int, found: list[Any]) -> _Fit:
+def _joined(device: Any, tokens: int, found: list[Any]) -> _Fit:
     """Add up target and draft, which have what is in between one after the other."""
     kinds = dict.fromkeys(each.formats or str(each.dtype) for each in found)
     return _Fit(
@@ -260,6 +258,7 @@ def _joined(tokens: int, found: list[Any]) -> _Fit:
         weights=sum(each.weights for each in found),
         cache=sum(each.cache for each in found),
         between=max(each.workspace for each in found),
+        program=program_bytes(found[0], device.type),
         read=found[0].read,
         formats=", ".join(kinds).replace("torch.", ""),
     )

@@ -14,12 +14,12 @@ from specx.models.loaded import DTYPES
 from specx.models.memory import check_memory
 from specx.models.model_files import (
     ModelFiles,
-    fp8_as,
     kept_in_blocks,
+    packing_of,
     stated_dtype,
     unpacked_dtype,
 )
-from specx.ops.blocks import FP8
+from specx.ops.blocks import BlockFormat
 from specx.ops.contract import kept_formats
 from specx.ops.delta_state import wide_format
 from specx.ops.spec import AttentionSpec, DecoderSpec, LayerSpec
@@ -40,13 +40,14 @@ class Footprint:
     weights and cache that the last plain token reads. ``copies``: optional copies of weights in
     half their bytes, which a token then reads instead. ``prefill_flop``: operations to read a
     prompt of that many tokens. ``groups``: the groups of layers in the cache. ``cache_dtype``: of
-    keys and values. ``parameters``: the number of weights. ``formats``: of packed weights, and
-    whether they are unpacked.
+    keys and values. ``parameters``, ``vocabulary``: the number of weights, and of ids.
+    ``formats``: of packed weights, and whether they are unpacked.
     ``activations``: as in ``LoadedModel``.
     """
 
     tokens: int
     parameters: int
+    vocabulary: int
     weights: int
     cache: int
     workspace: int
@@ -99,6 +100,7 @@ class Footprint:
         return cls(
             tokens=tokens,
             parameters=count,
+            vocabulary=spec.vocabulary,
             weights=weights,
             cache=cache,
             workspace=dtype.itemsize * numbers + (UNPACKED[device.type] if formats else 0),
@@ -125,9 +127,10 @@ def _weights(
             stated = torch.bfloat16  # to which blocks are unpacked
         if stated is None:
             return None
-        needed = count * stated.itemsize
-        formats = fp8_as(files, spec, stated, needed) if files.is_fp8 else None
-        return stated, _bytes(spec, count, stated, is_fp8=formats == FP8.name), formats, False
+        packing = packing_of(files, spec, stated, count)
+        form = files.reading.packed if files.reading and packing.kept else None
+        size = _bytes(spec, count, packing.dtype, form)
+        return packing.dtype, size, packing.formats(files.reading), packing.rounds
     dtype = unpacked_dtype(files)
     needed = files.gguf.bytes_in((), dtype, device)
     kept = kept_in_blocks(files, spec, needed)
@@ -137,10 +140,12 @@ def _weights(
     return dtype, files.gguf.bytes_in(kept, dtype, device), words, rounds
 
 
-def _bytes(spec: DecoderSpec, count: int, dtype: torch.dtype, *, is_fp8: bool) -> int:
-    """Return the bytes of so many weights; of FP8 all but embedding and head are packed."""
-    outside = spec.vocabulary * spec.hidden * (1 if spec.tied else 2) if is_fp8 else count
-    return outside * dtype.itemsize + (count - outside) * FP8.bytes // FP8.values
+def _bytes(spec: DecoderSpec, count: int, dtype: torch.dtype, form: BlockFormat | None) -> int:
+    """Return the bytes of so many weights, all but embedding and head packed in a format."""
+    if form is None:
+        return count * dtype.itemsize
+    outside = spec.vocabulary * spec.hidden * (1 if spec.tied else 2)
+    return outside * dtype.itemsize + (count - outside) * form.bytes // form.values
 
 
 def _read_of(groups: tuple[Group, ...], rows: int, ahead: int, dtype: torch.dtype) -> int:

@@ -6,7 +6,7 @@ Tensors are read by name, one at a time and directly to their device.
 import json
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -19,9 +19,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory, reason
+from specx.models.grouped import Grouped, Style, shape_of
+from specx.models.grouped import read as read_grouped
+from specx.models.quantized import Reading
 from specx.models.source import ModelSource
 from specx.ops.blocks import FP8, mxfp4_in_pairs
-from specx.ops.packed_weight import PackedWeight, Weight
+from specx.ops.packed_weight import PackedWeight, Part, Weight
 
 BLOCKS, SCALES = "_blocks", "_scales"  # behind the name of a tensor in MXFP4
 _HALF = 2  # bytes of the numbers that it is unpacked to, unless others are wanted
@@ -187,11 +190,14 @@ class Checkpoint:
     tensors; None: as stored. ``label`` begins every message.
 
     Matrices in float8 have their scale in another tensor: one for the matrix, for each row, or for
-    each block of 128 × 128. They are unpacked, unless ``keeps_fp8``.
+    each block of 128 × 128. Others are in groups of columns, if ``reading`` says so. They are
+    unpacked, unless their blocks are of ``kept`` formats. ``rounds``: as in ``PackedWeight``.
     """
 
     dtype: torch.dtype | None = None
-    keeps_fp8 = False
+    reading: Reading | None = None
+    kept: Collection[str] = ()
+    rounds = False
 
     def __init__(self, files: Sequence[Path], label: str, device: torch.device) -> None:
         self.label, self.device = label, device
@@ -226,13 +232,21 @@ class Checkpoint:
     def names(self) -> frozenset[str]:
         plain = {name for name in self._places if not name.endswith((BLOCKS, SCALES))}
         packed = {name.removesuffix(BLOCKS) for name in self._places if name.endswith(BLOCKS)}
-        return frozenset(plain | {name for name in packed if name + SCALES in self._places})
+        whole = plain | {name for name in packed if name + SCALES in self._places}
+        style = self.reading and self.reading.style
+        ends = style.codes if style else ".weight"
+        named = {f"{name.removesuffix(ends)}.weight" for name in self._places
+                 if name.endswith(ends)}  # fmt: skip
+        return frozenset(whole | named)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor without reading it. Raises KeyError if it is missing."""
         if name + BLOCKS in self._places:
             experts, rows, *blocks = self._slice(name + BLOCKS).get_shape()
             return experts, 2 * math.prod(blocks), rows
+        if (style := self._style(name)) is not None and self.reading is not None:
+            stored = self._slice(name.removesuffix(".weight") + style.codes)
+            return shape_of(style, stored.get_shape(), self.reading.bits)
         return tuple(self._slice(name).get_shape())
 
     def joined(self, names: Sequence[str]) -> Weight:
@@ -243,9 +257,8 @@ class Checkpoint:
         """
         if names[0] + BLOCKS in self._places:
             return self._unpacked(names[0])
-        if self.keeps_fp8 and all(self._is_packed(name) for name in names):
-            parts = tuple((self._in_blocks(name), FP8) for name in names)
-            return PackedWeight(parts, dtype=self.dtype or torch.bfloat16)
+        if self.kept and (parts := self._packed(names)):
+            return PackedWeight(parts, rounds=self.rounds, dtype=self.dtype or torch.bfloat16)
         shapes = [self.shape(name) for name in names]
         rows = [shape[0] if shape else 1 for shape in shapes]
         ends = [*accumulate(rows, initial=0)]  # the rows in front of each tensor, and all
@@ -280,7 +293,58 @@ class Checkpoint:
             raise unreadable(self.label, error) from error
         return whole.mT
 
-    def _is_packed(self, name: str) -> bool:
+    def is_zero(self, name: str) -> bool:
+        """Return True for a bias of zeros beside a quantized matrix, which some tools write."""
+        if not name.endswith(".bias") or self._style(f"{name[:-5]}.weight") is None:
+            return False
+        return not self._stored(name).any()
+
+    def _style(self, name: str) -> Style | None:
+        """Return how a matrix is stored in groups of columns; None: it is not."""
+        style = self.reading and self.reading.style
+        codes = name.removesuffix(".weight") + (style.codes if style else "")
+        if style is None or codes not in self._places or not name.endswith(".weight"):
+            return None
+        is_whole = style.codes == ".weight" and self._slice(codes).get_dtype() != "U8"
+        return None if is_whole else style
+
+    def _grouped(self, name: str) -> Grouped | None:
+        """Read a matrix in groups of columns; None for another. Raises ModelError."""
+        style = self._style(name)
+        if style is None:
+            return None
+        assert self.reading is not None
+        module = name.removesuffix(".weight")
+
+        def get(ending: str) -> Tensor | None:
+            if not ending or module + ending not in self._places:
+                return None
+            opened, stored_name = self._places[module + ending]
+            found: Tensor = opened.get_tensor(stored_name)
+            return found.to(self.device)
+
+        found = read_grouped(style, self.reading.bits, get)
+        if found is None:
+            raise ModelError(
+                f"{self.label} has scales of {name} that are missing or do not fit; download it "
+                "again, or choose the checkpoint that is not quantized."
+            )
+        return found
+
+    def _packed(self, names: Sequence[str]) -> tuple[Part, ...]:
+        """Read matrices as blocks of kept formats; empty if one of them cannot be."""
+        parts: list[Part] = []
+        for name in names:
+            if (grouped := self._grouped(name)) is not None:
+                part = grouped.in_blocks()
+            else:
+                part = (self._in_blocks(name), FP8) if self._is_fp8(name) else None
+            if part is None or part[1].name not in self.kept:
+                return ()
+            parts.append(part)
+        return tuple(parts)
+
+    def _is_fp8(self, name: str) -> bool:
         stored = self._slice(name)
         shape = stored.get_shape()
         return stored.get_dtype() == _FP8 and len(shape) == 2 and shape[1] % FP8.values == 0
@@ -314,6 +378,8 @@ class Checkpoint:
         return stored, scale.repeat_interleave(FP8.values, 0)[:rows]
 
     def _stored(self, name: str) -> Tensor:
+        if (grouped := self._grouped(name)) is not None:
+            return grouped.values()
         opened, stored_name = self._places[name]
         if self._slice(name).get_dtype() == _FP8:
             codes, scales = self._with_scales(name)
