@@ -21,8 +21,8 @@ Get = Callable[[str], Tensor | None]  # the tensor with an ending behind a modul
 
 
 @dataclass(frozen=True)
-class Style:
-    """How a method stores a matrix [N, K] with G groups.
+class GroupStyle:
+    """The tensors in which a method stores a matrix [N, K] with G groups.
 
     ``codes``, ``scales``, ``zeros``, ``order``: the endings of its tensors; order has the group of
     each column. ``across``: tensors are [K, N] and [G, N]. ``bytes``: values are FLOAT_4 in pairs,
@@ -46,14 +46,14 @@ class Style:
 _GPTQ = (".qweight", ".scales", ".qzeros", ".g_idx")
 _COMPRESSED = (".weight_packed", ".weight_scale", ".weight_zero_point", ".weight_g_idx")
 STYLES = {
-    "gptq": Style(*_GPTQ, across=True, more=1),
-    "gptq_v2": Style(*_GPTQ, across=True),
-    "awq": Style(*_GPTQ[:3], across=True, places=_OF_AWQ),
-    "pack-quantized": Style(*_COMPRESSED),
-    "nvfp4-pack-quantized": Style(
+    "gptq": GroupStyle(*_GPTQ, across=True, more=1),
+    "gptq_v2": GroupStyle(*_GPTQ, across=True),
+    "awq": GroupStyle(*_GPTQ[:3], across=True, places=_OF_AWQ),
+    "pack-quantized": GroupStyle(*_COMPRESSED),
+    "nvfp4-pack-quantized": GroupStyle(
         *_COMPRESSED[:2], bytes=True, whole=".weight_global_scale", divides=True
     ),
-    "nvfp4": Style(".weight", ".weight_scale", bytes=True, whole=".weight_scale_2"),
+    "nvfp4": GroupStyle(".weight", ".weight_scale", bytes=True, whole=".weight_scale_2"),
 }
 
 
@@ -121,7 +121,7 @@ class Grouped:
         return torch.cat(fields, dim=2).flatten(1), form
 
 
-def shape_of(style: Style, codes: list[int], bits: int) -> tuple[int, int]:
+def shape_of(style: GroupStyle, codes: list[int], bits: int) -> tuple[int, int]:
     """Return [N, K] of stored codes; of compressed-tensors' K may be less than what words hold."""
     in_one = 2 if style.bytes else 32 // bits
     if style.places:
@@ -129,7 +129,7 @@ def shape_of(style: Style, codes: list[int], bits: int) -> tuple[int, int]:
     return (codes[1], codes[0] * in_one) if style.across else (codes[0], codes[1] * in_one)
 
 
-def read(style: Style, bits: int, get: Get) -> Grouped | None:
+def read(style: GroupStyle, bits: int, get: Get) -> Grouped | None:
     """Read a matrix; None where tensors are missing or do not fit each other."""
     codes, scales = get(style.codes), get(style.scales)
     if codes is None or scales is None:
@@ -166,7 +166,7 @@ def read(style: Style, bits: int, get: Get) -> Grouped | None:
     return Grouped(codes.contiguous(), scales, zeros.contiguous(), groups, bits)
 
 
-def _read_floats(style: Style, codes: Tensor, scales: Tensor, get: Get) -> Grouped | None:
+def _read_floats(style: GroupStyle, codes: Tensor, scales: Tensor, get: Get) -> Grouped | None:
     whole = get(style.whole)
     if whole is None or whole.numel() != 1 or scales.numel() * _PART != 2 * codes.numel():
         return None

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from specx.errors import ModelError, UsageError, reason
-from specx.models.checkpoint import bytes_to_download, loaded_bytes, weight_files
 from specx.models.families import family_of, text_config
 from specx.models.generation_file import GenerationConfig, generation_config_of, read_generation
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
@@ -20,6 +19,7 @@ from specx.models.memory import check_memory, free_bytes
 from specx.models.quantized import Reading, quantization, reading_of
 from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
+from specx.models.weight_files import bytes_to_download, loaded_bytes, weight_files
 from specx.ops.contract import Ops, kept_formats, ops_for
 from specx.ops.native import is_limited
 from specx.ops.spec import DecoderSpec
@@ -54,7 +54,7 @@ class ModelFiles:
 
     @cached_property
     def reading(self) -> Reading | None:
-        """How matrices of a quantized checkpoint are read; None for others."""
+        """The reading of a quantized checkpoint's matrices; None for others."""
         return reading_of(self.raw, self.method, self.source.folder)
 
     @property
@@ -142,8 +142,8 @@ def kept_in_blocks(
 
 @dataclass(frozen=True)
 class Packing:
-    """What becomes of a checkpoint's matrices: they are computed in ``dtype``, and stay packed in
-    ``kept`` formats, if any. ``rounds``: as in ``PackedWeight``."""
+    """The form of a checkpoint's matrices: computed in ``dtype``, and packed in ``kept``
+    formats, if there are any. ``rounds``: as in ``PackedWeight``."""
 
     dtype: torch.dtype
     kept: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from typing import Any
 
 from specx.errors import ModelError
 from specx.models.families import family_of, text_config
-from specx.models.grouped import STYLES, Style
+from specx.models.grouped import STYLES, GroupStyle
 from specx.ops.blocks import FP8, BlockFormat, by_name
 
 MODELOPT = "hf_quant_config.json"  # where NVIDIA's tool says it, if not in the config
@@ -18,14 +18,14 @@ _BYTES = 8  # bits
 
 @dataclass(frozen=True)
 class Reading:
-    """How a quantized checkpoint's matrices are read.
+    """The reading of a quantized checkpoint's matrices.
 
     ``name``: in reports. ``style``, ``bits``: of matrices in groups of columns. ``packed``: the
     blocks that hold them exactly, by what the config says; None: there are none.
     """
 
     name: str
-    style: Style | None = None
+    style: GroupStyle | None = None
     bits: int = 4
     packed: BlockFormat | None = None
 

@@ -51,9 +51,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         LLAMA | {"quantization_config": {"quant_method": "bitsandbytes"}},
         "bitsandbytes, which specx does not read",
     ),
-    "MLX": (LLAMA | {"quantization": MLX, "quantization_config": MLX}, "with MLX, which specx does not read"),
+    "MLX": (
+        LLAMA | {"quantization": MLX, "quantization_config": MLX},
+        "with MLX, which specx does not read",
+    ),
     "MLX, old": (LLAMA | {"quantization": MLX}, "with MLX, which specx does not read"),
-    "NVFP4 by AWQ": (LLAMA | {"quantization_config": NVFP4}, "NVIDIA's ModelOpt (NVFP4_AWQ), which"),
+    "NVFP4 by AWQ": (
+        LLAMA | {"quantization_config": NVFP4}, "NVIDIA's ModelOpt (NVFP4_AWQ), which specx does"
+    ),
     "an unknown method": (
         LLAMA | {"quantization_config": {"quant_method": "odd"}}, "with odd, which specx does not"
     ),
