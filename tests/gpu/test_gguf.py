@@ -1,4 +1,4 @@
-"""GGUF models on a CUDA device, packed or not: near transformers on the same weights."""
+"""Packed models on a CUDA device, or widened: near transformers on the same weights."""
 
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from specx.ops.triton.packed import TritonWeight
 from tests.models.families import Text
 from tests.models.gguf.test_families import CASES
 from tests.models.gguf.test_load import mixed, quantize, write
+from tests.models.test_grouped import KINDS
+from tests.models.test_grouped import write as write_grouped
 
 pytestmark = [
     pytest.mark.gpu,
@@ -42,3 +44,16 @@ def test_logits_are_near_those_on_the_unpacked_weights(
     found = torch.cat([text.read(ids[:70]), text.verify(ids[70:], [0, *range(7)])]).float()
     errors = [float((x - expected).norm() / expected.norm()) for x in (found, rounded)]
     assert errors[0] < max(0.03, 2 * errors[1])
+
+
+@pytest.mark.parametrize("kind", ["GPTQ", "AWQ", "compressed-tensors of 8 bits"])
+def test_checkpoints_in_groups_stay_packed_where_they_would_not_fit(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_files, "ROOM", 0.0)
+    expected = write_grouped(tmp_path, kind)
+    loaded = load_model(ModelSpec(str(tmp_path)), "cuda", "target")
+    assert loaded.formats == KINDS[kind][3]
+    assert isinstance(loaded.model.weights.layers[0].out.weight, TritonWeight)
+    found = Text(loaded.model, capacity=96).read(torch.arange(3, 33)).float().cpu()
+    assert float((found - expected).norm() / expected.norm()) < 0.03
