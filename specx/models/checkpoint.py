@@ -76,7 +76,7 @@ class Checkpoint:
         plain = {name for name in self._places if not name.endswith((BLOCKS, SCALES))}
         packed = {name.removesuffix(BLOCKS) for name in self._places if name.endswith(BLOCKS)}
         whole = plain | {name for name in packed if name + SCALES in self._places}
-        style = self.reading and self.reading.style
+        style = self.reading.style if self.reading else None
         ends = style.codes if style else ".weight"
         named = {f"{name.removesuffix(ends)}.weight" for name in self._places
                  if name.endswith(ends)}  # fmt: skip
@@ -144,7 +144,7 @@ class Checkpoint:
 
     def _style(self, name: str) -> GroupStyle | None:
         """Return how a matrix is stored in groups of columns; None: it is not."""
-        style = self.reading and self.reading.style
+        style = self.reading.style if self.reading else None
         codes = name.removesuffix(".weight") + (style.codes if style else "")
         if style is None or codes not in self._places or not name.endswith(".weight"):
             return None

@@ -504,16 +504,16 @@ def _codes_of(
         ones = tl.full(low.shape, 1.0, dtype)
         first = _code(low, high, 0, TILE, HIGH, MINIMUM, ZERO, TABLE, WIDE).to(dtype)
         second = _code(low, high, 1, TILE, HIGH, MINIMUM, ZERO, TABLE, WIDE).to(dtype)
-        found = (first, second, ones)
+        found = (first, second, ones)  # type: ignore[assignment]
         if WIDE:
             third = _code(low, high, 2, TILE, HIGH, MINIMUM, ZERO, TABLE, WIDE).to(dtype)
             fourth = _code(low, high, 3, TILE, HIGH, MINIMUM, ZERO, TABLE, WIDE).to(dtype)
-            found = (first, second, third, fourth, ones)
+            found = (first, second, third, fourth, ones)  # type: ignore[assignment]
     elif len(TABLE) > 0:
         first, second = tl.inline_asm_elementwise(
             ASM[1 + TILE], ASM[0], [low], dtype=(tl.int8, tl.int8), is_pure=True, pack=4
         )
-        found = (first.to(dtype), second.to(dtype))
+        found = (first.to(dtype), second.to(dtype))  # type: ignore[assignment]
     elif WIDE and MINIMUM:
         found = tl.inline_asm_elementwise(
             ASM[1 + TILE],
