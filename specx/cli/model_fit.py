@@ -16,7 +16,7 @@ FLOAT32 = 4  # bytes
 # Python and torch, and for each id of the vocabulary the tokenizer: fitted to what three runs on
 # Linux took at most, with 49K, 152K and 262K ids, not derived from what is kept. The one run that
 # compiles machine code takes about 100 MB more.
-PROGRAM, ID = 250 * MB, 600
+PROGRAM, ID = 315 * MB, 320
 
 
 def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
