@@ -62,9 +62,8 @@ LATE_IMPORTS = {
         "specx.models.seam",
         "specx.models.seam_config",
     },
-    "models/quantized.py": {"transformers.quantizers.auto"},
     "models/source.py": {"specx.models"},  # brings huggingface_hub
-    "models/checkpoint.py": {"specx.models"},
+    "models/weight_files.py": {"specx.models"},
     "models/gguf/places.py": {"specx.models"},
     "models/generation_file.py": {  # `profiles show` of a folder needs no hub, and no torch
         "huggingface_hub",

@@ -16,7 +16,7 @@ from specx.bench.scaled_weights import ScaledTensors, scaled_layer, shape_of
 from specx.bench.shapes import DRAFTS, HEAD, TARGETS, HeadShape, Shape, draft_shape
 from specx.decoding.methods import Pair
 from specx.errors import UsageError
-from specx.models.checkpoint import Checkpoint, weight_files
+from specx.models.checkpoint import Checkpoint
 from specx.models.compat import check_pair, head_facts
 from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
@@ -27,6 +27,7 @@ from specx.models.load import load_model
 from specx.models.loaded import LoadedModel, ModelSpec, Role
 from specx.models.memory import check_memory
 from specx.models.model_files import ModelFiles, open_model, usable
+from specx.models.weight_files import weight_files
 from specx.ops.packed_weight import tensor_of
 from specx.profile import Profile
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from specx.cache_folder import cache_folder
+from specx.cli.recommend import in_words, recommend_models
 from specx.cores import LoadMonitor, choose_threads
 from specx.errors import UsageError
 from specx.profile import shipped_folder, user_folder
@@ -51,14 +52,26 @@ def doctor(
         str | None,
         typer.Option(
             metavar="TOKENS",
-            help=f"Text length for --model. Default: {LENGTH}.",
+            help=f"Text length for --model and --recommend. Default: {LENGTH}.",
         ),
     ] = None,
+    recommend: Annotated[
+        bool,
+        typer.Option(
+            "--recommend",
+            help="List the models in the hub's cache, of ollama and LM Studio, and those of the "
+            "shipped profiles, by what fits into memory.",
+        ),
+    ] = False,
 ) -> None:
     """Show what this machine has and what specx will use. Missing parts are not errors."""
-    if length is not None and model is None:
-        raise UsageError("--length needs --model")
-    if model is not None:
+    if length is not None and model is None and not recommend:
+        raise UsageError("--length needs --model or --recommend")
+    if recommend and model is not None:
+        raise UsageError("--recommend is of all models; leave out --model, or --recommend")
+    if recommend:
+        report = recommend_models(length or LENGTH)
+    elif model is not None:
         from specx.cli.model_fit import examine_model
 
         report = examine_model(model, length or LENGTH)
@@ -248,6 +261,9 @@ def _lines(report: Findings) -> Iterator[str]:
     for section, values in report.items():
         yield section.replace("_", " ")
         for name, value in values.items():
+            if section in ("models_here", "published_models"):
+                yield f"  {name}\n    {value if isinstance(value, str) else in_words(value)}"
+                continue
             yield f"  {name.replace('_gb', '').replace('_', ' '):<17} {_text(name, value)}"
 
 

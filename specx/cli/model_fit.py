@@ -13,9 +13,10 @@ from specx.reports.progress import duration
 
 MB, GB = 10**6, 10**9
 FLOAT32 = 4  # bytes
-# Python, torch and the tokenizer, measured on Linux. The one run that compiles machine code takes
-# about 100 MB more.
-PROGRAM = 280 * MB
+# Python and torch, and for each id of the vocabulary the tokenizer: fitted to what three runs on
+# Linux took at most, with 49K, 152K and 262K ids, not derived from what is kept. The one run that
+# compiles machine code takes about 100 MB more.
+PROGRAM, ID = 315 * MB, 320
 
 
 def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
@@ -25,34 +26,23 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     invalid length, and ModelError for a model that is missing, damaged, or of an unknown family.
     """
     tokens, named = parse_length(length), model in list_profiles()
-    profile = load_profile(model) if named else profile_for(None, model, None)
     choose_threads(None, os.environ, LoadMonitor()).set(os.environ)  # before torch is imported
     from specx.decoding.footprint import Footprint
     from specx.models.decoder_files import COPIES, window_of
-    from specx.models.load import check_config
-    from specx.models.loaded import ModelSpec
     from specx.models.memory import free_bytes
-    from specx.models.model_files import open_model
     from specx.ops.ceilings import measure_ceilings
     from specx.runs.pair import choose_device
 
     device = choose_device("auto")
-    target = profile.on("cuda" if device.type == "cuda" else "cpu").target
-    spec = ModelSpec(
-        target.model, target.revision, target.dtype, kv_cache_dtype=target.kv_cache_dtype,
-        activations=target.activations,
-    )  # fmt: skip
-    files = open_model(spec, device, "target")
-    check_config(files)
-    if not files.runs_natively:
-        raise _told_by_transformers(files)
+    files = open_target(model, device)
+    target = files.spec
     window = window_of(files)
     at_once = min(tokens, window)
     found = Footprint.of(files, at_once)
     if found is None:
-        raise _told_by_transformers(files)
+        raise told_by_transformers(files)
     free, ceilings = free_bytes(device), measure_ceilings(device)
-    left = math.inf if free is None else free - found.total - _program(device.type)
+    left = math.inf if free is None else free - found.total - program_bytes(found, device.type)
     copies = found.copies if found.copies <= COPIES * left else 0
     parts = f"read in parts, each within the window: memory is for {at_once} tokens"
     return {
@@ -68,7 +58,29 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def _told_by_transformers(files: Any) -> ModelError:
+def open_target(model: str, device: Any) -> Any:
+    """Return the files of a model, or of a profile's target, that specx computes itself.
+
+    Raises ModelError for others, and as ``open_model`` does.
+    """
+    from specx.models.load import check_config
+    from specx.models.loaded import ModelSpec
+    from specx.models.model_files import open_model
+
+    profile = load_profile(model) if model in list_profiles() else profile_for(None, model, None)
+    target = profile.on("cuda" if device.type == "cuda" else "cpu").target
+    spec = ModelSpec(
+        target.model, target.revision, target.dtype, kv_cache_dtype=target.kv_cache_dtype,
+        activations=target.activations,
+    )  # fmt: skip
+    files = open_model(spec, device, "target")
+    check_config(files)
+    if not files.runs_natively:
+        raise told_by_transformers(files)
+    return files
+
+
+def told_by_transformers(files: Any) -> ModelError:
     """Return why transformers cannot run a model, or that its memory use is unknown."""
     from specx.models.families import read_architecture
     from specx.models.seam import judge
@@ -96,7 +108,7 @@ def _told_by_transformers(files: Any) -> ModelError:
 
 def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str, Any]:
     """Return the lines on a text's memory. ``copies``: bytes of optional copies that fit."""
-    program = _program(device)
+    program = program_bytes(found, device)
     needed = found.total + program + copies
     told = {
         "weights": _weights(found),
@@ -112,7 +124,10 @@ def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str,
         f"{_size(found.workspace)}: a layer's tensors for a chunk of the prompt, and logits"
     )
     if program:
-        told["program"] = f"{_size(program)}: Python, torch, tokenizer"
+        told["program"] = (
+            f"{_size(program)}: Python, torch, tokenizer, estimated as {_size(PROGRAM)} and "
+            f"{ID} bytes for each id of the vocabulary"
+        )
     return {
         **told,
         "needed_gb": round(needed / GB, 2),
@@ -121,8 +136,9 @@ def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str,
     }
 
 
-def _program(device: str) -> int:
-    return PROGRAM if device == "cpu" else 0
+def program_bytes(found: Any, device: str) -> int:
+    """Return the main memory that a model's footprint does not count, where that is its device."""
+    return PROGRAM + ID * found.vocabulary if device == "cpu" else 0
 
 
 def _time(found: Any, read: int, parts: float, ceilings: Any) -> dict[str, str]:

@@ -14,12 +14,12 @@ from specx.models.loaded import DTYPES
 from specx.models.memory import check_memory
 from specx.models.model_files import (
     ModelFiles,
-    fp8_as,
     kept_in_blocks,
+    packing_of,
     stated_dtype,
     unpacked_dtype,
 )
-from specx.ops.blocks import FP8
+from specx.ops.blocks import BlockFormat
 from specx.ops.contract import kept_formats
 from specx.ops.delta_state import wide_format
 from specx.ops.spec import AttentionSpec, DecoderSpec, LayerSpec
@@ -40,11 +40,14 @@ class Footprint:
     weights and cache that the last plain token reads. ``copies``: optional copies of weights in
     half their bytes, which a token then reads instead. ``prefill_flop``: operations to read a
     prompt of that many tokens. ``groups``: the groups of layers in the cache. ``cache_dtype``: of
-    keys and values. ``formats``: a GGUF model's weight formats, and whether they are unpacked.
+    keys and values. ``parameters``, ``vocabulary``: the number of weights, and of ids.
+    ``formats``: of packed weights, and whether they are unpacked.
     ``activations``: as in ``LoadedModel``.
     """
 
     tokens: int
+    parameters: int
+    vocabulary: int
     weights: int
     cache: int
     workspace: int
@@ -75,25 +78,11 @@ class Footprint:
         except ModelError:
             return None
         spec, device = architecture.spec, files.device
-        count, formats = parameters(spec, architecture.weights), None
-        rounds = False
-        if files.gguf is None:
-            stated = DTYPES[files.spec.dtype] or stated_dtype(files.raw)
-            if stated is None and files.method is not None:
-                stated = torch.bfloat16  # to which blocks are unpacked
-            if stated is None:
-                return None
-            dtype = stated
-            formats = fp8_as(files, spec, dtype, count * dtype.itemsize) if files.is_fp8 else None
-            weights = _bytes(spec, count, dtype, is_fp8=formats == FP8.name)
-        else:
-            dtype = unpacked_dtype(files)
-            needed = files.gguf.bytes_in((), dtype, device)
-            kept = kept_in_blocks(files, spec, needed)
-            rounds = files.spec.may_round and bool(kept_in_blocks(files, spec, needed, rounds=True))
-            is_whole = kept and device.type == "cpu"
-            formats = files.gguf.formats_as(None if is_whole else dtype, kept)
-            weights = files.gguf.bytes_in(kept, dtype, files.device)
+        count = parameters(spec, architecture.weights)
+        found = _weights(files, spec, count)
+        if found is None:
+            return None
+        dtype, weights, formats, rounds = found
         groups, _ = groups_of(spec, tokens, dtype)
         rows = tokens + MAX_ROWS if device.type == "cpu" else capacity_for(tokens)
         ahead = rows_ahead(device)
@@ -110,6 +99,8 @@ class Footprint:
         numbers = _in_work(spec, chunk, dtype) + MAX_ROWS * spec.vocabulary + widened
         return cls(
             tokens=tokens,
+            parameters=count,
+            vocabulary=spec.vocabulary,
             weights=weights,
             cache=cache,
             workspace=dtype.itemsize * numbers + (UNPACKED[device.type] if formats else 0),
@@ -124,10 +115,37 @@ class Footprint:
         )
 
 
-def _bytes(spec: DecoderSpec, count: int, dtype: torch.dtype, *, is_fp8: bool) -> int:
-    """Return the bytes of so many weights; of FP8 all but embedding and head are packed."""
-    outside = spec.vocabulary * spec.hidden * (1 if spec.tied else 2) if is_fp8 else count
-    return outside * dtype.itemsize + (count - outside) * FP8.bytes // FP8.values
+def _weights(
+    files: ModelFiles, spec: DecoderSpec, count: int
+) -> tuple[torch.dtype, int, str | None, bool] | None:
+    """Return number format, bytes, formats in words of so many weights, and whether products round
+    their inputs to int8; None where nothing states a number format."""
+    device = files.device
+    if files.gguf is None:
+        stated = DTYPES[files.spec.dtype] or stated_dtype(files.raw)
+        if stated is None and files.method is not None:
+            stated = torch.bfloat16  # to which blocks are unpacked
+        if stated is None:
+            return None
+        packing = packing_of(files, spec, stated, count)
+        form = files.reading.packed if files.reading and packing.kept else None
+        size = _bytes(spec, count, packing.dtype, form)
+        return packing.dtype, size, packing.formats(files.reading), packing.rounds
+    dtype = unpacked_dtype(files)
+    needed = files.gguf.bytes_in((), dtype, device)
+    kept = kept_in_blocks(files, spec, needed)
+    rounds = files.spec.may_round and bool(kept_in_blocks(files, spec, needed, rounds=True))
+    is_whole = kept and device.type == "cpu"
+    words = files.gguf.formats_as(None if is_whole else dtype, kept)
+    return dtype, files.gguf.bytes_in(kept, dtype, device), words, rounds
+
+
+def _bytes(spec: DecoderSpec, count: int, dtype: torch.dtype, form: BlockFormat | None) -> int:
+    """Return the bytes of so many weights, all but embedding and head packed in a format."""
+    if form is None:
+        return count * dtype.itemsize
+    outside = spec.vocabulary * spec.hidden * (1 if spec.tied else 2)
+    return outside * dtype.itemsize + (count - outside) * form.bytes // form.values
 
 
 def _read_of(groups: tuple[Group, ...], rows: int, ahead: int, dtype: torch.dtype) -> int:

@@ -1,12 +1,7 @@
-"""The weight files of a checkpoint: finding them, and checking their completeness and size.
+"""The tensors of a checkpoint, read by name, one at a time and directly to their device."""
 
-Tensors are read by name, one at a time and directly to their device.
-"""
-
-import json
 import math
-import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -19,162 +14,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory, reason
-from specx.models.source import ModelSource
+from specx.models.grouped import Grouped, GroupStyle, shape_of
+from specx.models.grouped import read as read_grouped
+from specx.models.quantized import Reading
 from specx.ops.blocks import FP8, mxfp4_in_pairs
-from specx.ops.packed_weight import PackedWeight, Weight
+from specx.ops.packed_weight import PackedWeight, Part, Weight
 
 BLOCKS, SCALES = "_blocks", "_scales"  # behind the name of a tensor in MXFP4
-_HALF = 2  # bytes of the numbers that it is unpacked to, unless others are wanted
-SINGLE = ("model.safetensors", "pytorch_model.bin")
-INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-_HEADER_LENGTH = 8  # bytes in front of a safetensors header, little endian
-_LARGEST_HEADER = 100_000_000  # bytes; the format's own limit
-_FLOATS = {"F64", "F32", "F16", "BF16"}  # what loading converts to the wanted dtype
-
-
-def weight_files(source: ModelSource) -> tuple[Path, ...]:
-    """Find the files with the weights, in the order in which transformers looks for them.
-
-    Files of a hub model are downloaded. Raises ModelError when there are none or when a shard of
-    the index is missing.
-    """
-    for single, index in zip(SINGLE, INDEXES, strict=True):
-        names = [single]
-        if not (source.folder / single).is_file() and (source.folder / index).is_file():
-            names = _shards(source.folder / index, source.label)
-        folder = _fetched(source, names)
-        if len(names) > 1 or (folder / names[0]).is_file():
-            return _all_there(source, folder, names)
-    _check_reachable(source)
-    raise ModelError(
-        f"{source.label} has no weights in a format that specx reads; it needs "
-        f"{SINGLE[0]} or {SINGLE[1]}, or one of them in shards with its index."
-    )
-
-
-def bytes_to_download(source: ModelSource) -> int | None:
-    """Return the stored bytes of a hub model, as stated in its shard index.
-
-    None for a local folder, for weights that are in the cache, and without an index.
-    """
-    if source.hub_id is None:
-        return None
-    if any(file.suffix in (".safetensors", ".bin") for file in source.folder.iterdir()):
-        return None
-    for name in INDEXES:
-        try:
-            index = json.loads((source.folder / name).read_text("utf-8"))
-            return int(index["metadata"]["total_size"])
-        except (OSError, ValueError, LookupError, TypeError):
-            continue
-    return None
-
-
-def loaded_bytes(files: Sequence[Path], label: str, stored: int, wanted: int | None) -> int:
-    """Add up the bytes of all tensors once loaded, without reading them.
-
-    ``wanted``: bytes of a floating-point number once loaded, None: as stored. Packed integers and
-    float8 keep their type. Torch files have no header that is cheap to read, so their whole size
-    counts as floats of ``stored`` bytes. Raises ModelError for a safetensors file that is cut short
-    or damaged.
-    """
-    total = 0
-    for file in files:
-        size = file.stat().st_size
-        if file.suffix == ".safetensors":
-            total += _loaded_safetensors(file, label, wanted)
-        else:
-            total += size if wanted is None else size // stored * wanted
-    return total
-
-
-def _shards(index: Path, label: str) -> list[str]:
-    try:
-        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-    except (ValueError, LookupError, AttributeError, TypeError) as error:
-        raise ModelError(
-            f"{label} has a damaged {index.name} ({reason(error)}); download it again."
-        ) from error
-    if not names or any(Path(name).name != name for name in names):
-        raise ModelError(f"{label} has an {index.name} that names no files beside it.")
-    return names
-
-
-def _fetched(source: ModelSource, names: list[str]) -> Path:
-    if source.hub_id is None or all((source.folder / name).is_file() for name in names):
-        return source.folder
-    from specx.models import hub
-
-    return hub.fetch_files(source.hub_id, source.revision, source.label, names)
-
-
-def _check_reachable(source: ModelSource) -> None:
-    """Raise ModelError for missing files of a hub model if the hub is switched off."""
-    if source.hub_id is not None:
-        from specx.models import hub
-
-        hub.check_switched_on(source.hub_id, source.revision, source.label)
-
-
-def _all_there(source: ModelSource, folder: Path, names: list[str]) -> tuple[Path, ...]:
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
-        _check_reachable(source)
-        raise ModelError(
-            f"{source.label} lacks the weight file {missing[0]} ({len(missing)} of {len(names)} "
-            "are missing); download the model again."
-        )
-    return tuple(folder / name for name in names)
-
-
-def _loaded_safetensors(file: Path, label: str, wanted: int | None) -> int:
-    header, start = _read_header(file, label)
-    total = end = 0
-    for name, tensor in header.items():
-        if name == "__metadata__" or name.endswith(SCALES):
-            continue
-        try:
-            first, last = tensor["data_offsets"]
-            count, kind = math.prod(tensor["shape"]), tensor["dtype"]
-        except (LookupError, TypeError, ValueError) as error:
-            raise _damaged(file, label) from error
-        end = max(end, last)
-        if name.endswith(BLOCKS):
-            total += 2 * count * (wanted or _HALF)
-        else:
-            total += last - first if wanted is None or kind not in _FLOATS else count * wanted
-    if start + end > file.stat().st_size:
-        raise ModelError(
-            f"{label} has a truncated weight file: {file.name} ends after "
-            f"{file.stat().st_size} of {start + end} bytes; download it again."
-        )
-    return total
-
-
-def _read_header(file: Path, label: str) -> tuple[dict, int]:
-    """Read the header of a safetensors file, and the offset in bytes of its data."""
-    with file.open("rb") as stream:
-        prefix = stream.read(_HEADER_LENGTH)
-        if len(prefix) < _HEADER_LENGTH:
-            raise _damaged(file, label)
-        (length,) = struct.unpack("<Q", prefix)
-        text = stream.read(min(length, _LARGEST_HEADER))
-    try:
-        header = json.loads(text)
-    except ValueError as error:
-        raise _damaged(file, label) from error
-    if len(text) < length or not isinstance(header, dict):
-        raise _damaged(file, label)
-    return header, _HEADER_LENGTH + length
-
-
-def _damaged(file: Path, label: str) -> ModelError:
-    return ModelError(
-        f"{label} has a damaged weight file: {file.name} has no valid safetensors header; "
-        "download it again."
-    )
-
-
 _FP8, _FP8_SCALES = "F8_E4M3", ("_scale_inv", "_scale")  # behind the name of a matrix
 _FORMATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 
@@ -187,11 +33,14 @@ class Checkpoint:
     tensors; None: as stored. ``label`` begins every message.
 
     Matrices in float8 have their scale in another tensor: one for the matrix, for each row, or for
-    each block of 128 × 128. They are unpacked, unless ``keeps_fp8``.
+    each block of 128 × 128. Others are in groups of columns, if ``reading`` says so. They are
+    unpacked, unless their blocks are of ``kept`` formats. ``rounds``: as in ``PackedWeight``.
     """
 
     dtype: torch.dtype | None = None
-    keeps_fp8 = False
+    reading: Reading | None = None
+    kept: Collection[str] = ()
+    rounds = False
 
     def __init__(self, files: Sequence[Path], label: str, device: torch.device) -> None:
         self.label, self.device = label, device
@@ -226,13 +75,21 @@ class Checkpoint:
     def names(self) -> frozenset[str]:
         plain = {name for name in self._places if not name.endswith((BLOCKS, SCALES))}
         packed = {name.removesuffix(BLOCKS) for name in self._places if name.endswith(BLOCKS)}
-        return frozenset(plain | {name for name in packed if name + SCALES in self._places})
+        whole = plain | {name for name in packed if name + SCALES in self._places}
+        style = self.reading.style if self.reading else None
+        ends = style.codes if style else ".weight"
+        named = {f"{name.removesuffix(ends)}.weight" for name in self._places
+                 if name.endswith(ends)}  # fmt: skip
+        return frozenset(whole | named)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor without reading it. Raises KeyError if it is missing."""
         if name + BLOCKS in self._places:
             experts, rows, *blocks = self._slice(name + BLOCKS).get_shape()
             return experts, 2 * math.prod(blocks), rows
+        if (style := self._style(name)) is not None and self.reading is not None:
+            stored = self._slice(name.removesuffix(".weight") + style.codes)
+            return shape_of(style, stored.get_shape(), self.reading.bits)
         return tuple(self._slice(name).get_shape())
 
     def joined(self, names: Sequence[str]) -> Weight:
@@ -243,9 +100,8 @@ class Checkpoint:
         """
         if names[0] + BLOCKS in self._places:
             return self._unpacked(names[0])
-        if self.keeps_fp8 and all(self._is_packed(name) for name in names):
-            parts = tuple((self._in_blocks(name), FP8) for name in names)
-            return PackedWeight(parts, dtype=self.dtype or torch.bfloat16)
+        if self.kept and (parts := self._packed(names)):
+            return PackedWeight(parts, rounds=self.rounds, dtype=self.dtype or torch.bfloat16)
         shapes = [self.shape(name) for name in names]
         rows = [shape[0] if shape else 1 for shape in shapes]
         ends = [*accumulate(rows, initial=0)]  # the rows in front of each tensor, and all
@@ -280,7 +136,58 @@ class Checkpoint:
             raise unreadable(self.label, error) from error
         return whole.mT
 
-    def _is_packed(self, name: str) -> bool:
+    def is_zero(self, name: str) -> bool:
+        """Return True for a bias of zeros beside a quantized matrix, which some tools write."""
+        if not name.endswith(".bias") or self._style(f"{name[:-5]}.weight") is None:
+            return False
+        return not self._stored(name).any()
+
+    def _style(self, name: str) -> GroupStyle | None:
+        """Return how a matrix is stored in groups of columns; None: it is not."""
+        style = self.reading.style if self.reading else None
+        codes = name.removesuffix(".weight") + (style.codes if style else "")
+        if style is None or codes not in self._places or not name.endswith(".weight"):
+            return None
+        is_whole = style.codes == ".weight" and self._slice(codes).get_dtype() != "U8"
+        return None if is_whole else style
+
+    def _grouped(self, name: str) -> Grouped | None:
+        """Read a matrix in groups of columns; None for another. Raises ModelError."""
+        style = self._style(name)
+        if style is None:
+            return None
+        assert self.reading is not None
+        module = name.removesuffix(".weight")
+
+        def get(ending: str) -> Tensor | None:
+            if not ending or module + ending not in self._places:
+                return None
+            opened, stored_name = self._places[module + ending]
+            found: Tensor = opened.get_tensor(stored_name)
+            return found.to(self.device)
+
+        found = read_grouped(style, self.reading.bits, get)
+        if found is None:
+            raise ModelError(
+                f"{self.label} has scales of {name} that are missing or do not fit; download it "
+                "again, or choose the checkpoint that is not quantized."
+            )
+        return found
+
+    def _packed(self, names: Sequence[str]) -> tuple[Part, ...]:
+        """Read matrices as blocks of kept formats; empty if one of them cannot be."""
+        parts: list[Part] = []
+        for name in names:
+            if (grouped := self._grouped(name)) is not None:
+                part = grouped.in_blocks()
+            else:
+                part = (self._in_blocks(name), FP8) if self._is_fp8(name) else None
+            if part is None or part[1].name not in self.kept:
+                return ()
+            parts.append(part)
+        return tuple(parts)
+
+    def _is_fp8(self, name: str) -> bool:
         stored = self._slice(name)
         shape = stored.get_shape()
         return stored.get_dtype() == _FP8 and len(shape) == 2 and shape[1] % FP8.values == 0
@@ -314,6 +221,8 @@ class Checkpoint:
         return stored, scale.repeat_interleave(FP8.values, 0)[:rows]
 
     def _stored(self, name: str) -> Tensor:
+        if (grouped := self._grouped(name)) is not None:
+            return grouped.values()
         opened, stored_name = self._places[name]
         if self._slice(name).get_dtype() == _FP8:
             codes, scales = self._with_scales(name)

@@ -24,14 +24,14 @@ from specx.models.loaded import DTYPES, LoadedModel, no_int8
 from specx.models.memory import free_bytes
 from specx.models.model_files import (
     ModelFiles,
+    Packing,
     attending_ops,
     check_fit,
-    fp8_as,
     kept_in_blocks,
+    packing_of,
     stated_dtype,
     unpacked_dtype,
 )
-from specx.ops.blocks import FP8
 from specx.ops.packed_weight import PackedWeight, tensor_of
 from specx.ops.spec import DecoderSpec
 
@@ -47,17 +47,24 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
     label, raw = files.source.label, files.raw
     architecture = read_architecture(raw, label)
     with Checkpoint(found, label, files.device) as tensors:
+        tensors.reading = files.reading
         names = architecture.weights.as_stored(tensors.names)
         spec = tied_as_stored(architecture.spec, names, tensors)
         architecture = replace(architecture, spec=spec, weights=names)
         check_tensors(tensors, architecture.spec, architecture.weights)
         first = tensors.stored_dtype(f"{architecture.weights.embedding}.weight")
-        dtype = tensors.dtype = DTYPES[files.spec.dtype] or stated_dtype(raw) or first
-        needed = parameters(spec, names) * dtype.itemsize
-        formats = fp8_as(files, spec, dtype, needed) if files.is_fp8 else None
-        tensors.keeps_fp8 = formats == FP8.name
-        loaded = loaded_decoder(files, architecture, tensors.joined, dtype)
-        return replace(loaded, formats=formats)
+        stated = DTYPES[files.spec.dtype] or stated_dtype(raw) or first
+        packing = packing_of(files, spec, stated, parameters(spec, names))
+        for chosen in (packing, Packing(stated)) if packing.kept else (packing,):
+            tensors.dtype, tensors.kept, tensors.rounds = chosen.dtype, chosen.kept, chosen.rounds
+            loaded = loaded_decoder(files, architecture, tensors.joined, chosen.dtype)
+            on_cpu = files.device.type == "cpu"
+            if not (chosen.kept and on_cpu) or loaded.model.has_fused_forward:
+                break
+    if files.spec.must_round and not chosen.rounds:
+        raise no_int8(label)
+    activations = "int8" if chosen.rounds else None
+    return replace(loaded, formats=chosen.formats(files.reading), activations=activations)
 
 
 def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
@@ -226,6 +233,8 @@ def check_tensors(
     optional = {name for name in needed if name.endswith(_OPTIONAL)}
     layers = tuple(weight_map.layer.format(index) for index in range(len(spec.layers)))
     ignored = [name for name in tensors.names - needed if name.startswith(layers)]
+    if isinstance(tensors, Checkpoint):
+        ignored = [name for name in ignored if not tensors.is_zero(name)]
     check_complete(needed - tensors.names - optional, ignored, label)
     for names, shape in weight_map.shapes(spec):
         found = [tensors.shape(name) for name in names]

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specx.errors import ModelError
-from specx.models.checkpoint import loaded_bytes, read_torch_file, unreadable, weight_files
+from specx.models.checkpoint import read_torch_file, unreadable
 from specx.models.decoder_files import tensors_of
 from specx.models.families import text_config
 from specx.models.families.family import Architecture
@@ -22,6 +22,7 @@ from specx.models.loaded import DTYPES, LoadedModel, ModelSpec
 from specx.models.memory import check_memory
 from specx.models.model_files import attending_ops
 from specx.models.source import ModelSource, locate, read_raw
+from specx.models.weight_files import loaded_bytes, weight_files
 from specx.ops.layers import LinearMap
 from specx.profile import MTP_TYPES
 

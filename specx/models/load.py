@@ -66,14 +66,11 @@ def check_config(files: ModelFiles) -> None:
         read_architecture(raw, label)
     if files.method is None or files.runs_natively:
         return
-    try:
-        check_quantized(raw, files.method, files.source.folder, label, files.device.type)
-    except ModelError:
-        if not known:  # then the checkpoint that is not quantized must run
-            from specx.models.seam import judge
+    if not known:  # then the checkpoint that is not quantized must run
+        from specx.models.seam import judge
 
-            judge(files, None)
-        raise
+        judge(files, None)
+    check_quantized(raw, files.method, files.source.folder, label)
 
 
 _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole models end
@@ -82,7 +79,7 @@ _GENERATES = ("ForCausalLM", "ForConditionalGeneration")  # how classes of whole
 def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None:
     """Load our own decoder; None for a model left to transformers."""
     raw, label = files.raw, files.source.label
-    if files.spec.must_round and files.gguf is None:
+    if files.spec.must_round and files.gguf is None and files.reading is None:
         raise no_int8(label)
     if files.gguf is not None:  # which transformers could not read as exactly
         _ = files.tokenizer  # refused, if it cannot be read, before the weights are

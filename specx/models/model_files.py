@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from specx.errors import ModelError, UsageError, reason
-from specx.models.checkpoint import bytes_to_download, loaded_bytes, weight_files
 from specx.models.families import family_of, text_config
 from specx.models.generation_file import GenerationConfig, generation_config_of, read_generation
 from specx.models.gguf.checkpoint import GgufCheckpoint, read_checkpoint
@@ -17,10 +16,10 @@ from specx.models.gguf.places import ollama_chats
 from specx.models.known_templates import template_for
 from specx.models.loaded import DTYPES, ModelSpec, Role
 from specx.models.memory import check_memory, free_bytes
-from specx.models.quantized import quantization, read_as_fp8, read_as_mxfp4
+from specx.models.quantized import Reading, quantization, reading_of
 from specx.models.source import ModelSource, locate, read_raw
 from specx.models.tokenizer_files import load_tokenizer
-from specx.ops.blocks import FP8
+from specx.models.weight_files import bytes_to_download, loaded_bytes, weight_files
 from specx.ops.contract import Ops, kept_formats, ops_for
 from specx.ops.native import is_limited
 from specx.ops.spec import DecoderSpec
@@ -51,14 +50,12 @@ class ModelFiles:
     def runs_natively(self) -> bool:
         """True for a model of a known family in supported number formats."""
         known = family_of(self.raw) is not None
-        return known and (
-            self.method is None or read_as_mxfp4(self.raw, self.method) or self.is_fp8
-        )
+        return known and (self.method is None or self.reading is not None)
 
-    @property
-    def is_fp8(self) -> bool:
-        """True for matrices in float8 (``Checkpoint``)."""
-        return read_as_fp8(self.raw, self.method, self.source.folder)
+    @cached_property
+    def reading(self) -> Reading | None:
+        """The reading of a quantized checkpoint's matrices; None for others."""
+        return reading_of(self.raw, self.method, self.source.folder)
 
     @property
     def most_tokens(self) -> int | None:
@@ -143,11 +140,37 @@ def kept_in_blocks(
     return () if has_room or DTYPES[files.spec.dtype] is not None else formats
 
 
-def fp8_as(files: ModelFiles, spec: DecoderSpec, dtype: torch.dtype, needed: int) -> str:
-    """Return the format of matrices in float8 in words, and to what they are unpacked, if so."""
-    if dtype == torch.bfloat16 and FP8.name in kept_in_blocks(files, spec, needed):
-        return FP8.name
-    return f"{FP8.name}, unpacked to {str(dtype).removeprefix('torch.')}"
+@dataclass(frozen=True)
+class Packing:
+    """The form of a checkpoint's matrices: computed in ``dtype``, and packed in ``kept``
+    formats, if there are any. ``rounds``: as in ``PackedWeight``."""
+
+    dtype: torch.dtype
+    kept: tuple[str, ...] = ()
+    rounds: bool = False
+
+    def formats(self, reading: Reading | None) -> str | None:
+        """Return the formats of a quantized checkpoint's matrices in words; None for others."""
+        if reading is None or reading.name == "MXFP4":
+            return None
+        if not self.kept:
+            return f"{reading.name}, unpacked to {str(self.dtype).removeprefix('torch.')}"
+        return reading.name if reading.style is None else f"{reading.name} in {self.kept[0]}"
+
+
+def packing_of(files: ModelFiles, spec: DecoderSpec, stated: torch.dtype, count: int) -> Packing:
+    """Decide whether matrices of a checkpoint stay packed, as GGUF files do.
+
+    ``stated``: the number format if they do not. ``count``: of weights.
+    """
+    packed, wide = files.reading and files.reading.packed, unpacked_dtype(files)
+    attentions = [layer.attention for layer in spec.layers]
+    if packed is None or not all(each.delta is each.latent is None for each in attentions):
+        return Packing(stated)
+    for rounds in (True, False) if files.spec.may_round else (False,):
+        if packed.name in kept_in_blocks(files, spec, count * wide.itemsize, rounds=rounds):
+            return Packing(wide, (packed.name,), rounds)
+    return Packing(stated)
 
 
 def attending_ops(

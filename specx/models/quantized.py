@@ -2,28 +2,32 @@
 
 import json
 from collections.abc import Mapping
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specx.errors import ModelError
 from specx.models.families import family_of, text_config
-from specx.models.families.text_part import has_parts
+from specx.models.grouped import STYLES, GroupStyle
+from specx.ops.blocks import FP8, BlockFormat, by_name
 
 MODELOPT = "hf_quant_config.json"  # where NVIDIA's tool says it, if not in the config
 _MLX = {"group_size", "bits"}
-# The packages by which transformers reads a method.
-_PACKAGES = {
-    "gptq": ("optimum", "gptqmodel"),
-    "awq": ("gptqmodel",),
-    "compressed-tensors": ("compressed_tensors",),
-    "bitsandbytes": ("bitsandbytes", "accelerate"),
-}
-_UNKNOWN = {
-    "mlx": "is quantized by MLX, whose format only MLX reads",
-    "modelopt": "is quantized by NVIDIA's ModelOpt{}, which neither specx nor transformers reads",
-}
-_INSTEAD = "choose the checkpoint that is not quantized, or one in GGUF"
+_BYTES = 8  # bits
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The reading of a quantized checkpoint's matrices.
+
+    ``name``: in reports. ``style``, ``bits``: of matrices in groups of columns. ``packed``: the
+    blocks that hold them exactly, by what the config says; None: there are none.
+    """
+
+    name: str
+    style: GroupStyle | None = None
+    bits: int = 4
+    packed: BlockFormat | None = None
 
 
 def quantization(raw: Mapping[str, Any], folder: Path) -> str | None:
@@ -43,60 +47,84 @@ def quantization(raw: Mapping[str, Any], folder: Path) -> str | None:
     return "an unnamed method" if method is None else str(method)
 
 
-def read_as_mxfp4(raw: Mapping[str, Any], method: str | None) -> bool:
-    """Return True for gpt-oss as published, whose blocks specx unpacks itself."""
-    return method == "mxfp4" and raw.get("model_type") == "gpt_oss"
+def reading_of(raw: Mapping[str, Any], method: str | None, folder: Path) -> Reading | None:
+    """Return how a checkpoint's matrices are read; None: they are not, or are not quantized.
 
-
-def read_as_fp8(raw: Mapping[str, Any], method: str | None, folder: Path) -> bool:
-    """Return True for weights in float8 with a scale each matrix, row or block of 128 × 128, which
-    specx reads itself. What is said of activations plays no part: they are not rounded."""
-    settings = raw.get("quantization_config") or text_config(raw).get("quantization_config") or {}
-    if method == "modelopt":
-        return _format(raw, folder) == " (FP8)"
-    if method == "compressed-tensors":
-        groups = (settings.get("config_groups") or {}).values()
-        kinds = [group.get("weights") or {} for group in groups if isinstance(group, Mapping)]
-        return bool(kinds) and all(
-            kind.get("num_bits") == 8 and kind.get("type") == "float" for kind in kinds
-        )
-    return method in ("fp8", "fbgemm_fp8")
-
-
-def check_quantized(
-    raw: Mapping[str, Any], method: str, folder: Path, label: str, device: str
-) -> None:
-    """Refuse a checkpoint if transformers cannot load its quantization on a type of device.
-
-    Raises ModelError.
+    What is said of activations plays no part: they are not rounded.
     """
-    if method in _UNKNOWN:
-        raise ModelError(f"{label} {_UNKNOWN[method].format(_format(raw, folder))}; {_INSTEAD}.")
-    if has_parts(raw) and family_of(raw) is not None:
-        raise refused(label, method, "specx does not read for a model that also reads pictures;")
-    if method == "fp8" and device == "cpu":  # of an unknown family
-        raise refused(label, method, "transformers computes only on a GPU;")
-    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
+    settings = raw.get("quantization_config") or text_config(raw).get("quantization_config") or {}
+    if method == "mxfp4" and raw.get("model_type") == "gpt_oss":
+        return Reading("MXFP4")
+    if method == "modelopt":
+        kind = _format(raw, folder)
+        by_kind = {"FP8": Reading("FP8", packed=FP8), "NVFP4": Reading("NVFP4", STYLES["nvfp4"])}
+        return by_kind.get(kind)
+    if method in ("fp8", "fbgemm_fp8"):
+        return Reading("FP8", packed=FP8)
+    if method == "compressed-tensors":
+        return _compressed(settings)
+    if method not in ("gptq", "awq"):
+        return None
+    bits, style = settings.get("bits", settings.get("w_bit")), method
+    if method == "gptq":
+        style = str(settings.get("checkpoint_format") or "gptq")
+        even, ordered = settings.get("sym", True), settings.get("desc_act", False)
+    else:
+        even, ordered = not settings.get("zero_point", True), False
+        if str(settings.get("version", "gemm")).lower() != "gemm":
+            return None
+    if bits not in (4, _BYTES) or style not in STYLES or (method == "awq" and bits != 4):
+        return None
+    return Reading(method.upper(), STYLES[style], bits, None if ordered else _blocks(bits, even))
 
-    if not any(name.startswith(method) for name in KNOWN):
-        raise refused(label, method, "transformers does not know;")
-    missing = [name for name in _PACKAGES.get(method, ()) if find_spec(name) is None]
-    if missing:
-        names = " and ".join(name.replace("_", "-") for name in missing)
-        raise refused(label, method, f"transformers reads by {names}: install that, or")
+
+def _compressed(settings: Mapping[str, Any]) -> Reading | None:
+    """Return how matrices of compressed-tensors are read, by the weights of all their groups."""
+    groups = (settings.get("config_groups") or {}).values()
+    kinds = [group.get("weights") or {} for group in groups if isinstance(group, Mapping)]
+    sparse = (settings.get("sparsity_config") or {}).get("format", "dense") != "dense"
+    found = {(kind.get("type", "int"), kind.get("num_bits")) for kind in kinds}
+    if sparse or len(found) != 1:
+        return None
+    (kind, bits), strategies = found.pop(), {each.get("strategy") for each in kinds}
+    if (kind, bits) == ("float", _BYTES):
+        return Reading("FP8", packed=FP8)
+    if (kind, bits) == ("float", 4) and strategies == {"tensor_group"}:
+        return Reading("NVFP4", STYLES["nvfp4-pack-quantized"])
+    formats = {str(each.get("format")) for each in (settings, *settings["config_groups"].values())}
+    is_packed = "pack-quantized" in formats and strategies <= {"group", "channel"}
+    if kind != "int" or bits not in (4, _BYTES) or not is_packed:
+        return None
+    even = all(each.get("symmetric", True) for each in kinds)
+    ordered = any(each.get("actorder") in ("group", True) for each in kinds)
+    blocks = None if ordered else _blocks(bits, even)
+    return Reading(f"W{bits}A16", STYLES["pack-quantized"], bits, blocks)
 
 
-def refused(label: str, method: str, why: str) -> ModelError:
-    """Return the error for a quantized checkpoint. ``why``: a clause about the method."""
-    return ModelError(f"{label} is quantized with {method}, which {why} {_INSTEAD}.")
+def _blocks(bits: int, even: bool) -> BlockFormat | None:
+    """Return the blocks for integers; ``even``: half of their range is subtracted from all."""
+    if bits == _BYTES:
+        return by_name("Q8_0") if even else None
+    return by_name("Q4_0" if even else "Q5_0")
+
+
+def check_quantized(raw: Mapping[str, Any], method: str, folder: Path, label: str) -> None:
+    """Raise ModelError for a quantized checkpoint that specx does not read."""
+    kind = _format(raw, folder)
+    names = {"mlx": "MLX", "modelopt": f"NVIDIA's ModelOpt ({kind})" if kind else "ModelOpt"}
+    of_kind = "" if family_of(raw) else f" for {raw.get('model_type')}"
+    raise ModelError(
+        f"{label} is quantized with {names.get(method, method)}, which specx does not read as it "
+        f"is configured{of_kind}; choose the checkpoint that is not quantized, or one in GGUF."
+    )
 
 
 def _format(raw: Mapping[str, Any], folder: Path) -> str:
-    """Return the number format stated by ModelOpt, in parentheses, or an empty string."""
+    """Return the number format stated by ModelOpt; empty if there is none."""
     settings = raw.get("quantization_config")
     try:
         if not settings:
             settings = json.loads((folder / MODELOPT).read_bytes())["quantization"]
-        return f" ({settings['quant_algo']})"
+        return str(settings["quant_algo"])
     except (OSError, ValueError, LookupError, TypeError):
         return ""

@@ -1,7 +1,7 @@
 """Models that only transformers can run: its own unmodified class, checked, behind the seam.
 
-These are plain decoders with full attention of unknown families (``families/``), quantized
-checkpoints, and torch files. The seam consists of transformers' attention interface and its cache:
+These are plain decoders with full attention of unknown families (``families/``) and torch
+files. The seam consists of transformers' attention interface and its cache:
 one extra keyword argument, ``specx_call``, describes the pass to the attention function.
 """
 
@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.cache_utils import Cache
-from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
-from specx.errors import is_out_of_memory, reason
+from specx.errors import is_out_of_memory
 from specx.models.call import AttentionCall, TreeCall
 from specx.models.checkpoint import no_room, pickled, unreadable
 from specx.models.decoder import Call
@@ -25,7 +24,6 @@ from specx.models.facts import LENGTHENED, check_rope, model_facts, rope_kind, w
 from specx.models.families import family_of
 from specx.models.loaded import DTYPES, LoadedModel
 from specx.models.model_files import ModelFiles, attending_ops, fetch_weights
-from specx.models.quantized import refused
 from specx.models.seam_config import check_kind, check_layers, quiet_transformers, read_config
 from specx.models.seam_trial import check_pieces, check_rotation, run_apart
 from specx.models.source import ModelSource, not_supported
@@ -130,14 +128,14 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
     source, spec, is_draft = files.source, files.spec, files.role == "draft"
     with quiet_transformers():
         config, used = judge(files, positions)
-        tokenizer, method = files.tokenizer, files.method
+        tokenizer = files.tokenizer
         stored = getattr(config, "dtype", None) or torch.float32
-        source, _ = fetch_weights(files, stored, is_quantized=bool(method))
-        module = _load_weights(source, config, method, spec.dtype, files.device)
+        source, _ = fetch_weights(files, stored)
+        module = _load_weights(source, config, spec.dtype, files.device)
         loaded = in_memory(module, tokenizer, spec.model, spec.attention)
         loaded = replace(loaded, scalings=run_apart(loaded, source.label, used)[0])
         if family_of(files.raw) is None:  # those of known families are causal and heed positions
-            check_pieces(loaded, source.label, is_quantized=bool(method))
+            check_pieces(loaded, source.label)
         if is_draft:
             check_rotation(loaded, source.label, used)
     # Where positions are learned, a tree behind the text needs some as well, and dynamic
@@ -183,9 +181,7 @@ def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto")
     )
 
 
-def _load_weights(
-    source: ModelSource, config: Any, method: str | None, dtype: str, device: torch.device
-) -> Any:
+def _load_weights(source: ModelSource, config: Any, dtype: str, device: torch.device) -> Any:
     try:
         module, report = AutoModelForCausalLM.from_pretrained(
             source.folder,
@@ -198,27 +194,17 @@ def _load_weights(
             output_loading_info=True,
         )
         module = module.to(device)
-    except Exception as error:  # file formats, quantizers and the allocator: no common class
-        raise _loading_error(error, source, config, method) from error
+    except Exception as error:  # file formats and the allocator: no common class
+        raise _loading_error(error, source, config) from error
     ignored = [n for n in report["unexpected_keys"] if _is_in_layer(n, config.num_hidden_layers)]
     check_complete(report["missing_keys"], ignored, source.label)
-    if method and getattr(module, "hf_quantizer", None) is None:
-        # transformers warns about what it does not know or cannot do on a device, and goes on.
-        known = method in AUTO_QUANTIZATION_CONFIG_MAPPING and device.type == "cpu"
-        why = "computes only on a GPU" if known else "does not know"
-        raise refused(source.label, method, f"transformers {why};")
     return module.eval().requires_grad_(False)
 
 
-def _loading_error(
-    error: Exception, source: ModelSource, config: Any, method: str | None
-) -> Exception:
+def _loading_error(error: Exception, source: ModelSource, config: Any) -> Exception:
     label = source.label
     if is_out_of_memory(error):
         return no_room(label)
-    if method:
-        why = f"cannot be loaded here ({reason(error)}); install what it needs, or"
-        return refused(label, method, why)
     if isinstance(error, KeyError) and error.args == (NAME,):
         kind = config.model_type
         return not_supported(label, f"({kind}) does not call transformers' attention interface")

@@ -32,7 +32,6 @@ _UNDERSTOOD = frozenset(  # keyword arguments that do not change what attention 
 _SPOKEN = {"s_aux": "attention sinks (s_aux)", "softcap": "logit soft-capping (softcap)"}
 _PREFIX, _SETS = 4, (0b1, 0b11, 0b101)  # tokens in front of a root with two children
 _ROUNDING = 16  # of a number format, with which logits may differ, or a thousandth of their spread
-_QUANTIZED = 0.25  # of their spread: what is quantized as it comes differs between two shapes
 _FAILURES = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
 
 
@@ -74,7 +73,7 @@ def check_rotation(loaded: LoadedModel, label: str, positions: int) -> None:
 
 
 @torch.no_grad()
-def check_pieces(loaded: LoadedModel, label: str, *, is_quantized: bool = False) -> None:
+def check_pieces(loaded: LoadedModel, label: str) -> None:
     """Compare the logits of a chunk and a tree with those of whole texts. Raises ModelError."""
     module = loaded.model.module
     first, count = loaded.vocab_size // 4, _PREFIX + len(_SETS)
@@ -90,7 +89,7 @@ def check_pieces(loaded: LoadedModel, label: str, *, is_quantized: bool = False)
         raise ModelError(f"{_named(loaded, label)} {what}; choose another model.") from error
     expected = torch.cat([whole[0], whole[1][-1:]]).float()
     apart = (logits.float() - expected).abs().amax(-1) / expected.std().clamp_min(1e-12)
-    limit = max(1e-3, _ROUNDING * torch.finfo(loaded.dtype).eps, _QUANTIZED * is_quantized)
+    limit = max(1e-3, _ROUNDING * torch.finfo(loaded.dtype).eps)
     if not bool((apart <= limit).all()):  # what is not finite is no smaller, either
         raise ModelError(
             f"{_named(loaded, label)} computes different logits in chunks than at once: its "

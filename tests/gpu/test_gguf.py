@@ -1,4 +1,4 @@
-"""GGUF models on a CUDA device, packed or not: near transformers on the same weights."""
+"""Packed models on a CUDA device, or widened: near transformers on the same weights."""
 
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from specx.ops.triton.packed import TritonWeight
 from tests.models.families import Text
 from tests.models.gguf.test_families import CASES
 from tests.models.gguf.test_load import mixed, quantize, write
+from tests.models.test_grouped import KINDS
+from tests.models.test_grouped import write as write_grouped
 
 pytestmark = [
     pytest.mark.gpu,
@@ -70,3 +72,16 @@ def test_blocks_come_as_they_are_and_are_widened_there(
     file.write_bytes(stored[:-1].tobytes())
     with pytest.raises(ModelError, match="became shorter"):
         tensor.packed(cuda)
+
+
+@pytest.mark.parametrize("kind", ["GPTQ", "AWQ", "compressed-tensors of 8 bits"])
+def test_checkpoints_in_groups_stay_packed_where_they_would_not_fit(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_files, "ROOM", 0.0)
+    expected = write_grouped(tmp_path, kind)
+    loaded = load_model(ModelSpec(str(tmp_path)), "cuda", "target")
+    assert loaded.formats == KINDS[kind][3]
+    assert isinstance(loaded.model.weights.layers[0].out.weight, TritonWeight)
+    found = Text(loaded.model, capacity=96).read(torch.arange(3, 33)).float().cpu()
+    assert float((found - expected).norm() / expected.norm()) < 0.03

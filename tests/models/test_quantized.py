@@ -8,7 +8,7 @@ import pytest
 
 from specx.cli.model_fit import examine_model
 from specx.errors import ModelError
-from specx.models import hub, quantized
+from specx.models import hub
 from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
 
@@ -17,44 +17,57 @@ LLAMA = {
     "num_hidden_layers": 2, "vocab_size": 96, "intermediate_size": 80,
 }  # fmt: skip
 LATENT = LLAMA | {"kv_lora_rank": 8}
-GEMMA3 = {"model_type": "gemma3", "text_config": {**LLAMA, "model_type": "gemma3_text"}}
+UNKNOWN = {"model_type": "gpt_neox", "hidden_size": 64, "num_attention_heads": 4}
 INSTEAD = "choose the checkpoint that is not quantized, or one in GGUF."
 MLX = {"group_size": 64, "bits": 4}
-NVFP4 = {"quant_algo": "NVFP4", "producer": {"name": "modelopt"}}
+NVFP4 = {"quant_algo": "NVFP4_AWQ", "producer": {"name": "modelopt"}}
 INDEXED = {"model_type": "glm_moe_dsa", "num_hidden_layers": 4}
 FP8 = {"quant_method": "fp8"}
-BY = "transformers reads by"
+PACK = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "gptq": (
-        LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 4}},
-        f"gptq, which {BY} optimum and gptqmodel: install that, or {INSTEAD}",
+    "GPTQ of 3 bits": (
+        LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 3}},
+        f"gptq, which specx does not read as it is configured; {INSTEAD}",
     ),
-    "awq": (
-        LLAMA | {"quantization_config": {"quant_method": "awq"}},
-        f"awq, which {BY} gptqmodel: install that, or {INSTEAD}",
+    "GPTQ for Marlin": (
+        LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 4,
+                                         "checkpoint_format": "marlin"}},
+        "gptq, which specx does not read as it is configured",
     ),
-    "compressed-tensors": (
-        LLAMA | {"quantization_config": {"quant_method": "compressed-tensors"}},
-        f"compressed-tensors, which {BY} compressed-tensors: install",
+    "AWQ in another order": (
+        LLAMA | {"quantization_config": {"quant_method": "awq", "bits": 4, "version": "gemv"}},
+        "awq, which specx does not read as it is configured",
+    ),
+    "compressed-tensors of 3 bits": (
+        LLAMA | {"quantization_config": PACK | {"config_groups": {"a": {"weights": {
+            "type": "int", "num_bits": 3, "strategy": "group"}}}}},
+        "compressed-tensors, which specx does not read as it is configured",
+    ),
+    "compressed-tensors, sparse": (
+        LLAMA | {"quantization_config": PACK | {"sparsity_config": {"format": "sparse-24"}}},
+        "compressed-tensors, which specx does not read as it is configured",
     ),
     "bitsandbytes": (
         LLAMA | {"quantization_config": {"quant_method": "bitsandbytes"}},
-        f"bitsandbytes, which {BY} bitsandbytes",
+        "bitsandbytes, which specx does not read",
     ),
-    "MLX": (LLAMA | {"quantization": MLX, "quantization_config": MLX}, "by MLX, whose format only"),
-    "MLX, old": (LLAMA | {"quantization": MLX}, "by MLX, whose format only MLX reads"),
-    "NVFP4": (LLAMA | {"quantization_config": NVFP4}, "NVIDIA's ModelOpt (NVFP4), which neither"),
+    "MLX": (
+        LLAMA | {"quantization": MLX, "quantization_config": MLX},
+        "with MLX, which specx does not read",
+    ),
+    "MLX, old": (LLAMA | {"quantization": MLX}, "with MLX, which specx does not read"),
+    "NVFP4 by AWQ": (
+        LLAMA | {"quantization_config": NVFP4}, "NVIDIA's ModelOpt (NVFP4_AWQ), which specx does"
+    ),
     "an unknown method": (
-        LLAMA | {"quantization_config": {"quant_method": "odd"}},
-        "with odd, which transformers does not know",
+        LLAMA | {"quantization_config": {"quant_method": "odd"}}, "with odd, which specx does not"
     ),
     "no method": (
-        LLAMA | {"quantization_config": {"bits": 3}},
-        "with an unnamed method, which transformers does not know",
+        LLAMA | {"quantization_config": {"bits": 3}}, "with an unnamed method, which specx does not"
     ),
-    "with pictures": (
-        GEMMA3 | {"quantization_config": {"quant_method": "gptq"}},
-        f"with gptq, which specx does not read for a model that also reads pictures; {INSTEAD}",
+    "of a family that specx does not know": (
+        UNKNOWN | {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+        f"gptq, which specx does not read as it is configured for gpt_neox; {INSTEAD}",
     ),
     "of a kind that is not read either": (
         INDEXED | {"quantization_config": FP8},
@@ -90,10 +103,7 @@ def folder_of(config: dict[str, Any], folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_config_alone_is_judged(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(quantized, "find_spec", lambda _: None)  # no package is there
+def test_a_config_alone_is_judged(case: str, tmp_path: Path) -> None:
     config, sentence = REFUSED[case]
     with pytest.raises(ModelError) as caught:
         examine_model(str(folder_of(config, tmp_path)), "1k")
@@ -106,7 +116,6 @@ def test_nothing_is_downloaded_first(
 ) -> None:
     config, sentence = REFUSED[case]
     folder = folder_of(config, tmp_path)
-    monkeypatch.setattr(quantized, "find_spec", lambda _: None)
     monkeypatch.setattr(hub, "fetch_description", lambda *_: folder)
     monkeypatch.setattr(hub, "fetch_files", lambda *_: pytest.fail("weights were asked for"))
     with pytest.raises(ModelError) as caught:
@@ -116,9 +125,9 @@ def test_nothing_is_downloaded_first(
 
 def test_a_file_beside_the_config_says_it_as_well(tmp_path: Path) -> None:
     (folder_of(LLAMA, tmp_path) / "hf_quant_config.json").write_text(
-        json.dumps({"quantization": {"quant_algo": "NVFP4"}})
+        json.dumps({"quantization": {"quant_algo": "NVFP4_AWQ"}})
     )
-    with pytest.raises(ModelError, match=r"by NVIDIA's ModelOpt \(NVFP4\), which neither"):
+    with pytest.raises(ModelError, match=r"with NVIDIA's ModelOpt \(NVFP4_AWQ\), which"):
         examine_model(str(tmp_path), "1k")
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -22,6 +22,9 @@ _REGISTRY_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(:\d{1,5})?")
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 _LARGEST_MANIFEST = 1_000_000  # bytes
 _LM_STUDIO_HOMES = (".lmstudio/models", ".cache/lm-studio/models")
+_FORMAT = re.compile(
+    r"(?<![A-Za-z0-9_])(I?Q\d\w*|MXFP4\w*|B?F16|F32)(?![A-Za-z0-9_])", re.IGNORECASE
+)
 
 
 def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
@@ -46,6 +49,38 @@ def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
         files = _models(path.glob(f"*{GGUF}"))
         return _only(files, label, "give the name of one of them") if files else None
     return path if path.suffix.lower() == GGUF else None
+
+
+def local_models(hub_cache: Path) -> Iterator[tuple[str, str]]:
+    """Yield the models in the hub's cache, of ollama and of LM Studio: what ``--model`` calls each,
+    and the folder, file or name by which it is read without a network."""
+    for home in sorted(hub_cache.glob("models--*")):
+        hub_id = home.name.removeprefix("models--").replace("--", "/")
+        main, snapshots = home / "refs" / "main", sorted(home.glob("snapshots/*"))
+        latest = home / "snapshots" / main.read_text("utf-8").strip() if main.is_file() else None
+        for folder in snapshots[-1:] if latest not in snapshots else [latest]:
+            if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
+                yield hub_id, str(folder)
+            yield from _named(hub_id, folder)
+    manifests = _ollama_home() / "manifests"
+    for manifest in sorted(each for each in manifests.glob("*/*/*/*") if each.is_file()):
+        registry, owner, name, tag = manifest.relative_to(manifests).parts
+        before = "" if owner == _LIBRARY else f"{owner}/"
+        before = before if registry == _REGISTRY else f"{registry}/{owner}/"
+        yield (f"{OLLAMA}{before}{name}:{tag}",) * 2
+    for home in (Path.home() / each for each in _LM_STUDIO_HOMES):
+        for folder in sorted(home.glob("*/*/")):
+            yield from _named(f"{LM_STUDIO}{folder.parent.name}/{folder.name}", folder)
+
+
+def _named(model: str, folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and path of the GGUF files in a folder; the path is the name of one without a tag
+    of its own."""
+    files = _models(file for file in folder.rglob(f"*{GGUF}") if file.is_file())
+    for file in files:
+        tags = _FORMAT.findall(file.stem)
+        tagged = tags and len(_tagged(files, tags[-1])) == 1
+        yield f"{model}:{tags[-1]}" if tagged else str(file), str(file)
 
 
 def is_pointer(file: Path) -> bool:
@@ -131,8 +166,7 @@ def _blob(home: Path, digest: str) -> Path | None:
 
 def _ollama_layers(name: str, label: str) -> tuple[Path, list[tuple[str, str]]]:
     """Return ollama's folder, and kind and digest of each part of a model."""
-    home = Path(os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models")
-    parts = _manifest_parts(name, label)
+    home, parts = _ollama_home(), _manifest_parts(name, label)
     manifest = home / "manifests"
     for part in parts:  # ollama finds names in any case
         same = {each.name.lower(): each for each in manifest.glob("*")}
@@ -143,6 +177,10 @@ def _ollama_layers(name: str, label: str) -> tuple[Path, list[tuple[str, str]]]:
             "OLLAMA_MODELS to where they lie."
         )
     return home, _layers(manifest, label)
+
+
+def _ollama_home() -> Path:
+    return Path(os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models")
 
 
 def _manifest_parts(name: str, label: str) -> list[str]:

@@ -29,6 +29,7 @@ FORMATS = tuple(LAYOUTS)
 WIDENED = 1 << 25  # values of a weight that are there at a time for products of many rows
 COLUMNS = 32  # of a program's result
 UNPACKED = 1024  # values of a row that a program unpacks
+AND_OR = 0xEA  # of PTX's lop3: (a & b) | c
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +100,7 @@ def _constants(layout: PackedLayout) -> dict[str, Any]:
     return {
         "LOW": layout.low, "HIGH": layout.high, "PART": layout.part, "SCALES": layout.scales,
         "BIAS": layout.bias, "MINIMUM": layout.minimum, "ZERO": layout.zero, "TABLE": layout.table,
-        "WORDS": layout.words, "FLOAT": layout.is_float,
+        "WORDS": layout.words, "FLOAT": layout.is_float, "WIDE": layout.wide,
     }  # fmt: skip
 
 
@@ -238,13 +239,44 @@ def instructions_of(layout: PackedLayout) -> tuple[str, ...]:
     A code below 128 in the lower bits of bfloat16 128.0 is 128 more than it is. That is subtracted
     at once, unless there is a minimum: then it goes with that, by the sum of x.
     """
+    tiles = range(BLOCK // layout.part // layout.together)
     if layout.low == 8:
-        return ("=r,=r,r", *[_FLOAT_8] * (BLOCK // layout.part)) if layout.is_float else ()
-    results = 2 if layout.table else 6 if layout.minimum else 4
+        return ("=r,=r,r", *[_FLOAT_8 for _ in tiles]) if layout.is_float else ()
+    results = 2 if layout.table else 4 if layout.wide else 6 if layout.minimum else 4
+    results += layout.wide and layout.minimum
     registers = ["=r"] * results + ["r"] * (1 if layout.table else 2)
-    tiles = range(BLOCK // 2 // layout.part)
-    written = (_table(layout) if layout.table else _codes(layout, i) for i in tiles)
-    return (",".join(registers), *written)
+    if layout.table:
+        return (",".join(registers), *(_table(layout) for _ in tiles))
+    write = _wide_codes if layout.wide else _codes
+    return (",".join(registers), *(write(layout, i) for i in tiles))
+
+
+def _wide_codes(layout: PackedLayout, tile: int) -> str:
+    """Return instructions to two codes in bfloat16 of each of four parts, of two words of 16 bits.
+
+    With a minimum ones follow: they are multiplied with x as codes are, and summed alike.
+    """
+    inputs, less = 5 if layout.minimum else 4, 0xC300C300 + layout.zero * 0x10001
+    more = ((1 << layout.high) - 1) * 0x100010
+    lines = [
+        "mov.b32 one, 0x3F803F80;",
+        f"mov.b32 less, 0x{less:08X};",
+        "mov.b32 many, 0x43004300;",
+    ]
+    for j in range(4):
+        lines.append(f"shr.u32 t, ${inputs}, {4 * j};")
+        lines.append(f"lop3.b32 t, t, 0x000F000F, many, {AND_OR};")
+        if layout.high:
+            left = 4 - layout.high * ((4 * tile + j) % (16 // layout.high))
+            shift = "shl.b32" if left >= 0 else "shr.u32"
+            lines.append(f"{shift} u, ${inputs + 1}, {abs(left)};")
+            lines.append(f"lop3.b32 t, u, 0x{more:08X}, t, {AND_OR};")
+        lines.append(
+            f"mov.b32 ${j}, t;" if layout.minimum else f"fma.rn.bf16x2 ${j}, t, one, less;"
+        )
+    if layout.minimum:
+        lines.append("mov.b32 $4, one;")
+    return "\n".join(["{", ".reg .b32 t, u, one, less, many;", *lines, "}"])
 
 
 def _codes(layout: PackedLayout, tile: int) -> str:
@@ -363,6 +395,7 @@ def _product(
     TABLE: tl.constexpr,
     WORDS: tl.constexpr,
     FLOAT: tl.constexpr,
+    WIDE: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -373,8 +406,9 @@ def _product(
     BLOCKS: tl.constexpr = (K + 255) // 256
     OWN: tl.constexpr = BLOCKS // SPLITS
     SIZE: tl.constexpr = BLOCK_M * BLOCK_N
-    PAIR: tl.constexpr = 8 // LOW  # parts in a tile
-    TILES: tl.constexpr = 256 // PART // PAIR
+    TOGETHER: tl.constexpr = 4 if WIDE else 8 // LOW  # parts in a tile
+    TILES: tl.constexpr = 256 // PART // TOGETHER
+    UNIT: tl.constexpr = 2 if WIDE else 1  # bytes
     RAGGED: tl.constexpr = K % 256 != 0
     tile, split = tl.program_id(0), tl.program_id(1)
     column = tile * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -383,8 +417,10 @@ def _product(
     is_row = (line < rows)[None, :]
     # Columns that are not there repeat the last one.
     known = (column if EVEN else tl.minimum(column, columns - 1)).to(tl.int64)
-    low_row = packed_ptr + known[:, None] * STRIDE + depth[None, :]
-    high_row = low_row + BLOCKS * (32 * LOW)
+    if WIDE:
+        packed_ptr = packed_ptr.to(tl.pointer_type(tl.int16))
+    low_row = packed_ptr + known[:, None] * (STRIDE // UNIT) + depth[None, :]
+    high_row = low_row + BLOCKS * (32 * LOW // UNIT)
     words_row = words_ptr + known * (STRIDE // 4) + BLOCKS * (8 * (LOW + HIGH))
     x_column = x_ptr + line[None, :] * K + depth[:, None]
     wait(EARLY)
@@ -394,29 +430,27 @@ def _product(
         words = words_row + block * WORDS
         ends = tl.load(words)
         for t in tl.static_range(TILES):
-            low = tl.load(low_row + block * (32 * LOW) + t * PART)
-            if HIGH == 1:
-                high = tl.load(high_row + block * 32)
-            elif HIGH == 2:
-                high = tl.load(high_row + block * 64 + (t // 2) * 16)
-            else:
-                high = low
-            first, second, ones = _codes_of(
-                low, high, x_ptr.dtype.element_ty, t, ASM, LOW, HIGH, MINIMUM, ZERO, TABLE, FLOAT
-            )
-            for k in tl.static_range(PAIR):
-                begin = block * 256 + (PAIR * t + k) * PART
+            low = tl.load(low_row + block * (32 * LOW // UNIT) + t * PART)
+            high = low
+            if HIGH > 0:
+                plane = t * TOGETHER // (8 * UNIT // HIGH) * PART
+                high = tl.load(high_row + block * (32 * HIGH // UNIT) + plane)
+            codes = _codes_of(
+                low, high, x_ptr.dtype.element_ty, t, ASM, LOW, HIGH, MINIMUM, ZERO, TABLE, FLOAT,
+                WIDE,
+            )  # fmt: skip
+            for k in tl.static_range(TOGETHER):
+                begin = block * 256 + (TOGETHER * t + k) * PART
                 inside = is_row
                 if RAGGED:
                     inside = is_row & (begin + depth < K)[:, None]
                 x = tl.load(x_column + begin, mask=inside, other=0.0)
-                of_part = first if k == 0 else second
-                part = tl.dot(of_part, x, nothing, input_precision="ieee")
-                scale = _scale_of(words, ends, PAIR * t + k, SCALES, BIAS)
+                part = tl.dot(codes[k], x, nothing, input_precision="ieee")
+                scale = _scale_of(words, ends, TOGETHER * t + k, SCALES, BIAS, ASM)
                 total += scale[:, None] * part
                 if MINIMUM:
-                    sums = tl.dot(ones, x, nothing, input_precision="ieee")
-                    added = _minimum_of(words, ends, PAIR * t + k, SCALES)
+                    sums = tl.dot(codes[TOGETHER], x, nothing, input_precision="ieee")
+                    added = _minimum_of(words, ends, TOGETHER * t + k, SCALES, ASM)
                     total += (added - 128.0 * scale)[:, None] * sums
     if SPLITS > 1:
         flat = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + line[None, :]
@@ -452,40 +486,54 @@ def _codes_of(
     ZERO: tl.constexpr,
     TABLE: tl.constexpr,
     FLOAT: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """The codes of one or two parts as x multiplies them, and ones; with a minimum 128 more.
+    WIDE: tl.constexpr,
+) -> tuple[tl.tensor, ...]:
+    """The codes of one, two or four parts as x multiplies them; with a minimum 128 more, and ones.
 
-    low, high uint8 [N, PART] -> [N, PART] each.
+    low, high uint8, or int16, [N, PART] -> [N, PART] each.
     """
     if FLOAT and len(ASM) > 0:
-        first = tl.inline_asm_elementwise(
-            ASM[1 + TILE], ASM[0], [low], dtype=tl.bfloat16, is_pure=True, pack=4
+        found = (
+            tl.inline_asm_elementwise(
+                ASM[1 + TILE], ASM[0], [low], dtype=tl.bfloat16, is_pure=True, pack=4
+            ),
         )
-        second, ones = first, first
     elif LOW == 8:
-        first = _float_8(low).to(dtype) if FLOAT else low.to(tl.int8, bitcast=True).to(dtype)
-        second, ones = first, first
+        found = (_float_8(low).to(dtype) if FLOAT else low.to(tl.int8, bitcast=True).to(dtype),)
     elif len(ASM) == 0:
-        LESS: tl.constexpr = ZERO - (128 if MINIMUM else 0)
-        both = low.to(tl.int32)
-        first, second = both & 15, both >> 4
-        if HIGH > 0:
-            bits = high.to(tl.int32)
-            AT: tl.constexpr = (2 * TILE) % (8 // HIGH) * HIGH
-            first |= ((bits >> AT) & ((1 << HIGH) - 1)) << 4
-            second |= ((bits >> (AT + HIGH)) & ((1 << HIGH) - 1)) << 4
         ones = tl.full(low.shape, 1.0, dtype)
-        if len(TABLE) > 0:
-            first, second = _looked_up(first, TABLE), _looked_up(second, TABLE)
-        first, second = (first - LESS).to(dtype), (second - LESS).to(dtype)
+        first = _code(low, high, 0, TILE, HIGH, MINIMUM, ZERO, TABLE, WIDE).to(dtype)
+        second = _code(low, high, 1, TILE, HIGH, MINIMUM, ZERO, TABLE, WIDE).to(dtype)
+        found = (first, second, ones)  # type: ignore[assignment]
+        if WIDE:
+            third = _code(low, high, 2, TILE, HIGH, MINIMUM, ZERO, TABLE, WIDE).to(dtype)
+            fourth = _code(low, high, 3, TILE, HIGH, MINIMUM, ZERO, TABLE, WIDE).to(dtype)
+            found = (first, second, third, fourth, ones)  # type: ignore[assignment]
     elif len(TABLE) > 0:
         first, second = tl.inline_asm_elementwise(
             ASM[1 + TILE], ASM[0], [low], dtype=(tl.int8, tl.int8), is_pure=True, pack=4
         )
-        first, second = first.to(dtype), second.to(dtype)
-        ones = first
+        found = (first.to(dtype), second.to(dtype))  # type: ignore[assignment]
+    elif WIDE and MINIMUM:
+        found = tl.inline_asm_elementwise(
+            ASM[1 + TILE],
+            ASM[0],
+            [low, high],
+            dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
+            is_pure=True,
+            pack=2,
+        )
+    elif WIDE:
+        found = tl.inline_asm_elementwise(
+            ASM[1 + TILE],
+            ASM[0],
+            [low, high],
+            dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
+            is_pure=True,
+            pack=2,
+        )
     elif MINIMUM:
-        first, second, ones = tl.inline_asm_elementwise(
+        found = tl.inline_asm_elementwise(
             ASM[1 + TILE],
             ASM[0],
             [low, high],
@@ -494,7 +542,7 @@ def _codes_of(
             pack=4,
         )
     else:
-        first, second = tl.inline_asm_elementwise(
+        found = tl.inline_asm_elementwise(
             ASM[1 + TILE],
             ASM[0],
             [low, high],
@@ -502,8 +550,29 @@ def _codes_of(
             is_pure=True,
             pack=4,
         )
-        ones = first
-    return first, second, ones
+    return found
+
+
+@triton.jit
+def _code(
+    low: tl.tensor,
+    high: tl.tensor,
+    K: tl.constexpr,
+    TILE: tl.constexpr,
+    HIGH: tl.constexpr,
+    MINIMUM: tl.constexpr,
+    ZERO: tl.constexpr,
+    TABLE: tl.constexpr,
+    WIDE: tl.constexpr,
+) -> tl.tensor:
+    """The codes of part K of a tile, or what a table has for them."""
+    code = (low.to(tl.int32) >> (4 * K)) & 15
+    if HIGH > 0:
+        AT: tl.constexpr = ((4 if WIDE else 2) * TILE + K) % ((16 if WIDE else 8) // HIGH) * HIGH
+        code |= ((high.to(tl.int32) >> AT) & ((1 << HIGH) - 1)) << 4
+    if len(TABLE) > 0:
+        code = _looked_up(code, TABLE)
+    return code - (ZERO - (128 if MINIMUM else 0))
 
 
 @triton.jit
@@ -523,10 +592,24 @@ def _float_8(codes: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _byte(word: tl.tensor, PLACE: tl.constexpr, BIAS: tl.constexpr) -> tl.tensor:
-    """A byte less BIAS, as float32: in the lower bits of 2^23, which takes no slow conversion."""
-    wide = ((word >> (8 * PLACE)) & 255) | 0x4B000000
-    return wide.to(tl.float32, bitcast=True) - (8388608.0 + BIAS)
+def _byte_times(
+    word: tl.tensor, PLACE: tl.constexpr, BIAS: tl.constexpr, by: tl.tensor, ASM: tl.constexpr
+) -> tl.tensor:
+    """A byte less BIAS times float16 numbers, as float32, which is exact.
+
+    In the middle bits of 2^15 a byte is so much more; the step that multiplies takes it off.
+    """
+    if len(ASM) > 0:
+        WRITTEN: tl.constexpr = "prmt.b32 $0, $1, 0x47000000, " + (
+            ("0x7404", "0x7414", "0x7424", "0x7434")[PLACE] + ";"
+        )
+        more = tl.inline_asm_elementwise(
+            WRITTEN, "=f,r", [word], dtype=tl.float32, is_pure=True, pack=1
+        )
+        found = tl.fma(more, by, by * (-32768.0 - BIAS))
+    else:
+        found = (((word >> (8 * PLACE)) & 255).to(tl.float32) - BIAS) * by
+    return found
 
 
 @triton.jit
@@ -545,11 +628,16 @@ def _power(exponent: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _scale_of(
-    words: tl.tensor, ends: tl.tensor, P: tl.constexpr, SCALES: tl.constexpr, BIAS: tl.constexpr
+    words: tl.tensor,
+    ends: tl.tensor,
+    P: tl.constexpr,
+    SCALES: tl.constexpr,
+    BIAS: tl.constexpr,
+    ASM: tl.constexpr,
 ) -> tl.tensor:
     """The scale of part P, of pointers to the words of a block, the first of which is loaded."""
     if SCALES == "bytes":
-        scale = _half(ends, 0) * _byte(tl.load(words + 1 + P // 4), P % 4, BIAS)
+        scale = _byte_times(tl.load(words + 1 + P // 4), P % 4, BIAS, _half(ends, 0), ASM)
     elif SCALES == "halves":
         scale = _half(tl.load(words + P // 2), P % 2)
     elif SCALES == "floats":
@@ -561,11 +649,15 @@ def _scale_of(
 
 @triton.jit
 def _minimum_of(
-    words: tl.tensor, ends: tl.tensor, P: tl.constexpr, SCALES: tl.constexpr
+    words: tl.tensor,
+    ends: tl.tensor,
+    P: tl.constexpr,
+    SCALES: tl.constexpr,
+    ASM: tl.constexpr,
 ) -> tl.tensor:
     """The number that is added to the values of part P."""
     if SCALES == "bytes":
-        added = -_half(ends, 1) * _byte(tl.load(words + 3 + P // 4), P % 4, 0)
+        added = _byte_times(tl.load(words + 3 + P // 4), P % 4, 0, -_half(ends, 1), ASM)
     else:
         added = _half(tl.load(words + 4 + P // 2), P % 2)
     return added
@@ -591,6 +683,7 @@ def _unpack(
     TABLE: tl.constexpr,
     WORDS: tl.constexpr,
     FLOAT: tl.constexpr,
+    WIDE: tl.constexpr,
     SIZE: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
@@ -614,14 +707,11 @@ def _unpack(
         code = tl.load(packed_ptr + at, mask=inside, other=0)
         value = _float_8(code) if FLOAT else code.to(tl.int8, bitcast=True).to(tl.float32)
     else:
-        low = tl.load(packed_ptr + block * 128 + part // 2 * PART + place, mask=inside, other=0)
-        code = (low.to(tl.int32) >> (4 * (part % 2))) & 15
+        UNIT: tl.constexpr = 2 if WIDE else 1  # bytes
+        code = _bits(packed_ptr + block * 128, part, place, 4, PART, UNIT, inside)
         if HIGH > 0:
-            TOGETHER: tl.constexpr = 8 // HIGH
-            high_at = BLOCKS * 128 + block * (32 * HIGH) + part // TOGETHER * PART + place
-            high = tl.load(packed_ptr + high_at, mask=inside, other=0).to(tl.int32)
-            high = high >> (HIGH * (part % TOGETHER)) & ((1 << HIGH) - 1)
-            code |= high << 4
+            high_ptr = packed_ptr + BLOCKS * 128 + block * (32 * HIGH)
+            code |= _bits(high_ptr, part, place, HIGH, PART, UNIT, inside) << 4
         value = _looked_up(code, TABLE) if len(TABLE) > 0 else (code - ZERO).to(tl.float32)
     if SCALES == "bytes":
         scale = _half_at(bytes_ptr, inside)
@@ -641,6 +731,24 @@ def _unpack(
         exponent = tl.load(bytes_ptr + part, mask=inside, other=0).to(tl.int32)
         value = _power(exponent) * value
     tl.store(out_ptr + line * K + at, value.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _bits(
+    pointer: tl.tensor,  # to the bits of a block
+    part: tl.tensor,
+    place: tl.tensor,
+    BITS: tl.constexpr,
+    PART: tl.constexpr,
+    UNIT: tl.constexpr,
+    inside: tl.tensor,
+) -> tl.tensor:
+    """So many bits of values, of which those of several parts lie together."""
+    IN_BYTE: tl.constexpr = 8 // BITS
+    unit, rest = part // (IN_BYTE * UNIT), part % (IN_BYTE * UNIT)
+    at = (unit * PART + place) * UNIT + rest // IN_BYTE
+    found = tl.load(pointer + at, mask=inside, other=0).to(tl.int32)
+    return found >> (BITS * (rest % IN_BYTE)) & ((1 << BITS) - 1)
 
 
 @triton.jit

