@@ -46,7 +46,7 @@ LAYERS = (2, 5, 6)  # layers of the target whose input the head reads; layer 5 f
 POINTER = 5
 BEHIND = 256  # tokens of a prompt that are learned, too, as these are many and outputs short
 PROMPTS = 0.3  # weight of their loss
-SAVED_EVERY = 60  # seconds
+SAVED_EVERY = 100  # seconds
 MIXTURE = Mixture(
     {"real": 0.4, "names": 0.15, "random": 0.1, "alphabet": 0.1, "phrases": 0.1, "variants": 0.15},
     control=0.1,
@@ -344,7 +344,7 @@ class HeadTrainer:
         self.step = 0
 
     def run(self, minutes: float) -> None:
-        """Train until the last step or for ``minutes``; save every minute."""
+        """Train until the last step or for ``minutes``; save now and then."""
         began = saved = time.perf_counter()
         for readings in self.lessons.batches(range(self.step, self.total)):
             now = time.perf_counter()

@@ -30,7 +30,7 @@ from specx.training.team import Team
 
 LENGTHS = (1792, 1024, 512)  # tokens of a prompt: at most 2K with its output
 TOKENS = 256  # of an output, at most
-BATCH = 1 << 19  # tokens of the prompts that are read together
+BATCH = 3 << 16  # tokens of the prompts that are read together
 STEP = 1 << 14  # tokens of a training step of one process
 ENOUGH = 0.97  # of the outputs of a batch; the others end where they are then
 HELD_OUT = 8  # outputs of each length
