@@ -125,6 +125,16 @@ def test_every_output_is_drawn_once_an_epoch_and_none_is_held_out(monkeypatch):
     assert all(torch.equal(a[1], b[1]) for a, b in zip(later, drawn[0][3:], strict=True))
 
 
+@torch.no_grad()
+def distance(head: recipe.Head, reading: recipe.TeacherReading) -> float:
+    """Return how far a head's first guesses are from the target's, where they are learned."""
+    ours, theirs, weights = next(unroll(head, reading))
+    parts = torch.nn.functional.kl_div(
+        ours.log_softmax(-1), theirs.log_softmax(-1), reduction="none", log_target=True
+    )
+    return float((parts.sum(-1) * weights).sum() / weights.sum())
+
+
 def test_a_head_for_outputs_learns_what_is_known_and_written(tmp_path, monkeypatch):
     monkeypatch.setattr(recipe, "BEHIND", 8)
     monkeypatch.setattr(outputs, "STEP", 600)
@@ -146,9 +156,11 @@ def test_a_head_for_outputs_learns_what_is_known_and_written(tmp_path, monkeypat
             goal = tokens[row, place + 1] if place + 1 < tokens.shape[1] else NONE
             weight = float(goal in ids) * (recipe.PROMPTS if place + 1 < 20 else 1)
             assert reading.weights[row, place - 12] == pytest.approx(weight)
-    trainer = HeadTrainer(tmp_path, head, lessons, 30, 1e-3, Team())
-    losses = [trainer._update(each, 0.0)[0] for each in lessons.batches(range(30))]
-    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+    trainer = HeadTrainer(tmp_path, head, lessons, 30, 3e-3, Team())
+    before = distance(head, reading)
+    for _ in range(30):
+        trainer._update([reading], 0.0)
+    assert distance(head, reading) < 0.7 * before
     assert len(trainer.evaluate()) == STEPS
     trainer.save()
     weights = load_file(tmp_path / "model" / "model.safetensors")
