@@ -262,8 +262,8 @@ def unroll(head: Head, reading: TeacherReading) -> Iterator[tuple[Tensor, Tensor
         tokens = reading.tokens[:, start + 1 : last + 1]
         out, logits = head(tokens, states, positions[:, start:], rows, call)
         goals = slice(begin + 1 - reading.first, last + 1 - reading.first)
-        found = logits, reading.logits[:, goals], reading.weights[:, goals]
-        yield tuple(each.flatten(0, 1) for each in found)
+        theirs, weights = reading.logits[:, goals], reading.weights[:, goals]
+        yield logits.flatten(0, 1), theirs.flatten(0, 1), weights.flatten()
         # Row i + 1 goes on from the output of row i.
         states, start = out[:, :-1], begin + 1
 
