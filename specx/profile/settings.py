@@ -24,7 +24,7 @@ from specx.records import WITHOUT_DRAFT, Method
 Source = Literal["command line", "profile", "model", "specx"]
 ASKING: tuple[Method, ...] = ("specextend", "specextend+lookup")  # a layer of the target
 # Of the layers: a full layer there chooses chunks as well as any that was measured, and better
-# than the final one where few are chosen (docs/notes/2026-11-27-retrieval-layer.md).
+# than the final one where few are chosen (docs/notes/2026-11-28-policies.md).
 RETRIEVAL_DEPTH = 0.7
 WINDOW_CHUNK = 32  # tokens by which a head's own window moves, where no policy chooses
 

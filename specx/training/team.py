@@ -61,11 +61,15 @@ class Team:
 
     def any(self, here: bool, device: torch.device) -> bool:
         """Return True if ``here`` is true in any process; all must call it at the same time."""
+        return self.largest(float(here), device) > 0
+
+    def largest(self, here: float, device: torch.device) -> float:
+        """Return the largest value in any process; all must call it at the same time."""
         if self.size == 1:
             return here
-        flag: Tensor = torch.tensor(float(here), device=device)
-        dist.all_reduce(flag)
-        return bool(flag > 0)
+        value: Tensor = torch.tensor(here, device=device)
+        dist.all_reduce(value, dist.ReduceOp.MAX)
+        return float(value)
 
     def leave(self) -> None:
         if self.size > 1:
