@@ -4,12 +4,24 @@ Each thread unpacks a strip of columns once, as whole numbers, so that a vector 
 each column; all rows are then multiplied with it. A row's result depends on no other row.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.native.emitter import F32, I8, I16, I32, I64, PLACE, Emitter, Value, VectorUnit, same
+from specx.ops.native.emitter import (
+    F32,
+    I8,
+    I16,
+    I32,
+    I64,
+    PLACE,
+    Emitter,
+    Value,
+    VectorUnit,
+    same,
+)
 from specx.ops.native.fields import LESS, PART, byte, ends, step_of, stored
 from specx.ops.native.packed import write_packed, write_spread, write_unpack
 from specx.ops.native.products import SHARED, write_shared
@@ -20,7 +32,8 @@ PRODUCT = (
     "y", "y_row", "x", "x_row", "values", "scales", "sums", "blocks", "row_bytes", "rows", "count",
     "columns",
 )  # fmt: skip
-DOTS, PAIRS = (16, 8), (8, 4)  # columns of a strip, and rows at a time
+WIDEST = 16  # columns of a strip, at most
+DOTS, PAIRS = (16, 8), (8, 4)  # of them in a vector, and rows at a time
 GROUP = 4  # neighbours in a lane
 # Products of two int8 pairs that int16 has room for, by the bits of the stored values.
 ROOM = {4: 8, 5: 4, 6: 2, 8: 1}
@@ -63,11 +76,14 @@ class _Strips:
     def __init__(self, module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
         self.e = e = Emitter(module, unit, name, [PLACE])
         self.form, self.step = form, step_of(form)
-        self.width, self.at_once = DOTS if unit.has_dots else PAIRS
+        self.lanes, self.at_once = DOTS if unit.has_dots else PAIRS
+        self.room = ROOM[int(form.name[1])]
+        # A loop over groups needs few registers, of which LLVM has too few without it, but time.
+        self.loops = self.room > 2 and not unit.has_dots
+        self.width = 2 * self.lanes if self.loops else self.lanes
         self.is_signed = form.name == "Q8_0" and not unit.has_dots
         self.less = LESS.get(form.name, 128 if form.name == "Q8_0" and unit.has_dots else 0)
         self.has_minimum = "minimum" in form.fields
-        self.room = ROOM[int(form.name[1])]
         self.table = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(PRODUCT)}
         self.count, self.rows = self.table["count"], self.table["rows"]
         self.steps, self.parts = e.div(self.count, self.step), e.div(self.count, PART)
@@ -83,9 +99,10 @@ class _Strips:
         with e.loop(*e.share(e.div(e.sum(columns, self.width - 1), self.width))) as strip:
             # The last strip begins early: what another one computes, too, is the same.
             first = e.min(e.times(strip, self.width), e.sub(columns, self.width))
-            with e.loop(0, self.width) as column:
-                place = e.times(e.sum(first, column), self.table["row_bytes"])
-                self._unpack(byte(e, e.place(self.table["blocks"]), place), column)
+            with e.loop(0, self.width, LANES) as column:
+                rows = [e.sum(first, column, i) for i in range(LANES)]
+                blocks, row_bytes = e.place(self.table["blocks"]), self.table["row_bytes"]
+                self._unpack([byte(e, blocks, e.times(row, row_bytes)) for row in rows], column)
             left = e.builder.srem(self.rows, I64(self.at_once))
             with e.loop(0, e.sub(self.rows, left), self.at_once) as row:
                 self._multiply(row, self.at_once, first)
@@ -119,79 +136,105 @@ class _Strips:
                 start = e.builder.mul(e.builder.fptosi(total, I32), I32(-self.less))
                 e.builder.store(start, self._place("sums", *place, kind=I32))
 
-    def _unpack(self, line: Value, column: Value) -> None:
-        """Unpack a column of a strip."""
+    def _unpack(self, lines: list[Value], column: Value) -> None:
+        """Unpack adjacent columns of a strip, as many as a vector has lanes."""
         e, form = self.e, self.form
         parts, steps = form.values // PART, form.values // self.step
         with e.loop(0, e.div(self.count, form.values)) as number:
-            place = byte(e, line, e.times(number, form.bytes))
-            scales, minima = ends(e, place, form)
+            places = [byte(e, line, e.times(number, form.bytes)) for line in lines]
             for part in range(parts):
-                values = stored(e, place, form, part)
+                own = [stored(e, place, form, part) for place in places]
                 if form.name == "Q8_0" and not self.is_signed:
-                    values = e.builder.xor(values, same(I8, -128, PART))
-                lanes = e.builder.bitcast(values, WHOLE)
+                    own = [e.builder.xor(each, same(I8, -128, PART)) for each in own]
                 first = e.times(e.sum(e.times(number, parts), part), LANES)
-                for i in range(LANES):
+                of_groups = _turned(e, [e.builder.bitcast(each, WHOLE) for each in own])
+                for i, group in enumerate(of_groups):
                     to = e.sum(e.times(e.sum(first, i), self.width), column)
-                    lane = e.builder.extract_element(lanes, I32(i))
-                    e.builder.store(lane, e.at(self.weights, to, kind=I32), align=4)
-            for i in range(steps):
-                to = e.sum(e.times(e.sum(e.times(number, steps), i), self.width), column)
-                for ours, theirs in ((self.factors, scales), (self.minima, minima)):
-                    if theirs is not None:
-                        one = theirs if steps == 1 else e.builder.extract_element(theirs, I32(i))
-                        e.store(one, e.at(ours, to))
+                    e.builder.store(group, e.at(self.weights, to, kind=I32), align=4)
+            for j, place in enumerate(places):
+                scales, minima = ends(e, place, form)
+                for i in range(steps):
+                    at = e.times(e.sum(e.times(number, steps), i), self.width)
+                    for ours, theirs in ((self.factors, scales), (self.minima, minima)):
+                        if theirs is not None:
+                            one = theirs
+                            if steps > 1:
+                                one = e.builder.extract_element(theirs, I32(i))
+                            e.store(one, e.at(ours, at, column, j))
 
     def _multiply(self, row: Value, many: int, first: Value) -> None:
         """Multiply some rows with a strip."""
-        e, width = self.e, self.width
-        own = [e.sum(row, i) for i in range(many)]
-        totals = [e.variable(e.number(0.0, width)) for _ in own]
+        e, lanes = self.e, self.lanes
+        own, starts = [e.sum(row, i) for i in range(many)], range(0, self.width, lanes)
+        totals = [[e.variable(e.number(0.0, lanes)) for _ in starts] for _ in own]
         with e.loop(0, self.steps) as step:
             found = self._whole_numbers(own, step)
-            factor = e.load(e.at(self.factors, e.times(step, width)), width)
-            for i, whole, total in zip(own, found, totals, strict=True):
-                part = e.div(step, PART // self.step)
+            part, at = e.div(step, PART // self.step), e.times(step, self.width)
+            factors = [e.load(e.at(self.factors, at, j), lanes) for j in starts]
+            for i, whole, line in zip(own, found, totals, strict=True):
                 scale = e.load(self._place("scales", e.times(i, self.parts), part))
-                both = e.mul(factor, e.spread(scale, width))
-                number = e.builder.sitofp(whole, ir.VectorType(F32, width))
-                result = e.fma(both, number, total.get())
-                if self.has_minimum:
-                    added = e.load(self._place("sums", e.times(i, self.steps), step))
-                    minimum = e.load(e.at(self.minima, e.times(step, width)), width)
-                    result = e.fma(minimum, e.spread(added, width), result)
-                total.set(result)
-        for i, total in zip(own, totals, strict=True):
-            e.store(total.get(), self._place("y", e.times(i, self.table["y_row"]), first))
+                for j, factor, one, total in zip(starts, factors, whole, line, strict=True):
+                    both = e.mul(factor, e.spread(scale, lanes))
+                    number = e.builder.sitofp(one, ir.VectorType(F32, lanes))
+                    result = e.fma(both, number, total.get())
+                    if self.has_minimum:
+                        added = e.load(self._place("sums", e.times(i, self.steps), step))
+                        minimum = e.load(e.at(self.minima, at, j), lanes)
+                        result = e.fma(minimum, e.spread(added, lanes), result)
+                    total.set(result)
+        for i, line in zip(own, totals, strict=True):
+            for j, total in zip(starts, line, strict=True):
+                e.store(total.get(), self._place("y", e.times(i, self.table["y_row"]), first, j))
 
-    def _whole_numbers(self, rows: list[Value], step: Value) -> list[Value]:
-        """Return the sums of the products of one step, a vector of columns for each row."""
-        e, kind = self.e, ir.VectorType(I32, self.width)
-        found = [same(I32, 0, self.width) for _ in rows]
+    def _whole_numbers(self, rows: list[Value], step: Value) -> list[list[Value]]:
+        """Return the sums of the products of one step, vectors of columns for each row."""
+        e, kind, vectors = self.e, ir.VectorType(I32, self.lanes), range(self.width // self.lanes)
+        found = [[same(I32, 0, self.lanes) for _ in vectors] for _ in rows]
         if self.less:
             starts = [self._place("sums", e.times(i, self.steps), step, kind=I32) for i in rows]
-            found = [self._spread(start) for start in starts]
-        pairs: list[Value | None] = [None] * len(rows)
-        groups = self.step // GROUP
-        for group in range(groups):
-            at = e.times(e.sum(e.times(step, groups), group), self.width)
-            w = e.builder.load(e.at(self.weights, at, kind=I32), typ=kind, align=4)
-            for n, i in enumerate(rows):
-                offsets = e.times(i, self.count), e.times(step, self.step), group * GROUP
-                q = self._spread(self._place("values", *offsets, kind=I8))
-                if e.has_dots:
+            found = [[self._spread(start) for _ in vectors] for start in starts]
+        first, groups = e.times(step, self.step // GROUP), self.step // GROUP
+        if e.has_dots:
+            for group in range(groups):
+                for n, j, w, q in self._operands(rows, e.sum(first, group)):
                     name = "llvm.x86.avx512.vpdpbusd.512"
-                    found[n] = e.call(name, found[n], w, q, result=kind)
-                    continue
-                two = self._in_pairs(w, q)
-                known = pairs[n]
-                pairs[n] = two if known is None else e.builder.add(known, two)
-                if (group + 1) % self.room == 0:
-                    ones, two = same(I16, 1, 2 * LANES), pairs[n]
-                    sums = e.call("llvm.x86.avx2.pmadd.wd", two, ones, result=kind)
-                    found[n], pairs[n] = e.builder.add(found[n], sums), None
+                    found[n][j] = e.call(name, found[n][j], w, q, result=kind)
+            return found
+        zero, ones = same(I16, 0, 2 * LANES), same(I16, 1, 2 * LANES)
+
+        def add_pairs(n: int, j: int, pairs: Value) -> None:
+            sums = e.call("llvm.x86.avx2.pmadd.wd", pairs, ones, result=kind)
+            found[n][j] = e.builder.add(found[n][j], sums)
+
+        for start in range(0, groups, self.room):
+            if not self.loops:
+                whole: dict[tuple[int, int], Value] = {}
+                for group in range(start, start + self.room):
+                    for n, j, w, q in self._operands(rows, e.sum(first, group)):
+                        two, before = self._in_pairs(w, q), whole.get((n, j))
+                        whole[n, j] = two if before is None else e.builder.add(before, two)
+                        if group + 1 == start + self.room:
+                            add_pairs(n, j, whole[n, j])
+                continue
+            pairs = [[e.variable(zero) for _ in vectors] for _ in rows]
+            with e.loop(start, start + self.room) as group:
+                for n, j, w, q in self._operands(rows, e.sum(first, group)):
+                    pairs[n][j].set(e.builder.add(pairs[n][j].get(), self._in_pairs(w, q)))
+            for n, line in enumerate(pairs):
+                for j, total in enumerate(line):
+                    add_pairs(n, j, total.get())
         return found
+
+    def _operands(self, rows: list[Value], group: Value) -> Iterator[tuple[int, int, Value, Value]]:
+        """Yield numbers of a row and of a vector of columns, and what they have in a group."""
+        e, at = self.e, self.e.times(group, self.width)
+        places = [e.at(self.weights, at, j, kind=I32) for j in range(0, self.width, self.lanes)]
+        kind = ir.VectorType(I32, self.lanes)
+        weights = [e.builder.load(place, typ=kind, align=4) for place in places]
+        for n, i in enumerate(rows):
+            at = e.times(i, self.count), e.times(group, GROUP)
+            q = self._spread(self._place("values", *at, kind=I8))
+            yield from ((n, j, w, q) for j, w in enumerate(weights))
 
     def _in_pairs(self, w: Value, q: Value) -> Value:
         """Return sums of 2 products in int16."""
@@ -204,6 +247,18 @@ class _Strips:
 
     def _spread(self, place: Value) -> Value:
         """Return an int32 in all lanes."""
-        builder, nothing = self.e.builder, ir.VectorType(I32, self.width)(ir.Undefined)
+        builder, nothing = self.e.builder, ir.VectorType(I32, self.lanes)(ir.Undefined)
         one = builder.insert_element(nothing, builder.load(place, typ=I32, align=1), I32(0))
-        return builder.shuffle_vector(one, nothing, same(I32, 0, self.width))
+        return builder.shuffle_vector(one, nothing, same(I32, 0, self.lanes))
+
+
+def _turned(e: Emitter, vectors: list[Value]) -> list[Value]:
+    """Return the columns of as many vectors as each has lanes."""
+    for size in (4, 2, 1):
+        for i in (i for i in range(LANES) if not i & size):
+            a, b = vectors[i], vectors[i + size]
+            low = [lane if not lane & size else LANES + lane - size for lane in range(LANES)]
+            high = [lane + size if not lane & size else LANES + lane for lane in range(LANES)]
+            for to, lanes in ((i, low), (i + size, high)):
+                vectors[to] = e.builder.shuffle_vector(a, b, ir.VectorType(I32, LANES)(lanes))
+    return vectors

@@ -11,10 +11,8 @@ from specx.ops.blocks import BlockFormat
 from specx.ops.native.code import Code, load_format, openmp, vector_unit
 from specx.ops.native.fields import PART, step_of
 from specx.ops.native.packed import READABLE, SPREAD
-from specx.ops.native.prompts import DOTS, PRODUCT
+from specx.ops.native.prompts import PRODUCT, WIDEST
 from specx.ops.native.rounded import LANES
-
-LEAST_COLUMNS = DOTS[0]
 
 
 def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
@@ -39,7 +37,7 @@ def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -
     Return False where there is no code for it. ``out`` [T, N] has its columns side by side.
     """
     code = code_of(form.name)
-    if code is None or vector_unit().lanes < LANES or len(blocks) < LEAST_COLUMNS:
+    if code is None or vector_unit().lanes < LANES or len(blocks) < WIDEST:
         return False
     x, (rows, count) = x.contiguous(), x.shape
     values = torch.empty(rows, count, dtype=torch.int8)

@@ -28,6 +28,7 @@ FLAT = 4
 # Rows that machine code multiplies: of a verified tree. From 16 on products of int8 are faster
 # where blocks are unpacked first, as for prompts.
 FEW, FEW_ROUNDED = 64, 16
+MLP_ROWS = 256
 LARGE = 3 * 2**20  # numbers, 12 MB; oneDNN takes 15 µs more to begin
 LARGE_ON_INTEL = 2**24  # no longer in a cache
 
@@ -199,6 +200,15 @@ class CpuLayer(TorchLayer):
 
     def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> RowFunction:
         return cpu_norm(spec, weight, bias)
+
+    def _mlp(self, x: Tensor, states: Tensor | None = None) -> Tensor:
+        """Compute the MLP some rows at a time: memory that is used again is still in a cache."""
+        if len(x) <= MLP_ROWS or self._spec.mlp.experts is not None:
+            return super()._mlp(x, states)
+        out = torch.empty_like(x)
+        for rows, to in zip(x.split(MLP_ROWS), out.split(MLP_ROWS), strict=True):
+            to.copy_(super()._mlp(rows))
+        return out
 
     def rotated(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Apply RoPE to heads [H, T, D] in any memory layout: contiguous [H, T, D]."""

@@ -8,10 +8,12 @@ from specx.ops.layers import LinearMap
 from specx.ops.native import HAS_LLVMLITE
 from specx.ops.torch import attention, cpu_attention, cpu_layer
 from specx.ops.torch.backend import CpuOps
-from specx.ops.torch.cpu_layer import FLAT, LARGE, cpu_product, prepack
+from specx.ops.torch.cpu_layer import FLAT, LARGE, CpuLayer, cpu_product, prepack
+from tests.models.families import decoder_of
 from tests.ops import reference
 from tests.ops.examples import attend_to_tree, error, make_inputs
 from tests.ops.reference import visible_of
+from tests.tiny import make_model
 
 VISIBLE = visible_of([0, 0, 1, 1, 3])
 
@@ -124,3 +126,12 @@ def test_few_rows_by_machine_code(shape, by_column):
             assert all(torch.equal(product(x[i : i + 1])[0], out[i]) for i in range(len(x)))
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("rows", [4, 11, 12])
+def test_the_mlp_of_many_rows_is_computed_in_parts(rows, monkeypatch):
+    layer = CpuLayer(decoder_of(make_model("llama", num_hidden_layers=1)).weights.layers[0])
+    x, attended = torch.randn(2, rows, 64, generator=torch.Generator().manual_seed(1))
+    whole = layer.after_attention(attended.clone(), x.clone())
+    monkeypatch.setattr(cpu_layer, "MLP_ROWS", 4)
+    assert error(layer.after_attention(attended.clone(), x.clone()), whole.double()) < 1e-6
