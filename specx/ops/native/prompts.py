@@ -78,7 +78,7 @@ class _Strips:
         self.form, self.step = form, step_of(form)
         self.lanes, self.at_once = DOTS if unit.has_dots else PAIRS
         self.room = ROOM[int(form.name[1])]
-        # A loop over groups needs few registers, of which LLVM has too few without it, but time.
+        # Without a loop LLVM has more sums under way than registers; over few groups it is slower.
         self.loops = self.room > 2 and not unit.has_dots
         self.width = 2 * self.lanes if self.loops else self.lanes
         self.is_signed = form.name == "Q8_0" and not unit.has_dots

@@ -28,7 +28,7 @@ FLAT = 4
 # Rows that machine code multiplies: of a verified tree. From 16 on products of int8 are faster
 # where blocks are unpacked first, as for prompts.
 FEW, FEW_ROUNDED = 64, 16
-MLP_ROWS = 256
+MLP_ROWS = 256  # at a time
 LARGE = 3 * 2**20  # numbers, 12 MB; oneDNN takes 15 µs more to begin
 LARGE_ON_INTEL = 2**24  # no longer in a cache
 
