@@ -10,18 +10,7 @@ from typing import Any
 from llvmlite import ir
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.native.emitter import (
-    F32,
-    I8,
-    I16,
-    I32,
-    I64,
-    PLACE,
-    Emitter,
-    Value,
-    VectorUnit,
-    same,
-)
+from specx.ops.native.emitter import F32, I8, I16, I32, I64, PLACE, Emitter, Value, VectorUnit, same
 from specx.ops.native.fields import LESS, PART, byte, ends, step_of, stored
 from specx.ops.native.packed import write_packed, write_spread, write_unpack
 from specx.ops.native.products import SHARED, write_shared
