@@ -21,6 +21,7 @@ from specx.prompts.standing import is_told, standing
 _ALIKE = 0.4  # cosine of two sentences that say the same
 _AGAIN = 0.01  # factor on the worth of such a sentence: better than none
 _BROUGHT = 1.0  # factor on the worth of a sentence that another one brings
+_DECIDES = 1.5  # factor on the worth of a sentence by which the document itself decides
 _TOLD = 0.7  # factor on the worth of a sentence for its likeness to what is told already
 _APART = 0.75  # of the worth of a sentence in a story or a talk is lost beside a chosen one
 _PLACE = re.compile(
@@ -95,10 +96,11 @@ def pick(
 
     ``apart``: how many candidates further one is worth its whole worth again.
     """
-    order = np.arange(len(candidates))
     befores = np.array([-1 if each.before is None else each.before for each in candidates])
     free = np.array([each.quotable for each in candidates])
     disposes = np.array([bool(_DISPOSES.search(each.text)) for each in candidates])
+    worths = np.where(disposes, np.minimum(_DECIDES * worths, 1.0), worths)
+    order = np.arange(len(candidates))
     chosen = np.zeros(len(candidates), dtype=bool)
     told = np.zeros(len(candidates))  # the likeness to the nearest chosen sentence
     while chosen.sum() < count and free.any():

@@ -1,4 +1,4 @@
-"""What a sentence is worth for whose words it is: the document's own, another's, nobody's.
+"""Weigh sentences by whose words they are: the document's own, another's or nobody's.
 
 A reader takes a quoted sentence for what the document says. A dissent, a judgment that is quoted, a
 motion that nobody voted on and what a firm says of itself in every report are not that.
@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from specx.documents.document import Paragraph
-from specx.documents.shapes import ENDS_SENTENCE
 from specx.prompts.context import Candidate, is_outcome
 from specx.prompts.features import PATTERNS
 
@@ -21,6 +20,7 @@ _SEPARATE, _COURT, _FIRM, _ABOUT, _LOGISTICS, _MOTION, _SETTLED, _UNSETTLED = (
 )
 _DISSENT, _QUOTED, _MOVED, _NO_NEWS = 0.1, 0.5, 0.3, 0.2  # factors on the worth of a sentence
 _DECIDED = 1.5
+_SAYS = re.compile(r"(?:[:;,—–-]|\b(?:that|said|held|stated))\s*$")
 _MOST_QUOTED = 60  # paragraphs of one quotation
 _BEGINNING = 0.1  # of the document, where an opinion stands that is the document's own
 _HE = re.compile(r"\b(?:he|she|him|her|his|hers)\b", re.IGNORECASE)
@@ -89,7 +89,7 @@ def _quoted(paragraphs: Sequence[Paragraph]) -> set[int]:
     n = 1
     while n < len(paragraphs):
         text, above = paragraphs[n].text, paragraphs[n - 1].text
-        if text.startswith(("“", '"')) and not ENDS_SENTENCE.search(above):
+        if text.startswith(("“", '"')) and _SAYS.search(above):
             end = n
             while end < min(len(paragraphs) - 1, n + _MOST_QUOTED) and not _closes(paragraphs[end]):
                 end += 1
