@@ -24,6 +24,7 @@ _BROUGHT = 1.0  # factor on the worth of a sentence that another one brings
 _DECIDES = 1.5  # factor on the worth of a sentence by which the document itself decides
 _TOLD = 0.7  # factor on the worth of a sentence for its likeness to what is told already
 _APART = 0.75  # of the worth of a sentence in a story or a talk is lost beside a chosen one
+_ENDING, _ENDS = 8, 1.3  # of a story or a talk the last eighth, and the factor on its worth
 _PLACE = re.compile(
     r"(?:first|last) (?:\d|tenth)|(?:log |1/)?(?:place|back)\b|place\^2|beginning |end "
     r"|section place|(?:first|last) section|.*, (?:end|begin)$"
@@ -56,6 +57,8 @@ def choose(
     told = is_told(candidates)
     worths = worth(score(paragraphs, candidates, vectors, placed=not told))
     worths = standing(paragraphs, candidates, worths)
+    if told:
+        worths[-len(worths) // _ENDING :] *= _ENDS
     apart = len(candidates) / count if told else 0.0
     return pick(candidates, vectors.rows, worths, tokens, count=count, room=room, apart=apart)
 

@@ -31,8 +31,11 @@ _SPOKEN = re.compile(
     r"|\b(?:it|that|there|let|what)[’']s\b",
     re.IGNORECASE,
 )
-_STORY = ((_HE, 0.2), (_PAST, 0.65), (_SPEECH, 0.1))  # shares of the sentences, at least
-_TALK = ((_SPOKEN, 0.3),)
+_TOLD = (  # shares of the sentences, at least: with speech or without, and of a talk
+    ((_HE, 0.2), (_PAST, 0.65), (_SPEECH, 0.1)),
+    ((_HE, 0.4), (_PAST, 0.5)),
+    ((_SPOKEN, 0.3),),
+)
 
 
 def standing(
@@ -65,7 +68,7 @@ def is_told(candidates: Sequence[Candidate]) -> bool:
             sum(pattern.search(each.text) is not None for each in candidates) >= share * count
             for pattern, share in signs
         )
-        for signs in (_STORY, _TALK)
+        for signs in _TOLD
     )
 
 
