@@ -31,11 +31,9 @@ _SPOKEN = re.compile(
     r"|\b(?:it|that|there|let|what)[’']s\b",
     re.IGNORECASE,
 )
-_TOLD = (  # shares of the sentences, at least: with speech or without, and of a talk
-    ((_HE, 0.2), (_PAST, 0.65), (_SPEECH, 0.1)),
-    ((_HE, 0.4), (_PAST, 0.5)),
-    ((_SPOKEN, 0.3),),
-)
+_COURTS = re.compile(PATTERNS["sentences"]["procedure"].replace("\n", ""), re.IGNORECASE)
+_TOLD = (((_HE, 0.2), (_PAST, 0.65), (_SPEECH, 0.1)), ((_SPOKEN, 0.3),))  # shares, at least
+_JUDGED = 0.1  # with such a share on courts it is a judgment on what somebody did and said
 
 
 def standing(
@@ -62,14 +60,13 @@ def standing(
 
 def is_told(candidates: Sequence[Candidate]) -> bool:
     """Return True for a story or a talk: what matters in it may stand anywhere, and at the end."""
-    count = max(len(candidates), 1)
-    return any(
-        all(
-            sum(pattern.search(each.text) is not None for each in candidates) >= share * count
-            for pattern, share in signs
-        )
-        for signs in _TOLD
-    )
+
+    def share(pattern: re.Pattern[str]) -> float:
+        found = sum(pattern.search(each.text) is not None for each in candidates)
+        return found / max(len(candidates), 1)
+
+    told = any(all(share(sign) >= least for sign, least in signs) for signs in _TOLD)
+    return told and share(_COURTS) < _JUDGED
 
 
 def _separate(paragraphs: Sequence[Paragraph]) -> set[int]:

@@ -98,3 +98,10 @@ def test_a_story_is_told_to_its_end() -> None:
     chosen = choose(paragraphs, found, [20] * len(found), count=4, room=1000)
     assert chosen[0] < len(found) / 3
     assert chosen[-1] > 2 * len(found) / 3
+
+
+def test_a_judgment_on_what_somebody_said_is_no_story() -> None:
+    texts = [f"On day {n} the plaintiff testified that he “saw” her and left." for n in range(20)]
+    assert not is_told(candidates([Paragraph(each, None) for each in texts]))
+    told = [each.replace("the plaintiff testified", "Tom whispered") for each in texts]
+    assert is_told(candidates([Paragraph(each, None) for each in told]))
