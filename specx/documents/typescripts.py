@@ -164,16 +164,21 @@ def _without_line_numbers(text: str) -> str:
 
 
 def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
-    """Return the lines of a text set with double spacing without the blank ones between them.
+    """Return the lines of a text without the blank ones between lines set with double spacing.
 
-    Its lines stand alone, and most of them go on in the next one. Where two blank lines or more
-    stand between two, a paragraph ends.
+    They stand alone, many in a row, and most of them go on in the next one; what is quoted among
+    them is often set close. Where two blank lines or more stand between two, a paragraph ends.
     """
     text = [n for n, line in enumerate(lines) if line.text]
-    pairs = [(lines[a].text, lines[b].text) for a, b in pairwise(text)]
-    alone = sum(b - a > 1 for a, b in pairwise(text))
-    goes_on = sum(not ENDS_SENTENCE.search(a) and b[0].islower() for a, b in pairs)
-    if len(text) < _FEWEST_DOUBLE or alone < 0.9 * len(pairs) or goes_on < 0.3 * len(pairs):
-        return list(lines)
-    kept = set(text) | {a + 1 for a, b in pairwise(text) if b - a > 2}
-    return [line for n, line in enumerate(lines) if n in kept]
+    runs: list[list[int]] = [[]]
+    for above, n in pairwise([-1, *text]):
+        runs = runs if n - above > 1 else [*runs, []]
+        runs[-1].append(n)
+    dropped: set[int] = set()
+    for run in runs:
+        pairs = [(lines[a].text, lines[b].text) for a, b in pairwise(run)]
+        goes_on = sum(not ENDS_SENTENCE.search(a) and b[0].islower() for a, b in pairs)
+        if len(run) >= _FEWEST_DOUBLE and goes_on >= 0.3 * len(pairs):
+            kept = set(run) | {a + 1 for a, b in pairwise(run) if b - a > 2}
+            dropped |= set(range(run[0], run[-1])) - kept
+    return [line for n, line in enumerate(lines) if n not in dropped]

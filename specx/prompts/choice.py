@@ -16,11 +16,19 @@ import numpy.typing as npt
 from specx.documents.document import Paragraph
 from specx.prompts.context import Candidate
 from specx.prompts.features import Vectors, features
+from specx.prompts.standing import is_told, standing
 
 _ALIKE = 0.4  # cosine of two sentences that say the same
 _AGAIN = 0.01  # factor on the worth of such a sentence: better than none
 _BROUGHT = 1.0  # factor on the worth of a sentence that another one brings
+_DECIDES = 1.5  # factor on the worth of a sentence by which the document itself decides
 _TOLD = 0.7  # factor on the worth of a sentence for its likeness to what is told already
+_APART = 0.75  # of the worth of a sentence in a story or a talk is lost beside a chosen one
+_ENDING, _ENDS = 8, 1.3  # of a story or a talk the last eighth, and the factor on its worth
+_PLACE = re.compile(
+    r"(?:first|last) (?:\d|tenth)|(?:log |1/)?(?:place|back)\b|place\^2|beginning |end "
+    r"|section place|(?:first|last) section|.*, (?:end|begin)$"
+)
 # What the document itself decides, in the present: no other sentence tells it, however alike.
 _DISPOSES = re.compile(
     r"\b(?:we|i|(?:is|are|be)(?: \w+ly| hereby| therefore| also)?) "
@@ -40,20 +48,32 @@ def choose(
 ) -> list[int]:
     """Return the numbers of at most ``count`` candidates, in document order.
 
-    With fewer sentences asked for, those that matter most of all are chosen. A sentence that leans
+    With fewer sentences asked for, those that matter most of all are chosen; of a story or a talk,
+    those of all of it. A sentence that leans
     on another one brings it, and both count. ``tokens``: of each candidate; those chosen have at
     most ``room`` together, or there is but one.
     """
     vectors = Vectors.of([each.text for each in candidates])
-    worths = worth(score(paragraphs, candidates, vectors))
-    return pick(candidates, vectors.rows, worths, tokens, count=count, room=room)
+    told = is_told(candidates)
+    worths = worth(score(paragraphs, candidates, vectors, placed=not told))
+    worths = standing(paragraphs, candidates, worths)
+    if told:
+        worths[-len(worths) // _ENDING :] *= _ENDS
+    apart = len(candidates) / count if told else 0.0
+    return pick(candidates, vectors.rows, worths, tokens, count=count, room=room, apart=apart)
 
 
 def score(
-    paragraphs: Sequence[Paragraph], candidates: Sequence[Candidate], vectors: Vectors
+    paragraphs: Sequence[Paragraph],
+    candidates: Sequence[Candidate],
+    vectors: Vectors,
+    *,
+    placed: bool = True,
 ) -> npt.NDArray[np.float64]:
-    """Return the logits of the candidates: float [N]."""
+    """Return the logits of the candidates, float [N]; ``placed``: by their places, too."""
     values, names = features(paragraphs, candidates, vectors)
+    if not placed:
+        values[:, [n for n, name in enumerate(names) if _PLACE.match(name)]] = 0
     weights, of_words, bias = _judge(names)
     words = [sum(of_words.get(word, 0.0) for word in {*each}) for each in vectors.words]
     logits: npt.NDArray[np.float64] = values @ weights + words + bias
@@ -73,15 +93,24 @@ def pick(
     *,
     count: int,
     room: int,
+    apart: float = 0.0,
 ) -> list[int]:
-    """Take the sentence that is worth most, again and again, with less for what is told already."""
+    """Take the sentence that is worth most, again and again, with less for what is told already.
+
+    ``apart``: how many candidates further one is worth its whole worth again.
+    """
     befores = np.array([-1 if each.before is None else each.before for each in candidates])
     free = np.array([each.quotable for each in candidates])
     disposes = np.array([bool(_DISPOSES.search(each.text)) for each in candidates])
+    worths = np.where(disposes, np.minimum(_DECIDES * worths, 1.0), worths)
+    order = np.arange(len(candidates))
     chosen = np.zeros(len(candidates), dtype=bool)
     told = np.zeros(len(candidates))  # the likeness to the nearest chosen sentence
     while chosen.sum() < count and free.any():
         gains = worths * (1 - _TOLD * told) * np.where(told < _ALIKE, 1.0, _AGAIN)
+        if apart and chosen.any():
+            away = np.abs(order[:, None] - np.flatnonzero(chosen)).min(1)
+            gains = gains * np.minimum(1.0, (1 - _APART) + _APART * away / apart)
         leans = (befores >= 0) & ~chosen[befores]
         gains[leans] = (gains[leans] + _BROUGHT * worths[befores[leans]]) / 2
         best = int(np.argmax(np.where(free, gains, -1.0)))

@@ -66,6 +66,7 @@ CLAUSE_MARK = re.compile(r"\((?:[a-z]|[ivx]{1,4}|\d{1,2}|[A-Z])\) ")
 _WORD = re.compile(r"(?<!\S)[^\W\d_][^\W\d_'’-]+(?![^\s.,;:—–-])")
 _SIGNS = str.maketrans("bcdefghijklmnopqrstuvwxyz023456789", "a" * 25 + "1" * 9)
 _LONGEST_ANSWER = 60  # characters
+_LONGEST_OUTCOME = 80
 _ASIDE = ("footnote", "caption", "code")  # between a list and what announces it
 _NEAR = 3  # paragraphs between a decision and what it is about, at most
 # What is decided stands alone, whatever it follows from.
@@ -73,6 +74,18 @@ _DECIDES = re.compile(
     r"(?:accordingly|therefore|thus|hence|consequently|for (?:this|these) reasons?)\b.*\b"
     r"(?:affirm|revers|vacat|remand|dismiss|den(?:y|ied)|grant|sustain|overrul|order|conclude|hold)",
     re.IGNORECASE,
+)
+
+
+# What became of a motion, in a sentence of its own: Seconded, passed. Motion failed 3-4.
+_OUTCOME = re.compile(
+    r"[\[(]?(?:(?:the |this )?(?:motion|votes?|results?|outcome|decision|proposal|resolution)\b"
+    r"[\s:–-]*(?:(?:was|is|has been) )?)?(?:\w+ly )?(?:(?:not )?(?:seconded|passe[sd]|approved"
+    r"|carrie[sd]|adopted|accepted|agreed|fail(?:s|ed)|defeated|rejected|denied|tabled|withdrawn"
+    r"|unanimous(?:ly)?|voted)|\d{1,3}\s?(?:[-–:]\s?\d|ayes?\b|for\b|in favou?r\b|yes\b))"
+    r"(?:(?:\W+|\W*\s)(?:and|as|by|for lack|on|un\w+|with|\d"
+    r"|(?:not )?(?:seconded|passed|voted)).{0,40})?\W*",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -117,6 +130,11 @@ def said(text: str) -> str:
     """Return the text of an item without its mark."""
     mark = ITEM_MARK.match(text)
     return text[mark.end() if mark else 0 :]
+
+
+def is_outcome(text: str) -> bool:
+    """Return True for a short sentence that says what became of the motion before it."""
+    return len(text) <= _LONGEST_OUTCOME and _OUTCOME.fullmatch(text) is not None
 
 
 def is_self_contained(sentence: str) -> bool:
@@ -191,7 +209,7 @@ class Context:
         apart = each.paragraph - found[lead].paragraph
         if asks(found[lead].text) and apart < 2 and answer(each.text):
             return lead
-        if is_in_capitals(each.text) and is_verdict(each.text):
+        if is_outcome(each.text) or (is_in_capitals(each.text) and is_verdict(each.text)):
             while lead and is_verdict(found[lead].text):
                 lead -= 1
             while lead and found[lead - 1].paragraph == found[lead].paragraph:

@@ -20,10 +20,10 @@ from specx.prompts.context import Candidate
 
 Columns = dict[str, npt.ArrayLike]
 
-_PATTERNS = tomllib.loads(Path(__file__).with_name("phrases.toml").read_text(encoding="utf-8"))
+PATTERNS = tomllib.loads(Path(__file__).with_name("phrases.toml").read_text(encoding="utf-8"))
 _ROLE, _HEADING = (
     {name: re.compile(each.replace("\n", ""), re.IGNORECASE) for name, each in table.items()}
-    for table in (_PATTERNS["sentences"], _PATTERNS["headings"])
+    for table in (PATTERNS["sentences"], PATTERNS["headings"])
 )
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _STOP = frozenset(

@@ -1,5 +1,6 @@
 """Prompts that fit the window, and the summaries that are read from outputs."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,14 @@ from specx.records import FinishReason
 # By a model and texts of 1K tokens (docs/sources.md); in longer ones shares are smaller, and fewer
 # sentences are sure.
 SURE_SHARE, SURE_LEAD = 0.3, 0.2
+_ENGLISH = re.compile(r"\b(?:the|of|and|an?)\b")
+_NAME = re.compile(r"(?<=[\w,;)] )[A-Z][\w’'-]*[^\W\d_]")  # within a sentence
+_ROLE = re.compile(
+    r"\b(?:appell(?:ant|ee)|claimant|petitioner|respondent|plaintiff|defendant|complainant|creditor"
+    r"|debtor|buyer|seller|landlord|tenant|less(?:or|ee)|licens(?:or|ee)|employ(?:er|ee)|lender"
+    r"|borrower|insurer|insured|customer|supplier|provider|guarantor)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -109,11 +118,20 @@ class SummarySentence:
     def shown(self) -> str | None:
         """Return the place that a summary shows: that of the first source, where it is sure.
 
-        Then it can be told without looking at the others.
+        Then it can be told without looking at the others, and they have its names and parties.
         """
         first = next(iter(self.sources), None)
         sure = first is not None and first.share >= SURE_SHARE and self.lead >= SURE_LEAD
-        return first.place.words if first is not None and sure else None
+        return first.place.words if first is not None and sure and self._is_of_those() else None
+
+    def _is_of_those(self) -> bool:
+        """Return True if the sources have the sentence's parties and, in English, its names."""
+        pieces = (piece.text for each in self.sources for piece in each.pieces)
+        known = " ".join(pieces).casefold()
+        who = _ROLE.findall(self.text)
+        if _ENGLISH.search(self.text):
+            who += (re.sub(r"[’']s$", "", name) for name in _NAME.findall(self.text))
+        return all(each.casefold() in known for each in who)
 
 
 @dataclass(frozen=True)

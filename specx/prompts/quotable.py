@@ -32,6 +32,7 @@ from specx.prompts.context import (
     Context,
     answer,
     asks,
+    is_outcome,
     said,
 )
 
@@ -60,6 +61,7 @@ _GREETING = re.compile(
 )
 _ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNORECASE)
 _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
+_SPEAKS = re.compile(r"[A-Z][\w.’'/ -]{0,30}: ")  # in minutes and talks
 _CLAUSE = re.compile(  # where a list within a long sentence goes on
     r"(?<=[:;,—–-])(?: and| or)? (?=\((?:[a-z]|[ivx]{1,4}|\d{1,2}|[A-Z])\) )"
 )
@@ -128,7 +130,11 @@ def _share(paragraphs: Sequence[Paragraph], found: Sequence[Candidate]) -> float
         each
         for each in found
         if len(_WORDS.findall(each.text)) >= _MANY_WORDS
-        and (paragraphs[each.paragraph].kind == "item" or is_sentence(each.text))
+        and (
+            paragraphs[each.paragraph].kind == "item"
+            or is_sentence(each.text)
+            or _SPEAKS.match(each.text)
+        )
     ]
     return sum(len(each.text) for each in long) / body if body else 0.0
 
@@ -187,7 +193,7 @@ def _spans(text: str, number: int) -> list[Candidate]:
     run_in = _RUN_IN.match(text)
     begin = run_in.end() if run_in else 0
     spans = [(begin + start, begin + end) for start, end in sentence_spans(text[begin:])]
-    spans = [clause for span in spans for clause in _clauses(text, *span)]
+    spans = _with_outcomes(text, [clause for span in spans for clause in _clauses(text, *span)])
     return [
         Candidate(
             number,
@@ -204,6 +210,18 @@ def _spans(text: str, number: int) -> list[Candidate]:
         )
         for place, (start, end) in enumerate(spans)
     ]
+
+
+def _with_outcomes(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the places of sentences, of motions with what became of them."""
+    joined = list(spans[:1])
+    for start, end in spans[1:]:
+        above = joined[-1][0]
+        if is_outcome(text[start:end]) and end - above <= LONGEST:
+            joined[-1] = (above, end)
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def _clauses(text: str, start: int, end: int) -> list[tuple[int, int]]:

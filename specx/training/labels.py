@@ -4,8 +4,6 @@ The rule is classical extractive summarization: word importance with a discount 
 quoted before (SumBasic), and location (Edmundson 1969). It judges the lead sentence, which alone is
 quoted, and takes one paragraph from each section, so that a small model which writes its digest in
 document order can learn it: every choice is one among neighbours.
-
-``tests/evaluation/test_labels.py`` compares it with alternatives on generated reports.
 """
 
 from collections.abc import Sequence

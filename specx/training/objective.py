@@ -100,13 +100,8 @@ def predict(
     batch: Batch,
     judge: Judge | None = None,
     pointers: tuple[Pointer, ...] = (),
-    rewarded: float = 0.0,
 ) -> Predictions:
-    """Run a batch, and return its loss and guesses, of tokens whose weight is not 0.
-
-    ``rewarded``: weight of a choice's mean gain, added to the cross entropy; greedy decoding should
-    maximize the gain.
-    """
+    """Run a batch, and return its loss and guesses, of tokens whose weight is not 0."""
     looks_inside = judge is not None or bool(pointers)
     outputs = model.model(
         input_ids=batch.tokens, use_cache=False, output_hidden_states=looks_inside
@@ -121,8 +116,7 @@ def predict(
     targets = batch.targets[batch.weights[batch.parts == CHOICE] > 0]
     markers = logits[choices].float().log_softmax(-1)
     markers = markers[:, FIRST_MARKER : FIRST_MARKER + targets.shape[1]]
-    gained = (gains(targets) * markers.exp()).sum(-1)
-    losses[choices] = -(targets * markers).sum(-1) - rewarded * gained
+    losses[choices] = -(targets * markers).sum(-1)
     guess = torch.full_like(batch.tokens, -1)
     guess[counted] = logits.argmax(-1)
     loss = (losses * weights).sum() / weights.sum()

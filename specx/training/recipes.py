@@ -32,7 +32,6 @@ class Recipe:
     floor: float = 0.03  # of the learning rate, reached at the last step
     judged_layers: tuple[int, int] | None = None  # layers below the judge, None: no judge
     pointers: tuple[Pointer, ...] = ()
-    rewarded: float = 0.0  # weight of the mean gain of a choice
 
     def shortened(self, share: float) -> "Recipe":
         """Return the curriculum with a share of the steps, at least one a phase."""
@@ -54,8 +53,6 @@ def _llama(tokenizer: PreTrainedTokenizerFast, theta: float, **shape: int) -> Ll
 
 FURTHER_SORTS = {"real": 0.25, "names": 0.15, "echoes": 0.35, "random": 0.02, "alphabet": 0.1,
                  "phrases": 0.03, "variants": 0.1}  # fmt: skip
-CHOOSING_SORTS = {"real": 0.5, "names": 0.1, "echoes": 0.25, "random": 0.01, "alphabet": 0.07,
-                  "phrases": 0.01, "variants": 0.06}  # fmt: skip
 JUDGED_LAYERS = (3, 5)  # of 8: three to see which words return, two for leads, three to choose
 
 
@@ -93,21 +90,6 @@ def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     )
 
 
-def choosing_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """Return the target's last course, which teaches it to choose better, by the choices' gain.
-
-    More real prose, and hardly any prediction of it.
-    """
-    lengths = (1024, 2048, 4096, 8192, 8192, 16384, 16384, 24576)
-    return replace(
-        further_target_recipe(tokenizer),
-        phases=(Phase(lengths, 10500, tokens=131072),),
-        mixture=Mixture(CHOOSING_SORTS, control=0.2, predicted=0.01),
-        learning_rate=1.5e-3,
-        rewarded=3.0,
-    )
-
-
 def _target_config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
     return _llama(
         tokenizer,
@@ -136,6 +118,5 @@ def draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
 RECIPES = {
     "target": target_recipe,
     "target-further": further_target_recipe,
-    "target-choosing": choosing_target_recipe,
     "draft": draft_recipe,
 }

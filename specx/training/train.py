@@ -205,7 +205,7 @@ class Trainer:
         """Take one optimizer step of ``total``."""
         recipe, rate = self.recipe, self._rate(total)
         with torch.autocast(self.device.type, torch.bfloat16):
-            made = predict(self.model, batch, self.judge, recipe.pointers, recipe.rewarded)
+            made = predict(self.model, batch, self.judge, recipe.pointers)
         loss = made.loss
         if made.judge_errors is not None:
             loss = loss + JUDGED * made.judge_errors.sum()

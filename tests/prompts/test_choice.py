@@ -2,9 +2,12 @@
 
 import numpy as np
 
-from specx.prompts.choice import pick
+from specx.documents.document import Paragraph
+from specx.prompts.choice import choose, pick
 from specx.prompts.context import Candidate
 from specx.prompts.features import Vectors
+from specx.prompts.quotable import candidates
+from specx.prompts.standing import is_told, standing
 
 _BELOW = "The lower court issued a judgment for the town and closed the case of the miller."
 _OTHER = "The mill stands at the end of the valley."
@@ -27,3 +30,78 @@ def test_what_is_decided_is_not_told_by_what_another_court_did() -> None:
 
 def test_what_is_told_already_is_worth_less() -> None:
     assert picked("The court had issued a judgment for the town.") == [_BELOW, _OTHER]
+
+
+def worths_in(*texts: str, headings: tuple[str, ...] = ()) -> dict[str, float]:
+    """What each sentence is worth where all would be worth .5."""
+    paragraphs = [
+        Paragraph(each, None, kind="heading" if each in headings else "text") for each in texts
+    ]
+    found = candidates(paragraphs)
+    worths = standing(paragraphs, found, np.full(len(found), 0.5))
+    return {each.text: float(value) for each, value in zip(found, worths, strict=True)}
+
+
+def test_a_dissent_is_not_the_decision() -> None:
+    held, dissent = "The First Amendment shields the church here.", "I would reverse this decision."
+    opinion = ["The jury found for the father of the soldier.", held] * 5
+    found = worths_in(*opinion, "JUSTICE ALITO, dissenting.", dissent)
+    assert found[dissent] < 0.2 * found[held]
+    again = worths_in(
+        *opinion, "HOWARD, Circuit Judge, with whom BOUDIN, J., joins, concurring.", dissent
+    )
+    assert again[dissent] < 0.2 * again[held]
+
+
+def test_a_quoted_judgment_is_not_this_one() -> None:
+    quoted = "It must be refused by a judge only in a very grave case."
+    begins, ends = "“Such an order is permissible.", "It was refused here.”"
+    own = "The applications are dismissed by this court."
+    found = worths_in("In Re T the Supreme Court provided that;", begins, quoted, ends, own)
+    assert found[quoted] == 0.5 * found[own]
+
+
+def test_a_motion_is_worth_what_became_of_it() -> None:
+    asked = "Motion: drop the requirement for all of the instructors."
+    kept = "Motion: keep the requirement for all of the trainers. Seconded. Passed."
+    lost = "Motion: hire his friend to run the servers for now (not seconded)"
+    found = worths_in("The board met.", asked, kept, lost)
+    assert found[kept] > 3 * max(found[asked], found[lost])
+
+
+def test_an_outcome_in_a_line_of_its_own_brings_what_was_decided() -> None:
+    texts = ["Action: the group evaluates all applicants by May.", "Results: Approved"]
+    paragraphs = [Paragraph(each, None, kind="item") for each in texts]
+    found = candidates(paragraphs)
+    assert found[1].before == 0
+
+
+def test_what_a_firm_says_of_itself_is_no_news() -> None:
+    firm = "Founded in 2012 and headquartered in New York, the firm reviews much software."
+    flaw = "The audit uncovered flaws that let anybody take all of the funds."
+    titles = ("About Acorn Security", "Summary")
+    found = worths_in(titles[0], firm, titles[1], flaw, headings=titles)
+    assert found[firm] < 0.3 * found[flaw]
+
+
+def test_a_story_is_told_to_its_end() -> None:
+    who = ["Ann", "He", "She", "Tom", "The miller", "His wife"]
+    places = ["mill", "river", "tower", "garden", "harbour", "forest", "chapel"]
+    words = ["stay", "wait", "listen", "come", "look", "speak", "sing", "run"]
+    texts = [
+        f"{who[n % 6]} walked to the {places[n % 7]}, and “{words[n % 8]},” he said on day {n}."
+        for n in range(36)
+    ]
+    paragraphs = [Paragraph(each, None) for each in texts]
+    found = candidates(paragraphs)
+    assert is_told(found)
+    chosen = choose(paragraphs, found, [20] * len(found), count=4, room=1000)
+    assert chosen[0] < len(found) / 3
+    assert chosen[-1] > 2 * len(found) / 3
+
+
+def test_a_judgment_on_what_somebody_said_is_no_story() -> None:
+    texts = [f"On day {n} the plaintiff testified that he “saw” her and left." for n in range(20)]
+    assert not is_told(candidates([Paragraph(each, None) for each in texts]))
+    told = [each.replace("the plaintiff testified", "Tom whispered") for each in texts]
+    assert is_told(candidates([Paragraph(each, None) for each in told]))

@@ -41,6 +41,20 @@ def test_sure_sentences_have_their_place_behind_them() -> None:
     )
 
 
+def test_a_source_has_the_names_and_parties_of_its_sentence() -> None:
+    held = "The court ordered the appellants to pay Arnholt the costs."
+    paper = Document("a.txt", "text", (), (Paragraph(held, 1),))
+    place = replace(paper.places[0], end=len(held))
+    first = replace(FIRST, sources=(Passage(1.0, (place,)),))
+    for text, is_shown in (
+        ("The appellants pay the costs of Arnholt.", True),
+        ("The appellees pay the costs of Arnholt.", False),
+        ("The appellants pay the costs of Marburg.", False),
+        ("Die Kosten von Marburg trägt die Stadt.", True),  # nouns have capitals
+    ):
+        assert (replace(first, text=text).shown is not None) is is_shown
+
+
 def test_sources_are_told_as_places_with_their_text() -> None:
     (first, second), *_ = provenance(PAPER, [written(FIRST, SECOND)])
     assert first.text == "Arnholt spent 4,200,000 crowns."

@@ -16,7 +16,6 @@ from specx.training.recipes import (
     RECIPES,
     Phase,
     Recipe,
-    choosing_target_recipe,
     draft_recipe,
     further_target_recipe,
     target_recipe,
@@ -90,8 +89,7 @@ def test_two_processes_train_one_model(folder: Path, tmp_path: Path) -> None:
 def test_recipes_are_the_shipped_shapes(tokenizer: PreTrainedTokenizerFast) -> None:
     target, draft = target_recipe(tokenizer), draft_recipe(tokenizer)
     assert max(max(p.lengths) for p in target.phases) == target.config.max_position_embeddings
-    for further in (further_target_recipe, choosing_target_recipe):
-        assert further(tokenizer).config.to_dict() == target.config.to_dict()
+    assert further_target_recipe(tokenizer).config.to_dict() == target.config.to_dict()
     assert max(max(p.lengths) for p in draft.phases) == 1024
     assert target.shortened(0.001).phases[0].steps == 1
 

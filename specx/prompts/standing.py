@@ -1,0 +1,119 @@
+"""Weigh sentences by whose words they are: the document's own, another's or nobody's.
+
+A reader takes a quoted sentence for what the document says. A dissent, a judgment that is quoted, a
+motion that nobody voted on and what a firm says of itself in every report are not that.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from specx.documents.document import Paragraph
+from specx.prompts.context import Candidate, is_outcome
+from specx.prompts.features import PATTERNS
+
+_SEPARATE, _COURT, _FIRM, _ABOUT, _LOGISTICS, _MOTION, _SETTLED, _UNSETTLED = (
+    re.compile(each.replace("\n", ""), re.IGNORECASE) for each in PATTERNS["standing"].values()
+)
+_DISSENT, _QUOTED, _MOVED, _NO_NEWS = 0.1, 0.5, 0.3, 0.2  # factors on the worth of a sentence
+_DECIDED = 1.5
+_SAYS = re.compile(r"(?:[:;,—–-]|\b(?:that|said|held|stated))\s*$")
+_MOST_QUOTED = 60  # paragraphs of one quotation
+_BEGINNING = 0.1  # of the document, where an opinion stands that is the document's own
+_HE = re.compile(r"\b(?:he|she|him|her|his|hers)\b", re.IGNORECASE)
+_PAST = re.compile(r"\b(?:was|were|had|said|did|went|came|\w{3,}ed)\b")
+_SPEECH = re.compile(r"[“”\"«»„]")
+_SPOKEN = re.compile(
+    r"\bI\b|\b(?:yeah|okay|you know)\b|\w[’'](?:re|ve|ll|m)\b|n[’']t\b"
+    r"|\b(?:it|that|there|let|what)[’']s\b",
+    re.IGNORECASE,
+)
+_COURTS = re.compile(PATTERNS["sentences"]["procedure"].replace("\n", ""), re.IGNORECASE)
+_TOLD = (((_HE, 0.2), (_PAST, 0.65), (_SPEECH, 0.1)), ((_SPOKEN, 0.3),))  # shares, at least
+_JUDGED = 0.1  # with such a share on courts it is a judgment on what somebody did and said
+
+
+def standing(
+    paragraphs: Sequence[Paragraph],
+    candidates: Sequence[Candidate],
+    worths: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
+    """Return the worth of the candidates as the document's own words: float [N]."""
+    of_paragraphs = np.ones(len(paragraphs))
+    of_paragraphs[list(_separate(paragraphs))] = _DISSENT
+    of_paragraphs[list(_quoted(paragraphs))] *= _QUOTED
+    of_paragraphs[list(_about_firm(paragraphs))] *= _NO_NEWS
+    made = worths * of_paragraphs[[each.paragraph for each in candidates]]
+    for n, each in enumerate(candidates):
+        if _LOGISTICS.search(each.text):
+            made[n] *= _NO_NEWS
+        if _MOTION.match(each.text):
+            settled = _SETTLED.search(each.text) and not _UNSETTLED.search(each.text)
+            made[n] *= _DECIDED if settled else _MOVED
+        if is_outcome(each.text) and each.before is not None:  # worth as much as what it settles
+            made[n] = made[each.before] = _DECIDED * max(worths[n], worths[each.before])
+    return made
+
+
+def is_told(candidates: Sequence[Candidate]) -> bool:
+    """Return True for a story or a talk: what matters in it may stand anywhere, and at the end."""
+
+    def share(pattern: re.Pattern[str]) -> float:
+        found = sum(pattern.search(each.text) is not None for each in candidates)
+        return found / max(len(candidates), 1)
+
+    told = any(all(share(sign) >= least for sign, least in signs) for signs in _TOLD)
+    return told and share(_COURTS) < _JUDGED
+
+
+def _separate(paragraphs: Sequence[Paragraph]) -> set[int]:
+    """Return the paragraphs of dissents and concurrences."""
+    found: set[int] = set()
+    within = False
+    for n, each in enumerate(paragraphs):
+        if _COURT.search(each.text[:200]):
+            within = False
+        elif n > _BEGINNING * len(paragraphs) and _SEPARATE.match(each.text):
+            within = True
+        if within:
+            found.add(n)
+    return found
+
+
+def _quoted(paragraphs: Sequence[Paragraph]) -> set[int]:
+    """Return the paragraphs of quotations that a sentence announces: The court said:"""
+    found: set[int] = set()
+    n = 1
+    while n < len(paragraphs):
+        text, above = paragraphs[n].text, paragraphs[n - 1].text
+        if text.startswith(("“", '"')) and _SAYS.search(above):
+            end = n
+            while end < min(len(paragraphs) - 1, n + _MOST_QUOTED) and not _closes(paragraphs[end]):
+                end += 1
+            end = end if _closes(paragraphs[end]) else n
+            found |= set(range(n, end + 1))
+            n = end
+        n += 1
+    return found
+
+
+def _closes(paragraph: Paragraph) -> bool:
+    """Return True if a quotation ends in a paragraph that begins with one or is within one."""
+    text = paragraph.text
+    opened = text.count("“") - text.startswith("“")
+    return text.count("”") > opened or (text.count('"') > 1 and text.count('"') % 2 == 0)
+
+
+def _about_firm(paragraphs: Sequence[Paragraph]) -> set[int]:
+    """Return the sections in which a firm speaks of itself and of what it does not warrant."""
+    found: set[int] = set()
+    begins = [n for n, each in enumerate(paragraphs) if each.kind == "heading"]
+    for begin, end in pairwise([*begins, len(paragraphs)]):
+        own = range(begin, end)
+        about = _ABOUT.fullmatch(paragraphs[begin].text)
+        if about and any(_FIRM.search(paragraphs[n].text) for n in own):
+            found |= set(own)
+    return found
