@@ -11,26 +11,20 @@ test").
 """
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
-from transformers import AutoTokenizer, LlamaConfig, PreTrainedModel
-from transformers.models.llama.modeling_llama import (
-    LlamaDecoderLayer,
-    LlamaRMSNorm,
-    LlamaRotaryEmbedding,
-)
+from transformers import AutoTokenizer, PreTrainedModel
 
 from specx.models.seam import NAME
-from specx.training.outputs import NONE, Outputs, load_target
+from specx.training.eagle import Head, UnrolledCall, head_for, make_head, write_head
+from specx.training.outputs import NONE, TargetOutputs, load_target
 from specx.training.pool import Pool, generated_pool
 from specx.training.task import Batch, DigestDataset, Mixture
 from specx.training.team import Team
@@ -42,8 +36,6 @@ STEPS = 6  # drafted tokens
 FADE = 0.9  # factor on the loss from one step of the draft to the next
 REPORTS = range(1_000_000, 1_003_000)  # seeds; none is used to measure anything
 CHARACTERS = 6000  # of a report
-LAYERS = (2, 5, 6)  # layers of the target whose input the head reads; layer 5 finds what is copied
-POINTER = 5
 BEHIND = 256  # tokens of a prompt that are learned, too, as these are many and outputs short
 PROMPTS = 0.3  # weight of their loss
 SAVED_EVERY = 100  # seconds
@@ -51,163 +43,6 @@ MIXTURE = Mixture(
     {"real": 0.4, "names": 0.15, "random": 0.1, "alphabet": 0.1, "phrases": 0.1, "variants": 0.15},
     control=0.1,
 )
-
-
-class Head(nn.Module):
-    """An EAGLE-3 head of one layer, whose parameters have the names of speculators' files.
-
-    Row t reads the embedding of token t + 1 and a state of position t: the target's features
-    (``fc``) or the head's own output. ``ids`` int64 [V]: the target's ids that it proposes, in
-    order. ``features``: the layers whose input it reads.
-    """
-
-    def __init__(
-        self, target: LlamaConfig, embed_tokens: nn.Module, ids: Tensor, features: tuple[int, ...]
-    ) -> None:
-        super().__init__()
-        self.ids, self.features = ids, features
-        self.config = config = LlamaConfig(
-            vocab_size=target.vocab_size,
-            hidden_size=target.hidden_size,
-            intermediate_size=target.intermediate_size,
-            num_hidden_layers=1,
-            num_attention_heads=target.num_attention_heads,
-            num_key_value_heads=target.num_attention_heads,
-            head_dim=head_dim(target),
-            rms_norm_eps=target.rms_norm_eps,
-            rope_parameters=target.rope_parameters,
-            max_position_embeddings=target.max_position_embeddings,
-            tie_word_embeddings=False,
-        )
-        hidden, layer = config.hidden_size, LlamaDecoderLayer(config, 0)
-        layer.hidden_norm = LlamaRMSNorm(hidden, config.rms_norm_eps)
-        for name in ("q_proj", "k_proj", "v_proj"):
-            rows = getattr(layer.self_attn, name).out_features
-            setattr(layer.self_attn, name, nn.Linear(2 * hidden, rows, bias=False))
-        self.embed_tokens = embed_tokens
-        self.layers = nn.ModuleList([layer])
-        self.fc = nn.Linear(len(features) * hidden, hidden, bias=False)
-        self.norm = LlamaRMSNorm(hidden, config.rms_norm_eps)
-        self.lm_head = nn.Linear(hidden, len(ids), bias=False)
-        self.rotary_emb = LlamaRotaryEmbedding(config)
-
-    def forward(
-        self, tokens: Tensor, states: Tensor, positions: Tensor, rows: Tensor, call: "UnrolledCall"
-    ) -> tuple[Tensor, Tensor]:
-        """Read tokens int64 [B, T], states [B, T, H] and positions int64 [1, T].
-
-        Return states [B, R, H] and logits [B, R, V] of ``rows`` int64 [R].
-        """
-        layer: Any = self.layers[0]
-        embedded = self.embed_tokens(tokens)
-        x, _ = layer.self_attn(
-            hidden_states=torch.cat(
-                [layer.input_layernorm(embedded), layer.hidden_norm(states)], dim=-1
-            ),
-            attention_mask=None,
-            position_embeddings=self.rotary_emb(embedded, positions),
-            specx_call=call,
-        )
-        x = (states + x)[:, rows]
-        x = x + layer.mlp(layer.post_attention_layernorm(x))
-        return x, self.lm_head(self.norm(x))
-
-    def trained(self) -> dict[str, Tensor]:
-        """Return its weights by name, except for the target's embeddings."""
-        return {k: v for k, v in self.state_dict().items() if not k.startswith("embed_tokens.")}
-
-
-def head_dim(config: Any) -> int:
-    return int(getattr(config, "head_dim", 0) or config.hidden_size // config.num_attention_heads)
-
-
-def head_for(target: PreTrainedModel, ids: Tensor) -> Head:
-    """Make a head that begins with the target's own last steps: its last MLP, norm and lm head."""
-    count = target.config.num_hidden_layers
-    features = (2, count // 2, count - 3)
-    head = Head(target.config, target.get_input_embeddings(), ids, features)
-    last, first = cast("Any", target).model.layers[-1], cast("Any", head.layers[0])
-    with torch.no_grad():
-        head.lm_head.weight.copy_(target.get_output_embeddings().weight[ids])
-        head.norm.weight.copy_(cast("Any", target).model.norm.weight)
-        first.mlp.load_state_dict(last.mlp.state_dict())
-        first.post_attention_layernorm.load_state_dict(last.post_attention_layernorm.state_dict())
-        head.fc.weight.mul_(0.1)
-        hidden = head.fc.out_features
-        head.fc.weight[:, -hidden:] += torch.eye(hidden)
-    return head
-
-
-def make_head(target: PreTrainedModel) -> Head:
-    """Make a head for the embedded target with initial weights from it.
-
-    The target's layer ``POINTER`` attends from a token to the position of the token to be copied
-    next. Row t of the head has token t + 1, so the same queries and keys find the token after that.
-    The values carry its embedding, a quarter in each head.
-    """
-    config = target.config
-    head = Head(config, target.get_input_embeddings(), torch.arange(config.vocab_size), LAYERS)
-    hidden, dim = config.hidden_size, config.head_dim
-    layers: Any = target.model.layers
-    pointer, first = layers[POINTER], cast("Any", head.layers[0])
-    with torch.no_grad():
-        head.lm_head.weight.copy_(target.lm_head.weight)
-        head.norm.weight.fill_(0.3)
-        place = LAYERS.index(POINTER) * hidden
-        head.fc.weight[:, place : place + hidden] += torch.eye(hidden, device=head.fc.weight.device)
-        head.fc.weight.mul_(0.1)  # the state is normed for attention; what is found outweighs it
-        first.hidden_norm.weight.copy_(pointer.input_layernorm.weight)
-        for index in range(config.num_attention_heads):
-            rows, query = slice(index * dim, (index + 1) * dim), (index % 2) * dim
-            queries = pointer.self_attn.q_proj.weight[query : query + dim]
-            keys = pointer.self_attn.k_proj.weight[:dim]
-            for name, weight in (("q_proj", queries), ("k_proj", keys)):
-                mine = getattr(first.self_attn, name).weight
-                mine[rows, :hidden].mul_(0.1)
-                mine[rows, hidden:] = weight
-        nn.init.eye_(first.self_attn.v_proj.weight[:, :hidden])
-        first.self_attn.v_proj.weight[:, hidden:].mul_(0.1)
-        nn.init.eye_(first.self_attn.o_proj.weight)
-        first.mlp.down_proj.weight.mul_(0.1)
-    return head
-
-
-@dataclass
-class UnrolledCall:
-    """Attention of several drafting steps.
-
-    In step j a row sees the rows of step 0 up to j places before it, and its ancestors: one row of
-    each later step. ``keys``, ``values`` [B, H, T, D] of each step; those of step j begin at row
-    ``starts[j]``.
-    """
-
-    keys: list[Tensor] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, **_: Any
-    ) -> Tensor:
-        """Attend from query [B, H, T, D]; key, value [B, H, T, D], new -> [B, T, H, D]."""
-        assert layer == 0
-        self.keys.append(key)
-        self.values.append(value)
-        q, step, start = query * scaling, len(self.keys) - 1, self.starts[-1]
-        rows = start + torch.arange(q.shape[2], device=q.device)
-        places = torch.arange(self.keys[0].shape[2], device=q.device)
-        scores = q @ self.keys[0].transpose(2, 3)
-        scores = scores.masked_fill(places > rows[:, None] - step, -torch.inf)
-        ancestors = [self._ancestors(self.keys, j, rows - step + j) for j in range(1, step + 1)]
-        own = [(q * keys).sum(-1, keepdim=True) for keys in ancestors]
-        weights = torch.cat([scores, *own], -1).softmax(-1).to(value.dtype)
-        out = weights[..., : len(places)] @ self.values[0]
-        for j in range(1, step + 1):
-            values = self._ancestors(self.values, j, rows - step + j)
-            out = out + weights[..., len(places) + j - 1, None] * values
-        return out.transpose(1, 2)
-
-    def _ancestors(self, parts: list[Tensor], step: int, rows: Tensor) -> Tensor:
-        return parts[step].index_select(2, rows - self.starts[step])
 
 
 @dataclass
@@ -269,7 +104,7 @@ def unroll(head: Head, reading: TeacherReading) -> Iterator[tuple[Tensor, Tensor
 
 
 class Lessons(Protocol):
-    """What a head is taught on."""
+    """The documents that a head is taught on."""
 
     def batches(self, steps: range) -> Iterator[list[TeacherReading]]:
         """Yield the readings of each step of a run, this process's part of them."""
@@ -300,11 +135,11 @@ class DigestLessons:
 
 @dataclass(frozen=True)
 class OutputLessons:
-    """What a target has written behind prompts, and the ends of these prompts."""
+    """Texts that a target has written behind prompts, and the ends of these prompts."""
 
     target: PreTrainedModel
     head: Head
-    outputs: Outputs
+    outputs: TargetOutputs
     team: Team
 
     def batches(self, steps: range) -> Iterator[list[TeacherReading]]:
@@ -420,26 +255,6 @@ class HeadTrainer:
         self.team.log(self.out, step=self.step, **measured)
 
 
-def write_head(head: Head, folder: Path) -> None:
-    """Write a head in SpecForge's layout, in bfloat16, with layer ids counted by outputs."""
-    folder.mkdir(parents=True, exist_ok=True)
-    named = {k.replace("layers.0.", "midlayer."): v for k, v in head.trained().items()}
-    weights = {name: weight.bfloat16().cpu() for name, weight in named.items()}
-    ids, rows = head.ids.cpu(), len(head.ids)
-    weights["d2t"] = ids - torch.arange(rows)
-    weights["t2d"] = torch.zeros(head.config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
-    save_file({k: v.contiguous() for k, v in weights.items()}, folder / "model.safetensors")
-    layers = [entering - 1 for entering in head.features]
-    config = {
-        **head.config.to_diff_dict(),
-        "architectures": ["LlamaForCausalLMEagle3"],
-        "draft_vocab_size": rows,
-        "torch_dtype": "bfloat16",
-        "eagle_config": {"eagle_aux_hidden_state_layer_ids": layers, "use_aux_hidden_state": True},
-    }
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-
-
 def _right(ours: Tensor, theirs: Tensor, weights: Tensor) -> float:
     """Return how many of the head's choices are the target's, of those with a full weight."""
     counted = weights == 1
@@ -469,7 +284,10 @@ def main() -> None:
     torch.manual_seed(0)  # the same head everywhere in the team
     lessons: Lessons
     if arguments.target:
-        outputs, target = Outputs.load(arguments.outputs), load_target(arguments.target, device)
+        outputs, target = (
+            TargetOutputs.load(arguments.outputs),
+            load_target(arguments.target, device),
+        )
         head = head_for(target, outputs.frequent(arguments.ids).to(device)).to(device)
         lessons = OutputLessons(target, head, outputs, team)
     else:

@@ -1,4 +1,4 @@
-"""What a target writes about texts, for a head to learn.
+"""Texts of a target about documents, for a head to learn.
 
 ``python -m specx.training.outputs --target MODEL --texts TEXTS.jsonl.gz --out DIR`` has a model (a
 folder, or a GGUF file) summarize the beginnings of texts as ``specx`` asks it to, greedily and in
@@ -64,13 +64,13 @@ def load_tokenizer(model: Path) -> tuple[Any, list[int]]:
 
 
 @dataclass(frozen=True)
-class Outputs:
+class TargetOutputs:
     """Prompts and outputs: by the length of prompts int32 [N, length + TOKENS], NONE at the end."""
 
     written: dict[int, Tensor]
 
     @classmethod
-    def load(cls, folder: Path) -> "Outputs":
+    def load(cls, folder: Path) -> "TargetOutputs":
         """Read what all processes have written so far."""
         found: dict[int, list[Tensor]] = {}
         for file in sorted(folder.glob("*.safetensors")):

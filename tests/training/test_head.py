@@ -14,18 +14,16 @@ from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
 from specx.training import head as recipe
 from specx.training import outputs
+from specx.training.eagle import LAYERS, head_for, make_head
 from specx.training.head import (
     EMBEDDED,
-    LAYERS,
     STEPS,
     DigestLessons,
     HeadTrainer,
     OutputLessons,
-    head_for,
-    make_head,
     unroll,
 )
-from specx.training.outputs import NONE, Outputs, Writer, load_target
+from specx.training.outputs import NONE, TargetOutputs, Writer, load_target
 from specx.training.pool import generated_pool
 from specx.training.team import Team
 
@@ -99,12 +97,12 @@ def test_prompts_of_a_batch_have_one_length_and_end_alike(tmp_path, monkeypatch)
             assert prompt[len(prompt) - len(behind) :] == behind
 
 
-def made_outputs(count: int, prompt: int) -> Outputs:
+def made_outputs(count: int, prompt: int) -> TargetOutputs:
     """Return outputs of 5 to 29 tokens behind prompts; the ids from 200 on are frequent."""
     tokens = torch.randint(200, 260, (count, prompt + 30), dtype=torch.int32)
     for row in range(count):
         tokens[row, prompt + 5 + row % 25 :] = NONE
-    return Outputs({prompt: tokens})
+    return TargetOutputs({prompt: tokens})
 
 
 def cut(row: torch.Tensor) -> list[int]:
