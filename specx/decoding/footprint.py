@@ -118,8 +118,8 @@ class Footprint:
 def _weights(
     files: ModelFiles, spec: DecoderSpec, count: int
 ) -> tuple[torch.dtype, int, str | None, bool] | None:
-    """Return number format, bytes, formats in words of so many weights, and whether products round
-    their inputs to int8; None where nothing states a number format."""
+    """Return number format, bytes, formats in words of ``count`` weights, and whether products
+    round their inputs to int8; None where nothing states a number format."""
     device = files.device
     if files.gguf is None:
         stated = DTYPES[files.spec.dtype] or stated_dtype(files.raw)
@@ -141,7 +141,7 @@ def _weights(
 
 
 def _bytes(spec: DecoderSpec, count: int, dtype: torch.dtype, form: BlockFormat | None) -> int:
-    """Return the bytes of so many weights, all but embedding and head packed in a format."""
+    """Return the bytes of ``count`` weights, all but embedding and head packed in a format."""
     if form is None:
         return count * dtype.itemsize
     outside = spec.vocabulary * spec.hidden * (1 if spec.tied else 2)

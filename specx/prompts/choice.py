@@ -48,10 +48,9 @@ def choose(
 ) -> list[int]:
     """Return the numbers of at most ``count`` candidates, in document order.
 
-    With fewer sentences asked for, those that matter most of all are chosen; of a story or a talk,
-    those of all of it. A sentence that leans
-    on another one brings it, and both count. ``tokens``: of each candidate; those chosen have at
-    most ``room`` together, or there is but one.
+    With fewer sentences asked for, those that matter most are chosen; of a story or a talk, those
+    from all parts of it. A sentence that leans on another one brings it, and both count.
+    ``tokens``: of each candidate; those chosen have at most ``room`` together, or there is one.
     """
     vectors = Vectors.of([each.text for each in candidates])
     told = is_told(candidates)

@@ -84,7 +84,7 @@ class GgufCheckpoint:
         return {**found, **samples, "eos_token_id": sorted(set(self._ends()))}
 
     def architecture(self, tokens: int | None = None) -> Architecture:
-        """Return the decoder, for a text of so many tokens, and the names of its weights.
+        """Return the decoder, for a text of ``tokens`` tokens, and the names of its weights.
 
         Raises ModelError as ``read_architecture`` does.
         """

@@ -111,7 +111,7 @@ class _Pieces:
         self._turn = 0
 
     def send(self, file: int, start: int, to: torch.Tensor) -> bool:
-        """Read bytes of an open file from ``start`` on; return False if it has not so many."""
+        """Read bytes of an open file from ``start`` on; return False if the file ends before."""
         self._turn ^= 1
         memory, sent = self._memory[self._turn][: len(to)], self._sent[self._turn]
         sent.synchronize()
@@ -127,7 +127,7 @@ def _readers() -> ThreadPoolExecutor:
 
 
 def read_bytes(file: int, start: int, to: torch.Tensor) -> bool:
-    """Read bytes of an open file to uint8 [N] by several threads; False: it has not so many."""
+    """Read bytes of an open file to uint8 [N] by several threads; False: the file ends before."""
     share = -(-len(to) // _READERS)
 
     def read(part: torch.Tensor, at: int) -> bool:

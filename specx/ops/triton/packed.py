@@ -743,7 +743,7 @@ def _bits(
     UNIT: tl.constexpr,
     inside: tl.tensor,
 ) -> tl.tensor:
-    """So many bits of values, of which those of several parts lie together."""
+    """BITS bits of each value; those of several parts lie together."""
     IN_BYTE: tl.constexpr = 8 // BITS
     unit, rest = part // (IN_BYTE * UNIT), part % (IN_BYTE * UNIT)
     at = (unit * PART + place) * UNIT + rest // IN_BYTE

@@ -120,7 +120,7 @@ def _planes(packed: Tensor, form: BlockFormat, layout: PackedLayout) -> list[Ten
 
 
 def _together(bits: Tensor, layout: PackedLayout, size: int) -> Tensor:
-    """Put so many bits of values of several parts into bytes, or words: uint8 [N, bytes]."""
+    """Put ``size`` bits of each value, of several parts, into bytes or words: uint8 [N, bytes]."""
     in_byte, in_word = 8 // size, 2 if layout.wide else 1
     bits = bits.reshape(len(bits), -1, in_word, in_byte, layout.part)
     shifts = torch.arange(in_byte, dtype=torch.uint8, device=bits.device) * size
