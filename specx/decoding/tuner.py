@@ -35,7 +35,9 @@ SEEN = 4.0  # steps of a draft from which its acceptance is known
 LIKELY = 1.2  # speedup expected of an unmeasured draft for it to be recorded ahead, or measured
 HOPEFUL = 0.9  # acceptance that an unknown draft must pay with, to be tried
 LOOKS = (4, 8, 12, 16)  # steps after which the trees are judged; then every 16
-DRAFTING_STEPS = 16  # seen before trees of a fixed shape are judged, after one that is a warm-up
+# Seen before trees of a fixed shape are judged, after one that is a warm-up; fewer if they lost
+# MOST_LOSS of the text's seconds.
+DRAFTING_STEPS = 16
 GAIN = 1.04  # predicted for the rest of the text, for the tree to change
 COMPARED = 8  # latest steps of the model and of lookup that say who drafts next
 
@@ -220,7 +222,8 @@ class Tuner:
             return None
         seen = self.times.seen
         if self.kind is None:
-            pays = seen < DRAFTING_STEPS or self.times.speedup >= self.below
+            judged = seen >= DRAFTING_STEPS or self._lost > MOST_LOSS * self._total
+            pays = not judged or self.times.speedup >= self.below
             return None if pays else self._fall_back(self.times.speedup)
         if seen not in LOOKS and seen % LOOKS[-1]:
             return None
@@ -231,6 +234,16 @@ class Tuner:
         self.below, self._drafts = None, True
         self.recorded = frozenset  # the drafter is freed
         return verdict
+
+    @property
+    def _lost(self) -> float:
+        """Seconds by which the recent drafting steps were slower than plain ones."""
+        return sum(step.seconds for step in self.times.recent) * (1 - self.times.speedup)
+
+    @property
+    def _total(self) -> float:
+        """Seconds of the text, prompt included, if the rest is decoded plainly."""
+        return self.begun().prefill + self.left * self.times.plain_seconds
 
     # The decision to draft.
 

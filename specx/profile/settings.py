@@ -158,7 +158,7 @@ def resolve(
         keep=profile.keep,
         sampling=sampling,
         origins=origins,
-        tree=_tree(profile, method),
+        tree=_tree(profile, method, models.device),
         draft_cache=cache,
         layer=_layer(cache, models) if asks else None,
         fallback=profile.fallback.below,
@@ -175,16 +175,17 @@ def no_draft(profile: str) -> UsageError:
     )
 
 
-def _tree(profile: Profile, method: Method) -> TreeSettings:
+def _tree(profile: Profile, method: Method, device: Device) -> TreeSettings:
     """Return the tree of a method.
 
-    Lookup's branch takes one node of each level. Such trees have a fixed shape.
+    Lookup's branch takes one node of each level. Such trees have a fixed shape, a small one on a
+    CPU, where each row takes time.
     """
     tree = profile.tree
     if method != "specextend+lookup":
         return tree
     if isinstance(tree, AutoTree):
-        return TreeSettings()
+        return TreeSettings(nodes=8, depth=4) if device == "cpu" else TreeSettings()
     if tree.nodes < 2:
         raise UsageError("tree.nodes is 1, but the method specextend+lookup needs at least 2")
     return tree

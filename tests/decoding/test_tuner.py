@@ -251,6 +251,20 @@ def test_a_fixed_tree_is_judged_as_before():
     assert LOOKS[-1] >= DRAFTING_STEPS
 
 
+def test_a_fixed_tree_that_loses_much_is_given_up_early():
+    """Of 309 seconds, steps that take 6 of a plain one's second lose more than a twentieth in 4."""
+    tuner = Tuner(below=1.0, left=300, shape=SHAPES[0], begun=lambda: Begun(prefill=9.0))
+    for _ in range(3):
+        tuner.note("plain", Step((1,), 0, 0, 1.0), 0, settled=True)
+    assert tuner.decide() == "draft"
+    verdicts = []
+    for place in range(5):
+        tuner.note(SHAPES[0], Step((1,), 1, 0, 6.0, levels=1), place, settled=True)
+        verdicts.append(tuner.decide())
+    assert verdicts[:-1] == [None] * 4
+    assert verdicts[-1] == FellBack(pytest.approx(1 / 6), 1.0)
+
+
 # ---------------------------------------------------------------- acceptance by depth
 
 

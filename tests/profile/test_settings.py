@@ -2,6 +2,8 @@
 
 from dataclasses import FrozenInstanceError, replace
 
+from dataclasses import replace
+
 import pytest
 
 from specx.errors import UsageError
@@ -94,7 +96,10 @@ def test_a_head_sees_no_more_than_its_window() -> None:
 
 def test_lookup_beside_a_model_takes_a_node() -> None:
     automatic = profile(tree=AutoTree())
-    assert resolve(automatic, "specextend+lookup", MODELS).tree == TreeSettings()
+    on_gpu = replace(MODELS, device="cuda")
+    assert resolve(automatic, "specextend+lookup", on_gpu).tree == TreeSettings()
+    on_cpu = resolve(automatic, "specextend+lookup", MODELS).tree
+    assert on_cpu.nodes < TreeSettings().nodes  # each row takes time there
     with pytest.raises(UsageError, match=r"needs at least 2"):
         resolve(profile(tree=TreeSettings(nodes=1, depth=1)), "specextend+lookup", MODELS)
 
