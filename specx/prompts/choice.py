@@ -20,7 +20,6 @@ from specx.prompts.standing import is_told, standing
 
 _ALIKE = 0.4  # cosine of two sentences that say the same
 _AGAIN = 0.01  # factor on the worth of such a sentence: better than none
-_BROUGHT = 1.0  # factor on the worth of a sentence that another one brings
 _DECIDES = 1.5  # factor on the worth of a sentence by which the document itself decides
 _TOLD = 0.7  # factor on the worth of a sentence for its likeness to what is told already
 _APART = 0.75  # of the worth of a sentence in a story or a talk is lost beside a chosen one
@@ -54,8 +53,9 @@ def choose(
     """
     vectors = Vectors.of([each.text for each in candidates])
     told = is_told(candidates)
-    worths = worth(score(paragraphs, candidates, vectors, placed=not told))
-    worths = standing(paragraphs, candidates, worths)
+    logits = score(paragraphs, candidates, vectors, placed=not told)
+    chances = 1 / (1 + np.exp(-logits))  # that a reader marks each sentence
+    worths = standing(paragraphs, candidates, chances)
     if told:
         worths[-len(worths) // _ENDING :] *= _ENDS
     apart = len(candidates) / count if told else 0.0
@@ -77,11 +77,6 @@ def score(
     words = [sum(of_words.get(word, 0.0) for word in {*each}) for each in vectors.words]
     logits: npt.NDArray[np.float64] = values @ weights + words + bias
     return logits
-
-
-def worth(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the chance that a reader marks each sentence."""
-    return 1 / (1 + np.exp(-logits))
 
 
 def pick(
@@ -111,7 +106,7 @@ def pick(
             away = np.abs(order[:, None] - np.flatnonzero(chosen)).min(1)
             gains = gains * np.minimum(1.0, (1 - _APART) + _APART * away / apart)
         leans = (befores >= 0) & ~chosen[befores]
-        gains[leans] = (gains[leans] + _BROUGHT * worths[befores[leans]]) / 2
+        gains[leans] = (gains[leans] + worths[befores[leans]]) / 2
         best = int(np.argmax(np.where(free, gains, -1.0)))
         group = [int(befores[best]), best] if leans[best] else [best]
         free[best] = False

@@ -60,6 +60,7 @@ _GREETING = re.compile(
     re.I,
 )
 _ANNOUNCES = re.compile(r"\b(?:as follows|(?:the|these) following)\W*$", re.IGNORECASE)
+_ISSUE = re.compile(r"(?:the|two) (?:\w+ )?(?:issue|question)s?\b.{0,40}\b(?:is|are)\b", re.I)
 _BRACKETS = (("(", ")"), ("[", "]"), ("“", "”"))
 _SPEAKS = re.compile(r"[A-Z][\w.’'/ -]{0,30}: ")  # in minutes and talks
 _CLAUSE = re.compile(  # where a list within a long sentence goes on
@@ -115,8 +116,7 @@ def candidates(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
 
 def _headless(context: Context, each: Candidate) -> Candidate:
     """Return a candidate in front of all sentences: in the head of a paper or a letter."""
-    short = _SHORT.fullmatch(each.text) or is_verdict(each.text)
-    kept = short or context.items[each.paragraph]
+    kept = _SHORT.fullmatch(each.text) or is_verdict(each.text) or context.items[each.paragraph]
     return each if kept else replace(each, quotable=False)
 
 
@@ -203,7 +203,7 @@ def _spans(text: str, number: int) -> list[Candidate]:
             first=place == 0,
             last=place == len(spans) - 1,
             quotable=not (
-                asks(text[start:end])
+                (asks(text[start:end]) and not _ISSUE.match(text[start:end]))
                 or leads(text[start:end].rstrip("\"'”’»)"))
                 or _ANNOUNCES.search(text[start:end])
             ),

@@ -105,3 +105,10 @@ def test_a_judgment_on_what_somebody_said_is_no_story() -> None:
     assert not is_told(candidates([Paragraph(each, None) for each in texts]))
     told = [each.replace("the plaintiff testified", "Tom whispered") for each in texts]
     assert is_told(candidates([Paragraph(each, None) for each in told]))
+
+
+def test_how_a_report_was_made_is_worth_less() -> None:
+    found_that = "We found that nobody had checked the four contracts."
+    made = "We conducted this review in accordance with government auditing standards."
+    found = worths_in("We also interviewed eight commissioners.", made, found_that)
+    assert max(value for text, value in found.items() if text != found_that) < found[found_that]

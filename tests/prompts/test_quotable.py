@@ -92,6 +92,11 @@ def test_an_answer_brings_its_question() -> None:
     )
 
 
+def test_what_is_to_be_decided_may_be_quoted_as_a_question() -> None:
+    issue = "The issue in this appeal is: may the council close the bridge for a year?"
+    assert issue in quoted(*text(issue))
+
+
 def test_a_phrase_of_a_list_brings_what_announces_it() -> None:
     announces = "The council met on a Monday and it decided on the two following things:"
     items = [
