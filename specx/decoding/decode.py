@@ -174,7 +174,11 @@ def _make_workspace(
         # Its stream of random numbers and its text reach as far as the cache.
         sampler=Sampler(settings.sampling, pair.target_allowed, capacity, pair.target.ops),
         stopwatch=Stopwatch(device),
-        runner=runner_for(device, graphs=settings.graphs, runs_natively=pair.runs_natively),
+        runner=runner_for(
+            device,
+            graphs=settings.graphs and not pair.target.is_streamed,  # which copies layers meanwhile
+            runs_natively=pair.runs_natively,
+        ),
         end=TextEnd.on(device),
     )
     workspace = Workspace(kind, capacity, state, drafter, numbers=numbers_of(pair, settings))
