@@ -200,6 +200,7 @@ def _begun(workspace: Workspace, prompt: int) -> Begun:
         prefill=read * state.stopwatch.spent("target_prefill"),
         recording=state.runner.longest,
         rows=CPU_ROWS if state.end.root.device.type == "cpu" else 0.0,
+        copies=state.target.model.is_streamed,
     )
 
 
