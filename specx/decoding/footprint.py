@@ -163,14 +163,12 @@ def _streamed(
         sum(math.prod(shape) for _, shape in names.shapes_of_layer(spec, index))
         for index in range(len(spec.layers))
     ]
-    outside = count - sum(layers)
-    if files.gguf is None:  # embedding and head are not packed
-        outside_bytes = outside * dtype.itemsize
-    else:
-        outside_bytes = weights * outside // count
-    streamed = weights - outside_bytes
+    outside = (count - sum(layers)) * dtype.itemsize
+    if files.gguf is not None:  # where embedding and head are packed, too
+        outside = weights * (count - sum(layers)) // count
+    streamed = weights - outside
     buffers = min(BUFFERS, len(layers)) * streamed * max(layers) // sum(layers)
-    return outside_bytes + buffers, streamed
+    return outside + buffers, streamed
 
 
 def _bytes(spec: DecoderSpec, count: int, dtype: torch.dtype, form: BlockFormat | None) -> int:

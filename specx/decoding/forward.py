@@ -104,9 +104,9 @@ def in_chunks(
 ) -> Iterator[tuple[int, Tensor]]:
     """Read the tokens from ``start`` to ``end`` of a prompt in chunks; yield each end and logits.
 
-    ``read`` gets the begin and end of a chunk. ``cut``: a position where a chunk must end.
-    ``together``: the number of usual chunks that ``read`` gets at once. If memory does not suffice for a chunk, this and later chunks are made smaller. Raises the errors
-    of ``read``.
+    ``read`` gets the begin and end of a chunk, or of as many as are read ``together``. ``cut``: a
+    position where a chunk must end. If memory does not suffice for a chunk, this and later chunks
+    are made smaller. Raises the errors of ``read``.
     """
     chunk = together * PREFILL_CHUNK[device.type]
     while start < end:

@@ -146,9 +146,8 @@ class Decoder:
         self.layers = []
         for index, each in enumerate(weights.layers):
             kind = DecoderLayer if each.delta is None else DeltaLayer
-            if stream is not None:
-                stream.enter(index)  # what kernels make of weights is made here
-            self.layers.append(kind(index, each, places.get(id(each.spec.attention.rope)), ops))
+            own = each if stream is None else stream.placed(index, each)
+            self.layers.append(kind(index, own, places.get(id(each.spec.attention.rope)), ops))
         # Behind the last layer that stores keys and values, nothing is computed of rows without
         # logits.
         self._last_storing = max(

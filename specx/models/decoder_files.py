@@ -122,9 +122,6 @@ def loaded_decoder(
         take=stream.take if stream else None,
     )
     weights = reader.decoder(partial(_spare, files.device))
-    own = tensors_of(weights) if stream is None else tensors_of(replace(weights, layers=()))
-    if stream is not None:
-        weights = replace(weights, layers=stream.placed(weights.layers))
     return LoadedModel(
         **_facts(files, spec),
         model=Decoder(weights, ops, stream),
@@ -132,8 +129,7 @@ def loaded_decoder(
         source=chosen.model,
         dtype=dtype,
         device=files.device,
-        weight_bytes=sum({t.data_ptr(): t.nbytes for t in own}.values())
-        + (stream.nbytes if stream else 0),
+        weight_bytes=sum({t.data_ptr(): t.nbytes for t in tensors_of(weights)}.values()),
         ops=ops,
         generation_config=files.generation_config,
         decoder_spec=spec,

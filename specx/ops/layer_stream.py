@@ -8,6 +8,7 @@ import contextlib
 import weakref
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ class LayerStream:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.nbytes = device, 0
+        self.device = device
         self._stored: list[Tensor] = []  # uint8, of each layer
         self._buffers: list[Tensor] = []
         self._holds: list[int | None] = [None] * BUFFERS
@@ -40,31 +41,27 @@ class LayerStream:
 
     def take(self, layer: LayerWeights) -> LayerWeights:
         """Move the matrices of the next layer to main memory; return the layer with these."""
-        found: list[Tensor] = []
-        for tensor in _tensors(layer):
-            self.nbytes += tensor.nbytes
-            if tensor.ndim > 1:
-                found.append(tensor)
+        found = _matrices(layer)
         stored = torch.empty(sum(_room(each) for each in found), dtype=torch.uint8)
         if self._copies is not None:
             _lock(self, stored)
         self._stored.append(stored)
         taken = _within(stored, layer)
-        for tensor, kept in zip(found, (each for each in _tensors(taken) if each.ndim > 1),
-                                strict=True):  # fmt: skip
+        for tensor, kept in zip(found, _matrices(taken), strict=True):
             kept.copy_(tensor)
         return taken
 
-    def placed(self, layers: list[LayerWeights]) -> list[LayerWeights]:
-        """Allocate the buffers; return the layers, all of which were taken, within them."""
-        size = max(len(each) for each in self._stored)
-        count = min(BUFFERS, len(self._stored))
-        self._buffers = [
-            torch.empty(size, dtype=torch.uint8, device=self.device) for _ in range(count)
-        ]
-        return [
-            _within(self._buffers[index % BUFFERS], layer) for index, layer in enumerate(layers)
-        ]
+    def placed(self, index: int, layer: LayerWeights) -> LayerWeights:
+        """Return a layer within its buffer, and copy its weights there.
+
+        All layers were taken.
+        """
+        if not self._buffers:
+            size, count = max(map(len, self._stored)), min(BUFFERS, len(self._stored))
+            empty = partial(torch.empty, size, dtype=torch.uint8, device=self.device)
+            self._buffers = [empty() for _ in range(count)]
+        self.enter(index)
+        return _within(self._buffers[index % BUFFERS], layer)
 
     def enter(self, index: int) -> None:
         """Let work that is launched from now on read the weights of a layer."""
@@ -129,10 +126,15 @@ def _mapped(record: Any, place: Callable[[Tensor], Tensor]) -> Any:
     return replace(record, **{name: _mapped(each, place) for name, each in own.items()})
 
 
-def _tensors(layer: LayerWeights) -> list[Tensor]:
+def _matrices(layer: LayerWeights) -> list[Tensor]:
     found: list[Tensor] = []
-    _mapped(layer, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
-    return found
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    _mapped(layer, note)
+    return [each for each in found if each.ndim > 1]
 
 
 def _lock(owner: LayerStream, memory: Tensor) -> None:
