@@ -191,8 +191,7 @@ class TargetSettings(Section):
     )
     offload: Literal["cpu"] | None = Field(
         default=None,
-        description="cpu: layers' weights stay in main memory and are copied to the GPU whenever "
-        "they are read, for a model larger than the GPU; null: on the device",
+        description="cpu: layers stay in main memory, and are copied to the GPU as they are read",
     )
     window: int | None = Field(
         default=None, ge=1, description="tokens the model can read; null: from the model's config"
