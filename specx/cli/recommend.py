@@ -156,7 +156,8 @@ def recommend_models(length: str) -> dict[str, dict[str, Any]]:
     fitting = {f"--model {name}": told for name, told in here.items()} | published
     fits = [name for name, told in fitting.items() if _fits(told)]
     readable = [name for name in fits if fitting[name]["tokens_per_second"] >= READABLE]
-    offloaded = (f"{name} {OFFLOAD}" for name, told in fitting.items() if "offload" in _of(told))
+    known = ((name, told) for name, told in fitting.items() if isinstance(told, dict))
+    offloaded = (f"{name} {OFFLOAD}" for name, told in known if "offload" in told)
     best = next(iter(readable + fits), next(offloaded, "none fits"))
     return {
         "machine": {
@@ -192,10 +193,6 @@ def in_words(told: dict[str, Any]) -> str:
 
 def _fits(told: Any) -> bool:
     return isinstance(told, dict) and told["fits"] is not False
-
-
-def _of(told: Any) -> dict[str, Any]:
-    return told if isinstance(told, dict) else {}
 
 
 def _in_order(found: dict[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Target:
 
     @property
     def _chunks_together(self) -> int:
-        """How many chunks a layer reads while its weights are there.
+        """The number of chunks that a layer reads while its weights are there.
 
         Of features there is room for one, and states are of one part of a prompt at a time.
         """

@@ -40,7 +40,10 @@ class LayerStream:
         self._barrier = torch.zeros(1, device=device)
 
     def take(self, layer: LayerWeights) -> LayerWeights:
-        """Move the matrices of the next layer to main memory; return the layer with these."""
+        """Move the matrices of the next layer to main memory; return the layer with these.
+
+        Raises MemoryError.
+        """
         found = _matrices(layer)
         stored = torch.empty(sum(_room(each) for each in found), dtype=torch.uint8)
         if self._copies is not None:
@@ -140,10 +143,13 @@ def _matrices(layer: LayerWeights) -> list[Tensor]:
 def _lock(owner: LayerStream, memory: Tensor) -> None:
     """Keep memory in its pages as long as its owner lives, for the device to copy from.
 
-    torch's own allocation of such memory takes the next power of two.
+    torch's own allocation of such memory takes the next power of two. Raises MemoryError.
     """
     runtime = torch.cuda.cudart()
-    torch.cuda.check_error(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
+    try:
+        torch.cuda.check_error(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
+    except RuntimeError as error:
+        raise MemoryError("main memory cannot be locked for copies to the GPU") from error
     # The memory is an argument, so that it is there until it is unlocked.
     weakref.finalize(owner, _unlock, memory).atexit = False
 
