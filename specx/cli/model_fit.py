@@ -71,7 +71,7 @@ def open_target(model: str, device: Any) -> Any:
     target = profile.on("cuda" if device.type == "cuda" else "cpu").target
     spec = ModelSpec(
         target.model, target.revision, target.dtype, kv_cache_dtype=target.kv_cache_dtype,
-        activations=target.activations,
+        activations=target.activations, offload=target.offload if device.type == "cuda" else None,
     )  # fmt: skip
     files = open_model(spec, device, "target")
     check_config(files)
@@ -116,6 +116,10 @@ def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str,
         "keys_and_values": f"{_size(found.cache)}: {'; '.join(_caches(found))}",
         **_halved(found, device),
     }
+    if found.streamed:
+        told["in_main_memory"] = (
+            f"{_size(found.streamed)}: weights of layers, copied to the GPU for each pass"
+        )
     if copies:
         told["copies"] = (
             f"{_size(copies)}: a second copy of weights in bfloat16, read for each token"
@@ -132,8 +136,16 @@ def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str,
         **told,
         "needed_gb": round(needed / GB, 2),
         "free_memory_gb": None if free is None else round(free / GB, 2),
-        "fits": None if free is None else needed <= free,
+        "fits": None if free is None else needed <= free and has_main_memory(found.streamed),
     }
+
+
+def has_main_memory(streamed: int) -> bool:
+    """Return True if there is main memory for weights that are not on the GPU."""
+    from specx.cores import free_memory
+
+    free = free_memory() if streamed else None
+    return free is None or streamed <= free
 
 
 def program_bytes(found: Any, device: str) -> int:
@@ -144,13 +156,17 @@ def program_bytes(found: Any, device: str) -> int:
 def _time(found: Any, read: int, parts: float, ceilings: Any) -> dict[str, str]:
     """Return the minimum seconds of a text in ``parts`` parts; ``read``: bytes read per token."""
     flop, seconds = found.prefill_flop * parts, read / ceilings.bandwidth
+    reading = f"to read {_size(read)}"
+    if found.streamed:
+        seconds = max(seconds, found.streamed / ceilings.link)
+        reading = f"to copy {_size(found.streamed)} at {ceilings.link / GB:.1f} GB/s, measured now"
     # Products of int8 are faster than what was measured.
     floor = "with products in float32, less in int8" if found.activations else "at least"
     return {
         "products": f"{ceilings.matmul / 1e9:.0f} GFLOP/s, measured now",
         "prompt": f"{_seconds(flop / ceilings.matmul)} {floor}, for {flop / 1e12:.3g} TFLOP",
         "bandwidth": f"{ceilings.bandwidth / GB:.1f} GB/s, measured now",
-        "plain_token": f"{1e3 * seconds:.1f} ms at least, to read {_size(read)}",
+        "plain_token": f"{1e3 * seconds:.1f} ms at least, {reading}",
         "tokens_per_second": (
             f"{1 / seconds:.1f} at most after a text of this length, without drafts"
         ),

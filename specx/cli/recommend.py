@@ -2,12 +2,18 @@
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from specx.cli.model_fit import GB, open_target, program_bytes, told_by_transformers
+from specx.cli.model_fit import (
+    GB,
+    has_main_memory,
+    open_target,
+    program_bytes,
+    told_by_transformers,
+)
 from specx.cores import LoadMonitor, choose_threads
 from specx.errors import SpecxError
 from specx.profile import EMBEDDED, list_profiles, load_profile
@@ -16,6 +22,7 @@ from specx.reports.lengths import parse_length
 # Bytes a weight of whole files, by the tag of a GGUF model, or of a package that ships one.
 PACKED = {"Q4_1": 5.85 / 8, "Q4_K_M": 4.9 / 8, "Q8_0": 8.5 / 8}
 
+OFFLOAD = "--set target.offload=cpu"
 READABLE = 4  # tokens a second, about as fast as one reads: the least of what is recommended
 
 
@@ -70,7 +77,10 @@ def kind_of(model: str) -> str:
 
 @dataclass(frozen=True)
 class _Fit:
-    """A model, or a target and its draft: bytes for a text of ``tokens`` tokens."""
+    """A model, or a target and its draft: bytes for a text of ``tokens`` tokens.
+
+    ``streamed``: the same with ``target.offload: cpu``, on a GPU; ``main``: bytes in main memory.
+    """
 
     parameters: int
     tokens: int
@@ -80,12 +90,26 @@ class _Fit:
     program: int
     read: int
     formats: str
+    main: int = 0
+    streamed: "_Fit | None" = None
 
-    def told(self, free: int | None, bandwidth: float) -> dict[str, Any]:
-        needed = self.weights + self.cache + self.between + self.program
+    def fits(self, free: int | None) -> bool | None:
+        return None if free is None else self.needed <= free and has_main_memory(self.main)
+
+    @property
+    def needed(self) -> int:
+        return self.weights + self.cache + self.between + self.program
+
+    def told(self, free: int | None, bandwidth: float, link: float) -> dict[str, Any]:
+        offload, streamed = {}, self.streamed
+        if streamed is not None and not self.fits(free) and streamed.fits(free):
+            offload = {
+                "offload": f"{streamed.needed / GB:.2f} GB on the GPU and {streamed.main / GB:.2f} "
+                f"in main memory, {link / streamed.main:.2g} tokens a second at most without drafts"
+            }
         return {
-            "fits": None if free is None else needed <= free,
-            "needed_gb": round(needed / GB, 2),
+            "fits": self.fits(free),
+            "needed_gb": round(self.needed / GB, 2),
             "weights_gb": round(self.weights / GB, 2),
             "formats": self.formats,
             "keys_and_values_gb": round(self.cache / GB, 2),
@@ -94,6 +118,7 @@ class _Fit:
             "tokens_at_once": self.tokens,
             "tokens_per_second": float(f"{bandwidth / self.read:.2g}"),
             "parameters": self.parameters,
+            **offload,
         }
 
 
@@ -101,7 +126,8 @@ def recommend_models(length: str) -> dict[str, dict[str, Any]]:
     """Return what a text of ``length`` tokens needs with each model that is here, and with those of
     the shipped profiles; those that fit first, the largest of them first of all.
 
-    Recommended is the largest that fits and can write as fast as one reads, here before others.
+    Recommended is the largest that fits and can write as fast as one reads, here before others; if
+    none fits a GPU, the first whose layers can stay in main memory.
     Nothing is downloaded, and no weights are read. Raises UsageError for an invalid length.
     """
     tokens = parse_length(length)
@@ -114,7 +140,8 @@ def recommend_models(length: str) -> dict[str, dict[str, Any]]:
     from specx.runs.pair import choose_device
 
     device = choose_device("auto")
-    free, bandwidth = free_bytes(device), measure_ceilings(device).bandwidth
+    free, ceilings = free_bytes(device), measure_ceilings(device)
+    limits = free, ceilings.bandwidth, ceilings.link
     here: dict[str, Any] = {}
     for name, model in local_models(Path(HF_HUB_CACHE)):
         try:
@@ -122,14 +149,16 @@ def recommend_models(length: str) -> dict[str, dict[str, Any]]:
         except SpecxError as refusal:
             here[name] = f"not read: {str(refusal).replace(model, name)}"
             continue
-        here[name] = found.told(free, bandwidth)
+        here[name] = found.told(*limits)
     profiles = ((name, of_profile(name, device, tokens)) for name in list_profiles())
-    published = {f"-p {name}": found.told(free, bandwidth) for name, found in profiles if found}
+    published = {f"-p {name}": found.told(*limits) for name, found in profiles if found}
     here, published = _in_order(here), _in_order(published)
     fitting = {f"--model {name}": told for name, told in here.items()} | published
     fits = [name for name, told in fitting.items() if _fits(told)]
     readable = [name for name in fits if fitting[name]["tokens_per_second"] >= READABLE]
-    best = next(iter(readable + fits), "none fits")
+    known = ((name, told) for name, told in fitting.items() if isinstance(told, dict))
+    offloaded = (f"{name} {OFFLOAD}" for name, told in known if "offload" in told)
+    best = next(iter(readable + fits), next(offloaded, "none fits"))
     return {
         "machine": {
             "device": device.type,
@@ -158,6 +187,7 @@ def in_words(told: dict[str, Any]) -> str:
     return (
         f"{fits}: {told['needed_gb']:.2f} GB = {parts}; {told['tokens_at_once']} tokens at once, "
         f"{told['tokens_per_second']:g} a second at most"
+        + (f"; with `{OFFLOAD}` {told['offload']}" if "offload" in told else "")
     )
 
 
@@ -187,7 +217,7 @@ def _local(model: str, device: Any, tokens: int) -> _Fit:
     found = Footprint.of(files, at_once)
     if found is None:
         raise told_by_transformers(files)
-    return _joined(device, at_once, [found])
+    return _joined(device, at_once, [found], _streamed(files, at_once))
 
 
 def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
@@ -207,7 +237,17 @@ def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
     found = [
         Footprint.of(each, at_once + rows) for each, rows in zip(files, (0, more), strict=False)
     ]
-    return _joined(device, at_once, [each for each in found if each is not None])
+    known = [each for each in found if each is not None]
+    return _joined(device, at_once, known, _streamed(files[0], at_once))
+
+
+def _streamed(files: Any, tokens: int) -> Any:
+    """Return the footprint of a target with its layers in main memory; None on a CPU."""
+    from specx.decoding.footprint import Footprint
+
+    if files.device.type == "cpu":
+        return None
+    return Footprint.of(replace(files, spec=replace(files.spec, offload="cpu")), tokens)
 
 
 def _described(model: str, dtype: str, device: Any) -> Any:
@@ -249,7 +289,7 @@ def _in_blocks(model: str, kind: str) -> SimpleNamespace:
     return SimpleNamespace(bytes_in=bytes_in, formats_as=formats_as)
 
 
-def _joined(device: Any, tokens: int, found: list[Any]) -> _Fit:
+def _joined(device: Any, tokens: int, found: list[Any], streamed: Any = None) -> _Fit:
     """Add up target and draft, which have what is in between one after the other."""
     kinds = dict.fromkeys(each.formats or str(each.dtype) for each in found)
     return _Fit(
@@ -261,4 +301,6 @@ def _joined(device: Any, tokens: int, found: list[Any]) -> _Fit:
         program=program_bytes(found[0], device.type),
         read=found[0].read,
         formats=", ".join(kinds).replace("torch.", ""),
+        main=found[0].streamed,
+        streamed=streamed and _joined(device, tokens, [streamed, *found[1:]]),
     )

@@ -158,12 +158,13 @@ class Begun:
     """The seconds of a text before drafting: ``prefill`` of the target, ``recording`` of one pass.
 
     ``recording`` is 0 if nothing is recorded. ``rows``: additional seconds of each row after the
-    first in a pass.
+    first in a pass; ``copies``: there are none, because copying weights takes longer.
     """
 
     prefill: float = 0.0
     recording: float = 0.0
     rows: float = 0.0
+    copies: bool = False
 
     def costs(self, plain: float, size: float) -> Costs:
         """Return the estimated costs of a pair, of which only a plain step was measured.

@@ -174,7 +174,11 @@ def _make_workspace(
         # Its stream of random numbers and its text reach as far as the cache.
         sampler=Sampler(settings.sampling, pair.target_allowed, capacity, pair.target.ops),
         stopwatch=Stopwatch(device),
-        runner=runner_for(device, graphs=settings.graphs, runs_natively=pair.runs_natively),
+        runner=runner_for(
+            device,
+            graphs=settings.graphs and not pair.target.is_streamed,  # which copies layers meanwhile
+            runs_natively=pair.runs_natively,
+        ),
         end=TextEnd.on(device),
     )
     workspace = Workspace(kind, capacity, state, drafter, numbers=numbers_of(pair, settings))
@@ -196,6 +200,7 @@ def _begun(workspace: Workspace, prompt: int) -> Begun:
         prefill=read * state.stopwatch.spent("target_prefill"),
         recording=state.runner.longest,
         rows=CPU_ROWS if state.end.root.device.type == "cpu" else 0.0,
+        copies=state.target.model.is_streamed,
     )
 
 

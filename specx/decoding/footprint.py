@@ -1,15 +1,17 @@
 """The memory that a model needs for a text, computed from its config before it is loaded."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 
-from specx.decoding.forward import PREFILL_CHUNK, groups_of, rows_ahead
+from specx.decoding.forward import PREFILL_CHUNK, TOGETHER, groups_of, rows_ahead
 from specx.decoding.layer_state import CacheGroup, Group
 from specx.decoding.workspace import capacity_for
 from specx.errors import ModelError
 from specx.models.decoder_files import parameters
 from specx.models.families import read_architecture
+from specx.models.families.family import Architecture
 from specx.models.loaded import DTYPES
 from specx.models.memory import check_memory
 from specx.models.model_files import (
@@ -22,6 +24,7 @@ from specx.models.model_files import (
 from specx.ops.blocks import BlockFormat
 from specx.ops.contract import kept_formats
 from specx.ops.delta_state import wide_format
+from specx.ops.layer_stream import BUFFERS
 from specx.ops.spec import AttentionSpec, DecoderSpec, LayerSpec
 from specx.ops.trees import MAX_ROWS
 
@@ -35,7 +38,8 @@ ROWS_OF_STATES = 5  # beside what an MLP has: what goes in, is normed, attended,
 class Footprint:
     """Bytes that a model takes for a text of ``tokens`` tokens, prompt and output.
 
-    ``weights``: in memory; ``cache``: keys, values and states; ``workspace``: intermediate tensors
+    ``weights``: on the device; ``streamed``: in main memory instead, copied for each pass;
+    ``cache``: keys, values and states; ``workspace``: intermediate tensors
     of the largest layer for a chunk of the prompt, and the logits of a tree. ``read``: bytes of
     weights and cache that the last plain token reads. ``copies``: optional copies of weights in
     half their bytes, which a token then reads instead. ``prefill_flop``: operations to read a
@@ -59,6 +63,7 @@ class Footprint:
     cache_dtype: torch.dtype
     formats: str | None = None
     activations: str | None = None
+    streamed: int = 0
 
     @property
     def total(self) -> int:
@@ -83,6 +88,9 @@ class Footprint:
         if found is None:
             return None
         dtype, weights, formats, rounds = found
+        in_buffers, streamed = weights, 0
+        if files.spec.offload:
+            in_buffers, streamed = _streamed(architecture, weights, count, dtype, files)
         groups, _ = groups_of(spec, tokens, dtype)
         rows = tokens + MAX_ROWS if device.type == "cpu" else capacity_for(tokens)
         ahead = rows_ahead(device)
@@ -97,11 +105,13 @@ class Footprint:
         attention = sum(layer.attention.prefill_flop(tokens) for layer in spec.layers)
         chunk = min(tokens, PREFILL_CHUNK[device.type])
         numbers = _in_work(spec, chunk, dtype) + MAX_ROWS * spec.vocabulary + widened
+        if files.spec.offload:  # hidden states and queries of chunks that wait for a layer
+            numbers += min(tokens - chunk, (TOGETHER - 1) * chunk) * 2 * spec.hidden
         return cls(
             tokens=tokens,
             parameters=count,
             vocabulary=spec.vocabulary,
-            weights=weights,
+            weights=in_buffers,
             cache=cache,
             workspace=dtype.itemsize * numbers + (UNPACKED[device.type] if formats else 0),
             read=weights * active // count + _read_of(groups, rows, ahead, cache_dtype),
@@ -112,6 +122,7 @@ class Footprint:
             cache_dtype=cache_dtype,
             formats=formats,
             activations="int8" if rounds else None,
+            streamed=streamed,
         )
 
 
@@ -140,6 +151,26 @@ def _weights(
     return dtype, files.gguf.bytes_in(kept, dtype, device), words, rounds
 
 
+def _streamed(
+    architecture: Architecture, weights: int, count: int, dtype: torch.dtype, files: ModelFiles
+) -> tuple[int, int]:
+    """Return the bytes on the device, with the buffers of layers, and those in main memory.
+
+    ``weights``: of all ``count`` weights.
+    """
+    spec, names = architecture.spec, architecture.weights
+    layers = [
+        sum(math.prod(shape) for _, shape in names.shapes_of_layer(spec, index))
+        for index in range(len(spec.layers))
+    ]
+    outside = (count - sum(layers)) * dtype.itemsize
+    if files.gguf is not None:  # where embedding and head are packed, too
+        outside = weights * (count - sum(layers)) // count
+    streamed = weights - outside
+    buffers = min(BUFFERS, len(layers)) * streamed * max(layers) // sum(layers)
+    return outside + buffers, streamed
+
+
 def _bytes(spec: DecoderSpec, count: int, dtype: torch.dtype, form: BlockFormat | None) -> int:
     """Return the bytes of ``count`` weights, all but embedding and head packed in a format."""
     if form is None:
@@ -163,6 +194,7 @@ def check_footprint(files: ModelFiles, tokens: int) -> None:
     found = Footprint.of(files, tokens)
     if found is not None:
         check_memory(found.total, files.device, files.source.label)
+        check_memory(found.streamed, torch.device("cpu"), files.source.label)
 
 
 def _are_shortened(files: ModelFiles, spec: DecoderSpec, dtype: torch.dtype) -> bool:

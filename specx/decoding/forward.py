@@ -13,6 +13,9 @@ from specx.ops.spec import DecoderSpec
 from specx.ops.trees import MAX_ROWS
 
 PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of activations
+# Chunks for which the weights of a streamed layer are copied once: with as many tokens most GPUs
+# compute longer than they copy.
+TOGETHER = 4
 SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than activations
 
 
@@ -92,15 +95,20 @@ def groups_of(
 
 
 def in_chunks(
-    read: Callable[[int, int], Tensor], start: int, end: int, device: torch.device, cut: int = 0
+    read: Callable[[int, int], Tensor],
+    start: int,
+    end: int,
+    device: torch.device,
+    cut: int = 0,
+    together: int = 1,
 ) -> Iterator[tuple[int, Tensor]]:
     """Read the tokens from ``start`` to ``end`` of a prompt in chunks; yield each end and logits.
 
-    ``read`` gets the begin and end of a chunk. ``cut``: a position where a chunk must end. If
-    memory does not suffice for a chunk, this and later chunks are made smaller. Raises the errors
-    of ``read``.
+    ``read`` gets the begin and end of a chunk, or of as many as are read ``together``. ``cut``: a
+    position where a chunk must end. If memory does not suffice for a chunk, this and later chunks
+    are made smaller. Raises the errors of ``read``.
     """
-    chunk = PREFILL_CHUNK[device.type]
+    chunk = together * PREFILL_CHUNK[device.type]
     while start < end:
         stop = min(start + chunk, cut if start < cut < end else end)
         try:

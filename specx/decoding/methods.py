@@ -15,6 +15,8 @@ from specx.models.head_files import LoadedHead
 from specx.models.loaded import LoadedModel, same_rope
 from specx.profile import Facts, Settings
 
+LINK = 10  # a GPU reads its own memory at least so many times as fast as main memory
+
 
 @dataclass(frozen=True, eq=False)
 class Pair:
@@ -75,6 +77,8 @@ class Pair:
         if draft is None:
             return 0.0
         weights = draft.weight_bytes / max(1, target.weight_bytes)
+        if target.is_streamed:
+            return weights / LINK
         if target.device.type == "cpu":
             return weights
         return (weights + draft.num_layers / target.num_layers) / 2  # short layers are as slow

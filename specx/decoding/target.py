@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specx.decoding.forward import cache_shape, in_chunks, rows_ahead
+from specx.decoding.forward import PREFILL_CHUNK, TOGETHER, cache_shape, in_chunks, rows_ahead
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.sources import SourceQueries
 from specx.models.call import Features, KeptQueries, PrefillCall, TreeCall
@@ -86,7 +86,8 @@ class Target:
         Yields progress when a chunk is launched, and the logits [1, V] of the last position.
         """
         read, begin = partial(self._read, prompt), self.cache.committed
-        for end, logits in in_chunks(read, begin, len(prompt), self.model.device, self.shared):
+        device, together = self.model.device, self._chunks_together
+        for end, logits in in_chunks(read, begin, len(prompt), device, self.shared, together):
             if self.features is not None:
                 last_position = torch.full_like(self.last_row, end - 1)
                 self.features.keep(last_position - begin, last_position)
@@ -101,16 +102,36 @@ class Target:
             self._note_lse(self.retrieval, len(prompt))
 
     def _read(self, prompt: Tensor, start: int, end: int) -> Tensor:
-        """Read a part of the prompt; return the logits [1, V] of its last position."""
-        call = PrefillCall(
-            ops=self.ops,
-            mapping=self.cache.mapping(end - start),
-            recorded=self._kept(),
-            features=self.features,
-            past=start,
-        )
-        positions = torch.arange(start, end, device=prompt.device)
-        return self.model.model.run(prompt[start:end], positions, call, 1)
+        """Read a part of the prompt; return the logits [1, V] of its last position.
+
+        Several chunks go through each layer one after another, with the numbers that each would
+        have alone.
+        """
+        size, parts = PREFILL_CHUNK[self.model.device.type], []
+        for first in range(start, end, size):
+            positions = torch.arange(first, min(first + size, end), device=prompt.device)
+            call = PrefillCall(
+                ops=self.ops,
+                mapping=self.cache.mapping_to(positions),
+                recorded=self._kept(),
+                features=self.features,
+                past=first,
+            )
+            parts.append((prompt[first : first + len(positions)], positions, call, 1))
+        model = self.model.model
+        if len(parts) == 1:
+            return model.run(*parts[0])
+        return model.run_together([model.steps(*each) for each in parts])[-1]
+
+    @property
+    def _chunks_together(self) -> int:
+        """The number of chunks that a layer reads while its weights are there.
+
+        Of features there is room for one, and states are of one part of a prompt at a time.
+        """
+        has_states = len(self.cache.states) > len(self.cache.storages)
+        may = self.model.is_streamed and self.features is None and not has_states
+        return TOGETHER if may else 1
 
     def _note_lse(self, retrieval: KeptQueries, length: int) -> None:
         """Record the log-sum-exp of the last token, which prefill does not compute."""

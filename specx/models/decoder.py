@@ -6,7 +6,7 @@ layer works in three parts, which may be called apart: ``fill`` stores keys and 
 reads them, and ``finish`` does what is behind attention.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -15,11 +15,13 @@ from torch import Tensor
 
 from specx.models.call import PrefillCall, TreeCall
 from specx.ops.contract import Ops
+from specx.ops.layer_stream import LayerStream
 from specx.ops.layers import DecoderWeights, LayerWeights, LinearMap, SmallBatch
 from specx.ops.packed_weight import embedded, tensor_of
 from specx.ops.spec import DecoderSpec, QueryTemperature
 
 Call = PrefillCall | TreeCall
+Pass = Iterator[Tensor | None]
 Angles = tuple[Tensor, Tensor]
 
 
@@ -128,22 +130,24 @@ def _temperature(temperature: QueryTemperature, positions: Tensor, dtype: torch.
 class Decoder:
     """A decoder and its weights. It keeps no state of a text.
 
-    Its weights must not change, because copies of them may be read instead.
+    Its weights must not change, because copies of them may be read instead. ``stream``: brings
+    those of layers to the device, where they are not kept there.
     """
 
     runs_natively = True
 
-    def __init__(self, weights: DecoderWeights, ops: Ops) -> None:
+    def __init__(
+        self, weights: DecoderWeights, ops: Ops, stream: LayerStream | None = None
+    ) -> None:
         spec = weights.spec
-        self.spec, self.ops, self.weights = spec, ops, weights
+        self.spec, self.ops, self.weights, self.stream = spec, ops, weights, stream
         self.dtype, self.device = weights.embedding.dtype, weights.embedding.device
         places = {id(rope): place for place, rope in enumerate(spec.ropes)}
-        self.layers = [
-            (DecoderLayer if each.delta is None else DeltaLayer)(
-                index, each, places.get(id(each.spec.attention.rope)), ops
-            )
-            for index, each in enumerate(weights.layers)
-        ]
+        self.layers = []
+        for index, each in enumerate(weights.layers):
+            kind = DecoderLayer if each.delta is None else DeltaLayer
+            own = each if stream is None else stream.placed(index, each)
+            self.layers.append(kind(index, own, places.get(id(each.spec.attention.rope)), ops))
         # Behind the last layer that stores keys and values, nothing is computed of rows without
         # logits.
         self._last_storing = max(
@@ -155,7 +159,7 @@ class Decoder:
             self._norm = ops.norm(spec.norm, weights.norm, weights.norm_bias, self.dtype)
         self._head = ops.product(weights.head)
         self._scale = torch.tensor(spec.embedding_scale, dtype=self.dtype, device=self.device)
-        self._whole = ops.fused_forward(weights)
+        self._whole = None if stream else ops.fused_forward(weights)
         tables = weights.per_layer
         if tables is not None:
             assert spec.per_layer is not None
@@ -169,7 +173,7 @@ class Decoder:
         """Return a decoder with the same weights and other RoPE frequencies."""
         pairs = zip(self.weights.layers, spec.layers, strict=True)
         layers = [replace(layer, spec=own) for layer, own in pairs]
-        return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops)
+        return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops, self.stream)
 
     def as_draft(self, head: LinearMap) -> "Decoder":
         """Return a decoder of the same layers with another lm head, by the operations of drafts."""
@@ -250,6 +254,27 @@ class Decoder:
         """
         if (logits := self._run_fused(ids, positions, call, logits_to_keep)) is not None:
             return logits
+        return self.run_together([self.steps(ids, positions, call, logits_to_keep)])[0]
+
+    def run_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+        """Compute all passes a layer at a time; return the results of each.
+
+        A layer's weights are brought to the device once. A pass may read the rows of a cache that
+        those before it write, as each layer takes them in order.
+        """
+        for layer in self.layers:
+            if self.stream is not None:
+                self.stream.enter(layer.index)
+            for each in passes:
+                next(each)
+            if self.stream is not None:
+                self.stream.leave(layer.index)
+        return [last for each in passes for last in each if last is not None]
+
+    def steps(
+        self, ids: Tensor, positions: Tensor, call: Call, logits_to_keep: Tensor | int = 0
+    ) -> Pass:
+        """Compute as ``run`` does; yield None after each layer, and then the logits."""
         x = self.embed(ids)
         inputs = self.inputs(ids, positions, x)
         cut, features, rest = self._cut(call, logits_to_keep), call.features, logits_to_keep
@@ -260,6 +285,7 @@ class Decoder:
             q = layer.fill(x, inputs, call)
             if layer.index < cut:
                 x = layer.finish(layer.attend(q, call), x, inputs)
+                yield None
                 continue
             attended = layer.attend_rows(q, call, logits_to_keep, len(ids))
             if features is not None and features.are_behind(len(self.layers)):
@@ -269,12 +295,13 @@ class Decoder:
                 if cut < len(self.layers) - 1 or inputs.per_layer is not None:
                     inputs = inputs.at(logits_to_keep)
             x = layer.finish(attended, x, inputs)
+            yield None
         if features is not None:
             every = x if every is None else every
             features.record(every, len(self.layers))
             if not features.layers:
                 features.record(self.norm(every), None)
-        return self.logits(self.norm(rows_of(x, rest).contiguous()))
+        yield self.logits(self.norm(rows_of(x, rest).contiguous()))
 
     def _run_fused(
         self, ids: Tensor, positions: Tensor, call: Call, logits_to_keep: Tensor | int

@@ -32,6 +32,7 @@ from specx.models.model_files import (
     stated_dtype,
     unpacked_dtype,
 )
+from specx.ops.layer_stream import LayerStream
 from specx.ops.packed_weight import PackedWeight, tensor_of
 from specx.ops.spec import DecoderSpec
 
@@ -80,7 +81,8 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
         raise no_int8(files.source.label)
     in_blocks = rounded or kept_in_blocks(files, spec, needed)
     for kept in (in_blocks, ()) if in_blocks else ((),):
-        check_fit(gguf.bytes_in(kept, dtype, files.device), files.source, files.device)
+        needed = gguf.bytes_in(kept, dtype, files.device)
+        check_fit(needed, files.source, files.device, files.spec.offload)
         tensors = GgufTensors(gguf, files.device, dtype, kept, rounds=rounds)
         check_tensors(tensors, architecture.spec, architecture.weights)
         loaded = loaded_decoder(files, architecture, tensors.joined, dtype)
@@ -111,13 +113,18 @@ def loaded_decoder(
         layer.attention.head_dim for layer in spec.layers if layer.attention.delta is None
     )
     ops = attending_ops(chosen.model, chosen.attention, files.device, dtype, head_dim)
+    stream = LayerStream(files.device) if chosen.offload else None
     reader = WeightReader(
-        spec=spec, weight_map=architecture.weights, joined=joined, prepack=ops.prepack
+        spec=spec,
+        weight_map=architecture.weights,
+        joined=joined,
+        prepack=ops.prepack,
+        take=stream.take if stream else None,
     )
     weights = reader.decoder(partial(_spare, files.device))
     return LoadedModel(
         **_facts(files, spec),
-        model=Decoder(weights, ops),
+        model=Decoder(weights, ops, stream),
         tokenizer=files.tokenizer,
         source=chosen.model,
         dtype=dtype,

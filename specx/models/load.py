@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from specx.errors import ModelError
+from specx.errors import ModelError, UsageError
 from specx.models.decoder_files import load_decoder, load_gguf
 from specx.models.families import family_of, read_architecture
 from specx.models.families.text_part import has_parts
@@ -37,6 +37,12 @@ def load_model(
     """
     files = open_model(spec, device, role)
     check_config(files)
+    if spec.offload and (files.device.type == "cpu" or not files.runs_natively):
+        runs = "on a CPU" if files.device.type == "cpu" else "on transformers' modules"
+        raise UsageError(
+            f"`target.offload: cpu` needs a GPU, and a model that specx computes itself; "
+            f"{spec.model} runs {runs} here, so remove the key."
+        )
     if check is not None:
         check(files)
     model = _own_decoder(files, positions) or _by_transformers(files, positions)

@@ -28,7 +28,8 @@ class ModelSpec:
 
     ``model``: a hub id, a local folder, ``embedded:target`` or ``embedded:draft``; ``revision``: a
     branch, tag or commit on the hub; ``dtype``: float32, float16, bfloat16, or auto for the
-    checkpoint's; ``attention``, ``kv_cache_dtype`` and ``activations``: as in a profile. For heads
+    checkpoint's; ``attention``, ``kv_cache_dtype``, ``activations`` and ``offload``: as in a
+    profile. For heads
     with incomplete files: ``head_layers``, the layers of the target whose inputs it reads, counted
     from 0, and ``norm_output``, the meaning of that key.
     """
@@ -39,6 +40,7 @@ class ModelSpec:
     attention: str = "auto"
     kv_cache_dtype: str = "auto"
     activations: str = "auto"
+    offload: str | None = None
     head_layers: tuple[int, ...] | None = None
     norm_output: Literal["fed-back", "lm-head"] | None = None
 
@@ -132,6 +134,11 @@ class LoadedModel:
     def row_invariant(self) -> bool:
         """True if a row's logits do not depend on the other rows, to the bit."""
         return getattr(self.model, "row_invariant", False)
+
+    @property
+    def is_streamed(self) -> bool:
+        """True if weights of layers are in main memory, and copied whenever they are read."""
+        return getattr(self.model, "stream", None) is not None
 
     @property
     def computed_by(self) -> str:

@@ -214,14 +214,18 @@ def fetch_weights(
     if stated is not None and not is_quantized:
         # Refused before gigabytes come down the line; the exact answer needs the files.
         needed = stated * (wanted or stored.itemsize) // stored.itemsize
-        check_fit(needed, source, device)
+        check_fit(needed, source, device, files.spec.offload)
     found = weight_files(source)
-    check_fit(loaded_bytes(found, source.label, stored.itemsize, wanted), source, device)
+    needed = loaded_bytes(found, source.label, stored.itemsize, wanted)
+    check_fit(needed, source, device, files.spec.offload)
     source = ModelSource(found[0].parent, source.label, source.hub_id, source.revision)
     return source, found
 
 
-def check_fit(needed: int, source: ModelSource, device: torch.device) -> None:
-    check_memory(needed, device, source.label)
+def check_fit(
+    needed: int, source: ModelSource, device: torch.device, offload: str | None = None
+) -> None:
+    if offload is None:
+        check_memory(needed, device, source.label)
     if device.type != "cpu":  # the weights pass through main memory on their way
         check_memory(needed, torch.device("cpu"), source.label)

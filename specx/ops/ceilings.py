@@ -14,13 +14,15 @@ class Ceilings:
 
     ``bandwidth``: bytes/s, read and written by a copy or, on a CPU, read; ``matmul``: flop/s in
     bf16 or, on a CPU, float32. On a CPU also, in seconds: ``call``, the overhead of an operation
-    from Python; ``threads``, the overhead of using all threads for an operation.
+    from Python; ``threads``, the overhead of using all threads for an operation. On a GPU
+    ``link``: bytes/s copied to it from locked main memory.
     """
 
     bandwidth: float
     matmul: float
     call: float = 0.0
     threads: float = 0.0
+    link: float = 0.0
 
 
 def measure_ceilings(device: torch.device) -> Ceilings:
@@ -75,13 +77,16 @@ def _median_of_cpu(work: Callable[[], object], repeats: int) -> float:
 
 
 def _of_gpu(device: torch.device) -> Ceilings:
-    """Time a copy of 4 GB, and a product of two random 8192 x 8192 matrices."""
+    """Time copies of 4 GB, and of 256 MB to the device, and a product of two matrices."""
     source = torch.empty(2**31, dtype=torch.bfloat16, device=device).normal_()
     target = torch.empty_like(source)
     copy = _median_seconds(lambda: target.copy_(source))
     a, b = (torch.randn(8192, 8192, dtype=torch.bfloat16, device=device) for _ in range(2))
     product = _median_seconds(lambda: a @ b)
-    return Ceilings(2 * 2**32 / copy, 2 * 8192**3 / product)
+    host = torch.empty(2**28, dtype=torch.uint8, pin_memory=True)
+    part = target.view(torch.uint8)[: len(host)]
+    link = len(host) / _median_seconds(lambda: part.copy_(host, non_blocking=True))
+    return Ceilings(2 * 2**32 / copy, 2 * 8192**3 / product, link=link)
 
 
 def _median_seconds(work: Callable[[], object], repeats: int = 10) -> float:

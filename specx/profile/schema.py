@@ -189,6 +189,10 @@ class TargetSettings(Section):
         description="number format of the inputs of packed weights on a CPU; int8: rounded in "
         "blocks of 32, faster; auto: int8 where machine code supports it",
     )
+    offload: Literal["cpu"] | None = Field(
+        default=None,
+        description="cpu: layers stay in main memory, and are copied to the GPU as they are read",
+    )
     window: int | None = Field(
         default=None, ge=1, description="tokens the model can read; null: from the model's config"
     )

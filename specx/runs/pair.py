@@ -52,6 +52,7 @@ def facts(pair: Pair) -> dict[str, Any]:
         **({"weights": target.formats} if target.formats else {}),
         **({"kv_cache_dtype": _name(target.cache_dtype)} if target.cache_dtype else {}),
         **({"activations": target.activations} if target.activations else {}),
+        **({"offload": "cpu"} if target.is_streamed else {}),
         **{
             f"{role}_computed_by": model.computed_by
             for role, model in (("target", target), ("draft", draft))
@@ -127,6 +128,7 @@ def _target_spec(profile: Profile, activations: str | None = None) -> ModelSpec:
         profile.attention,
         settings.kv_cache_dtype,
         activations or settings.activations,
+        settings.offload,
     )
 
 

@@ -275,6 +275,7 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
     ("options", "sentence"),
     [
         (["--set", "generation.top_p=0"], "`generation.top_p` is 0; it must be more than 0"),
+        (["--set", "target.offload=disk"], "`target.offload` is 'disk'; it must be cpu"),
         (
             ["--set", "generation.topk=3"],
             "unknown key 'topk' in `generation`; did you mean 'top_k'?",

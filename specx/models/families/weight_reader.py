@@ -26,17 +26,25 @@ from specx.ops.torch.layer import torch_norm
 
 @dataclass(frozen=True, kw_only=True)
 class WeightReader:
-    """Reads the weights of a decoder. ``prepack``: sets the layout of maps (``Ops.prepack``)."""
+    """Reads the weights of a decoder.
+
+    ``prepack``: sets the layout of maps (``Ops.prepack``); ``take``: gets each layer before the
+    next is read, and returns what is kept of it.
+    """
 
     spec: DecoderSpec
     weight_map: WeightMap
     joined: Joined
     prepack: Prepack
+    take: Callable[[LayerWeights], LayerWeights] | None = None
 
     def decoder(self, memory_budget: Callable[[], float]) -> DecoderWeights:
         """Read all weights, layer by layer. Raises reading errors."""
         names, spec = self.weight_map.outside(self.spec), self.spec
-        layers = [self.layer(index) for index in range(len(spec.layers))]
+        layers = []
+        for index in range(len(spec.layers)):
+            layer = self.layer(index)
+            layers.append(layer if self.take is None else self.take(layer))
         embedding = stored = self.joined(names["embedding"])
         if (norm := self.weight_map.embedding_norm) is not None:
             embedding = torch_norm(norm, None)(tensor_of(stored))

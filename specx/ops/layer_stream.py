@@ -1,0 +1,158 @@
+"""Layers' weights in main memory, which two buffers on a device hold in turn.
+
+A pass reads the weights of a layer from one buffer while a copy engine fills the other: as long as
+the copies take longer than the computation, a pass takes as long as they do.
+"""
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specx.ops.layers import LayerWeights
+from specx.ops.packed_weight import PackedWeight
+from specx.ops.spec import LayerSpec
+
+BUFFERS = 2
+ALIGNED = 256  # bytes: kernels ask for 16
+
+
+class LayerStream:
+    """The weights of a decoder's layers, to be copied to ``device`` whenever a layer is computed.
+
+    Matrices are in main memory, in pages that the device can copy from; vectors stay on the device.
+    Layer i has buffer i modulo 2. Copies are made on a stream of their own; on a CPU, for tests,
+    they are made at once.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stored: list[Tensor] = []  # uint8, of each layer
+        self._buffers: list[Tensor] = []
+        self._holds: list[int | None] = [None] * BUFFERS
+        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._ready = [torch.cuda.Event() for _ in range(BUFFERS)] if self._copies else []
+        self._barrier = torch.zeros(1, device=device)
+
+    def take(self, layer: LayerWeights) -> LayerWeights:
+        """Move the matrices of the next layer to main memory; return the layer with these.
+
+        Raises MemoryError.
+        """
+        found = _matrices(layer)
+        stored = torch.empty(sum(_room(each) for each in found), dtype=torch.uint8)
+        if self._copies is not None:
+            _lock(self, stored)
+        self._stored.append(stored)
+        taken = _within(stored, layer)
+        for tensor, kept in zip(found, _matrices(taken), strict=True):
+            kept.copy_(tensor)
+        return taken
+
+    def placed(self, index: int, layer: LayerWeights) -> LayerWeights:
+        """Return a layer within its buffer, and copy its weights there.
+
+        All layers were taken.
+        """
+        if not self._buffers:
+            size, count = max(map(len, self._stored)), min(BUFFERS, len(self._stored))
+            empty = partial(torch.empty, size, dtype=torch.uint8, device=self.device)
+            self._buffers = [empty() for _ in range(count)]
+        self.enter(index)
+        return _within(self._buffers[index % BUFFERS], layer)
+
+    def enter(self, index: int) -> None:
+        """Let work that is launched from now on read the weights of a layer."""
+        if self._holds[index % BUFFERS] != index:
+            self._fetch(index)
+        if self._copies is not None:
+            torch.cuda.current_stream(self.device).wait_event(self._ready[index % BUFFERS])
+            # Kernels that are launched early read weights before the kernels in front are done, but
+            # not before this one is, which is not launched early.
+            self._barrier.zero_()
+
+    def leave(self, index: int) -> None:
+        """Have the next layer copied over a layer, once the work that was launched so far ends."""
+        following = index + BUFFERS if index + BUFFERS < len(self._stored) else index % BUFFERS
+        if following != index:
+            self._fetch(following)
+
+    def _fetch(self, index: int) -> None:
+        buffer, stored = self._buffers[index % BUFFERS], self._stored[index]
+        self._holds[index % BUFFERS] = index
+        copying: Any = contextlib.nullcontext()
+        if self._copies is not None:
+            self._copies.wait_stream(torch.cuda.current_stream(self.device))
+            copying = torch.cuda.stream(self._copies)
+        with copying:
+            buffer[: len(stored)].copy_(stored, non_blocking=True)
+            if self._copies is not None:
+                self._ready[index % BUFFERS].record()
+
+
+def _room(tensor: Tensor) -> int:
+    return -(-tensor.nbytes // ALIGNED) * ALIGNED
+
+
+def _within(memory: Tensor, layer: LayerWeights) -> LayerWeights:
+    """Return the layer with its matrices, one after the other, in memory uint8 [bytes]."""
+    first = 0
+
+    def place(tensor: Tensor) -> Tensor:
+        nonlocal first
+        if tensor.ndim < 2:
+            return tensor
+        own = memory[first : first + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        first += _room(tensor)
+        return own
+
+    found: LayerWeights = _mapped(layer, place)
+    return found
+
+
+def _mapped(record: Any, place: Callable[[Tensor], Tensor]) -> Any:
+    """Return a record of weights with other tensors, in the same order each time."""
+    if isinstance(record, Tensor):
+        return place(record)
+    if isinstance(record, PackedWeight):
+        return replace(record, parts=tuple((place(part), form) for part, form in record.parts))
+    if isinstance(record, tuple):
+        return tuple(_mapped(each, place) for each in record)
+    if not is_dataclass(record) or isinstance(record, type | LayerSpec):
+        return record
+    own = {each.name: getattr(record, each.name) for each in fields(record)}
+    return replace(record, **{name: _mapped(each, place) for name, each in own.items()})
+
+
+def _matrices(layer: LayerWeights) -> list[Tensor]:
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    _mapped(layer, note)
+    return [each for each in found if each.ndim > 1]
+
+
+def _lock(owner: LayerStream, memory: Tensor) -> None:
+    """Keep memory in its pages as long as its owner lives, for the device to copy from.
+
+    torch's own allocation of such memory takes the next power of two. Raises MemoryError.
+    """
+    runtime = torch.cuda.cudart()
+    try:
+        torch.cuda.check_error(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
+    except RuntimeError as error:
+        raise MemoryError("main memory cannot be locked for copies to the GPU") from error
+    # The memory is an argument, so that it is there until it is unlocked.
+    weakref.finalize(owner, _unlock, memory).atexit = False
+
+
+def _unlock(memory: Tensor) -> None:
+    torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
