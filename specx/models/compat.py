@@ -52,7 +52,7 @@ def head_facts(target: LoadedModel, head: LoadedHead) -> Allowed:
 
 def allowed_alone(target: LoadedModel) -> torch.Tensor:
     """Return the ids that a target may produce without a draft: bool [rows of its lm head]."""
-    return _mask(target.tokenizer.get_vocab().values(), target)
+    return _mask(target.tokenizer.ids(), target)
 
 
 def _tokens(tokenizer: Any) -> dict[int, str]:
