@@ -35,10 +35,12 @@ def check_pair(target: LoadedModel, draft: LoadedModel) -> Allowed:
     Raises ModelError naming the first id that means different tokens, an id of the target that
     the draft has no embedding for, or a string that they split differently.
     """
-    target_tokens, draft_tokens = _tokens(target.tokenizer), _tokens(draft.tokenizer)
-    _check_tokens(target, draft, target_tokens, draft_tokens)
+    target_tokens = draft_tokens = _tokens(target.tokenizer)
+    if not _is_same(target.tokenizer, draft.tokenizer):
+        draft_tokens = _tokens(draft.tokenizer)
+        _check_tokens(target, draft, target_tokens, draft_tokens)
+        _check_encodings(target, draft)
     _check_reach(target, draft, target_tokens)
-    _check_encodings(target, draft)
     shared = [i for i in target_tokens.keys() & draft_tokens.keys() if i < target.vocab_size]
     return _mask(target_tokens, target), _mask(shared, draft)
 
@@ -52,12 +54,18 @@ def head_facts(target: LoadedModel, head: LoadedHead) -> Allowed:
 
 def allowed_alone(target: LoadedModel) -> torch.Tensor:
     """Return the ids that a target may produce without a draft: bool [rows of its lm head]."""
-    return _mask(target.tokenizer.get_vocab().values(), target)
+    return _mask(target.tokenizer.ids(), target)
 
 
 def _tokens(tokenizer: Any) -> dict[int, str]:
     """Return every id with its token, including added tokens."""
     return {i: token for token, i in tokenizer.get_vocab().items()}
+
+
+def _is_same(target: Any, draft: Any) -> bool:
+    """Return True for two GGUF files with one tokenizer, which is built once."""
+    backend = getattr(target, "backend", None)
+    return backend is not None and backend is getattr(draft, "backend", None)
 
 
 def _check_tokens(

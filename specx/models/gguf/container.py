@@ -28,6 +28,7 @@ _LONGEST_KEY, _LONGEST_NAME = 65_535, 1024  # bytes
 _MOST_DIMENSIONS = 4
 _LEAST_TENSOR = 8 + 4 + 8 + 4 + 8  # bytes that describe one: its name may be empty
 _LEAST_KEY = 8 + 4 + 1
+_LENGTH = 8  # bytes of a text's length, in front of it
 _ALIGNMENT = "general.alignment"
 
 # Kinds of values by their number: the letter of `struct`, the bytes of one.
@@ -254,26 +255,30 @@ class _ContainerReader:
         return self._texts(key, count) if kind == _STRING else self._scalars(key, kind, count)
 
     def _texts(self, key: str, count: int) -> list[str]:
-        """Return a list of texts: hundreds of thousands in a vocabulary, so in one tight loop."""
-        data, at, size, length_at = (
-            self._data,
-            self._at,
-            self._size,
-            struct.Struct("<Q").unpack_from,
-        )
-        raw = []
+        """Return a list of texts: hundreds of thousands in a vocabulary, so the loop is tight."""
+        data, first, at, last = self._data, self._at, self._at, self._size - _LENGTH
+        length_at, starts = struct.Struct("<Q").unpack_from, []
         for _ in range(count):
-            start = at + 8
-            end = start + length_at(data, at)[0] if start <= size else size + 1
-            if end > size:
-                self._damaged(f"the key {key} holds a text that reaches beyond the file")
-            raw.append(data[start:end])
-            at = end
+            if at > last:
+                break
+            starts.append(at - first)
+            at += _LENGTH + length_at(data, at)[0]
+        if len(starts) < count or at > self._size:
+            self._damaged(f"the key {key} holds a text that reaches beyond the file")
         self._at = at
+        # All at once: a zero in the place of each length.
+        whole = np.frombuffer(bytearray(data[first:at]), np.uint8)
+        places, stays = np.array(starts, np.int64), np.ones(len(whole), bool)
+        whole[places] = 0
+        stays[(places[:, None] + np.arange(1, _LENGTH)).ravel()] = False
         try:
-            found = b"\0".join(raw).decode("utf-8").split("\0")  # at once: five times as fast
-            if len(found) != count or not count:  # some have that character, or there are none
-                return [each.decode("utf-8") for each in raw]
+            found = whole[stays].tobytes().decode("utf-8").split("\0")[1:]
+            if len(found) != count:  # some have that character
+                ends = [*starts[1:], at - first]
+                found = [
+                    data[first + start + _LENGTH : first + end].decode("utf-8")
+                    for start, end in zip(starts, ends, strict=True)
+                ]
         except UnicodeDecodeError:
             self._damaged(f"the key {key} holds text that is not UTF-8")
         return found

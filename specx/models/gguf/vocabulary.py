@@ -1,5 +1,6 @@
 """From the metadata of a file to its tokenizer, over the package ``tokenizers``."""
 
+import marshal
 from base64 import b64decode
 from collections.abc import Sequence
 from hashlib import sha256
@@ -44,8 +45,8 @@ def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
         keys.refuse(
             f"the tokenizer is of the kind {kind!r}; specx knows {', '.join(sorted(_KINDS))}"
         )
-    stated = sha256(repr((kind, rows, keys.architecture, keys.under("tokenizer.ggml."))).encode())
-    known = stated.digest()
+    stated = kind, rows, keys.architecture, keys.under("tokenizer.ggml.")
+    known = sha256(marshal.dumps(stated, 2)).digest()  # of version 2: without counts of references
     if known not in _BUILT:  # a draft mostly has its target's
         pieces = _pieces(keys, rows)
         backend, words = _KINDS[kind](keys, pieces)
@@ -194,7 +195,7 @@ def _bytes(keys: Metadata, charsmap: Any) -> bytes:
 
 
 def _ids(pieces: Pieces) -> dict[str, int]:
-    return {token: i for i, token in enumerate(pieces)}
+    return dict(zip(pieces, range(len(pieces)), strict=True))
 
 
 def _scores(keys: Metadata, pieces: Pieces) -> list[float]:
