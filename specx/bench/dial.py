@@ -49,7 +49,7 @@ class Dial:
 
     @cached_property
     def levels(self) -> tuple[tuple[float, ...], ...]:
-        """Return the probabilities of choices at each level."""
+        """Return the probability of each rank at each level: [levels, RANKS]."""
         shares = (self.agreement, *self.below)
         return tuple(tuple(share * rank for rank in self.ranks) for share in shares)
 
@@ -152,8 +152,8 @@ class AgreementRecord:
         most = self.acceptance_length(Dial(1.0, agreement, below=below)) if agreement else 1.0
         if most < setting:
             raise UsageError(
-                f"the draft agrees with the target at {agreement:.0%} of the places, which gives "
-                f"an acceptance length of {most:.2f} at most, not {setting:g}"
+                f"an acceptance length of {setting:g} cannot be reached: the draft agrees with the "
+                f"target on {agreement:.0%} of the tokens, which allows {most:.2f} at most"
             )
         low, high = 0.0, 1.0
         for _ in range(HALVINGS):

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Expectation:
-    """The proposal of a draft in the place of ``token``.
+    """The draft's prediction of ``token``.
 
-    ``draft``: log probabilities float32 [V] in the target's ids, −inf for ids that either model
-    cannot write; ``ahead``: True for each later token that a head, reading its own output, would
-    propose first.
+    ``draft``: log probabilities float32 [V] in the target's ids; −inf for ids that one of the
+    models cannot write. ``ahead``: for a head that reads its own output, True for each later token
+    that is its first choice.
     """
 
     token: int

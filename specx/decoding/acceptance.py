@@ -36,7 +36,7 @@ class Acceptance:
 
     @property
     def steps(self) -> float:
-        """The number of remembered steps, by their weights: each step tries the first level."""
+        """The weighted number of remembered steps: each tries the first level."""
         return self.tried[0]
 
     def record(self, step: Step, shape: TreeShape) -> None:

@@ -109,5 +109,5 @@ def test_a_setting_out_of_reach() -> None:
 def test_outputs_of_one_token_reach_no_setting() -> None:
     record = record_of([(), ()])
     assert record.agreement == 0.0
-    with pytest.raises(UsageError, match="agrees with the target at 0%"):
+    with pytest.raises(UsageError, match="agrees with the target on 0%"):
         record.dial(2.0)

@@ -235,7 +235,7 @@ def test_names(bench: Bench) -> None:
     ("arguments", "sentence"),
     [
         (("--methods", "plain,quick"), "'quick' is not a method"),
-        (("--experiment", "guess"), "'guess' is no experiment"),
+        (("--experiment", "guess"), "'guess' is not an experiment"),
         (("--length", "long"), "'long' is not a length"),
         (("--length", "32k"), "32K tokens and an output of 657 do not fit"),
         (("--repeat", "0"), "greater than or equal to 1"),

@@ -28,6 +28,6 @@ def find_experiments(names: str) -> list[Experiment]:
     for name in dict.fromkeys(part.strip() for part in names.split(",")):
         if name not in EXPERIMENTS:
             hint = did_you_mean(name, EXPERIMENTS)
-            raise UsageError(f"{name!r} is no experiment{hint} (specx bench --list names them)")
+            raise UsageError(f"{name!r} is not an experiment{hint} (see specx bench --list)")
         found.append(EXPERIMENTS[name])
     return found

@@ -51,7 +51,7 @@ class Experiment:
     headline: Callable[[Sequence[Measurement]], tuple[str, str]] = lambda _: ("", "")
 
     def conclude(self, runs: Sequence[Measurement]) -> Findings:
-        """Make tables and figures of each task by itself."""
+        """Return the tables and figures of each task, and the headline of all runs."""
         found = [
             item
             for task, of_task in by(undisturbed(runs), "task").items()

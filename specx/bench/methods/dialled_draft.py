@@ -197,7 +197,7 @@ class DialledHeadDrafter(DialledDrafter, HeadDrafter):
 
 
 class NetStopwatch(Stopwatch):
-    """A stopwatch that leaves out what dialling takes; ``own``: the seconds of all of it."""
+    """A stopwatch that does not count dialling; ``own``: the seconds that dialling took."""
 
     def __init__(self, device: torch.device, dialling: Dialling) -> None:
         super().__init__(device)

@@ -12,7 +12,7 @@ def test_names() -> None:
 
 
 def test_an_unknown_name() -> None:
-    with pytest.raises(UsageError, match="'speed' is no experiment; did you mean 'speedup'"):
+    with pytest.raises(UsageError, match="'speed' is not an experiment; did you mean 'speedup'"):
         find_experiments("speed")
 
 
