@@ -18,7 +18,7 @@ _BYTES = 8  # bits
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read the matrices of a quantized checkpoint.
+    """The description of a quantized checkpoint's matrices.
 
     ``name``: the format's name in reports. ``style``, ``bits``: the layout and the bits of matrices
     quantized in groups of columns. ``packed``: the block format that holds such matrices exactly,

@@ -57,7 +57,6 @@ def grid(bench: Workbench) -> list[str]:
         for k in (small, medium)
         for steps in every
     ]
-    names += [f"mixed:top_k={k},layer={middle}" for k in (small, medium)]
     return list(dict.fromkeys(names))
 
 

@@ -5,10 +5,10 @@ from specx.errors import UsageError
 
 
 def test_names() -> None:
-    assert list(EXPERIMENTS)[:3] == ["speedup", "breakdown", "quality"]
+    assert list(EXPERIMENTS)[:3] == ["speedup", "breakdown", "comparison"]
     assert all(name == experiment.name for name, experiment in EXPERIMENTS.items())
-    found = find_experiments("quality, speedup,quality")
-    assert [experiment.name for experiment in found] == ["quality", "speedup"]
+    found = find_experiments("breakdown, speedup,breakdown")
+    assert [experiment.name for experiment in found] == ["breakdown", "speedup"]
 
 
 def test_an_unknown_name() -> None:
