@@ -47,8 +47,10 @@ def force(
     output: Sequence[int],
     levels: int = 1,
 ) -> Iterator[Expectation]:
-    """Decode a known ``output`` token by token, and yield what the draft proposes in the place of
-    each from the second on. ``levels``: tokens that a head drafts from each place."""
+    """Decode a known ``output``; yield the draft's prediction of each token from the second on.
+
+    ``levels``: the number of tokens that a head drafts at each token.
+    """
     pair, device = setting.pair, setting.pair.target.device
     longest = len(prompt) + len(output) + AHEAD
     drafter = method.drafter(setting)(longest)
@@ -98,7 +100,7 @@ def _right_ahead(drafter: ModelDrafter, grower: HeadGrower, tokens: Tensor) -> t
 
 
 def shared_ids(pair: Pair) -> tuple[Tensor, Tensor]:
-    """Return the ids that both may write, in the draft's and in the target's ids: int64 [n]."""
+    """Return the ids that both models may write, in the draft's and in the target's ids: [n]."""
     assert pair.draft_allowed is not None
     own = pair.draft_allowed.to(pair.target.device).nonzero().flatten()
     ids = pair.draft.model.target_ids[own] if isinstance(pair.draft, LoadedHead) else own

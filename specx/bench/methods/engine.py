@@ -57,9 +57,9 @@ class Engine:
         self.change(profile)
 
     def change(self, profile: Profile) -> Profile:
-        """Return the profile that drafts so.
+        """Return the profile with the changes of this method.
 
-        Raises UsageError with the first problem in one sentence.
+        Raises UsageError for an invalid combination.
         """
         if isinstance(profile.tree, AutoTree) and (self.tree or self.chain):
             raise UsageError(
@@ -81,17 +81,17 @@ class Engine:
         return run_drafter(self.name, make, setting, settings, case)
 
     def settings(self, setting: Setting) -> Settings:
-        """Return the settings that the changed profile comes to."""
+        """Return the settings of the changed profile."""
         return resolve(self.change(setting.profile), self.method, setting.pair.facts)
 
     def drafter(self, setting: Setting) -> Callable[[int], Drafter]:
-        """Return the maker of its drafter, which gets the most tokens of prompt and output."""
+        """Return a function that makes the drafter for a maximum of tokens in prompt and output."""
         return partial(self.build, self.settings(setting), setting.pair)
 
     def with_settings(self, name: str, settings: str) -> "Engine":
         """Return the method with settings of its own, ``chunk=64,top_k=8``, under another name.
 
-        Raises UsageError for what is no setting of it.
+        Raises UsageError for an unknown setting.
         """
         changes = dict(parse_setting(part.strip(), self.keys, name) for part in settings.split(","))
         return replace(
