@@ -36,7 +36,6 @@ ROOMS: dict[str, set[str]] = {
 # reason: an optional package, or one that is slow to import or must be configured first.
 LATE_IMPORTS = {
     "bench/datasets.py": {"datasets", "huggingface_hub"},
-    "bench/experiments/quality.py": {"rouge_score.rouge_scorer"},
     "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
     "documents/child_worker.py": {"specx.documents.confinement"},
     "documents/web_page.py": {"selectolax.lexbor"},
@@ -81,7 +80,6 @@ OPTIONAL_OR_SLOW = {
     "matplotlib",
     "pypdf",
     "pypdfium2",
-    "rouge_score",
     "selectolax",
     "tesserocr",
     "transformers",

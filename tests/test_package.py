@@ -123,7 +123,7 @@ def test_what_reads_office_files_and_web_pages_is_no_extra() -> None:
 
 def test_a_plain_install_draws_no_pictures_and_developers_do() -> None:
     of_bench = {name_of(each) for each in EXTRAS["bench"]}
-    assert of_bench == {"matplotlib", "rouge-score"}
+    assert of_bench == {"matplotlib"}
     assert not of_bench & {name_of(each) for each in PROJECT["dependencies"]}
     assert set(EXTRAS["bench"]) <= set(EXTRAS["dev"])
 

@@ -44,7 +44,7 @@ class Case:
 
 
 def generated_documents(count: int, tokens: int, seed: int) -> list[Document]:
-    """Make up reports of more than ``tokens`` tokens each, the same for the same seed."""
+    """Generate ``count`` reports of more than ``tokens`` tokens each from ``seed``."""
     return [generate_report(CHARACTERS * tokens, seed + number) for number in range(count)]
 
 
@@ -61,9 +61,9 @@ def prompt_kind(profile: Profile, tokenizer: Any, task: str) -> PromptKind:
 def make_cases(
     kind: PromptKind, task: str, documents: Sequence[Document], length: int, most: int
 ) -> list[Case]:
-    """Return the beginnings of the first ``most`` documents that are long enough.
+    """Return cases for the first ``most`` documents that are long enough.
 
-    Raises UsageError when none is.
+    Raises UsageError without such a document.
     """
     cases: list[Case] = []
     for document in documents:
@@ -81,7 +81,7 @@ def make_cases(
 
 
 def beginning(kind: PromptKind, document: Document, tokens: int) -> Prompt | None:
-    """Return a prompt of as many whole paragraphs as fit into ``tokens``; None if none does."""
+    """Return a prompt of the first paragraphs that fit into ``tokens``; None if none fits."""
     low, high, found = 1, len(document.paragraphs), None
     characters = accumulate(len(paragraph.text) for paragraph in document.paragraphs)
     middle = sum(count <= FIRST_TRY * tokens for count in characters)  # all of a short document
@@ -120,8 +120,8 @@ class Control:
         self._request = tokenizer.get_vocab().get("<sub>")
         if not paired or self._request is None:
             raise ModelError(
-                "the task control needs a model with <sub> whose text tokens pair up behind all "
-                "others, such as the embedded one; use --task digest for this model"
+                "the task control needs a model with the token <sub> and an even number of text "
+                "tokens after all others, such as the embedded one; use --task digest"
             )
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
@@ -136,7 +136,7 @@ class Control:
 
 
 class ControlReader(OutputReader):
-    """Hand an output of the control task to a digest's reader, as the digest it stands for."""
+    """Reads an output of the control task by translating it for a digest's reader."""
 
     def __init__(self, digest: DigestReader, first_text_id: int) -> None:
         self._digest, self._first = digest, first_text_id
@@ -155,7 +155,7 @@ class ControlReader(OutputReader):
 def substitute(ids: Ids, first_text_id: int) -> Ids:
     """Swap each text token with its partner; ids below ``first_text_id`` (even) stay.
 
-    Applied twice it gives back what it was given.
+    Its own inverse.
     """
     swapped: Ids = ids ^ (ids >= first_text_id)
     return swapped

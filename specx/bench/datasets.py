@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +20,25 @@ CHARACTERS = 4  # of a token, at most
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """The place of a data set on the hub, and its fields, empty where it has none.
-
-    ``summary``: of the reference, a string or a list of records with a ``text``.
-    """
+    """The place of a data set on the hub, and its fields; ``title`` is empty without one."""
 
     hub_id: str
     config: str = "default"
     split: str = "test"
     text: str = "text"
-    summary: str = ""
     title: str = ""
 
 
 DATASETS = {
     "govreport": DatasetSpec(
-        hub_id="ccdv/govreport-summarization", config="document", text="report", summary="summary"
+        hub_id="ccdv/govreport-summarization", config="document", text="report"
     ),
     "pg19": DatasetSpec(hub_id="deepmind/pg19", title="short_book_title"),
     "booksum": DatasetSpec(
-        hub_id="ubaada/booksum-complete-cleaned", config="books", summary="summary"
+        hub_id="ubaada/booksum-complete-cleaned", config="books"
     ),
     "aime24": DatasetSpec(
-        hub_id="HuggingFaceH4/aime_2024", split="train", text="problem", summary="answer",
+        hub_id="HuggingFaceH4/aime_2024", split="train", text="problem",
         title="id",
     ),
 }  # fmt: skip
@@ -85,18 +81,9 @@ def _document(row: Row, name: str, spec: DatasetSpec, least: int) -> Document | 
     if row.get(spec.title) not in (None, ""):
         name = f"{name} {row[spec.title]}"
     try:
-        document = document_from_text(text.replace("\r\n", "\n"), name, "jsonl")
+        return document_from_text(text.replace("\r\n", "\n"), name, "jsonl")
     except DocumentError:
         return None
-    return replace(document, reference=_reference(row.get(spec.summary)))
-
-
-def _reference(summary: object) -> str | None:
-    """Return a summary, the first of several, as text."""
-    if isinstance(summary, list):
-        texts = [each.get("text") for each in summary if isinstance(each, dict)]
-        summary = next((text for text in texts if text), None)
-    return None if summary in (None, "") else str(summary)
 
 
 def _files(folder: Path, spec: DatasetSpec) -> list[Path]:

@@ -49,7 +49,7 @@ class Dial:
 
     @cached_property
     def levels(self) -> tuple[tuple[float, ...], ...]:
-        """Return the probabilities of choices at each level."""
+        """Return the probability of each rank at each level: [levels, RANKS]."""
         shares = (self.agreement, *self.below)
         return tuple(tuple(share * rank for rank in self.ranks) for share in shares)
 
@@ -101,9 +101,9 @@ def _next_nodes(
 class AgreementRecord:
     """The base draft's first choices along known outputs.
 
-    ``right``: for each output and place but the first, whether the choice was the token;
-    ``uniforms``: numbers drawn there, several rows for each output; ``chains``: for heads, which
-    read their own output, the same of a chain drafted from each place.
+    ``right``: for each output, True for each token after the first that was the first choice.
+    ``uniforms``: random numbers for these tokens, several rows per output. ``chains``: for heads,
+    which read their own output, the same as ``right`` for a chain drafted from each token.
     """
 
     right: tuple[tuple[bool, ...], ...]
@@ -112,13 +112,13 @@ class AgreementRecord:
 
     @property
     def agreement(self) -> float:
-        """Return the share of places at which the first choice was right."""
+        """Return the share of tokens that were the first choice."""
         places = [right for output in self.right for right in output]
         return sum(places) / len(places) if places else 0.0
 
     @cached_property
     def below(self) -> tuple[float, ...]:
-        """Return, for chains, the acceptance rate at each further level."""
+        """Return the acceptance rate at each level after the first, from the chains."""
         chains = [chain for output in self.chains for chain in output]
         found: list[float] = []
         for depth in range(1, max(map(len, chains), default=0)):
@@ -146,14 +146,14 @@ class AgreementRecord:
     def dial(self, setting: float) -> Dial:
         """Return the dial that gives an acceptance length of ``setting`` in the reference tree.
 
-        Raises UsageError where the base draft itself does not reach it.
+        Raises UsageError if the base draft does not reach it.
         """
         agreement, below = self.agreement, self.below
         most = self.acceptance_length(Dial(1.0, agreement, below=below)) if agreement else 1.0
         if most < setting:
             raise UsageError(
-                f"the draft agrees with the target at {agreement:.0%} of the places, which gives "
-                f"an acceptance length of {most:.2f} at most, not {setting:g}"
+                f"an acceptance length of {setting:g} cannot be reached: the draft agrees with the "
+                f"target on {agreement:.0%} of the tokens, which allows {most:.2f} at most"
             )
         low, high = 0.0, 1.0
         for _ in range(HALVINGS):
@@ -168,7 +168,7 @@ class AgreementRecord:
 def _steps(
     ranks: Sequence[int], chains: Sequence[Sequence[bool]], nodes: frozenset[Chosen]
 ) -> Iterator[int]:
-    """Yield the tokens that each step emits, from ranks and from chains of right choices."""
+    """Yield the number of tokens that each step emits."""
     start = 0
     while start < len(ranks):
         node: Chosen = ()

@@ -16,10 +16,10 @@ from specx.profile import Profile, TreeSettings
 
 
 def read_bytes(model: LoadedModel, rows: int = 1) -> float:
-    """Return the bytes of weights that a pass over few rows reads: all but rows of the embedding,
-    and experts that no row chose if all choose at random.
+    """Return the bytes of weights that a pass over few rows reads.
 
-    Of an EAGLE-3 head it is a level of a tree, whose nodes have states instead of features.
+    Excluded are the embedding's rows, and experts that no row chooses if rows choose at random. For
+    an EAGLE-3 head: a level of a tree, whose nodes have states instead of features.
     """
     if isinstance(model, LoadedHead):
         return _bytes(model)
@@ -60,7 +60,7 @@ def _bytes_of_head(model: LoadedHead) -> int:
 
 
 def cache_bytes(model: LoadedModel, rows: int) -> int:
-    """Return the bytes of keys and values that a token reads behind ``rows`` others."""
+    """Return the bytes of keys and values that a token reads after ``rows`` others."""
     return sum(_cache_bytes_by_layer(model, rows))
 
 
@@ -76,7 +76,7 @@ def _cache_bytes_by_layer(model: LoadedModel, rows: int) -> list[int]:
 
 
 def _attentions(model: LoadedModel) -> list[AttentionSpec]:
-    """Return the attention of each layer; of transformers' models, all alike and of everything."""
+    """Return the attention of each layer; for transformers' models full attention everywhere."""
     if model.decoder_spec is not None:
         return [layer.attention for layer in model.decoder_spec.layers]
     alike = AttentionSpec(
@@ -92,7 +92,7 @@ def _attentions(model: LoadedModel) -> list[AttentionSpec]:
 def floors(
     pair: Pair, profile: Profile, ceilings: Ceilings, prompt: int, *, drafts: bool
 ) -> dict[str, float]:
-    """Return the ms that parts of a step, and prefill, take at least behind ``prompt`` tokens.
+    """Return the floors of prefill and of a step's parts after ``prompt`` tokens, in ms.
 
     ``drafts``: the draft of the pair grows a tree of ``profile.tree`` at each step.
     """
@@ -120,9 +120,9 @@ def floors(
 
 
 def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -> float:
-    """Return the seconds of a pass over ``rows`` rows behind ``prompt`` tokens, at least.
+    """Return the floor of a pass over ``rows`` rows after ``prompt`` tokens on a CPU, in seconds.
 
-    A few rows are much work for a CPU: of each row the products of a prefill of one token.
+    The maximum of reading the weights and of the products, which bound a CPU already at few rows.
     """
     read = (read_bytes(model, rows) + cache_bytes(model, prompt)) / ceilings.bandwidth
     body, head = _weights(model)
@@ -131,7 +131,7 @@ def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -
 
 
 def _weights(model: LoadedModel) -> tuple[float, float]:
-    """Return the weights that a token is multiplied with, of the layers and of the lm head."""
+    """Return the number of weights multiplied per token: of the layers, and of the lm head."""
     head = model.vocabulary_weights[1].numel()
     if model.decoder_spec is None:
         return _bytes(model) / model.dtype.itemsize - head, head

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Expectation:
-    """The proposal of a draft in the place of ``token``.
+    """The draft's prediction of ``token``.
 
-    ``draft``: log probabilities float32 [V] in the target's ids, −inf for ids that either model
-    cannot write; ``ahead``: True for each later token that a head, reading its own output, would
-    propose first.
+    ``draft``: log probabilities float32 [V] in the target's ids; −inf for ids that one of the
+    models cannot write. ``ahead``: for a head that reads its own output, True for each later token
+    that is its first choice.
     """
 
     token: int
@@ -47,8 +47,10 @@ def force(
     output: Sequence[int],
     levels: int = 1,
 ) -> Iterator[Expectation]:
-    """Decode a known ``output`` token by token, and yield what the draft proposes in the place of
-    each from the second on. ``levels``: tokens that a head drafts from each place."""
+    """Decode a known ``output``; yield the draft's prediction of each token from the second on.
+
+    ``levels``: the number of tokens that a head drafts at each token.
+    """
     pair, device = setting.pair, setting.pair.target.device
     longest = len(prompt) + len(output) + AHEAD
     drafter = method.drafter(setting)(longest)
@@ -58,14 +60,18 @@ def force(
     read_together(target, drafter, text)
     drafter.commit(Path.of(tokens[:1]))
     own, ids = shared_ids(pair)
-    reader = _HeadAhead(drafter, levels) if isinstance(drafter, HeadDrafter) else None
+    reader = None
+    if isinstance(drafter, HeadDrafter):
+        chain = TreeSettings(nodes=levels, depth=levels, width=1, threshold=0)
+        reader = HeadGrower(drafter.model, drafter.allowed, chain)
     forbidden = torch.ones_like(pair.target_allowed).index_fill(0, ids, False)
     for place in range(1, len(output)):
         every = drafter.retrieve_every
         if every is not None and place > 1 and (place - 1) % every == 0:
             drafter.retrieve(target)
         drafted = drafter.read_pending()[0].to(device)
-        ahead = reader.right(tokens[place : place + levels]) if reader else ()
+        known = tokens[place : place + levels]
+        ahead = _right_ahead(drafter, reader, known) if reader else ()
         drafted = drafted.new_zeros(len(forbidden)).index_copy(0, ids, drafted[own])
         target.verify(root_only(tokens[place - 1 : place]))
         expected = drafted.float().masked_fill(forbidden, -torch.inf).log_softmax(-1)
@@ -75,31 +81,26 @@ def force(
         drafter.commit(path)
 
 
-class _HeadAhead:
-    """A head that reads known tokens beside its own output, as in a tree."""
+def _right_ahead(drafter: ModelDrafter, grower: HeadGrower, tokens: Tensor) -> tuple[bool, ...]:
+    """Return for each of tokens int64 [n] but the first whether the head proposes it first.
 
-    def __init__(self, drafter: HeadDrafter, levels: int) -> None:
-        tree = TreeSettings(nodes=levels, depth=levels, width=1, threshold=0)
-        self.drafter = drafter
-        self.grower = HeadGrower(drafter.model, drafter.allowed, tree)
-
-    def right(self, tokens: Tensor) -> tuple[bool, ...]:
-        """Return, for each of tokens int64 [n] but the first, whether it is the first choice."""
-        drafter, grower = self.drafter, self.grower
-        grower.states[:1] = drafter.grower.states[:1]
-        sure, inputs, choices = torch.zeros(1, device=tokens.device), None, [tokens[:1]]
-        for depth in range(1, len(tokens)):
-            token = tokens[depth - 1 : depth]
-            level, own = Level(token, torch.zeros_like(token), sure), grower.own[depth - 1]
-            logits, inputs = grower.read(level, inputs, own, depth, drafter.cache.working)
-            first = drafter.model.ops.most_probable(logits, grower.forbidden)
-            choices.append(drafter.model.model.target_ids[first])
-        found: list[bool] = torch.cat(choices).eq(tokens)[1:].tolist()
-        return tuple(found)
+    The head reads the known tokens beside its own output, as in a tree.
+    """
+    assert isinstance(drafter, HeadDrafter)
+    grower.states[:1] = drafter.grower.states[:1]
+    sure, inputs, choices = torch.zeros(1, device=tokens.device), None, [tokens[:1]]
+    for depth in range(1, len(tokens)):
+        token = tokens[depth - 1 : depth]
+        level, own = Level(token, torch.zeros_like(token), sure), grower.own[depth - 1]
+        logits, inputs = grower.read(level, inputs, own, depth, drafter.cache.working)
+        first = drafter.model.ops.most_probable(logits, grower.forbidden)
+        choices.append(drafter.model.model.target_ids[first])
+    found: list[bool] = torch.cat(choices).eq(tokens)[1:].tolist()
+    return tuple(found)
 
 
 def shared_ids(pair: Pair) -> tuple[Tensor, Tensor]:
-    """Return the ids that both may write, in the draft's and in the target's ids: int64 [n]."""
+    """Return the ids that both models may write, in the draft's and in the target's ids: [n]."""
     assert pair.draft_allowed is not None
     own = pair.draft_allowed.to(pair.target.device).nonzero().flatten()
     ids = pair.draft.model.target_ids[own] if isinstance(pair.draft, LoadedHead) else own

@@ -54,7 +54,7 @@ class KnownText(Target):
         return self._records
 
     def _read_output(self) -> dict[int, KeptQueries]:
-        """Read the output, a chain of tokens after the other; return the queries of each layer."""
+        """Read the output in chains of tokens; return the queries of each layer."""
         text, device = torch.cat([self.prompt[-1:], self.output[:-1]]), self.model.device
         found: dict[int, list[KeptQueries]] = {each.layer: [] for each in self._records}
         for tokens in text.split(MAX_ROWS):
@@ -67,16 +67,16 @@ class KnownText(Target):
         return {layer: _joined(parts) for layer, parts in found.items()}
 
     def ask(self, layer: int | None) -> None:
-        """Have a layer choose chunks from now on, at the beginning of the output."""
+        """Choose chunks by a layer from now on, at the beginning of the output."""
         self.retrieval = None if layer is None else self._known[layer]
         self.go_to(1)
 
     def go_to(self, place: int) -> None:
-        """Let the text end behind ``place`` tokens of the output, of which the last is the root."""
+        """End the text after ``place`` tokens of the output; the last is the root."""
         self.last_row.fill_(place - 1)
 
     def choices(self, depths: Tensor, place: int) -> Tensor:
-        """Return the text's token behind nodes of these depths, if they are in it: int64 [T]."""
+        """Return the token after each node's depth: int64 [T], NO_CHOICE beyond the text."""
         ahead = depths + place
         known = self.output[ahead.clamp(max=len(self.output) - 1)]
         return torch.where(ahead < len(self.output), known, NO_CHOICE)
@@ -113,9 +113,9 @@ class Replay:
         known: KnownText,
         read: dict[object, Snapshot],
     ) -> Measurement:
-        """Return what a policy's trees have accepted of a text; nothing is timed.
+        """Return the acceptance of a policy's trees on a text; nothing is timed.
 
-        ``read``: what drafts have read of the prompt, by how they read it; it is added to.
+        ``read``: snapshots of drafts that have read the prompt, by the way of reading; added to.
         """
         drafter, runner = self._drafter(policy, setting)
         known.ask(drafter.retrieval_layer)
@@ -149,7 +149,7 @@ class Replay:
 
 
 def _read_prompt(drafter: ModelDrafter, known: KnownText, read: dict[object, Snapshot]) -> None:
-    """Let the draft read the prompt, which another one may have read in the same way."""
+    """Read the prompt with the draft, or restore a snapshot of one that read it alike."""
     store = drafter.cache.store
     plan = drafter.draft_plan
     key = plan.cache.window, drafter.cache.is_full, plan.tree.model_dump_json()

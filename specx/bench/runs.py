@@ -58,7 +58,7 @@ class Measurement:
 
     @classmethod
     def of(cls, method: str, case: Case, output: Sequence[int], **fields: Any) -> "Measurement":
-        """Return a run of a method on a case; without ``fields`` nothing was timed."""
+        """Return a run of a method on a case; other ``fields`` default to an untimed run."""
         given = {"repeat": 0, "decode_s": 0.0} | fields
         return cls(
             method=method,
@@ -117,7 +117,7 @@ class Setting:
         return self.read is not None and not isinstance(self.pair.draft, LoadedHead)
 
     def target(self, model: LoadedModel, capacity: int, retrieval_layer: int | None) -> Target:
-        """Make the target of a document, which has read what methods share of the prompt."""
+        """Return the target of a document, restored to the prompt's shared part."""
         target = Target(model, capacity, retrieval_layer)
         if self.read is not None and self._shares:
             target.cache.restore(self.read)
@@ -129,7 +129,7 @@ class BenchMethod(Protocol):
 
     @property
     def name(self) -> str:
-        """As it is written after ``--methods``."""
+        """The name in ``--methods``."""
 
     @property
     def about(self) -> str:
@@ -162,7 +162,7 @@ def run_drafter(
     case: Case,
     watch: Stopwatch | None = None,
 ) -> Measurement:
-    """Decode with a drafter of our engine, on an idle machine; ``watch``: the caller's."""
+    """Decode with a drafter of specx's engine; ``watch``: the caller's stopwatch."""
     watch, tally = watch or Stopwatch(setting.pair.target.device), Tally()
     output: list[int] = []
     prefill: dict[str, float] = {}

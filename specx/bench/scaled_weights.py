@@ -21,19 +21,19 @@ _LAYER = re.compile(r"\blayers\.(\d+)\.")
 def scaled_layer(layer: int, small_layers: int, large_layers: int) -> int:
     """Return the layer of the large model that holds layer ``layer`` of the small one.
 
-    Layers that do nothing come first, so the final layer stays final.
+    The added layers, which do nothing, come first, so the final layer stays final.
     """
     return large_layers - small_layers + layer
 
 
 def fill_randomly(weight: Tensor, seed: int) -> None:
-    """Fill a weight with normal numbers, that of a norm around 1."""
+    """Fill a weight with normal random numbers; around 1 for a norm."""
     generator = torch.Generator(weight.device).manual_seed(seed)
     weight.normal_(1.0 if weight.ndim == 1 else 0.0, STD, generator=generator)
 
 
 def place_heads(small: Shape, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
-    """Place every small query head where it meets a copy of its own KV head.
+    """Assign every small query head to a copy of its own KV head.
 
     Return, all int64: the small KV head that each large one copies; the rows of the large q_proj
     (columns of o_proj) for those of the small one; the rows of the large k_proj and v_proj for the

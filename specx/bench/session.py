@@ -29,7 +29,7 @@ from specx.runs.warnings import not_done, untemplated
 
 
 def measure(request: Request, listener: BenchListener) -> BenchReport:
-    """Measure what is requested; after Ctrl-C the report has what was measured until then.
+    """Measure the request; after Ctrl-C, report the measurements so far.
 
     Raises UsageError before anything is measured.
     """
@@ -95,7 +95,7 @@ def compared(names: str) -> str:
 
 
 def threads_of(device: torch.device) -> int:
-    """Return the threads in use: with a GPU the one that launches kernels."""
+    """Return the number of threads in use; 1 with a GPU, which launches kernels."""
     return torch.get_num_threads() if device.type == "cpu" else 1
 
 
@@ -169,9 +169,10 @@ def _section(experiment: Experiment, runs: Sequence[Measurement]) -> ReportSecti
 
 
 def concluded_again(report: BenchReport) -> BenchReport:
-    """Return the report with its findings concluded again from the raw runs.
+    """Return the report with its findings computed again from the raw runs.
 
-    Experiments of earlier versions keep theirs. Raises UsageError for runs without their output.
+    Experiments of earlier versions keep their findings. Raises UsageError for runs without their
+    output.
     """
     sections = []
     for section in report.sections:
@@ -183,7 +184,7 @@ def concluded_again(report: BenchReport) -> BenchReport:
 
 
 def warnings(bench: Workbench) -> list[str]:
-    """Return the sentences that a reader of the tables has to know."""
+    """Return the warnings for readers of the tables."""
     found = []
     if bench.pair.target.source.startswith("scaled"):
         found.append(

@@ -74,11 +74,11 @@ class Workbench:
 
     @property
     def on_gpu(self) -> bool:
-        """True if the target works on one."""
+        """True if the target is on a GPU."""
         return self.pair.target.device.type == "cuda"
 
     def setting(self, case: Case) -> Setting:
-        """Return a setting whose target has read the prompt, if it does so once for all methods."""
+        """Return a setting; with a shared prompt, the target has read it."""
         if not self.shared or self.on_gpu:
             return Setting(self.pair, self.profile)
         self.listener.phase(f"reading {case.name}, {label(case.length)} tokens")
@@ -87,7 +87,7 @@ class Workbench:
         return Setting(self.pair, self.profile, read=read, read_s=self.clock() - began)
 
     def announce(self, what: str, case: Case) -> None:
-        """Tell the listener what is done with a case."""
+        """Show the current step on a case."""
         self.listener.phase(f"{what}: {case.name}, {label(case.length)} tokens")
 
     def alternate(
@@ -119,7 +119,7 @@ class Workbench:
     def _repetition(
         self, setting: Setting, case: Case, methods: Sequence[BenchMethod]
     ) -> Iterator[Measurement]:
-        """Run every method once; yield what an interrupted repetition has done, too."""
+        """Run every method once; also yield the runs of an interrupted repetition."""
         runs: list[Measurement] = []
         try:
             for method in methods:

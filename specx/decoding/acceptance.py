@@ -1,4 +1,4 @@
-"""Acceptance by depth, and the expected number of accepted drafts of a tree."""
+"""Acceptance by depth, the expected accepted drafts of a tree, and when to retrieve by them."""
 
 from dataclasses import dataclass, field
 
@@ -12,6 +12,8 @@ MEMORY = 0.975  # weight of a step in the next one of its kind: the latest 40 or
 FADING = 0.9975  # the same of what is not tried any more
 DEPTHS = 32  # of a tree, at most
 CARRIED = 8.0  # steps that all of a text counts for in the next one
+MARGIN = 0.5  # drafts below the mean that are not worth a retrieval
+MEAN_MEMORY = 0.8  # weight of what was before in the running mean of accepted drafts
 
 
 @dataclass
@@ -36,7 +38,7 @@ class Acceptance:
 
     @property
     def steps(self) -> float:
-        """The number of remembered steps, by their weights: each step tries the first level."""
+        """The weighted number of remembered steps: each tries the first level."""
         return self.tried[0]
 
     def record(self, step: Step, shape: TreeShape) -> None:
@@ -102,3 +104,29 @@ def cover(shape: TreeShape) -> float:
 
 def _share(part: float, whole: float, prior: float = 1.0, weight: float = 0.1) -> float:
     return (part + prior * weight) / (whole + weight)
+
+
+@dataclass
+class RetrievalClock:
+    """Decides before which steps the draft's chunks are chosen again.
+
+    After every N steps; an adaptive clock also after a step that accepted fewer drafts than recent
+    steps: the text may have moved on to content that the draft does not see.
+    """
+
+    _last: int = 0  # step before which a retrieval was due; right after prefill there is one
+    _mean: float | None = None  # of accepted drafts, the latest steps weighing most
+    _fell: bool = False
+
+    def due(self, steps: int, every: int, *, adaptive: bool = False) -> bool:
+        """Return True if a retrieval is due after ``steps`` steps, which then counts as done."""
+        if not (adaptive and self._fell) and steps - self._last < every:
+            return False
+        self._last, self._fell = steps, False
+        return True
+
+    def learn(self, accepted: int) -> None:
+        """Record the accepted drafts of a tree, on a GPU one step late."""
+        mean_before = accepted if self._mean is None else self._mean
+        self._fell = self._fell or accepted < mean_before - MARGIN
+        self._mean = MEAN_MEMORY * mean_before + (1 - MEAN_MEMORY) * accepted

@@ -9,7 +9,6 @@ from specx.decoding.grower import TreeGrower
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target
 from specx.models.call import AttentionCall, Features, TreeCall
-from specx.models.head_decoder import HeadDecoder
 from specx.models.head_files import LoadedHead
 from specx.models.loaded import LoadedModel
 from specx.ops.ancestors import AncestorMask
@@ -95,7 +94,7 @@ class HeadDrafter(ModelDrafter):
         if not count:
             return
         positions = torch.arange(start, start + count, device=tokens.device)
-        rows = tokens, self._project(features), positions
+        rows = tokens, self.model.model.project(features), positions
         call = self._prefill_call(start, count)
         self.model.model.run(rows, call, logits_to_keep=None)  # nobody drafts behind them
         store.commit(count)
@@ -106,18 +105,10 @@ class HeadDrafter(ModelDrafter):
         working, store = self.cache.working, self.cache.store
         mapping = working.mapping(len(tokens))
         call = TreeCall(ops=self.model.ops, mapping=mapping, prefix=working.length, mask=mask)
-        states = self._project(self._read_features.read(store.length, len(tokens)))
-        rows = tokens, states, mapping.slots
+        features = self._read_features.read(store.length, len(tokens))
+        rows = tokens, self.model.model.project(features), mapping.slots
         if not isinstance(logits_of, Tensor):  # nobody drafts behind them
             return self.model.model.run(rows, call, logits_to_keep=None)[1]
         states, logits = self.model.model.run(rows, call, logits_of)
         self.grower.states[:1] = states
         return logits
-
-    def _project(self, features: Tensor) -> Tensor:
-        """Compute states [T, H] from features [T, F]."""
-        head = self.model.model
-        if isinstance(head, HeadDecoder):
-            return head.project(features)
-        states: Tensor = head.project(features[None])[0]
-        return states

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from statistics import mean, median
 from typing import Literal
 
-from specx.decoding.acceptance import Acceptance
+from specx.decoding.acceptance import Acceptance, RetrievalClock
 from specx.decoding.cost import CHAINS, SHAPES, Begun, Costs, TreePlan, TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter
 from specx.decoding.times import PLAIN_STEPS, KnownCosts, Strategy, Times
@@ -40,35 +40,6 @@ LOOKS = (4, 8, 12, 16)  # steps after which the trees are judged; then every 16
 DRAFTING_STEPS = 16
 GAIN = 1.04  # predicted for the rest of the text, for the tree to change
 COMPARED = 8  # latest steps of the model and of lookup that say who drafts next
-
-MARGIN = 0.5  # drafts below the mean that are not worth a retrieval
-MEMORY = 0.8  # weight of what was before in the running mean of accepted drafts
-
-
-@dataclass
-class RetrievalClock:
-    """Decides before which steps the draft's chunks are chosen again.
-
-    After every N steps; an adaptive clock also after a step that accepted fewer drafts than recent
-    steps: the text may have moved on to content that the draft does not see.
-    """
-
-    _last: int = 0  # step before which a retrieval was due; right after prefill there is one
-    _mean: float | None = None  # of accepted drafts, the latest steps weighing most
-    _fell: bool = False
-
-    def due(self, steps: int, every: int, *, adaptive: bool = False) -> bool:
-        """Return True if a retrieval is due after ``steps`` steps, which then counts as done."""
-        if not (adaptive and self._fell) and steps - self._last < every:
-            return False
-        self._last, self._fell = steps, False
-        return True
-
-    def learn(self, accepted: int) -> None:
-        """Record the accepted drafts of a tree, on a GPU one step late."""
-        mean_before = accepted if self._mean is None else self._mean
-        self._fell = self._fell or accepted < mean_before - MARGIN
-        self._mean = MEMORY * mean_before + (1 - MEMORY) * accepted
 
 
 @dataclass(frozen=True, kw_only=True)

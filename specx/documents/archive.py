@@ -79,7 +79,7 @@ def open_archive(data: bytes) -> PandocInput:
 def open_flat(data: bytes) -> PandocInput:
     """Return a text of OpenDocument in one XML file as ``open_archive`` does."""
     if b"opendocument.text" not in data[:_FLAT_HEAD]:
-        raise RefusedError("unknown", what="an OpenDocument file that is no text")
+        raise RefusedError("unknown", what="an OpenDocument file that is not a text")
     content = re.sub(rb"(</?office:document)(?=[\s>])", rb"\1-content", data)
     kind = next(mimetype for mimetype, kind in _MIMETYPES.items() if kind == "odt")
     parts = {"mimetype": kind, "content.xml": content}
@@ -172,7 +172,7 @@ def _kind(archive: _ZipFiles) -> str:
     if b"wordprocessingml" in (archive.get("[Content_Types].xml") or b""):
         return "docx"
     if declared.startswith(b"application/vnd.oasis.opendocument."):
-        raise RefusedError("unknown", what="an OpenDocument file that is no text")
+        raise RefusedError("unknown", what="an OpenDocument file that is not a text")
     for sign, kind in _OTHERS:
         if any(name.startswith(sign) for name in archive.names):
             raise RefusedError("unknown", what=kind)

@@ -142,7 +142,9 @@ def too_large(request: ChildRequest) -> DocumentError:
 
 
 def refused(answer: Mapping[str, Any], request: ChildRequest, how: str = "") -> DocumentError:
-    """Explain an answer by which a child refuses a file of any format. ``how`` it was read."""
+    """Return the error for a child's refusal to read a file.
+
+    ``how``: a note on how the file was read."""
     match answer["error"]:
         case "memory":
             return too_large(request)

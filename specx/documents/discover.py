@@ -267,7 +267,7 @@ def matches(pattern: str) -> tuple[Path, list[Path]]:
         paths = set(fixed.glob(os.path.join(*rest)))  # noqa: PTH118 - a pattern is no path
     except ValueError:  # Python before 3.13
         raise DocumentError(
-            f"{pattern} is no pattern that specx knows: ** must stand alone between slashes"
+            f"{pattern} is not a valid pattern: ** must stand alone between slashes"
         ) from None
     shown = (path for path in paths if wants_hidden or not _hidden(path.relative_to(fixed)))
     return fixed, sorted(shown)

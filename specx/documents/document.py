@@ -144,10 +144,9 @@ class Document:
     """A document that was read: the only form in which text reaches a prompt.
 
     ``name`` is the user's name for it (a path, or ``stdin``). ``warnings`` are sentences for the
-    user about text that was lost or guessed. ``reference`` is a summary that came with the document
-    (``summary`` in a JSONL line), to compare others with. ``furniture``: the running headers,
-    footers and page numbers that were taken out, in order. ``everything``: all of its text is to be
-    read, whatever it is.
+    user about text that was lost or guessed. ``furniture``: the running headers, footers and page
+    numbers that were taken out, in order. ``everything``: all of its text is to be read, whatever
+    it is.
     """
 
     name: str
@@ -155,7 +154,6 @@ class Document:
     pages: tuple[Page, ...]
     paragraphs: tuple[Paragraph, ...]
     warnings: tuple[str, ...] = ()
-    reference: str | None = None
     furniture: tuple[Paragraph, ...] = ()
     everything: bool = False
 

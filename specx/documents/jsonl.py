@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from specx.documents.document import Document
@@ -35,9 +34,9 @@ def looks_like_json(data: bytes) -> bool:
 def parse_jsonl(data: bytes, name: str, field: str = "text") -> list[Document | LineError]:
     """Return the documents of ``data``, with an error in the place of each bad line.
 
-    A line is an object whose ``field`` is the text, perhaps with ``id`` and ``summary``. Its
-    document is called ``name#id``, or ``name#line number``; a summary is its reference. Blank lines
-    are skipped. Raises DocumentError when ``data`` is no text at all.
+    A line is an object whose ``field`` is the text, perhaps with an ``id``. Its document is called
+    ``name#id``, or ``name#line number``. Blank lines are skipped. Raises DocumentError when
+    ``data`` is no text at all.
     """
     text, warnings = decode_text(data, name)
     return [
@@ -147,11 +146,9 @@ def _document_or_error(
         called = f"{name}#{label}"
     text = LINE_END.sub("\n", record[field])
     try:
-        document = document_from_text(text, called, "jsonl", warnings)
+        return document_from_text(text, called, "jsonl", warnings)
     except DocumentError as error:
         return LineError(str(error), called)
-    summary = record.get("summary")
-    return replace(document, reference=summary) if isinstance(summary, str) else document
 
 
 def _record(line: str, field: str) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def _web_archive(data: bytes) -> MimeMessage:
         content, label = page["WebResourceData"], page.get("WebResourceTextEncodingName", "")
         return MimeMessage("html", [MailText(bytes(content), str(label), page=True)])
     except Exception as error:  # of the reader of property lists, or what is no web archive
-        raise RefusedError("damaged", reason="it is no web archive of Safari") from error
+        raise RefusedError("damaged", reason="it is not a web archive of Safari") from error
 
 
 def open_message(data: bytes) -> MimeMessage:

@@ -52,7 +52,7 @@ class Strip(NamedTuple):
     bottom: float
 
     def prolongs(self, other: "Strip") -> bool:
-        """Return True if this strip is the other or a longer, perhaps narrower part of it."""
+        """Return True if this strip covers the other's height and lies within its width."""
         within = other.left <= self.left and self.right <= other.right
         return within and self.bottom <= other.bottom and other.top <= self.top
 

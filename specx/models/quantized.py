@@ -18,10 +18,11 @@ _BYTES = 8  # bits
 
 @dataclass(frozen=True)
 class Reading:
-    """The reading of a quantized checkpoint's matrices.
+    """The description of a quantized checkpoint's matrices.
 
-    ``name``: in reports. ``style``, ``bits``: of matrices in groups of columns. ``packed``: the
-    blocks that hold them exactly, by what the config says; None: there are none.
+    ``name``: the format's name in reports. ``style``, ``bits``: the layout and the bits of matrices
+    quantized in groups of columns. ``packed``: the block format that holds such matrices exactly,
+    according to the config; None without one.
     """
 
     name: str

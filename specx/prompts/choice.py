@@ -89,9 +89,9 @@ def pick(
     room: int,
     apart: float = 0.0,
 ) -> list[int]:
-    """Take the sentence that is worth most, again and again, with less for what is told already.
+    """Choose sentences greedily by worth, lowered for what chosen sentences already tell.
 
-    ``apart``: how many candidates further one is worth its whole worth again.
+    ``apart``: the distance in candidates from which a chosen sentence lowers no worth.
     """
     befores = np.array([-1 if each.before is None else each.before for each in candidates])
     free = np.array([each.quotable for each in candidates])

@@ -119,7 +119,7 @@ class Instruct:
     def prompt(self, pieces: Sequence[tuple[str, Unit | Output]], units: Sequence[Unit]) -> Prompt:
         """Return the prompt that makes the request about the texts of ``pieces``.
 
-        Each is a text and what it comes from. ``units``: all that they are made of.
+        ``pieces``: texts, each with its origin. ``units``: the units of the document in them.
         """
         content, place = self._content("\n\n".join(text for text, _ in pieces))
         origins = []

@@ -41,7 +41,7 @@ def standing(
     candidates: Sequence[Candidate],
     worths: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
-    """Return the worth of the candidates as the document's own words: float [N]."""
+    """Return the worths, lowered for text that is not the document's own statement: float [N]."""
     of_paragraphs = np.ones(len(paragraphs))
     of_paragraphs[list(_separate(paragraphs))] = _DISSENT
     of_paragraphs[list(_quoted(paragraphs))] *= _QUOTED

@@ -23,7 +23,6 @@ ROWS: dict[str, tuple[str, Row]] = {
     ),
     "aime24": ("data/train-00000", {"id": 60, "problem": TEXT, "solution": "x", "answer": "204"}),
 }
-REFERENCES = {"govreport": "Closed.", "pg19": None, "booksum": "Closed.", "aime24": "204"}
 
 
 def write(folder: Path, name: str, rows: list[Row], suffix: str = ".jsonl") -> None:
@@ -47,7 +46,6 @@ def test_a_local_copy(tmp_path: Path, name: str, suffix: str) -> None:
     (tmp_path / "validation.jsonl").write_text("no JSON, and never read")
     first, second = read(name, tmp_path)
     assert first.text.split() == TEXT.split()
-    assert first.reference == REFERENCES[name]
     assert first.name.startswith(f"{name}#0")
     assert second.name.startswith(f"{name}#2")  # rows keep their numbers
     assert ("Ten Bridges" in first.name) == (name == "pg19")
@@ -64,7 +62,6 @@ def test_parquet_is_read_through_datasets(tmp_path: Path, name: str) -> None:
     parquet.write_table(Table.from_pylist([row, row]), file)
     first, _ = read(name, tmp_path)
     assert first.text.split() == TEXT.split()
-    assert first.reference == REFERENCES[name]
 
 
 def test_the_configuration_is_chosen_among_several(tmp_path: Path) -> None:

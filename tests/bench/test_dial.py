@@ -102,12 +102,12 @@ def test_a_dial_gives_the_length_that_names_it(setting: float) -> None:
 
 def test_a_setting_out_of_reach() -> None:
     record = record_of([(True, False) * 50])
-    with pytest.raises(UsageError, match=r"at 50% of the places, which gives .* 2\.00 at most"):
+    with pytest.raises(UsageError, match=r"on 50% of the tokens, which allows 2\.00 at most"):
         record.dial(3.0)
 
 
 def test_outputs_of_one_token_reach_no_setting() -> None:
     record = record_of([(), ()])
     assert record.agreement == 0.0
-    with pytest.raises(UsageError, match="agrees with the target at 0%"):
+    with pytest.raises(UsageError, match="agrees with the target on 0%"):
         record.dial(2.0)

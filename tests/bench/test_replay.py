@@ -21,7 +21,6 @@ POLICIES = (
     "specextend:layer=0,every=1",
     "specextend:layer=1,every=3",
     "specextend:layer=1,retrieve=regular,chunk=8",
-    "mixed:top_k=4,layer=1",
 )
 CASE = tiny_case(90)
 

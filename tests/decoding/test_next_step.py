@@ -2,9 +2,10 @@
 
 import pytest
 
+from specx.decoding.acceptance import RetrievalClock
 from specx.decoding.cost import TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter, NoDrafter
-from specx.decoding.tuner import COMPARED, RetrievalClock, StepPlan, Tuner
+from specx.decoding.tuner import COMPARED, StepPlan, Tuner
 from specx.records import Step
 
 TREE = TreeShape(20, 10, 20)

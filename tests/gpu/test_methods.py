@@ -22,7 +22,7 @@ pytestmark = [
 
 NAMES = [
     *("chain", "tree", "streaming", "specextend", "window"),
-    *("hf-generate", "hf-static", "hf-assisted", "prompt-lookup"),
+    *("hf-generate", "hf-assisted", "prompt-lookup"),
     "chain:depth=5",
 ]
 

@@ -2,8 +2,6 @@
 
 from dataclasses import FrozenInstanceError, replace
 
-from dataclasses import replace
-
 import pytest
 
 from specx.errors import UsageError

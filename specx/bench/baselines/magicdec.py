@@ -28,17 +28,16 @@ from specx.records import PrefillProgress
 
 
 class Excerpt(PreallocatedCache):
-    """Chosen rows of ``source``, then all that became text there since, then drafts.
+    """Chosen rows of ``source``, then the rows accepted there since, then drafts.
 
-    The rows are copies, and keys keep the positions at which they were computed: it is the same
-    model, so it is at home at all positions of the text, and what it drafts comes from the very
-    keys that verification uses. ``gap`` int64 [1]: how many tokens of the text are left out.
+    The rows are copies, and keys keep their positions: the same model computed them, and
+    verification uses the same keys. ``gap`` int64 [1]: the number of tokens left out.
     """
 
     def __init__(
         self, source: PreallocatedCache, shape: CacheShape, capacity: int, most: int
     ) -> None:
-        """``most``: tokens that become text between two calls of ``follow``, at most.
+        """``most``: the maximum number of tokens accepted between two calls of ``follow``.
 
         Raises UsageError for a target in which not all layers keep all rows.
         """
@@ -58,7 +57,7 @@ class Excerpt(PreallocatedCache):
         return self.length + self.gap
 
     def choose(self, chunks: Tensor, chunk: int) -> None:
-        """Hold the given chunks (int64 ids as ``policies`` returns them) and nothing else."""
+        """Replace the rows by those of the given chunks (int64 ids)."""
         rows = chunk_rows(chunks, Grid(chunk))
         known = (rows < self.source.length).sum()  # the others only fill up the shape
         self.storage[:, :, :, : len(rows)] = self._rows_of_source(rows)
@@ -67,7 +66,7 @@ class Excerpt(PreallocatedCache):
         self.refill(known)
 
     def follow(self) -> None:
-        """Drop the drafts and take up what became text in the source since the last time."""
+        """Drop the drafts and copy the rows accepted in the source since the last call."""
         self.refill(self._copied[0])
         rows = self._rows_of_source(self.next_position + self._new)
         self.storage.index_copy_(3, self.mapping(len(self._new)).slots, rows)
@@ -79,7 +78,7 @@ class Excerpt(PreallocatedCache):
 
 
 class RootGrower(TreeGrower):
-    """Grows trees with the target, which has not read the root itself."""
+    """Grows trees with a target that has not read the root yet."""
 
     def __init__(self, model: LoadedModel, allowed: Tensor, tree: TreeSettings) -> None:
         super().__init__(model, allowed, tree)
@@ -87,7 +86,7 @@ class RootGrower(TreeGrower):
         self._itself = AncestorMask(chain_sets(1, model.device), 1)
 
     def grow_from(self, root: Tensor, cache: PreallocatedCache) -> TokenTree:
-        """Read the root, which becomes text of ``cache``, and grow a tree behind it."""
+        """Read the root, commit it to ``cache``, and grow a tree after it."""
         call = TreeCall(
             ops=self.ops, mapping=cache.mapping(1), prefix=cache.length, mask=self._itself
         )
@@ -97,10 +96,10 @@ class RootGrower(TreeGrower):
 
 
 class MagicDec(Drafter):
-    """The target at work as its own draft.
+    """The target as its own draft.
 
-    Chunks and how often they are chosen are those of ``draft_cache``. A level reads one token, so
-    drafts are a chain of at most ``tree.depth``, with the alternatives beside it that cost nothing.
+    ``draft_cache`` sets the chunks and the interval of choosing them. A level reads one token, so
+    drafts are a chain of at most ``tree.depth``, with the alternatives that cost nothing.
     """
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:  # noqa: ARG002

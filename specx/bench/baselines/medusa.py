@@ -95,9 +95,9 @@ def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
 
 
 class MedusaDrafter(Drafter):
-    """Heads at work on one document.
+    """Medusa heads as the drafter of one document.
 
-    The target has read all but the root, so head k guesses the token k + 1 places behind that.
+    The target has read all tokens but the root, so head k guesses the token k + 1 places after it.
     """
 
     def __init__(
@@ -145,9 +145,9 @@ class MedusaDrafter(Drafter):
 
 
 def scaled_heads(target: LoadedModel, size: int) -> MedusaHeads:
-    """Return the embedded heads in the shape of a scaled target, their function unchanged.
+    """Return the embedded heads in the shape of a scaled target, with the same function.
 
-    ``size``: elements of the embedded target's states, which are the first ones of the large one's.
+    ``size``: the width of the embedded target's states, the first elements of the large ones.
     """
     small = load_medusa(EMBEDDED_MEDUSA, replace(target, hidden_size=size))
     blocks = len(list(small[0].children()))
@@ -166,7 +166,7 @@ def head_chances(
 ) -> Chances:
     """Return, for each head, how often its first choice is right, its second, and so on.
 
-    ``texts``: prompts and what the target writes behind them.
+    ``texts``: prompts and the target's outputs after them.
     """
     counts, places = torch.zeros(len(heads), ranks), 0
     for prompt, output in texts:

@@ -43,7 +43,7 @@ def check_shapes(
     optional: Mapping[str, tuple[int, ...]],
     label: str,
 ) -> None:
-    """Raise ModelError that names the tensor which is missing, superfluous or of a wrong shape."""
+    """Raise ModelError for a missing or unexpected tensor, or one of a wrong shape."""
     for name in shapes:
         if name not in tensors:
             raise ModelError(f"{label} lacks the tensor {name}.")

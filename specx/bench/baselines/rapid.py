@@ -27,7 +27,7 @@ FRAME = 32  # tokens at the prompt's beginning and end, which hold the instructi
 
 
 class Rapid(ModelDrafter):
-    """The draft of a pair on ``top_k`` passages of ``chunk`` tokens, and on what is written.
+    """The draft of a pair, which reads ``top_k`` passages of ``chunk`` tokens and the output.
 
     Positions are those of the shortened prompt.
     """
@@ -45,9 +45,9 @@ class Rapid(ModelDrafter):
 
 
 def retrieved_rows(prompt: list[int], size: int, most: int) -> list[int]:
-    """Return the places of the ``most`` best passages of ``size`` tokens, in order, and the frame.
+    """Return the rows of the ``most`` best passages of ``size`` tokens and of the frame, ascending.
 
-    Passages are judged by BM25, with the whole prompt as the query.
+    Passages are ranked by BM25, with the whole prompt as the query.
     """
     inner = range(FRAME, max(FRAME, len(prompt) - FRAME))
     passages = [inner[start : start + size] for start in range(0, len(inner), size)]
@@ -58,7 +58,7 @@ def retrieved_rows(prompt: list[int], size: int, most: int) -> list[int]:
 
 
 def bm25(passages: list[list[int]]) -> list[float]:
-    """Return how well each passage stands for all of them: its BM25 score with all as the query."""
+    """Return the BM25 score of each passage, with all passages as the query."""
     counts = [Counter(passage) for passage in passages]
     containing, total = (Counter(chain.from_iterable(each)) for each in (counts, passages))
     mean = sum(map(len, passages)) / max(1, len(passages))

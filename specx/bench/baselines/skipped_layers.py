@@ -41,9 +41,9 @@ class SkippingDraft:
 
 
 def with_layers(loaded: LoadedModel, kept: Sequence[int]) -> LoadedModel:
-    """Return the same model without its other layers; all weights are shared.
+    """Return the model reduced to the layers ``kept``; all weights are shared.
 
-    It works on the same layers of the whole model's cache.
+    It uses these layers of the whole model's cache.
     """
     whole = loaded.model
     assert whole.spec.per_layer is None, "tables have the inputs of all layers"
@@ -54,9 +54,9 @@ def with_layers(loaded: LoadedModel, kept: Sequence[int]) -> LoadedModel:
 
 
 class SkippedLayers(Drafter):
-    """The target without some layers, at work as its own draft on the target's own cache.
+    """The target without some layers as its own draft, on the target's cache.
 
-    Rows of drafts lie behind the text, where verification overwrites them.
+    Rows of drafts follow the text, and verification overwrites them.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ def accepted_by_block(
     allowed: Tensor,
     depth: int,
 ) -> list[int]:
-    """Return how many tokens in a row would be right, for each block of ``depth`` tokens.
+    """Return the number of accepted drafts for each block of ``depth`` tokens of the output.
 
-    ``read``: the cache of the whole model behind a text int64 [L], and where the output begins. A
-    block is read by the model that keeps layers ``kept``, behind rows of the whole model.
+    ``read``: the whole model's cache, the text int64 [L] in it, and the index at which the output
+    begins. The model with the layers ``kept`` drafts a block after rows of the whole model.
     """
     model, (whole, text, begin) = with_layers(loaded, kept), read
     cache = whole.with_layers(kept)

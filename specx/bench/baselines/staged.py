@@ -27,9 +27,9 @@ PROPOSED = 6  # tokens that lookup proposes at once
 
 
 class Staged(ModelDrafter):
-    """The draft of a pair at work on one document, with lookup as its own draft.
+    """The draft of a pair, with lookup as its own draft.
 
-    It writes ``tree.depth`` tokens, and what its last pass wrote beyond that.
+    It drafts ``tree.depth`` tokens, or more if its last pass accepts more of lookup's.
     """
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
@@ -61,7 +61,7 @@ class Staged(ModelDrafter):
         self._length += path.count
 
     def grow(self, root: Tensor) -> TokenTree:
-        """Return what the draft writes, as a chain."""
+        """Return the drafted tokens as a chain."""
         working = self.cache.working
         last = self._choices(self.read_pending())
         self._mark.copy_(working.length)

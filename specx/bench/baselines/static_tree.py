@@ -75,11 +75,11 @@ def expanded_shape(chances: Chances, nodes: int) -> Choices:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """A fixed tree as index tensors: what to take from the choices after the nodes that are read.
+    """A fixed tree as index tensors.
 
-    ``parents``, ``depths`` int64 [T], the root first. ``nodes``: for each level the place of a
-    node's parent among the read nodes of the level above, and its rank, int64 [n] each. ``read``:
-    the same of those nodes of a level that have children, padded to ``width``.
+    ``parents``, ``depths`` int64 [T], the root first. ``nodes``: for each level, the index of each
+    node's parent among the read nodes above, and its rank, int64 [n] each. ``read``: the same for
+    the nodes with children, which the draft reads; padded to ``width``.
     """
 
     parents: Tensor
@@ -116,9 +116,9 @@ class Topology:
         )
 
     def tree(self, root: Tensor, tops: Sequence[Tensor]) -> TokenTree:
-        """Return the tree behind ``root`` int64 [1].
+        """Return the tree after ``root`` int64 [1].
 
-        ``tops`` int64 [P, ranks]: for each level the best tokens after the read nodes above it.
+        ``tops``: for each level, the best tokens after the read nodes above it, int64 [P, ranks].
         """
         found = [top[place, rank] for top, (place, rank) in zip(tops, self.nodes, strict=True)]
         valid = torch.ones_like(self.depths, dtype=torch.bool)
@@ -128,7 +128,7 @@ class Topology:
 
 
 class StaticDrafter(ModelDrafter):
-    """The draft of a pair at work on one document, in trees of one shape."""
+    """The draft of a pair, in trees of one shape."""
 
     def __init__(self, settings: Settings, pair: Pair, choices: Choices, max_tokens: int) -> None:
         """Raises UsageError where the draft is a head."""
@@ -160,7 +160,7 @@ class StaticDrafter(ModelDrafter):
 
 
 class ChainDrafter(ModelDrafter):
-    """Drafts one token a level, always as many as the tree has levels."""
+    """Drafts a chain with one token per level of the tree."""
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
         """Raises UsageError where the draft is a head."""

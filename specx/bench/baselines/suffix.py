@@ -27,7 +27,7 @@ FACTOR = 2  # nodes of a tree, at most, for each token of its pattern
 
 
 class SuffixDrafter(Drafter):
-    """Proposes the tree with the longest expected acceptance, over all pattern lengths."""
+    """Proposes the tree with the greatest expected acceptance over all pattern lengths."""
 
     levels = DEPTH
 

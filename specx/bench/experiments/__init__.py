@@ -1,6 +1,6 @@
 """The experiments of ``specx bench`` by name, in the order in which ``all`` runs them."""
 
-from specx.bench.experiments import breakdown, expectation, policies, quality, speed
+from specx.bench.experiments import breakdown, expectation, policies, speed
 from specx.bench.experiments.experiment import Experiment
 from specx.errors import UsageError
 from specx.profile.section import did_you_mean
@@ -10,9 +10,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         speed.SPEEDUP,
         breakdown.EXPERIMENT,
-        quality.EXPERIMENT,
         speed.COMPARISON,
-        speed.LAYERS,
         expectation.EXPERIMENT,
         policies.EXPERIMENT,
     )
@@ -20,7 +18,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def find_experiments(names: str) -> list[Experiment]:
-    """Find experiments: ``quality,speedup`` -> both, in that order; ``all``: every one. Raises
+    """Find experiments: ``breakdown,speedup`` -> both, in that order; ``all``: every one. Raises
     UsageError for other names."""
     if names.strip() == "all":
         return list(EXPERIMENTS.values())
@@ -28,6 +26,6 @@ def find_experiments(names: str) -> list[Experiment]:
     for name in dict.fromkeys(part.strip() for part in names.split(",")):
         if name not in EXPERIMENTS:
             hint = did_you_mean(name, EXPERIMENTS)
-            raise UsageError(f"{name!r} is no experiment{hint} (specx bench --list names them)")
+            raise UsageError(f"{name!r} is not an experiment{hint} (see specx bench --list)")
         found.append(EXPERIMENTS[name])
     return found

@@ -27,7 +27,7 @@ END_TO_END = (
 def in_turn(
     bench: Workbench, methods: Sequence[BenchMethod] | None = None
 ) -> Iterator[Measurement]:
-    """Run the methods, those of the workbench unless others are given, on every case."""
+    """Run the methods on every case; by default those of the workbench."""
     for task in bench.tasks:
         for length in bench.lengths:
             yield from bench.alternate(bench.cases(length, task), methods)
@@ -35,12 +35,14 @@ def in_turn(
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """``name``: as it is written after ``--experiment``. ``measure`` raises UsageError, before any
-    work, for what cannot be measured on this workbench. ``describe`` gets a task and its runs, also
-    those of an interrupted benchmark and of a JSON file. ``defined``: how the figures are defined.
-    ``headline``: of all runs, which the page leads with, and the
-    reason why it is withheld. Repetitions in which other processes took
-    more than a tenth of the time are in no table, unless a prompt has no others."""
+    """An experiment of ``specx bench``; ``name``: its value for ``--experiment``.
+
+    ``measure`` yields runs; it raises UsageError, before any work, if the workbench does not allow
+    it. ``describe`` makes tables and figures of a task's runs, which may be incomplete or read from
+    a JSON file. ``defined``: the definitions of the figures. ``headline``: returns the page's first
+    line, or the reason for withholding it. Repetitions in which other processes took more than a
+    tenth of the time are excluded, unless a prompt has no others.
+    """
 
     name: str
     title: str
@@ -51,7 +53,7 @@ class Experiment:
     headline: Callable[[Sequence[Measurement]], tuple[str, str]] = lambda _: ("", "")
 
     def conclude(self, runs: Sequence[Measurement]) -> Findings:
-        """Make tables and figures of each task by itself."""
+        """Return the tables and figures of each task, and the headline of all runs."""
         found = [
             item
             for task, of_task in by(undisturbed(runs), "task").items()
@@ -68,7 +70,7 @@ class Experiment:
 
 
 def _disturbance(runs: Sequence[Measurement]) -> str:
-    """Tell how many runs others disturbed, and what became of them; empty without any."""
+    """Return a sentence on the disturbed runs, and whether they are excluded; empty without any."""
     disturbed = [run for run in runs if is_disturbed(run)]
     if not disturbed:
         return ""

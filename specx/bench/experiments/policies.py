@@ -42,7 +42,7 @@ DEFINED = (
 
 
 def grid(bench: Workbench) -> list[str]:
-    """Return the names of the policies that are compared unless others are named."""
+    """Return the names of the policies compared by default."""
     full = bench.pair.target.full_layers
     wanted = [round(depth * bench.pair.target.num_layers) for depth in DEPTHS]
     layers = [min(full, key=lambda layer: (abs(layer - at), -layer)) for at in wanted]
@@ -57,7 +57,6 @@ def grid(bench: Workbench) -> list[str]:
         for k in (small, medium)
         for steps in every
     ]
-    names += [f"mixed:top_k={k},layer={middle}" for k in (small, medium)]
     return list(dict.fromkeys(names))
 
 
@@ -79,15 +78,15 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def _with_tree(profile: Profile) -> Profile:
-    """Return the profile with trees that no measurement changes."""
+    """Return the profile with a fixed tree in place of ``tree: auto``."""
     auto = isinstance(profile.tree, AutoTree)
     return profile.changed(tree=TREE.model_dump()) if auto else profile
 
 
 def _policies(bench: Workbench) -> list[Engine]:
-    """Return the policies of the grid, or those of the methods asked for that have settings.
+    """Return the requested methods with settings, or else the policies of the grid.
 
-    Raises UsageError for a method of another kind.
+    Raises UsageError for a method that is not a draft model with a working cache.
     """
     named = [method.name for method in bench.methods if ":" in method.name]
     found = find_methods(",".join([EVERYTHING, *(named or grid(bench))]), bench.profile)
@@ -124,7 +123,7 @@ def _replayed(
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean and the ends of its interval of 95 %; of one value everything is possible."""
+    """Return the mean and the ends of its 95 % interval, infinite for a single value."""
     middle, freedom = mean(values), len(values) - 1
     if not freedom:
         return middle, -inf, inf
@@ -139,7 +138,7 @@ def _lengths(group: Group) -> list[float]:
 
 
 def _over_everything(group: Group) -> list[float]:
-    """Return the ratio to a draft that sees everything, of each text that both drafted."""
+    """Return each text's ratio to the draft that sees everything."""
     best = {_prompt(run): run for run in group.peers if run.method == EVERYTHING}
     pairs = [(run, best[_prompt(run)]) for run in group.runs if _prompt(run) in best]
     return [run.acceptance_length / other.acceptance_length for run, other in pairs]

@@ -1,4 +1,4 @@
-"""Experiments that compare the speed of methods: at every length, by layer, all methods."""
+"""Experiments that compare the speed of methods: at every length, and all methods."""
 
 from collections.abc import Callable, Iterator
 
@@ -15,7 +15,7 @@ from specx.bench.experiments.experiment import (
     table,
 )
 from specx.bench.grouping import BASELINE, Group, end_to_end, groups_of, headline, methods_first
-from specx.bench.methods import find_methods, find_runnable
+from specx.bench.methods import find_runnable
 from specx.bench.report.report import Figure, Table
 from specx.bench.runs import Measurement
 from specx.bench.workbench import Workbench
@@ -24,7 +24,7 @@ NOTE = f"{DECODING} {END_TO_END}"
 
 
 def over(baseline: str) -> Callable[[Group], float | None]:
-    """Return what tells the end-to-end speedup of a group over a method."""
+    """Return a function for the end-to-end speedup of a group over a method."""
     return lambda group: group.ratio(baseline, end_to_end)
 
 
@@ -76,33 +76,6 @@ SPEEDUP = Experiment(
     about="every method at every length (the paper's Table 2 and Figure 5)",
     describe=describe_speedup,
     headline=headline,
-)
-
-
-# ---------------------------------------------------------------- the retrieval layer
-
-
-RETRIEVING = "specextend"
-LAYER_COLUMNS: Columns = {**METHOD, **INPUT, "acceptance length": Group.acceptance}
-
-
-def measure_layers(bench: Workbench) -> Iterator[Measurement]:
-    """Let each layer that attends to the whole text choose the draft's chunks."""
-    layers = bench.pair.target.full_layers
-    names = ",".join(f"{RETRIEVING}:layer={layer}" for layer in layers)
-    yield from in_turn(bench, find_methods(names, bench.profile))
-
-
-def describe_layers(task: str, runs: list[Measurement]) -> Iterator[Table | Figure]:
-    yield table(f"Layers, {task}", groups_of(runs), LAYER_COLUMNS)
-
-
-LAYERS = Experiment(
-    name="layers",
-    title="Acceptance length by the layer that chooses chunks",
-    about="cross-model retrieval by each layer of the target that sees the whole text",
-    measure=measure_layers,
-    describe=describe_layers,
 )
 
 

@@ -8,7 +8,6 @@ from functools import partial
 
 from specx.bench.baselines.magicdec import MagicDec
 from specx.bench.baselines.medusa import EMBEDDED_MEDUSA
-from specx.bench.baselines.mixed import Mixed
 from specx.bench.baselines.rapid import Rapid
 from specx.bench.baselines.staged import Staged
 from specx.bench.baselines.static_tree import (
@@ -106,13 +105,6 @@ TABLE: tuple[BenchMethod, ...] = (
         make_drafter,
         cache={"policy": "streaming", "sink": 0},
         keys=CHUNKS,
-    ),
-    Engine(
-        "mixed",
-        "the draft sees half of what the target attends to, half of the latest chunks",
-        Mixed,
-        cache={"policy": "cross-model", "sink": 0},
-        keys=(*CHUNKS, "retrieve", "layer"),
     ),
     Engine(
         "staged",

@@ -84,7 +84,7 @@ class Dialled:
         return self.method.settings(replace(setting, profile=profile))
 
     def dialling(self, setting: Setting, case: Case) -> Dialling:
-        """Return its dial for a document: the same draws in all trees and methods."""
+        """Return the dial for a document; its draws are the same for all trees and methods."""
         allowed = setting.pair.draft_allowed
         assert allowed is not None, "Engine.check refuses profiles without a draft"
         document = sha256(repr(case.ids).encode()).hexdigest()
@@ -125,7 +125,7 @@ class Calibration:
         return found
 
     def runs(self, dials: dict[float, Dial]) -> Iterator[Measurement]:
-        """Yield the outputs with all that the dials follow from, and the dials, as facts."""
+        """Yield the outputs, with the dials and the data behind them as facts."""
         known = {
             f"{setting:g}": {**asdict(dial), "length": self.record.acceptance_length(dial)}
             for setting, dial in dials.items()
@@ -145,9 +145,9 @@ def _marks(right: Sequence[bool]) -> str:
 def calibrate(
     bench: Workbench, method: Engine, length: int, task: str, documents: int | None = None
 ) -> Calibration:
-    """See on generated documents how often the draft of ``method`` agrees with the target.
+    """Measure the agreement of the draft of ``method`` with the target on generated documents.
 
-    The target writes them plainly, and the draft reads along (``forcing.py``).
+    The target decodes plainly, and the draft predicts each token (``forcing.py``).
     """
     documents = documents or DOCUMENTS * bench.most
     texts = generated_documents(documents, length, SEED)
@@ -210,7 +210,7 @@ def added_cost(
 
 
 def _seconds(runner: Runner, device: torch.device, level: Callable[[], None]) -> float:
-    """Return the shortest of the times that a level takes, once it is recorded."""
+    """Return the minimum time of a level, once it is recorded."""
     stopwatch, settled = Stopwatch(device), 0
     while settled < TIMED:
         with stopwatch.part("host"):

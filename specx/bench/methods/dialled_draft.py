@@ -26,11 +26,10 @@ from specx.records import Timings
 
 
 class Dialling:
-    """A dial on a device, and the seconds that turning it takes.
+    """A dial on a device, and the time that dialling takes.
 
-    ``seconds``: since they were last taken. On a CPU they are measured as they pass; a GPU cannot
-    be asked between kernels, so there ``own`` has those of a level by its nodes. ``tree``: the one
-    in use.
+    ``seconds``: since the last ``take``. A CPU measures them; a GPU cannot between kernels, so
+    there ``own`` gives the seconds of a level by its nodes. ``tree``: the tree in use.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Dialling:
         return logits.scatter_(1, tokens, self.logits[level].expand_as(tokens))
 
     def take(self) -> float:
-        """Return the seconds since this was last asked."""
+        """Return the seconds since the last call."""
         seconds, self.seconds = self.seconds, 0.0
         return seconds
 
@@ -123,11 +122,11 @@ class DialledGrower(TreeGrower):
 
 
 class DialledHeadGrower(DialledGrower, HeadGrower):
-    """Grows the trees of a dialled head. The dial turns among the head's own ids."""
+    """Grows the trees of a dialled head. The dial uses the head's own ids."""
 
 
 class DialledDrafter(ModelDrafter):
-    """A draft model with a dial, at work on one document. Its costs are those without the dial."""
+    """A draft model with a dial. Its measured costs exclude the dial."""
 
     dialled_grower: type[DialledGrower] = DialledGrower
 
@@ -185,7 +184,7 @@ class DialledDrafter(ModelDrafter):
 
 
 class DialledHeadDrafter(DialledDrafter, HeadDrafter):
-    """A head with a dial, at work on one document."""
+    """A head with a dial."""
 
     grower: DialledHeadGrower
     dialled_grower = DialledHeadGrower
@@ -197,7 +196,7 @@ class DialledHeadDrafter(DialledDrafter, HeadDrafter):
 
 
 class NetStopwatch(Stopwatch):
-    """A stopwatch that leaves out what dialling takes; ``own``: the seconds of all of it."""
+    """A stopwatch that does not count dialling; ``own``: the seconds that dialling took."""
 
     def __init__(self, device: torch.device, dialling: Dialling) -> None:
         super().__init__(device)

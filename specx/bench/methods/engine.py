@@ -34,13 +34,11 @@ CACHE = tuple(DraftCacheSettings.model_fields)
 class Engine:
     """A method of specx's own engine.
 
-    ``build``: makes the drafter of one document, of its settings, the pair and the most tokens that
-    prompt and output can have. ``method``: of the product, by which the changed profile is
-    resolved. ``cache``, ``tree``: keys of ``draft_cache`` and ``tree`` that the method changes.
-    ``keys``: those that its name may change (``chunk=64``), none where it has no settings.
-    ``chain``: one draft a level. ``masked``: phases in which models attend under one mask instead:
-    of a tree the target alone, which verifies; of prefill both. ``options``: settings of its own
-    that no profile has.
+    ``build``: makes a document's drafter from the settings, the pair, and the maximum tokens of
+    prompt and output. ``method``: the product's method that resolves the changed profile.
+    ``cache``, ``tree``: keys of ``draft_cache`` and ``tree`` that the method changes. ``keys``: the
+    keys that its name may set (``chunk=64``); empty for a method without settings. ``chain``: one
+    draft per level. ``options``: the method's own settings, which no profile has.
     """
 
     name: str
@@ -59,9 +57,9 @@ class Engine:
         self.change(profile)
 
     def change(self, profile: Profile) -> Profile:
-        """Return the profile that drafts so.
+        """Return the profile with the changes of this method.
 
-        Raises UsageError with the first problem in one sentence.
+        Raises UsageError for an invalid combination.
         """
         if isinstance(profile.tree, AutoTree) and (self.tree or self.chain):
             raise UsageError(
@@ -83,17 +81,17 @@ class Engine:
         return run_drafter(self.name, make, setting, settings, case)
 
     def settings(self, setting: Setting) -> Settings:
-        """Return the settings that the changed profile comes to."""
+        """Return the settings of the changed profile."""
         return resolve(self.change(setting.profile), self.method, setting.pair.facts)
 
     def drafter(self, setting: Setting) -> Callable[[int], Drafter]:
-        """Return the maker of its drafter, which gets the most tokens of prompt and output."""
+        """Return a function that makes the drafter for a maximum of tokens in prompt and output."""
         return partial(self.build, self.settings(setting), setting.pair)
 
     def with_settings(self, name: str, settings: str) -> "Engine":
         """Return the method with settings of its own, ``chunk=64,top_k=8``, under another name.
 
-        Raises UsageError for what is no setting of it.
+        Raises UsageError for an unknown setting.
         """
         changes = dict(parse_setting(part.strip(), self.keys, name) for part in settings.split(","))
         return replace(
@@ -113,7 +111,7 @@ def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any
     """
     key, equals, value = text.partition("=")
     if not equals or not value:
-        raise UsageError(f"{text!r} in {name} is no setting; write key=value")
+        raise UsageError(f"{text!r} in {name} is not a setting; write key=value")
     if key not in keys:
         hint = did_you_mean(key, keys) or f"; there are {', '.join(keys)}"
         raise UsageError(f"{name} has no setting {key!r}{hint}")

@@ -52,7 +52,7 @@ def written_by_target(setting: Setting, case: Case, documents: int = DOCUMENTS) 
 
 
 def rank_chances(method: Engine, setting: Setting, written: list[Text]) -> list[float]:
-    """Return how often the draft's first choice is right, its second, and so on."""
+    """Return the share of tokens that were the draft's first choice, its second, and so on."""
     counts, places = torch.zeros(RANKS), 0
     for prompt, output in written:
         for expected in force(method, replace(setting, read=None), prompt, output):
@@ -84,7 +84,7 @@ class Fitted(Engine):
         return replace(run_drafter(self.name, make, setting, settings, case), facts=facts)
 
     def once(self, model: LoadedModel, case: Case, measure: Callable[[], T]) -> T:
-        """Return what ``measure`` finds for a model and a kind of case."""
+        """Return the result of ``measure``, called once for a model, length and task."""
         known, key = self.known.setdefault(model.model, {}), (self.name, case.length, case.task)
         if key not in known:
             known[key] = measure()

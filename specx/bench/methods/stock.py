@@ -15,7 +15,6 @@ from transformers import (
     GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
-    StaticCache,
 )
 
 from specx.bench.cases import Case
@@ -38,7 +37,6 @@ from specx.ops.spec import LayerSpec
 from specx.profile import Profile, Sampling, resolve
 
 ATTENTION = "sdpa"  # what transformers chooses for itself
-COMPILING = 4  # tokens that transformers writes before it is timed, where it compiles
 
 
 @contextmanager
@@ -61,15 +59,13 @@ class Stock:
     """``generate`` of transformers with its own attention and cache.
 
     The first step, which reads the prompt with target and draft, counts as prefill. ``options``:
-    extra arguments of ``generate`` for a pair and the tokens of prompt and output; ``drafts``: it
-    uses the profile's draft; ``compiles``: on a GPU transformers compiles the model.
+    returns extra arguments of ``generate`` for a pair; ``drafts``: it uses the profile's draft.
     """
 
     name: str
     about: str
-    options: Callable[[Pair, int], dict[str, Any]] = lambda *_: {}
+    options: Callable[[Pair], dict[str, Any]] = lambda _: {}
     drafts: bool = False
-    compiles: bool = False
 
     def check(self, profile: Profile) -> None:
         if self.drafts and profile.draft is None:
@@ -91,9 +87,7 @@ class Stock:
                     f"{draft.source} has {draft.vocab_size} rows instead of "
                     f"{pair.target.vocab_size}"
                 )
-        if self.compiles and pair.target.device.type == "cuda":
-            self._generate(pair, settings.sampling, case, limit, COMPILING)
-        clock = self._generate(pair, settings.sampling, case, limit, limit)
+        clock = self._generate(pair, settings.sampling, case, limit)
         steps = len(clock.tokens) - 1
         decoded = sum(len(tokens) for tokens in clock.tokens[1:])
         return Measurement.of(
@@ -110,10 +104,8 @@ class Stock:
             read_s=0.0,
         )
 
-    def _generate(
-        self, pair: Pair, settings: Sampling, case: Case, room: int, limit: int
-    ) -> "Clock":
-        """Write ``limit`` tokens with room for ``room`` in a static cache."""
+    def _generate(self, pair: Pair, settings: Sampling, case: Case, limit: int) -> "Clock":
+        """Write ``limit`` tokens."""
         device = pair.target.device
         ids = torch.tensor([case.ids], device=device)
         with ExitStack() as stack:
@@ -134,7 +126,7 @@ class Stock:
                 ),
                 streamer=clock,
                 **_sampling(settings),
-                **self.options(pair, len(case.ids) + room),
+                **self.options(pair),
             )
         return clock
 
@@ -204,30 +196,18 @@ class Clock:
         """Do nothing."""
 
 
-def static_cache(pair: Pair, tokens: int) -> dict[str, Any]:
-    """Return a cache of fixed size."""
-    config = stock_model(pair.target).config
-    return {"past_key_values": StaticCache(config=config, max_cache_len=tokens)}
-
-
 STOCK = (
     Stock("hf-generate", "transformers' generate with its dynamic cache"),
     Stock(
-        "hf-static",
-        "transformers' generate with a static cache, compiled on a GPU",
-        static_cache,
-        compiles=True,
-    ),
-    Stock(
         "hf-assisted",
         "transformers' assisted generation by the draft",
-        lambda pair, _: {"assistant_model": pair.draft and stock_model(pair.draft)},
+        lambda pair: {"assistant_model": pair.draft and stock_model(pair.draft)},
         drafts=True,
     ),
     Stock(
         "prompt-lookup",
         "transformers' prompt lookup, 10 tokens at a time",
-        lambda *_: {"prompt_lookup_num_tokens": 10},
+        lambda _: {"prompt_lookup_num_tokens": 10},
     ),
 )
 

@@ -21,9 +21,10 @@ Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is Non
 
 @dataclass(frozen=True)
 class Table:
-    """``columns`` name their unit; a number in ``rows`` is shown with three digits, None as a dash.
+    """A table; ``columns`` name their unit.
 
-    ``baseline``: what every ratio in it is relative to, if it has any. ``note``: how it was made.
+    Numbers in ``rows`` are shown with three digits, None as a dash. ``baseline``: the method that
+    ratios are relative to, if any. ``note``: how the figures were made.
     """
 
     title: str
@@ -65,9 +66,11 @@ class Figure:
 
 @dataclass(frozen=True)
 class Findings:
-    """``headline``: the result in a few words, if the experiment has one; ``withheld``: the reason
-    why it is not told. ``sentences``: notes on what no figure shows, such as how its parts were
-    defined; a paragraph each."""
+    """The findings of an experiment.
+
+    ``headline``: the result in a few words, if there is one; ``withheld``: the reason for not
+    giving it. ``sentences``: notes, such as definitions; a paragraph each.
+    """
 
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
@@ -96,8 +99,7 @@ class ReportSection:
     runs: tuple[dict[str, Any], ...] = ()
 
     def file_name(self, figure: Figure) -> str:
-        """Name the files of a figure, without ending. It begins with the name of the experiment,
-        so that no two collide."""
+        """Return the name of a figure's files, without ending, unique by the experiment's name."""
         known = figure.name.startswith(self.name)
         return _UNSAFE.sub("-", figure.name if known else f"{self.name}-{figure.name}")
 
@@ -126,7 +128,7 @@ class BenchReport:
 
     @property
     def withheld(self) -> str:
-        """The first reason why a headline is not told; empty where all are."""
+        """The first reason for withholding a headline; empty without any."""
         return next(filter(None, (section.findings.withheld for section in self.sections)), "")
 
     @property

@@ -173,7 +173,8 @@ def parts_of(file: Path, label: str) -> tuple[Path, ...]:
     stem, number, count, suffix = match[1], int(match[2]), int(match[3]), match[4]
     if not 0 < number <= count or count > _MOST_PARTS:
         raise ModelError(
-            f"{label} is named part {number} of {count}; rename it as it was published."
+            f"{label} has an impossible part number in its name: {number} of {count}; "
+            "give the file its published name."
         )
     names = [f"{stem}-{i:05}-of-{count:05}{suffix}" for i in range(1, count + 1)]
     missing = [name for name in names if not (file.parent / name).is_file()]

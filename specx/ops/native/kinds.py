@@ -12,9 +12,9 @@ from specx.ops.spec import LayerSpec, NormSpec
 class LayerKind:
     """The parts of a layer.
 
-    ``owns_heads``: each thread has key heads of its own; otherwise they share all of them. Norms:
-    the function that computes one, or nothing. Biases, norms of heads before RoPE, and RoPE itself
-    are found, or not, when the code runs, so that one code serves most families.
+    ``owns_heads``: each thread has its own key heads; otherwise threads share all heads. Norms are
+    the name of the function that computes them; empty without a norm. The compiled code looks up
+    biases, norms of heads before RoPE, and RoPE when it runs, so one code serves most families.
     """
 
     owns_heads: bool

@@ -157,7 +157,7 @@ class NativePass:
         if isinstance(storage, Tensor):
             place, capacity, half = storage.data_ptr(), storage.shape[3], _is_half(storage.dtype)
             if prefix + behind > capacity:
-                raise IndexError(f"{behind} rows behind {prefix} in a cache of {capacity}")
+                raise IndexError(f"{behind} rows after {prefix} exceed the cache's {capacity}")
             known, table = self._places
             if known != (place, capacity, half):
                 step = storage.element_size() * storage.stride(0)
@@ -170,7 +170,7 @@ class NativePass:
             capacity = layer.shape[2]
             needed = prefix if window is None else min(prefix, window)
             if needed + behind > capacity:
-                raise IndexError(f"{behind} rows behind {prefix} in a cache of {capacity}")
+                raise IndexError(f"{behind} rows after {prefix} exceed the cache's {capacity}")
             flat += [layer.data_ptr(), capacity, _is_half(layer.dtype)]
         return _table(flat)
 

@@ -96,7 +96,7 @@ def common_sizes(sizes: tuple[int, int, int, int], *, rows: int, segments: int) 
 
 
 def largest(areas: Sequence[dict[str, int]]) -> dict[str, int]:
-    """Return areas that have room for any of these."""
+    """Return the largest size of each area, so that one set of areas serves all."""
     return {name: max(each[name] for each in areas) for name in areas[0]}
 
 

@@ -240,10 +240,10 @@ def chunk_scores(
 
 
 def scale_and_slope(scale: float, softcap: float | None) -> tuple[float, float | None]:
-    """Return the factor of scores in base 2 and, where they have a cap, of what is in the tanh.
+    """Return the factor of scores in base 2 and, with a soft cap, the factor inside the tanh.
 
-    ``scale``: of scores without a cap. Those with one are the tanh, which ``capped`` computes from
-    products times the second factor, times the first.
+    ``scale``: the factor without a cap. With one, a score is the first factor times the tanh of
+    the product times the second (``capped``).
     """
     return (scale, None) if softcap is None else (softcap * LOG2_E, 2 * scale / softcap)
 

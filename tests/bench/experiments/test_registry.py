@@ -5,14 +5,14 @@ from specx.errors import UsageError
 
 
 def test_names() -> None:
-    assert list(EXPERIMENTS)[:3] == ["speedup", "breakdown", "quality"]
+    assert list(EXPERIMENTS)[:3] == ["speedup", "breakdown", "comparison"]
     assert all(name == experiment.name for name, experiment in EXPERIMENTS.items())
-    found = find_experiments("quality, speedup,quality")
-    assert [experiment.name for experiment in found] == ["quality", "speedup"]
+    found = find_experiments("breakdown, speedup,breakdown")
+    assert [experiment.name for experiment in found] == ["breakdown", "speedup"]
 
 
 def test_an_unknown_name() -> None:
-    with pytest.raises(UsageError, match="'speed' is no experiment; did you mean 'speedup'"):
+    with pytest.raises(UsageError, match="'speed' is not an experiment; did you mean 'speedup'"):
         find_experiments("speed")
 
 

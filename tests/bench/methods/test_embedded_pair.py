@@ -12,7 +12,7 @@ from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.profile import load_profile
 from specx.runs.pair import load_pair
 
-NAMES = "plain,hf-generate,hf-static,hf-assisted,prompt-lookup,chain,specextend,window"
+NAMES = "plain,hf-generate,hf-assisted,prompt-lookup,chain,specextend,window"
 
 
 @cache
@@ -45,6 +45,6 @@ def test_drafts_save_steps_where_the_target_copies():
     assert runs()["hf-assisted"].prefilled > 5  # drafts are verified while the prompt is read
     for name in ("hf-assisted", "prompt-lookup", "chain", "specextend"):
         assert runs()[name].acceptance_length > 1.5, name
-    for name in ("plain", "hf-generate", "hf-static"):
+    for name in ("plain", "hf-generate"):
         assert runs()[name].acceptance_length == 1.0
         assert runs()[name].steps == 23

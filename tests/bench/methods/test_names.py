@@ -38,8 +38,8 @@ def test_a_name_is_a_method_and_settings():
         ("tree-hat", r"'tree-hat' is not a method; did you mean 'tree'"),
         ("hf-generate:chunk=3", r"hf-generate has no settings; write hf-generate"),
         ("specextend:", r"no setting after the colon; write specextend:key=value"),
-        ("specextend:chunk", r"'chunk' in specextend:chunk is no setting; write key=value"),
-        ("specextend:chunk=", r"'chunk=' in specextend:chunk= is no setting"),
+        ("specextend:chunk", r"'chunk' in specextend:chunk is not a setting; write key=value"),
+        ("specextend:chunk=", r"'chunk=' in specextend:chunk= is not a setting"),
         ("specextend:chunks=3", r"no setting 'chunks'; did you mean 'chunk'"),
         ("specextend:policy=full", r"has no setting 'policy'"),
         ("tree:every=3", r"tree:every=3 has no setting 'every'"),
@@ -61,7 +61,7 @@ def test_a_wrong_name_is_one_sentence(names, message):
 
 def test_without_a_draft_few_methods_run():
     profile = tiny_setting().profile.changed(draft=None)
-    names = "plain,hf-generate,hf-static,prompt-lookup,magicdec,lookup,suffix,self-draft,"
+    names = "plain,hf-generate,prompt-lookup,magicdec,lookup,suffix,self-draft,"
     names += "medusa,medusa-joint"
     find_methods(names, profile)
     for name in set(METHODS) - set(names.split(",")):

@@ -16,7 +16,7 @@ from tests.bench.settings import LIKE_IT, SURE, run_method, tiny_case, tiny_sett
 from tests.decoding.pairs import allowed, loaded, pair_of
 from tests.tiny import VOCAB, make_tokenizer
 
-STOCK = ["hf-generate", "hf-static", "hf-assisted", "prompt-lookup"]
+STOCK = ["hf-generate", "hf-assisted", "prompt-lookup"]
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])

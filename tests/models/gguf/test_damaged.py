@@ -360,7 +360,7 @@ def test_parts_that_do_not_fit_together(tmp_path: Path) -> None:
     assert "one of 2 files by its metadata, and 1 by its name" in sentence(alone)
     odd = tmp_path / "m-00007-of-00002.gguf"
     odd.write_bytes(GOOD)
-    assert "is named part 7 of 2" in sentence(odd)
+    assert "an impossible part number in its name: 7 of 2" in sentence(odd)
 
 
 def test_flags_are_read(tmp_path: Path) -> None:

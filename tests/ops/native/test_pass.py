@@ -384,7 +384,7 @@ def test_rows_that_no_ring_has_room_for_are_refused():
     spec = SPECS["windows in some layers"]
     native, storage = NativePass(Drawn(spec).weights), storage_of(spec, 45, rings=4)
     assert native.serves(len(TREE), torch.float32)
-    with pytest.raises(IndexError, match="6 rows behind 45 in a cache of 41"):
+    with pytest.raises(IndexError, match="6 rows after 45 exceed the cache"):
         native(few_rows(TREE, 45, storage))
 
 
