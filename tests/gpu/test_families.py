@@ -1,10 +1,12 @@
 """Decoders of every family on a CUDA device against transformers' classes: the oracle's cells."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 pytest.importorskip("triton")
 
@@ -13,6 +15,10 @@ from specx.models.decoder import Decoder
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.contract import built_in_ops
 from specx.ops.delta_state import DeltaState
+from specx.ops.spec import AttentionSpec, DeltaSpec, NormSpec
+from specx.ops.torch.delta import DeltaRows, read_prompt
+from specx.ops.torch.layer import through_gate, torch_norm
+from specx.ops.triton import delta_prompt
 from tests.models.families import CELLS, WINDOW, Cell, Pair, Text, ancestors_of, make_pair
 
 pytestmark = [
@@ -123,3 +129,42 @@ def test_a_recorded_pass_is_that_pass(cell: Cell, tmp_path: Path) -> None:
             kept = storage.state if isinstance(storage, DeltaState) else storage
             assert kept.isfinite().any()
         assert torch.equal(found, run())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("count", [1, 60, 187])
+@pytest.mark.parametrize(("heads", "key_dim", "dim"), [(6, 32, 24), (4, 128, 128)])
+def test_kernels_of_a_prompt(
+    heads: int, key_dim: int, dim: int, count: int, dtype: torch.dtype
+) -> None:
+    """Beside float64, where a prompt ends within a chunk and memory is NaN before it is written."""
+    generator = torch.Generator(CUDA).manual_seed(count)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, device=CUDA, dtype=torch.float64)
+
+    attention = AttentionSpec(
+        query_heads=heads, kv_heads=2, head_dim=dim, scaling=1.0, rope=None, gated=True,
+        delta=DeltaSpec(key_dim=key_dim, kernel=4, norm=NormSpec(eps=1e-6)),
+    )  # fmt: skip
+    assert delta_prompt.suits(attention, dtype)
+    q, k = (normalize(drawn(count, 2, key_dim), dim=-1).to(dtype) for _ in range(2))
+    decays = torch.tensor([0.1, 8.0], device=CUDA).repeat(heads // 2)  # slow and fast
+    rows = DeltaRows(
+        q=q, k=k, v=drawn(count, heads, dim).to(dtype), beta=drawn(count, heads).sigmoid().float(),
+        g=-drawn(count, heads).exp().float() * decays,
+    )  # fmt: skip
+    state = DeltaState.empty(1, attention, 1, dtype, CUDA).layer(0)
+    state.state.copy_(0.1 * drawn(heads, key_dim, dim))
+    gate, weight = drawn(count, heads * dim).to(dtype), drawn(dim).to(dtype)
+    wide = DeltaRows(**{each.name: getattr(rows, each.name).double() for each in fields(rows)})
+    out, last = read_prompt(wide, state.state.double(), attention)
+    norm = torch_norm(attention.delta.norm, weight.double())
+    out = through_gate(out.flatten(1), gate.double(), attention, norm)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        found = delta_prompt.read_prompt(rows, state, attention, gate, weight).flatten(1)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert distance(found, out) < 0.03
+    assert distance(state.next_state, last) < 0.03

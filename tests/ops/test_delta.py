@@ -12,6 +12,7 @@ from specx.ops.contract import HAS_TRITON
 from specx.ops.delta_state import DeltaState
 from specx.ops.spec import AttentionSpec, DeltaSpec, NormSpec
 from specx.ops.torch.delta import DeltaRows, history_of, keep_delta, read_prompt, read_tree
+from specx.ops.torch.layer import through_gate, torch_norm
 from tests.ops.examples import random_parents
 
 CPU = torch.device("cpu")
@@ -179,3 +180,45 @@ def test_kernels(attention, count, first):
     assert torch.equal(found[0], out[count - 1])
     kernels.keep_delta(whole, torch.tensor([*path, 0]), kept, tiled=attention.delta.tiled)
     assert torch.equal(whole.state, alone.state)
+
+
+@pytest.fixture
+def nan_in_new_memory():
+    """Fill what torch allocates with NaN, as memory of a device may be."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter")
+@pytest.mark.usefixtures("nan_in_new_memory")
+@WAYS
+@pytest.mark.parametrize("count", [1, 64, 130])
+def test_kernels_of_a_prompt(attention, count):
+    """As the reference, gated; and whole as in parts of whole chunks, to the bit."""
+    from specx.ops.triton.delta_prompt import read_prompt as read_by_kernels
+
+    rows, state = drawn_rows(count, count)
+    parents = [max(0, row - 1) for row in range(count)]
+    expected, states = one_by_one(rows, state, parents, attention)
+    gate, weight = torch.randn(count, 144).double(), torch.rand(24).double()
+    norm = torch_norm(attention.delta.norm, weight)
+    expected = through_gate(expected.flatten(1), gate, attention, norm)
+    narrow = DeltaRows(**{each.name: getattr(rows, each.name).float() for each in fields(rows)})
+
+    def read(*parts: slice) -> tuple[Tensor, Tensor]:
+        whole = DeltaState.empty(1, attention, 1, torch.float32, CPU).layer(0)
+        whole.state.copy_(state)
+        found = []
+        for part in parts:
+            out = read_by_kernels(some(narrow, part), whole, attention, gate[part].float(),
+                                  weight.float())  # fmt: skip
+            whole.state.copy_(whole.next_state)
+            found.append(out)
+        return torch.cat(found).flatten(1), whole.state
+
+    out, last = read(slice(count))
+    torch.testing.assert_close(out.double(), expected, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(last.double(), states[-1], atol=1e-5, rtol=1e-5)
+    for found, wanted in zip(read(slice(64), slice(64, count)), (out, last), strict=True):
+        assert torch.equal(found, wanted)

@@ -43,34 +43,19 @@ class DeltaRows:
         return q, k, self.v.transpose(0, 1), self.beta.mT, self.g.mT
 
 
-# Reads rows behind a text: their inputs [T, C], what rates are made of [T, 2 Hv], a layer's state,
-# the places of their inputs (``history_of``) and their mask -> [T, Hv, Dv].
-ReadBehind = Callable[[Tensor, Tensor, DeltaState, Tensor, AncestorMask], Tensor]
-
-
 class DeltaRule:
-    """Reads normed rows [T, K] as in ``LayerKernels.advance``.
+    """Reads normed rows [T, K] as in ``LayerKernels.advance``."""
 
-    ``behind``: reads rows after a text, for a device with its own kernels.
-    """
-
-    def __init__(
-        self,
-        weights: LayerWeights,
-        product: Callable[[LinearMap], RowFunction],
-        behind: ReadBehind | None = None,
-    ) -> None:
+    def __init__(self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]) -> None:
         assert weights.delta is not None
         self._weights, self._attention = weights.delta, weights.spec.attention
         self._heads, self._rates = product(weights.qkv), product(weights.delta.rates)
-        self._read_behind = behind or self._behind
 
     def __call__(self, x: Tensor, state: DeltaState, mask: AncestorMask | None) -> Tensor:
         inputs, rates = self._heads(x), self._rates(x)
         if mask is None:
             return self._prompt(inputs, rates, state)
-        history = mask.once(history_of(self._weights.convolution.shape[1], mask.rows))
-        return self._read_behind(inputs, rates, state, history, mask)
+        return self._behind(inputs, rates, state, mask)
 
     def _prompt(self, inputs: Tensor, rates: Tensor, state: DeltaState) -> Tensor:
         """Read the next rows of a text."""
@@ -82,13 +67,9 @@ class DeltaRule:
         return out.to(inputs.dtype)
 
     def _behind(
-        self,
-        inputs: Tensor,
-        rates: Tensor,
-        state: DeltaState,
-        history: Tensor,
-        mask: AncestorMask,
+        self, inputs: Tensor, rates: Tensor, state: DeltaState, mask: AncestorMask
     ) -> Tensor:
+        history = mask.once(history_of(self._weights.convolution.shape[1], mask.rows))
         own = slice(mask.rows - len(inputs), mask.rows)
         state.row_inputs[own] = inputs
         known = torch.cat([state.inputs, state.row_inputs[: mask.rows]])

@@ -23,7 +23,6 @@ from specx.ops.hopper.small_product import SmallGatedProduct, SmallProduct, Smal
 from specx.ops.layers import LayerWeights, LinearMap, RowFunction
 from specx.ops.spec import AttentionSpec, NormSpec
 from specx.ops.torch import layer as torch_layer
-from specx.ops.torch.delta import DeltaRule
 from specx.ops.triton import delta, experts, few_rows, layer
 from specx.ops.triton.layer import NormWeights
 from specx.ops.triton.packed import BlocksProduct, TritonWeight
@@ -138,15 +137,18 @@ class TritonLayer:
         self._experts = None if spec.mlp.experts is None else experts_of(w)
         few = _few_rows_products(w)
         qkv, gate_up = few.get("qkv"), few.get("gate_up")
-        self._rotated_qkv = qkv if isinstance(qkv, QkvProduct) else None
-        self._qkv: RowFunction = TritonProduct(w.qkv, qkv if isinstance(qkv, CudaProduct) else None)
-        if w.latent is not None:
-            self._rotated_qkv = None
+        self._rotated_qkv = self._delta = self._gate = None
+        self._qkv: RowFunction
+        if w.delta is not None:  # with its gate
+            self._delta = delta.DeltaRule(w, TritonProduct.of)
+        elif w.latent is not None:
             self._qkv = torch_layer.latent_heads(w, TritonProduct.of, _norm_of_rows)
-        self._delta = None
-        if w.delta is not None:
-            self._delta = DeltaRule(w, TritonProduct.of, delta.TritonRows(w))
-        self._gate = None if w.gate is None else TritonProduct.of(w.gate)
+        else:
+            self._rotated_qkv = qkv if isinstance(qkv, QkvProduct) else None
+            own = qkv if isinstance(qkv, CudaProduct) else None
+            self._qkv = TritonProduct(w.qkv, own)
+        if w.gate is not None and w.delta is None:
+            self._gate = TritonProduct.of(w.gate)
         self._out = TritonProduct(w.out, few.get("out"))
         if self._experts is None:
             self._gated = gate_up if isinstance(gate_up, GatedProduct) else None
@@ -209,11 +211,7 @@ class TritonLayer:
             return self._small.down(self._small.gate_up(x), x)
         if self._gate is not None:
             y = x if self._input_norm is None else self._input_norm(x)
-            rule, gate = self._weights.delta, self._gate(y)
-            if rule is None:
-                attended = attended * torch.sigmoid(gate)
-            else:
-                attended = delta.gated_norm(attended, gate, self._spec.attention, rule.norm)
+            attended = attended * torch.sigmoid(self._gate(y))
         if self._spec.parallel:
             y = x if self._input_norm is None else self._input_norm(x)
             x = self._added(self._out, attended, x, None)

@@ -3,8 +3,11 @@
 A program reads a part of a head's state once and goes with it along the path of one row, ancestor
 by ancestor, as plain decoding goes along a text: so a row's numbers are the same to the bit
 whatever rows are beside it and however much of its path is text already. A path is short, and rows
-go side by side, so the state is read from the cache. Prompts are read by torch.
+go side by side, so the state is read from the cache.
 """
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import torch
 import triton
@@ -13,51 +16,110 @@ from torch import Tensor
 
 from specx.ops.ancestors import AncestorMask
 from specx.ops.delta_state import DeltaState
-from specx.ops.layers import LayerWeights
+from specx.ops.layers import LayerWeights, LinearMap, RowFunction
 from specx.ops.spec import AttentionSpec
 from specx.ops.torch import delta as torch_delta
 from specx.ops.torch.delta import EPS, DeltaRows
+from specx.ops.triton import delta_prompt, programmatic_launch
+from specx.ops.triton.delta_prompt import gated
 from specx.ops.triton.layer import rounded
+from specx.ops.triton.programmatic_launch import wait
 
 COLUMNS = 16  # of a state that a program has
-WARPS = 2
+WARPS = 1
+ROWS = 16  # of a prompt that a program makes
 
 
-class TritonRows:
-    """Reads rows behind a text with a layer's delta rule (``torch.delta.ReadBehind``)."""
+class DeltaRule:
+    """Reads normed rows [T, K] as in ``LayerKernels.advance``; norms and gates what comes out.
 
-    def __init__(self, weights: LayerWeights) -> None:
-        assert weights.delta is not None
-        self._weights, self._attention = weights.delta, weights.spec.attention
+    The maps to heads, gate and rates are one product, unless their weights are packed.
+    """
 
-    def __call__(
-        self,
-        inputs: Tensor,
-        rates: Tensor,
-        state: DeltaState,
-        history: Tensor,
-        mask: AncestorMask,
-    ) -> Tensor:
+    def __init__(self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]) -> None:
+        own = weights.delta
+        assert own is not None
+        assert weights.gate is not None
+        self._weights, self._attention = own, weights.spec.attention
+        maps = [weights.qkv, weights.gate, own.rates]
+        whole = join(maps)
+        self._sizes = [] if whole is None else [len(each.tensor) for each in maps]
+        self._products = [product(each) for each in (maps if whole is None else [whole])]
+
+    def __call__(self, x: Tensor, state: DeltaState, mask: AncestorMask | None) -> Tensor:
+        parts = [product(x) for product in self._products]
+        inputs, gate, rates = parts[0].split(self._sizes, dim=1) if self._sizes else parts
+        spec, weight = self._attention, self._weights.norm
+        if mask is not None:
+            out = read_tree(self._rows(inputs, rates, state, mask), state, mask, spec, x.dtype)
+            return gated_norm(out, gate, spec, weight)
+        last = torch.cat([state.inputs, inputs[-len(state.inputs) :]])
+        state.next_inputs.copy_(last[-len(state.inputs) :])
+        rows = self._rows(inputs, rates, state, None)
+        if delta_prompt.suits(spec, x.dtype):
+            return delta_prompt.read_prompt(rows, state, spec, gate, weight)
+        out, last = torch_delta.read_prompt(rows, state.state, spec)
+        state.next_state.copy_(last)
+        return gated_norm(out.to(x.dtype).contiguous(), gate, spec, weight)
+
+    def _rows(
+        self, inputs: Tensor, rates: Tensor, state: DeltaState, mask: AncestorMask | None
+    ) -> DeltaRows:
+        """Compute the rule's rows from inputs [T, C] and the input of the rates [T, 2 Hv].
+
+        They are in float32, and those of a tree in the state; those of a prompt that
+        ``delta_prompt`` reads are in the inputs' format.
+        """
         attention, delta, own = self._attention, self._attention.delta, self._weights
         assert delta is not None
         count, heads, dim = len(inputs), attention.query_heads, attention.head_dim
-        old = mask.rows - count
-        q = torch.empty((count, attention.kv_heads, delta.key_dim), dtype=state.keys.dtype,
-                        device=inputs.device)  # fmt: skip
-        v = torch.empty((count, heads, dim), dtype=q.dtype, device=q.device)
-        beta = torch.empty((count, heads), dtype=q.dtype, device=q.device)
-        _make_rows[(count, 2 * attention.kv_heads + heads)](
-            inputs.contiguous(), rates.contiguous(), history.contiguous(),
+        kv_heads, block = attention.kv_heads, triton.next_power_of_2(max(delta.key_dim, dim))
+        wide, device = state.keys.dtype, inputs.device
+        is_narrow = mask is None and delta_prompt.suits(attention, inputs.dtype)
+        dtype = inputs.dtype if is_narrow else wide
+        q = torch.empty((count, kv_heads, delta.key_dim), dtype=dtype, device=device)
+        v = torch.empty((count, heads, dim), dtype=dtype, device=device)
+        beta = torch.empty((count, heads), dtype=wide, device=device)
+        if mask is None:
+            old, k, g = 0, torch.empty_like(q), torch.empty_like(beta)
+            all_keys, all_decays = k, g
+        else:
+            old, all_keys, all_decays = mask.rows - count, state.keys, state.decays
+            k, g = all_keys[old : mask.rows], all_decays[old : mask.rows]
+        at_once = 1 if mask is not None else ROWS
+        _make_rows[(triton.cdiv(count, at_once), 2 * kv_heads + heads)](
+            inputs, rates, None if mask is None else mask.sets.contiguous(),
             own.convolution, own.decay, own.bias,
-            state.inputs, state.row_inputs, state.keys, state.decays, q, v, beta,
-            old, attention.scaling, EPS,
+            state.inputs, state.row_inputs, all_keys, all_decays, q, v, beta,
+            inputs.stride(0), rates.stride(0), old, count,
+            0 if mask is None else mask.sets.shape[1], attention.scaling, EPS,
             NEGATIVE=delta.negative, KERNEL=delta.kernel, HEADS=heads,
-            KEY_HEADS=attention.kv_heads, KEY_DIM=delta.key_dim, DIM=dim,
-            BLOCK=triton.next_power_of_2(max(delta.key_dim, dim)), num_warps=1,
+            KEY_HEADS=kv_heads, KEY_DIM=delta.key_dim, DIM=dim,
+            ROWS=at_once, BLOCK=block, TREE=mask is not None,
+            num_warps=1 if mask is not None else 4, **programmatic_launch.options(device),
         )  # fmt: skip
-        rows = DeltaRows(q=q, k=state.keys[old : mask.rows], v=v, beta=beta,
-                         g=state.decays[old : mask.rows])  # fmt: skip
-        return read_tree(rows, state, mask, attention, inputs.dtype)
+        return DeltaRows(q=q, k=k, v=v, beta=beta, g=g)
+
+
+@torch.inference_mode()
+def join(maps: Sequence[LinearMap]) -> LinearMap | None:
+    """Return the map to the results of several, one behind the other, whose weights become parts of
+    its weight; None if there are biases, or packed weights."""
+    weights = [each.weight for each in maps if isinstance(each.weight, Tensor)]
+    alike = len({each.dtype for each in weights}) == 1
+    if len(weights) < len(maps) or not alike or any(each.bias is not None for each in maps):
+        return None
+    first, size = weights[0], sum(len(each) for each in weights)
+    places = accumulate((each.nbytes for each in weights), initial=first.data_ptr())
+    storage = first.untyped_storage().data_ptr()
+    if any(
+        each.untyped_storage().data_ptr() != storage or each.data_ptr() != place
+        for each, place in zip(weights, places, strict=False)
+    ):
+        whole = torch.cat(weights)
+        for each, part in zip(weights, whole.split([len(each) for each in weights]), strict=True):
+            each.data = part  # what it had before is freed
+    return LinearMap(first.as_strided((size, first.shape[1]), (first.shape[1], 1)), None)
 
 
 def read_tree(
@@ -78,20 +140,20 @@ def read_tree(
         HEADS=heads, KEY_HEADS=rows.k.shape[1], TILED=attention.delta.tiled,
         KEY_DIM=attention.delta.key_dim, DIM=dim,
         BLOCK=triton.next_power_of_2(attention.delta.key_dim), COLUMNS=COLUMNS,
-        num_warps=WARPS, enable_fp_fusion=False,
+        num_warps=WARPS, enable_fp_fusion=False, **programmatic_launch.options(out.device),
     )  # fmt: skip
     return out
 
 
 def gated_norm(attended: Tensor, gate: Tensor, attention: AttentionSpec, weight: Tensor) -> Tensor:
-    """Norm each head of attended [T, H · D], and multiply by silu of the gate [T, H · D]."""
-    delta, dim = attention.delta, attention.head_dim
+    """Norm each head of attended [T, H, D], and multiply by silu of the gate [T, H · D]."""
+    delta, (rows, heads, dim) = attention.delta, attended.shape
     assert delta is not None
-    attended, gate = attended.contiguous(), gate.contiguous()
     out = torch.empty_like(attended)
-    _gated_norm[(attended.numel() // dim,)](
-        attended, gate, weight, out, delta.norm.eps,
-        DIM=dim, BLOCK=triton.next_power_of_2(dim), num_warps=1,
+    _gated_norm[(rows, heads)](
+        attended, gate, weight, out, gate.stride(0), delta.norm.eps,
+        HEADS=heads, DIM=dim, BLOCK=triton.next_power_of_2(dim), num_warps=1,
+        **programmatic_launch.options(out.device),
     )  # fmt: skip
     return out
 
@@ -113,22 +175,26 @@ def keep_delta(state: DeltaState, path: Tensor, count: Tensor, *, tiled: bool) -
     torch_delta.keep_inputs(state, path, count)
 
 
-@triton.jit(do_not_specialize=["old"])
+@triton.jit(do_not_specialize=["old", "count", "words"])
 def _make_rows(
     inputs_ptr: tl.tensor,  # [T, C]
     rates_ptr: tl.tensor,  # [T, 2 Hv]
-    history_ptr: tl.tensor,  # int64 [T, KERNEL]
+    sets_ptr: tl.tensor,  # int64 [T, W], of a TREE
     weight_ptr: tl.tensor,  # [C, KERNEL]
     decay_ptr: tl.tensor,  # [Hv]
     bias_ptr: tl.tensor,  # [Hv]
     known_ptr: tl.tensor,  # [KERNEL - 1, C]: inputs of the text's last tokens
-    row_inputs_ptr: tl.tensor,  # [R, C]
+    row_inputs_ptr: tl.tensor,  # [R, C], of a TREE
     keys_ptr: tl.tensor,  # [R, Hk, Dk]
     decays_ptr: tl.tensor,  # [R, Hv]
     q_ptr: tl.tensor,  # [T, Hk, Dk]
     v_ptr: tl.tensor,  # [T, Hv, Dv]
     beta_ptr: tl.tensor,  # [T, Hv]
+    input_row: tl.tensor,  # numbers from a row to the next
+    rate_row: tl.tensor,
     old: tl.tensor,  # rows that were read before
+    count: tl.tensor,
+    words: tl.tensor,
     scaling: tl.tensor,
     eps: tl.tensor,
     NEGATIVE: tl.constexpr,
@@ -137,70 +203,99 @@ def _make_rows(
     KEY_HEADS: tl.constexpr,
     KEY_DIM: tl.constexpr,
     DIM: tl.constexpr,
+    ROWS: tl.constexpr,  # 1 of a TREE
     BLOCK: tl.constexpr,
+    TREE: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
-    """A head of queries, of keys or of values of one row, in this order; with values β and g."""
-    row, number = tl.program_id(0), tl.program_id(1)
+    """A head of queries, of keys or of values of some rows, in this order; with values β and g."""
+    number = tl.program_id(1)
     channels = 2 * KEY_HEADS * KEY_DIM + HEADS * DIM
     head = number - 2 * KEY_HEADS  # of values
     size = tl.where(head < 0, KEY_DIM, DIM)
-    first = tl.where(head < 0, number * KEY_DIM, 2 * KEY_HEADS * KEY_DIM + head * DIM)
-    dims = tl.arange(0, BLOCK)
-    inside, channel = dims < size, first + dims
-    total = tl.zeros([BLOCK], dtype=tl.float32)
-    for place in range(KERNEL):
-        at = tl.load(history_ptr + row * KERNEL + place) - (KERNEL - 1)
-        weight = tl.load(weight_ptr + channel * KERNEL + place, mask=inside, other=0.0)
-        if at < 0:
-            read = known_ptr + (at + KERNEL - 1) * channels + channel
-        elif at < old:
-            read = row_inputs_ptr + at * channels + channel
+    dims = tl.arange(0, BLOCK)[None, :]
+    channel = tl.where(head < 0, number * KEY_DIM, 2 * KEY_HEADS * KEY_DIM + head * DIM) + dims
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    there = rows < count
+    inside = there[:, None] & (dims < size)
+    wait(EARLY)
+    total = tl.zeros([ROWS, BLOCK], dtype=tl.float32)
+    at, seen = old + rows, old + tl.program_id(0)
+    for back in tl.static_range(KERNEL):  # along the path of a row, from its own inputs
+        if TREE:
+            at = seen + tl.zeros_like(rows)
+        read = inputs_ptr + (at - old)[:, None].to(tl.int64) * input_row + channel
+        x = tl.load(read, mask=inside & (at >= old)[:, None], other=0.0)
+        if TREE:
+            if back == 0:
+                mine = row_inputs_ptr + (old + rows)[:, None] * channels + channel
+                tl.store(mine, x, mask=inside)
+            is_old = (at >= 0) & (at < old)
+            read = row_inputs_ptr + at[:, None] * channels + channel
+            x += tl.load(read, mask=inside & is_old[:, None], other=0.0)
+        read = known_ptr + (at + KERNEL - 1)[:, None] * channels + channel
+        x += tl.load(read, mask=inside & (at < 0)[:, None], other=0.0)
+        weight = weight_ptr + channel * KERNEL + KERNEL - 1 - back
+        weight = tl.load(weight, mask=dims < size, other=0.0).to(tl.float32)
+        total += x.to(tl.float32) * weight
+        if TREE:
+            seen -= 1
+            while _is_hidden(sets_ptr + tl.program_id(0) * words, seen):
+                seen -= 1
         else:
-            read = inputs_ptr + (at - old) * channels + channel
-        total += tl.load(read, mask=inside, other=0.0).to(tl.float32) * weight.to(tl.float32)
-    own = tl.load(inputs_ptr + row * channels + channel, mask=inside, other=0.0)
-    tl.store(row_inputs_ptr + (old + row) * channels + channel, own, mask=inside)
+            at -= 1
     total = rounded(total, inputs_ptr)
     x = rounded(total / (1.0 + tl.exp(-total)), inputs_ptr)
     x = tl.where(inside, x, 0.0)
     if head < 0:
-        x = x * tl.rsqrt(tl.sum(x * x, axis=0) + eps)
+        x = x * tl.rsqrt(tl.sum(x * x, axis=1) + eps)[:, None]
         if number < KEY_HEADS:
-            to = q_ptr + (row * KEY_HEADS + number) * KEY_DIM + dims
-            tl.store(to, x * scaling, mask=inside)
+            at = rows * KEY_HEADS + number
+            tl.store(q_ptr + at[:, None] * KEY_DIM + dims, x * scaling, mask=inside)
         else:
-            to = keys_ptr + ((old + row) * KEY_HEADS + number - KEY_HEADS) * KEY_DIM + dims
-            tl.store(to, x, mask=inside)
+            at = (old + rows) * KEY_HEADS + number - KEY_HEADS
+            tl.store(keys_ptr + at[:, None] * KEY_DIM + dims, x, mask=inside)
     else:
-        tl.store(v_ptr + (row * HEADS + head) * DIM + dims, x, mask=inside)
-        b = tl.load(rates_ptr + row * 2 * HEADS + head).to(tl.float32)
-        a = tl.load(rates_ptr + row * 2 * HEADS + HEADS + head).to(tl.float32)
+        tl.store(v_ptr + (rows * HEADS + head)[:, None] * DIM + dims, x, mask=inside)
+        b = tl.load(rates_ptr + rows * rate_row + head, mask=there, other=0.0).to(tl.float32)
+        a = rates_ptr + rows * rate_row + HEADS + head
+        a = tl.load(a, mask=there, other=0.0).to(tl.float32) + tl.load(bias_ptr + head)
         beta = rounded(1.0 / (1.0 + tl.exp(-b)), rates_ptr)
-        tl.store(beta_ptr + row * HEADS + head, beta * 2.0 if NEGATIVE else beta)
-        a = a + tl.load(bias_ptr + head)
+        tl.store(beta_ptr + rows * HEADS + head, beta * 2.0 if NEGATIVE else beta, mask=there)
         plus = tl.maximum(a, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(a)))  # softplus
         g = tl.load(decay_ptr + head) * plus
-        tl.store(decays_ptr + (old + row) * HEADS + head, g)
+        tl.store(decays_ptr + (old + rows) * HEADS + head, g, mask=there)
+
+
+@triton.jit
+def _is_hidden(set_ptr: tl.tensor, row: tl.tensor) -> tl.tensor:
+    """Whether a row is of the tree, and not in a set."""
+    at = tl.maximum(row, 0)
+    return (row >= 0) & (((tl.load(set_ptr + at // 64) >> (at % 64)) & 1) == 0)
 
 
 @triton.jit
 def _gated_norm(
     attended_ptr: tl.tensor,  # [T, H, D]
-    gate_ptr: tl.tensor,  # [T, H, D]
+    gate_ptr: tl.tensor,  # [T, H · D]
     weight_ptr: tl.tensor,  # [D]
     out_ptr: tl.tensor,  # [T, H, D]
+    gate_row: tl.tensor,  # numbers from a row to the next
     eps: tl.tensor,
+    HEADS: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """One head of one row."""
-    dims = tl.arange(0, BLOCK)
-    inside, at = dims < DIM, tl.program_id(0).to(tl.int64) * DIM + dims
-    x = tl.load(attended_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    gate = tl.load(gate_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    row, head = tl.program_id(0), tl.program_id(1)
+    dims = tl.arange(0, BLOCK)[None, :]
+    inside, at = dims < DIM, (row * HEADS + head) * DIM + dims
     weight = tl.load(weight_ptr + dims, mask=inside, other=0.0).to(tl.float32)
-    x = rounded(x * tl.rsqrt(tl.sum(x * x, axis=0) / DIM + eps), attended_ptr)
-    x = rounded(x * weight, attended_ptr) * (gate / (1.0 + tl.exp(-gate)))
+    wait(EARLY)
+    x = tl.load(attended_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_ptr + row * gate_row + head * DIM + dims, mask=inside, other=0.0)
+    x = gated(x, gate.to(tl.float32), weight, eps, attended_ptr, DIM)
     tl.store(out_ptr + at, x.to(out_ptr.dtype.element_ty), mask=inside)
 
 
@@ -224,6 +319,7 @@ def _read_tree(
     DIM: tl.constexpr,
     BLOCK: tl.constexpr,
     COLUMNS: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Some columns of one head behind one row."""
     row, head = tl.program_id(0), tl.program_id(1)
@@ -233,6 +329,7 @@ def _read_tree(
     at = (head * KEY_DIM + dims[:, None]) * DIM + columns[None, :]
     inside = is_dim[:, None] & is_column[None, :]
     state = tl.load(state_ptr + at, mask=inside, other=0.0)
+    wait(EARLY)
     for seen in range(old + row + 1):
         word = tl.load(sets_ptr + row * words + seen // 64)
         if ((word >> (seen % 64)) & 1) != 0:
