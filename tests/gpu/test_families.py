@@ -143,9 +143,10 @@ def test_kernels_of_a_prompt(
     def drawn(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, device=CUDA, dtype=torch.float64)
 
+    spec = NormSpec(eps=1e-6)
     attention = AttentionSpec(
         query_heads=heads, kv_heads=2, head_dim=dim, scaling=1.0, rope=None, gated=True,
-        delta=DeltaSpec(key_dim=key_dim, kernel=4, norm=NormSpec(eps=1e-6)),
+        delta=DeltaSpec(key_dim=key_dim, kernel=4, norm=spec),
     )  # fmt: skip
     assert delta_prompt.suits(attention, dtype)
     q, k = (normalize(drawn(count, 2, key_dim), dim=-1).to(dtype) for _ in range(2))
@@ -159,7 +160,7 @@ def test_kernels_of_a_prompt(
     gate, weight = drawn(count, heads * dim).to(dtype), drawn(dim).to(dtype)
     wide = DeltaRows(**{each.name: getattr(rows, each.name).double() for each in fields(rows)})
     out, last = read_prompt(wide, state.state.double(), attention)
-    norm = torch_norm(attention.delta.norm, weight.double())
+    norm = torch_norm(spec, weight.double())
     out = through_gate(out.flatten(1), gate.double(), attention, norm)
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:

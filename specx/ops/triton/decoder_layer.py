@@ -140,7 +140,7 @@ class TritonLayer:
         self._rotated_qkv = self._delta = self._gate = None
         self._qkv: RowFunction
         if w.delta is not None:  # with its gate
-            self._delta = delta.DeltaRule(w, TritonProduct.of)
+            self._delta = delta.TritonDeltaRule(w, TritonProduct.of)
         elif w.latent is not None:
             self._qkv = torch_layer.latent_heads(w, TritonProduct.of, _norm_of_rows)
         else:

@@ -30,7 +30,7 @@ WARPS = 1
 ROWS = 16  # of a prompt that a program makes
 
 
-class DeltaRule:
+class TritonDeltaRule:
     """Reads normed rows [T, K] as in ``LayerKernels.advance``; norms and gates what comes out.
 
     The maps to heads, gate and rates are one product, unless their weights are packed.
@@ -269,7 +269,7 @@ def _make_rows(
 
 @triton.jit
 def _is_hidden(set_ptr: tl.tensor, row: tl.tensor) -> tl.tensor:
-    """Whether a row is of the tree, and not in a set."""
+    """Return True if a row is of the tree, and not in a set."""
     at = tl.maximum(row, 0)
     return (row >= 0) & (((tl.load(set_ptr + at // 64) >> (at % 64)) & 1) == 0)
 

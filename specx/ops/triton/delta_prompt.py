@@ -17,7 +17,8 @@ from specx.ops.spec import AttentionSpec
 from specx.ops.torch.delta import CHUNK, DeltaRows
 from specx.ops.triton.layer import rounded
 
-# Dimensions of a head, at least: with tiles of 16, Triton 3.6 gave NaN on a Hopper GPU.
+# Dimensions of a tile, at least. With 16 keys in one, Triton 3.6 multiplies what is not there: of
+# the solver's results on a Hopper GPU, those from row 16 on are garbage or NaN.
 NARROWEST = 32
 COLUMNS = 32  # of a state, in a program of the second kernel
 PART = tl.constexpr(16)  # rows of a matrix that are eliminated one by one
