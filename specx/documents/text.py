@@ -215,7 +215,7 @@ _KANA = "のにたいしはてをとがるなでかっれすまりこもうら�
 _HANZI = "的一是不在有人我了他这中大来上国个到说们为子和你地出道也时年得就那要下以生会自着去之过家"
 _HANZI_TOO = "這來國個說們為時會過對學後開發員實關業議，。、"
 _HANGUL = "이다는의에을가고하로한를은서지도기사시인어자리해대정나있수들과"
-# Of alphabets the letters that most words are of, and capitals: Mac Cyrillic differs in these alone.
+# Of alphabets, the usual letters; of Cyrillic capitals, too, in which alone that of Mac differs.
 _CYRILLIC = "оеаинтсрвлкмдпуыяьгзбіїАБВДЕИКМНОПРСТ"
 _GREEK = "αοιετσνηυρπκμλςωόίάήέ"
 _HEBREW, _ARABIC = "יוהלאתרבשמנ", "الينمورتبدهعسة"

@@ -207,12 +207,15 @@ _TEXTS = {
     "Die Mühle stand am Ende des Tals, und für viele Jahre war niemand über Nacht da.": [
         "cp1252", "cp850", "mac-roman"
     ],
-    "Le moulin était fermé depuis des années, et la rivière était déjà à sec.": ["cp850", "mac-roman"],
+    "Le moulin était fermé depuis des années, et la rivière était déjà à sec.": [
+        "cp850", "mac-roman"
+    ],
     "Mlýn stál na konci údolí a léta v něm nikdo nežil. Říkali, že už je příliš starý.": [
         "cp1250", "iso8859-2", "cp852"
     ],
-    "A malom a völgy végén állt, és hosszú évek óta senki sem dolgozott benne, mert túl idős volt, és "
-    "a gépek elromlottak.": ["cp1250", "cp852"],
+    "A malom a völgy végén állt, és senki sem dolgozott benne, mert túl idős volt.": [
+        "cp1250", "cp852"
+    ],
     "Malūnas stovėjo slėnio gale, ir daugelį metų jame niekas nedirbo.": ["cp1257"],
     "Ο μύλος ήταν στο τέλος της κοιλάδας και κανείς δεν δούλευε εκεί.": [
         "cp1253", "cp737", "utf-16-be"
