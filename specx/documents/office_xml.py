@@ -75,7 +75,7 @@ def with_heads(xml: bytes, heads: Iterable[bytes]) -> tuple[bytes, int]:
     """
     root = parsed(xml)
     body = None if root is None else _first(root, "body")
-    if body is None:
+    if root is None or body is None:
         return xml, 0
     for head in dict.fromkeys(heads):
         part, letters, _ = word_part(head, {})

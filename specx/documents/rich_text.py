@@ -16,6 +16,7 @@ _CODE_PAGES = {  # of what a font calls its charset; 0 is the one of the documen
     **{162: "cp1254", 163: "cp1258", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251"},
     **{222: "cp874", 238: "cp1250"},
 }
+_MARKS = rb"\{}"
 _SYSTEMS = {b"mac": "mac-roman", b"pc": "cp437", b"pca": "cp850"}
 
 
@@ -88,4 +89,4 @@ def _numbers(text: str) -> bytes:
     pairs = (
         int.from_bytes(units[n : n + 2], "little", signed=True) for n in range(0, len(units), 2)
     )
-    return b"".join(chr(n).encode() if 31 < n < 127 else b"\\u%d " % n for n in pairs)
+    return b"".join(b"%c" % n if 31 < n < 127 and n not in _MARKS else b"\\u%d " % n for n in pairs)

@@ -638,7 +638,7 @@ def test_menus_are_no_text_and_lists_of_links_are_contents(save: SaveFile) -> No
             "The mill’s wheel ’s “x”.",
         ),
         (rb"\ansicpg1251 \'cc\'e5\'eb\'fc\'ed\'e8\'f6\'e0.", "Мельница."),
-        (rb"\mac Caf\'8e.", "Café."),
+        (rb"\mac Caf\'8e, \'7bx\'7d.", "Café, {x}."),
         (
             rb"{\fonttbl{\f1\fcharset238 A;}{\f2\fcharset128 B;}}"
             rb"M{\f1 \'b3}yn.{\f2\'90\'85\'8e\'d4}",
