@@ -22,9 +22,9 @@ A PDF goes through these stages, in this order::
     sections     tell title, licence, contents, index and references from the body
 
 DOCX, HTML, EPUB, ODT, RTF, mail and web archives come through ``formats``, and in the child through
-``formats_worker``, ``archive`` with ``office_xml``, ``mime`` and ``pandoc``. ``child`` and
-``child_worker`` are the two sides of every child process. ``ocr`` recognizes the text of scanned
-pages.
+``formats_worker``, ``archive`` with ``office_xml``, ``rich_text``, ``mime`` and ``pandoc``.
+``child`` and ``child_worker`` are the two sides of every child process. ``ocr`` recognizes the text
+of scanned pages.
 
 Text, Markdown and JSON lines know no places, but lines::
 

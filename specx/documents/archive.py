@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from specx.documents.child_worker import RefusedError
-from specx.documents.office_xml import open_text, word_part
+from specx.documents.office_xml import open_text, with_heads, word_part
 from specx.documents.text import decode_markup
 from specx.documents.web_page import without_hidden
 from specx.errors import DocumentError
@@ -182,6 +182,8 @@ def _kind(archive: _ZipFiles) -> str:
 # ---------------------------------------------------------------- DOCX
 
 _WORD_TEXT = re.compile(r"word/(?:document\d*|footnotes|endnotes)\.xml")
+_WORD_MAIN = re.compile(r"word/document\d*\.xml")
+_WORD_HEAD = re.compile(r"word/(?:header|footer)\d*\.xml")
 _TAG = re.compile(r"<(?:[\w.-]+:)?(Relationship|rootfile|item|itemref)\b([^<>]*)>")
 _COMMENT = re.compile(r"(?s)<!--.*?-->")
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
@@ -200,6 +202,9 @@ def _read_docx(parts: dict[str, bytes], archive: _ZipFiles) -> PandocInput:
     for name in filter(_WORD_TEXT.fullmatch, list(parts)):
         linked = _linked(name, parts, archive)
         parts[name], own, inside = word_part(parts[name], linked)
+        if not own and _WORD_MAIN.fullmatch(name):
+            heads = [parts[head] for head in sorted(filter(_WORD_HEAD.fullmatch, parts))]
+            parts[name], own = with_heads(parts[name], heads)
         letters += own
         chunks |= inside
     return PandocInput("docx", _packed(parts), letters=letters, chunks=chunks)

@@ -21,6 +21,7 @@ from specx.documents.document import Paragraph
 from specx.documents.mime import MailText, MimeMessage, looks_like_mime, open_message
 from specx.documents.pandoc import Tree, paragraphs_of
 from specx.documents.plain import document_from_text
+from specx.documents.rich_text import in_unicode
 from specx.documents.text import decode_markup, decode_text
 from specx.documents.web_page import prepared
 from specx.errors import DocumentError
@@ -81,7 +82,7 @@ class _Opener:
             return source.kind, [source]
         if kind == "plain":
             return kind, [_piece(MailText(data, "", page=False))]
-        source = PandocInput(kind, data) if kind == "rtf" else _markup(kind, data)
+        source = PandocInput(kind, in_unicode(data)) if kind == "rtf" else _markup(kind, data)
         return kind, [source]
 
     def _message(self, message: MimeMessage) -> tuple[str, Sequence[PandocInput | Paragraph]]:

@@ -36,7 +36,6 @@ _LATIN = {
     "Vietnamese": "và của là có các được trong cho không một những với người này để khi đã theo từ",
 }
 _FREQUENT = {language: frozenset(words.split()) for language, words in _LATIN.items()}
-_ACCENTED = frozenset(word for words in _FREQUENT.values() for word in words if not word.isascii())
 _SCRIPTS = {"CJK": "Chinese", "HIRAGANA": "Japanese", "KATAKANA": "Japanese", "HANGUL": "Korean"}
 _KANA = 0.1  # of the letters; Japanese has Chinese characters, too
 _WORD = re.compile(r"[^\W\d_]+")
@@ -57,11 +56,6 @@ def foreign_language(paragraphs: Sequence[str]) -> str | None:
     del found[""]
     language, most = max(found.items(), key=lambda item: item[1], default=("English", 0))
     return None if language == "English" or 2 * most <= found.total() else language
-
-
-def accented_words(text: str) -> int:
-    """Return how many words of a text are frequent ones of a language, with accents."""
-    return sum(word in _ACCENTED for word in _WORD.findall(text.lower()))
 
 
 def _language(text: str) -> str:

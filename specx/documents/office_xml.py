@@ -16,6 +16,7 @@ _WRAPPERS = frozenset(
     {"fldSimple", "ins", "moveTo", "customXml", "smartTag", "sdt", "sdtContent", "ruby", "rubyBase"}
     | {"bdo", "dir"}
 )
+_HEAD_LETTERS = 100
 _NO = ("0", "false", "off")
 
 
@@ -65,6 +66,24 @@ def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict
     letters = _letters(each.text or "" for each in root.iter() if _name(each) == "t")
     hidden = sum(_letters([key]) for key in part.chunks)
     return ET.tostring(root, "utf-8"), letters - hidden, part.chunks
+
+
+def with_heads(xml: bytes, heads: Iterable[bytes]) -> tuple[bytes, int]:
+    """Return a DOCX without text with that of its headers, and its letters, where it is text.
+
+    Little text is a letterhead or a page number.
+    """
+    root = parsed(xml)
+    body = None if root is None else _first(root, "body")
+    if root is None or body is None:
+        return xml, 0
+    for head in dict.fromkeys(heads):
+        part, letters, _ = word_part(head, {})
+        found = parsed(part)
+        if found is not None and letters >= _HEAD_LETTERS:
+            body[:0] = list(found)
+    texts = (each.text or "" for each in body.iter() if _name(each) == "t")
+    return ET.tostring(root, "utf-8"), _letters(texts)
 
 
 @dataclass

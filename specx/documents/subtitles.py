@@ -1,6 +1,6 @@
-"""Read subtitles (SRT, WebVTT, SBV, ASS), transcripts with times and chats as what is said.
+"""Read subtitles, transcripts with times and chats as what is said; times are its places.
 
-Times are its places.
+Subtitles are SRT, WebVTT, SBV, ASS, SubViewer, MicroDVD (in frames) and MPL2.
 """
 
 import html
@@ -18,12 +18,16 @@ SUBTITLE_ENDINGS = frozenset({".srt", ".vtt", ".sbv", ".ass", ".ssa"})
 # Lines with hours, minutes, seconds, and perhaps a speaker and what is said.
 _TIME = r"(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d{2})(?:[.,]\d{1,3})?"
 _CAPTION = re.compile(rf"\s*{_TIME}(?:\s*-->\s*|,)(?:\d+:)?\d{{1,2}}:\d{{2}}[.,]\d{{1,3}}.*")
-_BEGINS = re.compile(rf"\s*(?:WEBVTT\b.*|(?:\d+\s*\n)?{_CAPTION.pattern}\n)")
+_BEGINS = re.compile(rf"\s*(?:WEBVTT\b.*|\[INFORMATION\]\n.*|(?:\d+\s*\n)?{_CAPTION.pattern}\n)")
 _WHO = r"[^\W\d_][\w.'’ -]{0,40}?"
 _FORMS = tuple(
     re.compile(form)
     for form in (
         rf"Dialogue:[^,]*,{_TIME},[^,]*,[^,]*,(?P<who>[^,]*),(?:[^,]*,){{4}}(?P<said>.*)",
+        r"\{(?P<frame>\d{1,9})\}\{\d*\}(?P<said>.*)",
+        r"\[(?P<tenth>\d{1,9})\]\[\d*\](?P<said>.*)",
+        r"\[?(?P<when>\d{1,2}:\d{2}(?::\d{2})?)\]?"
+        rf"\s+<[ @+]?(?P<who>{_WHO})>\s+(?P<said>\S.*)",  # of another chat
         rf"\s*[\[(]?{_TIME}(?:\s*-->[^\])]*)?(?:[\])]|\s)\s*(?P<said>\S.*)",
         r"\W?\[?(?P<when>\d{1,4}(?:[./-]\d{1,4}){2},?\s\d{1,2}:\d{2}(?::\d{2})?(?:\s?[AaPp][Mm])?)"
         rf"(?:\]| [-–])\s+(?P<who>{_WHO}):\s+(?P<said>\S.*)",  # of a chat
@@ -37,10 +41,11 @@ _ASIDE = re.compile(r"(?:NOTE|STYLE|REGION)\b")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]*)>")
 _NAME = re.compile(r"(?:>>\s*|- ?)?([^\W\d_][\w.'’ -]{0,40}?):\s+(?=\S)")
 _CHANGE = re.compile(r">>\s*|^-\s+|^-(?=[^\W\d])")  # somebody else speaks
-_TAG = re.compile(r"<[^>]*>|\{\\[^}]*\}")
+_TAG = re.compile(r"<[^>]*>|\{\\[^}]*\}|\{[a-zA-Z]:[^}]*\}|^/")
+_RATE = re.compile(r"\{[01]\}\{[01]\}(\d\d(?:[.,]\d+)?)\s*")  # frames a second
 # What is heard and not said, and who made the captions.
 _UNSAID = re.compile(
-    r"\[[^\]]*\]|\([^)]*\)|[♪♫].*|([#*]).*\1|[-–—.…]*|(?:subtitles?|captions?|captioned|transcribed|sync\w*"
+    r"\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s(?:\*|-!-)\s.*|\[[^\]]*\]|\([^)]*\)|[♪♫].*|([#*]).*\1|[-–—.…]*|(?:subtitles?|captions?|captioned|transcribed|sync\w*"
     r"|translated|corrected)\b.{0,20}\bby\b.*|.*\b(?:opensubtitles|addic7ed|subscene)\.\w+.*",
     re.IGNORECASE,
 )
@@ -78,8 +83,11 @@ def _form_of(lines: Sequence[str]) -> re.Pattern[str] | None:
 
 
 def _seconds(found: re.Match[str]) -> int:
-    """Return the time of a line; 0 if it is that of a day, which chats have."""
-    if "when" in found.re.groupindex:
+    """Return the time of a line; 0 if it is that of a day, which chats have, or no time."""
+    groups = found.groupdict()
+    if "tenth" in groups:
+        return int(groups["tenth"]) // 10
+    if "h" not in groups:
         return 0
     return 3600 * int(found["h"] or 0) + 60 * int(found["m"]) + int(found["s"])
 
@@ -89,7 +97,7 @@ def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()
 
     What captions show again when they roll is read once. Raises DocumentError if nothing is said.
     """
-    lines = text.split("\n")
+    lines = (text.replace("[br]", "\n") if text.startswith("[INFORMATION]") else text).split("\n")
     form = _CAPTION if _BEGINS.match(text) else _form_of(lines)
     cues = list(_cues(lines, form or _CAPTION))
     cues = list(_once(cues)) if _rolls(cues) else cues
@@ -114,6 +122,10 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
     found = [(index, each) for index, line in enumerate(lines) if (each := form.fullmatch(line))]
     named = "who" in form.groupindex and any(each["who"] for _, each in found)
     voiced = named or any(map(_VOICE.search, lines))
+    rate = 0.0
+    if found and (told := _RATE.fullmatch(lines[found[0][0]])):
+        rate, first = float(told[1].replace(",", ".")), found.pop(0)[0]
+        lines = [*lines[:first], "", *lines[first + 1 :]]
     title = lines[: found[0][0]] if found and form in _FORMS[1:] else ()
     if texts := tuple(_said(title)):
         yield _Cue("0:00:00", "", voiced, texts)
@@ -122,11 +134,15 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
         groups = each.groupdict()
         below = lines[start + 1 : end] if form is not _FORMS[0] else ()
         below = _shown(below, last=end > len(lines)) if form is _CAPTION else below
-        shown = [*(groups.get("said") or "").replace("\\N", "\n").split("\n"), *below]
+        line_end = "|" if groups.keys() & {"frame", "tenth"} else "\\N"
+        shown = [*(groups.get("said") or "").split(line_end), *below]
         voice = _VOICE.search(" ".join(shown))
         speaker = (voice[1] if voice else groups.get("who") or "").strip()
-        minutes, seconds = divmod(_seconds(each), 60)
-        time = groups.get("when") or f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+        frame = groups.get("frame")
+        seconds = int(int(frame) / rate) if frame and rate else _seconds(each)
+        minutes, seconds = divmod(seconds, 60)
+        named_time = f"frame {frame}" if frame and not rate else groups.get("when")
+        time = named_time or f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
         yield _Cue(time, speaker, voiced, tuple(_said(shown)))
 
 

@@ -627,3 +627,36 @@ def test_menus_are_no_text_and_lists_of_links_are_contents(save: SaveFile) -> No
         *(("contents", f"The bridge of {name}") for name in ("Elm", "Oak", "Ash")),
     ]
     assert len(document.furniture) == 2
+
+
+@installed
+@pytest.mark.parametrize(
+    ("rtf", "text"),
+    [
+        (
+            rb"\ansicpg1252 The mill\u8217?s wheel \u8217\'92s \u8220 ?x\u8221 ?.",
+            "The mill’s wheel ’s “x”.",
+        ),
+        (rb"\ansicpg1251 \'cc\'e5\'eb\'fc\'ed\'e8\'f6\'e0.", "Мельница."),
+        (rb"\mac Caf\'8e, \'7bx\'7d.", "Café, {x}."),
+        (
+            rb"{\fonttbl{\f1\fcharset238 A;}{\f2\fcharset128 B;}}"
+            rb"M{\f1 \'b3}yn.{\f2\'90\'85\'8e\'d4}",
+            "Młyn.水車",
+        ),
+        (rb"\uc2 A\u26085\'93\'fa.", "A日."),
+    ],
+)
+def test_the_letters_of_an_rtf(save: SaveFile, rtf: bytes, text: str) -> None:
+    document = read_document(save("a.rtf", rb"{\rtf1\ansi" + rtf + rb"\par}"))
+    assert [paragraph.text for paragraph in document.paragraphs] == [text]
+
+
+@installed
+def test_a_docx_whose_text_is_in_its_header(save: SaveFile) -> None:
+    space = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    said = "The council closed the bridge. " * 5
+    head = f'<w:hdr xmlns:w="{space}">{offices.paragraph(said)}</w:hdr>'
+    data = offices.docx(offices.paragraph(""), **{"word/header1.xml": head})
+    document = read_document(save("a.docx", data))
+    assert [paragraph.text for paragraph in document.paragraphs] == [said.strip()]

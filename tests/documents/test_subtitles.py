@@ -3,7 +3,7 @@
 import pytest
 
 from specx.documents.document import Document
-from specx.documents.subtitles import looks_like_subtitles
+from specx.documents.subtitles import document_from_subtitles, looks_like_subtitles
 from specx.errors import DocumentError
 
 from .conftest import SaveFile, read_document
@@ -163,3 +163,35 @@ def test_sounds_and_songs_are_not_said(save: SaveFile) -> None:
     cues = "".join(f"00:00:0{n}.000 --> 00:00:0{n}.900\n{each}\n\n" for n, each in enumerate(shown))
     document = read_document(save("a.vtt", f"WEBVTT\n\n{cues}".encode()))
     assert [each.text for each in document.paragraphs] == ["It turns."]
+
+
+@pytest.mark.parametrize(
+    ("lines", "time"),
+    [
+        (("{1}{1}25.000", "{75}{99}{y:i}It turns|and falls.", "{100}{120}It stands."), "0:00:03"),
+        (("{75}{99}It turns|and falls.", "{100}{120}It stands.", "{130}{140}♪"), "frame 75"),
+        (("[30][50]/It turns|and falls.", "[60][70]It stands.", "[80][90]♪"), "0:00:03"),
+        (
+            (
+                *("[INFORMATION]", "00:00:03.00,00:00:04.00", "It turns[br]and falls.", ""),
+                *("00:00:05.00,00:00:06.00", "It stands."),
+            ),
+            "0:00:03",
+        ),
+    ],
+)
+def test_times_in_frames_and_tenths(lines: tuple[str, ...], time: str) -> None:
+    (said,) = document_from_subtitles("\n".join(lines), "a.sub").paragraphs
+    assert (said.label, said.text) == (time, "It turns and falls. It stands.")
+
+
+def test_a_chat_with_names_in_brackets() -> None:
+    text = (
+        "[09:15] <ann> It turns.\n[09:16] * ben leaves\n09:17 <@ben> It fell.\n[09:18] <ann> No.\n"
+    )
+    assert looks_like_subtitles(text)
+    said = document_from_subtitles(text, "a.log").paragraphs
+    assert [(p.label, p.text) for p in said][:2] == [
+        ("09:15", "ann: It turns."),
+        ("09:17", "ben: It fell."),
+    ]

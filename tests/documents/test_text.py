@@ -33,7 +33,7 @@ def test_a_guess_is_reported() -> None:
     assert text == "“Grüße”"
     assert "Windows-1252" in warnings[0]
     assert "guess" in warnings[0]
-    assert "Latin-1" in decode_text(b"caf\xe9 \x81", "a.txt")[1][0]
+    assert "Latin-1" in decode_text(b"caf\xe9 d\xe9j\xe0 \x81", "a.txt")[1][0]
 
 
 def test_utf8_cut_inside_a_character_stays_utf8() -> None:
@@ -201,9 +201,28 @@ _TEXTS = {
     "Młyn stał na końcu doliny i nikt się w nim nie pokazał. Mówili, że jest za stary, są pewni.": [
         "cp1250", "iso8859-2"
     ],
-    "Değirmen vadinin sonundaydı ve içinde kimse olmadığı biliniyordu, bu doğru değil.": ["cp1254"],
-    "Die Mühle stand am Ende des Tals, und für viele Jahre war niemand über Nacht da.": ["cp1252"],
-    "Ο μύλος ήταν στο τέλος της κοιλάδας και κανείς δεν δούλευε εκεί.": ["cp1253", "utf-16-be"],
+    "Değirmen vadinin sonundaydı ve içinde kimse olmadığı biliniyordu, bu doğru değil.": [
+        "cp1254", "cp857", "mac-turkish"
+    ],
+    "Die Mühle stand am Ende des Tals, und für viele Jahre war niemand über Nacht da.": [
+        "cp1252", "cp850", "mac-roman"
+    ],
+    "Le moulin était fermé depuis des années, et la rivière était déjà à sec.": [
+        "cp850", "mac-roman"
+    ],
+    "Mlýn stál na konci údolí a léta v něm nikdo nežil. Říkali, že už je příliš starý.": [
+        "cp1250", "iso8859-2", "cp852"
+    ],
+    "A malom a völgy végén állt, és senki sem dolgozott benne, mert túl idős volt.": [
+        "cp1250", "cp852"
+    ],
+    "Malūnas stovėjo slėnio gale, ir daugelį metų jame niekas nedirbo.": ["cp1257"],
+    "Ο μύλος ήταν στο τέλος της κοιλάδας και κανείς δεν δούλευε εκεί.": [
+        "cp1253", "cp737", "utf-16-be"
+    ],
+    "הטחנה עמדה בקצה העמק ובמשך שנים רבות איש לא עבד בה.": ["cp1255", "cp862"],
+    "كانت الطاحونة في نهاية الوادي ولم يعمل فيها أحد منذ سنوات طويلة.": ["cp1256", "iso8859-6"],
+    "โรงสีอยู่ที่ปลายหุบเขาและไม่มีใครทำงานในนั้นเป็นเวลาหลายปี": ["cp874"],
 }  # fmt: skip
 
 

@@ -1,0 +1,92 @@
+"""Write the characters of an RTF as numbers of Unicode, which pandoc reads.
+
+An RTF names its characters by bytes in the encoding of a font, which pandoc takes for Western ones,
+or by numbers with a replacement for old programs behind them, with which pandoc drops a word.
+"""
+
+import codecs
+import re
+
+_TOKEN = re.compile(
+    rb"\\'([0-9a-fA-F]{2})|\\([a-zA-Z]+)(-?\d{1,9})? ?|(\\[^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)",
+    re.DOTALL,
+)
+_CODE_PAGES = {  # of what a font calls its charset; 0 is the one of the document
+    **{77: "mac-roman", 128: "cp932", 129: "cp949", 134: "gb18030", 136: "cp950", 161: "cp1253"},
+    **{162: "cp1254", 163: "cp1258", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251"},
+    **{222: "cp874", 238: "cp1250"},
+}
+_MARKS = rb"\{}"
+_SYSTEMS = {b"mac": "mac-roman", b"pc": "cp437", b"pca": "cp850"}
+
+
+def in_unicode(data: bytes) -> bytes:
+    """Return an RTF with ``\\uN`` in the place of bytes, without replacements of such numbers."""
+    page, default, fonts = "cp1252", 0, dict[int, str]()
+    font, replaced, skipped = 0, 1, 0
+    above: list[tuple[int, int]] = []  # what a group ends
+    out = [data[:6], rb"\uc0 "]
+    decoder = _decoder(page)
+    for found in _TOKEN.finditer(data, 6):
+        code, word, number, symbol, brace, text = found.groups()
+        if brace or word:
+            decoder.reset()
+        if brace == b"{":
+            above.append((font, replaced))
+        elif brace and above:
+            font, replaced = above.pop()
+        if brace or (word and word != b"u"):
+            skipped = 0
+        value = int(number or 0)
+        if code or text:
+            raw = bytes([int(code, 16)]) if code else text
+            drop = min(skipped, len(raw))
+            skipped -= drop
+            if text and raw.isascii() and not decoder.getstate()[0]:
+                out.append(raw[drop:])
+            else:
+                out.append(_numbers(decoder.decode(raw[drop:])))
+        elif word == b"u":
+            out.append(b"\\u%d " % value)
+            skipped = replaced
+        elif word == b"uc":
+            replaced = min(max(value, 0), 9)
+            out.append(rb"\uc0 ")
+        elif symbol and skipped:
+            skipped -= 1
+        else:
+            if word == b"ansicpg":
+                page = _known(f"cp{value}", page)
+            elif word in _SYSTEMS:
+                page = _SYSTEMS[word]
+            elif word == b"deff":
+                default = font = value
+            elif word == b"f":
+                font = value
+            elif word == b"plain":
+                font = default
+            elif word == b"fcharset" and value in _CODE_PAGES:
+                fonts[font] = _CODE_PAGES[value]
+            out.append(found[0])
+        if brace or word:
+            decoder = _decoder(fonts.get(font, page))
+    return b"".join(out)
+
+
+def _decoder(page: str) -> codecs.IncrementalDecoder:
+    return codecs.getincrementaldecoder(page)("replace")
+
+
+def _known(page: str, other: str) -> str:
+    try:
+        return codecs.lookup("mac-roman" if page == "cp10000" else page).name
+    except LookupError:
+        return other
+
+
+def _numbers(text: str) -> bytes:
+    units = text.encode("utf-16-le", "replace")
+    pairs = (
+        int.from_bytes(units[n : n + 2], "little", signed=True) for n in range(0, len(units), 2)
+    )
+    return b"".join(b"%c" % n if 31 < n < 127 and n not in _MARKS else b"\\u%d " % n for n in pairs)
