@@ -68,7 +68,8 @@ class _PackedWeight(WeightProduct):
             assert head_dim is not None
             width, apart = head_dim // 2, head_dim
         is_served = (
-            weight.dtype == torch.bfloat16
+            weight.device.type != "cpu"
+            and weight.dtype == torch.bfloat16
             and (bias is None or (bias.dtype == weight.dtype and bias.is_contiguous()))
             and inputs % BLOCK == 0
             and all(name in BITS for name in formats)
