@@ -17,6 +17,9 @@
 #include "hopper.cuh"
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
+#ifndef RESIDENT
+#define RESIDENT (TILES * GROUPS == 1 ? 3 : 2)
+#endif
 constexpr int WIDTH = 256, WORDS = 5;  // of a piece: inputs, and words with scales of a row
 constexpr int OUTPUTS = 16 / SIDES * GROUPS;
 constexpr u32 CODES_ROW = 128, UPPER_ROW = 64;  // bytes of a row of a piece
@@ -41,7 +44,8 @@ struct Rows {
 
 // Ask for a piece of a group's rows.
 template <int BITS>
-__device__ __forceinline__ void ask(u32 to, const Rows& rows, int piece, int lane) {
+__device__ __forceinline__ void ask(unsigned char* memory, const Rows& rows, int piece, int lane) {
+    const u32 to = shared(memory);
     const unsigned char* const upper = rows.first + rows.pieces * CODES_ROW;
     const unsigned char* const scales = upper + (BITS == 6 ? rows.pieces * UPPER_ROW : 0);
 #pragma unroll
@@ -65,29 +69,15 @@ __device__ __forceinline__ void ask(u32 to, const Rows& rows, int piece, int lan
                                             (piece * WORDS + i % WORDS) * 4));
 }
 
-__device__ __forceinline__ u32 word_at(u32 at) {
-    u32 word;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(at));
-    return word;
-}
-
-__device__ __forceinline__ void load_words(u32 (&to)[4], u32 at) {
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at));
-}
-
-__device__ __forceinline__ void load_words(u32 (&to)[2], u32 at) {
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "r"(at));
-}
-
-__device__ __forceinline__ void load_pairs(u32 (&to)[4], const u16* from) {
-    const uint4 four = *reinterpret_cast<const uint4*>(from);
-    to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
-}
-
-__device__ __forceinline__ void load_pairs(u32 (&to)[2], const u16* from) {
-    const uint2 two = *reinterpret_cast<const uint2*>(from);
-    to[0] = two.x, to[1] = two.y;
+template <int WORDS>
+__device__ __forceinline__ void load_words(u32 (&to)[WORDS], const void* from) {
+    if constexpr (WORDS == 4) {
+        const uint4 four = *static_cast<const uint4*>(from);
+        to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+    } else {
+        const uint2 two = *static_cast<const uint2*>(from);
+        to[0] = two.x, to[1] = two.y;
+    }
 }
 
 __device__ __forceinline__ float half_of(u32 word) {
@@ -155,7 +145,7 @@ struct Kept {
 // Multiply a warp's pieces, and add them to `total`.
 template <int BITS>
 __device__ __forceinline__ void multiply_rows(float (&total)[GROUPS][TILES][4], const Rows& rows,
-                                              const u16* x, u32 memory, int nodes, int warp, int lane) {
+                                              const u16* x, unsigned char* memory, int nodes, int warp, int lane) {
     constexpr int PARTS = 4, SPANS = BITS == 6 ? 4 : 2;  // that lie together; of them in a piece
     constexpr int PART = WIDTH / PARTS / SPANS, OWN = PART / 8;  // inputs; pairs of a thread
     constexpr u32 ONE = 0x3F803F80, ONES[2][4] = {{ONE, ONE, ONE, ONE}, {ONE, ONE, ONE, ONE}};
@@ -183,16 +173,17 @@ __device__ __forceinline__ void multiply_rows(float (&total)[GROUPS][TILES][4], 
     for (int piece = warp; piece < rows.pieces; piece += WARPS) {
         finish_copies<STAGES - 1>();
         __syncwarp();
-        const u32 base = memory + stage * STAGE;
+        const unsigned char* const base = memory + stage * STAGE;
         const auto words_of = [&](int group, int half) {
-            return base + group * group_bytes(BITS) + CODES + upper_bytes(BITS) + (row + 8 * half) * WORDS * 4;
+            const u32 at = group * group_bytes(BITS) + CODES + upper_bytes(BITS);
+            return reinterpret_cast<const u32*>(base + at) + (row + 8 * half) * WORDS;
         };
         float by[GROUPS][2][2];  // multiply scales and minima
 #pragma unroll
         for (int group = 0; group < GROUPS; group++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                const u32 both = word_at(words_of(group, half));
+                const u32 both = *words_of(group, half);
                 by[group][half][0] = half_of(both), by[group][half][1] = -half_of(both >> 16);
             }
 #pragma unroll
@@ -202,10 +193,11 @@ __device__ __forceinline__ void multiply_rows(float (&total)[GROUPS][TILES][4], 
             for (int group = 0; group < GROUPS; group++)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
-                    const u32 at = base + group * group_bytes(BITS), line = row + 8 * half;
-                    scales[group][half] = word_at(words_of(group, half) + (1 + span) * 4);
+                    const unsigned char* const at = base + group * group_bytes(BITS);
+                    const int line = row + 8 * half;
+                    scales[group][half] = words_of(group, half)[1 + span];
                     if (BITS == 4) {
-                        minima[group][half] = word_at(words_of(group, half) + (3 + span) * 4);
+                        minima[group][half] = words_of(group, half)[3 + span];
                         const u32 chunk = (span * 4 + place) ^ row % 2 * 4;
                         load_words(codes[group][half], at + line * CODES_ROW + chunk * 16);
                     } else {
@@ -223,7 +215,7 @@ __device__ __forceinline__ void multiply_rows(float (&total)[GROUPS][TILES][4], 
                 u32 b[TILES][OWN];
 #pragma unroll
                 for (int tile = 0; tile < TILES; tile++)
-                    load_pairs(b[tile], lines[tile] + piece * WIDTH + of * PART);
+                    load_words(b[tile], lines[tile] + piece * WIDTH + of * PART);
                 u32 a[GROUPS][OWN / 2][4];
                 float scale[GROUPS][2], added[GROUPS][2];
 #pragma unroll
@@ -273,7 +265,7 @@ __device__ __forceinline__ void multiply_rows(float (&total)[GROUPS][TILES][4], 
 
 // out [nodes, columns], or queries. first, second: uint8 rows of the weight's parts, `boundary` of them
 // in the first one. bias: of the rows of the weight; residual [nodes, columns]; null, or added.
-extern "C" __global__ void __launch_bounds__(THREADS, TILES * GROUPS == 1 ? 3 : 2)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 product(const unsigned char* first, const unsigned char* second, const u16* x, u16* out, const u16* bias,
         const u16* residual, const __grid_constant__ Heads kept, int nodes, int columns, int pieces,
         int boundary) {
@@ -290,7 +282,7 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
 
     let_next_kernel_come();
     float total[GROUPS][TILES][4] = {};
-    const u32 own = shared(memory) + warp * STAGES * STAGE;
+    unsigned char* const own = memory + warp * STAGES * STAGE;
     if (FIRST == SECOND || begin < boundary)
         multiply_rows<FIRST>(total, rows_of(first, FIRST, begin), x, own, nodes, warp, lane);
     else
