@@ -7,7 +7,7 @@ from torch.nn.functional import silu
 
 pytest.importorskip("triton")
 
-from specx.ops.hopper.packed_product import PackedGatedProduct, PackedProduct, PackedQkvProduct
+from specx.ops.hopper.packed_product import GatedBlocksProduct, PlainBlocksProduct, QkvBlocksProduct
 from specx.ops.packed_weight import PackedWeight
 from specx.ops.triton import layer as triton_layer
 from specx.ops.triton.packed import TritonWeight, lay_out
@@ -39,7 +39,7 @@ def test_a_product_with_bias_and_residual(inputs: int, parts: tuple[str, ...]) -
         random(*size, dtype=BF16) for size in ((64, inputs), (len(whole),), (64, len(whole)))
     )
     exact = x.double() @ whole.T
-    plain, full = PackedProduct(own), PackedProduct(own, bias)
+    plain, full = PlainBlocksProduct(own), PlainBlocksProduct(own, bias)
     for rows in (1, 13, 30, 64):
         assert error(plain(x[:rows]), exact[:rows]) < LIMIT
         ours = full(x[:rows], residual[:rows])
@@ -53,7 +53,7 @@ def test_a_gated_product(rows: int, name: str) -> None:
     x, bias = random(64, 512, dtype=BF16) / 64, random(rows, dtype=BF16)
     both = x.double() @ whole.T + bias.double()
     gate, up = both.to(BF16).double().chunk(2, 1)  # rounded where the modules round
-    ours = PackedGatedProduct(own, bias)
+    ours = GatedBlocksProduct(own, bias)
     together = ours(x)
     assert error(together, silu(gate).to(BF16).double() * up) < 2 * LIMIT
     for count in COUNTS:
@@ -64,8 +64,8 @@ def test_a_gated_product(rows: int, name: str) -> None:
 def test_a_product_of_heads(heads: int, kv_heads: int, dim: int) -> None:
     """Bit by bit what a product and the rotation behind it write, and nothing else."""
     own, whole = packed(1536, ("Q4_K", (heads + kv_heads) * dim), ("Q6_K", kv_heads * dim))
-    product = PackedQkvProduct(own, bias := random(len(whole), dtype=BF16), head_dim=dim)
-    plain = PackedProduct(own, bias)
+    product = QkvBlocksProduct(own, bias := random(len(whole), dtype=BF16), head_dim=dim)
+    plain = PlainBlocksProduct(own, bias)
     for rows in (1, 16, 50):
         x, angles = random(rows, 1536, dtype=BF16), random(rows, dim // 2, dtype=BF16).repeat(1, 2)
         cos, sin, places = angles.cos(), angles.sin(), torch.randperm(100, device=CUDA)[:rows]
@@ -81,7 +81,7 @@ def test_a_product_of_heads(heads: int, kv_heads: int, dim: int) -> None:
 @pytest.mark.parametrize("inputs", [1536, 8960])
 def test_a_row_is_the_same_beside_others(inputs: int, name: str) -> None:
     own, _ = packed(inputs, (name, 256))
-    product, x = PackedProduct(own), random(64, inputs, dtype=BF16)
+    product, x = PlainBlocksProduct(own), random(64, inputs, dtype=BF16)
     together = product(x)
     for count in COUNTS:
         assert torch.equal(product(x[:count]), together[:count])

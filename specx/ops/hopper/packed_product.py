@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specx.ops.hopper.compiler import kernel_of
-from specx.ops.hopper.driver import CudaError
+from specx.ops.hopper.driver import CudaError, Kernel
 from specx.ops.hopper.product import (
     ACTIVATIONS,
     GATED,
@@ -45,7 +45,7 @@ def groups_of(tiles: int, rows: int, outputs: int, pieces: int) -> int:
     return 2 if tiles == 2 and is_wide else 1
 
 
-class _PackedWeight(WeightProduct):
+class _BlocksWeight(WeightProduct):
     """The product with one weight."""
 
     def __init__(
@@ -84,7 +84,7 @@ class _PackedWeight(WeightProduct):
         constants |= {"ACTIVATION": ACTIVATIONS.index(activation)}
         stages = constants["STAGES"] = min(MOST_STAGES, -(-self._pieces // WARPS))
         piece = max(LAYOUTS[name].row_bytes(16 * BLOCK) for name in formats)  # of 16 rows
-        self._kernels = []
+        self._kernels: list[tuple[int, int, Kernel]] = []
         for tiles in TILES:
             groups = 1
             if self.kind != ROTATED:
@@ -102,7 +102,7 @@ class _PackedWeight(WeightProduct):
         assert x.shape[1] == self._pieces * BLOCK
         assert x.dtype == torch.bfloat16
         assert x.is_contiguous()
-        grid, kernel = next(found for rows, *found in self._kernels if len(x) <= rows)
+        grid, kernel = next(each[1:] for each in self._kernels if len(x) <= each[0])
         given = self._parts[0][0], self._parts[-1][0], x, out, self.bias, residual
         pointers = [c_uint64(0 if each is None else each.data_ptr()) for each in given]
         numbers = map(c_int, (len(x), self.columns, self._pieces, self._boundary))
@@ -110,20 +110,20 @@ class _PackedWeight(WeightProduct):
             kernel.launch((grid, 1, 1), THREADS, [*pointers, heads, *numbers])
 
 
-class PackedProduct(_PackedWeight, CudaProduct):
+class PlainBlocksProduct(_BlocksWeight, CudaProduct):
     """x -> x · weightᵀ + bias, and a residual."""
 
 
-class PackedGatedProduct(_PackedWeight, GatedProduct):
+class GatedBlocksProduct(_BlocksWeight, GatedProduct):
     """x -> act(gate) · up."""
 
 
-class PackedQkvProduct(_PackedWeight, QkvProduct):
+class QkvBlocksProduct(_BlocksWeight, QkvProduct):
     """Queries, keys and values."""
 
 
-KINDS: dict[Any, type[_PackedWeight]] = {
-    CudaProduct: PackedProduct, GatedProduct: PackedGatedProduct, QkvProduct: PackedQkvProduct
+KINDS: dict[Any, type[_BlocksWeight]] = {
+    CudaProduct: PlainBlocksProduct, GatedProduct: GatedBlocksProduct, QkvProduct: QkvBlocksProduct
 }  # fmt: skip
 
 

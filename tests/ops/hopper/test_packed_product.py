@@ -7,9 +7,9 @@ from specx.ops.blocks import by_name
 from specx.ops.hopper import packed_product
 from specx.ops.hopper.driver import CudaError
 from specx.ops.hopper.packed_product import (
-    PackedGatedProduct,
-    PackedProduct,
-    PackedQkvProduct,
+    GatedBlocksProduct,
+    PlainBlocksProduct,
+    QkvBlocksProduct,
     groups_of,
     product_of,
 )
@@ -36,19 +36,18 @@ def weight(
 def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
     notes = Notes.in_place_of_a_device(monkeypatch)
     monkeypatch.setattr(notes, "launch", lambda *given: notes.launches.append(given))
-    monkeypatch.setattr(
-        packed_product,
-        "kernel_of",
-        lambda _, __, shared, ___, **told: (
-            notes.kernels.append({**told, "shared": shared}) or notes
-        ),
-    )
+
+    def kernel_of(_: object, __: str, shared: int, ___: object, **told: int) -> Notes:
+        notes.kernels.append({**told, "shared": shared})
+        return notes
+
+    monkeypatch.setattr(packed_product, "kernel_of", kernel_of)
     return notes
 
 
 def test_what_the_kernel_is_told(notes: Notes) -> None:
     own = weight(4096, ("Q4_K", 5120), ("Q6_K", 1024))
-    product = PackedProduct(own)
+    product = PlainBlocksProduct(own)
     assert [each["TILES"] for each in notes.kernels] == [1, 2, 4, 8]
     assert all(
         (each["FIRST"], each["SECOND"], each["STAGES"]) == (4, 6, 2) for each in notes.kernels
@@ -69,8 +68,8 @@ def test_what_the_kernel_is_told(notes: Notes) -> None:
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
 def test_a_block_has_room(name: str, inputs: int, notes: Notes) -> None:
     for rows in (64, 28_672, 151_936):
-        PackedProduct(weight(inputs, (name, rows)))
-        PackedGatedProduct(weight(inputs, (name, rows)))
+        PlainBlocksProduct(weight(inputs, (name, rows)))
+        GatedBlocksProduct(weight(inputs, (name, rows)))
     for told in notes.kernels:
         sums = 8 * told["GROUPS"] * told["TILES"] * 512
         assert sums <= told["shared"] <= BLOCK
@@ -101,8 +100,8 @@ def test_weights_that_are_not_served(own: TritonWeight) -> None:
 
 @pytest.mark.usefixtures("notes")
 def test_parts_of_two_formats_end_where_heads_end() -> None:
-    PackedQkvProduct(weight(256, ("Q4_K", 256), ("Q6_K", 128)), head_dim=128)
+    QkvBlocksProduct(weight(256, ("Q4_K", 256), ("Q6_K", 128)), head_dim=128)
     with pytest.raises(CudaError, match="192 rows"):
-        PackedQkvProduct(weight(256, ("Q4_K", 64), ("Q6_K", 128)), head_dim=128)
+        QkvBlocksProduct(weight(256, ("Q4_K", 64), ("Q6_K", 128)), head_dim=128)
     with pytest.raises(CudaError, match="no kernel"):
-        PackedGatedProduct(weight(256, ("Q4_K", 64), ("Q6_K", 64)))
+        GatedBlocksProduct(weight(256, ("Q4_K", 64), ("Q6_K", 64)))
