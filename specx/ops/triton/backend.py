@@ -182,11 +182,9 @@ class TritonOps(TorchOps):
         return torch_scores.best_chunks(scores, tokens, grid, k)
 
     def is_row_invariant(self, weights: DecoderWeights) -> bool:
-        """Return False where torch computes layers, or their experts, and for packed weights, whose
-        rows were not compared on a device yet."""
+        """Return False where torch computes layers, or their experts."""
         return not self._of_draft and all(
             each.out.weight.dtype != torch.float64
-            and not any(isinstance(m.weight, PackedWeight) for m in (each.qkv, each.out, each.down))
             and (each.spec.mlp.experts is None or kernels_serve(each))
             for each in weights.layers
         )

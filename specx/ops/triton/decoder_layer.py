@@ -9,8 +9,8 @@ from torch.nn.functional import linear
 
 from specx.ops.ancestors import AncestorMask
 from specx.ops.delta_state import DeltaState
+from specx.ops.hopper import packed_product, small_product
 from specx.ops.hopper import product as hopper_product
-from specx.ops.hopper import small_product
 from specx.ops.hopper.driver import CudaError
 from specx.ops.hopper.product import (
     CudaProduct,
@@ -49,9 +49,7 @@ class TritonProduct:
     @classmethod
     def of(cls, weights: LinearMap) -> "TritonProduct":
         """Prepare the product with a weight, outside of fused kernels."""
-        if isinstance(weights.weight, TritonWeight):
-            return cls(weights)
-        return cls(weights, product_of(CudaProduct, weights.tensor, weights.bias))
+        return cls(weights, _product_of(CudaProduct, weights))
 
     def __call__(self, x: Tensor) -> Tensor:
         if len(x) > MOST_ROWS:
@@ -72,10 +70,10 @@ class TritonProduct:
         return linear(x, self._weight, self._bias)
 
     def _of_few(self, x: Tensor, residual: Tensor | None) -> Tensor:
-        if self._packed is not None:
-            return self._packed.of_few(x, residual)
         if self._few is not None:
             return self._few(x, residual)
+        if self._packed is not None:
+            return self._packed.of_few(x, residual)
         return few_rows.few_rows_product(x, self._weight, self._bias, residual)
 
 
@@ -306,7 +304,7 @@ def _norm_of_rows(spec: NormSpec, weight: Tensor | None, bias: Tensor | None) ->
 
 def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:
     """Return Hopper's products of a layer by its maps; none if the kernels of some cannot be had,
-    or some are packed.
+    unless they are packed.
 
     Of small weights that are added to the hidden states Triton's are faster.
 
@@ -324,11 +322,19 @@ def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:
         kinds["gate_up"] = (GatedProduct, {"activation": mlp.activation}) if gates else PLAIN
         kinds["down"] = PLAIN
     found = {}
-    if any(isinstance(getattr(w, name).weight, TritonWeight) for name in kinds):
-        return {}
     for name, (kind, options) in kinds.items():
         linear_map = getattr(w, name)
-        if name in ("out", "down") and few_rows.is_small(linear_map.tensor):
+        is_packed = isinstance(linear_map.weight, TritonWeight)
+        if not is_packed and name in ("out", "down") and few_rows.is_small(linear_map.tensor):
             continue
-        found[name] = product_of(kind, linear_map.weight, linear_map.bias, **options)
+        found[name] = _product_of(kind, linear_map, **options)
+    if any(isinstance(getattr(w, name).weight, TritonWeight) for name in kinds):
+        return found
     return {} if None in found.values() else found
+
+
+def _product_of(kind: Any, weights: LinearMap, **options: Any) -> Any:
+    """Return Hopper's product of a kind; None where it cannot be had."""
+    if isinstance(weights.weight, TritonWeight):
+        return packed_product.product_of(kind, weights.weight, weights.bias, **options)
+    return product_of(kind, weights.tensor, weights.bias, **options)

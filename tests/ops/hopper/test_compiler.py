@@ -14,6 +14,7 @@ from specx.ops.hopper import product as hopper_product
 from specx.ops.hopper import tree_attention as hopper_attention
 from specx.ops.hopper.compiler import compiled
 from specx.ops.hopper.driver import CudaError
+from specx.ops.hopper.packed_product import PACKED_SOURCE, TILES
 from specx.ops.hopper.product import ACTIVATIONS, GATED, PLAIN, ROTATED, plan
 from specx.ops.hopper.small_product import SMALL_SOURCE
 
@@ -162,6 +163,17 @@ def test_products_of_small_weights_compile(kind: int, rows: int, normed: bool) -
     constants = {"ROWS": rows, "INPUTS": 896, "KIND": kind, "HALF": normed, "ACTIVATION": kind}
     constants |= {"NORMED": normed, "WIDE": rows == 16, "HEAD": 64 if kind == ROTATED else 2}
     assert compiled(SMALL_SOURCE, constants).startswith(ELF)
+
+
+@needs_nvrtc
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("tiles", TILES)
+@pytest.mark.parametrize("kind", [PLAIN, GATED, ROTATED])
+def test_products_of_packed_weights_compile(kind: int, tiles: int) -> None:
+    constants = {"TILES": tiles, "GROUPS": 2 if tiles == 2 and kind != ROTATED else 1, "STAGES": 2}
+    constants |= {"FIRST": 4, "SECOND": 4 if kind == GATED else 6, "HALF": 0, "KIND": kind}
+    constants |= {"HEAD": 128 if kind == ROTATED else 2, "ACTIVATION": kind}
+    assert compiled(PACKED_SOURCE, constants).startswith(ELF)
 
 
 @needs_nvrtc

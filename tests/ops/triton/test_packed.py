@@ -121,7 +121,7 @@ def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("in_order")
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q8_0", "IQ4_NL"])
+@EACH
 def test_a_row_is_the_same_beside_others(name: str) -> None:
     packed, _ = weight(36, 512, name)
     product, x = BlocksProduct(lay_out(packed), None), rows(64, 512)

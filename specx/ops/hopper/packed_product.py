@@ -1,0 +1,136 @@
+"""The product of up to 64 rows with a weight that stays packed, in Q4_K or Q6_K: Hopper.
+
+What follows a product in a decoder layer is done where its result is, as in ``product.py``. A row's
+result does not depend on the rows beside it: the weight alone says which inputs a sum has, and in
+which order. Other formats, and other GPUs, have the kernel of ``triton/packed.py``.
+"""
+
+from ctypes import c_int, c_uint64
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specx.ops.hopper.compiler import kernel_of
+from specx.ops.hopper.driver import CudaError, Kernel
+from specx.ops.hopper.product import (
+    ACTIVATIONS,
+    GATED,
+    MOST_ROWS,
+    ROTATED,
+    SHARED,
+    SOURCE,
+    CudaProduct,
+    GatedProduct,
+    HeadsArgument,
+    QkvProduct,
+    WeightProduct,
+)
+from specx.ops.spec import Activation
+from specx.ops.triton.packed import TritonWeight
+from specx.ops.triton.packed_layout import BLOCK, LAYOUTS
+
+PACKED_SOURCE = SOURCE.with_name("packed_product.cu")
+BITS = {"Q4_K": 4, "Q6_K": 6}  # of a code, by formats
+TILES = (1, 2, 4, 8)  # of 8 rows of x, each with a kernel
+THREADS, WARPS = 256, 8
+MOST_STAGES = 4
+WIDE, FEW_PIECES = 16384, 16  # rows of a weight, and pieces in one of them, for two groups
+
+
+def groups_of(tiles: int, rows: int, outputs: int, pieces: int) -> int:
+    """Return the groups of 16 rows of a weight that a block multiplies: two share what is read of
+    x, if that is much and there are enough of them. ``outputs``: columns of a group's result."""
+    is_wide = rows >= WIDE and rows % (2 * outputs) == 0 and pieces <= FEW_PIECES
+    return 2 if tiles == 2 and is_wide else 1
+
+
+class _BlocksWeight(WeightProduct):
+    """The product with one weight."""
+
+    def __init__(
+        self,
+        weight: TritonWeight,
+        bias: Tensor | None = None,
+        *,
+        head_dim: int | None = None,
+        activation: Activation = "silu",
+    ) -> None:
+        """Arguments as of ``WeightProduct``. Raises CudaError where no kernel can be had."""
+        rows, inputs = weight.shape
+        formats = [form.name for _, form in weight.parts]
+        self._parts, self.bias, self.head_dim = weight.parts, bias, head_dim
+        self.columns, self._boundary = rows // self.sides, len(weight.parts[0][0])
+        self._pieces, self._outputs = inputs // BLOCK, 16 // self.sides
+        # Neither a block's rows nor a head belong to both parts of a weight, nor to two heads.
+        width, apart = self._outputs, 2 * self._outputs
+        if self.kind == ROTATED:
+            assert head_dim is not None
+            width, apart = head_dim // 2, head_dim
+        is_served = (
+            weight.device.type != "cpu"
+            and weight.dtype == torch.bfloat16
+            and (bias is None or (bias.dtype == weight.dtype and bias.is_contiguous()))
+            and inputs % BLOCK == 0
+            and all(name in BITS for name in formats)
+            and len(formats) <= (1 if self.kind == GATED else 2)
+            and (len(formats) == 1 or self._boundary % apart == 0)
+            and self.columns % self._outputs == width % self._outputs == 0
+        )
+        if not is_served:
+            raise CudaError(f"no kernel of {PACKED_SOURCE.name} for {rows} rows in {formats}")
+        constants: dict[str, int] = {"KIND": self.kind, "HALF": 0, "HEAD": head_dim or 2}
+        constants |= {"FIRST": BITS[formats[0]], "SECOND": BITS[formats[-1]]}
+        constants |= {"ACTIVATION": ACTIVATIONS.index(activation)}
+        stages = constants["STAGES"] = min(MOST_STAGES, -(-self._pieces // WARPS))
+        piece = max(LAYOUTS[name].row_bytes(16 * BLOCK) for name in formats)  # of 16 rows
+        self._kernels: list[tuple[int, int, Kernel]] = []
+        for tiles in TILES:
+            groups = 1
+            if self.kind != ROTATED:
+                groups = groups_of(tiles, rows, self._outputs, self._pieces)
+            shared = WARPS * groups * max(stages * piece, tiles * 512)
+            assert shared <= SHARED
+            told = {**constants, "TILES": tiles, "GROUPS": groups}
+            kernel = kernel_of(PACKED_SOURCE, "product", shared, weight.device, **told)
+            if kernel is None:
+                raise CudaError(f"no kernel of {PACKED_SOURCE.name} for {weight.device}")
+            self._kernels.append((8 * tiles, self.columns // (groups * self._outputs), kernel))
+
+    def _run(self, x: Tensor, out: Tensor, residual: Tensor | None, heads: HeadsArgument) -> None:
+        assert len(x) <= MOST_ROWS
+        assert x.shape[1] == self._pieces * BLOCK
+        assert x.dtype == torch.bfloat16
+        assert x.is_contiguous()
+        grid, kernel = next(each[1:] for each in self._kernels if len(x) <= each[0])
+        given = self._parts[0][0], self._parts[-1][0], x, out, self.bias, residual
+        pointers = [c_uint64(0 if each is None else each.data_ptr()) for each in given]
+        numbers = map(c_int, (len(x), self.columns, self._pieces, self._boundary))
+        with torch.cuda.device(x.device):
+            kernel.launch((grid, 1, 1), THREADS, [*pointers, heads, *numbers])
+
+
+class PlainBlocksProduct(_BlocksWeight, CudaProduct):
+    """x -> x · weightᵀ + bias, and a residual."""
+
+
+class GatedBlocksProduct(_BlocksWeight, GatedProduct):
+    """x -> act(gate) · up."""
+
+
+class QkvBlocksProduct(_BlocksWeight, QkvProduct):
+    """Queries, keys and values."""
+
+
+KINDS: dict[Any, type[_BlocksWeight]] = {
+    CudaProduct: PlainBlocksProduct, GatedProduct: GatedBlocksProduct, QkvProduct: QkvBlocksProduct
+}  # fmt: skip
+
+
+def product_of(kind: Any, weight: TritonWeight, bias: Tensor | None, **options: Any) -> Any:
+    """Return the product of ``kind``, one of ``product.py``, with a weight that stays packed; None
+    where it is not served, or without a kernel."""
+    try:
+        return KINDS[kind](weight, bias, **options)
+    except CudaError:
+        return None

@@ -1,0 +1,107 @@
+"""How products of weights that stay packed are spread; what they compute is tested on a GPU."""
+
+import pytest
+import torch
+
+from specx.ops.blocks import by_name
+from specx.ops.hopper import packed_product
+from specx.ops.hopper.driver import CudaError
+from specx.ops.hopper.packed_product import (
+    GatedBlocksProduct,
+    PlainBlocksProduct,
+    QkvBlocksProduct,
+    groups_of,
+    product_of,
+)
+from specx.ops.hopper.product import CudaProduct
+from specx.ops.triton.packed import TritonWeight
+from specx.ops.triton.packed_layout import LAYOUTS
+from tests.ops.hopper.test_product import BLOCK, Notes
+
+
+def weight(
+    inputs: int, *parts: tuple[str, int], dtype: torch.dtype = torch.bfloat16
+) -> TritonWeight:
+    made = tuple(
+        (
+            torch.empty((rows, LAYOUTS[n].row_bytes(inputs)), dtype=torch.uint8, device="meta"),
+            by_name(n),
+        )
+        for n, rows in parts
+    )
+    return TritonWeight(made, dtype=dtype, columns=inputs)
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
+    notes = Notes.in_place_of_a_device(monkeypatch)
+    monkeypatch.setattr(notes, "launch", lambda *given: notes.launches.append(given))
+
+    def kernel_of(_: object, __: str, shared: int, ___: object, **told: int) -> Notes:
+        notes.kernels.append({**told, "shared": shared})
+        return notes
+
+    monkeypatch.setattr(packed_product, "kernel_of", kernel_of)
+    return notes
+
+
+def test_what_the_kernel_is_told(notes: Notes) -> None:
+    own = weight(4096, ("Q4_K", 5120), ("Q6_K", 1024))
+    product = PlainBlocksProduct(own)
+    assert [each["TILES"] for each in notes.kernels] == [1, 2, 4, 8]
+    assert all(
+        (each["FIRST"], each["SECOND"], each["STAGES"]) == (4, 6, 2) for each in notes.kernels
+    )
+    for count in (1, 16, 64):
+        x = torch.empty(count, 4096, dtype=torch.bfloat16)
+        out = product(x, residual := torch.empty(count, 6144, dtype=torch.bfloat16))
+        grid, threads, arguments = notes.launches.pop()
+        assert (grid, threads) == ((384, 1, 1), 256)
+        pointers = [each.data_ptr() for each in (x, out)]
+        assert [each.value for each in arguments[2:6]] == [*pointers, 0, residual.data_ptr()]
+        assert [each.value for each in arguments[7:]] == [count, 6144, 16, 5120]
+    with pytest.raises(AssertionError):
+        product(torch.empty(65, 4096, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("inputs", [256, 1536, 4096, 8960, 14_336, 28_672])
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+def test_a_block_has_room(name: str, inputs: int, notes: Notes) -> None:
+    for rows in (64, 28_672, 151_936):
+        PlainBlocksProduct(weight(inputs, (name, rows)))
+        GatedBlocksProduct(weight(inputs, (name, rows)))
+    for told in notes.kernels:
+        sums = 8 * told["GROUPS"] * told["TILES"] * 512
+        assert sums <= told["shared"] <= BLOCK
+        assert told["TILES"] != 1 or 2 * (told["shared"] + 1024) <= 228 * 1024
+
+
+def test_two_groups_share_what_is_read_of_x_where_that_is_much() -> None:
+    assert [groups_of(tiles, 28_672, 8, 16) for tiles in (1, 2, 4, 8)] == [1, 2, 1, 1]
+    assert groups_of(2, 4096, 16, 16) == groups_of(2, 28_672, 8, 56) == 1
+    assert groups_of(2, 28_672 + 16, 16, 16) == 1
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.parametrize(
+    "own",
+    [
+        weight(4096, ("Q5_K", 64)),
+        weight(4096, ("Q4_K", 72)),
+        weight(4096, ("Q4_K", 48), ("Q6_K", 16)),
+        weight(4096, ("Q4_K", 64), dtype=torch.float32),
+        weight(4096, ("Q4_K", 64), ("Q6_K", 64), ("Q4_K", 64)),
+    ],
+    ids=range(5),
+)
+def test_weights_that_are_not_served(own: TritonWeight) -> None:
+    assert product_of(CudaProduct, own, None) is None
+
+
+@pytest.mark.usefixtures("notes")
+def test_parts_of_two_formats_end_where_heads_end() -> None:
+    QkvBlocksProduct(weight(256, ("Q4_K", 256), ("Q6_K", 128)), head_dim=128)
+    with pytest.raises(CudaError, match="192 rows"):
+        QkvBlocksProduct(weight(256, ("Q4_K", 64), ("Q6_K", 128)), head_dim=128)
+    with pytest.raises(CudaError, match="no kernel"):
+        GatedBlocksProduct(weight(256, ("Q4_K", 64), ("Q6_K", 64)))
