@@ -258,9 +258,7 @@ class _ContainerReader:
         """Return a list of texts: hundreds of thousands in a vocabulary, so the loop is tight."""
         data, first, at, last = self._data, self._at, self._at, self._size - _LENGTH
         length_at, starts = struct.Struct("<Q").unpack_from, []
-        for _ in range(count):
-            if at > last:
-                break
+        while len(starts) < count and at <= last:
             starts.append(at - first)
             at += _LENGTH + length_at(data, at)[0]
         if len(starts) < count or at > self._size:
@@ -274,11 +272,8 @@ class _ContainerReader:
         try:
             found = whole[stays].tobytes().decode("utf-8").split("\0")[1:]
             if len(found) != count:  # some have that character
-                ends = [*starts[1:], at - first]
-                found = [
-                    data[first + start + _LENGTH : first + end].decode("utf-8")
-                    for start, end in zip(starts, ends, strict=True)
-                ]
+                cuts = zip(starts, [*starts[1:], at - first], strict=True)
+                found = [data[first + a + _LENGTH : first + b].decode() for a, b in cuts]
         except UnicodeDecodeError:
             self._damaged(f"the key {key} holds text that is not UTF-8")
         return found
