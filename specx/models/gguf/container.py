@@ -257,7 +257,7 @@ class _ContainerReader:
     def _texts(self, key: str, count: int) -> list[str]:
         """Return a list of texts: hundreds of thousands in a vocabulary, so the loop is tight."""
         data, first, at, last = self._data, self._at, self._at, self._size - _LENGTH
-        length_at, starts = struct.Struct("<Q").unpack_from, []
+        length_at, starts = struct.Struct("<Q").unpack_from, list[int]()
         while len(starts) < count and at <= last:
             starts.append(at - first)
             at += _LENGTH + length_at(data, at)[0]
