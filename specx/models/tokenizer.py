@@ -4,7 +4,7 @@ Its methods are named as in transformers, because transformers' tokenizers serve
 ``tokenizer_files.py`` cannot read. Ids and text are the same.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,12 +105,6 @@ class Tokenizer:
     def get_vocab(self) -> dict[str, int]:
         """Return every token with its id, including added tokens."""
         return self.backend.get_vocab(with_added_tokens=True)
-
-    def ids(self) -> Collection[int]:
-        """Return the ids of all tokens, which mostly are all up to their number."""
-        known, count = self.backend.id_to_token, len(self)
-        is_whole = all(known(i) is not None for i in range(count))  # five times as fast
-        return range(count) if is_whole else self.get_vocab().values()
 
     def __len__(self) -> int:
         return self.backend.get_vocab_size(with_added_tokens=True)
