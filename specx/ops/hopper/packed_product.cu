@@ -17,9 +17,6 @@
 #include "hopper.cuh"
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
-#ifndef RESIDENT
-#define RESIDENT (TILES * GROUPS == 1 ? 3 : 2)
-#endif
 constexpr int WIDTH = 256, WORDS = 5;  // of a piece: inputs, and words with scales of a row
 constexpr int OUTPUTS = 16 / SIDES * GROUPS;
 constexpr u32 CODES_ROW = 128, UPPER_ROW = 64;  // bytes of a row of a piece
@@ -30,6 +27,10 @@ __device__ constexpr u32 upper_bytes(int bits) { return bits == 6 ? 16 * UPPER_R
 __device__ constexpr u32 group_bytes(int bits) { return CODES + upper_bytes(bits) + SCALES; }
 
 constexpr u32 STAGE = GROUPS * (group_bytes(FIRST) > group_bytes(SECOND) ? group_bytes(FIRST) : group_bytes(SECOND));
+
+// Blocks at once on a multiprocessor, which limits registers: three of the smallest where its 228 KB have
+// room for them, two otherwise. Three that had no room were 1.3 times as slow.
+constexpr int RESIDENT = TILES * GROUPS == 1 && 3 * (WARPS * STAGES * STAGE + 1024) <= 228 * 1024 ? 3 : 2;
 
 // Some rows of a part of the weight: 16 of each group, the last 8 of them `step` behind the first.
 struct Rows {

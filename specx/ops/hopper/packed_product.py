@@ -40,9 +40,10 @@ WIDE, FEW_PIECES = 16384, 16  # rows of a weight, and pieces in one of them, for
 
 def groups_of(tiles: int, rows: int, outputs: int, pieces: int) -> int:
     """Return the groups of 16 rows of a weight that a block multiplies: two share what is read of
-    x, if that is much and there are enough of them. ``outputs``: columns of a group's result."""
+    x where a weight has many rows, unless x has too many. ``outputs``: columns of a group's result.
+    """
     is_wide = rows >= WIDE and rows % (2 * outputs) == 0 and pieces <= FEW_PIECES
-    return 2 if tiles == 2 and is_wide else 1
+    return 2 if tiles <= 2 and is_wide else 1
 
 
 class _BlocksWeight(WeightProduct):

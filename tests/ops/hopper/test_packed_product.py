@@ -76,9 +76,9 @@ def test_a_block_has_room(name: str, inputs: int, notes: Notes) -> None:
         assert told["TILES"] != 1 or 2 * (told["shared"] + 1024) <= 228 * 1024
 
 
-def test_two_groups_share_what_is_read_of_x_where_that_is_much() -> None:
-    assert [groups_of(tiles, 28_672, 8, 16) for tiles in (1, 2, 4, 8)] == [1, 2, 1, 1]
-    assert groups_of(2, 4096, 16, 16) == groups_of(2, 28_672, 8, 56) == 1
+def test_two_groups_of_a_wide_weight_share_what_is_read_of_few_rows() -> None:
+    assert [groups_of(tiles, 28_672, 8, 16) for tiles in (1, 2, 4, 8)] == [2, 2, 1, 1]
+    assert groups_of(1, 4096, 16, 16) == groups_of(2, 28_672, 8, 56) == 1
     assert groups_of(2, 28_672 + 16, 16, 16) == 1
 
 
