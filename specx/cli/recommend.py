@@ -217,7 +217,7 @@ def _local(model: str, device: Any, tokens: int) -> _Fit:
     found = Footprint.of(files, at_once)
     if found is None:
         raise told_by_transformers(files)
-    return _joined(device, at_once, [found], _streamed(files, at_once))
+    return _joined(files, at_once, [found])
 
 
 def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
@@ -238,16 +238,7 @@ def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
         Footprint.of(each, at_once + rows) for each, rows in zip(files, (0, more), strict=False)
     ]
     known = [each for each in found if each is not None]
-    return _joined(device, at_once, known, _streamed(files[0], at_once))
-
-
-def _streamed(files: Any, tokens: int) -> Any:
-    """Return the footprint of a target with its layers in main memory; None on a CPU."""
-    from specx.decoding.footprint import Footprint
-
-    if files.device.type == "cpu":
-        return None
-    return Footprint.of(replace(files, spec=replace(files.spec, offload="cpu")), tokens)
+    return _joined(files[0], at_once, known)
 
 
 def _described(model: str, dtype: str, device: Any) -> Any:
@@ -289,8 +280,17 @@ def _in_blocks(model: str, kind: str) -> SimpleNamespace:
     return SimpleNamespace(bytes_in=bytes_in, formats_as=formats_as)
 
 
-def _joined(device: Any, tokens: int, found: list[Any], streamed: Any = None) -> _Fit:
-    """Add up target and draft, which have what is in between one after the other."""
+def _joined(files: Any, tokens: int, found: list[Any]) -> _Fit:
+    """Add up target and draft, which have what is in between one after the other.
+
+    ``files``: of the target, whose layers can be in main memory on a GPU.
+    """
+    from specx.decoding.footprint import Footprint
+
+    streamed, device = None, files.device.type
+    if device != "cpu" and not files.spec.offload:
+        own = replace(files, spec=replace(files.spec, offload="cpu"))
+        streamed = _joined(own, tokens, [Footprint.of(own, tokens), *found[1:]])
     kinds = dict.fromkeys(each.formats or str(each.dtype) for each in found)
     return _Fit(
         parameters=found[0].parameters,
@@ -298,9 +298,9 @@ def _joined(device: Any, tokens: int, found: list[Any], streamed: Any = None) ->
         weights=sum(each.weights for each in found),
         cache=sum(each.cache for each in found),
         between=max(each.workspace for each in found),
-        program=program_bytes(found[0], device.type),
+        program=program_bytes(found[0], device),
         read=found[0].read,
         formats=", ".join(kinds).replace("torch.", ""),
         main=found[0].streamed,
-        streamed=streamed and _joined(device, tokens, [streamed, *found[1:]]),
+        streamed=streamed,
     )

@@ -88,9 +88,9 @@ class Footprint:
         if found is None:
             return None
         dtype, weights, formats, rounds = found
-        in_buffers, streamed = weights, 0
+        streamed = buffers = 0
         if files.spec.offload:
-            in_buffers, streamed = _streamed(architecture, weights, count, dtype, files)
+            streamed, buffers = _streamed(architecture, weights, count, dtype, files)
         groups, _ = groups_of(spec, tokens, dtype)
         rows = tokens + MAX_ROWS if device.type == "cpu" else capacity_for(tokens)
         ahead = rows_ahead(device)
@@ -111,7 +111,7 @@ class Footprint:
             tokens=tokens,
             parameters=count,
             vocabulary=spec.vocabulary,
-            weights=in_buffers,
+            weights=weights - streamed + buffers,
             cache=cache,
             workspace=dtype.itemsize * numbers + (UNPACKED[device.type] if formats else 0),
             read=weights * active // count + _read_of(groups, rows, ahead, cache_dtype),
@@ -154,7 +154,7 @@ def _weights(
 def _streamed(
     architecture: Architecture, weights: int, count: int, dtype: torch.dtype, files: ModelFiles
 ) -> tuple[int, int]:
-    """Return the bytes on the device, with the buffers of layers, and those in main memory.
+    """Return the bytes of layers in main memory, and those of their buffers on the device.
 
     ``weights``: of all ``count`` weights.
     """
@@ -167,8 +167,7 @@ def _streamed(
     if files.gguf is not None:  # where embedding and head are packed, too
         outside = weights * (count - sum(layers)) // count
     streamed = weights - outside
-    buffers = min(BUFFERS, len(layers)) * streamed * max(layers) // sum(layers)
-    return outside + buffers, streamed
+    return streamed, BUFFERS * streamed * max(layers) // sum(layers)
 
 
 def _bytes(spec: DecoderSpec, count: int, dtype: torch.dtype, form: BlockFormat | None) -> int:

@@ -8,7 +8,6 @@ import contextlib
 import weakref
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -44,15 +43,13 @@ class LayerStream:
 
         Raises MemoryError.
         """
-        found = _matrices(layer)
-        stored = torch.empty(sum(_room(each) for each in found), dtype=torch.uint8)
+        rooms: list[int] = []
+        _mapped(layer, lambda each: rooms.append(_room(each)))
+        stored = torch.empty(sum(rooms), dtype=torch.uint8)
         if self._copies is not None:
             _lock(self, stored)
         self._stored.append(stored)
-        taken = _within(stored, layer)
-        for tensor, kept in zip(found, _matrices(taken), strict=True):
-            kept.copy_(tensor)
-        return taken
+        return _within(stored, layer, copied=True)
 
     def placed(self, index: int, layer: LayerWeights) -> LayerWeights:
         """Return a layer within its buffer, and copy its weights there.
@@ -60,9 +57,9 @@ class LayerStream:
         All layers were taken.
         """
         if not self._buffers:
-            size, count = max(map(len, self._stored)), min(BUFFERS, len(self._stored))
-            empty = partial(torch.empty, size, dtype=torch.uint8, device=self.device)
-            self._buffers = [empty() for _ in range(count)]
+            size = max(map(len, self._stored))
+            both = torch.empty(BUFFERS, size, dtype=torch.uint8, device=self.device)
+            self._buffers = list(both)
         self.enter(index)
         return _within(self._buffers[index % BUFFERS], layer)
 
@@ -99,26 +96,27 @@ def _room(tensor: Tensor) -> int:
     return -(-tensor.nbytes // ALIGNED) * ALIGNED
 
 
-def _within(memory: Tensor, layer: LayerWeights) -> LayerWeights:
-    """Return the layer with its matrices, one after the other, in memory uint8 [bytes]."""
+def _within(memory: Tensor, layer: LayerWeights, *, copied: bool = False) -> LayerWeights:
+    """Return the layer with its matrices, one after the other, in memory uint8 [bytes].
+
+    ``copied``: with their numbers, too.
+    """
     first = 0
 
     def place(tensor: Tensor) -> Tensor:
         nonlocal first
-        if tensor.ndim < 2:
-            return tensor
         own = memory[first : first + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
         first += _room(tensor)
-        return own
+        return own.copy_(tensor) if copied else own
 
     found: LayerWeights = _mapped(layer, place)
     return found
 
 
-def _mapped(record: Any, place: Callable[[Tensor], Tensor]) -> Any:
-    """Return a record of weights with other tensors, in the same order each time."""
+def _mapped(record: Any, place: Callable[[Tensor], Any]) -> Any:
+    """Return a record of weights with other matrices, in the same order each time."""
     if isinstance(record, Tensor):
-        return place(record)
+        return place(record) if record.ndim > 1 else record
     if isinstance(record, PackedWeight):
         return replace(record, parts=tuple((place(part), form) for part, form in record.parts))
     if isinstance(record, tuple):
@@ -127,17 +125,6 @@ def _mapped(record: Any, place: Callable[[Tensor], Tensor]) -> Any:
         return record
     own = {each.name: getattr(record, each.name) for each in fields(record)}
     return replace(record, **{name: _mapped(each, place) for name, each in own.items()})
-
-
-def _matrices(layer: LayerWeights) -> list[Tensor]:
-    found: list[Tensor] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        found.append(tensor)
-        return tensor
-
-    _mapped(layer, note)
-    return [each for each in found if each.ndim > 1]
 
 
 def _lock(owner: LayerStream, memory: Tensor) -> None:
