@@ -78,5 +78,5 @@ def test_a_model_without_the_task_is_refused(extra: tuple[str, ...]) -> None:
     markers = ("<p0>", "<sum>", *(f"<n{i}>" for i in range(1, 5)), *extra)
     tokenizer = make_tokenizer(markers)  # text comes first here
     assert Digest(tokenizer, 4)
-    with pytest.raises(ModelError, match="use --task digest for this model"):
+    with pytest.raises(ModelError, match="--task digest"):
         Control(tokenizer, 4)
