@@ -9,7 +9,7 @@ from specx.models.call import KeptQueries, SlotMapping, TreeCall
 from specx.models.seam import NAME, SeamModel
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.torch.backend import CpuOps, TorchOps
-from tests.models.families import decoder_of
+from tests.models.families import AT_ONCE, DIVIDED, LAYERED, Cell, Text, decoder_of, make_pair
 from tests.tiny import YARN, make_model
 
 pytest.importorskip("llvmlite")
@@ -251,6 +251,30 @@ def test_weights_with_more_digits_than_bfloat16_stay():
     kinds = [w.dtype for w in weights_in(model)]
     assert kinds.count(torch.float32) == 1
     assert kinds[-2] == torch.float32  # the lm head is the last
+
+
+@pytest.mark.parametrize("family", ["cohere", "stablelm"])
+def test_parallel_layers_wait_where_threads_own_heads(family, tmp_path):
+    """In such a layer nothing else makes a fast thread wait for the sums of a slow one.
+
+    Without that, some of a hundred passes are wrong, and most of them on a busy machine.
+    """
+    sizes = {**DIVIDED, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64}
+    sizes |= {"num_hidden_layers": 6}
+    if family == "stablelm":
+        sizes |= {"use_parallel_residual": True}
+    pair = make_pair(Cell(family, "parallel", sizes), tmp_path)
+    ids, threads = torch.arange(3, 60), torch.get_num_threads()
+    layered, at_once = (Text(pair.decoder(ops=ops), capacity=128) for ops in (LAYERED, AT_ONCE))
+    torch.set_num_threads(2)
+    try:
+        for text in (layered, at_once):
+            text.read(ids[:-1], 1)
+        expected = layered.verify(ids[-1:], [0])[0]
+        found = torch.stack([at_once.verify(ids[-1:], [0])[0] for _ in range(300)])
+    finally:
+        torch.set_num_threads(threads)
+    torch.testing.assert_close(found, expected.expand_as(found), atol=1e-4, rtol=1e-4)
 
 
 def test_rows_that_do_not_fit_are_refused():

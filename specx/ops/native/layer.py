@@ -132,6 +132,8 @@ class LayerWriter(ABC):
             with e.loop(0, run.threads) as thread:
                 for each in areas:
                     e.increase(run.x, run.area(each, thread), size, factor)
+            if kind.is_parallel:  # others still read what this thread has after attention
+                e.call("GOMP_barrier")
             return
         sums = run.normed
         e.copy(sums, run.area(area, e.whole(0)), size)
