@@ -21,9 +21,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
-from specx.models.gguf.checkpoint import GgufTensors, read_checkpoint
+from specx.models.loaded import ModelSpec
+from specx.models.model_files import open_model
+from specx.models.reference import load_own_class
+from specx.models.source import locate
 from specx.profile import InstructPrompt
 from specx.prompts.instruct import Instruct
 from specx.training.team import Team
@@ -38,29 +41,10 @@ NONE = -1  # behind the end of an output
 
 
 def load_target(model: Path, device: torch.device) -> PreTrainedModel:
-    """Load a target: on a GPU in bfloat16, on a CPU in float32."""
+    """Load a target as transformers computes it: on a GPU in bfloat16, on a CPU in float32."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    if model.suffix != ".gguf":
-        target = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).to(device)
-    else:
-        checkpoint = read_checkpoint(model, model.name)
-        tensors = GgufTensors(checkpoint, device, dtype)
-        weights = {name: tensors.joined((name,)) for name in tensors.names}
-        with torch.device(device):
-            config = AutoConfig.for_model(**checkpoint.config)
-            target = AutoModelForCausalLM.from_config(config, dtype=dtype)
-        target.load_state_dict(weights)
-    loaded: PreTrainedModel = target.eval().requires_grad_(False)
-    return loaded
-
-
-def load_tokenizer(model: Path) -> tuple[Any, list[int]]:
-    """Return the tokenizer of a target, and the ids that end its texts."""
-    if model.suffix == ".gguf":
-        checkpoint = read_checkpoint(model, model.name)
-        return checkpoint.tokenizer, checkpoint.generation["eos_token_id"]
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    return tokenizer, [tokenizer.eos_token_id]
+    loaded: PreTrainedModel = load_own_class(locate(str(model), None, "target"), dtype)
+    return loaded.to(device).eval().requires_grad_(False)
 
 
 @dataclass(frozen=True)
@@ -124,7 +108,9 @@ class Writer:
     """A target that writes; ``prompts`` cuts texts to the longest of LENGTHS that they fill."""
 
     def __init__(self, model: Path, device: torch.device) -> None:
-        self.tokenizer, self.ends = load_tokenizer(model)
+        files = open_model(ModelSpec(str(model)), "cpu", "target")
+        self.tokenizer = files.tokenizer
+        self.ends = files.generation_config.ends or [self.tokenizer.eos_token_id]
         self.target = load_target(model, device)
         self.kind = Instruct.of(self.tokenizer, InstructPrompt(kind="instruct", words=150))
 
