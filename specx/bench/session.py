@@ -1,4 +1,4 @@
-"""A benchmark from what was asked for to what was found."""
+"""A benchmark, from its request to its report."""
 
 import datetime
 from collections.abc import Sequence

@@ -203,7 +203,7 @@ def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
 
 
 def _described(model: str, dtype: str, device: Any) -> Any:
-    """Return the files of a published model, as far as its sizes tell of them."""
+    """Return the files of a published model, with its sizes in place of their contents."""
     from specx.models.generation_file import GenerationConfig
     from specx.models.loaded import ModelSpec
     from specx.models.model_files import ModelFiles, open_model
@@ -242,7 +242,7 @@ def _in_blocks(model: str, kind: str) -> SimpleNamespace:
 
 
 def _joined(files: Any, tokens: int, found: list[Any]) -> _Fit:
-    """Add up target and draft, which have what is in between one after the other.
+    """Add up target and draft. Their intermediate tensors are never needed at the same time.
 
     ``files``: of the target, whose layers can be in main memory on a GPU.
     """

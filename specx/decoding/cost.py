@@ -132,7 +132,7 @@ class Costs:
         return passes + 2 * (self.record_verify + self.record_level)
 
     def interval(self, shape: TreeShape) -> int:
-        """Return the shortest interval of retrieval, in steps, with a small cost per step."""
+        """Return the shortest interval of retrieval, in steps, that costs little per step."""
         without = self.step(shape, EVERY[-1], shape.depth) - self.retrieval / EVERY[-1]
         cheap = (n for n in EVERY if self.retrieval / n <= RETRIEVAL_SHARE * without)
         return next(cheap, EVERY[-1])

@@ -145,7 +145,7 @@ class OutputLessons:
             yield self._read(length, self.outputs.held_out(length))
 
     def _read(self, prompt: int, tokens: Tensor) -> TeacherReading:
-        """Read prompts of ``prompt`` tokens with outputs, int64 [B, L], NONE behind their ends."""
+        """Read prompts of ``prompt`` tokens with outputs, int64 [B, L], NONE after their ends."""
         tokens, first = tokens.to(self.target.device), max(1, prompt - BEHIND)
         known = torch.zeros(self.head.config.vocab_size, device=tokens.device)
         known[self.head.ids] = 1

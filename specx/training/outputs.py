@@ -87,7 +87,7 @@ class TargetOutputs:
                 yield length, self._whole(self.written[length][mine])
 
     def _shuffled(self, random: np.random.Generator, size: int) -> list[tuple[int, np.ndarray]]:
-        """Return the steps of an epoch, each of outputs behind prompts of one length."""
+        """Return the steps of an epoch, each of outputs of prompts of one length."""
         found = []
         for length, tokens in self.written.items():
             rows = random.permutation(np.arange(min(HELD_OUT, len(tokens) - size), len(tokens)))
@@ -99,7 +99,7 @@ class TargetOutputs:
 
     @staticmethod
     def _whole(tokens: Tensor) -> Tensor:
-        """Return outputs without what is NONE in all of them."""
+        """Return outputs without the columns that are NONE in all of them."""
         longest = int((tokens != NONE).sum(1).max())
         return tokens[:, :longest].long()
 
@@ -116,7 +116,7 @@ class Writer:
 
     @cached_property
     def _behind(self) -> list[int]:
-        """The tokens behind the text of every prompt."""
+        """The tokens after the text of every prompt."""
         first, other = self.kind.encode("a text"), self.kind.encode("another one")
         same = [a == b for a, b in zip(reversed(first), reversed(other), strict=False)]
         return first[len(first) - same.index(False) :]
@@ -130,7 +130,7 @@ class Writer:
 
     @torch.no_grad()
     def write(self, prompts: Tensor) -> Tensor:
-        """Go on behind prompts int64 [B, L] -> int32 [B, L + TOKENS], NONE behind an output."""
+        """Continue prompts int64 [B, L] -> int32 [B, L + TOKENS], NONE after an output."""
         ends = torch.tensor(self.ends, device=prompts.device)
         found = torch.full((len(prompts), TOKENS), NONE, device=prompts.device)
         ended = torch.zeros(len(prompts), dtype=torch.bool, device=prompts.device)

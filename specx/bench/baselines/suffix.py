@@ -90,7 +90,7 @@ class SuffixDrafter(Drafter):
 def matching_places(text: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
     """Find the earlier places that read like the end of the text: int64 [PLACES] twice.
 
-    ``text`` int64 [PATTERN + capacity], behind PATTERN times NO_TOKEN; ``length`` int64 [1].
+    ``text`` int64 [PATTERN + capacity], after PATTERN times NO_TOKEN; ``length`` int64 [1].
     Returns places, the number of the token that follows there, and how many tokens agree before
     each, at most PATTERN, 0 for padding: the longest first, then the latest.
     """
@@ -113,9 +113,9 @@ def matching_places(text: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def best_trie(tokens: Tensor, agreed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Choose a pattern and return the trie of the continuations behind it.
+    """Choose a pattern and return the trie of its continuations.
 
-    ``tokens`` int64 [PLACES, DEPTH], NO_TOKEN behind the text; ``agreed`` int64 [PLACES], falling.
+    ``tokens`` int64 [PLACES, DEPTH], NO_TOKEN after the text; ``agreed`` int64 [PLACES], falling.
     Returns float32 [PLACES, DEPTH]: of a node's first place the share of the pattern's places that
     lead to it, 0 elsewhere; int64 [PLACES, DEPTH]: the first place with the same beginning; and the
     pattern's length, int64 [1]. It is the pattern whose tree, with FACTOR nodes for each of its

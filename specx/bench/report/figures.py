@@ -260,7 +260,7 @@ def _height(figure: Figure) -> float:
 
 
 def _legend(figure: Figure) -> tuple[int, int]:
-    """Choose rows and columns of the legend; none where its labels are those of the axis."""
+    """Choose rows and columns of the legend; none if its labels are those of the axis."""
     labels = [series.label for series in figure.series]
     named = all(series.x == (series.label,) for series in figure.series)
     if named or set(labels) <= {"", figure.y_label}:

@@ -49,7 +49,7 @@ class Series:
 class Figure:
     """A figure; ``name``: of its files.
 
-    ``kind``: ``lines`` over numbers (drawn as bars where there is one x only), ``bars`` over names,
+    ``kind``: ``lines`` over numbers (drawn as bars if there is only one x), ``bars`` over names,
     or ``stacked`` bars. ``log_x``: powers of two apart. ``level``: a value to compare with, drawn
     as a dashed line.
     """
