@@ -125,7 +125,7 @@ class Calibration:
         return found
 
     def runs(self, dials: dict[float, Dial]) -> Iterator[Measurement]:
-        """Yield the outputs; their facts are the dials, and the data that these follow from."""
+        """Yield the outputs, with the dials and their underlying data as facts."""
         known = {
             f"{setting:g}": {**asdict(dial), "length": self.record.acceptance_length(dial)}
             for setting, dial in dials.items()
