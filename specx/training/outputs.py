@@ -43,8 +43,9 @@ NONE = -1  # behind the end of an output
 def load_target(model: Path, device: torch.device) -> PreTrainedModel:
     """Load a target as transformers computes it: on a GPU in bfloat16, on a CPU in float32."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    loaded: PreTrainedModel = load_own_class(locate(str(model), None, "target"), dtype)
-    return loaded.to(device).eval().requires_grad_(False)
+    target = load_own_class(locate(str(model), None, "target"), dtype)
+    loaded: PreTrainedModel = target.to(device).eval().requires_grad_(False)
+    return loaded
 
 
 @dataclass(frozen=True)
