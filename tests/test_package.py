@@ -133,6 +133,7 @@ def test_the_wheel_has_the_package_without_how_its_models_were_made() -> None:
     builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder(str(ROOT))
     files = {file.distribution_path for file in builder.recurse_included_files()}
     assert {"specx/bench/session.py", "specx/models/embedded/target/config.json"} <= files
+    assert "specx/models/families/defaults.json" in files
     assert any(name.startswith("specx/_profiles/") for name in files)
     assert not [name for name in files if "training" in name or name.startswith("tests")]
 

@@ -4,7 +4,6 @@ For each position of the output a rank is drawn, to which the first choice of th
 beyond the last rank it is dropped. The tree sees the probabilities of the ranks.
 """
 
-import heapq
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate
 
+from specx.bench.baselines.static_tree import best_shape
 from specx.errors import UsageError
 from specx.profile import TreeSettings
 
@@ -72,29 +72,10 @@ def uniforms(seed: int, document: str, positions: Sequence[int]) -> list[float]:
 def fixed_tree(levels: Sequence[Sequence[float]], tree: TreeSettings) -> frozenset[Chosen]:
     """Return the most likely nodes of a tree with these probabilities of children at each level.
 
-    Ties go to the shallower node, as in ``Ops.best_tree``.
+    The last level holds for all levels below.
     """
-    found: set[Chosen] = set()
-    waiting: list[tuple[float, int, Chosen]] = [(-levels[0][0], 1, (0,))]
-    while waiting and len(found) < tree.nodes:
-        weight, _, node = heapq.heappop(waiting)
-        if weight == 0:
-            break
-        found.add(node)
-        for child, factor in _next_nodes(node, levels, tree.depth):
-            heapq.heappush(waiting, (weight * factor, len(child), child))
-    return frozenset(found)
-
-
-def _next_nodes(
-    node: Chosen, levels: Sequence[Sequence[float]], depth: int
-) -> Iterator[tuple[Chosen, float]]:
-    """Yield the most likely child and the next sibling, with their weight over the node's."""
-    if len(node) < depth:
-        yield (*node, 0), levels[min(len(node), len(levels) - 1)][0]
-    rank, expected = node[-1], levels[min(len(node), len(levels)) - 1]
-    if rank + 1 < len(expected):
-        yield (*node[:-1], rank + 1), expected[rank + 1] / expected[rank]
+    chances = [levels[min(depth, len(levels) - 1)] for depth in range(tree.depth)]
+    return frozenset(best_shape(chances, tree.nodes))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from specx.records import Step, Tally
 
 
 class KnownText(Target):
-    """A target that has read a prompt and the output behind it.
+    """A target that has read a prompt and its output.
 
     ``prompt`` int64 [L], ``output`` int64 [N]. Row i of the kept queries is that of the token
     before token i of the output, so the first is the last of the prompt.

@@ -1,4 +1,4 @@
-"""A benchmark from what was asked for to what was found."""
+"""A benchmark, from its request to its report."""
 
 import datetime
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from specx.bench.cases import generated_documents
 from specx.bench.experiments import EXPERIMENTS, find_experiments
 from specx.bench.experiments.experiment import Experiment
 from specx.bench.methods import find_methods, split_names
-from specx.bench.report.report import BenchReport, DocumentFacts, ReportSection
+from specx.bench.report.report import BenchReport, ReportSection
 from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Measurement, run_from_raw
 from specx.bench.scaled import EMBEDDED, scaled_pair, scaled_profile
@@ -49,7 +49,7 @@ def measure(request: Request, listener: BenchListener) -> BenchReport:
         command=request.command,
         environment=facts(bench.pair),
         settings=bench.profile.model_dump(mode="json"),
-        documents=tuple(DocumentFacts(d.name, d.characters) for d in bench.used()),
+        documents=tuple({"name": d.name, "characters": d.characters} for d in bench.used()),
         methods={method.name: method.about for method in bench.methods},
         warnings=(*warnings(bench), *left_out),
         interrupted=interrupted,

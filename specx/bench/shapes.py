@@ -1,9 +1,9 @@
 """Shapes of public models, for pairs that cost what those cost (``scaled.py``)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Shape:
     """The size of a Llama model.
 
@@ -43,7 +43,7 @@ class Shape:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class HeadShape(Shape):
     """The size of an EAGLE-3 head that reads three features; ``vocab_size``: its own ids."""
 
@@ -55,50 +55,16 @@ class HeadShape(Shape):
         return 3 * hidden**2 + attention + feed_forward + self.vocab_size * hidden + 4 * hidden
 
 
-LLAMA_8B = Shape(
-    name="llama-3.1-8b",
-    hidden_size=4096,
-    num_layers=32,
-    num_heads=32,
-    num_kv_heads=8,
-    head_dim=128,
-    intermediate_size=14336,
-    vocab_size=128256,
-)
-VICUNA_7B = replace(
-    LLAMA_8B, name="vicuna-7b", num_kv_heads=32, intermediate_size=11008, vocab_size=32000
-)
-LLAMA_70B = replace(
-    LLAMA_8B,
-    name="llama-3.1-70b",
-    hidden_size=8192,
-    num_layers=80,
-    num_heads=64,
-    intermediate_size=28672,
-)
-SMALL = Shape(  # llama-68m and vicuna-68m have two layers; the embedded draft needs three
-    name="68m",
-    hidden_size=768,
-    num_layers=3,
-    num_heads=12,
-    num_kv_heads=12,
-    head_dim=64,
-    intermediate_size=3072,
-    vocab_size=32000,
-)
-LLAMA_1B = replace(
-    LLAMA_8B,
-    name="1b",
-    hidden_size=2048,
-    num_layers=16,
-    head_dim=64,
-    intermediate_size=8192,
-    tied=True,
-)
+# name, hidden size, layers, heads, key heads, head size, inner size, vocabulary
+LLAMA_8B = Shape("llama-3.1-8b", 4096, 32, 32, 8, 128, 14_336, 128_256)
+VICUNA_7B = Shape("vicuna-7b", 4096, 32, 32, 32, 128, 11_008, 32_000)
+LLAMA_70B = Shape("llama-3.1-70b", 8192, 80, 64, 8, 128, 28_672, 128_256)
+# llama-68m and vicuna-68m have two layers; the embedded draft needs three.
+SMALL = Shape("68m", 768, 3, 12, 12, 64, 3072, 32_000)
+LLAMA_160M = Shape("160m", 768, 12, 12, 12, 64, 3072, 32_000)
+LLAMA_1B = Shape("1b", 2048, 16, 32, 8, 64, 8192, 128_256, tied=True)
 TARGETS = {shape.name: shape for shape in (LLAMA_8B, VICUNA_7B, LLAMA_70B)}
-DRAFTS = {
-    shape.name: shape for shape in (SMALL, replace(SMALL, name="160m", num_layers=12), LLAMA_1B)
-}
+DRAFTS = {shape.name: shape for shape in (SMALL, LLAMA_160M, LLAMA_1B)}
 HEAD = "eagle3"  # the draft of that name has a layer like its target's
 HEAD_IDS = 32000
 

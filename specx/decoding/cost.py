@@ -127,12 +127,12 @@ class Costs:
 
     @property
     def measuring(self) -> float:
-        """Approximate seconds for measuring the costs, computed from estimated costs."""
+        """Estimate the seconds that measuring the costs takes."""
         passes = 2 * self.verify(9) + 8 * self.draft(9)
         return passes + 2 * (self.record_verify + self.record_level)
 
     def interval(self, shape: TreeShape) -> int:
-        """Return the shortest interval of retrieval, in steps, with a small cost per step."""
+        """Return the shortest interval of retrieval, in steps, that costs little per step."""
         without = self.step(shape, EVERY[-1], shape.depth) - self.retrieval / EVERY[-1]
         cheap = (n for n in EVERY if self.retrieval / n <= RETRIEVAL_SHARE * without)
         return next(cheap, EVERY[-1])
@@ -158,7 +158,7 @@ class Begun:
     """The seconds of a text before drafting: ``prefill`` of the target, ``recording`` of one pass.
 
     ``recording`` is 0 if nothing is recorded. ``rows``: additional seconds of each row after the
-    first in a pass; ``copies``: there are none, because copying weights takes longer.
+    first in a pass. ``copies``: weights are copied for each pass, which takes longer than its rows.
     """
 
     prefill: float = 0.0

@@ -40,7 +40,7 @@ class HeadGrower(TreeGrower):
 
 
 class HeadDrafter(ModelDrafter):
-    """A head at work on one document.
+    """Drafts one document with a head.
 
     Row t of its cache is token t + 1 with the target's features at position t. It reads each chunk
     of the prompt right after the target, because the features of a whole prompt would be too large

@@ -1,4 +1,4 @@
-"""Launching steps and reading what they emitted, on a GPU one step behind."""
+"""Launching steps and reading what they emitted; on a GPU, reading is one step late."""
 
 from collections import deque
 from collections.abc import Iterator

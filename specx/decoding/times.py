@@ -113,7 +113,7 @@ class Times:
         self._reported.append((place, step, modelled))
 
     def reported(self, samples: Mapping[str, Sequence[float]]) -> Speedup:
-        """Return the seconds behind the reported speedup; ``samples``: of each part, by step."""
+        """Return the seconds for the reported speedup; ``samples``: of each part, by step."""
         counted, result = self._reported[1:], Speedup()  # the first is a warm-up
         if self.at_start is None or not counted:
             return result

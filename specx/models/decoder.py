@@ -3,7 +3,7 @@
 ``DecoderSpec`` says what is computed, the backend (``Ops``) provides the kernels. A pass reads a
 chunk of a prompt (``PrefillCall``), or the rows of a tree or of one of its levels (``TreeCall``). A
 layer works in three parts, which may be called apart: ``fill`` stores keys and values, ``attend``
-reads them, and ``finish`` does what is behind attention.
+reads them, and ``finish`` does the rest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -125,7 +125,9 @@ def model_facts(model: Any, tokenizer: Any) -> dict[str, Any]:
 
 
 def eos_token_ids(stated: Iterable[Any], rows: int) -> frozenset[int]:
-    """Merge end-of-text ids, each an id, several or None, for a model with ``rows`` ids."""
+    """Merge the end-of-text ids of several sources: an id, a list of ids, or None each.
+
+    ``rows``: ids of the model."""
     found: set[int] = set()
     for ids in stated:
         found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])

@@ -1,7 +1,7 @@
 """Matrices in 4 or 8 bits with a scale for each group of columns, as checkpoints store them.
 
-GPTQ, AWQ, and compressed-tensors' packed integers; NVFP4 by compressed-tensors and ModelOpt. Each
-stores the same three things in another order: codes, what is subtracted from them, and scales.
+GPTQ, AWQ, and compressed-tensors' packed integers; NVFP4 by compressed-tensors and ModelOpt. All
+store codes, the zeros that are subtracted from them, and scales, each in another order.
 """
 
 from collections.abc import Callable
@@ -26,9 +26,9 @@ class GroupStyle:
 
     ``codes``, ``scales``, ``zeros``, ``order``: the endings of its tensors; order has the group of
     each column. ``across``: tensors are [K, N] and [G, N]. ``bytes``: values are FLOAT_4 in pairs,
-    not integers in words of int32. ``whole``: the ending of one more scale, which multiplies, or
-    where ``divides`` divides. ``more``: what is added to stored zeros. ``places``: of eight columns
-    in a word.
+    not integers in words of int32. ``whole``: the ending of another scale, which multiplies or,
+    with ``divides``, divides. ``more``: added to stored zeros. ``places``: of eight columns in a
+    word.
     """
 
     codes: str
@@ -90,7 +90,7 @@ class Grouped:
 
     def in_blocks(self) -> tuple[Tensor, BlockFormat] | None:
         """Return the same values in blocks: Q4_0 where 8 is subtracted everywhere, otherwise Q5_0;
-        of 8 bits Q8_0. None where that is not exact."""
+        of 8 bits Q8_0. None if that is not exact."""
         rows, columns = self.codes.shape
         size, halves = columns // self.scales.shape[1], self.scales.half()
         if self.zeros is None or self.groups is not None or size % _VALUES:
@@ -130,7 +130,7 @@ def shape_of(style: GroupStyle, codes: list[int], bits: int) -> tuple[int, int]:
 
 
 def read(style: GroupStyle, bits: int, get: Get) -> Grouped | None:
-    """Read a matrix; None where tensors are missing or do not fit each other."""
+    """Read a matrix; None if tensors are missing or do not fit each other."""
     codes, scales = get(style.codes), get(style.scales)
     if codes is None or scales is None:
         return None

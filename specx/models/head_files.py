@@ -93,7 +93,7 @@ def _own_tensors(source: ModelSource, config: Mapping[str, Any]) -> dict[str, Te
     found: dict[str, Tensor] = {}
     for file in weight_files(source):
         if file.suffix == ".safetensors":
-            found |= _read(file, source.label, own)
+            found |= read_tensors(file, source.label, own)
     kept = {name: each for name, each in found.items() if not _LATER.match(name)}
     kept = {name.removeprefix(own): tensor for name, tensor in kept.items()}
     if own == prefix:
@@ -123,7 +123,7 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
     check_memory(needed, device, source.label)
     found: dict[str, Tensor] = {}
     for file in files:
-        read = _read(file, source.label)
+        read = read_tensors(file, source.label)
         if file.suffix != ".safetensors":
             # Its tensors may be larger than what is stored of them. None is in memory yet.
             needed = sum(each.numel() * (wanted or each.dtype).itemsize for each in read.values())
@@ -140,8 +140,8 @@ def _tensors(source: ModelSource, spec: ModelSpec, device: torch.device) -> dict
     return found
 
 
-def _read(file: Path, label: str, prefix: str = "") -> dict[str, Tensor]:
-    """Read the tensors with names that begin with ``prefix``."""
+def read_tensors(file: Path, label: str, prefix: str = "") -> dict[str, Tensor]:
+    """Read the tensors whose names begin with ``prefix``. Raises ModelError for a damaged file."""
     if file.suffix != ".safetensors":
         return read_torch_file(file, label)
     try:
@@ -171,8 +171,8 @@ def checked(
         tensor = tensors[name]
         if tuple(tensor.shape) != shape:
             raise ModelError(
-                f"{label} has a tensor {name} of shape {list(tensor.shape)}; its config.json and "
-                f"its target need {list(shape)}."
+                f"{label} has a tensor {name} of shape {list(tensor.shape)}; its config and its "
+                f"target need {list(shape)}."
             )
         if not tensor.is_floating_point() or tensor.itemsize < 2:
             raise ModelError(

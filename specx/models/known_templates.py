@@ -1,6 +1,6 @@
 """Chat templates of families, for files without a usable one: Mistral's, and ollama's.
 
-They render one request, with or without a system prompt.
+They render a single request, with or without a system prompt.
 """
 
 from collections.abc import Collection

@@ -234,7 +234,7 @@ def _q6_k(blocks: Blocks, at: Fields) -> torch.Tensor:
 
 
 def scales_of_iq4_xs(blocks: Blocks, at: Fields) -> torch.Tensor:
-    """Return the scales of the 8 parts of a block, 32 more than they are: uint8 [blocks, 8]."""
+    """Return the scales of the 8 parts of a block, each with 32 added: uint8 [blocks, 8]."""
     packed = blocks[:, at["scales"] : at["scales"] + 4]
     low_scales = _bits(packed, (0, 4), 15).transpose(1, 2).flatten(1)
     packed = blocks[:, at["scales_high"] : at["scales_high"] + 2]

@@ -54,7 +54,7 @@ class LayerStream:
     def placed(self, index: int, layer: LayerWeights) -> LayerWeights:
         """Return a layer within its buffer, and copy its weights there.
 
-        All layers were taken.
+        ``take`` has got all layers before.
         """
         if not self._buffers:
             size = max(map(len, self._stored))

@@ -80,9 +80,10 @@ class LatentWeights:
 class DeltaWeights:
     """Weights of a delta rule (``DeltaSpec``) with H value heads.
 
-    ``rates``: to H numbers whose sigmoid is β, then to H numbers a; the logarithm of the decay is
+    ``rates``: the map to b [H] and a [H]; β is the sigmoid of b, and the logarithm of the decay is
     ``decay · softplus(a + bias)``, with decay and bias [H] in float32 or wider. ``convolution`` [C,
-    kernel]: for each element of queries, keys and values, the token's own last. ``norm`` [D].
+    kernel]: of each element of queries, keys and values, with the factor of the token itself last.
+    ``norm`` [D].
     """
 
     rates: LinearMap

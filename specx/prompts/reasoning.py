@@ -13,8 +13,8 @@ from specx.records import FinishReason, Stop
 class Tags:
     """The tags of a family of models around its reasoning.
 
-    ``end``: a pattern of what comes before the answer. ``closing``: what is written in the model's
-    place where its reasoning has taken long enough.
+    ``end``: a pattern for the tag before the answer. ``closing``: the text written for the model
+    when its reasoning has used up its budget.
     """
 
     begin: str

@@ -86,7 +86,7 @@ class LiteralEncoder:
         self._marks = re.compile(f"({'|'.join(map(re.escape, longest_first))})") if marks else None
 
     def commands(self, ids: Sequence[int]) -> list[int]:
-        """Return those of some token ids that a model may obey."""
+        """Return the token ids that a model may take for commands."""
         return [token for token in ids if token in self._commands]
 
     def holds_mark(self, text: str) -> bool:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path, PurePath
@@ -26,40 +25,12 @@ _NUMBER = re.compile(r"([0-9]{1,18})")  # Python refuses to read numbers of thou
 _HEAD = 100  # bytes of a file, in which its schema is named
 
 
-@dataclass(frozen=True, kw_only=True)
-class IndexEntry:
-    """A finished document.
-
-    ``place``: the path of its results in the folder. ``facts``: its size, day and state. ``links``:
-    addresses by label, the best first. ``speed``: figures for engineers.
-    """
-
-    place: PurePath
-    title: str
-    sentence: str
-    facts: tuple[str, ...]
-    warnings: int
-    links: dict[str, str]
-    speed: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """Return the document's name, with its folders."""
-        return printable(str(self.place))
-
-
-@dataclass(frozen=True, kw_only=True)
-class IndexFailure:
-    """A failed document, with reason and time.
-
-    ``name``: empty if ``reason`` begins with it. ``known``: the failure was expected.
-    """
-
-    place: PurePath
-    name: str
-    reason: str
-    day: str
-    known: bool
+# A document on the page. Of a finished one: the path of its results in the folder (``place``),
+# ``name``, ``title``, ``sentence``, ``facts`` (size, day, state), the number of ``warnings``,
+# ``links`` (addresses by label, the best first), and ``speed`` (figures for engineers). Of a failed
+# one: ``place``, ``name`` (empty if ``reason`` begins with it), ``reason``, ``day``, and whether
+# the failure was expected (``known``).
+Entry = dict[str, Any]
 
 
 def index_page(folder: Path, unchanged: Collection[PurePath] = (), others: str = "") -> str:
@@ -68,10 +39,9 @@ def index_page(folder: Path, unchanged: Collection[PurePath] = (), others: str =
     ``unchanged``: the paths of documents not summarized in the present run. ``others``: a sentence
     about unread files.
     """
-    found = sorted(_found(folder, unchanged), key=lambda each: _in_order(each.place))
-    failures = [each for each in found if isinstance(each, IndexFailure)]
-    failures.sort(key=lambda failure: failure.known)
-    entries = [each for each in found if isinstance(each, IndexEntry)]
+    found = sorted(_found(folder, unchanged), key=lambda each: _in_order(each["place"]))
+    failures = sorted((e for e in found if "reason" in e), key=lambda failure: failure["known"])
+    entries = [each for each in found if "reason" not in each]
     return (
         templates()
         .get_template("index.html.j2")
@@ -80,9 +50,9 @@ def index_page(folder: Path, unchanged: Collection[PurePath] = (), others: str =
             entries=entries,
             folders=list(_by_folder(entries)),
             failures=failures,
-            known=sum(failure.known for failure in failures),
-            failed={each.place for each in failures},
-            unchanged=sum(each.place in unchanged for each in entries),
+            known=sum(failure["known"] for failure in failures),
+            failed={each["place"] for each in failures},
+            unchanged=sum(each["place"] in unchanged for each in entries),
             counted=counted,
             others=others,
         )
@@ -99,14 +69,14 @@ def _key(part: str) -> tuple[int, int, str]:
     return (0, int(part), "") if part.isdecimal() else (1, 0, part)
 
 
-def _by_folder(entries: Iterable[IndexEntry]) -> Iterator[tuple[str, list[IndexEntry]]]:
+def _by_folder(entries: Iterable[Entry]) -> Iterator[tuple[str, list[Entry]]]:
     """Yield each folder's name, empty for the outermost, and its documents."""
-    for parent, group in groupby(entries, key=lambda entry: entry.place.parent):
+    for parent, group in groupby(entries, key=lambda entry: entry["place"].parent):
         name = "" if parent == PurePath() else printable(str(parent))
         yield name, list(group)
 
 
-def _found(folder: Path, unchanged: Collection[PurePath]) -> Iterator[IndexEntry | IndexFailure]:
+def _found(folder: Path, unchanged: Collection[PurePath]) -> Iterator[Entry]:
     """Yield the entries of the folder's files. Files of other programs are skipped."""
     for path in _json_files(folder):
         try:
@@ -136,21 +106,21 @@ def _read(path: Path) -> dict[str, Any] | None:
     return plain
 
 
-def _failure(plain: dict[str, Any], path: Path, folder: Path) -> IndexFailure:
+def _failure(plain: dict[str, Any], path: Path, folder: Path) -> Entry:
     place, name = path.relative_to(folder), printable(str(plain["input"]["name"]))
     reason = harmless(str(plain["error"]))
-    return IndexFailure(
-        place=place.with_name(place.name.removesuffix(".json").removesuffix(".error")),
-        name="" if reason.startswith(name) else name,
-        reason=reason,
-        day=day(_made(plain, path)),
-        known=plain.get("allowed") is True,
-    )
+    return {
+        "place": place.with_name(place.name.removesuffix(".json").removesuffix(".error")),
+        "name": "" if reason.startswith(name) else name,
+        "reason": reason,
+        "day": day(_made(plain, path)),
+        "known": plain.get("allowed") is True,
+    }
 
 
 def _entry(
     plain: dict[str, Any], path: Path, folder: Path, unchanged: Collection[PurePath]
-) -> IndexEntry:
+) -> Entry:
     place, page = path.relative_to(folder).with_suffix(""), path.with_suffix(".html")
     files = {
         "page": page,
@@ -159,19 +129,20 @@ def _entry(
         "data": path,
     }
     title = plain["input"].get("title")
-    return IndexEntry(
-        place=place,
-        title=harmless(title) if isinstance(title, str) and title else printable(place.name),
-        sentence=_first_sentence(plain),
-        facts=tuple(_facts(plain, path, again=place not in unchanged)),
-        warnings=len(plain["warnings"]),
-        links={
+    return {
+        "place": place,
+        "name": printable(str(place)),
+        "title": harmless(title) if isinstance(title, str) and title else printable(place.name),
+        "sentence": _first_sentence(plain),
+        "facts": list(_facts(plain, path, again=place not in unchanged)),
+        "warnings": len(plain["warnings"]),
+        "links": {
             what: link(file, folder / INDEX)
             for what, file in files.items()
             if file is not None and (file == path or file.is_file())
         },
-        speed=tuple(_speed(plain)),
-    )
+        "speed": list(_speed(plain)),
+    }
 
 
 def _made(plain: dict[str, Any], path: Path) -> str:

@@ -20,6 +20,6 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     return tuple(sorted({parse_length(part) for part in text.split(",")}))
 
 
-def label(tokens: int) -> str:
-    """Format a length: 16384 -> ``16K``; other than multiples of 1,024 unchanged."""
-    return f"{tokens // 1024}K" if tokens % 1024 == 0 else str(tokens)
+def label(tokens: float) -> str:
+    """Format a length: 16384 -> ``16K``, 1536 -> ``1.5K``, 1000 -> ``1000``."""
+    return f"{tokens / 1024:g}K" if tokens >= 1024 and tokens % 128 == 0 else f"{tokens:.10g}"

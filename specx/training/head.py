@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -103,19 +103,13 @@ def unroll(head: Head, reading: TeacherReading) -> Iterator[tuple[Tensor, Tensor
         states, start = out[:, :-1], begin + 1
 
 
-class Lessons(Protocol):
-    """The documents that a head is taught on."""
-
-    def batches(self, steps: range) -> Iterator[list[TeacherReading]]:
-        """Yield the readings of each step of a run, this process's part of them."""
-
-    def held_out(self) -> Iterator[TeacherReading]:
-        """Yield readings of texts that no step has."""
-
-
 @dataclass(frozen=True)
 class DigestLessons:
-    """Digests of generated and invented documents, which the embedded target knows how to go on."""
+    """Digests of generated and invented documents, which the embedded target knows how to go on.
+
+    ``batches`` yields the readings of each step of a run, this process's part of them;
+    ``held_out`` readings of texts that no step has.
+    """
 
     target: PreTrainedModel
     head: Head
@@ -135,7 +129,7 @@ class DigestLessons:
 
 @dataclass(frozen=True)
 class OutputLessons:
-    """Texts that a target has written behind prompts, and the ends of these prompts."""
+    """Texts that a target has written after prompts, and the ends of these prompts."""
 
     target: PreTrainedModel
     head: Head
@@ -151,7 +145,7 @@ class OutputLessons:
             yield self._read(length, self.outputs.held_out(length))
 
     def _read(self, prompt: int, tokens: Tensor) -> TeacherReading:
-        """Read prompts of ``prompt`` tokens with outputs, int64 [B, L], NONE behind their ends."""
+        """Read prompts of ``prompt`` tokens with outputs, int64 [B, L], NONE after their ends."""
         tokens, first = tokens.to(self.target.device), max(1, prompt - BEHIND)
         known = torch.zeros(self.head.config.vocab_size, device=tokens.device)
         known[self.head.ids] = 1
@@ -161,6 +155,9 @@ class OutputLessons:
         # A row's goal is the token behind it; behind the last there is none.
         weights = nn.functional.pad(weights[:, first + 1 :], (0, 1))
         return read_documents(self.target, self.head, ids, first, weights)
+
+
+Lessons = DigestLessons | OutputLessons
 
 
 class HeadTrainer:

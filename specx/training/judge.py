@@ -3,7 +3,7 @@
 ``python -m specx.training.judge FOLDER… --out specx/prompts/judge.json``. A folder holds documents
 and for each a ``NAME.labels.json``: ``{"file": …, "kind": …, "nuggets": [{"vital": true,
 "sentences": […]}, …], "ranked": [sentence, …]}``. A nugget is a fact that a reader needs, with the
-sentences that tell it, each alone; ranked is the digest that the reader would write, the most
+sentences that each state it; ranked is the digest that the reader would write, the most
 needed first. On a CPU it takes a minute, after the documents are read.
 """
 

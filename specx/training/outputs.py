@@ -21,9 +21,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
-from specx.models.gguf.checkpoint import GgufTensors, read_checkpoint
+from specx.models.loaded import ModelSpec
+from specx.models.model_files import open_model
+from specx.models.reference import load_own_class
+from specx.models.source import locate
 from specx.profile import InstructPrompt
 from specx.prompts.instruct import Instruct
 from specx.training.team import Team
@@ -38,29 +41,11 @@ NONE = -1  # behind the end of an output
 
 
 def load_target(model: Path, device: torch.device) -> PreTrainedModel:
-    """Load a target: on a GPU in bfloat16, on a CPU in float32."""
+    """Load a target as transformers computes it: on a GPU in bfloat16, on a CPU in float32."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    if model.suffix != ".gguf":
-        target = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).to(device)
-    else:
-        checkpoint = read_checkpoint(model, model.name)
-        tensors = GgufTensors(checkpoint, device, dtype)
-        weights = {name: tensors.joined((name,)) for name in tensors.names}
-        with torch.device(device):
-            config = AutoConfig.for_model(**checkpoint.config)
-            target = AutoModelForCausalLM.from_config(config, dtype=dtype)
-        target.load_state_dict(weights)
-    loaded: PreTrainedModel = target.eval().requires_grad_(False)
+    target = load_own_class(locate(str(model), None, "target"), dtype)
+    loaded: PreTrainedModel = target.to(device).eval().requires_grad_(False)
     return loaded
-
-
-def load_tokenizer(model: Path) -> tuple[Any, list[int]]:
-    """Return the tokenizer of a target, and the ids that end its texts."""
-    if model.suffix == ".gguf":
-        checkpoint = read_checkpoint(model, model.name)
-        return checkpoint.tokenizer, checkpoint.generation["eos_token_id"]
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    return tokenizer, [tokenizer.eos_token_id]
 
 
 @dataclass(frozen=True)
@@ -103,7 +88,7 @@ class TargetOutputs:
                 yield length, self._whole(self.written[length][mine])
 
     def _shuffled(self, random: np.random.Generator, size: int) -> list[tuple[int, np.ndarray]]:
-        """Return the steps of an epoch, each of outputs behind prompts of one length."""
+        """Return the steps of an epoch, each of outputs of prompts of one length."""
         found = []
         for length, tokens in self.written.items():
             rows = random.permutation(np.arange(min(HELD_OUT, len(tokens) - size), len(tokens)))
@@ -115,7 +100,7 @@ class TargetOutputs:
 
     @staticmethod
     def _whole(tokens: Tensor) -> Tensor:
-        """Return outputs without what is NONE in all of them."""
+        """Return outputs without the columns that are NONE in all of them."""
         longest = int((tokens != NONE).sum(1).max())
         return tokens[:, :longest].long()
 
@@ -124,13 +109,15 @@ class Writer:
     """A target that writes; ``prompts`` cuts texts to the longest of LENGTHS that they fill."""
 
     def __init__(self, model: Path, device: torch.device) -> None:
-        self.tokenizer, self.ends = load_tokenizer(model)
+        files = open_model(ModelSpec(str(model)), "cpu", "target")
+        self.tokenizer = files.tokenizer
+        self.ends = files.generation_config.ends or [self.tokenizer.eos_token_id]
         self.target = load_target(model, device)
         self.kind = Instruct.of(self.tokenizer, InstructPrompt(kind="instruct", words=150))
 
     @cached_property
     def _behind(self) -> list[int]:
-        """The tokens behind the text of every prompt."""
+        """The tokens after the text of every prompt."""
         first, other = self.kind.encode("a text"), self.kind.encode("another one")
         same = [a == b for a, b in zip(reversed(first), reversed(other), strict=False)]
         return first[len(first) - same.index(False) :]
@@ -144,7 +131,7 @@ class Writer:
 
     @torch.no_grad()
     def write(self, prompts: Tensor) -> Tensor:
-        """Go on behind prompts int64 [B, L] -> int32 [B, L + TOKENS], NONE behind an output."""
+        """Continue prompts int64 [B, L] -> int32 [B, L + TOKENS], NONE after an output."""
         ends = torch.tensor(self.ends, device=prompts.device)
         found = torch.full((len(prompts), TOKENS), NONE, device=prompts.device)
         ended = torch.zeros(len(prompts), dtype=torch.bool, device=prompts.device)

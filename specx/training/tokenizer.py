@@ -44,7 +44,7 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Learn the merges from ``texts`` and save the tokenizer in the hub's layout in ``folder``.
 
-    Digits stand alone, so that a number is copied digit by digit, whatever its length. The special
+    Each digit is a token, so numbers of any length are copied digit by digit. The special
     tokens are even in number, and so is the vocabulary: text tokens 2i and 2i + 1 make pairs.
     """
     tokenizer = Tokenizer(models.BPE())

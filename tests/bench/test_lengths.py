@@ -22,4 +22,10 @@ def test_several_are_ascending_and_each_there_once():
 
 
 def test_labels():
-    assert [label(n) for n in (16384, 1000)] == ["16K", "1000"]
+    assert [label(n) for n in (16384, 1024, 1536, 1000, 512.0)] == [
+        "16K",
+        "1K",
+        "1.5K",
+        "1000",
+        "512",
+    ]

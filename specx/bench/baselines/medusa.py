@@ -16,16 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from specx.bench.baselines.published import check_shapes, folder_of, read_tensors
 from specx.bench.baselines.static_tree import Chances, Choices, Topology
 from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.decoding.target import Target
 from specx.errors import ModelError
+from specx.models import hub
+from specx.models.head_files import checked, read_tensors
 from specx.models.loaded import LoadedModel
 from specx.ops.layers import RowFunction
 from specx.ops.trees import Level, Path, TokenTree
-from specx.profile import Settings
+from specx.profile import HUB_ID, Settings
 from specx.records import PrefillProgress
 
 FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
@@ -69,13 +70,21 @@ class MedusaHeads(nn.ModuleList):
 
 
 def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
-    """Load heads for a target: a folder, a hub id, or the embedded ones."""
+    """Load heads for a target: a folder, a hub id, or the embedded ones.
+
+    Raises ModelError for missing, damaged or misshapen tensors.
+    """
     label = f"The draft {model}"
     if model == EMBEDDED_MEDUSA:
         folder = FilePath(str(resources.files("specx.models"))) / "embedded" / "medusa"
+    elif HUB_ID.fullmatch(model):
+        folder = hub.fetch_files(model, None, label, FILES)
     else:
-        folder = folder_of(model, label, FILES)
-    tensors = read_tensors(folder, FILES, label)
+        folder = FilePath(model).expanduser()
+    file = next((folder / name for name in FILES if (folder / name).is_file()), None)
+    if file is None:
+        raise ModelError(f"{label} has no {' or '.join(FILES)}.")
+    tensors = read_tensors(file, label)
     linear = [match for match in map(_BLOCK.fullmatch, tensors) if match]
     if not linear:
         raise ModelError(f"{label} lacks the tensor 0.0.linear.weight of Medusa heads.")
@@ -85,8 +94,8 @@ def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
     with torch.device("meta"):
         loaded = MedusaHeads(heads, blocks, target.hidden_size, target.model.logits, rows)
     shapes = {name: tuple(part.shape) for name, part in loaded.named_parameters()}
-    check_shapes(tensors, shapes, {}, label)
-    moved = {name: given.to(target.device, target.dtype) for name, given in tensors.items()}
+    given = checked(tensors, shapes, label)
+    moved = {name: each.to(target.device, target.dtype) for name, each in given.items()}
     loaded.load_state_dict(moved, assign=True)
     return loaded.eval().requires_grad_(False)
 

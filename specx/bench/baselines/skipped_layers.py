@@ -1,9 +1,9 @@
 """Draft & Verify: the target drafts for itself, without some of its layers.
 
 Source: Zhang et al., Draft & Verify: Lossless Large Language Model Acceleration via
-Self-Speculative Decoding. There attention and MLP of a layer are skipped apart, chosen by Bayesian
-optimization, and a chain ends where the draft is unsure; here whole layers are, the least useful
-ones one after the other, and the length of the chain follows from the same measurement.
+Self-Speculative Decoding. There attention and MLP of a layer are skipped separately, chosen by
+Bayesian optimization, and a chain ends when the draft is unsure. Here whole layers are skipped, the
+least useful first, and the length of the chain follows from the same measurement.
 """
 
 from collections.abc import Iterator, Sequence
@@ -123,8 +123,8 @@ def choose_layers(
 ) -> SkippingDraft:
     """Choose the layers to keep, and how many tokens to draft, for maximum speed.
 
-    ``output``: what the target writes behind ``prompt``; ``depth``: the most tokens to draft.
-    Raises UsageError for a target whose layers are not alike enough.
+    ``output``: what the target writes after ``prompt``; ``depth``: the most tokens to draft.
+    Raises UsageError for a target whose layers differ too much.
     """
     loaded, spec = pair.target, pair.target.decoder_spec
     if spec is None:

@@ -1,8 +1,8 @@
 """Staged speculation: lookup drafts for the draft, which drafts for the target.
 
 Source: Spector and Ré, Accelerating LLM Inference with Staged Speculative Decoding. There an n-gram
-model proposes to the draft, and the draft grows a tree; here lookup does, from document and output,
-and the draft writes a chain, several tokens of it in one pass where lookup is right.
+model proposes to the draft, and the draft grows a tree. Here lookup proposes, from document and
+output, and the draft writes a chain; where lookup is right, several of its tokens take one pass.
 """
 
 from collections.abc import Iterator

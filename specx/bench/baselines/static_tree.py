@@ -28,10 +28,10 @@ Chances = Sequence[Sequence[float]]  # by depth, then by rank, given that all ab
 
 
 def best_shape(chances: Chances, nodes: int) -> Choices:
-    """Return the ``nodes`` nodes that are reached most often, which are a tree (Sequoia).
+    """Return the tree of the ``nodes`` nodes that are reached most often (Sequoia).
 
-    Nodes that are never reached are left out, but for the first. Ties go to the shallower node, as
-    in ``Ops.best_tree``.
+    Nodes that are never reached are left out, except for the first. Ties go to the shallower node,
+    as in ``Ops.best_tree``.
     """
     waiting: list[tuple[float, int, tuple[int, ...]]] = [
         (-chance, 1, (rank,)) for rank, chance in enumerate(chances[0])
@@ -57,7 +57,7 @@ def expanded_shape(chances: Chances, nodes: int) -> Choices:
 
     @cache
     def best(depth: int, width: int, left: int) -> tuple[float, tuple[int, ...]]:
-        """Return what is expected to be accepted below ``width`` nodes, and the expansions."""
+        """Return the expected accepted nodes below ``width`` nodes, and the expansions."""
         found: tuple[float, tuple[int, ...]] = (0.0, ())
         if depth == len(chances):
             return found
@@ -131,7 +131,7 @@ class StaticDrafter(ModelDrafter):
     """The draft of a pair, in trees of one shape."""
 
     def __init__(self, settings: Settings, pair: Pair, choices: Choices, max_tokens: int) -> None:
-        """Raises UsageError where the draft is a head."""
+        """Raises UsageError if the draft is a head."""
         draft, allowed = draft_model(pair, "a tree of a fixed shape")
         self.shape = Topology.of(choices, draft.device)
         depth, width = len(choices[-1]), self.shape.width
@@ -163,7 +163,7 @@ class ChainDrafter(ModelDrafter):
     """Drafts a chain with one token per level of the tree."""
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
-        """Raises UsageError where the draft is a head."""
+        """Raises UsageError if the draft is a head."""
         draft, allowed = draft_model(pair, "chain")
         tree = settings.tree.changed(width=1, threshold=0)
         plan = replace(DraftPlan.of(settings), tree=tree, reserved=tree.nodes - 1)

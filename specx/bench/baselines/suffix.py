@@ -90,7 +90,7 @@ class SuffixDrafter(Drafter):
 def matching_places(text: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
     """Find the earlier places that read like the end of the text: int64 [PLACES] twice.
 
-    ``text`` int64 [PATTERN + capacity], behind PATTERN times NO_TOKEN; ``length`` int64 [1].
+    ``text`` int64 [PATTERN + capacity], after PATTERN times NO_TOKEN; ``length`` int64 [1].
     Returns places, the number of the token that follows there, and how many tokens agree before
     each, at most PATTERN, 0 for padding: the longest first, then the latest.
     """
@@ -113,13 +113,14 @@ def matching_places(text: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def best_trie(tokens: Tensor, agreed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Choose a pattern and return the trie of the continuations behind it.
+    """Choose a pattern and return the trie of its continuations.
 
-    ``tokens`` int64 [PLACES, DEPTH], NO_TOKEN behind the text; ``agreed`` int64 [PLACES], falling.
-    Returns float32 [PLACES, DEPTH]: of a node's first place the share of the pattern's places that
-    lead to it, 0 elsewhere; int64 [PLACES, DEPTH]: the first place with the same beginning; and the
-    pattern's length, int64 [1]. It is the pattern whose tree, with FACTOR nodes for each of its
-    tokens, is expected to be accepted the furthest; of equals the longest.
+    ``tokens`` int64 [PLACES, DEPTH], NO_TOKEN after the text; ``agreed`` int64 [PLACES], falling.
+    Places with the same beginning lead to one node, which is stored at the first of them. Returns
+    float32 [PLACES, DEPTH]: the share of the pattern's places that lead to a node, 0 for places
+    without one; int64 [PLACES, DEPTH]: the place at which the node is stored; and int64 [1]: the
+    pattern's length. The chosen pattern is the one whose tree, with FACTOR nodes for each of its
+    tokens, has the highest expected acceptance; ties go to the longest.
     """
     numbers = torch.arange(len(tokens), device=tokens.device)
     equal = (tokens[:, None] == tokens[None]) & (tokens > NO_TOKEN)

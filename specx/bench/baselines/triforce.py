@@ -2,8 +2,8 @@
 
 Source: Sun et al., TriForce: Lossless Acceleration of Long Sequence Generation with Hierarchical
 Speculative Decoding. Three stages: the small draft on a StreamingLLM cache proposes a few tokens;
-the target on an excerpt of its own cache verifies them; what it has written that way, at least
-``tree.depth`` tokens, the target on its whole cache verifies. There each layer and head retrieves
+the target on an excerpt of its own cache verifies them; the result, at least ``tree.depth`` tokens,
+is verified by the target on its whole cache. There each layer and head retrieves
 for itself, once; here one layer chooses the chunks for all, now and then, as in cross-model
 retrieval.
 """
@@ -31,7 +31,7 @@ EVERY = 16  # steps between two retrievals
 
 
 class TriForce(Drafter):
-    """The small draft and the target on an excerpt, at work on one document."""
+    """Drafts one document with the small draft and with the target on an excerpt."""
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
         self.pair, self.settings = pair, settings.draft_cache
@@ -88,10 +88,9 @@ class TriForce(Drafter):
         self._mark.copy_(torch.cat([cache.store.length, cache.working.length]))
 
     def _round(self, last: Tensor, *, first: bool) -> Path:
-        """Have the small draft propose tokens behind ``last``, and the target decide on the
-        excerpt.
+        """Draft tokens after ``last`` with the small draft, and verify them on the excerpt.
 
-        Returns the path that the target wrote.
+        Return the path that the target wrote.
         """
         small = self._small
         if first:
@@ -109,12 +108,12 @@ class TriForce(Drafter):
     def _enough(self, count: Tensor, rounds: int) -> bool:
         """Return True to stop after ``rounds`` rounds.
 
-        Without a look at ``count`` that is where it is enough if all proposals were right.
+        Where ``count`` is not read, all proposals count as right.
         """
         return (int(count) if self.looks else rounds * (PROPOSED + 1)) >= self.wanted
 
     def _chain(self, root: Tensor, written: Tensor, count: Tensor) -> TokenTree:
-        """Return the first ``count`` of the tokens that were written, one behind the other."""
+        """Return the first ``count`` of the tokens that were written, one after the other."""
         levels = int(count) if self.looks else self.levels
         weights = torch.where(self._places[:levels] < count, 0.0, -torch.inf)
         return chain_tree(root, written[:levels], weights)

@@ -1,6 +1,6 @@
 """The time of each part, and what retrieval adds to it (the paper's Figure 4b and Table 8).
 
-Parts stand beside the times that they cannot be faster than (``floors.py``).
+Each part is compared with its floor, the least time that it can take (``floors.py``).
 """
 
 from collections.abc import Callable, Iterator, Sequence

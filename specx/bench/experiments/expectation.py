@@ -60,8 +60,8 @@ def _measure_settings(
 ) -> Iterator[Measurement]:
     """Yield plain decoding and all ways to run each setting, in turn.
 
-    A fixed tree warms up at one setting, shortly. Where trees are chosen, a whole text that is not
-    measured has been written at each, as by a job that has come to its second document.
+    A fixed tree warms up briefly, at one setting. Chosen trees warm up on a whole text at each
+    setting, like a job that has come to its second document.
     """
     ways = [(setting, *way) for setting, dial in dials.items() for way in _ways(bench, dial)]
     named = {

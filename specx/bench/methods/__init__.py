@@ -1,4 +1,4 @@
-"""The table of methods: name, what it is, how its drafter is built; and methods by their names.
+"""The table of methods (name, description, maker of its drafter), and finding methods by name.
 
 Settings follow a colon: ``specextend:chunk=64,every=8``.
 """

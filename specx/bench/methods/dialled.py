@@ -40,7 +40,7 @@ TIMED = 8  # times that a level is timed on a GPU; the shortest counts
 
 @dataclass(frozen=True)
 class Dialled:
-    """A method with a dialled draft, under a name of its own.
+    """A method with a dialled draft, under its own name.
 
     ``method``: one that drafts with a model alone; ``tree``: in place of the method's; ``below``:
     as in the profile's ``fallback``; ``own``: on a GPU, seconds that the dial adds to a level by
@@ -125,7 +125,7 @@ class Calibration:
         return found
 
     def runs(self, dials: dict[float, Dial]) -> Iterator[Measurement]:
-        """Yield the outputs, with the dials and the data behind them as facts."""
+        """Yield the outputs, with the dials and their underlying data as facts."""
         known = {
             f"{setting:g}": {**asdict(dial), "length": self.record.acceptance_length(dial)}
             for setting, dial in dials.items()

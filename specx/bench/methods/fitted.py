@@ -65,11 +65,11 @@ def rank_chances(method: Engine, setting: Setting, written: list[Text]) -> list[
 
 @dataclass(frozen=True)
 class Fitted(Engine):
-    """A method with something to be measured first, on generated documents.
+    """A method that is first fitted on generated documents.
 
-    ``fit``: returns the maker of its drafter, and what was measured, as facts of the run; it gets
-    the method, a setting with the changed profile, the settings that this comes to, and the case.
-    ``known``: what was measured, by the model, and by name, length and task.
+    ``fit``: returns the maker of its drafter, and the measurements as facts of the run; it gets the
+    method, a setting with the changed profile, the resolved settings, and the case. ``known``:
+    earlier measurements by model, then by name, length and task.
     """
 
     fit: "Callable[[Fitted, Setting, Settings, Case], Fit]" = field(kw_only=True)

@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from specx.bench.report.report import Figure, show, tokens
+from specx.bench.report.report import Figure, show
+from specx.reports.lengths import label
 from specx.reports.templates import LIGHT, Palette
 
 if TYPE_CHECKING:
@@ -66,15 +67,15 @@ def styles_of(figures: Iterable[Figure]) -> dict[str, SeriesStyle]:
     """
     groups = [[series.label for series in figure.series] for figure in figures]
     chosen: dict[str, int] = {}
-    for label in dict.fromkeys(label for group in groups for label in group):
-        met = {other for group in groups if label in group for other in group}
+    for name in dict.fromkeys(name for group in groups for name in group):
+        met = {other for group in groups if name in group for other in group}
         taken = {chosen[other] for other in met & chosen.keys()}
         free = [number for number in range(len(STYLES)) if number not in taken]
         solid = [number for number in free if number < COLOURS]
         uses = Counter(chosen.values())
         best = min(solid or free or range(len(STYLES)), key=lambda n, uses=uses: (uses[n], n))
-        chosen[label] = best
-    return {label: STYLES[number] for label, number in chosen.items()}
+        chosen[name] = best
+    return {name: STYLES[number] for name, number in chosen.items()}
 
 
 Styles = Mapping[str, SeriesStyle]
@@ -141,7 +142,7 @@ def _plot_lines(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) 
     if log_x:
         ticks = positions[:: math.ceil(len(positions) / MOST_TICKS)]
         axes.set_xscale("log", base=2)
-        axes.set_xticks(ticks, [tokens(tick) for tick in ticks])
+        axes.set_xticks(ticks, [label(tick) for tick in ticks])
         axes.minorticks_off()
     if figure.level is not None:
         axes.axhline(figure.level, color=palette.muted, linewidth=1, linestyle=DASHED)
@@ -244,7 +245,7 @@ def _categories(figure: Figure) -> list[float | str]:
 
 
 def _name(figure: Figure, x: float | str) -> str:
-    return tokens(x) if figure.log_x and not isinstance(x, str) else show(x)
+    return label(x) if figure.log_x and not isinstance(x, str) else show(x)
 
 
 # ---------------------------------------------------------------- around the data
@@ -259,7 +260,7 @@ def _height(figure: Figure) -> float:
 
 
 def _legend(figure: Figure) -> tuple[int, int]:
-    """Choose rows and columns of the legend; none where its labels are those of the axis."""
+    """Choose rows and columns of the legend; none if its labels are those of the axis."""
     labels = [series.label for series in figure.series]
     named = all(series.x == (series.label,) for series in figure.series)
     if named or set(labels) <= {"", figure.y_label}:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from specx.bench.report import figures
 from specx.bench.report.figures import can_draw, draw, is_empty, styles_of, to_svg
-from specx.bench.report.report import BenchReport, Figure, count, from_dict, numeric_columns, show
+from specx.bench.report.report import BenchReport, Figure, from_dict, numeric_columns, show
 from specx.errors import UsageError
 from specx.reports.json_lines import to_json_folded
+from specx.reports.progress import counted
 from specx.reports.templates import Palette, templates
 from specx.reports.writers import write_text_atomic
 
@@ -75,7 +76,7 @@ def to_page(report: BenchReport, raw: str) -> str:
         report=report,
         raw=raw,
         styles=styles,
-        count=count,
+        counted=counted,
         image=image,
         describe=figures.describe,
         is_empty=is_empty,

@@ -49,7 +49,7 @@ class Series:
 class Figure:
     """A figure; ``name``: of its files.
 
-    ``kind``: ``lines`` over numbers (drawn as bars where there is one x only), ``bars`` over names,
+    ``kind``: ``lines`` over numbers (drawn as bars if there is only one x), ``bars`` over names,
     or ``stacked`` bars. ``log_x``: powers of two apart. ``level``: a value to compare with, drawn
     as a dashed line.
     """
@@ -80,14 +80,6 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class DocumentFacts:
-    """A document that was read. Its text is not in the report."""
-
-    name: str
-    characters: int
-
-
-@dataclass(frozen=True)
 class ReportSection:
     """One experiment. ``name``: as it is written after ``--experiment``. ``runs``: the raw
     measurements that ``findings`` were made of, as JSON objects."""
@@ -106,16 +98,20 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """``date``: of measuring, as ISO 8601. ``environment``: versions and hardware, which may be
-    nested. ``settings``: the profile as it was run. ``methods``: a line about each, by name.
-    ``interrupted``: not everything that was asked for is in it."""
+    """The measurements of a run, and what they were made with.
+
+    ``date``: of measuring, as ISO 8601. ``environment``: versions and hardware, which may be
+    nested. ``settings``: the profile as it was run. ``documents``: ``name`` and ``characters`` of
+    each; its text is not in the report. ``methods``: a line about each, by name. ``interrupted``:
+    not everything that was asked for is in it.
+    """
 
     title: str
     date: str
     command: str
     environment: dict[str, Any]
     settings: dict[str, Any]
-    documents: tuple[DocumentFacts, ...] = ()
+    documents: tuple[dict[str, Any], ...] = ()
     methods: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     interrupted: bool = False
@@ -212,13 +208,3 @@ def numeric_columns(table: Table) -> list[bool]:
 def _is_numeric(cells: Iterable[Cell]) -> bool:
     known = [cell for cell in cells if cell is not None]
     return bool(known) and all(not isinstance(c, str) or c[:1].isdigit() for c in known)
-
-
-def tokens(count: float) -> str:
-    """A power of two as lengths are written: 16384 -> ``16K``, 1536 -> ``1.5K``, 512 -> ``512``."""
-    return f"{count / 1024:g}K" if count >= 1024 and count % 128 == 0 else f"{count:g}"
-
-
-def count(number: int, noun: str) -> str:
-    """``1 run``, ``2,000 runs``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from specx.models.families.config import FULL, Config
 from specx.models.families.experts import of_qwen, with_experts
-from specx.models.families.family import ATTENTION, BEHIND, SIZES, Architecture, plain
+from specx.models.families.family import ATTENTION, BEHIND, Architecture, plain
 from specx.models.families.frequencies import ropes
 from specx.models.families.normed import NAMES_BEHIND
 from specx.models.families.text_part import of_text
@@ -17,53 +17,6 @@ LINEAR = "linear_attention"
 # Keys that a GGUF model's config has: maps are apart, and decays as they are used; and heads of
 # values stand in turn, as many in a row as there are heads of keys.
 CONVERTED, TILED = "linear_maps_converted", "linear_heads_tiled"
-QWEN3_5 = SIZES | {
-    "vocab_size": 248_320,
-    "intermediate_size": 12_288,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "max_position_embeddings": 32_768,
-    "attention_bias": False,
-    "linear_conv_kernel_dim": 4,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-}
-OF_EXPERTS = {
-    "hidden_size": 2048,
-    "num_key_value_heads": 2,
-    "moe_intermediate_size": 512,
-    "shared_expert_intermediate_size": 512,
-}
-UNREAD = {"intermediate_size"}  # by models whose layers all have experts
-QWEN3_5_MOE = {key: each for key, each in QWEN3_5.items() if key not in UNREAD} | {
-    **OF_EXPERTS,
-    "num_hidden_layers": 40,
-    "num_experts_per_tok": 8,
-    "num_experts": 256,
-}
-QWEN3_NEXT = {
-    **QWEN3_5,
-    **OF_EXPERTS,
-    "vocab_size": 151_936,
-    "intermediate_size": 5632,
-    "num_hidden_layers": 48,
-    "num_experts_per_tok": 10,
-    "num_experts": 512,
-    "norm_topk_prob": True,
-    "decoder_sparse_step": 1,
-}
-OLMO_HYBRID = SIZES | {
-    "vocab_size": 100_352,
-    "hidden_size": 3840,
-    "num_attention_heads": 30,
-    "max_position_embeddings": 65_536,
-    "attention_bias": False,
-    "linear_conv_kernel_dim": 4,
-    "linear_allow_neg_eigval": True,
-}
 FLA_EPS = 1e-5  # of OLMo-Hybrid's norms in front of gates, whatever its config states
 
 

@@ -12,18 +12,6 @@ from specx.models.families.frequencies import Ropes, ropes
 from specx.models.families.weight_map import WeightMap
 from specx.ops.spec import DecoderSpec, LayerSpec, MlpSpec, NormSpec
 
-# Defaults of Llama's config, which those of other families begin with: what no default is stated
-# for is null or false.
-SIZES = {
-    "vocab_size": 32_000,
-    "hidden_size": 4096,
-    "intermediate_size": 11_008,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "hidden_act": "silu",
-    "max_position_embeddings": 2048,
-    "rms_norm_eps": 1e-6,
-}
 # Which maps have a bias, and the key of the config that says so.
 ATTENTION = {"qkv": "attention_bias", "out": "attention_bias"}
 MLP = {"gate_up": "mlp_bias", "down": "mlp_bias"}

@@ -5,47 +5,10 @@ from typing import Any
 
 from specx.models.families.config import SLIDING, Config
 from specx.models.families.experts import among, with_experts
-from specx.models.families.family import ATTENTION, BEFORE, BEHIND, SIZES, Architecture, plain
+from specx.models.families.family import ATTENTION, BEFORE, BEHIND, Architecture, plain
 from specx.models.families.frequencies import ropes
 from specx.models.families.gemma import SANDWICH
 from specx.models.families.weight_map import ExpertNames
-
-AFMOE = SIZES | {
-    "vocab_size": 200_192,
-    "hidden_size": 2048,
-    "intermediate_size": 6144,
-    "moe_intermediate_size": 1408,
-    "num_dense_layers": 1,
-    "num_attention_heads": 16,
-    "head_dim": 128,
-    "max_position_embeddings": 16_384,
-    "rms_norm_eps": 1e-5,
-    "num_experts": 64,
-    "num_experts_per_tok": 6,
-    "num_shared_experts": 2,
-    "route_scale": 1.0,
-    "global_attn_every_n_layers": 4,
-    "sliding_window": 1024,
-    "attention_bias": False,
-}
-UNREAD = {"hidden_act", "num_hidden_layers"}
-MUSE_GLIMMER = {key: value for key, value in SIZES.items() if key not in UNREAD} | {
-    "vocab_size": 202_048,
-    "hidden_size": 6656,
-    "intermediate_size": 19_968,
-    "num_hidden_layers": 52,
-    "num_key_value_heads": 2,
-    "head_dim": 128,
-    "hidden_activation": "silu",
-    "max_position_embeddings": 131_072,
-    "rms_norm_eps": 1e-5,
-    "attention_bias": False,
-    "sliding_window": 2048,
-    "final_logit_softcapping": 20.0,
-    "qk_scale_factor": 3.87,
-    "output_multiplier": 0.19611613513818404,
-    "post_norm_eps": 1e-8,
-}
 
 
 def afmoe(config: Config) -> Architecture:

@@ -9,7 +9,6 @@ from specx.models.families.family import (
     ATTENTION,
     BEFORE,
     BEHIND,
-    SIZES,
     Architecture,
     biases,
     decoder,
@@ -19,58 +18,6 @@ from specx.models.families.frequencies import Ropes, by_kind, ropes
 from specx.models.families.weight_map import ExpertNames, WeightMap
 from specx.ops.spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec, PerLayerInputSpec
 
-GEMMA = SIZES | {
-    "vocab_size": 256_000,
-    "hidden_size": 3072,
-    "intermediate_size": 24_576,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 16,
-    "head_dim": 256,
-    "hidden_act": "gelu_pytorch_tanh",
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": True,
-    "attention_bias": False,
-}
-GEMMA2 = {key: value for key, value in GEMMA.items() if key != "hidden_act"} | {
-    "hidden_size": 2304,
-    "intermediate_size": 9216,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "hidden_activation": "gelu_pytorch_tanh",
-    "query_pre_attn_scalar": 256,
-    "sliding_window": 4096,
-    "final_logit_softcapping": 30.0,
-    "attn_logit_softcapping": 50.0,
-}
-GEMMA3 = GEMMA2 | {
-    "vocab_size": 262_208,
-    "max_position_embeddings": 131_072,
-    "final_logit_softcapping": None,
-    "attn_logit_softcapping": None,
-}
-UNREAD = {"query_pre_attn_scalar", "attn_logit_softcapping"}
-GEMMA4 = {key: value for key, value in GEMMA3.items() if key not in UNREAD} | {
-    "vocab_size": 262_144,
-    "num_hidden_layers": 30,
-    "rope_parameters": {
-        SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
-        FULL: {
-            "rope_type": "proportional",
-            "partial_rotary_factor": 0.25,
-            "rope_theta": 1_000_000.0,
-        },
-    },
-    "sliding_window": 512,
-    "vocab_size_per_layer_input": 262_144,
-    "hidden_size_per_layer_input": 256,
-    "num_kv_shared_layers": 0,
-}
-GEMMA4_UNIFIED = {key: value for key, value in GEMMA4.items() if "per_layer_input" not in key} | {
-    "max_position_embeddings": 262_144,
-    "sliding_window": 1024,
-}
 SANDWICH: dict[str, Any] = {
     "output_norm": "pre_feedforward_layernorm",
     "attended_norm": "post_attention_layernorm",

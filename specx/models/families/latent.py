@@ -7,74 +7,11 @@ from typing import Any
 import torch
 
 from specx.models.families.config import Config
-from specx.models.families.experts import OF_DEEPSEEK, of_deepseek
+from specx.models.families.experts import of_deepseek
 from specx.models.families.family import Architecture, plain
 from specx.models.families.frequencies import ropes, stretched
 from specx.ops.spec import LatentSpec, NormSpec, RopeSpec
 
-UNREAD = {"first_k_dense_replace"}
-DEEPSEEK3 = OF_DEEPSEEK | {
-    "vocab_size": 129_280,
-    "hidden_size": 7168,
-    "intermediate_size": 18_432,
-    "moe_intermediate_size": 2048,
-    "num_hidden_layers": 61,
-    "num_attention_heads": 128,
-    "n_shared_experts": 1,
-    "n_routed_experts": 256,
-    "routed_scaling_factor": 2.5,
-    "kv_lora_rank": 512,
-    "q_lora_rank": 1536,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "qk_nope_head_dim": 128,
-    "n_group": 8,
-    "topk_group": 4,
-    "num_experts_per_tok": 8,
-    "first_k_dense_replace": 3,
-    "norm_topk_prob": True,
-    "max_position_embeddings": 4096,
-    "rope_interleave": True,
-}
-DEEPSEEK2 = OF_DEEPSEEK | {
-    "vocab_size": 102_400,
-    "intermediate_size": 11_008,
-    "moe_intermediate_size": 1407,
-    "n_shared_experts": 2,
-    "n_routed_experts": 64,
-    "kv_lora_rank": 512,
-    "q_lora_rank": 1536,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "qk_nope_head_dim": 128,
-    "n_group": None,
-    "topk_group": None,
-    "topk_method": "greedy",
-    "num_experts_per_tok": None,
-    "first_k_dense_replace": 0,
-    "norm_topk_prob": False,
-    "max_position_embeddings": 2048,
-    "mlp_bias": False,
-}
-GLM4_MOE_LITE = {key: each for key, each in DEEPSEEK3.items() if key not in UNREAD} | {
-    "vocab_size": 154_880,
-    "hidden_size": 2048,
-    "intermediate_size": 10_240,
-    "moe_intermediate_size": 1536,
-    "num_hidden_layers": 47,
-    "num_attention_heads": 20,
-    "num_key_value_heads": 20,
-    "n_routed_experts": 64,
-    "routed_scaling_factor": 1.8,
-    "q_lora_rank": 768,
-    "v_head_dim": 256,
-    "qk_nope_head_dim": 192,
-    "n_group": 1,
-    "topk_group": 1,
-    "num_experts_per_tok": 4,
-    "max_position_embeddings": 202_752,
-    "rms_norm_eps": 1e-5,
-}
 NORM = NormSpec(eps=1e-6)  # of latent vectors, whatever the config says
 
 

@@ -8,7 +8,6 @@ from specx.models.families.family import (
     BEFORE,
     BEHIND,
     MLP,
-    SIZES,
     Architecture,
     biases,
     plain,
@@ -21,75 +20,6 @@ NAMES_BEHIND = {
     "mlp_norm": "post_feedforward_layernorm",
 }
 NORMS = frozenset({"input_norm", "output_norm", "norm"})
-OLMO2 = SIZES | {"vocab_size": 50_304, "rms_norm_eps": 1e-5, "attention_bias": False}
-OLMO3 = OLMO2 | {"sliding_window": 4096}
-CENTRED = {key: value for key, value in SIZES.items() if key != "rms_norm_eps"}
-COHERE = CENTRED | {
-    "vocab_size": 256_000,
-    "hidden_size": 8192,
-    "intermediate_size": 22_528,
-    "logit_scale": 0.0625,
-    "num_hidden_layers": 40,
-    "num_attention_heads": 64,
-    "max_position_embeddings": 8192,
-    "layer_norm_eps": 1e-5,
-    "tie_word_embeddings": True,
-    "attention_bias": False,
-}
-COHERE2 = COHERE | {"sliding_window": 4096}
-EXAONE4 = SIZES | {
-    "vocab_size": 102_400,
-    "intermediate_size": 16_384,
-    "num_key_value_heads": 32,
-    "rms_norm_eps": 1e-5,
-    "sliding_window": 4096,
-    "sliding_window_pattern": 4,
-}
-STABLELM = CENTRED | {
-    "vocab_size": 50_304,
-    "hidden_size": 2560,
-    "intermediate_size": 6912,
-    "num_key_value_heads": 32,
-    "max_position_embeddings": 4096,
-    "layer_norm_eps": 1e-5,
-}
-NEMOTRON = CENTRED | {
-    "vocab_size": 256_000,
-    "hidden_size": 6144,
-    "intermediate_size": 24_576,
-    "num_attention_heads": 48,
-    "hidden_act": "relu2",
-    "max_position_embeddings": 4096,
-    "norm_eps": 1e-5,
-    "attention_bias": False,
-    "mlp_bias": False,
-}
-HELIUM = SIZES | {
-    "vocab_size": 48_000,
-    "hidden_size": 2560,
-    "intermediate_size": 7040,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 20,
-    "num_key_value_heads": 20,
-    "head_dim": 128,
-    "max_position_embeddings": 4096,
-    "rms_norm_eps": 1e-8,
-    "attention_bias": False,
-    "mlp_bias": False,
-}
-STARCODER2 = CENTRED | {
-    "vocab_size": 49_152,
-    "hidden_size": 3072,
-    "intermediate_size": 12_288,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 24,
-    "num_key_value_heads": 2,
-    "hidden_act": "gelu_pytorch_tanh",
-    "max_position_embeddings": 4096,
-    "norm_epsilon": 1e-5,
-    "use_bias": True,
-    "tie_word_embeddings": True,
-}
 
 
 def olmo2(config: Config) -> Architecture:

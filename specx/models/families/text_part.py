@@ -4,27 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from specx.models.families.config import Config
-from specx.models.families.family import ATTENTION, SIZES, Architecture, plain
-from specx.models.families.llama import QWEN, qwen2
+from specx.models.families.family import ATTENTION, Architecture, plain
+from specx.models.families.llama import qwen2
 
-QWEN2_5_VL = QWEN | {
-    "vocab_size": 152_064,
-    "hidden_size": 8192,
-    "intermediate_size": 29_568,
-    "num_hidden_layers": 80,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-    "rms_norm_eps": 1e-5,
-    "max_window_layers": 80,
-}
-QWEN3_VL = SIZES | {
-    "vocab_size": 151_936,
-    "intermediate_size": 22_016,
-    "num_key_value_heads": 32,
-    "head_dim": 128,
-    "max_position_embeddings": 128_000,
-    "attention_bias": False,
-}
 # The model types of such checkpoints, and of the decoders of text in them; the first is meant where
 # a config does not say which. A picture may be seen in both directions, positions may have three
 # dimensions: behind a text alone nothing of that is left.

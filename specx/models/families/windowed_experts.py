@@ -5,62 +5,16 @@ from typing import Any
 from specx.models.families.config import FULL, SLIDING, Config
 from specx.models.families.experts import (
     BY_NUMBER,
-    QWEN3_MOE,
     among,
     of_deepseek,
     of_qwen,
     with_experts,
 )
-from specx.models.families.family import ATTENTION, SIZES, Architecture, biases, plain
+from specx.models.families.family import ATTENTION, Architecture, biases, plain
 from specx.models.families.frequencies import ropes
-from specx.models.families.normed import COHERE2, EXAONE4, NORMS, layer_kinds
+from specx.models.families.normed import NORMS, layer_kinds
 from specx.models.families.text_part import of_text
 from specx.models.families.weight_map import ExpertNames
-
-QWEN3_VL_MOE = {key: each for key, each in QWEN3_MOE.items() if key != "sliding_window"} | {
-    "tie_word_embeddings": True,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 16,
-    "intermediate_size": 5632,
-    "max_position_embeddings": 128_000,
-    "moe_intermediate_size": 1408,
-    "num_experts_per_tok": 4,
-    "num_experts": 60,
-}
-COHERE2_MOE = COHERE2 | {
-    "head_dim": 128,
-    "num_experts_per_tok": 2,
-    "num_experts": 8,
-    "num_shared_experts": 0,
-    "shared_expert_combination_strategy": "average",
-    "expert_selection_fn": "softmax",
-    "prefix_dense_sliding_window_pattern": 1,
-    "norm_topk_prob": True,
-    "sliding_window_pattern": 4,
-}
-EXAONE_MOE = EXAONE4 | {
-    "first_k_dense_replace": 1,
-    "moe_intermediate_size": 1024,
-    "num_experts": 64,
-    "num_experts_per_tok": 8,
-    "num_shared_experts": 1,
-    "norm_topk_prob": True,
-    "routed_scaling_factor": 2.5,
-    "n_group": 1,
-    "topk_group": 1,
-}
-PHIMOE = SIZES | {
-    "vocab_size": 32_064,
-    "intermediate_size": 6400,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 131_072,
-    "rms_norm_eps": 1e-5,
-    "num_experts_per_tok": 2,
-    "num_local_experts": 16,
-    "router_jitter_noise": 0.01,
-    "attention_bias": False,
-    "lm_head_bias": False,
-}
 
 
 def cohere2_moe(config: Config) -> Architecture:

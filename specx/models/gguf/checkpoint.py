@@ -59,9 +59,9 @@ class GgufCheckpoint:
     tensors: Mapping[str, PackedTensor]
 
     def head(self, architecture: Architecture) -> dict[str, Tensor]:
-        """Return the weights of the layer that predicts further tokens, by the names of heads.
+        """Return the weights of the layer that predicts further tokens, under the names of a head.
 
-        ``architecture``: a decoder of that layer alone. Empty where there is none.
+        ``architecture``: a decoder of that layer alone. Empty without such a layer.
         """
         layers = len(self.architecture().spec.layers)
         found = weights_of_head(self.keys, self.family, _split(architecture), self.tensors, layers)
@@ -104,7 +104,7 @@ class GgufCheckpoint:
     def formats_as(self, unpacked: torch.dtype | None = None, kept: Collection[str] = ()) -> str:
         """Return the formats in words, that of the most bytes first.
 
-        ``unpacked``: to what, those of matrices that are not in ``kept`` formats.
+        ``unpacked``: the number format of matrices that are not in ``kept`` formats.
         """
         sizes, left = Counter[str](), set()
         for weight in self.weights.values():
@@ -166,7 +166,7 @@ def _split(architecture: Architecture) -> Architecture:
 
 
 def parts_of(file: Path, label: str) -> tuple[Path, ...]:
-    """Return all files of a model, by the name of one. Raises ModelError where one is missing."""
+    """Return all files of a model, given one. Raises ModelError if one is missing."""
     match = _PART.fullmatch(file.name)
     if match is None:
         return (file,)
@@ -222,8 +222,8 @@ def _joined(files: tuple[Path, ...], label: str) -> Contents:
 class GgufTensors:
     """Tensors as ``Checkpoint`` has them. ``dtype``: of those that are returned.
 
-    ``kept``: the formats whose matrices stay in blocks, where a kernel reads them. ``rounds``: as
-    of a ``PackedWeight``.
+    ``kept``: the formats whose matrices stay in blocks, because a kernel reads them. ``rounds``: as
+    in ``PackedWeight``.
     """
 
     def __init__(

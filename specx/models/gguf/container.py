@@ -42,8 +42,8 @@ class PackedTensor:
     """A tensor as a file stores it, and how transformers' weight differs from it.
 
     ``shape``: the slowest dimension first, as in torch. ``start``, ``size``: bytes in ``file``.
-    ``pairs``: heads whose rows stand in pairs, halves of a head in turn; 0: rows stand as they
-    are. ``offset``: is taken from each value.
+    ``pairs``: the number of heads whose rows alternate between the two halves of a head; 0: rows
+    are in order. ``offset``: subtracted from each value.
     """
 
     name: str
@@ -102,7 +102,7 @@ _READERS = 4  # threads: one copies a file in memory at a tenth of what the bus 
 
 
 class _Pieces:
-    """Memory that a GPU reads by itself, for two pieces in turn."""
+    """Two pieces of pinned memory, used in turn."""
 
     def __init__(self) -> None:
         self._memory = [

@@ -1,8 +1,8 @@
 """From the metadata of a file to the config that transformers would have for the same model.
 
 llama.cpp's names of architectures and keys are those of its converter. What the config of a family
-may say is known from its defaults (``models/families``); what llama.cpp takes for granted, such as
-which layers have windows, stands in ``particulars``.
+may say is known from its defaults (``models/families``). ``particulars`` has what llama.cpp takes
+for granted, such as which layers have windows.
 """
 
 from collections.abc import Callable
@@ -38,9 +38,8 @@ _EXPERTS = {
 class GgufFamily:
     """An architecture of llama.cpp and what transformers calls it.
 
-    ``more``: the keys of its config beside those that follow from the family's defaults.
-    ``permuted``: rows of queries and keys stand in pairs for the rotation. ``tied``: it never has
-    an output matrix of its own.
+    ``more``: the keys of its config that do not follow from the family's defaults. ``permuted``:
+    rows of queries and keys are paired for RoPE. ``tied``: the lm head is always the embedding.
     """
 
     model_type: str

@@ -1,4 +1,4 @@
-"""Typed access to a file's metadata; what is missing or of a wrong kind is one sentence."""
+"""Typed access to a file's metadata. A missing or wrong value raises an error of one sentence."""
 
 import math
 from collections.abc import Mapping

@@ -17,12 +17,12 @@ _SIGMOID = 2  # llama.cpp's number of the function that makes scores of logits
 
 
 def layer_count(keys: Metadata) -> int:
-    """Return the layers of the model itself: behind them some predict further tokens."""
+    """Return the number of layers, without those at the end that predict further tokens."""
     return max(0, keys.count(".block_count") - keys.count(".nextn_predict_layers", 0))
 
 
 def head_dim(keys: Metadata) -> int:
-    """Return the size of a head. Raises ModelError where keys and values differ."""
+    """Return the size of a head. Raises ModelError if keys and values differ."""
     even = keys.count(".embedding_length") // max(1, keys.count(".attention.head_count"))
     size = keys.count(".attention.key_length", even)
     if not size or keys.count(".attention.value_length", size) != size:
@@ -31,7 +31,7 @@ def head_dim(keys: Metadata) -> int:
 
 
 def windowed(keys: Metadata, every: int, default: int | None = None) -> RawConfig:
-    """Return window and kinds of layers: as the file lists them, or every ``every``-th full."""
+    """Return the window and the layer types: those of the file, or every ``every``-th one full."""
     layers, pattern = layer_count(keys), keys.raw(".attention.sliding_window_pattern")
     if isinstance(pattern, list):
         slides = keys.flags(".attention.sliding_window_pattern")
@@ -48,7 +48,7 @@ def windowed(keys: Metadata, every: int, default: int | None = None) -> RawConfi
 
 
 def expert_width(keys: Metadata, tensors: Tensors) -> int:
-    """Return the elements inside an expert, which some files show by their shape alone."""
+    """Return the inner size of an expert. Some files show it only by the shape of a tensor."""
     shapes = (each.shape for name, each in tensors.items() if ".ffn_down_exps.w" in name)
     shape = next(shapes, ())
     return keys.count(".expert_feed_forward_length", shape[2] if len(shape) == 3 else None)
@@ -81,7 +81,7 @@ def of_deepseek(keys: Metadata, *, scores: int = _SIGMOID) -> RawConfig:
 
 
 def mlp_kinds(keys: Metadata) -> list[str]:
-    """Return the MLP of each layer: dense ones come first."""
+    """Return the kind of MLP of each layer, the dense ones first."""
     layers, dense = layer_count(keys), keys.count(".leading_dense_block_count", 0)
     return ["dense" if index < dense else "sparse" for index in range(layers)]
 
@@ -218,7 +218,7 @@ def gpt_oss(keys: Metadata, tensors: Tensors) -> RawConfig:
 
 
 def scalar(keys: Metadata, wide_layers: int) -> int:
-    """Return the size whose root divides queries: of Gemma's 27B, as wide as a model of it is."""
+    """Return the size whose square root divides queries. In Gemma's 27B it is not the head size."""
     hidden, heads = keys.count(".embedding_length"), keys.count(".attention.head_count")
     wide = keys.count(".block_count") == wide_layers and heads
     return hidden // heads if wide else keys.count(".attention.key_length")
@@ -296,7 +296,7 @@ def gemma4_experts(keys: Metadata, tensors: Tensors) -> RawConfig:
 
 
 def proportional(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return the rotation of Gemma 4's full layers, whose factors are 1 where it turns."""
+    """Return the RoPE of Gemma 4's full layers. Rotated pairs are those with the factor 1."""
     theta = keys.number(".rope.freq_base", 1_000_000.0)
     share = 0.25
     if "rope_freqs.weight" in tensors:

@@ -28,12 +28,12 @@ _FORMAT = re.compile(
 
 
 def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
-    """Return the GGUF file that a model's name stands for; None: it is of another kind.
+    """Return the GGUF file that a model's name refers to; None for other models.
 
     A path of a file, or of a folder without config.json that holds one; ``org/name:Q4_K_M`` of the
     hub; ``ollama:name:tag``; ``lmstudio:org/name:Q4_K_M``; ``package:name`` of the package index.
 
-    Raises ModelError where there is no such file, or there are several.
+    Raises ModelError if there is no such file, or more than one.
     """
     if model.startswith(OLLAMA):
         return _of_ollama(model.removeprefix(OLLAMA), label)
@@ -74,8 +74,8 @@ def local_models(hub_cache: Path) -> Iterator[tuple[str, str]]:
 
 
 def _named(model: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and path of the GGUF files in a folder; the path is the name of one without a tag
-    of its own."""
+    """Yield name and path of the GGUF files in a folder; a file without a distinct tag has
+    its path as name."""
     files = _models(file for file in folder.rglob(f"*{GGUF}") if file.is_file())
     for file in files:
         tags = _FORMAT.findall(file.stem)
@@ -84,7 +84,7 @@ def _named(model: str, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def is_pointer(file: Path) -> bool:
-    """Return True for what Git LFS leaves where a file is to be fetched still."""
+    """Return True for a pointer of Git LFS in place of a file that is not fetched yet."""
     if not file.is_file() or file.stat().st_size > _LONGEST_POINTER:
         return False
     return file.read_bytes().startswith(POINTER)
@@ -107,7 +107,7 @@ def _only(files: list[Path], label: str, advice: str) -> Path:
 
 
 def _tagged(files: Iterable[Path], tag: str) -> list[Path]:
-    """Return the files whose name, or folder, has a tag as a part of its own."""
+    """Return the files whose name, or folder, has a tag as a separate word."""
     pattern = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(tag)}(?![A-Za-z0-9_])", re.IGNORECASE)
     files = _models(files)
     return [file for file in files if pattern.search(f"{file.parent.name}/{file.stem}")]
@@ -146,9 +146,9 @@ def _of_ollama(name: str, label: str) -> Path:
 
 
 def ollama_chats(model: str, label: str) -> bool:
-    """Return True if ollama puts the marks of turns around what a model of its is asked.
+    """Return True if ollama formats requests to one of its models as a chat.
 
-    It does so by a template in a language of its own, or by a renderer in its code.
+    It does so by a template in its own language, or by code.
     """
     home, layers = _ollama_layers(model.removeprefix(OLLAMA), label)
     blobs = {kind: _blob(home, digest) for kind, digest in layers}

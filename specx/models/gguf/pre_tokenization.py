@@ -74,9 +74,9 @@ _DEFAULT = (_MARKS, _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
 class PreTokenization:
     """A way to cut texts.
 
-    ``patterns``: expressions, one after the other, whose matches are words of their own. ``gpt2``:
-    then as GPT-2 does. ``whole_first``: a word that is a token is not merged from parts. ``nfc``:
-    texts are normalized. ``bos``, ``eos``: texts begin, end with a token where a file does not say.
+    ``patterns``: expressions, applied in turn; each match is a word. ``gpt2``: then cut as GPT-2
+    does. ``whole_first``: a word that is a token is not merged from parts. ``nfc``: texts are
+    normalized. ``bos``, ``eos``: texts begin, end with a token unless a file says otherwise.
     """
 
     patterns: tuple[str, ...] = ()

@@ -137,9 +137,9 @@ def weights_of_head(
     tensors: Mapping[str, PackedTensor],
     layers: int,
 ) -> dict[str, PackedTensor]:
-    """Return the weights of the layer behind ``layers``, which predicts further tokens.
+    """Return the weights of the layer after ``layers``, which predicts further tokens.
 
-    By the names of ``architecture``, a decoder of that layer, and those that heads have.
+    Names are those of ``architecture``, a decoder of that layer, and of heads.
     """
     prefix, found = f"blk.{layers}.", dict[str, PackedTensor]()
     named = _names(architecture) | {f"blk.0.{name}": (own,) for name, own in _OF_HEAD.items()}
@@ -207,7 +207,7 @@ def _parts(
 def _in_order(
     keys: Metadata, family: GgufFamily, architecture: Architecture, part: str, tensor: PackedTensor
 ) -> PackedTensor:
-    """Return a tensor with what transformers has otherwise."""
+    """Return a tensor that also states how transformers' weight differs from it."""
     stem, attention = part.partition(".")[0], architecture.spec.layers[0].attention
     stem = part.removesuffix(".weight") if part in _OF_HEAD else stem
     is_norm = stem.endswith("norm") and not part.endswith(".bias")
@@ -237,7 +237,7 @@ def _constants(
 
 
 def _join_latent(keys: Metadata, found: dict[str, PackedTensor]) -> None:
-    """Put keys and values of latent attention together where a file has them apart."""
+    """Join keys and values of latent attention if a file has them in two tensors."""
     for name in [name.removesuffix(".k") for name in found if name.endswith(".weight.k")]:
         parts = tuple(
             found.pop(f"{name}.{part}") for part in ("k", "v") if f"{name}.{part}" in found

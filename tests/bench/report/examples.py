@@ -3,7 +3,6 @@ that are markup, numbers of every size, a figure without data."""
 
 from specx.bench.report.report import (
     BenchReport,
-    DocumentFacts,
     Figure,
     Findings,
     ReportSection,
@@ -92,7 +91,7 @@ def make_bench(interrupted: bool = False) -> BenchReport:
             "gpus": ["one", "two"],
         },
         settings={"name": "mini", "tree": {"nodes": 50}},
-        documents=tuple(DocumentFacts(f"{number}*.pdf", 1000) for number in range(9)),
+        documents=tuple({"name": f"{number}*.pdf", "characters": 1000} for number in range(9)),
         methods={METHODS[0]: "the <first>", "plain": "the baseline"},
         warnings=(f"beware of {HOSTILE}",),
         interrupted=interrupted,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from specx.bench.report.report import Cell, Table, count, numeric_columns, show, tokens
+from specx.bench.report.report import Cell, Table, numeric_columns, show
 
 
 @pytest.mark.parametrize(
@@ -50,17 +50,6 @@ def test_three_digits(value: Cell, shown: str) -> None:
 def test_columns_of_numbers(cells: tuple[Cell, ...], numeric: bool) -> None:
     table = Table("", ("one", "other"), tuple((cell, "text") for cell in cells))
     assert numeric_columns(table) == [numeric, False]
-
-
-@pytest.mark.parametrize(
-    ("count", "label"), [(512, "512"), (1000, "1000"), (1024, "1K"), (1536, "1.5K"), (16384, "16K")]
-)
-def test_lengths(count: int, label: str) -> None:
-    assert tokens(count) == label
-
-
-def test_counts() -> None:
-    assert [count(1, "run"), count(2000, "run")] == ["1 run", "2,000 runs"]
 
 
 def test_other_digits() -> None:
