@@ -33,43 +33,53 @@ __device__ constexpr u32 group_bytes(int bits) { return CODES + upper_bytes(bits
 
 constexpr u32 STAGE = GROUPS * (group_bytes(FIRST) > group_bytes(SECOND) ? group_bytes(FIRST) : group_bytes(SECOND));
 
-// Some rows of a part of the weight: 16 of each group, the last 8 of them `step` behind the first.
-struct Rows {
-    const unsigned char* first;
-    u32 stride, step;  // bytes, rows
-    int pieces;
+// What a thread asks for next, of a warp's rows: 16 of each group, the last 8 of them `step` behind the first.
+struct Source {
+    const unsigned char *codes, *upper, *scales;
+    u32 stride, step, words[3];  // bytes; from the scales
 
-    __device__ __forceinline__ u32 offset(int row) const {
-        return (row % 8 + row / 8 * step) * stride;
+    // rows: of the part of the weight; pieces: of a row.
+    template <int BITS>
+    __device__ __forceinline__ void begin(const unsigned char* rows, u32 stride, u32 step, int pieces, int piece,
+                                          int lane) {
+        this->stride = stride, this->step = step * stride;
+        const unsigned char* const behind = rows + pieces * CODES_ROW;
+        codes = rows + lane / 8 * stride + piece * CODES_ROW + lane % 8 * 16;
+        upper = behind + lane / 4 * stride + piece * UPPER_ROW + lane % 4 * 16;
+        scales = behind + (BITS == 6 ? pieces * UPPER_ROW : 0) + piece * (WORDS * 4);
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            const u32 at = i < 2 ? lane + 32 * i : 64 + lane % 16, row = at / WORDS;
+            words[i] = row % 8 * stride + row / 8 * this->step + at % WORDS * 4;
+        }
+    }
+
+    // Ask for a piece, of a group `behind` bytes behind the first.
+    template <int BITS>
+    __device__ __forceinline__ void ask(u32 to, u32 behind, int lane) const {
+        const u32 chunk = BITS == 6 ? lane % 8 ^ lane / 8 % 4 * 2 : lane % 8 ^ lane / 8 % 2 * 4;
+        const u32 there = to + lane / 8 * CODES_ROW + chunk * 16;
+        const u32 place = to + CODES + upper_bytes(BITS) + lane * 4;
+        const unsigned char *const from = codes + behind, *const last = from + step;
+        copy(there, from, true);
+        copy(there + 4 * CODES_ROW, from + 4 * stride, true);
+        copy(there + 8 * CODES_ROW, last, true);
+        copy(there + 12 * CODES_ROW, last + 4 * stride, true);
+        if (BITS == 6) {
+            const u32 at = to + CODES + lane / 4 * UPPER_ROW + (lane % 4 ^ lane / 8 % 2 * 2) * 16;
+            copy(at, upper + behind, true);
+            copy(at + 8 * UPPER_ROW, upper + behind + step, true);
+        }
+        const unsigned char* const own = scales + behind;
+        copy(place, reinterpret_cast<const float*>(own + words[0]));
+        copy(place + 128, reinterpret_cast<const float*>(own + words[1]));
+        copy(place + 256 - lane / 16 * 64, reinterpret_cast<const float*>(own + words[2]));  // two the same
+    }
+
+    __device__ __forceinline__ void advance() {
+        codes += SHARE * CODES_ROW, upper += SHARE * UPPER_ROW, scales += SHARE * (WORDS * 4);
     }
 };
-
-// Ask for a piece of a group's rows.
-template <int BITS>
-__device__ __forceinline__ void ask(unsigned char* memory, const Rows& rows, int piece, int lane) {
-    const u32 to = shared(memory);
-    const unsigned char* const upper = rows.first + rows.pieces * CODES_ROW;
-    const unsigned char* const scales = upper + (BITS == 6 ? rows.pieces * UPPER_ROW : 0);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const int row = lane / 8 + 4 * i, chunk = lane % 8;
-        const int there = BITS == 6 ? chunk ^ row % 4 * 2 : chunk ^ row % 2 * 4;
-        copy(to + row * CODES_ROW + there * 16,
-             rows.first + rows.offset(row) + piece * CODES_ROW + chunk * 16, true);
-    }
-    if (BITS == 6)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int row = lane / 4 + 8 * i, chunk = lane % 4;
-            copy(to + CODES + row * UPPER_ROW + (chunk ^ row / 2 % 2 * 2) * 16,
-                 upper + rows.offset(row) + piece * UPPER_ROW + chunk * 16, true);
-        }
-#pragma unroll
-    for (int i = lane; i < 16 * WORDS; i += 32)
-        copy(to + CODES + upper_bytes(BITS) + i * 4,
-             reinterpret_cast<const float*>(scales + rows.offset(i / WORDS) +
-                                            (piece * WORDS + i % WORDS) * 4));
-}
 
 template <int WORDS>
 __device__ __forceinline__ void load_words(u32 (&to)[WORDS], const void* from) {
@@ -269,6 +279,12 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][TILES][4],
     }
 }
 
+// Of two columns of a result: what they are joined with, and where they go.
+struct Joined {
+    u32 bias[2], with, sine;
+    u16* to;
+};
+
 // out [nodes, columns], or queries. first, second: uint8 rows of the weight's parts, `boundary` of them
 // in the first one. bias: of the rows of the weight; residual [nodes, columns]; null, or added.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
@@ -290,34 +306,67 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     };
 
     let_next_kernel_come();
-    int next_column = blockIdx.x * OUTPUTS + own_column, next_piece = share;
+    int next_column = blockIdx.x * OUTPUTS + own_column, next_piece = share, next_bits = FIRST;
+    Source next;
+    const auto begin_tile = [&] {
+        const int row = row_of(next_column), bits = bits_of(next_column);
+        const bool is_first = FIRST == SECOND || row < boundary;
+        const u32 bytes = CODES_ROW + (bits == 6 ? UPPER_ROW : 0) + WORDS * 4;
+        const u32 stride = (pieces * bytes + 15) / 16 * 16;
+        const unsigned char* const rows =
+            (is_first ? first : second) + static_cast<u64>(is_first ? row : row - boundary) * stride;
+        next_bits = bits;
+        if (bits == FIRST) next.begin<FIRST>(rows, stride, step, pieces, share, lane);
+        else next.begin<SECOND>(rows, stride, step, pieces, share, lane);
+    };
     const auto ask_for = [&](int stage) {
         if (next_column < columns && next_piece < pieces) {
-            const int row = row_of(next_column), bits = bits_of(next_column);
-            const bool is_first = FIRST == SECOND || row < boundary;
-            const u32 bytes = CODES_ROW + (bits == 6 ? UPPER_ROW : 0) + WORDS * 4;
-            const u32 stride = (pieces * bytes + 15) / 16 * 16;
-            const unsigned char* const part = is_first ? first : second;
-            const Rows rows = {part + static_cast<u64>(is_first ? row : row - boundary) * stride, stride, step,
-                               pieces};
 #pragma unroll
             for (int group = 0; group < GROUPS; group++) {
-                const Rows its = {rows.first + static_cast<u64>(group * EACH) * stride, stride, step, pieces};
-                unsigned char* const to = own + stage * STAGE + group * group_bytes(bits);
-                if (bits == FIRST) ask<FIRST>(to, its, next_piece, lane);
-                else ask<SECOND>(to, its, next_piece, lane);
+                const u32 to = shared(own) + stage * STAGE + group * group_bytes(next_bits);
+                const u32 behind = group * EACH * next.stride;
+                if (next_bits == FIRST) next.ask<FIRST>(to, behind, lane);
+                else next.ask<SECOND>(to, behind, lane);
             }
+            next.advance();
             next_piece += SHARE;
-            if (next_piece >= pieces) next_piece = share, next_column += gridDim.x * OUTPUTS;
+            if (next_piece >= pieces) {
+                next_piece = share, next_column += gridDim.x * OUTPUTS;
+                begin_tile();
+            }
         }
         commit_copies();
     };
+    begin_tile();
 #pragma unroll 1
     for (int i = 0; i < STAGES; i++) ask_for(i);
     wait_for_kernel_in_front();
 
+    // Of result i of a tile.
+    const auto joined_of = [&](int begin, int i) {
+        Joined found = {};
+        const int node = i / (OUTPUTS / 2), column = begin + i % (OUTPUTS / 2) * 2;
+        if (column >= columns) return found;
+        const u64 line = static_cast<u64>(node) * columns + column;
+        if (bias)
+#pragma unroll
+            for (int side = 0; side < SIDES; side++) found.bias[side] = pair_at(bias + row_of(column) + side * step);
+        found.to = out + line;
+        if (KIND == PLAIN && residual) found.with = pair_at(residual + line);
+        if (KIND == ROTATED) {
+            const int inner = column % HALF_HEAD;
+            found.with = pair_at(heads.cos + node * heads.angle_row + inner);
+            found.sine = pair_at(heads.sin + node * heads.angle_row + inner);
+            found.to = heads.row_of(column / HALF_HEAD, node, heads.places[node], out) + inner;
+        }
+        return found;
+    };
+
     int stage = 0, buffer = 0;
     for (int begin = blockIdx.x * OUTPUTS; begin < columns; begin += gridDim.x * OUTPUTS) {
+        // Of this thread's first result, asked for while there is time.
+        Joined joined;
+        if (thread < nodes * (OUTPUTS / 2)) joined = joined_of(begin, thread);
         float total[GROUPS][TILES][4] = {};
         const int bits = bits_of(begin + own_column), end = begin + own_column < columns ? pieces : 0;
 #pragma unroll 1
@@ -356,27 +405,20 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
         };
         for (int i = thread; i < nodes * (OUTPUTS / 2); i += THREADS) {
             const int node = i / (OUTPUTS / 2), pair = i % (OUTPUTS / 2) * 2;
-            const int group = pair / EACH, row = pair % EACH, column = begin + pair, at = row_of(column);
+            const int group = pair / EACH, row = pair % EACH, column = begin + pair;
+            if (i != thread) joined = joined_of(begin, i);
             if (column >= columns) continue;
             float sums[2][2];
 #pragma unroll
             for (int side = 0; side < SIDES; side++) {
-                const u32 added = bias ? pair_at(bias + at + side * step) : 0;
-                sums[side][0] = sum_of(group, row + 8 * side, node) + low_of(added);
-                sums[side][1] = sum_of(group, row + 8 * side + 1, node) + high_of(added);
+                sums[side][0] = sum_of(group, row + 8 * side, node) + low_of(joined.bias[side]);
+                sums[side][1] = sum_of(group, row + 8 * side + 1, node) + high_of(joined.bias[side]);
             }
-            const u64 line = static_cast<u64>(node) * columns + column;
-            u16* to = out + line;
-            u32 with = KIND == PLAIN && residual ? pair_at(residual + line) : 0, sine = 0, low, high;
-            const int head = column / HALF_HEAD, inner = column % HALF_HEAD;
-            if (KIND == ROTATED) {
-                with = pair_at(heads.cos + node * heads.angle_row + inner);
-                sine = pair_at(heads.sin + node * heads.angle_row + inner);
-                to = heads.row_of(head, node, heads.places[node], out) + inner;
-            }
-            finish_pair(low, high, sums[0], sums[1], with, sine, head < heads.heads + heads.kv_heads);
-            *reinterpret_cast<u32*>(to) = low;
-            if (KIND == ROTATED) *reinterpret_cast<u32*>(to + HALF_HEAD) = high;
+            u32 low, high;
+            const int head = column / HALF_HEAD;
+            finish_pair(low, high, sums[0], sums[1], joined.with, joined.sine, head < heads.heads + heads.kv_heads);
+            *reinterpret_cast<u32*>(joined.to) = low;
+            if (KIND == ROTATED) *reinterpret_cast<u32*>(joined.to + HALF_HEAD) = high;
         }
         if (BUFFERS == 1) __syncthreads();
         else buffer ^= 1;
