@@ -15,7 +15,7 @@
 // A row of x is a column to tensor cores, and nothing depends on how many there are.
 //
 // Defined from outside: TILES of 8 rows of x, GROUPS, WARPS of a block, SHARE, STAGES of a warp's pieces,
-// RESIDENT blocks on a multiprocessor, FIRST and SECOND, the bits of codes in both parts of the weight,
+// KEEP (sums of x over parts are made once for all tiles), RESIDENT blocks on a multiprocessor, FIRST and SECOND, the bits of codes in both parts of the weight,
 // HALF (0), and as for product.cu KIND, HEAD and ACTIVATION.
 
 #include "hopper.cuh"
@@ -162,10 +162,29 @@ struct Kept {
     }
 };
 
-// Add a piece of a warp's groups, multiplied, to `total`. lines: of x, at the piece.
+// Add the inputs of a thread of part `of`, with one scale, of rows of x, to sums over parts.
+__device__ __forceinline__ void sum_up(float (&summed)[TILES][4], const u32 (&b)[TILES][4], int of, int lane) {
+    const u32 ones = lane / 4 == of ? 0x3F803F80 : 0;
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++) multiply_tile(summed[tile], b[tile], ones, ones);
+}
+
+// Sums over parts as tensor cores take them: of a part two numbers in bfloat16.
+__device__ __forceinline__ void split_sums(u32 (&sums)[TILES][2], const float (&summed)[TILES][4]) {
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float sum = summed[tile][i] + summed[tile][i + 2], most = rounded(sum);
+            sums[tile][i] = pack(most, sum - most);
+        }
+}
+
+// Add a piece of a warp's groups, multiplied, to `total`. lines: of x, at the piece; kept_sums: of it.
 template <int BITS>
 __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][TILES][4], const unsigned char* base,
-                                               const u16* const (&lines)[TILES], const Kept& kept, int lane) {
+                                               const u16* const (&lines)[TILES], const u32* kept_sums,
+                                               const Kept& kept, int lane) {
     constexpr int PARTS = 4, SPANS = BITS == 6 ? 4 : 2;  // that lie together; of them in a piece
     constexpr int PART = WIDTH / PARTS / SPANS, OWN = PART / 8;  // inputs; pairs of a thread
     const int row = lane / 4, place = lane % 4;
@@ -210,9 +229,7 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][TILES][4],
 #pragma unroll
             for (int tile = 0; tile < TILES; tile++) load_words(b[tile], lines[tile] + of * PART);
             if constexpr (BITS == 4) {
-                const u32 ones = row == of ? 0x3F803F80 : 0;
-#pragma unroll
-                for (int tile = 0; tile < TILES; tile++) multiply_tile(summed[tile], b[tile], ones, ones);
+                if (!KEEP) sum_up(summed, b, of, lane);
             }
             u32 a[GROUPS][OWN / 2][4];
             float scale[GROUPS][2];
@@ -245,14 +262,10 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][TILES][4],
         }
     }
     if constexpr (BITS == 4) {
-        u32 sums[TILES][2];  // of a part two numbers
+        u32 sums[TILES][2];
+        if (!KEEP) split_sums(sums, summed);
 #pragma unroll
-        for (int tile = 0; tile < TILES; tile++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const float sum = summed[tile][i] + summed[tile][i + 2], most = rounded(sum);
-                sums[tile][i] = pack(most, sum - most);
-            }
+        for (int tile = 0; KEEP && tile < TILES; tile++) load_words(sums[tile], kept_sums + (tile * 32 + lane) * 2);
 #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
             u32 a[2][4];  // scales and minima
@@ -362,6 +375,37 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
         return found;
     };
 
+    const auto lines_of = [&](const u16* (&lines)[TILES], int piece, int bits) {
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++) {
+            const u64 line = min(tile * 8 + lane / 4, nodes - 1);
+            lines[tile] = x + line * inputs + piece * WIDTH + lane % 4 * (bits == 4 ? 8 : 4);
+        }
+    };
+    // Of a warp's own pieces [pieces, TILES, 32, 2].
+    u32* const kept_sums = reinterpret_cast<u32*>(memory + BUFFERS * PARTIALS * 16 + WARPS * STAGES * STAGE) +
+                           warp * ((pieces + SHARE - 1) / SHARE) * (TILES * 64);
+#pragma unroll 1
+    for (int piece = share; KEEP && piece < pieces; piece += SHARE) {
+        const u16* lines[TILES];
+        lines_of(lines, piece, 4);
+        float summed[TILES][4] = {};
+#pragma unroll
+        for (int of = 0; of < 8; of++) {
+            u32 b[TILES][4], sums[TILES][2];
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++) load_words(b[tile], lines[tile] + of * 32);
+            sum_up(summed, b, of, lane);
+            if (of < 7) continue;
+            split_sums(sums, summed);
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++) {
+                u32* const to = kept_sums + (piece / SHARE * TILES + tile) * 64 + lane * 2;
+                to[0] = sums[tile][0], to[1] = sums[tile][1];
+            }
+        }
+    }
+
     int stage = 0, buffer = 0;
     for (int begin = blockIdx.x * OUTPUTS; begin < columns; begin += gridDim.x * OUTPUTS) {
         // Of this thread's first result, asked for while there is time.
@@ -372,16 +416,13 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
 #pragma unroll 1
         for (int piece = share; piece < end; piece += SHARE) {
             const u16* lines[TILES];
-#pragma unroll
-            for (int tile = 0; tile < TILES; tile++) {
-                const u64 line = min(tile * 8 + lane / 4, nodes - 1);
-                lines[tile] = x + line * inputs + piece * WIDTH + lane % 4 * (bits == 4 ? 8 : 4);
-            }
+            lines_of(lines, piece, bits);
+            const u32* const its_sums = kept_sums + piece / SHARE * (TILES * 64);
             finish_copies<STAGES - 1>();
             __syncwarp();
             const unsigned char* const base = own + stage * STAGE;
-            if (bits == FIRST) multiply_piece<FIRST>(total, base, lines, kept, lane);
-            else multiply_piece<SECOND>(total, base, lines, kept, lane);
+            if (bits == FIRST) multiply_piece<FIRST>(total, base, lines, its_sums, kept, lane);
+            else multiply_piece<SECOND>(total, base, lines, its_sums, kept, lane);
             __syncwarp();
             ask_for(stage);
             stage = stage + 1 == STAGES ? 0 : stage + 1;
