@@ -6,6 +6,7 @@ which order. Other formats, and other GPUs, have the kernel of ``triton/packed.p
 """
 
 from ctypes import c_int, c_uint64
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -29,21 +30,51 @@ from specx.ops.hopper.product import (
 from specx.ops.spec import Activation
 from specx.ops.triton.packed import TritonWeight
 from specx.ops.triton.packed_layout import BLOCK, LAYOUTS
+from specx.ops.triton.tree_attention import limits_of
 
 PACKED_SOURCE = SOURCE.with_name("packed_product.cu")
 BITS = {"Q4_K": 4, "Q6_K": 6}  # of a code, by formats
 TILES = (1, 2, 4, 8)  # of 8 rows of x, each with a kernel
-THREADS, WARPS = 256, 8
 MOST_STAGES = 4
-WIDE, FEW_PIECES = 16384, 16  # rows of a weight, and pieces in one of them, for two groups
+FEW_ROWS, WIDE, HEAD_ROWS = 2112, 16384, 65536  # of a weight
+MOST_KEPT = 2  # pieces of a warp whose sums of x are kept for all tiles
 
 
-def groups_of(tiles: int, rows: int, outputs: int, pieces: int) -> int:
-    """Return the groups of 16 rows of a weight that a block multiplies: two share what is read of
-    x where a weight has many rows, unless x has too many. ``outputs``: columns of a group's result.
+@dataclass(frozen=True)
+class BlocksLaunch:
+    """The spread of a product over the device.
+
+    ``warps`` of a block, ``share`` of which share the inputs of ``groups`` times 16 rows of the
+    weight; ``resident`` blocks at once on a multiprocessor.
     """
-    is_wide = rows >= WIDE and rows % (2 * outputs) == 0 and pieces <= FEW_PIECES
-    return 2 if tiles <= 2 and is_wide else 1
+
+    warps: int
+    share: int
+    groups: int
+    resident: int
+
+
+def plan(tiles: int, rows: int, pieces: int) -> BlocksLaunch:
+    """Plan the launch for a weight of ``rows`` rows of ``pieces`` pieces, and ``tiles`` of x.
+
+    The share is part of a row's result, so it does not depend on the rows of x. What is faster was
+    measured on an H200, with the weights of 1.5B and 8B models.
+    """
+    if rows >= HEAD_ROWS:
+        return BlocksLaunch(8, 2, 1, 2 if tiles <= 2 else 1)
+    # One block on a multiprocessor where there are no more, with as many warps as are of use.
+    most = 12 if rows <= FEW_ROWS else 8
+    turns = -(-pieces // most)
+    share = -(-pieces // turns)
+    groups, resident = 1, 2 if most == 8 else 1
+    if rows >= WIDE:
+        if tiles == 1 and pieces <= 8:
+            groups = 2
+        elif tiles == 2 and pieces > 8:
+            groups, resident = 2, 1
+        elif tiles == 2:
+            resident = 3
+    return BlocksLaunch(share, share, groups, resident if tiles <= 2 else 1)
 
 
 class _BlocksWeight(WeightProduct):
@@ -83,32 +114,42 @@ class _BlocksWeight(WeightProduct):
         constants: dict[str, int] = {"KIND": self.kind, "HALF": 0, "HEAD": head_dim or 2}
         constants |= {"FIRST": BITS[formats[0]], "SECOND": BITS[formats[-1]]}
         constants |= {"ACTIVATION": ACTIVATIONS.index(activation)}
-        stages = constants["STAGES"] = min(MOST_STAGES, -(-self._pieces // WARPS))
         piece = max(LAYOUTS[name].row_bytes(16 * BLOCK) for name in formats)  # of 16 rows
-        self._kernels: list[tuple[int, int, Kernel]] = []
+        self._kernels: list[tuple[int, int, int, Kernel]] = []
+        multiprocessors, _ = limits_of(weight.device)
         for tiles in TILES:
-            groups = 1
-            if self.kind != ROTATED:
-                groups = groups_of(tiles, rows, self._outputs, self._pieces)
-            shared = WARPS * groups * max(stages * piece, tiles * 512)
-            assert shared <= SHARED
-            told = {**constants, "TILES": tiles, "GROUPS": groups}
+            launch = plan(tiles, rows, self._pieces)
+            if len(formats) > 1 or self.columns // self._outputs % launch.groups:
+                launch = replace(launch, groups=1)
+            outputs = launch.warps // launch.share * launch.groups * self._outputs
+            own = -(-self._pieces // launch.share)
+            blocks, most = -(-self.columns // outputs), launch.resident * multiprocessors
+            keeps = blocks >= 2 * most and own <= MOST_KEPT and formats == ["Q4_K"]
+            # Sums of all warps of one or two tiles, of x over parts, and pieces, as many as fit.
+            shared = (2 if tiles <= 2 else 1) * launch.warps * launch.groups * tiles * 512
+            shared += keeps * launch.warps * own * tiles * 256
+            room = (SHARED + 1024) // launch.resident - 1024 - shared
+            stages = min(MOST_STAGES, room // (launch.warps * launch.groups * piece))
+            assert stages > 0
+            shared += launch.warps * launch.groups * stages * piece
+            told = {**constants, **{name.upper(): n for name, n in asdict(launch).items()}}
+            told |= {"TILES": tiles, "STAGES": stages, "KEEP": keeps}
             kernel = kernel_of(PACKED_SOURCE, "product", shared, weight.device, **told)
             if kernel is None:
                 raise CudaError(f"no kernel of {PACKED_SOURCE.name} for {weight.device}")
-            self._kernels.append((8 * tiles, self.columns // (groups * self._outputs), kernel))
+            self._kernels.append((8 * tiles, min(blocks, most), 32 * launch.warps, kernel))
 
     def _run(self, x: Tensor, out: Tensor, residual: Tensor | None, heads: HeadsArgument) -> None:
         assert len(x) <= MOST_ROWS
         assert x.shape[1] == self._pieces * BLOCK
         assert x.dtype == torch.bfloat16
         assert x.is_contiguous()
-        grid, kernel = next(each[1:] for each in self._kernels if len(x) <= each[0])
+        grid, threads, kernel = next(each[1:] for each in self._kernels if len(x) <= each[0])
         given = self._parts[0][0], self._parts[-1][0], x, out, self.bias, residual
         pointers = [c_uint64(0 if each is None else each.data_ptr()) for each in given]
         numbers = map(c_int, (len(x), self.columns, self._pieces, self._boundary))
         with torch.cuda.device(x.device):
-            kernel.launch((grid, 1, 1), THREADS, [*pointers, heads, *numbers])
+            kernel.launch((grid, 1, 1), threads, [*pointers, heads, *numbers])
 
 
 class PlainBlocksProduct(_BlocksWeight, CudaProduct):

@@ -173,6 +173,7 @@ def test_products_of_packed_weights_compile(kind: int, tiles: int) -> None:
     constants = {"TILES": tiles, "GROUPS": 2 if tiles <= 2 and kind == GATED else 1, "STAGES": 2}
     constants |= {"FIRST": 4, "SECOND": 4 if kind == GATED else 6, "HALF": 0, "KIND": kind}
     constants |= {"HEAD": 128 if kind == ROTATED else 2, "ACTIVATION": kind}
+    constants |= {"WARPS": 8, "SHARE": 4, "RESIDENT": 1, "KEEP": kind == GATED}
     assert compiled(PACKED_SOURCE, constants).startswith(ELF)
 
 

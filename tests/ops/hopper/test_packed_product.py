@@ -7,10 +7,11 @@ from specx.ops.blocks import by_name
 from specx.ops.hopper import packed_product
 from specx.ops.hopper.driver import CudaError
 from specx.ops.hopper.packed_product import (
+    TILES,
     GatedBlocksProduct,
     PlainBlocksProduct,
     QkvBlocksProduct,
-    groups_of,
+    plan,
     product_of,
 )
 from specx.ops.hopper.product import CudaProduct
@@ -49,14 +50,12 @@ def test_what_the_kernel_is_told(notes: Notes) -> None:
     own = weight(4096, ("Q4_K", 5120), ("Q6_K", 1024))
     product = PlainBlocksProduct(own)
     assert [each["TILES"] for each in notes.kernels] == [1, 2, 4, 8]
-    assert all(
-        (each["FIRST"], each["SECOND"], each["STAGES"]) == (4, 6, 2) for each in notes.kernels
-    )
+    assert {(each["FIRST"], each["SECOND"], each["KEEP"]) for each in notes.kernels} == {(4, 6, 0)}
     for count in (1, 16, 64):
         x = torch.empty(count, 4096, dtype=torch.bfloat16)
         out = product(x, residual := torch.empty(count, 6144, dtype=torch.bfloat16))
         grid, threads, arguments = notes.launches.pop()
-        assert (grid, threads) == ((384, 1, 1), 256)
+        assert (grid, threads) == ((8 if count <= 16 else 4, 1, 1), 256)  # of 4 multiprocessors
         pointers = [each.data_ptr() for each in (x, out)]
         assert [each.value for each in arguments[2:6]] == [*pointers, 0, residual.data_ptr()]
         assert [each.value for each in arguments[7:]] == [count, 6144, 16, 5120]
@@ -71,15 +70,25 @@ def test_a_block_has_room(name: str, inputs: int, notes: Notes) -> None:
         PlainBlocksProduct(weight(inputs, (name, rows)))
         GatedBlocksProduct(weight(inputs, (name, rows)))
     for told in notes.kernels:
-        sums = 8 * told["GROUPS"] * told["TILES"] * 512
-        assert sums <= told["shared"] <= BLOCK
-        assert told["TILES"] != 1 or 2 * (told["shared"] + 1024) <= 228 * 1024
+        assert told["shared"] <= BLOCK
+        assert told["RESIDENT"] * (told["shared"] + 1024) <= 228 * 1024
+        assert told["WARPS"] % told["SHARE"] == 0
 
 
-def test_two_groups_of_a_wide_weight_share_what_is_read_of_few_rows() -> None:
-    assert [groups_of(tiles, 28_672, 8, 16) for tiles in (1, 2, 4, 8)] == [2, 2, 1, 1]
-    assert groups_of(1, 4096, 16, 16) == groups_of(2, 28_672, 8, 56) == 1
-    assert groups_of(2, 28_672 + 16, 16, 16) == 1
+def test_a_row_has_one_share_whatever_is_beside_it() -> None:
+    for rows, pieces in [(1536, 35), (17_920, 6), (28_672, 16), (4096, 56), (151_936, 6)]:
+        assert len({plan(tiles, rows, pieces).share for tiles in TILES}) == 1
+    assert [plan(1, 1536, pieces).share for pieces in (1, 6, 16, 35)] == [1, 6, 8, 12]
+    assert [plan(1, 4096, pieces).share for pieces in (16, 35, 56)] == [8, 7, 8]
+
+
+def test_sums_are_kept_where_blocks_have_several_tiles(notes: Notes) -> None:
+    GatedBlocksProduct(weight(4096, ("Q4_K", 28_672)))
+    assert all(each["KEEP"] for each in notes.kernels)
+    notes.kernels.clear()
+    GatedBlocksProduct(weight(4096, ("Q6_K", 28_672)))
+    PlainBlocksProduct(weight(14_336, ("Q4_K", 4096)))
+    assert not any(each["KEEP"] for each in notes.kernels)
 
 
 @pytest.mark.usefixtures("notes")
