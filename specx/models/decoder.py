@@ -137,17 +137,18 @@ class Decoder:
     runs_natively = True
 
     def __init__(
-        self, weights: DecoderWeights, ops: Ops, stream: LayerStream | None = None
+        self,
+        weights: DecoderWeights,
+        ops: Ops,
+        stream: LayerStream | None = None,
+        layers: list[DecoderLayer] | None = None,
     ) -> None:
+        """``layers``: of these weights and operations, if they have been made already."""
         spec = weights.spec
         self.spec, self.ops, self.weights, self.stream = spec, ops, weights, stream
         self.dtype, self.device = weights.embedding.dtype, weights.embedding.device
-        places = {id(rope): place for place, rope in enumerate(spec.ropes)}
-        self.layers = []
-        for index, each in enumerate(weights.layers):
-            kind = DecoderLayer if each.delta is None else DeltaLayer
-            own = each if stream is None else stream.placed(index, each)
-            self.layers.append(kind(index, own, places.get(id(each.spec.attention.rope)), ops))
+        self.layers = self._made_layers() if layers is None else layers
+        self._draft_layers: list[DecoderLayer] | None = None
         # Behind the last layer that stores keys and values, nothing is computed of rows without
         # logits.
         self._last_storing = max(
@@ -169,6 +170,16 @@ class Decoder:
         given = [layer.attention.temperature for layer in spec.layers]
         self._temperatures = {each for each in given if each is not None}
 
+    def _made_layers(self) -> list[DecoderLayer]:
+        places = {id(rope): place for place, rope in enumerate(self.spec.ropes)}
+        layers: list[DecoderLayer] = []
+        for index, each in enumerate(self.weights.layers):
+            kind = DecoderLayer if each.delta is None else DeltaLayer
+            own = each if self.stream is None else self.stream.placed(index, each)
+            rope = places.get(id(each.spec.attention.rope))
+            layers.append(kind(index, own, rope, self.ops))
+        return layers
+
     def with_spec(self, spec: DecoderSpec) -> "Decoder":
         """Return a decoder with the same weights and other RoPE frequencies."""
         pairs = zip(self.weights.layers, spec.layers, strict=True)
@@ -176,8 +187,14 @@ class Decoder:
         return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops, self.stream)
 
     def as_draft(self, head: LinearMap) -> "Decoder":
-        """Return a decoder of the same layers with another lm head, by the operations of drafts."""
-        return Decoder(replace(self.weights, head=head), self.ops.for_draft())
+        """Return a decoder of the same layers with another lm head, by the operations of drafts.
+
+        Each document has such a head; the layers, which take 10 ms to make, are made once.
+        """
+        weights, layers = replace(self.weights, head=head), self._draft_layers
+        draft = Decoder(weights, self.ops.for_draft(), layers=layers)
+        self._draft_layers = draft.layers
+        return draft
 
     @property
     def has_fused_forward(self) -> bool:

@@ -179,13 +179,14 @@ def _tree(profile: Profile, method: Method, device: Device) -> TreeSettings:
     """Return the tree of a method.
 
     Lookup's branch takes one node of each level. Such trees have a fixed shape, a small one on a
-    CPU, where each row takes time.
+    CPU, where each row takes time; on a GPU each level is recorded, and has to pay for that.
     """
     tree = profile.tree
     if method != "specextend+lookup":
         return tree
     if isinstance(tree, AutoTree):
-        return TreeSettings(nodes=8, depth=4) if device == "cpu" else TreeSettings()
+        small, few = TreeSettings(nodes=8, depth=4), TreeSettings(nodes=16, depth=6, width=4)
+        return small if device == "cpu" else few
     if tree.nodes < 2:
         raise UsageError("tree.nodes is 1, but the method specextend+lookup needs at least 2")
     return tree
