@@ -57,7 +57,7 @@ def test_the_files_of_a_folder_say_its_size(tmp_path: Path) -> None:
     assert profile_for(None, whole, None).on("cpu").target.dtype == "float32"
 
 
-@pytest.mark.parametrize(("window", "top_k"), [(1000, 31), (2048, 64), (40960, 64), (None, 64)])
+@pytest.mark.parametrize(("window", "top_k"), [(1000, 31), (1024, 32), (40960, 32), (None, 32)])
 def test_the_working_cache_fits_the_window_of_a_draft(
     tmp_path: Path, window: int | None, top_k: int
 ) -> None:
