@@ -57,6 +57,7 @@ LATE_IMPORTS = {
         "specx.models.seam_config",
     },
     "runs/lossless.py": {"specx.models.reference"},  # brings transformers
+    "runs/text.py": {"specx.prompts.digest"},  # compiles many patterns
     "models/load.py": {  # bring transformers
         "specx.models.seam",
         "specx.models.seam_config",
@@ -98,6 +99,7 @@ OWN = {
     "specx.models.reference",
     "specx.models.template",
     "specx.ops.triton.backend",
+    "specx.prompts.digest",
 }
 
 MOST_LINES = {"file": 400, "function": 60}

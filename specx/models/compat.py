@@ -8,6 +8,7 @@ allowed; the same id with two meanings is not.
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 
 from specx.errors import ModelError
@@ -36,14 +37,15 @@ def check_pair(target: LoadedModel, draft: LoadedModel) -> Allowed:
     Raises ModelError naming the first id that means different tokens, an id of the target that
     the draft has no embedding for, or a string that they split differently.
     """
-    target_tokens = draft_tokens = _tokens(target.tokenizer)
+    ids = shared = _ids(target.tokenizer)
     if not _is_same(target.tokenizer, draft.tokenizer):
-        draft_tokens = _tokens(draft.tokenizer)
-        _check_tokens(target, draft, target_tokens, draft_tokens)
+        ours, theirs = _tokens(target.tokenizer), _tokens(draft.tokenizer)
+        _check_tokens(target, draft, ours, theirs)
         _check_encodings(target, draft)
-    _check_reach(target, draft, target_tokens)
-    shared = [i for i in target_tokens.keys() & draft_tokens.keys() if i < target.vocab_size]
-    return _mask(target_tokens, target), _mask(shared, draft)
+        ids, shared = ours, ours.keys() & theirs.keys()
+    _check_reach(target, draft, ids)
+    allowed = _mask(ids, target)
+    return allowed, _mask([i for i in shared if i < target.vocab_size], draft)
 
 
 def head_facts(target: LoadedModel, head: LoadedHead) -> Allowed:
@@ -67,7 +69,8 @@ def _ids(tokenizer: Any) -> Collection[int]:
     """Return the ids of all tokens, which mostly are all up to their number."""
     if isinstance(tokenizer, Tokenizer):
         known, count = tokenizer.backend.id_to_token, len(tokenizer)
-        if all(known(i) is not None for i in range(count)):  # five times as fast as their table
+        # Five times as fast as their table.
+        if tokenizer.is_dense or all(known(i) is not None for i in range(count)):
             return range(count)
     return tokenizer.get_vocab().values()
 
@@ -95,10 +98,10 @@ def _check_tokens(
             )
 
 
-def _check_reach(target: LoadedModel, draft: LoadedModel, target_tokens: dict[int, str]) -> None:
-    beyond = [i for i in target_tokens if draft.vocab_size <= i < target.vocab_size]
+def _check_reach(target: LoadedModel, draft: LoadedModel, ids: Collection[int]) -> None:
+    beyond = [i for i in ids if draft.vocab_size <= i < target.vocab_size]
     if beyond:
-        first = min(beyond)
+        first, target_tokens = min(beyond), _tokens(target.tokenizer)
         raise ModelError(
             f"{_names(target, draft)} do not share a vocabulary: the target's token id {first} "
             f"({target_tokens[first]!r}) is beyond the draft's {draft.vocab_size} rows; "
@@ -121,7 +124,7 @@ def _check_encodings(target: LoadedModel, draft: LoadedModel) -> None:
 def _mask(ids: Iterable[int], model: LoadedModel) -> torch.Tensor:
     """Return bool [rows of the lm head]: True at the ids that have a row."""
     allowed = torch.zeros(model.vocab_size, dtype=torch.bool)
-    known = torch.tensor(list(ids), dtype=torch.int64)
+    known = torch.from_numpy(np.fromiter(ids, np.int64))
     allowed[known[known < model.vocab_size]] = True
     return allowed.to(model.device)
 

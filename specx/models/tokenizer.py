@@ -33,6 +33,7 @@ class Tokenizer:
     ``named``: special tokens by name (``eos_token``), for chat templates. ``chat_template``: one,
     or several by name. ``split_special_tokens``: by default, special tokens in a text are read as
     plain characters. ``cleans_up``: by default, decoding removes spaces before punctuation.
+    ``is_dense``: ids are known to be all numbers up to the last.
     """
 
     backend: tokenizers.Tokenizer = field(repr=False)
@@ -41,6 +42,7 @@ class Tokenizer:
     model_max_length: int = NO_LIMIT
     split_special_tokens: bool = False
     cleans_up: bool = False
+    is_dense: bool = False
 
     def __call__(
         self,

@@ -12,6 +12,7 @@ from specx.records import FinishReason
 # By a model and texts of 1K tokens (docs/sources.md); in longer ones shares are smaller, and fewer
 # sentences are sure.
 SURE_SHARE, SURE_LEAD = 0.3, 0.2
+SHORTEST_PIECE = 60  # characters, as in the paragraphs that the embedded pair was trained on
 _ENGLISH = re.compile(r"\b(?:the|of|and|an?)\b")
 _NAME = re.compile(r"(?<=[\w,;)] )[A-Z][\w’'-]*[^\W\d_]")  # within a sentence
 _ROLE = re.compile(

@@ -36,7 +36,6 @@ from specx.prompts.context import (
     said,
 )
 
-SHORTEST_PIECE = 60  # characters, as in the paragraphs that the embedded pair was trained on
 _MUCH = 120  # characters of running sentences, among slides and lists
 
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)

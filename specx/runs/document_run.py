@@ -8,7 +8,7 @@ from specx.documents.document import Document
 from specx.documents.headings import title_of
 from specx.documents.sentences import split_sentences
 from specx.profile import DigestPrompt, InstructPrompt, Profile, Settings
-from specx.prompts.quotable import SHORTEST_PIECE
+from specx.prompts.prompt import SHORTEST_PIECE
 from specx.records import (
     Event,
     FellBack,

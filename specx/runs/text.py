@@ -3,13 +3,12 @@
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specx.decoding.sources import SourceSettings
 from specx.errors import UsageError
 from specx.ops.chunks import PASSAGE
 from specx.profile import REASONING_TOKENS, DigestPrompt, InstructPrompt, Settings
-from specx.prompts.digest import Digest
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, Prompt
 from specx.prompts.reasoning import CLOSING, Thinking
@@ -18,13 +17,18 @@ from specx.records import Attention, Event, Finished, Step, Stop
 from specx.reports.report import UNSAID
 from specx.runs.tasks import Question
 
+if TYPE_CHECKING:
+    from specx.prompts.digest import Digest
+
 # ---------------------------------------------------------------- its prompt, and a window's tokens
 
 
-def prompt_kind(settings: Settings, tokenizer: Any) -> Digest | Instruct:
+def prompt_kind(settings: Settings, tokenizer: Any) -> "Digest | Instruct":
     """Return the kind of prompt for a profile's ``prompt`` section."""
     prompt = settings.prompt
     if isinstance(prompt, DigestPrompt):
+        from specx.prompts.digest import Digest  # with many patterns to compile
+
         return Digest(tokenizer, prompt.sentences)
     return Instruct.of(tokenizer, prompt, behind=settings.keep)
 
@@ -46,7 +50,7 @@ def asking(settings: Settings, question: Question) -> InstructPrompt:
     return prompt.changed(instruction=request, style=None)
 
 
-def reasoning_of(settings: Settings, kind: Digest | Instruct) -> int:
+def reasoning_of(settings: Settings, kind: "Digest | Instruct") -> int:
     """Return the token budget of reasoning before an answer; 0 for a model that does not reason."""
     if not isinstance(kind, Instruct) or not kind.thinks:
         return 0

@@ -19,6 +19,7 @@ import torch
 
 from specx.errors import ModelError, reason
 from specx.models.gguf.places import POINTER
+from specx.models.gguf.texts import read_texts
 from specx.ops.blocks import FORMATS, UNREAD, BlockFormat
 
 MAGIC = b"GGUF"
@@ -28,7 +29,6 @@ _LONGEST_KEY, _LONGEST_NAME = 65_535, 1024  # bytes
 _MOST_DIMENSIONS = 4
 _LEAST_TENSOR = 8 + 4 + 8 + 4 + 8  # bytes that describe one: its name may be empty
 _LEAST_KEY = 8 + 4 + 1
-_LENGTH = 8  # bytes of a text's length, in front of it
 _ALIGNMENT = "general.alignment"
 
 # Kinds of values by their number: the letter of `struct`, the bytes of one.
@@ -255,27 +255,13 @@ class _ContainerReader:
         return self._texts(key, count) if kind == _STRING else self._scalars(key, kind, count)
 
     def _texts(self, key: str, count: int) -> list[str]:
-        """Return a list of texts: hundreds of thousands in a vocabulary, so the loop is tight."""
-        data, first, at, last = self._data, self._at, self._at, self._size - _LENGTH
-        length_at, starts = struct.Struct("<Q").unpack_from, list[int]()
-        while len(starts) < count and at <= last:
-            starts.append(at - first)
-            at += _LENGTH + length_at(data, at)[0]
-        if len(starts) < count or at > self._size:
-            self._damaged(f"the key {key} holds a text that reaches beyond the file")
-        self._at = at
-        # All at once: a zero in the place of each length.
-        whole = np.frombuffer(bytearray(data[first:at]), np.uint8)
-        places, stays = np.array(starts, np.int64), np.ones(len(whole), bool)
-        whole[places] = 0
-        stays[(places[:, None] + np.arange(1, _LENGTH)).ravel()] = False
         try:
-            found = whole[stays].tobytes().decode("utf-8").split("\0")[1:]
-            if len(found) != count:  # some have that character
-                cuts = zip(starts, [*starts[1:], at - first], strict=True)
-                found = [data[first + a + _LENGTH : first + b].decode() for a, b in cuts]
+            found, end = read_texts(self._data, self._at, count)
         except UnicodeDecodeError:
             self._damaged(f"the key {key} holds text that is not UTF-8")
+        if len(found) < count:
+            self._damaged(f"the key {key} holds a text that reaches beyond the file")
+        self._at = end
         return found
 
     def _scalars(self, key: str, kind: int, count: int) -> list[Any]:

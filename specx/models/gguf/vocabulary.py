@@ -56,7 +56,8 @@ def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
         _BUILT.clear()
         _BUILT[known] = backend, named
     backend, named = _BUILT[known]
-    return Tokenizer(backend=backend, named=named, chat_template=_template(keys))
+    template = _template(keys)
+    return Tokenizer(backend=backend, named=named, chat_template=template, is_dense=True)
 
 
 # The last tokenizer that was built, by all that it was built of.
@@ -69,18 +70,19 @@ def _pieces(keys: Metadata, rows: int) -> Pieces:
         keys.refuse("the tokenizer has no tokens")
     kinds = [_NORMAL] * len(tokens)
     if "tokenizer.ggml.token_type" in keys:
-        kinds = [int(kind) for kind in keys.numbers("tokenizer.ggml.token_type")]
+        kinds = list(map(int, keys.numbers("tokenizer.ggml.token_type")))
     if keys.architecture == "gemma3":  # of which ollama's files have those of pictures, too
         tokens, kinds = tokens[:rows], kinds[:rows]
     if len(tokens) > rows:
         keys.refuse(f"there are {len(tokens)} tokens and {rows} embeddings")
     if len(kinds) != len(tokens):
         keys.refuse(f"there are {len(tokens)} tokens and {len(kinds)} kinds of tokens")
-    if len(set(tokens)) != len(tokens):
+    pieces = dict(zip(tokens, kinds, strict=True))
+    if len(pieces) != len(tokens):
         seen: set[str] = set()
         twice = next(token for token in tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]
         keys.refuse(f"the token {twice!r} occurs twice")
-    return dict(zip(tokens, kinds, strict=True))
+    return pieces
 
 
 # ---------------------------------------------------------------- kinds of tokenizers

@@ -6,6 +6,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import torch
 from specx.errors import ModelError
 from specx.models.gguf.checkpoint import read_checkpoint
 from specx.models.gguf.container import read_bytes
+from specx.models.gguf.texts import read_texts
 from tests.models.gguf.raw import BOOL, FLOAT32, INT32, STRING, UINT32, Described, RawGguf, key
 
 HUGE = 1 << 60
@@ -367,3 +369,15 @@ def test_flags_are_read(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(setting("tokenizer.ggml.add_bos_token", BOOL, False))
     assert read_checkpoint(file, LABEL).tokenizer.encode("a") == [263]
+
+
+def test_lists_of_texts_are_read_as_one_text_after_another() -> None:
+    """Short and long ones, empty ones, and such with zeros, which look like lengths."""
+    generator = Random(59)
+    for _ in range(300):
+        sizes = generator.choices([0, 1, 7, 8, 9, 30, 255, 256, 300], k=generator.randrange(20))
+        texts = ["".join(generator.choices("\0\0\1ab", k=size)) for size in sizes]
+        before = generator.randbytes(generator.randrange(10))
+        data = before + b"".join(struct.pack("<Q", len(t)) + t.encode() for t in texts)
+        assert read_texts(data + bytes(9), len(before), len(texts)) == (texts, len(data))
+        assert read_texts(data[:-1], len(before), max(1, len(texts)))[0] == []
