@@ -47,7 +47,7 @@ def is_joined(weights: LayerWeights) -> bool:
     maps = routing.gate_up, routing.down, routing.shared_gate
     return (
         (spec.shared, spec.shared_scale, spec.apart) == (mlp.inner, 1.0, None)
-        and (mlp.clamp, routing.scales) == (None, None)
+        and mlp.clamp is routing.scales is None
         and spec.scores != "mixer"
         and all(
             each is not None and each.bias is None and isinstance(each.weight, Tensor)
@@ -71,14 +71,10 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
     is_half = router.bias is None and wide.tensor.dtype != router.tensor.dtype == dtype
     if correction is not None:
         correction = correction.float().flatten()
-    gate = up = down = None
-    if is_joined(weights):
-        assert routing.shared_gate is not None
-        assert routing.gate_up is not None
-        assert routing.down is not None
-        gate, up, down = (
-            each.tensor for each in (routing.shared_gate, routing.gate_up, routing.down)
-        )
+    shared = routing.shared_gate, routing.gate_up, routing.down
+    gate, up, down = (
+        None if each is None or not is_joined(weights) else each.tensor for each in shared
+    )
 
     def routed(x: Tensor, judged: Tensor) -> tuple[Tensor, Tensor]:
         few = len(x) <= FEW_ROWS
