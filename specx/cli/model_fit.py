@@ -182,8 +182,10 @@ def _caches(found: Any) -> Iterator[str]:
     """Yield the arithmetic of each cache group: the layers with the same window."""
     for group in found.groups:
         if not hasattr(group, "head_dim"):  # a state, whatever the length of the text
-            attention = group.attention
-            of_each = f"{attention.query_heads} heads × {attention.delta.key_dim}"
+            attention, delta = group.attention, group.attention.delta
+            of_each = f"{attention.query_heads} heads × {delta.key_dim}"
+            if not delta.key_dim:  # a short convolution
+                of_each = f"{delta.kernel - 1} inputs"
             yield (
                 f"{group.layers} layers × {of_each} × {attention.head_dim} of state, and "
                 f"{_size(group.bytes(0, None, found.cache_dtype))} with the state for drafts"

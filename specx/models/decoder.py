@@ -174,7 +174,7 @@ class Decoder:
         places = {id(rope): place for place, rope in enumerate(self.spec.ropes)}
         layers: list[DecoderLayer] = []
         for index, each in enumerate(self.weights.layers):
-            kind = DecoderLayer if each.delta is None else DeltaLayer
+            kind = DecoderLayer if each.spec.attention.delta is None else DeltaLayer
             own = each if self.stream is None else self.stream.placed(index, each)
             rope = places.get(id(each.spec.attention.rope))
             layers.append(kind(index, own, rope, self.ops))

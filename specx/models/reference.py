@@ -113,11 +113,12 @@ def transformers_model(
 def _state(gguf: GgufCheckpoint, tensors: GgufTensors) -> Iterator[tuple[str, Tensor]]:
     """Yield the weights by module name; a layer's experts are joined in one tensor."""
     architecture, kind = gguf.architecture(), gguf.config["model_type"]
-    parent = {"granitemoe": "block_sparse_moe.", "gemma4_text": ""}.get(kind, "mlp.")
+    parents = {"granitemoe": "block_sparse_moe.", "gemma4_text": "", "lfm2_moe": "feed_forward."}
+    parent = parents.get(kind, "mlp.")
     single: set[str] = set()
     for index, layer in enumerate(architecture.spec.layers):
         names = architecture.weights.of_layer(architecture.spec, index)
-        if layer.attention.delta is not None:
+        if "rates" in names:
             own = {field: names[field] for field in _OF_DELTA}
             single.update(name for each in own.values() for name in each)
             read = {field: tensor_of(tensors.joined(each)) for field, each in own.items()}
@@ -135,6 +136,8 @@ def _state(gguf: GgufCheckpoint, tensors: GgufTensors) -> Iterator[tuple[str, Te
     for name in gguf.weights:
         if name not in single:
             tensor = tensor_of(tensors.joined([name]))
+            if name.endswith("conv.conv.weight"):
+                tensor = tensor[:, None]
             if name.endswith("shared_expert_gate.weight"):
                 tensor = tensor.view(1, -1)
             is_row = name.endswith("moe_statics.e_score_correction_bias")

@@ -100,7 +100,8 @@ class LayerWeights:
     Norms: weights [K] of those in ``spec``, and biases [K], None without. A weight has the format
     of the hidden states or, if its norm is ``wide``, that or float32. ``qkv``: queries, keys and
     values joined, to (Hq + 2 Hkv) · D; with ``shared`` keys and values or ``latent`` attention,
-    only queries; with a ``delta`` rule, Hkv · key_dim queries, as many keys, and Hq · D values.
+    only queries; with a ``delta`` rule, Hkv · key_dim queries, as many keys, and Hq · D values; of
+    a short convolution b, c and x, to 3 · Hq · D, beside its ``convolution`` [Hq · D, kernel].
     ``gate``: to Hq · D numbers. ``query_norm``, ``key_norm``: [D] for all heads, [H, D] per head,
     or [H · D] if the norm is over the ``whole``. ``out``: [K, Hq · D].
 
@@ -130,6 +131,7 @@ class LayerWeights:
     gate: LinearMap | None = None
     latent: LatentWeights | None = None
     delta: DeltaWeights | None = None
+    convolution: Tensor | None = None
     per_layer: PerLayerInput | None = None
     scalar: float = 1.0
 

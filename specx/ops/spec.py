@@ -101,6 +101,9 @@ class DeltaSpec:
 
     ``norm``: applied to each head's output, before the gate. ``tiled``: value head i shares queries
     and keys of head i modulo their number; else consecutive value heads share one.
+
+    Without keys (``key_dim`` 0) it is a short convolution (LFM2): a linear map gives b, c and x,
+    the output is c times the convolution of b · x, and the last b · x are all the state.
     """
 
     key_dim: int

@@ -51,6 +51,8 @@ SHAPES = {
     "Mistral 7B v0.1": Shape(32, 8, 128, 4096),
     "Phi-3 mini": Shape(32, 32, 96, 2047),
     "Gemma 4 31B, whole": Shape(32, 4, 512),
+    "Qwen3.5 27B": Shape(24, 4, 256),
+    "Qwen3.5 35B-A3B": Shape(16, 2, 256),
     "all of them": Shape(12, 4, 80, 333, 20.0, True),
 }
 EACH = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)

@@ -263,6 +263,10 @@ def _cells_with_states() -> Iterator[Cell]:
     sizes = {key: hybrid[key] for key in hybrid if key.startswith("linear")}
     one = {"linear_allow_neg_eigval": False} | first
     yield Cell("olmo_hybrid", "a delta rule, positions", olmo | turned | sizes | one)
+    lfm2 = DIVIDED | {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
+    yield Cell("lfm2", "short convolutions", lfm2)
+    wider = {"conv_L_cache": 4, "block_auto_adjust_ff_dim": False}
+    yield Cell("lfm2", "short convolutions, untied", lfm2 | wider | {"tie_word_embeddings": False})
 
 
 def _cells_with_experts() -> Iterator[Cell]:
@@ -284,6 +288,9 @@ def _cells_with_experts() -> Iterator[Cell]:
     every = {"decoder_sparse_step": 2}
     yield Cell("qwen3_moe", "normed, every other layer", SIZES | qwen3 | normed | every | tied)
     yield Cell("olmoe", "norms of whole heads, experts", DIVIDED | few | {"num_experts": 6})
+    lfm2 = {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
+    yield Cell("lfm2_moe", "short convolutions, experts",
+               DIVIDED | qwen3 | lfm2 | {"num_dense_layers": 1})  # fmt: skip
     scales = {
         "embedding_multiplier": 3.0,
         "logits_scaling": 2.0,
@@ -381,7 +388,7 @@ def _text_parts() -> Iterator[Cell]:
     hybrid |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16}
     yield Cell("qwen3_5_text", "a text part, a delta rule", hybrid, outer="qwen3_5")
     experts = {"num_experts": 12, "num_experts_per_tok": 4, "moe_intermediate_size": 40}
-    experts = hybrid | experts | {"shared_expert_intermediate_size": 56}
+    experts = hybrid | experts | {"shared_expert_intermediate_size": 40}
     yield Cell("qwen3_5_moe_text", "a text part, a delta rule, experts", experts,
                outer="qwen3_5_moe")  # fmt: skip
     full = {"sliding_window": None, "layer_types": ["full_attention"] * 2}
@@ -411,14 +418,18 @@ FEATURES = frozenset(
         "a text part, norms of heads", "gated attention, two norms", "experts beside the MLP",
         "norms without weights, gated", "a mixer, LayerNorm", "a sum, sigmoids, RMSNorm",
         "sinks, a base for each layer", "a delta rule", "a delta rule, joined maps, experts",
-        "a delta rule, no positions",
+        "a delta rule, no positions", "short convolutions",
     }
 )  # fmt: skip
 # Of these, where machine code is tried in every run: it is compiled for each kind of layers.
 COMPILED = frozenset({"tied, biases", "low caps", "norms of whole heads, behind"})
 # What machine code has no passes for; layers are computed one by one.
 WITH_EXPERTS = frozenset(cell.feature for cell in _cells_with_experts())
-WITH_STATES = frozenset(cell.feature for cell in CELLS if "a delta rule" in cell.feature)
+WITH_STATES = frozenset(
+    cell.feature
+    for cell in CELLS
+    if "a delta rule" in cell.feature or "short convolutions" in cell.feature
+)
 LAYER_BY_LAYER = WITH_EXPERTS | WITH_STATES | {
     "two head sizes", "a text part, two head sizes", "shared keys and values", "xielu",
     "experts beside the MLP", "a text part, stacked experts", "norms without weights, gated",

@@ -32,6 +32,9 @@ CASES = {
     "softmax, not normed, a shared expert": Case(
         ExpertsSpec(count=5, chosen=3, normed=False, shared=24, shared_gate=True)
     ),
+    "a shared expert like the others": Case(
+        ExpertsSpec(count=5, chosen=3, shared=INNER, shared_gate=True)
+    ),
     "sigmoid, a correction": Case(CORRECTED),
     "groups, scaled, a shared expert": Case(IN_GROUPS),
     "groups by their best": Case(replace(IN_GROUPS, scores="softmax", best_of_group=1)),
@@ -76,7 +79,10 @@ def rows_of(backend: Backend, rows: int, hidden: int = HIDDEN) -> Tensor:
     return drawn.to(backend.device, backend.dtype)
 
 
-QUICK = {"groups, scaled, a shared expert", "clamped, biases"}  # all that there is, between them
+# All that there is, between them.
+QUICK = {
+    "groups, scaled, a shared expert", "clamped, biases", "a shared expert like the others",
+}  # fmt: skip
 BY_SPEED = [
     pytest.param(case, marks=() if name in QUICK else pytest.mark.slow, id=name)
     for name, case in CASES.items()
@@ -102,8 +108,8 @@ def test_a_row_does_not_depend_on_those_beside_it(backend: Backend, case: Case) 
     experts, x = backend.ops.experts(layer(case, backend)), rows_of(backend, 5)
     together = experts(x)
     alone = torch.cat([experts(row[None]) for row in x])
-    if backend.ops.name == "triton" and case.experts.shared is None:
-        assert torch.equal(together, alone)  # a shared expert has the products of other MLPs
+    if backend.ops.name == "triton" and case.experts.shared in (None, INNER):
+        assert torch.equal(together, alone)  # another shared expert has products of other MLPs
     assert error(together, alone.double()) < ERROR[backend.dtype]
 
 

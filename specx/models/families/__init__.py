@@ -82,6 +82,8 @@ _READERS: Mapping[str, tuple[str, Callable[[Config], Architecture]]] = {
     "qwen3_5_moe_text": ("Qwen3.5 MoE, Qwen3.6 MoE, the text part", delta.qwen3_5_moe),
     "qwen3_next": ("Qwen3-Next", delta.qwen3_next),
     "olmo_hybrid": ("OLMo-Hybrid", delta.olmo_hybrid),
+    "lfm2": ("LFM2", delta.lfm2),
+    "lfm2_moe": ("LFM2 MoE", delta.lfm2_moe),
     "muse_glimmer_text": ("Muse Glimmer, its text part", gated.muse_glimmer),
 }
 # Of the keys that a family reads, the defaults of transformers' config class. A key without one is

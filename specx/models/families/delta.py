@@ -1,11 +1,11 @@
-"""Families with a gated delta rule in most layers: Qwen3.5, Qwen3-Next, OLMo-Hybrid."""
+"""Families with a state of the text in most layers: Qwen3.5, Qwen3-Next, OLMo-Hybrid; LFM2."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from specx.models.families.config import FULL, Config
-from specx.models.families.experts import of_qwen, with_experts
+from specx.models.families.experts import among, of_qwen, with_experts
 from specx.models.families.family import ATTENTION, BEHIND, Architecture, plain
 from specx.models.families.frequencies import ropes
 from specx.models.families.normed import NAMES_BEHIND
@@ -17,6 +17,7 @@ LINEAR = "linear_attention"
 # Keys that a GGUF model's config has: maps are apart, and decays as they are used; and heads of
 # values stand in turn, as many in a row as there are heads of keys.
 CONVERTED, TILED = "linear_maps_converted", "linear_heads_tiled"
+CONVOLUTION = "conv"  # the kind of a layer of LFM2
 FLA_EPS = 1e-5  # of OLMo-Hybrid's norms in front of gates, whatever its config states
 
 
@@ -121,6 +122,85 @@ def olmo_hybrid(config: Config) -> Architecture:
         return replace(layer, attention=delta, **norms, attended_norm=None, mlp_norm=None)
 
     return _hybrid(config, made, layer_kinds(config, last_full=True), of_state)
+
+
+def lfm2(config: Config) -> Architecture:
+    config = _of_lfm2(config)
+    return _convolved(config, config.changed(intermediate_size=_inner(config)).mlp())
+
+
+def lfm2_moe(config: Config) -> Architecture:
+    config, dense = _of_lfm2(config), config.get("num_dense_layers") or 0
+    experts = with_experts(
+        config, "num_experts", inner=config.size("moe_intermediate_size"), scores="sigmoid",
+        corrected=config.flag("use_expert_bias"), normed=config.flag("norm_topk_prob"),
+        scale=config.number("routed_scaling_factor"),
+    )  # fmt: skip
+    names = ExpertNames(
+        router="feed_forward.gate.weight",
+        correction="feed_forward.expert_bias",
+        gate_up=tuple(f"feed_forward.experts.{{}}.{each}.weight" for each in ("w1", "w3")),
+        down="feed_forward.experts.{}.w2.weight",
+    )
+    return _convolved(config, among(config, experts, lambda index: index >= dense), experts=names)
+
+
+def _of_lfm2(config: Config) -> Config:
+    """Return a config of LFM2 with the usual keys; some have older names."""
+    older = {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}
+    stated = {ours: config.stated[key] for key, ours in older.items() if key in config.stated}
+    config.refuse_if("conv_bias", bool)
+    full, kinds = config.get("full_attn_idxs"), config.get("layer_types")
+    if kinds is None:
+        kinds = [FULL if full is None or i in full else CONVOLUTION for i in config.layers]
+    if isinstance(kinds, list):
+        kinds = [LINEAR if kind == CONVOLUTION else kind for kind in kinds]
+    eps = config.number("norm_eps")
+    return config.changed(**stated, hidden_act="silu", rms_norm_eps=eps, layer_types=kinds)
+
+
+def _convolved(
+    config: Config, mlp_of: MlpSpec | Callable[[int], MlpSpec], **weights: Any
+) -> Architecture:
+    """Read LFM2, most of whose layers are short convolutions."""
+    made = plain(
+        config,
+        turned=ropes(config, theta=1_000_000.0),
+        attention={"head_norm": config.head_norm()},
+        mlp_of=mlp_of,
+        weights={
+            **weights,
+            "norm": "model.embedding_norm",
+            "input_norm": "operator_norm",
+            "output_norm": "ffn_norm",
+            "out": "self_attn.out_proj",
+            "query_norm": "self_attn.q_layernorm",
+            "key_norm": "self_attn.k_layernorm",
+            "gate_up": ("feed_forward.w1", "feed_forward.w3"),
+            "down": "feed_forward.w2",
+            "delta": DeltaNames(
+                qkv=("conv.in_proj",), convolution=("conv.conv",), out="conv.out_proj", rates=()
+            ),
+        },
+    )
+    convolution = AttentionSpec(
+        query_heads=1, kv_heads=1, head_dim=config.size("hidden_size"), scaling=1.0, rope=None,
+        delta=DeltaSpec(key_dim=0, kernel=config.size("conv_L_cache"), norm=config.rms()),
+    )  # fmt: skip
+    kinds = layer_kinds(config)
+    return _hybrid(config, made, kinds, lambda layer: replace(layer, attention=convolution))
+
+
+def _inner(config: Config) -> int:
+    """Return the width of LFM2's MLPs."""
+    inner = config.size("intermediate_size")
+    if not config.flag("block_auto_adjust_ff_dim"):
+        return inner
+    inner = int(2 * inner / 3)
+    if config.get("block_ffn_dim_multiplier") is not None:
+        step = config.size("block_multiple_of")
+        inner = -(-int(config.number("block_ffn_dim_multiplier") * inner) // step) * step
+    return inner
 
 
 def _delta(

@@ -108,7 +108,8 @@ class DeltaNames:
     ``rates``: β and a; ``convolution``: of queries, keys and values. ``by_key_head`` (Qwen3-Next):
     one tensor groups the rows of queries, keys, values and gate by key head; another groups those
     of β and a, if they are one tensor. ``is_final``: ``decay`` is the factor of softplus itself,
-    else the logarithm of its negative.
+    else the logarithm of its negative. A short convolution has no names but those of ``qkv`` (b, c
+    and x), ``convolution`` and ``out``.
     """
 
     qkv: Names = ("linear_attn.in_proj_qkv",)
@@ -124,21 +125,24 @@ class DeltaNames:
 
     def maps(self) -> dict[str, Names]:
         """Return the names of maps and norms by field."""
-        return {
-            "qkv": self.qkv, "out": (self.out,), "gate": (self.gate,), "rates": self.rates,
-            "convolution": self.convolution, "delta_norm": (self.norm,),
-        }  # fmt: skip
+        found = {"qkv": self.qkv, "out": (self.out,), "convolution": self.convolution}
+        if self.rates:
+            found |= {"gate": (self.gate,), "rates": self.rates, "delta_norm": (self.norm,)}
+        return found
 
     def shapes(
         self, names: Mapping[str, Names], attention: AttentionSpec, hidden: int
     ) -> Iterator[tuple[Names, Shape]]:
         """Yield the tensor names of each map, and their joint shape."""
         heads, values, read = delta_sizes(attention)
+        yield names["out"], (hidden, values)
+        if not self.rates:
+            yield names["qkv"], (3 * values, hidden)
+            return
         yield names["qkv"], (read + values if self.by_key_head else read, hidden)
         if not self.by_key_head:
             yield names["gate"], (values, hidden)
         yield names["rates"], (2 * heads, hidden)
-        yield names["out"], (hidden, values)
 
 
 def delta_sizes(attention: AttentionSpec) -> tuple[int, int, int]:
@@ -236,7 +240,7 @@ class WeightMap:
             found[f"{name}_bias"] = tuple(f"{each}.bias" for each in maps[name])
         if layer.mlp.experts is not None:
             found |= self.experts.of(layer.mlp.experts)
-        if layer.attention.delta is not None:
+        if "rates" in maps:
             found |= {"decay": (self.delta.decay,), "step_bias": (self.delta.bias,)}
         if layer.attention.sinks:
             found["sinks"] = (self.sinks,)

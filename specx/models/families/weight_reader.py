@@ -75,7 +75,7 @@ class WeightReader:
         """Read the weights of a layer."""
         names, spec = self.weight_map.of_layer(self.spec, index), self.spec.layers[index]
         qkv = self._qkv(names, index)
-        has_delta, per_layer = spec.attention.delta is not None, None
+        has_delta, per_layer = "rates" in names, None
         if self.spec.per_layer is not None:
             per_layer = PerLayerInput(
                 down=self._map(names, "layer_down"),
@@ -95,6 +95,7 @@ class WeightReader:
             out=self._out(names, spec) if spec.attention.latent else self._map(names, "out"),
             gate=self._gate(names, spec) if "gate" in names else None,
             delta=self._delta(names, spec) if has_delta else None,
+            convolution=None if has_delta else self._maybe(self._convolution, names, "convolution"),
             latent=self._maybe(self._latent, names, "latent_down"),
             gate_up=mlp(names, "gate_up"),
             down=mlp(names, "down"),
@@ -213,9 +214,12 @@ class WeightReader:
             rates=LinearMap(self.prepack(rates), None),
             decay=decay if self.weight_map.delta.is_final else -decay.exp(),
             bias=self._read(names, "step_bias").to(wide),
-            convolution=self._read(names, "convolution").flatten(1),
+            convolution=self._convolution(names, "convolution"),
             norm=self._read(names, "delta_norm"),
         )
+
+    def _convolution(self, names: dict[str, Names], name: str) -> Tensor:
+        return self._read(names, name).flatten(1)
 
     def _latent(self, names: dict[str, Names], _: str) -> LatentWeights:
         """Read the maps from the latent vector to keys and values.

@@ -1,9 +1,9 @@
-"""The delta rule that a file states, as transformers' config has it, and how its weights lie."""
+"""The state of the text that a file states, as transformers' config has it, and how weights lie."""
 
 from typing import Any
 
 from specx.models.families.config import FULL
-from specx.models.families.delta import CONVERTED, LINEAR, TILED
+from specx.models.families.delta import CONVERTED, CONVOLUTION, LINEAR, TILED
 from specx.models.gguf.metadata import Metadata
 
 
@@ -37,4 +37,27 @@ def with_experts(keys: Metadata, tensors: object, *, tiled: bool = True) -> dict
         "intermediate_size": keys.count(".expert_feed_forward_length"),
         "shared_expert_intermediate_size": keys.count(".expert_shared_feed_forward_length"),
         "norm_topk_prob": True,  # as llama.cpp computes it
+    }
+
+
+def with_convolutions(keys: Metadata, _: object) -> dict[str, Any]:
+    """Return what LFM2 states of its layers: those without heads of keys are convolutions."""
+    heads = keys.counts(".attention.head_count_kv", keys.count(".block_count"))
+    if len({*heads} - {0}) != 1:
+        keys.refuse(f"layers have {sorted({*heads})} heads of keys")
+    return {
+        "num_key_value_heads": max(heads),
+        "layer_types": [FULL if each else CONVOLUTION for each in heads],
+        "conv_L_cache": keys.count(".shortconv.l_cache"),
+        "norm_eps": keys.number(".attention.layer_norm_rms_epsilon", 1e-5),
+        "block_auto_adjust_ff_dim": False,
+    }
+
+
+def with_convolutions_and_experts(keys: Metadata, tensors: object) -> dict[str, Any]:
+    """Return the same of LFM2 with experts."""
+    return {
+        **with_convolutions(keys, tensors),
+        "num_dense_layers": keys.count(".leading_dense_block_count", 0),
+        "routed_scaling_factor": keys.number(".expert_weights_scale", 1.0),
     }

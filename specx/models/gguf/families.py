@@ -13,7 +13,12 @@ from specx.errors import ModelError
 from specx.models.families import FAMILIES as OURS
 from specx.models.gguf import particulars
 from specx.models.gguf.container import PackedTensor
-from specx.models.gguf.delta import with_experts, with_states
+from specx.models.gguf.delta import (
+    with_convolutions,
+    with_convolutions_and_experts,
+    with_experts,
+    with_states,
+)
 from specx.models.gguf.metadata import Metadata
 from specx.models.gguf.particulars import RawConfig, Tensors
 from specx.models.gguf.rotary import rotary
@@ -186,6 +191,8 @@ FAMILIES = {
     "qwen35": GgufFamily("qwen3_5_text", with_states),
     "qwen35moe": GgufFamily("qwen3_5_moe_text", with_experts),
     "qwen3next": GgufFamily("qwen3_next", partial(with_experts, tiled=False)),
+    "lfm2": GgufFamily("lfm2", with_convolutions),
+    "lfm2moe": GgufFamily("lfm2_moe", with_convolutions_and_experts),
     "starcoder2": GgufFamily("starcoder2"),
     "arcee": GgufFamily("arcee", permuted=True),
     "hunyuan-dense": GgufFamily("hunyuan_v1_dense"),

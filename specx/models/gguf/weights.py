@@ -61,6 +61,11 @@ _OF_DELTA: dict[str, Names] = {
     "delta_norm": ("ssm_norm",),
     "out": ("ssm_out",),
 }
+_OF_CONVOLUTION: dict[str, Names] = {
+    "qkv": ("shortconv.in_proj",),
+    "convolution": ("shortconv.conv",),
+    "out": ("shortconv.out_proj",),
+}
 _OF_EXPERTS: dict[str, Names] = {
     "gate_up": ("ffn_gate_exps", "ffn_up_exps"),
     "down": ("ffn_down_exps",),
@@ -114,6 +119,7 @@ def weights_of(
         if number >= layers:
             keys.refuse(f"the tensor {name} belongs to a layer that does not exist")
         usual = name.replace(".attn_out.", ".attn_output.")  # of gptoss
+        usual = usual.replace("token_embd_norm", "output_norm")  # of lfm2
         names = named.get(usual, named.get(f"{usual}.weight", ()))
         if not names or any(each in found for each in names):
             keys.refuse(f"the tensor {name} has no place in a model of {family.model_type}")
@@ -167,8 +173,8 @@ def _names(architecture: Architecture) -> dict[str, Names]:
                 name = fields["latent_up"][0]
                 found[f"blk.{index}.attn_{part}_b.weight"] = (f"{name}.{part}",)
         elif layer.attention.delta is not None:
-            parts |= _OF_DELTA
-            if len(fields["rates"]) == 1:
+            parts |= _OF_DELTA if "rates" in fields else _OF_CONVOLUTION
+            if len(fields.get("rates", ())) == 1:
                 parts["rates"] = ("ssm_ba",)
         elif len(weight_map.qkv) == 1:
             parts["qkv"] = ("attn_qkv",)

@@ -441,7 +441,7 @@ def _is_known(layer: LayerSpec) -> bool:
         and layer.mlp.activation in ACTIVATIONS
         and layer.mlp.experts is None
         and not attention.gated
-        and attention.latent is None
+        and attention.latent is attention.delta is None
         and layer.mlp.clamp is None
         and not (norm is not None and norm.whole and norm.after_rope)
         and not (layer.parallel and (layer.attended_norm or layer.mlp_norm))

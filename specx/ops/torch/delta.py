@@ -10,7 +10,7 @@ differs, and no node needs its own state.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 
 import torch
 from torch import Tensor
@@ -53,44 +53,14 @@ class DeltaRule:
 
     def __call__(self, x: Tensor, state: DeltaState, mask: AncestorMask | None) -> Tensor:
         inputs, rates = self._heads(x), self._rates(x)
+        rows = self._rows(convolved(self._weights.convolution, inputs, state, mask), rates)
         if mask is None:
-            return self._prompt(inputs, rates, state)
-        return self._behind(inputs, rates, state, mask)
-
-    def _prompt(self, inputs: Tensor, rates: Tensor, state: DeltaState) -> Tensor:
-        """Read the next rows of a text."""
-        count, known = len(inputs), torch.cat([state.inputs, inputs])
-        rows = self._rows(self._over_chain(known, count), rates)
-        out, last = read_prompt(rows, state.state, self._attention)
-        state.next_inputs.copy_(known[count:])
-        state.next_state.copy_(last)
-        return out.to(inputs.dtype)
-
-    def _behind(
-        self, inputs: Tensor, rates: Tensor, state: DeltaState, mask: AncestorMask
-    ) -> Tensor:
-        history = mask.once(history_of(self._weights.convolution.shape[1], mask.rows))
+            out, last = read_prompt(rows, state.state, self._attention)
+            state.next_state.copy_(last)
+            return out.to(inputs.dtype)
         own = slice(mask.rows - len(inputs), mask.rows)
-        state.row_inputs[own] = inputs
-        known = torch.cat([state.inputs, state.row_inputs[: mask.rows]])
-        rows = self._rows(self._over_history(known, history), rates)
         state.keys[own], state.decays[own] = rows.k, rows.g
         return read_tree(rows, state, mask, self._attention).to(inputs.dtype)
-
-    def _over_chain(self, known: Tensor, count: int) -> Tensor:
-        """Convolve the last ``count`` of the inputs [R, C], each with the rows before it."""
-        weight = self._weights.convolution.to(wide_format(known.dtype))
-        mixed = torch.zeros_like(known[:count], dtype=weight.dtype)
-        for place, column in enumerate(weight.unbind(1)):
-            mixed.addcmul_(known[place : place + count].to(weight.dtype), column)
-        return mixed
-
-    def _over_history(self, known: Tensor, history: Tensor) -> Tensor:
-        """Convolve inputs [R, C] at the indices int64 [T, kernel]."""
-        weight = self._weights.convolution.to(wide_format(known.dtype)).mT
-        if len(history) == 1 and len(known) == len(weight):  # of one row all, in their order
-            return (known.to(weight.dtype) * weight).sum(0, keepdim=True)
-        return (known[history].to(weight.dtype) * weight).sum(1)
 
     def _rows(self, mixed: Tensor, rates: Tensor) -> DeltaRows:
         """Compute the rule's rows from convolved inputs [T, C] and the input of the rates."""
@@ -109,6 +79,41 @@ class DeltaRule:
             beta=beta.to(mixed.dtype),
             g=self._weights.decay * softplus(a.to(mixed.dtype) + self._weights.bias),
         )
+
+
+class ShortConvolution:
+    """Reads normed rows [T, K] as in ``LayerKernels.advance``, where there are no keys."""
+
+    def __init__(self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]) -> None:
+        assert weights.convolution is not None
+        self._heads, self._weight = product(weights.qkv), weights.convolution
+
+    def __call__(self, x: Tensor, state: DeltaState, mask: AncestorMask | None) -> Tensor:
+        b, c, x = self._heads(x).chunk(3, dim=1)
+        return (c * convolved(self._weight, b * x, state, mask).to(c.dtype))[:, None]
+
+
+def convolved(
+    weight: Tensor, inputs: Tensor, state: DeltaState, mask: AncestorMask | None
+) -> Tensor:
+    """Convolve rows' inputs [T, C] by weight [C, kernel], in the wide format, and note them.
+
+    A row's result does not depend on the rows beside it.
+    """
+    count, weight = len(inputs), weight.to(wide_format(inputs.dtype)).mT
+    if mask is None:
+        known = torch.cat([state.inputs, inputs])
+        state.next_inputs.copy_(known[count:])
+        mixed = torch.zeros_like(inputs, dtype=weight.dtype)
+        for place, column in enumerate(weight):
+            mixed.addcmul_(known[place : place + count].to(weight.dtype), column)
+        return mixed
+    history = mask.once(history_of(len(weight), mask.rows))
+    state.row_inputs[mask.rows - count : mask.rows] = inputs
+    known = torch.cat([state.inputs, state.row_inputs[: mask.rows]])
+    if count == 1 and len(known) == len(weight):  # of one row all, in their order
+        return reduce(torch.add, (known.to(weight.dtype) * weight).split(1))
+    return reduce(torch.add, (known[history].to(weight.dtype) * weight).unbind(1))
 
 
 def _unit(x: Tensor) -> Tensor:

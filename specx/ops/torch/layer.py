@@ -13,7 +13,7 @@ from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap, RowF
 from specx.ops.packed_weight import Weight, embedded
 from specx.ops.spec import Activation, AttentionSpec, NormSpec
 from specx.ops.torch.cache import store_rows
-from specx.ops.torch.delta import DeltaRule
+from specx.ops.torch.delta import DeltaRule, ShortConvolution
 from specx.ops.torch.experts import TorchExperts, gated
 
 
@@ -83,11 +83,14 @@ class TorchLayer:
     def __init__(self, weights: LayerWeights) -> None:
         w, self._spec = weights, weights.spec
         spec, attention = w.spec, w.spec.attention
-        self._delta, self._delta_norm = None, None
+        self._delta: DeltaRule | ShortConvolution | None = None
+        self._delta_norm = None
         if w.delta is not None:
             assert attention.delta is not None
             self._delta = DeltaRule(w, self.product)
             self._delta_norm = self.norm(attention.delta.norm, w.delta.norm, None)
+        elif w.convolution is not None:
+            self._delta = ShortConvolution(w, self.product)
         self._heads, self._out = self.product(w.qkv), self.product(w.out)
         if w.latent is not None:
             self._heads = latent_heads(w, self.product, self.norm)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -23,6 +22,7 @@ from specx.ops.hopper.small_product import SmallGatedProduct, SmallProduct, Smal
 from specx.ops.layers import LayerWeights, LinearMap, RowFunction
 from specx.ops.spec import AttentionSpec, NormSpec
 from specx.ops.torch import layer as torch_layer
+from specx.ops.torch.delta import ShortConvolution
 from specx.ops.triton import delta, experts, few_rows, layer
 from specx.ops.triton.layer import NormWeights
 from specx.ops.triton.packed import BlocksProduct, TritonWeight
@@ -105,13 +105,15 @@ def experts_of(weights: LayerWeights) -> Callable[..., Tensor]:
 
         return apart
 
-    def mlp(x: Tensor, _: Tensor | None = None) -> Tensor:
+    def mlp(x: Tensor, _: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
         parts, shares = routed(x, x)
-        if gate_up is None or down is None:
-            return experts.combine(parts, shares)
+        joined = shares.shape[1] > spec.chosen
+        if gate_up is None or down is None or joined:
+            return experts.combine(parts, shares, joined=joined, residual=residual)
         inner = layer.activated(gate_up(x), activation, gated=True)
         shared = down(inner) if spec.shared_scale == 1.0 else down(inner) * spec.shared_scale
-        return experts.combine(parts, shares, shared, None if gate is None else gate(x))
+        own = None if gate is None else gate(x)
+        return experts.combine(parts, shares, shared, own, residual=residual)
 
     return mlp
 
@@ -133,12 +135,22 @@ class TritonLayer:
         self._attended_norm = _norm(spec.attended_norm, w.attended_norm)
         self._mlp_norm = _norm(spec.mlp_norm, w.mlp_norm)
         self._experts = None if spec.mlp.experts is None else experts_of(w)
+        self._experts_add = (
+            spec.mlp.experts is not None
+            and experts.suits(w)
+            and spec.mlp.experts.apart is None
+            and self._adds_plainly(self._mlp_norm)
+            and w.scalar == 1.0
+        )
         few = _few_rows_products(w)
         qkv, gate_up = few.get("qkv"), few.get("gate_up")
-        self._rotated_qkv = self._delta = self._gate = None
+        self._rotated_qkv = self._gate = None
+        self._delta: delta.TritonDeltaRule | ShortConvolution | None = None
         self._qkv: RowFunction
         if w.delta is not None:  # with its gate
             self._delta = delta.TritonDeltaRule(w, TritonProduct.of)
+        elif w.convolution is not None:
+            self._delta = ShortConvolution(w, TritonProduct.of)
         elif w.latent is not None:
             self._qkv = torch_layer.latent_heads(w, TritonProduct.of, _norm_of_rows)
         else:
@@ -170,7 +182,7 @@ class TritonLayer:
         norms = self._input_norm, self._output_norm
         is_plain = (
             _turns_alone(attention)
-            and all(each is None for each in (w.latent, w.delta, w.gate, w.per_layer))
+            and all(each is None for each in (w.latent, attention.delta, w.gate, w.per_layer))
             and self._experts is None
             and not self._spec.parallel
             and all(map(self._adds_plainly, (self._attended_norm, self._mlp_norm)))
@@ -209,7 +221,8 @@ class TritonLayer:
             return self._small.down(self._small.gate_up(x), x)
         if self._gate is not None:
             y = x if self._input_norm is None else self._input_norm(x)
-            attended = attended * torch.sigmoid(self._gate(y))
+            heads = attended.unflatten(1, (-1, self._spec.attention.head_dim))
+            attended = delta.through_gate(heads, self._gate(y), self._spec.attention).flatten(1)
         if self._spec.parallel:
             y = x if self._input_norm is None else self._input_norm(x)
             x = self._added(self._out, attended, x, None)
@@ -217,6 +230,8 @@ class TritonLayer:
             x, y = self._between(attended, x)
         scalar = self._weights.scalar
         if self._experts is not None:
+            if self._experts_add:
+                return self._experts(y, None, x)
             scale = self._spec.residual_scale
             return layer.add_norm(
                 x, self._experts(y, x), None, before=self._mlp_norm, scale=scale, scalar=scalar

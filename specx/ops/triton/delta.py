@@ -1,9 +1,9 @@
 """The gated delta rule for the rows of a tree, and for what is kept of it, by few kernels.
 
-A program reads a part of a head's state once and goes with it along the path of one row, ancestor
-by ancestor, as plain decoding goes along a text: so a row's numbers are the same to the bit
-whatever rows are beside it and however much of its path is text already. A path is short, and rows
-go side by side, so the state is read from the cache.
+A program reads a part of a head's state once and goes with it along the path to a leaf, row by row,
+as plain decoding goes along a text: so a row's numbers are the same to the bit whatever rows are
+beside it and however much of its path is text already. Where paths have rows in common, their
+programs write the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,9 +24,12 @@ from specx.ops.triton import delta_prompt, programmatic_launch
 from specx.ops.triton.delta_prompt import gated
 from specx.ops.triton.layer import rounded
 from specx.ops.triton.programmatic_launch import wait
+from specx.ops.triton.tree_attention import recent_rows
+from specx.ops.triton.tree_inputs import RECENT
 
 COLUMNS = 16  # of a state that a program has
 WARPS = 1
+STAGES = 3  # rows of a path that are on the way
 ROWS = 16  # of a prompt that a program makes
 
 
@@ -52,7 +55,7 @@ class TritonDeltaRule:
         spec, weight = self._attention, self._weights.norm
         if mask is not None:
             out = read_tree(self._rows(inputs, rates, state, mask), state, mask, spec, x.dtype)
-            return gated_norm(out, gate, spec, weight)
+            return through_gate(out, gate, spec, weight)
         last = torch.cat([state.inputs, inputs[-len(state.inputs) :]])
         state.next_inputs.copy_(last[-len(state.inputs) :])
         rows = self._rows(inputs, rates, state, None)
@@ -60,7 +63,7 @@ class TritonDeltaRule:
             return delta_prompt.read_prompt(rows, state, spec, gate, weight)
         out, last = torch_delta.read_prompt(rows, state.state, spec)
         state.next_state.copy_(last)
-        return gated_norm(out.to(x.dtype).contiguous(), gate, spec, weight)
+        return through_gate(out.to(x.dtype).contiguous(), gate, spec, weight)
 
     def _rows(
         self, inputs: Tensor, rates: Tensor, state: DeltaState, mask: AncestorMask | None
@@ -135,25 +138,32 @@ def read_tree(
     out = torch.empty(rows.v.shape, dtype=dtype, device=rows.v.device)
     _read_tree[(count, heads, triton.cdiv(dim, COLUMNS))](
         rows.q.contiguous(), rows.v.contiguous(), rows.beta.contiguous(),
-        mask.sets.contiguous(), state.keys, state.decays, state.updates, state.state, out,
-        mask.rows - count, mask.sets.shape[1],
+        mask.sets.contiguous(), mask.once(recent_rows), state.keys, state.decays, state.updates,
+        state.state, out,
+        mask.rows - count, count, mask.sets.shape[1],
         HEADS=heads, KEY_HEADS=rows.k.shape[1], TILED=attention.delta.tiled,
         KEY_DIM=attention.delta.key_dim, DIM=dim,
         BLOCK=triton.next_power_of_2(attention.delta.key_dim), COLUMNS=COLUMNS,
+        BLOCK_ROWS=triton.next_power_of_2(count), STAGES=STAGES,
         num_warps=WARPS, enable_fp_fusion=False, **programmatic_launch.options(out.device),
     )  # fmt: skip
     return out
 
 
-def gated_norm(attended: Tensor, gate: Tensor, attention: AttentionSpec, weight: Tensor) -> Tensor:
-    """Norm each head of attended [T, H, D], and multiply by silu of the gate [T, H · D]."""
+def through_gate(
+    attended: Tensor, gate: Tensor, attention: AttentionSpec, weight: Tensor | None = None
+) -> Tensor:
+    """Multiply attended [T, H, D] by the sigmoid of the gate [T, H · D].
+
+    Of a delta rule norm each head with ``weight`` [D], and multiply by silu of the gate.
+    """
     delta, (rows, heads, dim) = attention.delta, attended.shape
-    assert delta is not None
+    assert attended.is_contiguous()
     out = torch.empty_like(attended)
-    _gated_norm[(rows, heads)](
-        attended, gate, weight, out, gate.stride(0), delta.norm.eps,
-        HEADS=heads, DIM=dim, BLOCK=triton.next_power_of_2(dim), num_warps=1,
-        **programmatic_launch.options(out.device),
+    _through_gate[(rows, heads)](
+        attended, gate, weight, out, gate.stride(0), 0.0 if delta is None else delta.norm.eps,
+        NORMED=delta is not None, HEADS=heads, DIM=dim, BLOCK=triton.next_power_of_2(dim),
+        num_warps=1, **programmatic_launch.options(out.device),
     )  # fmt: skip
     return out
 
@@ -165,6 +175,9 @@ def keep_delta(state: DeltaState, path: Tensor, count: Tensor, *, tiled: bool) -
         return
     layers, heads, key_dim, dim = state.state.shape
     _, rows, key_heads, _ = state.keys.shape
+    if not key_dim:  # of a short convolution
+        torch_delta.keep_inputs(state, path, count)
+        return
     _keep[(layers, heads, triton.cdiv(dim, COLUMNS))](
         path.contiguous(), count, state.keys, state.decays, state.updates, state.state,
         rows, len(path),
@@ -275,13 +288,14 @@ def _is_hidden(set_ptr: tl.tensor, row: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _gated_norm(
+def _through_gate(
     attended_ptr: tl.tensor,  # [T, H, D]
     gate_ptr: tl.tensor,  # [T, H · D]
-    weight_ptr: tl.tensor,  # [D]
+    weight_ptr: tl.tensor,  # [D], where NORMED
     out_ptr: tl.tensor,  # [T, H, D]
     gate_row: tl.tensor,  # numbers from a row to the next
     eps: tl.tensor,
+    NORMED: tl.constexpr,
     HEADS: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -291,26 +305,33 @@ def _gated_norm(
     row, head = tl.program_id(0), tl.program_id(1)
     dims = tl.arange(0, BLOCK)[None, :]
     inside, at = dims < DIM, (row * HEADS + head) * DIM + dims
-    weight = tl.load(weight_ptr + dims, mask=inside, other=0.0).to(tl.float32)
+    if NORMED:
+        weight = tl.load(weight_ptr + dims, mask=inside, other=0.0).to(tl.float32)
     wait(EARLY)
     x = tl.load(attended_ptr + at, mask=inside, other=0.0).to(tl.float32)
     gate = tl.load(gate_ptr + row * gate_row + head * DIM + dims, mask=inside, other=0.0)
-    x = gated(x, gate.to(tl.float32), weight, eps, attended_ptr, DIM)
+    gate = gate.to(tl.float32)
+    if NORMED:
+        x = gated(x, gate, weight, eps, attended_ptr, DIM)
+    else:
+        x = x * rounded(1.0 / (1.0 + tl.exp(-gate)), attended_ptr)
     tl.store(out_ptr + at, x.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["old", "words"])
+@triton.jit(do_not_specialize=["old", "count", "words"])
 def _read_tree(
     q_ptr: tl.tensor,  # [T, Hk, Dk]
     v_ptr: tl.tensor,  # [T, Hv, Dv]
     beta_ptr: tl.tensor,  # [T, Hv]
     sets_ptr: tl.tensor,  # int64 [T, W]
+    recent_ptr: tl.tensor,  # int32 [T, RECENT], as of ``tree_attention.recent_rows``
     keys_ptr: tl.tensor,  # [R, Hk, Dk]
     decays_ptr: tl.tensor,  # [R, Hv]
     updates_ptr: tl.tensor,  # [R, Hv, Dv]
     state_ptr: tl.tensor,  # [Hv, Dk, Dv]
     out_ptr: tl.tensor,  # [T, Hv, Dv]
     old: tl.tensor,  # rows that were read before
+    count: tl.tensor,  # T
     words: tl.tensor,
     HEADS: tl.constexpr,
     KEY_HEADS: tl.constexpr,
@@ -319,10 +340,12 @@ def _read_tree(
     DIM: tl.constexpr,
     BLOCK: tl.constexpr,
     COLUMNS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    STAGES: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Some columns of one head behind one row."""
-    row, head = tl.program_id(0), tl.program_id(1)
+    """Some columns of one head behind each row of the path to one that no other is behind."""
+    last, head = old + tl.program_id(0), tl.program_id(1)
     key_head = head % KEY_HEADS if TILED else head // (HEADS // KEY_HEADS)
     dims, columns = tl.arange(0, BLOCK), tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     is_dim, is_column = dims < KEY_DIM, columns < DIM
@@ -330,30 +353,39 @@ def _read_tree(
     inside = is_dim[:, None] & is_column[None, :]
     state = tl.load(state_ptr + at, mask=inside, other=0.0)
     wait(EARLY)
-    for seen in range(old + row + 1):
-        word = tl.load(sets_ptr + row * words + seen // 64)
-        if ((word >> (seen % 64)) & 1) != 0:
-            key = tl.load(
-                keys_ptr + (seen * KEY_HEADS + key_head) * KEY_DIM + dims, mask=is_dim, other=0.0
-            )
-            state = state * tl.exp(tl.load(decays_ptr + seen * HEADS + head))
-            if seen < old:
-                update = tl.load(
-                    updates_ptr + (seen * HEADS + head) * DIM + columns, mask=is_column, other=0.0
-                )
-            else:
-                own = (seen - old) * HEADS + head
-                value = tl.load(v_ptr + own * DIM + columns, mask=is_column, other=0.0)
-                known = tl.sum(state * key[:, None], axis=0)
-                update = (value - known) * tl.load(beta_ptr + own)
-            state = state + key[:, None] * update[None, :]
-            if seen == old + row:
-                to = (seen * HEADS + head) * DIM + columns
-                tl.store(updates_ptr + to, update, mask=is_column)
-    query = tl.load(q_ptr + (row * KEY_HEADS + key_head) * KEY_DIM + dims, mask=is_dim, other=0.0)
-    out = tl.sum(state * query[:, None], axis=0)
-    to = out_ptr + (row * HEADS + head) * DIM + columns
-    tl.store(to, out.to(out_ptr.dtype.element_ty), mask=is_column)
+    row = tl.program_id(0)
+    own = tl.minimum(tl.load(recent_ptr + row * RECENT + RECENT - 1), 0) + RECENT
+    others = tl.arange(0, BLOCK_ROWS)
+    is_later = (others > row) & (others < count)
+    others = tl.load(sets_ptr + others * words + last // 64, mask=is_later, other=0)
+    if tl.max((others >> (last % 64)) & 1, 0) != 0:
+        return
+    recent_ptr += row * RECENT + own - 1
+    keys_ptr += key_head * KEY_DIM + dims
+    q_ptr += key_head * KEY_DIM + dims
+    v_ptr += head * DIM + columns
+    updates_ptr += head * DIM + columns
+    out_ptr += head * DIM + columns
+    decays_ptr += head + columns * 0  # as often as there are columns, so that it is asked for early
+    beta_ptr += head + columns * 0
+    for place in tl.range(own, num_stages=STAGES):
+        seen = tl.load(recent_ptr - place)
+        mine = tl.maximum(seen - old, 0)
+        is_old = columns * 0 + seen < old
+        key = tl.load(keys_ptr + seen * KEY_HEADS * KEY_DIM, mask=is_dim, other=0.0)
+        query = tl.load(q_ptr + mine * KEY_HEADS * KEY_DIM, mask=is_dim, other=0.0)
+        value = tl.load(v_ptr + mine * HEADS * DIM, mask=is_column, other=0.0)
+        known = tl.load(updates_ptr + seen * HEADS * DIM, mask=is_column & is_old, other=0.0)
+        decay = tl.load(decays_ptr + seen * HEADS)
+        beta = tl.load(beta_ptr + mine * HEADS)
+        state = state * tl.exp(decay)[None, :]
+        update = (value - tl.sum(state * key[:, None], axis=0)) * beta
+        update = tl.where(is_old, known, update)
+        state = state + key[:, None] * update[None, :]
+        out = tl.sum(state * query[:, None], axis=0)
+        is_mine = is_column & (columns * 0 + seen >= old)
+        tl.store(updates_ptr + seen * HEADS * DIM, update, mask=is_mine)
+        tl.store(out_ptr + mine * HEADS * DIM, out.to(out_ptr.dtype.element_ty), mask=is_mine)
 
 
 @triton.jit(do_not_specialize=["rows", "most"])

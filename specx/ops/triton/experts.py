@@ -2,7 +2,8 @@
 
 Of a few rows each expert that any of them chose is read once, by programs that multiply all of its
 rows: one program for each pair of a row and an expert is launched for a tile of outputs, and those
-of pairs whose expert an earlier pair has as well end at once. Many rows are sorted by expert first,
+of pairs whose expert an earlier pair has as well end at once. A shared expert of the same size is
+one more of them, and its gate one more row of the router. Many rows are sorted by expert first,
 and programs multiply tiles of them. Nothing is read back to the host and grids depend on shapes
 only, so all of it can be recorded. Of a few rows, a row's result is the same to the bit whatever
 rows are beside it.
@@ -19,14 +20,14 @@ from torch.nn.functional import linear
 
 from specx.ops.layers import LayerWeights, LinearMap
 from specx.ops.spec import ExpertsSpec, MlpSpec
-from specx.ops.torch.experts import route as route_many
-from specx.ops.torch.experts import sorted_by_expert, wide_map
+from specx.ops.torch.experts import route as route_one_by_one
+from specx.ops.torch.experts import wide_map
 from specx.ops.triton import programmatic_launch
 from specx.ops.triton.layer import activation_of, rounded
 from specx.ops.triton.programmatic_launch import wait
 
 FEW_ROWS = 64
-TILE = 64  # rows of an expert that a program multiplies, of many
+TILE = 256  # bytes of a column of rows of an expert that a program multiplies, of many
 COLUMNS_AT_ONCE = 1024
 
 
@@ -37,32 +38,60 @@ def suits(weights: LayerWeights) -> bool:
     return mlp.gated and mlp.activation != "xielu" and dtype != torch.float64
 
 
+def is_joined(weights: LayerWeights) -> bool:
+    """Return True if few rows read a shared expert with the others, as the last."""
+    mlp, routing = weights.spec.mlp, weights.routing
+    spec = mlp.experts
+    assert spec is not None
+    assert routing is not None
+    maps = routing.gate_up, routing.down, routing.shared_gate
+    return (
+        (spec.shared, spec.shared_scale, spec.apart) == (mlp.inner, 1.0, None)
+        and mlp.clamp is routing.scales is None
+        and spec.scores != "mixer"
+        and all(
+            each is not None and each.bias is None and isinstance(each.weight, Tensor)
+            for each in (*maps, weights.gate_up, weights.down, routing.router)
+        )
+    )
+
+
 def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Prepare the experts of a layer without the shared one.
 
     The function returns what each chosen expert makes of x [T, K]: [T, n, K], and its share [T, n];
-    they are chosen by another [T, K], which may be x.
+    they are chosen by another [T, K], which may be x. Of few rows they have the shared one, too, if
+    it ``is_joined``.
     """
     mlp, spec, routing = weights.spec.mlp, weights.spec.mlp.experts, weights.routing
     assert spec is not None
     assert routing is not None
     router, wide, correction = routing.router, wide_map(routing.router), routing.correction
+    dtype = weights.out.weight.dtype
+    is_half = router.bias is None and wide.tensor.dtype != router.tensor.dtype == dtype
     if correction is not None:
         correction = correction.float().flatten()
+    shared = routing.shared_gate, routing.gate_up, routing.down
+    gate, up, down = (
+        None if each is None or not is_joined(weights) else each.tensor for each in shared
+    )
 
     def routed(x: Tensor, judged: Tensor) -> tuple[Tensor, Tensor]:
-        if len(x) <= FEW_ROWS:
-            by = route_many if spec.scores == "mixer" else route
-            chosen, shares = by(spec, router_logits(judged, router), correction)
-            pairs = few_pairs(chosen)
+        few = len(x) <= FEW_ROWS
+        if few:
+            logits = router_logits(judged, router, gate)
+        elif is_half and judged.is_cuda:
+            logits = torch.mm(judged, router.tensor.t(), out_dtype=torch.float32)
         else:
             logits = linear(judged.float(), wide.tensor, wide.bias)
-            chosen, shares = route_many(spec, logits, correction)
-            pairs = many_pairs(chosen, spec.count)
+        by = route_one_by_one if spec.scores == "mixer" else route
+        chosen, shares = by(spec, logits, correction)
+        pairs = few_pairs(chosen) if few else many_pairs(chosen, spec.count, x.itemsize)
         if routing.scales is not None:
             shares = shares * routing.scales[chosen]
-        inner = product(pairs, x, weights.gate_up, mlp)
-        return product(pairs, inner, weights.down).view(*chosen.shape, -1), shares
+        inner = product(pairs, x, weights.gate_up, mlp, shared=up)
+        parts = product(pairs, inner, weights.down, shared=down)
+        return parts.view(*chosen.shape, -1), shares
 
     return routed
 
@@ -99,36 +128,44 @@ def few_pairs(chosen: Tensor) -> Pairs:
     )
 
 
-def many_pairs(chosen: Tensor, experts: int) -> Pairs:
+def many_pairs(chosen: Tensor, experts: int, itemsize: int) -> Pairs:
     """Return the pairs of any number of rows. chosen int64 [T, n], below ``experts``."""
-    order, _ = sorted_by_expert(chosen)
+    tile = TILE // itemsize
+    order = chosen.flatten().to(torch.int16).argsort(stable=True)  # in two passes
     ids = torch.arange(experts, device=chosen.device)
     ends = torch.searchsorted(chosen.flatten()[order], ids, right=True)
     sizes = torch.diff(ends, prepend=ends.new_zeros(1))
-    tiles = (sizes + TILE - 1) // TILE
+    tiles = (sizes + tile - 1) // tile
     last = tiles.cumsum(0)
     count = chosen.numel()
-    programs = triton.cdiv(count, TILE) + min(experts, count)  # at most
+    programs = triton.cdiv(count, tile) + min(experts, count)  # at most
     program = torch.arange(programs, device=chosen.device)
     expert = torch.searchsorted(last, program, right=True)
     known = expert.clamp(max=experts - 1)
-    begin = (ends - sizes)[known] + (program - (last - tiles)[known]) * TILE
+    begin = (ends - sizes)[known] + (program - (last - tiles)[known]) * tile
     end = torch.where(expert < experts, ends[known], begin)  # of none, where none is left
     return Pairs(
         count=count,
         each=chosen.shape[1],
         programs=programs,
-        block=TILE,
+        block=tile,
         few=False,
         places=(order, known, torch.stack([begin, end])),
     )
 
 
-def product(pairs: Pairs, x: Tensor, maps: LinearMap, mlp: MlpSpec | None = None) -> Tensor:
+def product(
+    pairs: Pairs,
+    x: Tensor,
+    maps: LinearMap,
+    mlp: MlpSpec | None = None,
+    shared: Tensor | None = None,
+) -> Tensor:
     """Multiply pairs by the maps of their experts -> [T · n, N].
 
     With ``mlp`` x [T, K] is the rows of pairs, the maps are [E, 2 N, K], and its gate follows;
-    without, x [T · n, K] is the pairs themselves, and the maps are [E, N, K].
+    without, x [T · n, K] is the pairs themselves, and the maps are [E, N, K]. ``shared``: the map
+    of expert E.
     """
     weight, bias = maps.tensor, maps.bias
     gate: str = "" if mlp is None else mlp.activation
@@ -144,41 +181,49 @@ def product(pairs: Pairs, x: Tensor, maps: LinearMap, mlp: MlpSpec | None = None
     out = x.new_empty((pairs.count, columns))
     width, depth = (32, 128) if pairs.few else (64, 64)
     _experts_product[(triton.cdiv(columns, width), pairs.programs)](
-        x, weight, bias, out, *pairs.places, columns, pairs.programs, alpha, limit,
-        GATE=gate, GATED=bool(gate), BIASED=bias is not None, FEW=pairs.few, EACH=pairs.each,
+        x, weight, shared, bias, out, *pairs.places, columns, pairs.programs, len(weight),
+        alpha, limit, GATE=gate, GATED=bool(gate), BIASED=bias is not None,
+        SHARED=shared is not None, FEW=pairs.few, EACH=pairs.each,
         PAIRS=triton.next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
         BLOCK_EACH=triton.next_power_of_2(pairs.each), BLOCK_M=pairs.block, BLOCK_N=width,
-        BLOCK_K=depth, num_warps=4, num_stages=3, **programmatic_launch.options(x.device),
+        BLOCK_K=depth, num_warps=4, num_stages=4 if pairs.few else 3,
+        **programmatic_launch.options(x.device),
     )  # fmt: skip
     return out
 
 
-def router_logits(x: Tensor, router: LinearMap) -> Tensor:
-    """Multiply a few rows x [T, K] by the router, in float32 -> [T, E]."""
+def router_logits(x: Tensor, router: LinearMap, gate: Tensor | None = None) -> Tensor:
+    """Multiply a few rows x [T, K] by the router, in float32 -> [T, E].
+
+    ``gate`` [1, K]: of the shared expert; its sigmoid is one more number of a row then.
+    """
     (rows, inputs), experts = x.shape, len(router.weight)
     assert x.is_contiguous()
     assert router.tensor.is_contiguous()
-    out = torch.empty((rows, experts), dtype=torch.float32, device=x.device)
-    _router[(experts, rows)](
-        x, router.weight, router.bias, out, experts,
-        BIASED=router.bias is not None, K=inputs, BLOCK=min(4096, triton.next_power_of_2(inputs)),
-        num_warps=4, **programmatic_launch.options(x.device),
+    assert gate is None or gate.is_contiguous()
+    columns = experts + (gate is not None)
+    out = torch.empty((rows, columns), dtype=torch.float32, device=x.device)
+    _router[(columns, rows)](
+        x, router.weight, gate, router.bias, out, experts,
+        BIASED=router.bias is not None, SHARED=gate is not None, K=inputs,
+        BLOCK=min(4096, triton.next_power_of_2(inputs)), num_warps=4,
+        **programmatic_launch.options(x.device),
     )  # fmt: skip
     return out
 
 
 def route(spec: ExpertsSpec, logits: Tensor, correction: Tensor | None) -> tuple[Tensor, Tensor]:
     """Choose experts by logits float32 [T, E], a program a row -> (ids int64 [T, n], ascending;
-    their weights float32 [T, n])."""
-    rows, experts = logits.shape
-    chosen = torch.empty((rows, spec.chosen), dtype=torch.int64, device=logits.device)
-    shares = torch.empty((rows, spec.chosen), dtype=torch.float32, device=logits.device)
-    of_group = experts // spec.groups
+    their weights float32 [T, n]). One more logit is the weight of expert E, and chosen, too."""
+    (rows, columns), experts = logits.shape, spec.count
+    shape, of_group = (rows, spec.chosen + columns - experts), experts // spec.groups
+    chosen = torch.empty(shape, dtype=torch.int64, device=logits.device)
+    shares = torch.empty(shape, dtype=torch.float32, device=logits.device)
     _route[(rows,)](
         logits, correction, chosen, shares, spec.least, spec.scale,
         SOFTMAX=spec.scores == "softmax", CORRECTED=correction is not None, NORMED=spec.normed,
         EXPERTS=experts, CHOSEN=spec.chosen, GROUPS=spec.groups, KEPT=spec.kept_groups,
-        PAIRED=spec.best_of_group == 2,
+        PAIRED=spec.best_of_group == 2, SHARED=columns > experts,
         BLOCK=triton.next_power_of_2(experts), BLOCK_GROUPS=triton.next_power_of_2(spec.groups),
         BLOCK_OF_GROUP=triton.next_power_of_2(of_group),
         num_warps=1 if experts <= 256 else 4, **programmatic_launch.options(logits.device),
@@ -187,19 +232,28 @@ def route(spec: ExpertsSpec, logits: Tensor, correction: Tensor | None) -> tuple
 
 
 def combine(
-    parts: Tensor, shares: Tensor, shared: Tensor | None = None, gate: Tensor | None = None
+    parts: Tensor,
+    shares: Tensor,
+    shared: Tensor | None = None,
+    gate: Tensor | None = None,
+    *,
+    joined: bool = False,
+    residual: Tensor | None = None,
 ) -> Tensor:
     """Sum up parts [T, n, K] by shares float32 [T, n], in this order, and add ``shared`` [T, K],
-    times the sigmoid of ``gate`` [T, 1] if there is one; rounded once -> [T, K]."""
+    times the sigmoid of ``gate`` [T, 1] if there is one; rounded once -> [T, K].
+
+    ``joined``: the last part is the shared one. ``residual`` [T, K]: added to the rounded sum.
+    """
     rows, each, columns = parts.shape
     assert parts.is_contiguous()
     assert shares.is_contiguous()
-    assert shared is None or shared.is_contiguous()
+    assert all(each is None or each.is_contiguous() for each in (shared, residual))
     out = parts.new_empty((rows, columns))
     _combine[(rows, triton.cdiv(columns, COLUMNS_AT_ONCE))](
-        parts, shares, shared, gate, out, columns,
-        SHARED=shared is not None, GATED=gate is not None, EACH=each, BLOCK=COLUMNS_AT_ONCE,
-        num_warps=4, **programmatic_launch.options(parts.device),
+        parts, shares, shared, gate, residual, out, columns, SHARED=shared is not None,
+        GATED=gate is not None, JOINED=joined, ADD=residual is not None, EACH=each,
+        BLOCK=COLUMNS_AT_ONCE, num_warps=4, **programmatic_launch.options(parts.device),
     )  # fmt: skip
     return out
 
@@ -208,10 +262,12 @@ def combine(
 def _router(
     x_ptr: tl.tensor,  # [T, K]
     weight_ptr: tl.tensor,  # [E, K]
+    gate_ptr: tl.tensor,  # [K], where SHARED
     bias_ptr: tl.tensor,  # [E], where BIASED
-    out_ptr: tl.tensor,  # float32 [T, E]
+    out_ptr: tl.tensor,  # float32 [T, E], or [T, E + 1] where SHARED
     experts: tl.tensor,
     BIASED: tl.constexpr,
+    SHARED: tl.constexpr,
     K: tl.constexpr,
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
@@ -220,26 +276,34 @@ def _router(
     expert = tl.program_id(0)
     row = tl.program_id(1)
     at = tl.arange(0, BLOCK)
-    weight = tl.load(weight_ptr + expert * K + at, mask=at < K, other=0.0).to(tl.float32)
+    weight_ptr += expert * K
+    if SHARED:  # noqa: SIM102 - without, there is no such pointer
+        if expert == experts:
+            weight_ptr = gate_ptr
+    weight = tl.load(weight_ptr + at, mask=at < K, other=0.0).to(tl.float32)
     wait(EARLY)
     x = tl.load(x_ptr + row * K + at, mask=at < K, other=0.0).to(tl.float32)
     total = weight * x
     for start in range(BLOCK, K, BLOCK):
         inside = start + at < K
-        more = tl.load(weight_ptr + expert * K + start + at, mask=inside, other=0.0).to(tl.float32)
+        more = tl.load(weight_ptr + start + at, mask=inside, other=0.0).to(tl.float32)
         total += more * tl.load(x_ptr + row * K + start + at, mask=inside, other=0.0).to(tl.float32)
     logit = tl.sum(total, 0)
     if BIASED:
         logit += tl.load(bias_ptr + expert).to(tl.float32)
+    if SHARED:
+        if expert == experts:
+            logit = rounded(1.0 / (1.0 + tl.exp(-rounded(logit, x_ptr))), x_ptr)
+        experts += 1
     tl.store(out_ptr + row * experts + expert, logit)
 
 
 @triton.jit
 def _route(
-    logits_ptr: tl.tensor,  # float32 [T, E]
+    logits_ptr: tl.tensor,  # float32 [T, E], or [T, E + 1] where SHARED
     correction_ptr: tl.tensor,  # float32 [E], where CORRECTED
-    chosen_ptr: tl.tensor,  # int64 [T, n]
-    shares_ptr: tl.tensor,  # float32 [T, n]
+    chosen_ptr: tl.tensor,  # int64 [T, n], or [T, n + 1] where SHARED
+    shares_ptr: tl.tensor,  # float32 alike
     least: tl.tensor,
     scale: tl.tensor,
     SOFTMAX: tl.constexpr,
@@ -250,6 +314,7 @@ def _route(
     GROUPS: tl.constexpr,
     KEPT: tl.constexpr,
     PAIRED: tl.constexpr,
+    SHARED: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_GROUPS: tl.constexpr,
     BLOCK_OF_GROUP: tl.constexpr,
@@ -260,7 +325,7 @@ def _route(
     expert = tl.arange(0, BLOCK)
     inside = expert < EXPERTS
     wait(EARLY)
-    logits_ptr += row * EXPERTS
+    logits_ptr += row * (EXPERTS + 1 if SHARED else EXPERTS)
     logits = tl.load(logits_ptr + expert, mask=inside, other=float("-inf"))
     highest = tl.max(_ranked(logits), 0)
     total = tl.sum(tl.exp(logits - highest), 0)
@@ -301,7 +366,11 @@ def _route(
         compared = tl.where(expert == winner, float("-inf"), compared)
     if NORMED:
         scores /= tl.maximum(tl.sum(tl.where(is_chosen, scores, 0.0), 0), least)
-    place = row * CHOSEN + tl.cumsum(is_chosen.to(tl.int32), 0) - 1
+    EACH: tl.constexpr = CHOSEN + 1 if SHARED else CHOSEN
+    if SHARED:
+        tl.store(chosen_ptr + row * EACH + CHOSEN, EXPERTS)
+        tl.store(shares_ptr + row * EACH + CHOSEN, tl.load(logits_ptr + EXPERTS))
+    place = row * EACH + tl.cumsum(is_chosen.to(tl.int32), 0) - 1
     tl.store(chosen_ptr + place, expert.to(tl.int64), mask=is_chosen)
     tl.store(shares_ptr + place, scores * scale, mask=is_chosen)
 
@@ -325,6 +394,7 @@ def _ranked(x: tl.tensor) -> tl.tensor:
 def _experts_product(
     x_ptr: tl.tensor,  # [T, K] where GATED, else [T · n, K]
     weight_ptr: tl.tensor,  # [E, N, K], or [E, 2 N, K] where GATED
+    shared_ptr: tl.tensor,  # [N, K], or [2 N, K] where GATED: of expert E, where SHARED
     bias_ptr: tl.tensor,  # [E, N] or [E, 2 N], where BIASED
     out_ptr: tl.tensor,  # [T · n, N]
     order_ptr: tl.tensor,  # as in ``Pairs.places``
@@ -332,11 +402,13 @@ def _experts_product(
     bounds_ptr: tl.tensor,
     columns: tl.tensor,  # N
     programs: tl.tensor,
+    experts: tl.tensor,  # E
     alpha: tl.tensor,
     limit: tl.tensor,
     GATE: tl.constexpr,
     GATED: tl.constexpr,
     BIASED: tl.constexpr,
+    SHARED: tl.constexpr,
     FEW: tl.constexpr,
     EACH: tl.constexpr,
     PAIRS: tl.constexpr,
@@ -377,6 +449,9 @@ def _experts_product(
     is_column = column < columns
     HALVES: tl.constexpr = 2 if GATED else 1
     weight_ptr += expert * columns.to(tl.int64) * (HALVES * K)
+    if SHARED:  # noqa: SIM102 - without, there is no such pointer
+        if expert == experts:
+            weight_ptr = shared_ptr
     depth = tl.arange(0, BLOCK_K)
     x_block = x_ptr + row[:, None] * K + depth[None, :]
     w_block = weight_ptr + column.to(tl.int64)[:, None] * K + depth[None, :]
@@ -427,10 +502,13 @@ def _combine(
     shares_ptr: tl.tensor,  # float32 [T, n]
     shared_ptr: tl.tensor,  # [T, K], where SHARED
     gate_ptr: tl.tensor,  # [T], where GATED
+    residual_ptr: tl.tensor,  # [T, K], where ADD
     out_ptr: tl.tensor,  # [T, K]
     columns: tl.tensor,  # K
     SHARED: tl.constexpr,
     GATED: tl.constexpr,
+    JOINED: tl.constexpr,
+    ADD: tl.constexpr,
     EACH: tl.constexpr,
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
@@ -444,11 +522,15 @@ def _combine(
     for place in tl.static_range(EACH):
         pair = row * EACH + place
         part = tl.load(parts_ptr + pair * columns + column, mask=inside, other=0.0)
-        total += tl.load(shares_ptr + pair) * part.to(tl.float32)
+        part = tl.load(shares_ptr + pair) * part.to(tl.float32)
+        total += rounded(part, out_ptr) if JOINED and place == EACH - 1 else part
     if SHARED:
         more = tl.load(shared_ptr + row * columns + column, mask=inside, other=0.0).to(tl.float32)
         if GATED:
             gate = tl.load(gate_ptr + row).to(tl.float32)
             more = rounded(more * rounded(1.0 / (1.0 + tl.exp(-gate)), out_ptr), out_ptr)
         total += more
+    if ADD:
+        before = tl.load(residual_ptr + row * columns + column, mask=inside, other=0.0)
+        total = rounded(total, out_ptr) + before.to(tl.float32)
     tl.store(out_ptr + row * columns + column, total.to(out_ptr.dtype.element_ty), mask=inside)

@@ -97,6 +97,10 @@ def plan(
     if width <= 128 and _fits(128, 3, width * itemsize, shared_memory):
         return Launch(splits, min(rows, 64), 128, 4, 3)
     if width <= 256:
+        if width > 128:  # few rows read as fast as many blocks are on the way
+            splits = max(1, min(MOST_SPLITS, multiprocessors // kv_heads))
+            if _fits(64, 3, width * itemsize, shared_memory):
+                return Launch(splits, min(rows, 64), 64, 4, 3)
         return Launch(splits, min(rows, 64), 64 if width <= 128 else 32, 4, 2)
     # A tile of results fills the registers of twice as many threads.
     return Launch(splits, min(rows, 32), 16, 8, 2)
@@ -127,13 +131,15 @@ def merge(
     scale, slope = scale_and_slope(inputs.scale, inputs.softcap)
     group = heads // inputs.kv_heads
     members, width = triton.next_power_of_2(group), triton.next_power_of_2(dim)
+    if width > 128:  # heads of a group side by side
+        members = min(members, 2)
     row = members * width * q.itemsize
     loaded = min(triton.next_power_of_2(launch.splits), max(1, MOST_LOADED // row))
     _, shared_memory = limits_of(q.device)
     piece = RECENT.value  # of a query's own part: keys and values of so many rows, and the queries
     while (2 * piece + max(16, members)) * width * q.itemsize > shared_memory and piece > 16:
         piece //= 2
-    _merge[(nodes * inputs.kv_heads,)](
+    _merge[(nodes * inputs.kv_heads, triton.cdiv(group, members))](
         q, keys, values, inputs.prefix, inputs.recent, inputs.sinks, parts, stats, out, lse, scale,
         slope, inputs.window, nodes, heads, group, keys.shape[1], launch.splits,
         q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
@@ -462,19 +468,18 @@ def _merge(
     PIECE: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """The heads of a group for one node: their own part, merged with their parts of the prefix."""
+    """Heads of a group for one node: their own part, merged with their parts of the prefix."""
     node, kv_head = tl.program_id(0) % nodes, tl.program_id(0) // nodes
     dims = tl.arange(0, BLOCK_DIM)
     is_dim = dims < DIM
     prefix = tl.load(prefix_ptr).to(tl.int32)
     own = tl.minimum(tl.load(recent_ptr + node * RECENT + RECENT - 1), 0) + RECENT
     _, _, _, _, parts = _columns(prefix + own, window, 0, splits, BLOCK_N, WINDOWED)
-    row = tl.arange(0, GROUP)
-    row_head = (kv_head * group + row).to(tl.int64)
-    is_row = row < group
-    member = tl.arange(0, MEMBERS)
-    is_member = member < group
-    head = (kv_head * group + member).to(tl.int64)
+    row, member, first = tl.arange(0, GROUP), tl.arange(0, MEMBERS), tl.program_id(1) * MEMBERS
+    row_head = (kv_head * group + first + row).to(tl.int64)
+    is_row = (row < MEMBERS) & (first + row < group)
+    is_member = first + member < group
+    head = (kv_head * group + first + member).to(tl.int64)
     every, packed = heads.to(tl.int64) * nodes, head * nodes + node
     wait(EARLY)
     q_block = q_ptr + row_head[:, None] * q_head + node * q_node + dims[None, :]

@@ -53,6 +53,7 @@ GEMMA3_ROPE = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
 }
 WINDOW = {"sliding_window": 8}
+CONVOLVED = ["conv", "full_attention", "conv"]
 GRANITE = {
     **{"attention_multiplier": 0.2, "embedding_multiplier": 6.0},
     **{"residual_multiplier": 0.3, "logits_scaling": 4.0},
@@ -173,6 +174,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "qwen3.5 moe": ("qwen35moe", "qwen3_5_moe_text", {**STATES, **NUMBERED, **SHARED}),
     "qwen3-next": ("qwen3next", "qwen3_next", {**STATES, **NUMBERED, **SHARED}),
+    "lfm2": ("lfm2", "lfm2", {"num_hidden_layers": 3, "layer_types": CONVOLVED}),
+    "lfm2 moe": (
+        *("lfm2moe", "lfm2_moe"),
+        {**NUMBERED, "num_hidden_layers": 3, "layer_types": CONVOLVED, "num_dense_layers": 1},
+    ),
     "mixtral": ("llama", "mixtral", LOCAL),
     "olmoe": ("olmoe", "olmoe", NUMBERED),
     "granite moe": ("granitemoe", "granitemoe", {**LOCAL, **GRANITE}),
@@ -294,7 +300,8 @@ def _scalars(model: Any) -> list[torch.Tensor]:
 
 def rebuilt(checkpoint: GgufCheckpoint) -> Any:
     """Return the model of transformers that a file's config and weights make."""
-    if any(".experts." in name or ".linear_attn." in name for name in checkpoint.weights):
+    apart = ".experts.", ".linear_attn.", ".conv."
+    if any(part in name for name in checkpoint.weights for part in apart):
         config = transformers_config(checkpoint)
         model, report = transformers_model(
             checkpoint, config, torch.float32, attn_implementation="eager"

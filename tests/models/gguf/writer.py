@@ -28,7 +28,6 @@ _COMMON = {
     "rms_norm_eps": "add_layer_norm_rms_eps",
     "layer_norm_eps": "add_layer_norm_eps",
     "norm_epsilon": "add_layer_norm_eps",
-    "norm_eps": "add_layer_norm_eps",
     "head_dim": "add_key_length",
     "sliding_window": "add_sliding_window",
     "attn_logit_softcapping": "add_attn_logit_softcapping",
@@ -66,6 +65,7 @@ _RENAMED = (  # of transformers' modules, to those that the package knows
     ("mlp.e_score_correction_bias", "mlp.gate.e_score_correction.bias"),
     ("e_score_correction_bias", "e_score_correction.bias"),
     ("mlp.expert_bias", "mlp.expert_bias.bias"),
+    ("feed_forward.expert_bias", "feed_forward.expert_bias.bias"),
     ("block_sparse_moe.router.weight", "block_sparse_moe.router.layer.weight"),
     ("layer_scalar", "layer_scalar.weight"),
     ("sinks", "sinks.weight"),
@@ -104,6 +104,10 @@ def write_model(
     for key, method in _COMMON.items():
         if config.get(key) is not None:
             getattr(writer, method)(config[key])
+    if config.get("norm_eps") is not None:
+        of_rms = architecture.startswith("lfm2")
+        add = writer.add_layer_norm_rms_eps if of_rms else writer.add_layer_norm_eps
+        add(config["norm_eps"])
     _write_rotation(writer, config, architecture)
     _write_particulars(writer, config, architecture, stated or {}, model, has_head=head is not None)
     if tokenizer:
@@ -118,7 +122,7 @@ def write_model(
         tensors += _of_head(head, layers, architecture)
     for name, tensor in tensors:
         values = tensor.float().numpy()
-        is_matrix = values.ndim > 1 and not name.endswith(("bias", "conv1d.weight"))
+        is_matrix = values.ndim > 1 and not name.endswith(("bias", "conv1d.weight", "conv.weight"))
         stored = kind(name, values) if is_matrix else F32
         packed = values if stored == F32 else gguf.quants.quantize(values, stored)
         writer.add_tensor(name, packed, raw_dtype=stored)
@@ -251,6 +255,14 @@ def _write_particulars(
             _write_further_layer(writer, config["num_hidden_layers"])
     if architecture in STATEFUL:
         _write_states(writer, config)
+    if architecture in ("lfm2", "lfm2moe"):
+        heads = [config["num_key_value_heads"] * (kind != "conv") for kind in kinds]
+        writer.kv_data[0].pop(f"{architecture}.attention.head_count_kv")
+        writer.add_head_count_kv(heads)
+        writer.add_shortconv_l_cache(config["conv_L_cache"])
+        _again(writer, "feed_forward_length", model.model.layers[0].feed_forward.w1.out_features)
+    if architecture == "lfm2moe":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     counts = ("num_experts", "n_routed_experts", "moe_num_experts")
     for count in (config[key] for key in counts if config.get(key)):
         if not config.get("num_local_experts"):
@@ -364,6 +376,8 @@ def _tensors(model: Any, architecture: str, *, mla: bool) -> Iterator[tuple[str,
             tensor = in_pairs(tensor, getattr(config, heads[module]))
         if ".act_fn." in name:
             continue
+        if ".conv.conv." in name:
+            tensor = tensor.squeeze(1)
         if ".norms." in name:
             norm, _, _ = name.removesuffix(".weight").rpartition(".norms.")
             of_heads.setdefault(f"{norm}.weight", []).append(tensor)

@@ -267,7 +267,7 @@ SPECIAL = {
     "all": Special(160, 50, 1.5, True, 2, ratio=4),
     "all, in long blocks": Special(700, 333, 1.5, True, 2, launch=FEW_ROWS, parents=(0, 0, 0)),
     "all, in wide blocks": Special(500, 333, 1.5, True, 2, launch=WIDE, ratio=4),
-    "large heads": Special(70, 40, spare=0, dim=512, launch=None),
+    "large heads": Special(70, 40, spare=0, dim=512, launch=None, ratio=3, sinks=True),
 }
 
 
@@ -405,11 +405,12 @@ def test_a_plan_leaves_a_program_to_each_multiprocessor():
     assert plan(64, 4, 8, 128, 2, *H200) == replace(few, block_rows=64)
     assert plan(1, 6, 2, 128, 2, *H200) == replace(few, splits=22)
     assert plan(1, 1, 32, 128, 2, *H200) == replace(few, splits=4)
+    assert plan(1, 4, 4, 256, 2, *H200) == replace(few, splits=33, block_columns=64)
 
 
 def test_a_plan_takes_no_more_memory_than_there_is():
     assert plan(1, 4, 8, 128, 2, *L4).block_columns == 64
-    assert plan(1, 4, 8, 256, 2, *H200).block_columns == 32
+    assert plan(1, 4, 8, 256, 2, *L4).block_columns == 32
 
 
 def test_chunk_scores_of_an_empty_text():
