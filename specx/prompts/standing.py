@@ -16,7 +16,7 @@ from specx.documents.document import Paragraph
 from specx.prompts.context import Candidate, is_outcome
 from specx.prompts.features import PATTERNS
 
-_SEPARATE, _COURT, _FIRM, _ABOUT, _LOGISTICS, _CLAUSES, _DECISION, _MOTION, _SETTLED, _UNSETTLED = (
+_SEPARATE, _COURT, _FIRM, _ABOUT, _USUAL, _DECISION, _MOTION, _SETTLED, _UNSETTLED = (
     re.compile(each.replace("\n", ""), re.IGNORECASE) for each in PATTERNS["standing"].values()
 )
 _DISSENT, _QUOTED, _MOVED, _NO_NEWS = 0.1, 0.5, 0.3, 0.2  # factors on the worth of a sentence
@@ -49,7 +49,7 @@ def standing(
     of_paragraphs[list(_about_firm(paragraphs))] *= _NO_NEWS
     made = worths * of_paragraphs[[each.paragraph for each in candidates]]
     for n, each in enumerate(candidates):
-        if _LOGISTICS.search(each.text) or _CLAUSES.search(each.text):
+        if _USUAL.search(each.text):
             made[n] *= _NO_NEWS
         if _DECISION.search(each.text):
             made[n] = min(_STATED * made[n], 1.0)
