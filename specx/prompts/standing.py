@@ -1,7 +1,8 @@
 """Weigh sentences by whose words they are: the document's own, another's or nobody's.
 
 A reader takes a quoted sentence for what the document says. A dissent, a judgment that is quoted, a
-motion that nobody voted on and what a firm says of itself in every report are not that.
+motion that nobody voted on and what a firm says of itself in every report are not that, nor is
+what stands in every contract.
 """
 
 import re
@@ -15,11 +16,11 @@ from specx.documents.document import Paragraph
 from specx.prompts.context import Candidate, is_outcome
 from specx.prompts.features import PATTERNS
 
-_SEPARATE, _COURT, _FIRM, _ABOUT, _LOGISTICS, _MOTION, _SETTLED, _UNSETTLED = (
+_SEPARATE, _COURT, _FIRM, _ABOUT, _USUAL, _DECISION, _MOTION, _SETTLED, _UNSETTLED = (
     re.compile(each.replace("\n", ""), re.IGNORECASE) for each in PATTERNS["standing"].values()
 )
 _DISSENT, _QUOTED, _MOVED, _NO_NEWS = 0.1, 0.5, 0.3, 0.2  # factors on the worth of a sentence
-_DECIDED = 1.5
+_DECIDED, _STATED = 1.5, 3.0  # a motion that was settled, and what is called a decision
 _SAYS = re.compile(r"(?:[:;,—–-]|\b(?:that|said|held|stated))\s*$")
 _MOST_QUOTED = 60  # paragraphs of one quotation
 _BEGINNING = 0.1  # of the document, where an opinion stands that is the document's own
@@ -48,8 +49,10 @@ def standing(
     of_paragraphs[list(_about_firm(paragraphs))] *= _NO_NEWS
     made = worths * of_paragraphs[[each.paragraph for each in candidates]]
     for n, each in enumerate(candidates):
-        if _LOGISTICS.search(each.text):
+        if _USUAL.search(each.text):
             made[n] *= _NO_NEWS
+        if _DECISION.search(each.text):
+            made[n] = min(_STATED * made[n], 1.0)
         if _MOTION.match(each.text):
             settled = _SETTLED.search(each.text) and not _UNSETTLED.search(each.text)
             made[n] *= _DECIDED if settled else _MOVED

@@ -69,6 +69,27 @@ def test_a_motion_is_worth_what_became_of_it() -> None:
     assert found[kept] > 3 * max(found[asked], found[lost])
 
 
+def test_what_is_called_a_decision_counts_more() -> None:
+    said = "Ann: the tests of the parser take far too long."
+    called = (
+        "Decision: the parser gets tests of its own.",
+        "Resolved: Tom writes the tests in May.",
+    )
+    found = worths_in(said, *called)
+    assert min(found[each] for each in called) >= 2 * found[said]
+
+
+def test_what_stands_in_every_contract_is_no_news() -> None:
+    cap = "The supplier is liable for no more than the fees of one year."
+    usual = (
+        "This is the entire agreement between the parties about the mill.",
+        "This contract may be signed in counterparts and by electronic means.",
+        "If a provision is held invalid, the others remain in full force.",
+    )
+    found = worths_in(cap, *usual)
+    assert max(found[each] for each in usual) < 0.3 * found[cap]
+
+
 def test_an_outcome_in_a_line_of_its_own_brings_what_was_decided() -> None:
     texts = ["Action: the group evaluates all applicants by May.", "Results: Approved"]
     paragraphs = [Paragraph(each, None, kind="item") for each in texts]
