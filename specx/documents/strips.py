@@ -142,14 +142,20 @@ def _trimmed(left: float, right: float, rows: Sequence[Row], *, to_end: bool) ->
 
 
 def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Row]:
-    """Return rows without a first and a last one that stand apart and are short: page furniture."""
+    """Return rows without a first and a last one that stand apart and are short: page furniture.
+
+    What begins where the columns do heads them, or is their notes.
+    """
     if len(rows) <= LINES:
         return rows
     gaps = sorted(above[0].base - below[0].base for above, below in pairwise(rows))
     apart = _APART * max(gaps[len(gaps) // 2], rows[len(rows) // 2][0].size)
-    starts, ends = zip(*((p.start, p.end) for row in rows for p in row), strict=True)
-    width = FULL * max(right - min(starts), max(ends) - left)
-    short = [all(p.end - p.start < width for p in row) for row in (rows[0], rows[-1])]
-    first = short[0] and rows[0][0].base - rows[1][0].base > apart
-    last = short[1] and rows[-2][0].base - rows[-1][0].base > apart
+    starts, stops = zip(*((p.start, p.end) for row in rows for p in row), strict=True)
+    width = FULL * max(right - min(starts), max(stops) - left)
+    ends = (rows[0], rows[-1])
+    short = [all(p.end - p.start < width for p in row) for row in ends]
+    inner = {round(p.start) for row in rows[1:-1] for p in row}
+    free = [len(row) == 1 or any(round(p.start) not in inner for p in row) for row in ends]
+    first = short[0] and free[0] and rows[0][0].base - rows[1][0].base > apart
+    last = short[1] and free[1] and rows[-2][0].base - rows[-1][0].base > apart
     return rows[first : len(rows) - last]

@@ -100,6 +100,16 @@ def test_columns_are_read_one_after_the_other(
     assert text.replace("\n", " ") == " ".join(parts)
 
 
+def test_heads_of_columns_and_notes_below_stay_in_them(tmp_path: Path) -> None:
+    texts = [" ".join(SENTENCES[n : n + 3]) for n in range(3)]
+    columns = [
+        [(left, 775.0, f"Head {n}"), *set_lines(text, left, 140), (left, 120.0, f"{n} A note.")]
+        for n, (left, text) in enumerate(zip((40.0, 220.0, 400.0), texts, strict=True), start=1)
+    ]
+    text = drawn(tmp_path, [line for column in columns for line in column]).replace("\n", " ")
+    assert text == " ".join(f"Head {n} {said} {n} A note." for n, said in enumerate(texts, start=1))
+
+
 def test_what_runs_across_columns_is_read_above_and_below_them(tmp_path: Path) -> None:
     left, right = " ".join(SENTENCES[:3]), " ".join(SENTENCES[3:])
     title = [(54.0, 770.0, "A report that has a title as wide as the page, and a box at its foot")]
