@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from operator import attrgetter
 from statistics import mean
 
@@ -15,12 +15,13 @@ _WORD = 1.2  # between the words of a line
 
 SMALL = 0.86  # times the size of the letters beside it: a sign
 _FEWEST = 4  # letters of a label, or of a note in the margin
+_SHORTEST = 3  # letters of a label that is a word with a capital
 _CELL_LINE = 8  # characters; a line of prose in a cell is longer
 _RULE = 0.5  # of the width of a region; a rule so long divides it
 
 
 def labelled(strips: Iterable[Strip], rows: list[Row]) -> list[list[TextPiece]]:
-    """Return what stands above a column of labels, each label with its text, and what is below."""
+    """Return what stands above a column of labels, each label and its text, and what is below."""
     for strip in sorted(strips, key=attrgetter("height"), reverse=True):
         labels, text = strip.sides(rows)
         ends = dict(zip((row[0].base for row in text), ["", *map(_words, text)], strict=False))
@@ -31,11 +32,13 @@ def labelled(strips: Iterable[Strip], rows: list[Row]) -> list[list[TextPiece]]:
             and all(ends.get(top, " ")[-1:] in ("", *".!?:;)") for top in tops)
             and is_wrapped(text)
         ):
-            above, *sides, below = strip.around(rows)
-            bands: dict[int, list[TextPiece]] = {}
-            for piece in sorted(chain(*sides), key=lambda p: -p.base):
-                bands.setdefault(sum(top >= piece.base for top in tops), []).append(piece)
-            return [above, *bands.values(), below]
+            above, names, said, below = strip.around(rows)
+            cells: dict[tuple[int, int], list[TextPiece]] = {}
+            for n, part in enumerate((names, said)):
+                for piece in part:
+                    row = sum(top >= piece.base for top in tops)
+                    cells.setdefault((row, n), []).append(piece)
+            return [above, *(cells[each] for each in sorted(cells)), below]
     return []
 
 
@@ -104,7 +107,8 @@ def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
 
 
 def _is_label(piece: TextPiece) -> bool:
-    return is_worded(piece) and piece.text[:1] not in "[("  # as references have
+    word = piece.text.istitle() and len(piece.text) >= _SHORTEST
+    return (word or is_worded(piece)) and piece.text[:1] not in "[("  # as references have
 
 
 def is_worded(piece: TextPiece) -> bool:

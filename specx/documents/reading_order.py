@@ -111,8 +111,13 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
         parts = [[*above, *text], notes, below]
     elif tallest and tallest in prose:
         parts = _at_heading(tallest, rows) or tallest.around(rows)
+        if 2 * sum(piece.leftward for piece in pieces) > len(pieces):  # from right to left
+            parts[1:-1] = parts[-2:0:-1]
     elif not drawn and (labels := labelled(strips, rows)):
-        parts, inside = labels, True
+        yield from _read(labels[0], rules, inside=True)
+        yield from _as_cells(labels[1:-1], rules)
+        yield from _read(labels[-1], rules, inside=True)
+        return
     elif strips and len(bands := ruled(rows, rules.level)) > 1:
         parts, inside = bands, True
     elif inside and (boxes := form_boxes(rows, rules.upright)):

@@ -174,6 +174,37 @@ def test_labels_of_cells_are_in_no_sentence(tmp_path: Path, order: Order, ruled:
     assert text.split("\n") == ["Ferry", told[0], "Captain", told[1], "Birds", told[2]]
 
 
+def test_headings_beside_short_paragraphs_are_in_no_sentence(tmp_path: Path) -> None:
+    said = {"Boats": 3, "Birds": 3, "Pay": 1, "Crew": 1, "Pier": 3}
+    lines: list[Word] = []
+    for label, count in said.items():
+        top = lines[-1][1] - 23 if lines else 740.0
+        lines.append((54.0, top, label))
+        lines += set_lines(" ".join(SENTENCES[:count]), 150, 240, top)
+    expected = [x for label, count in said.items() for x in (label, " ".join(SENTENCES[:count]))]
+    assert drawn(tmp_path, lines).split("\n") == expected
+
+
+def test_columns_from_right_to_left(tmp_path: Path) -> None:
+    import matplotlib
+    from reportlab.pdfbase import pdfmetrics
+    from reportlab.pdfbase.ttfonts import TTFont
+
+    said = ["הטחנה הישנה נבנתה על ידי מועצת העיר", "והיא עומדת על נהר קטן ליד הגשר"]
+
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    pdfmetrics.registerFont(TTFont("Hebrew", fonts / "DejaVuSans.ttf"))
+
+    def columns(canvas: Canvas) -> None:
+        canvas.setFont("Hebrew", 10)
+        for right, words in ((540, said[0]), (280, said[1])):
+            for n in range(6):
+                canvas.drawRightString(right, 740 - 13 * n, words[::-1])
+
+    text = drawn(tmp_path, [], more=columns)
+    assert text.index("הטחנה") < text.rindex("הטחנה") < text.index("והיא")
+
+
 def test_rows_of_commands_are_not_joined(tmp_path: Path) -> None:
     rows = [("open", "opens a catalogue"), ("next", "goes to the card behind it")]
     rows += [("find", "searches all cards for a word"), ("quit", "leaves, and writes all cards")]
