@@ -35,6 +35,7 @@ _GUTTER = 0.5  # between columns of prose, at least
 _PROSE = 7.0  # lines of prose are longer
 _NARROWEST = 2.0  # a column that the file has drawn as one
 _APART = 2.0  # between the words of a line and those of another cell
+_HEAD = 1.8  # between the base lines of a page's head and its text, at least
 
 _THIN = 3.0  # points; a higher box has two edges
 _RULES = 500  # on a page with more, they are a picture
@@ -58,19 +59,23 @@ def reading_order(pieces: Sequence[TextPiece], boxes: Iterable[Box] = ()) -> lis
 def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
     """Return the rows in the order of the file, if they go down the page one by one."""
     rows: list[Row] = []
+    torn: set[int] = set()  # rows with a note in the margin, perhaps, or with the label of a cell
     for piece in pieces:
         above = rows[-1][-1] if rows else None
         if above is None or above.base - piece.base > PITCH * piece.size:
             rows.append([piece])
         elif abs(above.base - piece.base) < LEVEL * piece.size and piece.start > above.end:
-            if is_smaller(above, piece.size) or is_smaller(piece, above.size):
-                return None  # perhaps a note in the margin
-            if piece.start - above.end > _APART * piece.size and is_worded(above):
-                return None  # perhaps the label of a cell
+            apart = piece.start - above.end > _APART * piece.size and is_worded(above)
+            if apart or is_smaller(above, piece.size) or is_smaller(piece, above.size):
+                torn.add(len(rows) - 1)
             rows[-1].append(piece)
         else:
             return None
-    return rows if len(pieces) - len(rows) < LINES else None
+    last = len(rows) - 1
+    for n, near in ((0, 1), (last, last - 1)):  # the head and the foot of a page
+        if 0 <= near <= last and abs(rows[n][0].base - rows[near][0].base) > _HEAD * rows[n][0].size:
+            torn.discard(n)
+    return rows if len(pieces) - len(rows) < LINES and not torn else None
 
 
 class _Rules(NamedTuple):

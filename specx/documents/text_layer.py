@@ -20,6 +20,8 @@ from specx.documents.text import is_undecoded
 
 _RUN = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile(r"[a-z]+")
+_FOREIGN = re.compile(r"[^\x00-\x7f\W]")
+_ACCENTS = re.compile("[\u0300-\u036f]+")
 _BASE = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ß": "s", "æ": "a", "ı": "i", "œ": "o"})
 _JUDGED = 750  # characters at once
 _FEWEST_PAIRS = 200
@@ -106,14 +108,15 @@ def _is_garbled(page: PageLines) -> bool | None:
 def _is_wrong(text: str, unmapped: float) -> bool | None:
     whole = text.casefold()
     folded = whole
-    if not whole.isascii():
+    if is_foreign := _FOREIGN.search(whole):
         folded = unicodedata.normalize("NFD", whole.translate(_BASE))
-        folded = "".join(char for char in folded if not unicodedata.combining(char))
+        folded = _ACCENTS.sub("", folded)
     runs = _LATIN.findall(folded)
-    latin, letters = sum(map(len, runs)), sum(map(len, _RUN.findall(folded)))
-    if latin < _LATIN_SHARE * letters:
+    latin = sum(map(len, runs))
+    if is_foreign and latin < _LATIN_SHARE * sum(map(len, _RUN.findall(folded))):
         return unmapped >= _UNMAPPED or _is_of_no_language(whole, folded)
-    if latin - sum(map(len, _LATIN.findall(whole))) > _ACCENTED * latin > _FEWEST_LETTERS:
+    accented = is_foreign and latin - sum(map(len, _LATIN.findall(whole)))
+    if accented and accented > _ACCENTED * latin > _FEWEST_LETTERS:
         return True  # Cyrillic or Greek, as a wrong table shows it
     pairs, joined = latin - len(runs), " ".join(runs)
     if sum(map(_SCORES.__getitem__, map(add, joined, joined[1:]))) >= _LEAST_SCORE * pairs > 0:
