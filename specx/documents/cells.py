@@ -1,12 +1,12 @@
 """Find the cells of tables and forms among the rows of a region: labels, boxes, wrapped lines."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from statistics import mean
 
-from specx.documents.strips import FULL, LINES, STACKED, Box, Row, Strip, TextPiece
+from specx.documents.strips import FULL, LINES, STACKED, Box, Row, Sides, Strip, TextPiece
 
 # In letter sizes:
 LEVEL = 0.3  # between the base lines of a row
@@ -20,10 +20,10 @@ _CELL_LINE = 8  # characters; a line of prose in a cell is longer
 _RULE = 0.5  # of the width of a region; a rule so long divides it
 
 
-def labelled(strips: Iterable[Strip], rows: list[Row]) -> list[list[TextPiece]]:
+def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPiece]]:
     """Return what stands above a column of labels, each label and its text, and what is below."""
     for strip in sorted(strips, key=attrgetter("height"), reverse=True):
-        labels, text = strip.sides(rows)
+        labels, text = strips[strip]
         ends = dict(zip((row[0].base for row in text), ["", *map(_words, text)], strict=False))
         tops = [row[0].base for row in labels]
         if (
@@ -42,10 +42,10 @@ def labelled(strips: Iterable[Strip], rows: list[Row]) -> list[list[TextPiece]]:
     return []
 
 
-def is_table(strip: Strip, rows: Sequence[Row]) -> bool:
+def is_table(strip: Strip, sides: Sides) -> bool:
     """Return True if rows have a cell on both sides of a strip, and these begin at one place."""
-    left, right = strip.sides(rows)
-    if min(len(left), len(right)) < LINES or strip.right - strip.left < _WORD * rows[0][0].size:
+    left, right = sides
+    if min(len(left), len(right)) < LINES or strip.right - strip.left < _WORD * left[0][0].size:
         return False
     starts = [Counter(row[0].start for row in side) for side in (left, right)]
     aligned = all(each.most_common(1)[0][1] >= FULL * each.total() for each in starts)
@@ -82,11 +82,10 @@ def ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
     return list(bands.values())
 
 
-def are_cells(strip: Strip, rows: Sequence[Row]) -> bool:
+def are_cells(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     """Return True if a strip divides all rows into lines of text that go on in their cells."""
     if strip.top < rows[0][0].base or strip.bottom > rows[-1][0].base:
         return False
-    sides = strip.sides(rows)
     for side, other in (sides, sides[::-1]):
         if len(side) == 1 and not _is_beside(side[0][0], other, is_left=side is sides[0]):
             return False
