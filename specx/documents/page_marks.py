@@ -43,8 +43,6 @@ def _usual_size(pieces: Sequence[TextPiece]) -> float:
 
 def _watermarks(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
     """Yield what is drawn over the text: in large letters, or again and again."""
-    if not pieces:
-        return
     size = _usual_size(pieces)
     alike: defaultdict[tuple[str, float], list[TextPiece]] = defaultdict(list)
     for piece in pieces:

@@ -114,7 +114,8 @@ def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
 def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[tuple[Row, bool]]:
     """Yield the rows of a region, whose pieces come from the top down; ``inside``: of a table."""
     rows = _rows(pieces)
-    if all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None:
+    one = len(rows) == 1 and not inside
+    if one or (all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None):
         yield from ((row, False) for row in rows)
         return
     found = strips_of(rows, rules.level) if len(rows) > 1 else []

@@ -94,9 +94,9 @@ def strips_of(rows: Sequence[Row], rules: Sequence[Box]) -> list[Strip]:
         following: dict[tuple[float, float], int] = {}
         for (left, right), first in followed.items():
             parts = [
-                (max(left, start), min(right, end))
+                (left if left > start else start, right if right < end else end)
                 for start, end, width in free
-                if min(right, end) - max(left, start) > width
+                if (right if right < end else end) - (left if left > start else start) > width
             ]
             if (left, right) not in parts and left > -math.inf and right < math.inf:
                 beside = [row for _, row, _ in levels[first:n] if row]
