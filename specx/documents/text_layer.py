@@ -125,8 +125,8 @@ def _is_wrong(text: str, unmapped: float, least: float = _LEAST_SCORE) -> bool |
     latin = sum(map(len, runs))
     if is_foreign and latin < _LATIN_SHARE * sum(map(len, _RUN.findall(folded))):
         return unmapped >= _UNMAPPED or _is_of_no_language(whole, folded)
-    accented = is_foreign and latin - sum(map(len, _LATIN.findall(whole)))
-    if accented and accented > _ACCENTED * latin > _FEWEST_LETTERS:
+    accented = latin - sum(map(len, _LATIN.findall(whole))) if is_foreign else 0
+    if accented > _ACCENTED * latin > _FEWEST_LETTERS:
         return True  # Cyrillic or Greek, as a wrong table shows it
     pairs, joined = latin - len(runs), " ".join(runs)
     if sum(map(_SCORES.__getitem__, map(add, joined, joined[1:]))) >= least * pairs > 0:
