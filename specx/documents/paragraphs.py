@@ -1,7 +1,7 @@
 """Make the paragraphs of a document from the blocks of its pages."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 
@@ -65,7 +65,7 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     yield start, end
 
 
-def _over_borders(pages: Sequence[Sequence[Block]], words: Counter[str]) -> Iterator[Block]:
+def _over_borders(pages: Iterable[Sequence[Block]], words: Counter[str]) -> Iterator[Block]:
     """Yield all blocks in order.
 
     The last text of a page waits for the page that may continue it.
