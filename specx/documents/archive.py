@@ -99,7 +99,7 @@ class _ZipFiles:
         self._cases = {name.casefold(): name for name in self._entries}
         self._left = _MOST_UNPACKED
         if len(entries) > _MOST_FILES:
-            raise _too_long()
+            raise RefusedError("too-long", limit=f"{_MOST_FILES:,} files in it")
 
     @property
     def names(self) -> list[str]:
@@ -225,6 +225,7 @@ def _linked(name: str, parts: Mapping[str, bytes], archive: _ZipFiles) -> dict[s
 # ---------------------------------------------------------------- EPUB
 
 _NO_TEXT = re.compile(r"(?is)<head\b.*?</head>|<(script|style)\b.*?</\1>|<!--.*?-->|<[^>]*>")
+_READINGS = re.compile(r"(?is)<(rt|rp)\b[^>]*>.*?</\1>")  # of Chinese signs, in small letters
 _XML_DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
 
 
@@ -244,7 +245,7 @@ def _read_epub(archive: _ZipFiles) -> PandocInput:
             missing += 1
         elif data.strip():
             text, problems = _decoded(data)
-            text = without_hidden(text, css)
+            text = without_hidden(_READINGS.sub("", text), css)
             chapters.append(_XML_DECLARATION.sub("", text, count=1))
             warnings += (f"{posixpath.basename(path)}: {each}" for each in problems)
     if not chapters:

@@ -1,12 +1,12 @@
 """Find the cells of tables and forms among the rows of a region: labels, boxes, wrapped lines."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import chain, pairwise
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from operator import attrgetter
 from statistics import mean
 
-from specx.documents.strips import FULL, LINES, STACKED, Box, Row, Strip, TextPiece
+from specx.documents.strips import FULL, LINES, STACKED, Box, Row, Sides, Strip, TextPiece
 
 # In letter sizes:
 LEVEL = 0.3  # between the base lines of a row
@@ -15,14 +15,15 @@ _WORD = 1.2  # between the words of a line
 
 SMALL = 0.86  # times the size of the letters beside it: a sign
 _FEWEST = 4  # letters of a label, or of a note in the margin
+_SHORTEST = 3  # letters of a label that is a word with a capital
 _CELL_LINE = 8  # characters; a line of prose in a cell is longer
 _RULE = 0.5  # of the width of a region; a rule so long divides it
 
 
-def labelled(strips: Iterable[Strip], rows: list[Row]) -> list[list[TextPiece]]:
-    """Return what stands above a column of labels, each label with its text, and what is below."""
+def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPiece]]:
+    """Return what stands above a column of labels, each label and its text, and what is below."""
     for strip in sorted(strips, key=attrgetter("height"), reverse=True):
-        labels, text = strip.sides(rows)
+        labels, text = strips[strip]
         ends = dict(zip((row[0].base for row in text), ["", *map(_words, text)], strict=False))
         tops = [row[0].base for row in labels]
         if (
@@ -31,18 +32,20 @@ def labelled(strips: Iterable[Strip], rows: list[Row]) -> list[list[TextPiece]]:
             and all(ends.get(top, " ")[-1:] in ("", *".!?:;)") for top in tops)
             and is_wrapped(text)
         ):
-            above, *sides, below = strip.around(rows)
-            bands: dict[int, list[TextPiece]] = {}
-            for piece in sorted(chain(*sides), key=lambda p: -p.base):
-                bands.setdefault(sum(top >= piece.base for top in tops), []).append(piece)
-            return [above, *bands.values(), below]
+            above, names, said, below = strip.around(rows)
+            cells: dict[tuple[int, int], list[TextPiece]] = {}
+            for n, part in enumerate((names, said)):
+                for piece in part:
+                    row = sum(top >= piece.base for top in tops)
+                    cells.setdefault((row, n), []).append(piece)
+            return [above, *(cells[each] for each in sorted(cells)), below]
     return []
 
 
-def is_table(strip: Strip, rows: Sequence[Row]) -> bool:
+def is_table(strip: Strip, sides: Sides) -> bool:
     """Return True if rows have a cell on both sides of a strip, and these begin at one place."""
-    left, right = strip.sides(rows)
-    if min(len(left), len(right)) < LINES or strip.right - strip.left < _WORD * rows[0][0].size:
+    left, right = sides
+    if min(len(left), len(right)) < LINES or strip.right - strip.left < _WORD * left[0][0].size:
         return False
     starts = [Counter(row[0].start for row in side) for side in (left, right)]
     aligned = all(each.most_common(1)[0][1] >= FULL * each.total() for each in starts)
@@ -79,11 +82,10 @@ def ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
     return list(bands.values())
 
 
-def are_cells(strip: Strip, rows: Sequence[Row]) -> bool:
+def are_cells(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     """Return True if a strip divides all rows into lines of text that go on in their cells."""
     if strip.top < rows[0][0].base or strip.bottom > rows[-1][0].base:
         return False
-    sides = strip.sides(rows)
     for side, other in (sides, sides[::-1]):
         if len(side) == 1 and not _is_beside(side[0][0], other, is_left=side is sides[0]):
             return False
@@ -104,7 +106,8 @@ def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
 
 
 def _is_label(piece: TextPiece) -> bool:
-    return is_worded(piece) and piece.text[:1] not in "[("  # as references have
+    word = piece.text.istitle() and len(piece.text) >= _SHORTEST
+    return (word or is_worded(piece)) and piece.text[:1] not in "[("  # as references have
 
 
 def is_worded(piece: TextPiece) -> bool:

@@ -34,7 +34,7 @@ _LATEX_HEAD = re.compile(rb"(?:\s|%[^\n]*\n)*\\(?:documentclass|documentstyle)\b
 _XML_HEAD = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*>\s*(?:<[?!][^>]*>\s*)*(?:<([\w:.-]{1,40}))?"
 )
-
+_SUBTITLES = (b"tt", b"timedtext", b"transcript")
 _FLAT_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<office:document\s")
 
 
@@ -50,7 +50,8 @@ def refuse_markup(head: bytes, name: str) -> None:
             f"{name} is LaTeX, which specx does not read; make a PDF of it, or rename it to .txt "
             "to read it with its commands"
         )
-    if found := _XML_HEAD.match(head):
+    found = _XML_HEAD.match(head)
+    if found and (found[1] or b"").rpartition(b":")[2] not in _SUBTITLES:
         element = f" (<{found[1].decode()}>)" if found[1] else ""
         raise DocumentError(
             f"{name} is XML{element}, which specx does not read; convert it to HTML, or rename it "

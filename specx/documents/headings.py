@@ -36,7 +36,7 @@ _STAMP = (
 )
 STAMP = re.compile(_STAMP, re.IGNORECASE)
 _ADDRESS = (
-    r"\d{2,5}\s(?:[\w.]+\s){1,4}(?:street|st\.|avenue|ave\.?|road|rd\.|boulevard|blvd\.?|drive|lane"
+    r"\d{1,5}\s(?:[\w.]+\s){1,4}(?:street|st\.|avenue|ave\.?|road|rd\.|boulevard|blvd\.?|drive|lane"
     r"|place|plaza|square|highway|parkway|way)(?:,.*)?|.*\bp\.\s?o\. box\b.*"
     r"|.{2,40},?\s[a-z]{2}\.?\s+\d{5}(?:-\d{4})?|\S+@\S+|(?:https?://|www\.)\S+"
     r"|.*\(?\b\d{3}\)?[ .-]\d{3}[.-]\d{4}|.*_{3,}.*"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
 
+from specx.documents.cells import is_worded
 from specx.documents.strips import TextPiece
 
 _LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
@@ -42,8 +43,6 @@ def _usual_size(pieces: Sequence[TextPiece]) -> float:
 
 def _watermarks(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
     """Yield what is drawn over the text: in large letters, or again and again."""
-    if not pieces:
-        return
     size = _usual_size(pieces)
     alike: defaultdict[tuple[str, float], list[TextPiece]] = defaultdict(list)
     for piece in pieces:
@@ -97,10 +96,12 @@ def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
     top, bottom = down[0].base + 1, down[-1].base - 1
     beside = [p for p in pieces if bottom < p.base < top and (p.end <= left or p.start >= right)]
     inside = [p for p in pieces if bottom < p.base < top and p.end > left and p.start < right]
+    behind = [p for p in beside if p.start >= right]
     if (
         len(inside) > len(down)
         or 2 * len({round(p.base) for p in beside}) < len(beside)
         or not beside
+        or 2 * sum(map(is_worded, behind)) < len(behind)  # a table's
     ):
         return False
     if len(down) >= _PAGEFUL and 2 * len(beside) < len(down):  # a page that is not full

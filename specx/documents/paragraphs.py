@@ -1,7 +1,7 @@
 """Make the paragraphs of a document from the blocks of its pages."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 
@@ -24,7 +24,7 @@ def to_paragraphs(pages: Sequence[Sequence[Block]], words: Counter[str]) -> tupl
     A paragraph that runs over the border of two pages is joined. A very long one (some texts have
     no line breaks at all) is cut between sentences into paragraphs of about 250 characters.
     """
-    blocks = list(_over_borders(pages, words))
+    blocks = list(_over_borders(_with_rests_of_notes(pages), words))
     paragraphs = mark_parts(
         [Paragraph(b.text, b.page, b.kind, b.part, turns=b.turns) for b in blocks],
         [block.prominence for block in blocks],
@@ -65,7 +65,7 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     yield start, end
 
 
-def _over_borders(pages: Sequence[Sequence[Block]], words: Counter[str]) -> Iterator[Block]:
+def _over_borders(pages: Iterable[Sequence[Block]], words: Counter[str]) -> Iterator[Block]:
     """Yield all blocks in order.
 
     The last text of a page waits for the page that may continue it.
@@ -81,6 +81,18 @@ def _over_borders(pages: Sequence[Sequence[Block]], words: Counter[str]) -> Iter
             yield from blocks[:cut]
             waiting = blocks[cut:]
     yield from waiting
+
+
+def _with_rests_of_notes(pages: Sequence[Sequence[Block]]) -> Iterator[Sequence[Block]]:
+    """Yield pages where what goes on at the foot in a note of the page above is a note, too."""
+    goes_on = False
+    for page in pages:
+        foot = next((n for n in range(len(page), 0, -1) if not page[n - 1].small), 0)
+        if goes_on and page[foot:] and page[foot].kind == "text" and page[foot].text[0].islower():
+            page = [*page[:foot], replace(page[foot], kind="footnote"), *page[foot + 1 :]]
+        yield page
+        last = page[-1] if page else None
+        goes_on = bool(last and last.kind == "footnote" and not ENDS_SENTENCE.search(last.text))
 
 
 def _columns(page: Sequence[Block]) -> Iterator[list[Block]]:

@@ -114,6 +114,10 @@ class PageObjects:
         return found
 
     @cached_property
+    def _last_cover(self) -> int:
+        return max((at for band in self._covers.values() for at, _ in band), default=-1)
+
+    @cached_property
     def _places(self) -> dict[int, tuple[int, _Matrix]]:
         """Return the place in the file of each text, and the matrix of the forms that it is in."""
         texts = ((n, each) for n, each in enumerate(self._all) if each[1] == TEXT)
@@ -138,6 +142,8 @@ class PageObjects:
         if not (is_clipped or self._covers) or text not in self._places:
             return []
         place, matrix = self._places[text]
+        if not is_clipped and place > self._last_cover:
+            return []
         box = _bounds(text, matrix)
         clip = next(_clips(text)) if is_clipped else None
         if clip and _area(box) and not _area(_common(box, _placed(clip, matrix))):

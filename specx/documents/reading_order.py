@@ -26,7 +26,17 @@ from specx.documents.cells import (
     labelled,
     ruled,
 )
-from specx.documents.strips import FULL, LINES, STACKED, Box, Row, Strip, TextPiece, strips_of
+from specx.documents.strips import (
+    FULL,
+    LINES,
+    STACKED,
+    Box,
+    Row,
+    Sides,
+    Strip,
+    TextPiece,
+    strips_of,
+)
 
 # In letter sizes:
 _BESIDE = 0.3  # between a small sign and what it belongs to
@@ -35,6 +45,7 @@ _GUTTER = 0.5  # between columns of prose, at least
 _PROSE = 7.0  # lines of prose are longer
 _NARROWEST = 2.0  # a column that the file has drawn as one
 _APART = 2.0  # between the words of a line and those of another cell
+_HEAD = 1.8  # between the base lines of a page's head and its text, at least
 
 _THIN = 3.0  # points; a higher box has two edges
 _RULES = 500  # on a page with more, they are a picture
@@ -58,19 +69,26 @@ def reading_order(pieces: Sequence[TextPiece], boxes: Iterable[Box] = ()) -> lis
 def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
     """Return the rows in the order of the file, if they go down the page one by one."""
     rows: list[Row] = []
+    torn: set[int] = set()  # rows with a note in the margin, perhaps, or with the label of a cell
     for piece in pieces:
         above = rows[-1][-1] if rows else None
         if above is None or above.base - piece.base > PITCH * piece.size:
             rows.append([piece])
         elif abs(above.base - piece.base) < LEVEL * piece.size and piece.start > above.end:
-            if is_smaller(above, piece.size) or is_smaller(piece, above.size):
-                return None  # perhaps a note in the margin
-            if piece.start - above.end > _APART * piece.size and is_worded(above):
-                return None  # perhaps the label of a cell
+            apart = piece.start - above.end > _APART * piece.size and is_worded(above)
+            if apart or is_smaller(above, piece.size) or is_smaller(piece, above.size):
+                torn.add(len(rows) - 1)
             rows[-1].append(piece)
         else:
             return None
-    return rows if len(pieces) - len(rows) < LINES else None
+    last = len(rows) - 1
+    for n, near in ((0, 1), (last, last - 1)):  # the head and the foot of a page
+        if (
+            0 <= near <= last
+            and abs(rows[n][0].base - rows[near][0].base) > _HEAD * rows[n][0].size
+        ):
+            torn.discard(n)
+    return rows if len(pieces) - len(rows) < LINES and not torn else None
 
 
 class _Rules(NamedTuple):
@@ -96,23 +114,30 @@ def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
 def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[tuple[Row, bool]]:
     """Yield the rows of a region, whose pieces come from the top down; ``inside``: of a table."""
     rows = _rows(pieces)
-    if all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None:
+    one = len(rows) == 1 and not inside
+    if one or (all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None):
         yield from ((row, False) for row in rows)
         return
-    strips = strips_of(rows, rules.level) if len(rows) > 1 else []
-    prose = [each for each in strips if _is_prose(each, rows)]
+    found = strips_of(rows, rules.level) if len(rows) > 1 else []
+    strips = {each: each.sides(rows) for each in found}
+    prose = [each for each, sides in strips.items() if _is_prose(each, sides, rows)]
     prose = [each for each in strips if any(map(each.prolongs, prose))]
-    drawn = [each for each in strips if _are_drawn(each, rows)]
-    cells = [each for each in strips if are_cells(each, rows)]
+    drawn = [each for each, sides in strips.items() if _are_drawn(sides)]
+    cells = [each for each, sides in strips.items() if are_cells(each, sides, rows)]
     tallest = _tallest(prose + drawn)
-    if noted := _tallest(each for each in strips if _has_notes(each, rows)):
+    if noted := _tallest(x for x, sides in strips.items() if _has_notes(x, sides, rows)):
         above, left, right, below = noted.around(rows)
         notes, text = sorted((left, right), key=lambda part: part[0].size)
         parts = [[*above, *text], notes, below]
     elif tallest and tallest in prose:
         parts = _at_heading(tallest, rows) or tallest.around(rows)
+        if 2 * sum(piece.leftward for piece in pieces) > len(pieces):  # from right to left
+            parts[1:-1] = parts[-2:0:-1]
     elif not drawn and (labels := labelled(strips, rows)):
-        parts, inside = labels, True
+        yield from _read(labels[0], rules, inside=True)
+        yield from _as_cells(labels[1:-1], rules)
+        yield from _read(labels[-1], rules, inside=True)
+        return
     elif strips and len(bands := ruled(rows, rules.level)) > 1:
         parts, inside = bands, True
     elif inside and (boxes := form_boxes(rows, rules.upright)):
@@ -121,7 +146,7 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
     elif cells and (inside or (len(rows) >= LINES and len(rows[0]) > 1)):
         yield from _as_cells(cells[0].around(rows)[1:3], rules)
         return
-    elif table := _tallest(each for each in strips if is_table(each, rows)):
+    elif table := _tallest(each for each, sides in strips.items() if is_table(each, sides)):
         above, *sides, below = table.around(rows)
         yield from _read(above, rules, inside=inside)
         for row in _rows(sorted(chain(*sides), key=lambda p: -p.base)):
@@ -204,20 +229,19 @@ def _are_signs(signs: Row, row: Row) -> bool:
     )
 
 
-def _is_prose(strip: Strip, rows: Sequence[Row]) -> bool:
+def _is_prose(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     """Return True if prose stands on both sides of a strip."""
     return strip.right - strip.left > _GUTTER * rows[0][0].size and all(
         len(side) >= LINES
         and mean(widths := _widths(side, at=at)) > _PROSE
         and 2 * sum(width > FULL * max(widths) for width in widths) >= len(widths)
         and is_wrapped(side, at=at)
-        for side, at in zip(strip.sides(rows), (-1, 0), strict=True)
+        for side, at in zip(sides, (-1, 0), strict=True)
     )
 
 
-def _has_notes(strip: Strip, rows: Sequence[Row]) -> bool:
+def _has_notes(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     """Return True if there are small notes, and nothing else, in the margin beside prose."""
-    sides = strip.sides(rows)
     notes, text = sorted(sides, key=len)
     if not notes or len(text) < LINES * len(notes):
         return False
@@ -246,7 +270,7 @@ def _at_heading(strip: Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
             and any(p.start >= strip.right - 0.01 for p in below)
             and (head[0].runs[0][1].look.bold or head[0].size > max(p.size for p in below))
             and _last(rows[:n]) < _first(rows[n:])
-            and (_are_drawn(strip, rows[:n]) or _stands_free(head[0], strip.sides(rows)))
+            and (_are_drawn(strip.sides(rows[:n])) or _stands_free(head[0], strip.sides(rows)))
         ):
             return [[p for row in part for p in row] for part in (rows[:n], rows[n:])]
     return []
@@ -262,9 +286,9 @@ def _stands_free(head: TextPiece, sides: Iterable[Sequence[Row]]) -> bool:
     return True
 
 
-def _are_drawn(strip: Strip, rows: Sequence[Row]) -> bool:
+def _are_drawn(sides: Sides) -> bool:
     """Return True if the file has drawn one side of a strip behind the other."""
-    left, right = strip.sides(rows)
+    left, right = sides
     if min(len(left), len(right)) < 2 or _last(left) > _first(right):
         return False
     return min(mean(_widths(left, at=-1)), mean(_widths(right, at=0))) > _NARROWEST

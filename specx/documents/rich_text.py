@@ -1,4 +1,4 @@
-"""Write the characters of an RTF as numbers of Unicode, which pandoc reads.
+"""Write the characters of an RTF in UTF-8, which pandoc reads.
 
 An RTF names its characters by bytes in the encoding of a font, which pandoc takes for Western ones,
 or by numbers with a replacement for old programs behind them, with which pandoc drops a word.
@@ -16,16 +16,17 @@ _CODE_PAGES = {  # of what a font calls its charset; 0 is the one of the documen
     **{162: "cp1254", 163: "cp1258", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251"},
     **{222: "cp874", 238: "cp1250"},
 }
-_MARKS = rb"\{}"
+_MARKS = str.maketrans({"\\": r"\\", "{": r"\{", "}": r"\}", "\t": " "})
 _SYSTEMS = {b"mac": "mac-roman", b"pc": "cp437", b"pca": "cp850"}
 
 
 def in_unicode(data: bytes) -> bytes:
-    """Return an RTF with ``\\uN`` in the place of bytes, without replacements of such numbers."""
+    """Return an RTF in UTF-8 in the place of bytes and numbers, and of replacements of these."""
     page, default, fonts = "cp1252", 0, dict[int, str]()
     font, replaced, skipped = 0, 1, 0
     above: list[tuple[int, int]] = []  # what a group ends
-    out = [data[:6], rb"\uc0 "]
+    out = [data[:6]]
+    units = b""  # the first half of a character of two numbers
     decoder = _decoder(page)
     for found in _TOKEN.finditer(data, 6):
         code, word, number, symbol, brace, text = found.groups()
@@ -45,13 +46,15 @@ def in_unicode(data: bytes) -> bytes:
             if text and raw.isascii() and not decoder.getstate()[0]:
                 out.append(raw[drop:])
             else:
-                out.append(_numbers(decoder.decode(raw[drop:])))
+                out.append(_written(decoder.decode(raw[drop:])))
         elif word == b"u":
-            out.append(b"\\u%d " % value)
+            units += (value & 0xFFFF).to_bytes(2, "little")
+            if value & 0xFC00 != 0xD800:
+                out.append(_written(units.decode("utf-16-le", "replace")))
+                units = b""
             skipped = replaced
         elif word == b"uc":
             replaced = min(max(value, 0), 9)
-            out.append(rb"\uc0 ")
         elif symbol and skipped:
             skipped -= 1
         else:
@@ -67,7 +70,7 @@ def in_unicode(data: bytes) -> bytes:
                 font = default
             elif word == b"fcharset" and value in _CODE_PAGES:
                 fonts[font] = _CODE_PAGES[value]
-            out.append(found[0])
+            out.append(found[0] + b" " if word and found[0][-1:] != b" " else found[0])
         if brace or word:
             decoder = _decoder(fonts.get(font, page))
     return b"".join(out)
@@ -84,9 +87,5 @@ def _known(page: str, other: str) -> str:
         return other
 
 
-def _numbers(text: str) -> bytes:
-    units = text.encode("utf-16-le", "replace")
-    pairs = (
-        int.from_bytes(units[n : n + 2], "little", signed=True) for n in range(0, len(units), 2)
-    )
-    return b"".join(b"%c" % n if 31 < n < 127 and n not in _MARKS else b"\\u%d " % n for n in pairs)
+def _written(text: str) -> bytes:
+    return text.translate(_MARKS).encode("utf-8", "replace")

@@ -1,7 +1,7 @@
 """Find the strips without text on a page that may divide columns or cells."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -41,6 +41,7 @@ class TextPiece:
 
 
 Row = list[TextPiece]
+Sides = tuple[list[Row], list[Row]]  # what the rows beside a strip have to its left, and right
 
 
 class Strip(NamedTuple):
@@ -73,8 +74,7 @@ class Strip(NamedTuple):
                     parts[1 if piece.end <= self.left + 0.01 else 2].append(piece)
         return [sorted(part, key=lambda p: -p.base) for part in parts]
 
-    def sides(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-        """Return what the rows beside the strip have to its left, and to its right."""
+    def sides(self, rows: Iterable[Row]) -> Sides:
         beside = [row for row in rows if self.bottom <= row[0].base <= self.top]
         left = [[p for p in row if p.end <= self.left + 0.01] for row in beside]
         right = [[p for p in row if p.start >= self.right - 0.01] for row in beside]
@@ -86,6 +86,7 @@ def strips_of(rows: Sequence[Row], rules: Sequence[Box]) -> list[Strip]:
     found: set[Strip] = set()
     followed: dict[tuple[float, float], int] = {}
     levels = [(row[0].base, row, _free(row)) for row in rows]
+    ends = {id(row): (min(p.start for p in row), max(p.end for p in row)) for row in rows}
     for left, low, right, _ in rules:
         levels.append((low, [], [(-math.inf, left, 0.0), (right, math.inf, 0.0)]))
     levels.sort(key=lambda each: -each[0])
@@ -93,13 +94,13 @@ def strips_of(rows: Sequence[Row], rules: Sequence[Box]) -> list[Strip]:
         following: dict[tuple[float, float], int] = {}
         for (left, right), first in followed.items():
             parts = [
-                (max(left, start), min(right, end))
+                (left if left > start else start, right if right < end else end)
                 for start, end, width in free
-                if min(right, end) - max(left, start) > width
+                if (right if right < end else end) - (left if left > start else start) > width
             ]
             if (left, right) not in parts and left > -math.inf and right < math.inf:
                 beside = [row for _, row, _ in levels[first:n] if row]
-                found.update(_trimmed(left, right, beside, to_end=n == len(levels)))
+                found.update(_trimmed(left, right, beside, ends, to_end=n == len(levels)))
             for part in parts:
                 following[part] = min(first, following.get(part, n))
         for start, end, _ in free if row else ():
@@ -118,15 +119,23 @@ def _free(row: Row) -> list[tuple[float, float, float]]:
     return [*free, (end, math.inf, _GAP * row[-1].size)]
 
 
-def _trimmed(left: float, right: float, rows: Sequence[Row], *, to_end: bool) -> Iterator[Strip]:
+def _trimmed(
+    left: float,
+    right: float,
+    rows: Sequence[Row],
+    ends: Mapping[int, tuple[float, float]],
+    *,
+    to_end: bool,
+) -> Iterator[Strip]:
     """Yield a strip, cut to rows that have text on both of its sides and rows that go on there.
 
-    ``to_end``: nothing runs across it below, so that all there may be of the longer column.
+    ``ends``: where each row begins and ends, by its id. ``to_end``: nothing runs across it below,
+    so that all there may be of the longer column.
     """
     rows = _without_ends(left, right, rows)
     bases = [row[0].base for row in rows]
-    on_left = [row[0].base for row in rows if min(p.start for p in row) < left]
-    on_right = [row[0].base for row in rows if max(p.end for p in row) > right]
+    on_left = [row[0].base for row in rows if ends[id(row)][0] < left]
+    on_right = [row[0].base for row in rows if ends[id(row)][1] > right]
     if not on_left or not on_right:
         return
     top, bottom = min(on_left[0], on_right[0]), max(on_left[-1], on_right[-1])
@@ -142,14 +151,20 @@ def _trimmed(left: float, right: float, rows: Sequence[Row], *, to_end: bool) ->
 
 
 def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Row]:
-    """Return rows without a first and a last one that stand apart and are short: page furniture."""
+    """Return rows without a first and a last one that stand apart and are short: page furniture.
+
+    What begins where the columns do heads them, or is their notes.
+    """
     if len(rows) <= LINES:
         return rows
     gaps = sorted(above[0].base - below[0].base for above, below in pairwise(rows))
     apart = _APART * max(gaps[len(gaps) // 2], rows[len(rows) // 2][0].size)
-    starts, ends = zip(*((p.start, p.end) for row in rows for p in row), strict=True)
-    width = FULL * max(right - min(starts), max(ends) - left)
-    short = [all(p.end - p.start < width for p in row) for row in (rows[0], rows[-1])]
-    first = short[0] and rows[0][0].base - rows[1][0].base > apart
-    last = short[1] and rows[-2][0].base - rows[-1][0].base > apart
+    starts, stops = zip(*((p.start, p.end) for row in rows for p in row), strict=True)
+    width = FULL * max(right - min(starts), max(stops) - left)
+    ends = (rows[0], rows[-1])
+    short = [all(p.end - p.start < width for p in row) for row in ends]
+    inner = {round(p.start) for row in rows[1:-1] for p in row}
+    free = [len(row) == 1 or any(round(p.start) not in inner for p in row) for row in ends]
+    first = short[0] and free[0] and rows[0][0].base - rows[1][0].base > apart
+    last = short[1] and free[1] and rows[-2][0].base - rows[-1][0].base > apart
     return rows[first : len(rows) - last]

@@ -1,6 +1,6 @@
 """Read subtitles, transcripts with times and chats as what is said; times are its places.
 
-Subtitles are SRT, WebVTT, SBV, ASS, SubViewer, MicroDVD (in frames) and MPL2.
+Subtitles are SRT, WebVTT, SBV, ASS, TTML, SubViewer, MicroDVD (in frames) and MPL2.
 """
 
 import html
@@ -14,7 +14,17 @@ from specx.documents.document import Document, Paragraph
 from specx.documents.text import clean_line
 from specx.errors import DocumentError
 
-SUBTITLE_ENDINGS = frozenset({".srt", ".vtt", ".sbv", ".ass", ".ssa"})
+SUBTITLE_ENDINGS = frozenset({".srt", ".vtt", ".sbv", ".ass", ".ssa", ".ttml", ".dfxp"})
+# TTML, and what YouTube makes of it.
+_XML = re.compile(
+    r"\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(?:\w+:)?(?:tt|timedtext|transcript)\b", re.S
+)
+_XML_CAPTION = re.compile(
+    r"<(?:\w+:)?(?:p|text)\s[^>]*?\b(?P<unit>begin|start|t)=[\"'](?P<time>[^\"']*)[^>]*(?<!/)>"
+    r"(?P<said>.*?)</(?:\w+:)?(?:p|text)>",
+    re.DOTALL,
+)
+_XML_BREAK = re.compile(r"<(?:\w+:)?br\b[^>]*>")
 # Lines with hours, minutes, seconds, and perhaps a speaker and what is said.
 _TIME = r"(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d{2})(?:[.,]\d{1,3})?"
 _CAPTION = re.compile(rf"\s*{_TIME}(?:\s*-->\s*|,)(?:\d+:)?\d{{1,2}}:\d{{2}}[.,]\d{{1,3}}.*")
@@ -64,7 +74,28 @@ class _Cue(NamedTuple):
 
 
 def looks_like_subtitles(text: str) -> bool:
-    return _BEGINS.match(text) is not None or _form_of(text[:_HEAD].split("\n")) is not None
+    head = text[:_HEAD]
+    return bool(_BEGINS.match(text) or _XML.match(head) or _form_of(head.split("\n")))
+
+
+def _from_xml(text: str) -> Iterator[str]:
+    """Yield the lines of captions in XML as those of WebVTT."""
+    ticks = re.search(r"\btickRate=[\"'](\d{1,12})", text)
+    for caption in _XML_CAPTION.finditer(text):
+        parts = [float(each) for each in re.findall(r"\d{1,12}(?:\.\d+)?", caption["time"])] or [
+            0.0
+        ]
+        parts = parts[:3]  # frames may stand behind the seconds
+        if caption["unit"] == "t" or caption["time"].endswith("ms"):
+            parts[-1] /= 1000
+        elif caption["time"].endswith("t"):
+            parts[-1] /= float(ticks[1]) if ticks else 1.0
+        seconds = int(sum(60**n * each for n, each in enumerate(reversed(parts))))
+        time = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}.0"
+        yield f"{time} --> {time}"
+        said = html.unescape(caption["said"]) if caption["unit"] == "start" else caption["said"]
+        yield from (" ".join(line.split()) for line in _XML_BREAK.split(said))
+        yield ""
 
 
 def _form_of(lines: Sequence[str]) -> re.Pattern[str] | None:
@@ -97,6 +128,7 @@ def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()
 
     What captions show again when they roll is read once. Raises DocumentError if nothing is said.
     """
+    text = "WEBVTT\n\n" + "\n".join(_from_xml(text)) if _XML.match(text[:_HEAD]) else text
     lines = (text.replace("[br]", "\n") if text.startswith("[INFORMATION]") else text).split("\n")
     form = _CAPTION if _BEGINS.match(text) else _form_of(lines)
     cues = list(_cues(lines, form or _CAPTION))

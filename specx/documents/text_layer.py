@@ -20,6 +20,8 @@ from specx.documents.text import is_undecoded
 
 _RUN = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile(r"[a-z]+")
+_FOREIGN = re.compile(r"[^\x00-\x7f\W]")
+_ACCENTS = re.compile("[\u0300-\u036f]+")
 _BASE = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ß": "s", "æ": "a", "ı": "i", "œ": "o"})
 _JUDGED = 750  # characters at once
 _FEWEST_PAIRS = 200
@@ -34,6 +36,8 @@ _RETURNING = 0.2  # of groups of three; of encoded data, tickers and proteins fe
 # Of 35,652 pieces of messages in 35 languages none has less than 5.2 a pair, of 27,596 of program
 # text 5 less than 4.55; with its letters exchanged, English has 3.1.
 _LEAST_SCORE = 4.55
+# Where half of a piece is wrong, the other half has seldom the 6.9 that would make up for it.
+_SURE = 5.0
 _UNMAPPED = 0.5  # of the characters
 _STAMP_LINES = 4
 _SHORT_STAMP = 50  # characters
@@ -96,6 +100,14 @@ def _is_garbled(page: PageLines) -> bool | None:
     text = " ".join(line.text for line in page.lines)
     if is_undecoded(text):
         return True
+    if len(text) > _JUDGED:  # surely right from end to end, as nearly all are
+        parts = [text[n : n + _JUDGED] for n in range(0, len(text) - _JUDGED, _JUDGED)]
+        parts.append(text[-_JUDGED:])
+        unmapped = [page.unmapped, *(0.0 for _ in parts[1:])]
+        if all(
+            _is_wrong(*each, least=_SURE) is False for each in zip(parts, unmapped, strict=True)
+        ):
+            return False
     # One font of several may be wrong, in the middle of a page or at its end.
     starts = range(0, max(1, len(text) - _JUDGED // 2), _JUDGED // 2)
     pieces = [text[n : n + _JUDGED] for n in starts]
@@ -103,20 +115,21 @@ def _is_garbled(page: PageLines) -> bool | None:
     return True if True in judged else False if False in judged else None
 
 
-def _is_wrong(text: str, unmapped: float) -> bool | None:
+def _is_wrong(text: str, unmapped: float, least: float = _LEAST_SCORE) -> bool | None:
     whole = text.casefold()
     folded = whole
-    if not whole.isascii():
+    if is_foreign := _FOREIGN.search(whole):
         folded = unicodedata.normalize("NFD", whole.translate(_BASE))
-        folded = "".join(char for char in folded if not unicodedata.combining(char))
+        folded = _ACCENTS.sub("", folded)
     runs = _LATIN.findall(folded)
-    latin, letters = sum(map(len, runs)), sum(map(len, _RUN.findall(folded)))
-    if latin < _LATIN_SHARE * letters:
+    latin = sum(map(len, runs))
+    if is_foreign and latin < _LATIN_SHARE * sum(map(len, _RUN.findall(folded))):
         return unmapped >= _UNMAPPED or _is_of_no_language(whole, folded)
-    if latin - sum(map(len, _LATIN.findall(whole))) > _ACCENTED * latin > _FEWEST_LETTERS:
+    accented = latin - sum(map(len, _LATIN.findall(whole))) if is_foreign else 0
+    if accented > _ACCENTED * latin > _FEWEST_LETTERS:
         return True  # Cyrillic or Greek, as a wrong table shows it
     pairs, joined = latin - len(runs), " ".join(runs)
-    if sum(map(_SCORES.__getitem__, map(add, joined, joined[1:]))) >= _LEAST_SCORE * pairs > 0:
+    if sum(map(_SCORES.__getitem__, map(add, joined, joined[1:]))) >= least * pairs > 0:
         return False if pairs >= _FEWEST_PAIRS else None
     if pairs < _FEWEST_PAIRS:
         return bool(pairs and unmapped >= _UNMAPPED) or None

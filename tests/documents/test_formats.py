@@ -630,6 +630,14 @@ def test_menus_are_no_text_and_lists_of_links_are_contents(save: SaveFile) -> No
 
 
 @installed
+def test_readings_of_signs_are_in_no_sentence(save: SaveFile) -> None:
+    said = "<p>The <ruby>水車<rp>(</rp><rt>すいしゃ</rt><rp>)</rp></ruby> turns.</p>"
+    for name, data in (("a.html", said.encode()), ("a.epub", offices.epub(said))):
+        document = read_document(save(name, data), QUICK)
+        assert document.paragraphs[-1].text == "The 水車 turns."
+
+
+@installed
 @pytest.mark.parametrize(
     ("rtf", "text"),
     [
@@ -645,6 +653,7 @@ def test_menus_are_no_text_and_lists_of_links_are_contents(save: SaveFile) -> No
             "Młyn.水車",
         ),
         (rb"\uc2 A\u26085\'93\'fa.", "A日."),
+        (rb" A \u-10179?\u-8704? mill\f1\'39\tab\'7d.", "A 😀 mill9 }."),
     ],
 )
 def test_the_letters_of_an_rtf(save: SaveFile, rtf: bytes, text: str) -> None:

@@ -29,6 +29,14 @@ def test_years_in_a_table_are_text(tmp_path: Path) -> None:
     assert "2008" in text
 
 
+def test_years_beside_numbers_and_prose_are_text(tmp_path: Path) -> None:
+    rows = [(330.0, 740 - 16.0 * n, str(1991 + n)) for n in range(9)]
+    rows += [(left, base, f"{base:.0f}") for _, base, _ in rows for left in (400.0, 470.0)]
+    text = drawn(tmp_path, [*set_lines(TEXT, 54, 240), *sorted(rows, key=lambda r: -r[1])])
+    assert "1991 740 740" in text
+    assert "1999 612 612" in text
+
+
 def test_a_drop_cap_is_a_letter_of_its_word(tmp_path: Path) -> None:
     def caps(canvas: Canvas) -> None:
         canvas.setFont("Times-Roman", 36)

@@ -100,6 +100,16 @@ def test_columns_are_read_one_after_the_other(
     assert text.replace("\n", " ") == " ".join(parts)
 
 
+def test_heads_of_columns_and_notes_below_stay_in_them(tmp_path: Path) -> None:
+    texts = [" ".join(SENTENCES[n : n + 3]) for n in range(3)]
+    columns = [
+        [(left, 775.0, f"Head {n}"), *set_lines(text, left, 140), (left, 120.0, f"{n} A note.")]
+        for n, (left, text) in enumerate(zip((40.0, 220.0, 400.0), texts, strict=True), start=1)
+    ]
+    text = drawn(tmp_path, [line for column in columns for line in column]).replace("\n", " ")
+    assert text == " ".join(f"Head {n} {said} {n} A note." for n, said in enumerate(texts, start=1))
+
+
 def test_what_runs_across_columns_is_read_above_and_below_them(tmp_path: Path) -> None:
     left, right = " ".join(SENTENCES[:3]), " ".join(SENTENCES[3:])
     title = [(54.0, 770.0, "A report that has a title as wide as the page, and a box at its foot")]
@@ -162,6 +172,37 @@ def test_labels_of_cells_are_in_no_sentence(tmp_path: Path, order: Order, ruled:
     text = drawn(tmp_path, order(cells), more=rules)
     told = [" ".join(SENTENCES[n : n + 2]) for n in (0, 2, 4)]
     assert text.split("\n") == ["Ferry", told[0], "Captain", told[1], "Birds", told[2]]
+
+
+def test_headings_beside_short_paragraphs_are_in_no_sentence(tmp_path: Path) -> None:
+    said = {"Boats": 3, "Birds": 3, "Pay": 1, "Crew": 1, "Pier": 3}
+    lines: list[Word] = []
+    for label, count in said.items():
+        top = lines[-1][1] - 23 if lines else 740.0
+        lines.append((54.0, top, label))
+        lines += set_lines(" ".join(SENTENCES[:count]), 150, 240, top)
+    expected = [x for label, count in said.items() for x in (label, " ".join(SENTENCES[:count]))]
+    assert drawn(tmp_path, lines).split("\n") == expected
+
+
+def test_columns_from_right_to_left(tmp_path: Path) -> None:
+    import matplotlib
+    from reportlab.pdfbase import pdfmetrics
+    from reportlab.pdfbase.ttfonts import TTFont
+
+    said = ["הטחנה הישנה נבנתה על ידי מועצת העיר", "והיא עומדת על נהר קטן ליד הגשר"]
+
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    pdfmetrics.registerFont(TTFont("Hebrew", fonts / "DejaVuSans.ttf"))
+
+    def columns(canvas: Canvas) -> None:
+        canvas.setFont("Hebrew", 10)
+        for right, words in ((540, said[0]), (280, said[1])):
+            for n in range(6):
+                canvas.drawRightString(right, 740 - 13 * n, words[::-1])
+
+    text = drawn(tmp_path, [], more=columns)
+    assert text.index("הטחנה") < text.rindex("הטחנה") < text.index("והיא")
 
 
 def test_rows_of_commands_are_not_joined(tmp_path: Path) -> None:
