@@ -47,10 +47,10 @@ def test_a_product_with_bias_and_residual(inputs: int, parts: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
-@pytest.mark.parametrize("rows", [96, 16_384])  # of the weight; of many two groups are read at once
-def test_a_gated_product(rows: int, name: str) -> None:
-    own, whole = packed(512, (name, rows))
-    x, bias = random(64, 512, dtype=BF16) / 64, random(rows, dtype=BF16)
+@pytest.mark.parametrize(("rows", "inputs"), [(96, 512), (16_384, 512), (16_384, 2304)])  # by plan
+def test_a_gated_product(rows: int, inputs: int, name: str) -> None:
+    own, whole = packed(inputs, (name, rows))
+    x, bias = random(64, inputs, dtype=BF16) / 64, random(rows, dtype=BF16)
     both = x.double() @ whole.T + bias.double()
     gate, up = both.to(BF16).double().chunk(2, 1)  # rounded where the modules round
     ours = GatedBlocksProduct(own, bias)

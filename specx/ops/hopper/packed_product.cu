@@ -15,8 +15,8 @@
 // A row of x is a column to tensor cores, and nothing depends on how many there are.
 //
 // Defined from outside: TILES of 8 rows of x, GROUPS, WARPS of a block, SHARE, STAGES of a warp's pieces,
-// KEEP (sums of x over parts are made once for all tiles), RESIDENT blocks on a multiprocessor, FIRST and SECOND, the bits of codes in both parts of the weight,
-// HALF (0), and as for product.cu KIND, HEAD and ACTIVATION.
+// KEEP (sums of x over parts are made once for all tiles), RESIDENT blocks on a multiprocessor, FIRST and
+// SECOND, the bits of codes in both parts of the weight, HALF (0), and as for product.cu KIND, HEAD and ACTIVATION.
 
 #include "hopper.cuh"
 

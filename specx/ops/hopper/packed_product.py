@@ -66,15 +66,15 @@ def plan(tiles: int, rows: int, pieces: int) -> BlocksLaunch:
     most = 12 if rows <= FEW_ROWS else 8
     turns = -(-pieces // most)
     share = -(-pieces // turns)
-    groups, resident = 1, 2 if most == 8 else 1
+    warps, groups, resident = share, 1, 2 if tiles <= 2 and most == 8 else 1
     if rows >= WIDE:
-        if tiles == 1 and pieces <= 8:
+        if tiles == 1 and pieces > 8:
+            warps, resident = 2 * share, 1
+        elif tiles == 1:
             groups = 2
-        elif tiles == 2 and pieces > 8:
-            groups, resident = 2, 1
         elif tiles == 2:
-            resident = 3
-    return BlocksLaunch(share, share, groups, resident if tiles <= 2 else 1)
+            groups, resident = 2, 1
+    return BlocksLaunch(warps, share, groups, resident)
 
 
 class _BlocksWeight(WeightProduct):

@@ -39,7 +39,6 @@ from specx.ops.triton.programmatic_launch import wait
 from specx.ops.triton.tree_inputs import RECENT, WORD, TreeInputs
 
 MOST_SPLITS = 64
-FEW_SPLITS = 16  # more take as long to merge as they save
 MOST_LOADED = 2**16  # bytes of parts that a program of the merge asks for at once
 MOST_NODES = MAX_ROWS
 LOG2_E = math.log2(math.e)
@@ -88,8 +87,6 @@ def plan(
     rows = max(16, triton.next_power_of_2(nodes * group))
     # With the most nodes as many blocks of 128 rows as there are multiprocessors.
     splits = multiprocessors // (kv_heads * -(-MOST_NODES * group // 128))
-    # And with one: 64 programs on 132 multiprocessors took 26 µs for 16,384 tokens, 128 took 20.
-    splits = max(splits, min(FEW_SPLITS, multiprocessors // kv_heads))
     splits = max(1, min(MOST_SPLITS, splits))
     if itemsize == 4:  # no tensor cores: the products are unrolled into registers
         columns, warps = 32 if width <= 128 else 16, 4 if width <= 256 else 8

@@ -400,7 +400,7 @@ def test_a_plan_is_valid_for_every_shape(kv_heads, head_dim, itemsize, device):
 
 
 def test_a_plan_leaves_a_program_to_each_multiprocessor():
-    few = Launch(16, block_rows=16, block_columns=128, warps=4, stages=3)
+    few = Launch(8, block_rows=16, block_columns=128, warps=4, stages=3)
     assert plan(1, 4, 8, 128, 2, *H200) == few
     assert plan(64, 4, 8, 128, 2, *H200) == replace(few, block_rows=64)
     assert plan(1, 6, 2, 128, 2, *H200) == replace(few, splits=22)
