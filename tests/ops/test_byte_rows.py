@@ -135,29 +135,3 @@ def test_attention_is_that_to_the_stored_numbers(
     assert out.dtype == dtype
     assert error(out, expected) < ERROR[dtype]
     assert (lse.double() - total).abs().max() < 2 * LSE_TOLERANCE[dtype]
-
-
-@pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
-@pytest.mark.parametrize("window", [None, 70])
-@pytest.mark.parametrize("dim", [32, 128])
-def test_a_rows_result_is_its_own(dim: int, window: int | None) -> None:
-    """Alone, and beside others; as a node of a tree, and as the end of a text."""
-    ops, device = backends()[-1]
-    dtype, prefix = torch.bfloat16 if CUDA else torch.float16, 200
-    parents = random_parents(20, seed=3)
-    visible = visible_of(parents)
-    inputs = make_inputs(20, prefix + 20, dim=dim, ratio=4, dtype=dtype)
-    storage = torch.stack([narrowed(each) for each in (inputs.k, inputs.v)])
-    how = {} if window is None else {"window": window}
-    together, _ = attended(
-        ops, device, inputs.q, storage, prefix, sets_of(visible), 20, inputs.scaling, **how
-    )
-    for row in (0, 7, 19):
-        path = visible[row].nonzero()[:, 0]  # the row is the last one
-        text = torch.cat([torch.arange(prefix), prefix + path])
-        own = in_ring(storage[0][:, text], len(text)), in_ring(storage[1][:, text], len(text))
-        alone, _ = attended(
-            ops, device, inputs.q[:, [row]], torch.stack(own), len(text) - 1,
-            torch.tensor([[1]]), 1, inputs.scaling, **how,
-        )  # fmt: skip
-        assert torch.equal(alone[0], together[row])
