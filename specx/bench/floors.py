@@ -71,8 +71,11 @@ def _cache_bytes_by_layer(model: LoadedModel, rows: int) -> list[int]:
     return [
         2 * attention.query_heads * attention.delta.key_dim * attention.head_dim * wide
         if attention.delta is not None  # a state, which is read and written
-        else 2 * attention.kv_heads * attention.seen(rows)
-        * row_size(attention.head_dim, dtype) * dtype.itemsize
+        else 2
+        * attention.kv_heads
+        * attention.seen(rows)
+        * row_size(attention.head_dim, dtype)
+        * dtype.itemsize
         for attention in _attentions(model)
     ]
 

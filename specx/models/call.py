@@ -108,8 +108,9 @@ class SlotMapping:
     """The rows of a cache that a forward pass writes, before it attends to them.
 
     ``storage[layer]`` [2, Hkv, capacity, D]: keys and values of a layer, all layers in one tensor
-    or each in its own, in 8 bits as in ``byte_rows``; for a layer with a delta rule, its state. ``slots`` int64 [T]: the text row
-    of each new token. ``slots_of`` gives its row in a layer's storage, which may be a ring.
+    or each in its own, in 8 bits as in ``byte_rows``; for a layer with a delta rule, its state.
+    ``slots`` int64 [T]: the text row of each new token. ``slots_of`` gives its row in a layer's
+    storage, which may be a ring.
     """
 
     storage: Tensor | Sequence[Tensor | DeltaState]

@@ -53,9 +53,7 @@ def test_a_row_of_a_tree_is_what_it_is_alone(
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_so_it_is_over_keys_and_values_in_8_bits(cell: Cell, tmp_path: Path) -> None:
     """Those of a text are read from prompts and from trees alike, in rings, too."""
-    decoder = make_pair(cell, tmp_path).decoder(
-        CAPACITY, built_in_ops(CUDA), CUDA, torch.bfloat16
-    )
+    decoder = make_pair(cell, tmp_path).decoder(CAPACITY, built_in_ops(CUDA), CUDA, torch.bfloat16)
     check_rows(decoder, len(str(cell)), PREFIXES, torch.int8)
 
 

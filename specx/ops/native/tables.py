@@ -80,7 +80,8 @@ def area_sizes(
         "heads": rows * (own_kv * (group + 2) * dim if owns_heads else whole),
         "queries": lines * dim, "scores": group * rows * SCORES,
         "sums": lines * dim, "row_max": lines, "denominators": lines,
-        "widened": WIDENED * dim, "attended": rows * own_width, "gates": rows * 2 * _part(inner, threads, units[1]),
+        "widened": WIDENED * dim, "attended": rows * own_width,
+        "gates": rows * 2 * _part(inner, threads, units[1]),
         "after_attention": rows * hidden, "after_mlp": rows * hidden,
     }  # fmt: skip
     return {name: _whole(size) for name, size in found.items()}

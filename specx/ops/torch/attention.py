@@ -94,8 +94,8 @@ def visible(committed: int, mask: AncestorMask, window: int | None, first: int) 
 def in_order(storage: Tensor, first: int, end: int, q: Tensor) -> Tensor:
     """Return rows ``first`` to ``end`` of a text from a layer's storage, which may be a ring.
 
-    storage [Hkv, capacity, D] -> [Hkv, end − first, D] in the dtype of queries ``q`` [..., D]; a view
-    if the dtype is the same and rows are contiguous.
+    storage [Hkv, capacity, D] -> [Hkv, end − first, D] in the dtype of queries ``q`` [..., D]; a
+    view if the dtype is the same and rows are contiguous.
     """
     capacity = storage.shape[1]
     if first // capacity == (end - 1) // capacity:

@@ -41,6 +41,7 @@ from specx.ops.triton.tree_inputs import RECENT, WORD, TreeInputs
 
 MOST_SPLITS = 64
 FEW_SPLITS = 16  # more take as long to merge as they save
+BUSY = 2  # times as many programs where keys and values get their scales: they compute, and wait
 MOST_LOADED = 2**16  # bytes of parts that a program of the merge asks for at once
 MOST_NODES = MAX_ROWS
 LOG2_E = math.log2(math.e)
@@ -94,12 +95,15 @@ def plan(
     splits = multiprocessors // (kv_heads * -(-MOST_NODES * group // 128))
     # And with one: 64 programs on 132 multiprocessors took 26 µs for 16,384 tokens, 128 took 20.
     splits = max(splits, min(FEW_SPLITS, multiprocessors // kv_heads))
-    splits = max(1, min(MOST_SPLITS, splits))
+    splits = max(1, min(MOST_SPLITS, splits * (BUSY if in_bytes else 1)))
     if itemsize == 4:  # no tensor cores: the products are unrolled into registers
         columns, warps = 32 if width <= 128 else 16, 4 if width <= 256 else 8
         return Launch(splits, min(rows, 32 if width <= 64 else 16), columns, warps, 2)
-    if in_bytes and width <= 128:
-        return Launch(splits, min(rows, 64), 64, 4, 4)
+    if in_bytes:  # always as many rows: with 64 of them tensor cores add in another order here
+        tile = (
+            (64, 64, 4, 3) if width <= 128 else (64, 32, 4, 2) if width <= 256 else (32, 16, 8, 2)
+        )
+        return Launch(splits, *tile)
     if width <= 128 and _fits(128, 3, width * itemsize, shared_memory):
         return Launch(splits, min(rows, 64), 128, 4, 3)
     if width <= 256:

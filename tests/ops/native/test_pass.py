@@ -10,8 +10,8 @@ from torch.nn.functional import pad
 
 from specx.models.call import KeptQueries, SlotMapping, TreeCall
 from specx.models.decoder import Decoder
-from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops import byte_rows
+from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.layers import DecoderWeights, LayerWeights, LinearMap, SmallBatch
 from specx.ops.spec import (
     AttentionSpec,
@@ -322,7 +322,7 @@ def check(spec, *, threads=2, prefix=45, rings=0, sets=TREE, **drawn):
 
 
 def check_half(spec, *, dtype=torch.float16, prefix=45, sets=TREE, **drawn):
-    """Compare a pass over fewer bytes with torch's in float64 over the very rows that it rounded."""
+    """Compare a pass over fewer bytes with torch's in float64 over the rows that it rounded."""
     torch.set_num_threads(2)
     weights = Drawn(spec, **drawn).weights
     native, few = NativePass(weights), few_rows(sets, prefix, storage_of(spec, prefix))
