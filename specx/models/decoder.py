@@ -76,8 +76,8 @@ class DecoderLayer:
         attention = self.spec.attention
         stored, slots = call.mapping.rows_of(self.index), call.mapping.slots_of(self.index)
         keys, values = stored.unbind()
-        rounds = stored.dtype == torch.int8 and attention.shared is None
-        if rounds:  # what is whole before lies apart
+        in_bytes = stored.dtype == torch.int8
+        if in_bytes:  # they are computed in x's format, and lie apart
             whole = x.new_empty(*stored.shape[:2], len(x), attention.head_dim)
             keys, values = whole.unbind()
         if self._rope is None:  # turning by nothing is exact, and one kernel serves all layers
@@ -85,9 +85,9 @@ class DecoderLayer:
             sin = torch.zeros_like(cos)
         else:
             cos, sin = inputs.angles[self._rope]
-        places = call.mapping.order if rounds else slots
+        places = call.mapping.order if in_bytes else slots
         q = self._kernels.before_attention(x, cos, sin, places, keys, values)
-        if rounds:
+        if in_bytes and attention.shared is None:
             call.ops.store_rows(*stored.unbind(), slots, keys, values)
         if attention.temperature is not None:
             q = q * inputs.temperatures[attention.temperature]
