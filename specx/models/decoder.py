@@ -88,7 +88,7 @@ class DecoderLayer:
         places = call.mapping.order if in_bytes else slots
         q = self._kernels.before_attention(x, cos, sin, places, keys, values)
         if in_bytes and attention.shared is None:
-            call.ops.store_rows(*stored.unbind(), slots, keys, values)
+            call.ops.store_rows(stored[0], stored[1], slots, keys, values)
         if attention.temperature is not None:
             q = q * inputs.temperatures[attention.temperature]
         return q

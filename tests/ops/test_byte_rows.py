@@ -1,5 +1,7 @@
 """Keys and values in 8 bits: what a row is rounded to, and attention to what is stored."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -77,7 +79,7 @@ def test_rows_are_stored_in_the_same_bytes(ops: Ops, device: torch.device, dim: 
     value[1, 2, 7] = 300.0
     storage = torch.zeros(2, 2, 40, row_size(dim, torch.int8), dtype=torch.int8, device=device)
     slots = torch.randperm(40, generator=generator)[:9].to(device)
-    ops.store_rows(*storage, slots, key, value)
+    ops.store_rows(storage[0], storage[1], slots, key, value)
     used = dim + 2 * -(-dim // GROUP)
     for mine, whole in zip(storage, (key, value), strict=True):
         assert torch.equal(mine[:, slots][..., :used], narrowed(whole)[..., :used])
@@ -87,12 +89,13 @@ def test_rows_are_stored_in_the_same_bytes(ops: Ops, device: torch.device, dim: 
 
 def attended(
     ops: Ops, device: torch.device, q: Tensor, storage: Tensor, prefix: int, sets: Tensor,
-    behind: int, scaling: float, **how: object,
+    behind: int, scaling: float, **how: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     mask = AncestorMask(sets.to(device), behind)
     length = torch.tensor([prefix], device=device)
     q = q.transpose(0, 1).contiguous().to(device).transpose(0, 1)
-    out, lse = ops.tree_attention(q, *storage.to(device), length, mask, scaling, **how)  # type: ignore[arg-type]
+    keys, values = storage.to(device).unbind()
+    out, lse = ops.tree_attention(q, keys, values, length, mask, scaling, **how)
     assert lse is not None
     return out.cpu(), lse.cpu()
 
@@ -122,15 +125,15 @@ def test_attention_is_that_to_the_stored_numbers(
     rows = [narrowed(each) for each in (inputs.k, inputs.v)]
     capacity = prefix + 40 if window is None else window + 11 + 5
     storage = torch.stack([in_ring(each, capacity) for each in rows])
-    how = {} if window is None else {"window": window, "softcap": 20.0}
+    how: dict[str, Any] = {} if window is None else {"window": window, "softcap": 20.0}
     out, lse = attended(
         ops, device, inputs.q, storage, prefix, sets_of(visible), 11, inputs.scaling, **how
     )
     seen = reference.windowed(prefix, visible, window or prefix + 11)
-    exact = (widened(each, dim, torch.float64) for each in rows)
-    softcap = {} if window is None else {"softcap": 20.0}
+    keys, values = (widened(each, dim, torch.float64) for each in rows)
+    softcap = None if window is None else 20.0
     expected, total = reference.attention(
-        inputs.q.double(), *exact, seen, inputs.scaling, **softcap
+        inputs.q.double(), keys, values, seen, inputs.scaling, softcap=softcap
     )
     assert out.dtype == dtype
     assert error(out, expected) < ERROR[dtype]
