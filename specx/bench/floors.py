@@ -9,6 +9,7 @@ from specx.decoding.methods import Pair
 from specx.models.decoder_files import tensors_of
 from specx.models.head_files import LoadedHead
 from specx.models.loaded import LoadedModel
+from specx.ops.byte_rows import row_size
 from specx.ops.ceilings import Ceilings
 from specx.ops.delta_state import wide_format
 from specx.ops.spec import AttentionSpec
@@ -65,12 +66,16 @@ def cache_bytes(model: LoadedModel, rows: int) -> int:
 
 
 def _cache_bytes_by_layer(model: LoadedModel, rows: int) -> list[int]:
-    number = (model.cache_dtype or model.dtype).itemsize
+    dtype = model.cache_dtype or model.dtype
     wide = wide_format(model.dtype).itemsize
     return [
         2 * attention.query_heads * attention.delta.key_dim * attention.head_dim * wide
         if attention.delta is not None  # a state, which is read and written
-        else 2 * attention.kv_heads * attention.head_dim * attention.seen(rows) * number
+        else 2
+        * attention.kv_heads
+        * attention.seen(rows)
+        * row_size(attention.head_dim, dtype)
+        * dtype.itemsize
         for attention in _attentions(model)
     ]
 

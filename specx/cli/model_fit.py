@@ -12,7 +12,7 @@ from specx.reports.lengths import parse_length
 from specx.reports.progress import duration
 
 MB, GB = 10**6, 10**9
-FLOAT32 = 4  # bytes
+FLOAT32 = 32  # bits
 # Python and torch, and for each id of the vocabulary the tokenizer: fitted to what three runs on
 # Linux took at most, with 49K, 152K and 262K ids, not derived from what is kept. The one run that
 # compiles machine code takes about 100 MB more.
@@ -114,7 +114,7 @@ def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str,
         "weights": _weights(found),
         **({"activations": found.activations} if found.activations else {}),
         "keys_and_values": f"{_size(found.cache)}: {'; '.join(_caches(found))}",
-        **_halved(found, device),
+        **_smaller(found, device),
     }
     if found.streamed:
         told["in_main_memory"] = (
@@ -180,6 +180,8 @@ def _weights(found: Any) -> str:
 
 def _caches(found: Any) -> Iterator[str]:
     """Yield the arithmetic of each cache group: the layers with the same window."""
+    from specx.ops.byte_rows import row_size  # brings torch
+
     for group in found.groups:
         if not hasattr(group, "head_dim"):  # a state, whatever the length of the text
             attention, delta = group.attention, group.attention.delta
@@ -193,17 +195,23 @@ def _caches(found: Any) -> Iterator[str]:
             continue
         heads = f"{group.layers} layers × 2 × {group.kv_heads} heads × {group.head_dim}"
         rows = f"window of {group.window}" if group.window else f"{found.tokens} tokens"
-        yield f"{heads} × {found.cache_dtype.itemsize} bytes × {rows}"
+        scales = row_size(group.head_dim, found.cache_dtype) - group.head_dim
+        size = f" and {scales} of scales" if scales else ""
+        yield f"{heads} × {found.cache_dtype.itemsize} bytes{size} × {rows}"
 
 
-def _halved(found: Any, device: str) -> dict[str, str]:
-    """Say how small keys and values get with a ``kv_cache_dtype`` of half the size."""
-    if device != "cpu" or found.cache_dtype.itemsize < FLOAT32:
-        return {}
+def _smaller(found: Any, device: str) -> dict[str, str]:
+    """Say how small keys and values get with another ``kv_cache_dtype``."""
+    bits = 8 * found.cache_dtype.itemsize
+    fewer = {"float16": 16, "int8": 9} if device == "cpu" and bits == FLOAT32 else {"int8": 9}
     states = (group for group in found.groups if not hasattr(group, "head_dim"))
     rows = found.cache - sum(group.bytes(0, None, found.cache_dtype) for group in states)
-    half = _size(rows // 2)
-    return {"in_float16": f"{half} of keys and values, by `target.kv_cache_dtype: float16`"}
+    return {
+        f"in_{kind}": f"{_size(rows * own // bits)} of keys and values, by "
+        f"`target.kv_cache_dtype: {kind}`"
+        for kind, own in fewer.items()
+        if own < bits
+    }
 
 
 def _seconds(seconds: float) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specx.ops.byte_rows import row_size
 from specx.ops.contract import Ops
 from specx.ops.delta_state import DeltaState
 from specx.ops.spec import AttentionSpec, RopeSpec
@@ -53,7 +54,8 @@ class LayerState(ABC):
 
 
 class KeyValues(LayerState):
-    """Keys and values: ``storage`` [layers, 2, Hkv, rows, D], all rows of the text or a ring.
+    """Keys and values: ``storage`` [layers, 2, Hkv, rows, D], all rows of the text or a ring; in 8
+    bits ``row_size`` elements for D.
 
     Row r of the text lies at r modulo the number of rows. New rows are written after the text, and
     kept rows are moved to directly after it.
@@ -151,14 +153,15 @@ class CacheGroup:
 
     def bytes(self, capacity: int, ahead: int | None, dtype: torch.dtype) -> int:
         """Return the bytes that a cache uses for the group in ``dtype``."""
-        return self.numbers(capacity, ahead) * dtype.itemsize
+        size = row_size(self.head_dim, dtype) * dtype.itemsize
+        return self.numbers(capacity, ahead) // self.head_dim * size
 
     def state(
         self, capacity: int, ahead: int | None, dtype: torch.dtype, device: torch.device, ops: Ops
     ) -> KeyValues:
         """Allocate the states."""
         rows = self.rows(capacity, ahead)
-        shape = self.layers, 2, self.kv_heads, rows, self.head_dim
+        shape = self.layers, 2, self.kv_heads, rows, row_size(self.head_dim, dtype)
         return KeyValues(torch.empty(shape, dtype=dtype, device=device), ops)
 
 

@@ -12,6 +12,7 @@ from specx.decoding.sources import SourceQueries
 from specx.models.call import Features, KeptQueries, PrefillCall, TreeCall
 from specx.models.loaded import LoadedModel
 from specx.ops.ancestors import AncestorMask
+from specx.ops.byte_rows import widened
 from specx.ops.chunks import Grid
 from specx.ops.torch.scores import scaled_scores
 from specx.ops.trees import MAX_ROWS, Path, TokenTree
@@ -137,7 +138,7 @@ class Target:
         """Record the log-sum-exp of the last token, which prefill does not compute."""
         assert retrieval.lse is not None
         self.last_row.zero_()
-        keys = self.cache.keys_of(retrieval.layer)[:, :length]
+        keys = self._keys_of(retrieval.layer)[:, :length]
         scores = scaled_scores(self._query(retrieval), keys, self.model.scaling_of(retrieval.layer))
         retrieval.lse.index_copy_(1, self.last_row, scores.logsumexp(-1)[:, None].float())
 
@@ -179,7 +180,7 @@ class Target:
         assert retrieval is not None
         assert retrieval.lse is not None
         lse = retrieval.lse.index_select(1, self.last_row)[:, 0]
-        keys, scaling = self.cache.keys_of(retrieval.layer), self.model.scaling_of(retrieval.layer)
+        keys, scaling = self._keys_of(retrieval.layer), self.model.scaling_of(retrieval.layer)
         softcap = self.model.softcap_of(retrieval.layer)
         query = self._query(retrieval)
         return self.ops.chunk_scores(query, lse, keys, length, scaling, grid, softcap)
@@ -195,11 +196,16 @@ class Target:
         kept = sources.kept
         return self.ops.passage_attention(
             sources.queries[:, :tokens],
-            self.cache.keys_of(kept.layer),
+            self._keys_of(kept.layer),
             sources.prompt,
             document,
             self.model.scaling_of(kept.layer),
         )
+
+    def _keys_of(self, layer: int) -> Tensor:
+        """Return the keys of a layer [Hkv, capacity, D], as numbers that can be multiplied."""
+        keys, (_, dim) = self.cache.keys_of(layer), self.model.query_shape(layer)
+        return widened(keys, dim, self.model.dtype) if keys.dtype == torch.int8 else keys
 
     def _query(self, retrieval: KeptQueries) -> Tensor:
         """Return the query of the last committed token in the retrieval layer: [Hq, D]."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specx.ops.ancestors import AncestorMask
+from specx.ops.byte_rows import widened
 from specx.ops.contract import Ops
 from specx.ops.delta_state import DeltaState
 
@@ -107,8 +108,9 @@ class SlotMapping:
     """The rows of a cache that a forward pass writes, before it attends to them.
 
     ``storage[layer]`` [2, Hkv, capacity, D]: keys and values of a layer, all layers in one tensor
-    or each in its own; for a layer with a delta rule, its state. ``slots`` int64 [T]: the text row
-    of each new token. ``slots_of`` gives its row in a layer's storage, which may be a ring.
+    or each in its own, in 8 bits as in ``byte_rows``; for a layer with a delta rule, its state.
+    ``slots`` int64 [T]: the text row of each new token. ``slots_of`` gives its row in a layer's
+    storage, which may be a ring.
     """
 
     storage: Tensor | Sequence[Tensor | DeltaState]
@@ -146,6 +148,11 @@ class SlotMapping:
     @cached_property
     def _by_capacity(self) -> dict[int, Tensor]:
         return {}
+
+    @cached_property
+    def order(self) -> Tensor:
+        """The numbers of the new tokens: int64 [T]."""
+        return torch.arange(len(self.slots), device=self.slots.device)
 
 
 @dataclass(kw_only=True)
@@ -209,7 +216,10 @@ class PrefillCall(AttentionCall):
         if window is None or (self.window is not None and self.window < window):
             window = self.window
         rows, tokens = rows or q.shape[1], tokens or q.shape[1]
-        keys, values = self.mapping.rows_of(layer).unbind()
+        stored = self.mapping.rows_of(layer)
+        if stored.dtype == torch.int8:
+            stored = widened(stored[:, :, : self.past + tokens], q.shape[2], q.dtype)
+        keys, values = stored.unbind()
         past = self.past + tokens - rows
         return self.ops.prefill_attention(q[:, -rows:], keys, values, past, window, scaling, **how)
 

@@ -74,14 +74,21 @@ class DecoderLayer:
     def fill(self, x: Tensor, inputs: RowInputs, call: Call) -> Tensor:
         """Store keys and values of x [T, K]; return queries [Hq, T, D]."""
         attention = self.spec.attention
-        keys, values = call.mapping.rows_of(self.index).unbind()
+        stored, slots = call.mapping.rows_of(self.index), call.mapping.slots_of(self.index)
+        keys, values = stored.unbind()
+        in_bytes = stored.dtype == torch.int8
+        if in_bytes:  # they are computed in x's format, and lie apart
+            whole = x.new_empty(*stored.shape[:2], len(x), attention.head_dim)
+            keys, values = whole.unbind()
         if self._rope is None:  # turning by nothing is exact, and one kernel serves all layers
             cos = x.new_ones(len(x), attention.head_dim)
             sin = torch.zeros_like(cos)
         else:
             cos, sin = inputs.angles[self._rope]
-        slots = call.mapping.slots_of(self.index)
-        q = self._kernels.before_attention(x, cos, sin, slots, keys, values)
+        places = call.mapping.order if in_bytes else slots
+        q = self._kernels.before_attention(x, cos, sin, places, keys, values)
+        if in_bytes and attention.shared is None:
+            call.ops.store_rows(stored[0], stored[1], slots, keys, values)
         if attention.temperature is not None:
             q = q * inputs.temperatures[attention.temperature]
         return q

@@ -14,7 +14,7 @@ from specx.ops.packed_weight import Weight
 from specx.ops.spec import DecoderSpec
 
 Role = Literal["target", "draft"]
-DTYPES = {
+DTYPES: dict[str, torch.dtype | None] = {
     "float32": torch.float32,
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
@@ -59,6 +59,8 @@ class ModelSpec:
 
         Raises UsageError for an unsupported request.
         """
+        if self.kv_cache_dtype == "int8":
+            return torch.int8
         requested = DTYPES[self.kv_cache_dtype]
         if requested is None:
             return dtype

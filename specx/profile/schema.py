@@ -17,7 +17,7 @@ from pydantic import (
 from specx.profile.section import Section, did_you_mean, shown
 
 Dtype = Literal["float32", "float16", "bfloat16", "auto"]
-CacheDtype = Literal["auto", "float16"]
+CacheDtype = Literal["auto", "float16", "int8"]
 Layer = Literal["last", "auto"] | int
 Device = Literal["cpu", "cuda"]
 OnLoop = Literal["retry", "stop", "keep"]
@@ -182,7 +182,7 @@ class TargetSettings(Section):
     kv_cache_dtype: CacheDtype = Field(
         default="auto",
         description="number format of keys and values; auto: `dtype`; float16: half the bytes "
-        "where a CPU computes in float32",
+        "where a CPU computes in float32; int8: 9 bits each with scales, anywhere",
     )
     activations: Literal["auto", "float32", "int8"] = Field(
         default="auto",

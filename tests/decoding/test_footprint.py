@@ -109,6 +109,20 @@ def test_copies_are_those_that_the_first_token_makes(tied: bool, tmp_path: Path)
     assert stored.copies == 0
 
 
+@pytest.mark.parametrize("make", [file_in_blocks, file_with_windows, untied_folder])
+def test_keys_and_values_in_8_bits_are_counted_with_their_scales(make: Any, tmp_path: Path) -> None:
+    profile = profile_for(None, str(make(tmp_path)), None)
+    pair = load_pair(profile.changed(target={"kv_cache_dtype": "int8"}), "plain", CPU)
+    assert facts(pair)["kv_cache_dtype"] == "int8"
+    spec = ModelSpec(pair.target.source, kv_cache_dtype="int8")
+    told = Footprint.of(open_model(spec, "cpu", "target"), TOKENS)
+    assert told is not None
+    cache = PreallocatedCache(cache_shape(pair.target), TOKENS + MAX_ROWS, rows_ahead(CPU))
+    assert told.cache == sum(storage.nbytes for storage in cache.storages)
+    numbers = sum(group.numbers(TOKENS + MAX_ROWS, rows_ahead(CPU)) for group in told.groups)
+    assert numbers * 9 / 8 <= told.cache <= numbers * 5 / 4  # of small heads more
+
+
 def test_they_are_refused_where_they_have_half_the_bytes_already(tmp_path: Path) -> None:
     profile = profile_for(None, str(untied_folder(tmp_path)), None)
     half = profile.on("cpu").changed(target={"dtype": "bfloat16", "kv_cache_dtype": "float16"})
@@ -161,6 +175,7 @@ def test_doctor_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "2048 tokens" in found["keys_and_values"]
     assert "window of" in found["keys_and_values"]
     assert "kv_cache_dtype: float16" in found["in_float16"]
+    assert "kv_cache_dtype: int8" in found["in_int8"]
     seconds = float(report["time"]["plain_token"].split()[0]) / 1e3
     tokens_per_second = float(report["time"]["tokens_per_second"].split()[0])
     assert tokens_per_second == pytest.approx(1 / seconds, rel=0.1)

@@ -71,6 +71,12 @@ def windows() -> Pair:
 
 
 @cache
+def in_bytes() -> Pair:
+    """Keys and values in 8 bits, in rings, too."""
+    return replace(windows(), target=replace(windows().target, cache_dtype=torch.int8))
+
+
+@cache
 def states() -> Pair:
     """Layers with a delta rule beside those with attention, as target and as draft."""
     (cell,) = (each for each in CELLS if str(each) == "qwen3_5_text: a delta rule")
@@ -110,7 +116,7 @@ def read(run: Run, model: str = "target") -> int:
     return next(each.done for each in run.progress if each.model == model)
 
 
-@pytest.mark.parametrize("make", [full, windows, states, head])
+@pytest.mark.parametrize("make", [full, windows, in_bytes, states, head])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_question_is_answered_as_alone(make: Callable[[], Pair], method: Method) -> None:
     """The same tokens by the same steps: drafts and what is retrieved are as they were."""
@@ -162,7 +168,7 @@ def warnings(run: Run) -> list[str]:
     return run.events[-1]
 
 
-@pytest.mark.parametrize("make", [full, windows, states, head])
+@pytest.mark.parametrize("make", [full, windows, in_bytes, states, head])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_new_process_reads_what_another_kept(
     tmp_path: Path, make: Callable[[], Pair], method: Method
@@ -186,7 +192,7 @@ def test_what_plain_decoding_kept_serves_a_method_that_drafts(tmp_path: Path) ->
     assert read(run) > SHARED >= read(run, "draft")
 
 
-@pytest.mark.parametrize("make", [full, windows, states, head])
+@pytest.mark.parametrize("make", [full, windows, in_bytes, states, head])
 def test_rows_are_kept_to_the_bit(tmp_path: Path, make: Callable[[], Pair]) -> None:
     pools = [WorkspacePool(KeptPrompts(GB, tmp_path)) for _ in range(2)]
     for pool in pools:
@@ -207,6 +213,7 @@ def test_other_models_formats_and_settings_share_no_file(tmp_path: Path) -> None
     others = [
         replace(target, weights_from="others"),
         replace(target, cache_dtype=torch.float16),
+        replace(target, cache_dtype=torch.int8),
         replace(target, activations="int8"),
         replace(target, config={**target.config, "rope_theta": 5.0}),
     ]

@@ -61,16 +61,17 @@ def test_every_method_on_every_family(family, method):
     assert len(set(result.accepted)) > 1  # some drafts were right and some were not
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int8])
 @pytest.mark.parametrize("method", [*DRAFTING, "lookup"])
 @pytest.mark.parametrize(
     "settings",
     [{"head_dim": 32}, {"head_dim": 24}, {"modules": True}],
     ids=["machine code", "torch", "transformers"],
 )
-def test_keys_and_values_in_half_the_bytes(method, settings, monkeypatch):
+def test_keys_and_values_in_half_the_bytes_or_less(method, settings, dtype, monkeypatch):
     """All passes read the same rounded rows, a prompt in chunks among them."""
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 32)
-    target = replace(loaded(**settings, **SURE), cache_dtype=torch.float16)
+    target = replace(loaded(**settings, **SURE), cache_dtype=dtype)
     draft = None if method == "lookup" else loaded(**LIKE_IT)
     check(pair_of(target, draft), method, make_profile(cache=SMALL_CACHE), make_prompt(70))
 

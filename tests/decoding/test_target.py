@@ -8,6 +8,7 @@ import torch
 
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.target import Target
+from specx.ops.byte_rows import widened
 from specx.ops.chunks import Grid
 from specx.ops.torch.backend import TorchOps
 from specx.ops.trees import TokenTree
@@ -95,6 +96,25 @@ def test_keys_and_values_in_float16_are_rounded_and_nothing_else(settings):
     assert not torch.equal(scores, exact)
     attention = [each.chunk_scores(Grid(1), each.cache.length) for each in (target, whole)]
     close(*attention, 1e-3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"head_dim": 24}], ids=["machine code", "torch"])
+def test_keys_and_values_in_8_bits_are_rounded_and_nothing_else(settings):
+    """Prompt, tree, retrieval and sources compute with the numbers that are stored."""
+    model = loaded("qwen3", **settings)
+    dim = model.head_dim
+    rounded = Target(replace(model, cache_dtype=torch.int8), 64, retrieval_layer=1)
+    whole, prompt = Target(model, 64, retrieval_layer=1), make_prompt(20)
+    for each in (rounded, whole):
+        read(each, prompt)
+    # The whole ones get the rounded numbers, so that nothing else differs.
+    whole.cache.storage.copy_(widened(rounded.cache.storage, dim, torch.float32))
+    close(rounded.verify(make_tree()), whole.verify(make_tree()), 5e-2)  # its own are rounded, too
+    stored = widened(rounded.cache.storage[0, :, :, 20:27], dim, torch.float32)
+    close(stored, whole.cache.storage[0, :, :, 20:27], 2e-2)
+    assert not torch.equal(stored, whole.cache.storage[0, :, :, 20:27])
+    attention = [each.chunk_scores(Grid(1), each.cache.length) for each in (rounded, whole)]
+    close(*attention, 1e-2)
 
 
 @pytest.mark.parametrize("leaf", range(7))

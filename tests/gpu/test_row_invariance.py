@@ -50,6 +50,13 @@ def test_a_row_of_a_tree_is_what_it_is_alone(
     check_rows(decoder, len(str(cell)), PREFIXES)
 
 
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_so_it_is_over_keys_and_values_in_8_bits(cell: Cell, tmp_path: Path) -> None:
+    """Those of a text are read from prompts and from trees alike, in rings, too."""
+    decoder = make_pair(cell, tmp_path).decoder(CAPACITY, built_in_ops(CUDA), CUDA, torch.bfloat16)
+    check_rows(decoder, len(str(cell)), PREFIXES, torch.int8)
+
+
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 @pytest.mark.parametrize(("heads", "kv_heads"), [(32, 8), (12, 2), (16, 16), (8, 1)])
 @pytest.mark.parametrize("prefix", [0, 63, 191, 192, 1085, 4160, 16_500])
@@ -79,8 +86,11 @@ def profile(**generation: object) -> Profile:
     return known.changed(generation={"max_new_tokens": 120, **generation})
 
 
-@pytest.fixture(scope="module", params=["embedded", "68m", "eagle3"])
+@pytest.fixture(scope="module", params=["embedded", "in 8 bits", "68m", "eagle3"])
 def pair(request: pytest.FixtureRequest) -> Pair:
+    if request.param == "in 8 bits":
+        in_bytes = profile().changed(target={"kv_cache_dtype": "int8"})
+        return load_pair(in_bytes, "specextend", CUDA)
     if request.param == "embedded":
         return load_pair(profile(), "specextend", CUDA)
     return scaled_pair(LARGE, request.param, CUDA, torch.bfloat16)

@@ -19,6 +19,7 @@ from specx.models.decoder import Decoder
 from specx.models.families import read_architecture
 from specx.models.families.weight_reader import WeightReader
 from specx.ops.ancestors import AncestorMask
+from specx.ops.byte_rows import row_size
 from specx.ops.contract import Ops
 from specx.ops.torch.backend import CpuOps
 
@@ -605,8 +606,13 @@ def randomize(model: Any) -> None:
 class Text:
     """A text in a decoder's storage: what it has read."""
 
-    def __init__(self, decoder: Decoder, capacity: int = 96, ahead: int | None = None) -> None:
-        """``ahead``: rows behind the text for which layers with a window have a ring."""
+    def __init__(
+        self, decoder: Decoder, capacity: int = 96, ahead: int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:  # fmt: skip
+        """``ahead``: rows behind the text for which layers with a window have a ring. ``dtype``: of
+        keys and values, None: the decoder's."""
+        dtype = dtype or decoder.dtype
         self.decoder, self.length = decoder, 0
         self.storage: list[Any] = []
         self.states: list[DeltaStates] = []
@@ -626,8 +632,9 @@ class Text:
             rows = capacity
             if ahead is not None and attention.window is not None:
                 rows = min(capacity, attention.window + ahead)
-            shape = (2, attention.kv_heads, rows, attention.head_dim)
-            empty = torch.full(shape, torch.nan, dtype=decoder.dtype, device=decoder.device)
+            shape = (2, attention.kv_heads, rows, row_size(attention.head_dim, dtype))
+            nothing = -1 if dtype == torch.int8 else torch.nan  # scales of these bits are NaN
+            empty = torch.full(shape, nothing, dtype=dtype, device=decoder.device)
             self.storage.append(empty)
 
     @torch.no_grad()

@@ -38,11 +38,16 @@ def logits_alone(text: Text, drawn: Tensor, path: list[int]) -> Tensor:
     return logits
 
 
-def check_rows(decoder: Decoder, seed: int, prefixes: Sequence[int]) -> None:
-    """Compare rows of a tree behind each of these many tokens with themselves alone."""
+def check_rows(
+    decoder: Decoder, seed: int, prefixes: Sequence[int], dtype: torch.dtype | None = None
+) -> None:
+    """Compare rows of a tree behind each of these many tokens with themselves alone.
+
+    ``dtype``: of keys and values, None: the decoder's.
+    """
     drawn = torch.randint(3, 131, (CAPACITY,), generator=torch.Generator().manual_seed(seed))
     for number, prefix in enumerate(prefixes):
-        text = Text(decoder, CAPACITY, ahead=64)
+        text = Text(decoder, CAPACITY, ahead=64, dtype=dtype)
         for part in drawn[:prefix].split(64):
             text.read(part, 1)
         rows = ROWS[(number + seed) % len(ROWS)]

@@ -27,10 +27,11 @@ from tests.models.families import (
     ancestors_of,
     make_pair,
 )
-from tests.ops.examples import random_parents
+from tests.ops.examples import error, random_parents
 
 TREE = (0, 0, 0, 1, 1, 2, 3, 6)  # parents; the root is its own
 LIMIT = 1e-4
+ROUNDED_TO_INT8 = 0.25  # ‖error‖ of logits; where scores are not divided, as in Gemma 4, .1
 BACKENDS = ("torch", "machine code")
 OF_PARTS = (
     "experts beside the MLP",
@@ -127,6 +128,24 @@ def test_a_tree_is_kept_and_the_text_goes_on(pair_of, cell, ops):
                 row = text.verify(token[None], [0], 1)
                 text.keep([0])
                 assert_alike(row, found[-1, len(texts[6]) + place][None])
+
+
+@pytest.mark.parametrize(("cell", "ops"), ON_BACKENDS)
+def test_so_it_is_over_keys_and_values_in_8_bits(pair_of, cell, ops):
+    """A tree behind a prompt, in rings, and a row behind what is kept of it."""
+    pair, paths = pair_of(cell), ancestors_of(TREE)
+    prefix, decoder = cell.length - 8, pair.decoder(cell.length, ops)
+    drawn = torch.randint(3, 131, (8,), generator=torch.Generator().manual_seed(8))
+    texts = [pair.prompt[:prefix].tolist() + drawn[path].tolist() for path in paths]
+    found = pair.expected([*texts, [*texts[6], 7]])
+    expected = torch.stack([found[row, len(text) - 1] for row, text in enumerate(texts)])
+    text = Text(decoder, ahead=8, dtype=torch.int8)
+    for part in pair.prompt[:prefix].split(8):
+        text.read(part, 1)
+    assert error(text.verify(drawn, list(TREE)), expected.double()) < ROUNDED_TO_INT8
+    text.keep(paths[6])
+    row = text.verify(torch.tensor([7]), [0], 1)
+    assert error(row, found[-1, len(texts[6])][None].double()) < ROUNDED_TO_INT8
 
 
 STATEFUL = [

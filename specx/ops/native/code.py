@@ -183,7 +183,8 @@ def _machine(cpu: str, features: str) -> Any:
 
 def _hash_of_sources() -> Any:
     made, here = hashlib.sha256(), Path(__file__).parent
-    for source in [*sorted(here.glob("*.py")), here.parent / "blocks.py"]:
+    others = (here.parent / name for name in ("blocks.py", "byte_rows.py"))
+    for source in [*sorted(here.glob("*.py")), *others]:
         made.update(source.read_bytes())
     return made
 

@@ -13,6 +13,7 @@ from llvmlite import ir
 
 from specx.ops.blocks import by_name
 from specx.ops.native import functions
+from specx.ops.native.byte_rows import write_byte_rows
 from specx.ops.native.emitter import (
     F16,
     I32,
@@ -45,6 +46,7 @@ def write_functions(unit: VectorUnit) -> str:
     if unit.has_half:
         write_outer(module, unit, "outer_half", F16)
         write_inner(module, unit, "inner_half", F16)
+    write_byte_rows(module, unit)
     functions.write(module, unit)
     _write_team(module, unit)
     return str(module)

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from specx.ops.native.byte_rows import bytes_of_row
 from specx.ops.native.emitter import F16, F32, I8, I64, UNIT, Value
 from specx.ops.native.functions import LEAST, gate_name
 from specx.ops.native.kinds import LayerKind
 from specx.ops.native.pass_writer import Entries, PassWriter
-from specx.ops.native.tables import BLOCK, COMMON, PLACE_OF, SCORES
+from specx.ops.native.tables import BLOCK, BYTES, COMMON, HALF, PLACE_OF, SCORES, WIDENED
 
 # The inputs of a map that a thread has: their place and stride, the first and their number.
 Inputs = tuple[tuple[Value, Value], tuple[Value, Value]]
@@ -28,13 +29,13 @@ class Sums(NamedTuple):
 class Keys(NamedTuple):
     """The keys and values of a head in the cache, with its capacity in rows.
 
-    ``is_half``: they are float16.
+    ``kept_as``: one of ``WHOLE``, ``HALF``, ``BYTES``.
     """
 
     keys: Value
     values: Value
     capacity: Value
-    is_half: Value
+    kept_as: Value
 
 
 class LayerWriter(ABC):
@@ -178,7 +179,6 @@ class LayerWriter(ABC):
         slot = e.entry(e.place(self.run.frame["text_rows"]), row)
         if self.kind.has_windows:
             slot = e.builder.srem(slot, cached.capacity)
-        slot = e.times(slot, self.dim)
         # Both are ready in float32 before they are rounded, once.
         self._place(key, key, own, "key", head, row)
         if self.kind.norms_values:
@@ -188,24 +188,48 @@ class LayerWriter(ABC):
             )  # fmt: skip
 
         def store(kind: Any, _: str) -> None:
-            e.copy(e.at(cached.keys, slot, kind=kind), key, self.dim, kind)
-            e.copy(e.at(cached.values, slot, kind=kind), value, self.dim, kind)
+            for rows, row in ((cached.keys, key), (cached.values, value)):
+                if kind == I8:
+                    to = e.at(rows, e.times(slot, self._byte_row()), kind=I8)
+                    e.call("narrow", to, row, self.dim)
+                else:
+                    e.copy(e.at(rows, e.times(slot, self.dim), kind=kind), row, self.dim, kind)
 
         self._of_kind(cached, store)
 
     def _of_kind(self, cached: Keys, write: Callable[[Any, str], None]) -> None:
-        """Write something for keys in float32 and, where the processor has it, in float16.
+        """Write something for keys in float32, in 8 bits and, where the processor has it, in
+        float16.
 
         ``write`` gets the kind, and how functions for it end.
         """
-        if not self.e.has_half:
-            write(F32, "")
-            return
-        with self.e.builder.if_else(self.e.is_one(cached.is_half)) as (half, whole):
-            with half:
-                write(F16, "_half")
-            with whole:
-                write(F32, "")
+        e = self.e
+        with e.builder.if_else(e.is_equal(cached.kept_as, BYTES)) as (of_bytes, others):
+            with of_bytes:
+                write(I8, "")
+            with others:
+                if not e.has_half:
+                    write(F32, "")
+                    return
+                with e.builder.if_else(e.is_equal(cached.kept_as, HALF)) as (half, whole):
+                    with half:
+                        write(F16, "_half")
+                    with whole:
+                        write(F32, "")
+
+    def _byte_row(self) -> Value:
+        """Return the bytes of a row of keys or values in 8 bits."""
+        return bytes_of_row(self.e, self.dim)
+
+    def _widened(self, rows: Value, slot: Value, count: Value) -> Iterator[tuple[Value, Value]]:
+        """Yield the first of some rows in 8 bits, and their number; they are float32 in the area
+        ``widened``. What is written for them runs until there are no more."""
+        e, size = self.e, self._byte_row()
+        with e.loop(0, count, WIDENED) as first:
+            part = e.min(e.sub(count, first), WIDENED)
+            place = e.at(rows, e.times(e.sum(slot, first), size), kind=I8)
+            e.call("widen", self.run.area("widened"), place, size, part, self.dim)
+            yield first, part
 
     def _place(
         self, to: Value, source: Value, own: Entries, which: str, head: Value, row: Value
@@ -251,12 +275,14 @@ class LayerWriter(ABC):
         row = e.row(e.place(self.run.frame["places"]), layer, len(PLACE_OF))
         place = self.run.entries(row, PLACE_OF)
         storage, capacity = e.place(place["storage"]), place["capacity"]
-        size = e.times(e.times(capacity, self.dim), e.sub(4, e.times(place["is_half"], 2)))
+        whole = e.times(self.dim, e.sub(4, e.times(place["kept_as"], 2)))  # or half
+        in_bytes = e.is_equal(place["kept_as"], BYTES)
+        size = e.times(capacity, e.builder.select(in_bytes, self._byte_row(), whole))
         return Keys(
             e.at(storage, e.times(head, size), kind=I8),
             e.at(storage, e.times(e.sum(head, self.kv_heads), size), kind=I8),
             capacity,
-            place["is_half"],
+            place["kept_as"],
         )
 
     # ------------------------------------------------------------ attention
@@ -382,6 +408,13 @@ class LayerWriter(ABC):
         e = self.e
 
         def score(kind: Any, suffix: str) -> None:
+            if kind == I8:
+                for first, part in self._widened(cached.keys, slot, count):
+                    e.call(
+                        "inner", e.at(scores[0], first), scores[1], queries, self.dim,
+                        self.run.area("widened"), self.dim, self.lines, self.dim, part,
+                    )  # fmt: skip
+                return
             keys = e.at(cached.keys, e.times(slot, self.dim), kind=kind)
             e.call(
                 f"inner{suffix}", *scores, queries, self.dim, keys, self.dim,
@@ -397,6 +430,13 @@ class LayerWriter(ABC):
         e = self.e
 
         def add(kind: Any, suffix: str) -> None:
+            if kind == I8:
+                for first, part in self._widened(cached.values, slot, count):
+                    e.call(
+                        "outer", sums, self.dim, e.at(weights[0], first), weights[1], I64(1),
+                        self.run.area("widened"), self.dim, self.lines, part, self.dim,
+                    )  # fmt: skip
+                return
             values = e.at(cached.values, e.times(slot, self.dim), kind=kind)
             e.call(
                 f"outer{suffix}", sums, self.dim, *weights, I64(1), values, self.dim,

@@ -23,15 +23,18 @@ from specx.ops.native.kinds import PLAIN, PassKind, kind_of, kinds_of_layers, ma
 from specx.ops.native.packed import READABLE
 from specx.ops.native.tables import (
     ALWAYS,
+    BYTES,
     CALL,
     COMMON,
     FRAME,
     GATHERED,
+    HALF,
     LAYER,
     MAPS,
     MODEL,
     NORMS,
     SIZES,
+    WHOLE,
     area_sizes,
     bounds_to,
     common_sizes,
@@ -104,7 +107,7 @@ class NativePass:
 
         ``cached``: the number format of keys and values.
         """
-        if rows > MOST_ROWS or not (cached == torch.float32 or _is_half(cached)):
+        if rows > MOST_ROWS or not (cached == torch.float32 or _kept_as(cached)):
             return False
         threads = torch.get_num_threads()
         # Waited for, once on a machine: a text is rounded in one way from its beginning.
@@ -155,15 +158,15 @@ class NativePass:
         Raises IndexError if rows do not fit.
         """
         if isinstance(storage, Tensor):
-            place, capacity, half = storage.data_ptr(), storage.shape[3], _is_half(storage.dtype)
+            place, capacity, kept = storage.data_ptr(), storage.shape[3], _kept_as(storage.dtype)
             if prefix + behind > capacity:
                 raise IndexError(f"{behind} rows after {prefix} exceed the cache's {capacity}")
             known, table = self._places
-            if known != (place, capacity, half):
+            if known != (place, capacity, kept):
                 step = storage.element_size() * storage.stride(0)
-                entries = [(place + i * step, capacity, half) for i in range(len(storage))]
+                entries = [(place + i * step, capacity, kept) for i in range(len(storage))]
                 table = _table(number for each in entries for number in each)
-                self._places = (place, capacity, half), table
+                self._places = (place, capacity, kept), table
             return table
         flat: list[int] = []
         for layer, window in zip(storage, self._windows, strict=True):
@@ -171,13 +174,16 @@ class NativePass:
             needed = prefix if window is None else min(prefix, window)
             if needed + behind > capacity:
                 raise IndexError(f"{behind} rows after {prefix} exceed the cache's {capacity}")
-            flat += [layer.data_ptr(), capacity, _is_half(layer.dtype)]
+            flat += [layer.data_ptr(), capacity, _kept_as(layer.dtype)]
         return _table(flat)
 
 
-def _is_half(cached: torch.dtype) -> bool:
-    """Return True for float16 where the processor has instructions for it."""
-    return cached == torch.float16 and vector_unit().has_half
+def _kept_as(cached: torch.dtype) -> int:
+    """Return how machine code calls a format: ``HALF`` where the processor has instructions for it,
+    ``BYTES``, or else ``WHOLE``."""
+    if cached == torch.float16 and vector_unit().has_half:
+        return HALF
+    return BYTES if cached == torch.int8 else WHOLE
 
 
 class _OnThreads:

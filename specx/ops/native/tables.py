@@ -7,6 +7,7 @@ from specx.ops.native.emitter import UNIT
 BLOCK = 512  # keys that are attended to at a time: their scores, keys and values stay in the cache
 
 GATHERED = 64  # keys behind the prefix that are gathered by row, at most
+WIDENED = 64  # keys or values in 8 bits that are float32 at a time, in the cache
 SCORES = BLOCK + GATHERED + UNIT  # numbers between the scores of one line and of the next
 
 CALL = (  # of one pass
@@ -22,12 +23,13 @@ MODEL = (
 # Memory of each thread, ``stride`` elements behind that of the thread before it.
 AREAS = (
     "hidden_rows", "angles", "normed", "heads", "queries", "scores", "sums", "row_max",
-    "denominators", "attended", "gates", "after_attention", "after_mlp",
+    "denominators", "widened", "attended", "gates", "after_attention", "after_mlp",
 )  # fmt: skip
 # Memory of all threads where none has heads of its own.
 COMMON = ("all_heads", "all_sums", "all_row_max", "all_denominators")
 FRAME = (*CALL, *MODEL, "rows", "threads", *AREAS, "stride", *COMMON)
-PLACE_OF = ("storage", "capacity", "is_half")  # of a layer's keys and values
+PLACE_OF = ("storage", "capacity", "kept_as")  # of a layer's keys and values
+WHOLE, HALF, BYTES = range(3)  # kept as float32, float16, in 8 bits
 KEPT = ("kept_layer", "queries_kept", "ends_kept")  # of each recorded layer; −1 ends the table
 ROPE = ("frequencies", "attention_factor", "rope_size", "rope_offset")
 MAPS = ("qkv", "out", "gate_up", "down")
@@ -78,7 +80,8 @@ def area_sizes(
         "heads": rows * (own_kv * (group + 2) * dim if owns_heads else whole),
         "queries": lines * dim, "scores": group * rows * SCORES,
         "sums": lines * dim, "row_max": lines, "denominators": lines,
-        "attended": rows * own_width, "gates": rows * 2 * _part(inner, threads, units[1]),
+        "widened": WIDENED * dim, "attended": rows * own_width,
+        "gates": rows * 2 * _part(inner, threads, units[1]),
         "after_attention": rows * hidden, "after_mlp": rows * hidden,
     }  # fmt: skip
     return {name: _whole(size) for name, size in found.items()}

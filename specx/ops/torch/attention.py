@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specx.ops.ancestors import AncestorMask
+from specx.ops.byte_rows import widened
 from specx.ops.torch.softmax import attend, attend_dense, flash_prefill, flash_serves, merge
 
 # Queries at a time in windowed prefill: a mask has at most block x (block + window) entries.
@@ -93,15 +94,15 @@ def visible(committed: int, mask: AncestorMask, window: int | None, first: int) 
 def in_order(storage: Tensor, first: int, end: int, q: Tensor) -> Tensor:
     """Return rows ``first`` to ``end`` of a text from a layer's storage, which may be a ring.
 
-    storage [Hkv, capacity, D] -> [Hkv, end − first, D] in the dtype of queries ``q``; a view if the
-    dtype is the same and rows are contiguous.
+    storage [Hkv, capacity, D] -> [Hkv, end − first, D] in the dtype of queries ``q`` [..., D]; a
+    view if the dtype is the same and rows are contiguous.
     """
     capacity = storage.shape[1]
     if first // capacity == (end - 1) // capacity:
         start = first % capacity
-        return storage[:, start : start + end - first].to(q.dtype)
+        return widened(storage[:, start : start + end - first], q.shape[-1], q.dtype)
     rows = torch.arange(first, end, device=storage.device) % capacity
-    return storage.index_select(1, rows).to(q.dtype)
+    return widened(storage.index_select(1, rows), q.shape[-1], q.dtype)
 
 
 def prefill_attention(

@@ -3,11 +3,14 @@
 import torch
 from torch import Tensor
 
+from specx.ops.byte_rows import narrowed
 from specx.ops.chunks import Grid, chunk_rows
 
 
 def store_rows(keys: Tensor, values: Tensor, slots: Tensor, key: Tensor, value: Tensor) -> None:
     """Compute ``Ops.store_rows``."""
+    if keys.dtype == torch.int8:
+        key, value = narrowed(key), narrowed(value)
     keys.index_copy_(1, slots, key.to(keys.dtype))
     values.index_copy_(1, slots, value.to(values.dtype))
 

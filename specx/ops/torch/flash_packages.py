@@ -218,7 +218,7 @@ class FlashOps:
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """Attend with the package, unless a ``special`` keyword of ``Ops`` is given."""
         inner = self._inner
-        if not self.package.verifies or _is_any(special):
+        if not self.package.verifies or _is_any(special) or keys.dtype == torch.int8:
             return inner.tree_attention(
                 q, keys, values, prefix, mask, scaling, needs_lse=needs_lse, **special
             )

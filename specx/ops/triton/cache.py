@@ -1,21 +1,32 @@
 """Rows of KV caches on a GPU: storing, moving and gathering them, each with one launch."""
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from specx.ops import byte_rows
 from specx.ops.chunks import Grid
+
+GROUP = tl.constexpr(byte_rows.GROUP)
+GREATEST = tl.constexpr(float(byte_rows.GREATEST))
+SMALLEST = tl.constexpr(byte_rows.SMALLEST)
+UPPER, NAN = tl.constexpr(byte_rows.UPPER), tl.constexpr(byte_rows.NAN)
+EVEN = tl.constexpr(1.5 * 2**23)  # a sum with it is a whole number, the even one in a tie
 
 
 def store_rows(keys: Tensor, values: Tensor, slots: Tensor, key: Tensor, value: Tensor) -> None:
     """Compute ``Ops.store_rows`` of keys and values with equal strides; all rows are contiguous."""
     heads, rows, dim = key.shape
+    in_bytes, size = keys.dtype == torch.int8, keys.shape[2]
+    scales = (keys.view(torch.int16), values.view(torch.int16)) if in_bytes else (None, None)
     assert keys.stride() == values.stride()
     assert keys.stride(2) == key.stride(2) == value.stride(2) == slots.stride(0) == 1
     _put[(rows, heads)](
-        keys, values, slots, key, value,
+        keys, values, *scales, slots, key, value,
         keys.stride(0), keys.stride(1), key.stride(0), key.stride(1), value.stride(0),
-        value.stride(1), DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), num_warps=1,
+        value.stride(1), DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim),
+        BYTES=size if in_bytes else 0, num_warps=1,
     )  # fmt: skip
 
 
@@ -26,6 +37,8 @@ def store_rows(keys: Tensor, values: Tensor, slots: Tensor, key: Tensor, value: 
 def _put(
     keys_ptr: tl.tensor,  # [Hkv, capacity, D]
     values_ptr: tl.tensor,  # [Hkv, capacity, D]
+    key_scales_ptr: tl.tensor,  # where BYTES: the same memory as int16
+    value_scales_ptr: tl.tensor,
     places_ptr: tl.tensor,  # int64 [T]
     key_ptr: tl.tensor,  # [Hkv, T, D]
     value_ptr: tl.tensor,  # [Hkv, T, D]
@@ -37,15 +50,41 @@ def _put(
     value_row: tl.tensor,
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
+    BYTES: tl.constexpr,  # of a row in 8 bits (``byte_rows``); 0: it has the format of key
 ) -> None:
     """One row of one head."""
     row, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     dims = tl.arange(0, BLOCK_DIM)
-    to = head * store_head + tl.load(places_ptr + row) * store_row + dims
-    key = tl.load(key_ptr + head * key_head + row * key_row + dims, mask=dims < DIM)
-    value = tl.load(value_ptr + head * value_head + row * value_row + dims, mask=dims < DIM)
-    tl.store(keys_ptr + to, key, mask=dims < DIM)
-    tl.store(values_ptr + to, value, mask=dims < DIM)
+    to = head * store_head + tl.load(places_ptr + row) * store_row
+    key = tl.load(key_ptr + head * key_head + row * key_row + dims, mask=dims < DIM, other=0.0)
+    value = value_ptr + head * value_head + row * value_row + dims
+    value = tl.load(value, mask=dims < DIM, other=0.0)
+    if BYTES > 0:
+        _round(key, keys_ptr + to, key_scales_ptr + to // 2, DIM, BLOCK_DIM)
+        _round(value, values_ptr + to, value_scales_ptr + to // 2, DIM, BLOCK_DIM)
+    else:
+        tl.store(keys_ptr + to + dims, key, mask=dims < DIM)
+        tl.store(values_ptr + to + dims, value, mask=dims < DIM)
+
+
+@triton.jit
+def _round(
+    x: tl.tensor,  # [BLOCK_DIM], zeros from DIM on
+    row_ptr: tl.tensor,  # int8
+    scales_ptr: tl.tensor,  # the same place, as int16
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+) -> None:
+    """Write a row in 8 bits, as ``byte_rows.narrowed`` has it."""
+    dims, group = tl.arange(0, BLOCK_DIM), tl.arange(0, BLOCK_DIM // GROUP)
+    x = tl.reshape(x.to(tl.float32), [BLOCK_DIM // GROUP, GROUP])
+    bits = tl.div_rn(tl.max(tl.abs(x), 1), GREATEST).to(tl.int32, bitcast=True)
+    bits = (tl.minimum(bits, NAN) + UPPER) >> 16
+    scales = (bits << 16).to(tl.float32, bitcast=True)
+    whole = tl.div_rn(x, tl.maximum(scales, SMALLEST)[:, None])
+    whole = tl.reshape((whole + EVEN) - EVEN, [BLOCK_DIM])
+    tl.store(row_ptr + dims, whole.to(tl.int8), mask=dims < DIM)
+    tl.store(scales_ptr + DIM // 2 + group, bits.to(tl.int16), mask=group * GROUP < DIM)
 
 
 FEW_ROWS = 32  # up to here one kernel serves, not one for each number of levels of a tree

@@ -32,6 +32,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specx.ops import byte_rows
 from specx.ops.chunks import Grid
 from specx.ops.trees import MAX_ROWS
 from specx.ops.triton import programmatic_launch
@@ -39,10 +40,12 @@ from specx.ops.triton.programmatic_launch import wait
 from specx.ops.triton.tree_inputs import RECENT, WORD, TreeInputs
 
 MOST_SPLITS = 64
+BUSY = 2  # times as many programs where keys and values get their scales: they compute, and wait
 MOST_LOADED = 2**16  # bytes of parts that a program of the merge asks for at once
 MOST_NODES = MAX_ROWS
 LOG2_E = math.log2(math.e)
 LN_2 = tl.constexpr(math.log(2))
+GROUP = tl.constexpr(byte_rows.GROUP)
 
 
 @dataclass(frozen=True)
@@ -77,20 +80,27 @@ def plan(
     itemsize: int,
     multiprocessors: int,
     shared_memory: int,
+    *,
+    in_bytes: bool = False,
 ) -> Launch:
     """Plan the launch for ``nodes`` nodes, and ``group`` heads to each key head.
 
-    ``itemsize`` is the bytes of one element of the cache, ``shared_memory`` those that a program
-    may have.
+    ``itemsize`` is the bytes of one element that is multiplied, ``shared_memory`` those that a
+    program may have; ``in_bytes``: keys and values get their scales in registers.
     """
     width = triton.next_power_of_2(head_dim)
     rows = max(16, triton.next_power_of_2(nodes * group))
     # With the most nodes as many blocks of 128 rows as there are multiprocessors.
     splits = multiprocessors // (kv_heads * -(-MOST_NODES * group // 128))
-    splits = max(1, min(MOST_SPLITS, splits))
+    splits = max(1, min(MOST_SPLITS, splits * (BUSY if in_bytes else 1)))
     if itemsize == 4:  # no tensor cores: the products are unrolled into registers
         columns, warps = 32 if width <= 128 else 16, 4 if width <= 256 else 8
         return Launch(splits, min(rows, 32 if width <= 64 else 16), columns, warps, 2)
+    if in_bytes:  # always as many rows: with 64 of them tensor cores add in another order here
+        tile = (
+            (64, 64, 4, 3) if width <= 128 else (64, 32, 4, 2) if width <= 256 else (32, 16, 8, 2)
+        )
+        return Launch(splits, *tile)
     if width <= 128 and _fits(128, 3, width * itemsize, shared_memory):
         return Launch(splits, min(rows, 64), 128, 4, 3)
     if width <= 256:
@@ -113,7 +123,8 @@ def plan_for(inputs: TreeInputs) -> Launch:
     """Plan the launch for these inputs on their device."""
     q, group = inputs.q, inputs.heads // inputs.kv_heads
     limits = limits_of(q.device)
-    return plan(inputs.nodes, group, inputs.kv_heads, inputs.dim, q.itemsize, *limits)
+    sizes = inputs.nodes, group, inputs.kv_heads, inputs.dim, q.itemsize
+    return plan(*sizes, *limits, in_bytes=inputs.in_bytes)
 
 
 def merge(
@@ -137,14 +148,14 @@ def merge(
     while (2 * piece + max(16, members)) * width * q.itemsize > shared_memory and piece > 16:
         piece //= 2
     _merge[(nodes * inputs.kv_heads, triton.cdiv(group, members))](
-        q, keys, values, inputs.prefix, inputs.recent, inputs.sinks, parts, stats, out, lse, scale,
-        slope, inputs.window, nodes, heads, group, keys.shape[1], launch.splits,
+        q, keys, values, *inputs.scales, inputs.prefix, inputs.recent, inputs.sinks, parts, stats,
+        out, lse, scale, slope, inputs.window, nodes, heads, group, keys.shape[1], launch.splits,
         q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
         values.stride(1),
         DIM=dim, BLOCK_DIM=width, BLOCK_N=launch.block_columns,
         WINDOWED=inputs.window is not None, CAPPED=slope is not None,
         SINKS=inputs.sinks is not None, GROUP=max(16, members), MEMBERS=members, LOADED=loaded,
-        PIECE=piece,
+        PIECE=piece, BYTES=keys.shape[2] if inputs.in_bytes else 0,
         num_warps=4 if width <= 128 and loaded * row <= 2**14 else 8 if width <= 256 else 16,
         **programmatic_launch.options(q.device),
     )  # fmt: skip
@@ -185,14 +196,15 @@ def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: L
     # Programs that read the same keys come one after another: all but the first read them from L2.
     grid = (triton.cdiv(inputs.rows, launch.block_rows), inputs.kv_heads, launch.splits)
     _attend[grid](
-        q, keys, values, inputs.prefix, visible, parts, stats, scale, slope,
+        q, keys, values, *inputs.scales, inputs.prefix, visible, parts, stats, scale, slope,
         inputs.window, inputs.nodes, inputs.rows, inputs.heads, keys.shape[1], visible.shape[1],
         q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0),
         values.stride(1), visible.stride(0), visible.stride(1),
         DIM=inputs.dim, BLOCK_DIM=triton.next_power_of_2(inputs.dim),
         BLOCK_M=launch.block_rows, BLOCK_N=launch.block_columns,
         WORDS=triton.next_power_of_2(visible.shape[1]), WINDOWED=inputs.window is not None,
-        CAPPED=slope is not None, num_warps=launch.warps, num_stages=launch.stages,
+        CAPPED=slope is not None, BYTES=keys.shape[2] if inputs.in_bytes else 0,
+        num_warps=launch.warps, num_stages=launch.stages,
         **programmatic_launch.options(q.device),
     )  # fmt: skip
 
@@ -299,6 +311,8 @@ def _attend(
     q_ptr: tl.tensor,  # [Hq, T, D]
     k_ptr: tl.tensor,  # [Hkv, capacity, D]
     v_ptr: tl.tensor,  # [Hkv, capacity, D]
+    k_scales_ptr: tl.tensor,  # where BYTES: the same memory as int16
+    v_scales_ptr: tl.tensor,
     prefix_ptr: tl.tensor,  # int64, one element
     visible_ptr: tl.tensor,  # int64 [T, W]
     out_ptr: tl.tensor,  # [splits, Hq·T, D]
@@ -326,6 +340,7 @@ def _attend(
     WORDS: tl.constexpr,
     WINDOWED: tl.constexpr,
     CAPPED: tl.constexpr,
+    BYTES: tl.constexpr,  # of a row in 8 bits; 0: it has the format of q
     EARLY: tl.constexpr,
 ) -> None:
     """One block of packed rows of one key head, over one split of the prefix."""
@@ -353,6 +368,9 @@ def _attend(
     )
     k_ptr += kv_head.to(tl.int64) * k_head
     v_ptr += kv_head.to(tl.int64) * v_head
+    if BYTES > 0:
+        k_scales_ptr += kv_head.to(tl.int64) * (k_head // 2)
+        v_scales_ptr += kv_head.to(tl.int64) * (v_head // 2)
     acc = tl.zeros([BLOCK_M, BLOCK_DIM], dtype=tl.float32)
     total = tl.zeros([BLOCK_M, 16], dtype=tl.float32)
     highest = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
@@ -367,8 +385,14 @@ def _attend(
         inside = is_known[:, None] & (dims < DIM)[None, :]
         place = in_ring(block * BLOCK_N, offsets, capacity) if WINDOWED else column
         place = place.to(tl.int64)[:, None]
-        k = tl.load(k_ptr + place * k_row + dims[None, :], mask=inside, other=0.0)
-        v = tl.load(v_ptr + place * v_row + dims[None, :], mask=inside, other=0.0)
+        if BYTES > 0:
+            known = is_known[:, None]
+            k = _widened(k_ptr, k_scales_ptr, place, known, BLOCK_N, DIM, BLOCK_DIM, BYTES)
+            v = _widened(v_ptr, v_scales_ptr, place, known, BLOCK_N, DIM, BLOCK_DIM, BYTES)
+            k, v = k.to(q.dtype), v.to(q.dtype)
+        else:
+            k = tl.load(k_ptr + place * k_row + dims[None, :], mask=inside, other=0.0)
+            v = tl.load(v_ptr + place * v_row + dims[None, :], mask=inside, other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
         if CAPPED:
             scores = capped(scores, slope)
@@ -432,6 +456,8 @@ def _merge(
     q_ptr: tl.tensor,  # [Hq, T, D]
     k_ptr: tl.tensor,  # [Hkv, capacity, D]
     v_ptr: tl.tensor,  # [Hkv, capacity, D]
+    k_scales_ptr: tl.tensor,  # where BYTES: the same memory as int16
+    v_scales_ptr: tl.tensor,
     prefix_ptr: tl.tensor,  # int64, one element
     recent_ptr: tl.tensor,  # int32 [T, RECENT], as of ``recent_rows``
     sinks_ptr: tl.tensor,  # float32 [Hq], where SINKS
@@ -463,6 +489,7 @@ def _merge(
     MEMBERS: tl.constexpr,
     LOADED: tl.constexpr,
     PIECE: tl.constexpr,
+    BYTES: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """Heads of a group for one node: their own part, merged with their parts of the prefix."""
@@ -496,10 +523,18 @@ def _merge(
             place = tl.where(seen, place, 0) % capacity
         inside = seen[:, None] & is_dim[None, :]
         at = tl.where(seen, place, 0).to(tl.int64)[:, None]
-        k_block = k_ptr + kv_head.to(tl.int64) * k_head + at * k_row + dims[None, :]
-        v_block = v_ptr + kv_head.to(tl.int64) * v_head + at * v_row + dims[None, :]
-        k = tl.load(k_block, mask=inside, other=0.0)
-        v = tl.load(v_block, mask=inside, other=0.0)
+        k_place = k_ptr + kv_head.to(tl.int64) * k_head
+        v_place = v_ptr + kv_head.to(tl.int64) * v_head
+        if BYTES > 0:
+            k_scales = k_scales_ptr + kv_head.to(tl.int64) * (k_head // 2)
+            v_scales = v_scales_ptr + kv_head.to(tl.int64) * (v_head // 2)
+            known = seen[:, None]
+            k = _widened(k_place, k_scales, at, known, PIECE, DIM, BLOCK_DIM, BYTES)
+            v = _widened(v_place, v_scales, at, known, PIECE, DIM, BLOCK_DIM, BYTES)
+            k, v = k.to(q.dtype), v.to(q.dtype)
+        else:
+            k = tl.load(k_place + at * k_row + dims[None, :], mask=inside, other=0.0)
+            v = tl.load(v_place + at * v_row + dims[None, :], mask=inside, other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
         if CAPPED:
             scores = capped(scores, slope)
@@ -576,6 +611,27 @@ def _with_parts(
     share = size * tl.exp2(best - most[None, :])
     acc = acc * decay[:, None] + tl.sum(share[:, :, None] * part.to(tl.float32), 0)
     return acc, total * decay + tl.sum(share, 0), most
+
+
+@triton.jit
+def _widened(
+    rows_ptr: tl.tensor,  # int8 [capacity, BYTES]
+    scales_ptr: tl.tensor,  # the same memory as int16
+    place: tl.tensor,  # int64 [N, 1]
+    known: tl.tensor,  # [N, 1]
+    N: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    BYTES: tl.constexpr,
+) -> tl.tensor:
+    """Rows in 8 bits as float32 [N, BLOCK_DIM], zeros for what is not known."""
+    dims, group = tl.arange(0, BLOCK_DIM)[None, :], tl.arange(0, BLOCK_DIM // GROUP)[None, :]
+    numbers = tl.load(rows_ptr + place * BYTES + dims, mask=known & (dims < DIM), other=0)
+    scales = scales_ptr + place * (BYTES // 2) + DIM // 2 + group
+    bits = tl.load(scales, mask=known & (group * GROUP < DIM), other=0).to(tl.int32) << 16
+    scales = bits.to(tl.float32, bitcast=True)
+    wide = tl.reshape(numbers.to(tl.float32), [N, BLOCK_DIM // GROUP, GROUP])
+    return tl.reshape(wide * scales[:, :, None], [N, BLOCK_DIM])
 
 
 @triton.jit

@@ -17,7 +17,8 @@ class TreeInputs:
     """Queries of tree nodes and the storage of a layer.
 
     q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 512; keys, values [Hkv, capacity, D],
-    the whole storage of a layer; only the last dimension of the three must be contiguous.
+    the whole storage of a layer, perhaps in 8 bits (``byte_rows``); only the last dimension of the
+    three must be contiguous.
     prefix: int64, one element on the device: rows before it are seen by every query. visible: int64
     [T, W]: bit j of word w of row t says that query t sees row prefix + 64·w + j. Bits are set for
     written rows only, and every query sees at least one and at most 64 of them, of which itself is
@@ -48,7 +49,8 @@ class TreeInputs:
         assert self.scale > 0
         assert self.prefix.dtype == torch.int64
         assert self.keys.shape == self.values.shape
-        assert self.q.dtype == self.keys.dtype == self.values.dtype
+        assert self.keys.dtype == self.values.dtype
+        assert self.keys.dtype == self.q.dtype or self.in_bytes
         assert self.q.stride(2) == self.keys.stride(2) == self.values.stride(2) == 1
         assert (self.visible.dtype, self.visible.shape[0]) == (torch.int64, self.nodes)
         assert self.window is None or self.window > 0
@@ -76,6 +78,19 @@ class TreeInputs:
         return self.heads // self.kv_heads * self.nodes
 
     @property
+    def in_bytes(self) -> bool:
+        """True for keys and values in 8 bits."""
+        return self.keys.dtype == torch.int8
+
+    @property
+    def scales(self) -> tuple[Tensor | None, Tensor | None]:
+        """The memory of keys and values as int16: the bits of their scales."""
+        if not self.in_bytes:
+            return None, None
+        return self.keys.view(torch.int16), self.values.view(torch.int16)
+
+    @property
     def is_plain(self) -> bool:
-        """True if nothing but the mask of the tree is between scores and their softmax."""
-        return self.window is self.softcap is self.sinks is None
+        """True for whole keys and values, if nothing but the mask of the tree is between scores
+        and their softmax."""
+        return self.window is self.softcap is self.sinks is None and not self.in_bytes

@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 
 from specx.models.call import KeptQueries, SlotMapping, TreeCall
 from specx.models.decoder import Decoder
+from specx.ops import byte_rows
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.layers import DecoderWeights, LayerWeights, LinearMap, SmallBatch
 from specx.ops.spec import (
@@ -254,6 +255,10 @@ def changed(spec, storage, change):
     return found
 
 
+def stored_as(rows, dtype):
+    return byte_rows.narrowed(rows) if dtype == torch.int8 else rows.to(dtype)
+
+
 def few_rows(sets, prefix, storage, kept=(0,)):
     behind = max(int(word).bit_length() for word in sets.flatten().tolist())
     depths = torch.tensor([bin(int(word)).count("1") - 1 for word in sets])
@@ -316,31 +321,42 @@ def check(spec, *, threads=2, prefix=45, rings=0, sets=TREE, **drawn):
         assert_alike(lse, exact_lse)
 
 
-def check_half(spec, *, prefix=45, sets=TREE, **drawn):
-    """Compare a pass over float16 with torch's in float64 over the very rows that it rounded."""
+def check_half(spec, *, dtype=torch.float16, prefix=45, sets=TREE, **drawn):
+    """Compare a pass over fewer bytes with torch's in float64 over the rows that it rounded."""
     torch.set_num_threads(2)
     weights = Drawn(spec, **drawn).weights
     native, few = NativePass(weights), few_rows(sets, prefix, storage_of(spec, prefix))
-    assert native.serves(len(sets), torch.float16)
-    few = replace(few, storage=changed(spec, few.storage, Tensor.half))
+    assert native.serves(len(sets), dtype)
+    few = replace(few, storage=changed(spec, few.storage, partial(stored_as, dtype=dtype)))
+    owners = (each.attention for each in spec.layers if each.attention.shared is None)
+    dims = (each.head_dim for each in owners)
+
+    def widen(own):
+        return pad(byte_rows.widened(own, next(dims), torch.float64), (0, 0, 0, 70))
+
     logits, found = native(few)
     # What is exact goes behind all that is read.
-    exact = changed(spec, few.storage, lambda own: pad(own.double(), (0, 0, 0, 70)))
+    exact = changed(spec, few.storage, widen)
     apart = replace(few, storage=exact, rows=few.rows + 70)
     wanted, wanted_kept = expected_of(weights, apart)
     assert_alike(logits, wanted)
     for mine, theirs in zip(few.storage, exact, strict=True):
-        rounded = mine[:, :, few.rows].double()
-        torch.testing.assert_close(rounded, theirs[:, :, apart.rows], rtol=2**-11 + 1e-5, atol=1e-4)
+        stored, expected = mine[:, :, few.rows], theirs[:, :, apart.rows]
+        rounded = byte_rows.widened(stored, expected.shape[-1], torch.float64)
+        off = {"rtol": 2**-11 + 1e-5, "atol": 1e-4}
+        if dtype == torch.int8:
+            off = {"rtol": 1e-5, "atol": 1e-4 + float(expected.abs().max()) * 0.51 / 127}
+        torch.testing.assert_close(rounded, expected, **off)
     for (queries, lse), (exact_queries, exact_lse) in zip(found, wanted_kept, strict=True):
         assert_alike(queries, exact_queries)
         assert_alike(lse, exact_lse)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int8])
 @pytest.mark.parametrize("name", TOGETHER)
-def test_parts_together_over_half_the_bytes(name):
-    check_half(TOGETHER[name])
-    check_half(TOGETHER[name], prefix=530, sets=torch.tensor([1]))
+def test_parts_together_over_half_the_bytes_or_less(name, dtype):
+    check_half(TOGETHER[name], dtype=dtype)
+    check_half(TOGETHER[name], dtype=dtype, prefix=530, sets=torch.tensor([1]))
 
 
 @pytest.mark.parametrize("name", TOGETHER)
@@ -362,7 +378,7 @@ def test_every_part_anywhere(name, threads, prefix):
     alike(sets=chain_sets(11, torch.device("cpu"))[:, 0], rings=11)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8])
 @pytest.mark.parametrize("name", ["plain", "two sizes of heads"])
 def test_a_row_is_the_same_whatever_is_computed_beside_it(name, dtype):
     """To the last bit, where a window begins anywhere and storage is a ring or not."""
@@ -370,9 +386,9 @@ def test_a_row_is_the_same_whatever_is_computed_beside_it(name, dtype):
     torch.set_num_threads(2)
     native = NativePass(Drawn(spec).weights)
     assert native.serves(rows, dtype)
-    storage = [each.to(dtype) for each in storage_of(spec, prefix)]
+    storage = [stored_as(each, dtype) for each in storage_of(spec, prefix)]
     together, _ = native(few_rows(chain_sets(rows, torch.device("cpu"))[:, 0], prefix, storage))
-    storage = [each.to(dtype) for each in storage_of(spec, prefix, rings=16)]
+    storage = [stored_as(each, dtype) for each in storage_of(spec, prefix, rings=16)]
     alone = []
     for i in range(rows):
         few = few_rows(torch.tensor([1]), prefix + i, storage)

@@ -1,0 +1,50 @@
+"""Keys and values in 8 bits: rows of int8, each 16 of them with a scale, in bfloat16, behind them.
+
+A row holds D numbers, then their scales, and fills up whole words of four bytes. A scale is the
+group's largest element / 127, rounded up, so that none is cut. Its bytes depend
+on this row alone, so it can be written, moved and kept like any other. Blocks of 16: keys of some
+models have a few elements a hundred times as large as the others, and what shares a scale with one
+is rounded as coarsely.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+GROUP = 16  # numbers with one scale
+GREATEST = 127
+SMALLEST = 1e-30  # in place of a scale of 0
+UPPER, NAN = 0xFFFF, 0x7FC00000  # of float32: what bfloat16 lacks of its bits, and no number
+
+
+def row_size(dim: int, dtype: torch.dtype) -> int:
+    """Return the elements of a stored row of ``dim`` numbers."""
+    if dtype != torch.int8:
+        return dim
+    return -(-(dim + 2 * -(-dim // GROUP)) // 4) * 4
+
+
+def narrowed(x: Tensor) -> Tensor:
+    """Round rows [..., D] to int8 [..., ``row_size``]: to the nearest, ties to even."""
+    dim = x.shape[-1]
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    wide = pad(wide, (0, -dim % GROUP)).unflatten(-1, (-1, GROUP))
+    bits = (wide.abs().amax(-1) / GREATEST).float().view(torch.int32).clamp_(max=NAN)
+    scales = (bits + UPPER >> 16).to(torch.int16).view(torch.bfloat16)
+    whole = (wide / scales.to(wide.dtype).clamp(min=SMALLEST)[..., None]).round_()
+    numbers = whole.to(torch.int8).flatten(-2)[..., :dim]
+    row = torch.cat([numbers, scales.view(torch.int8)], dim=-1)
+    return pad(row, (0, row_size(dim, torch.int8) - row.shape[-1]))
+
+
+def widened(rows: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    """Return stored rows [..., ``row_size``] of any number format as [..., dim] of ``dtype``."""
+    if rows.dtype != torch.int8:
+        return rows.to(dtype)
+    groups = -(-dim // GROUP)
+    scales = rows[..., dim : dim + 2 * groups].contiguous().view(torch.bfloat16).float()
+    numbers = pad(rows[..., :dim], (0, -dim % GROUP)) if dim % GROUP else rows[..., :dim]
+    numbers = numbers.unflatten(-1, (groups, GROUP))
+    out = torch.empty(numbers.shape, dtype=dtype, device=rows.device)
+    # The product is exact in float32, and rounded once.
+    return torch.mul(numbers, scales[..., None], out=out).flatten(-2)[..., :dim]
