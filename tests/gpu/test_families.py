@@ -126,7 +126,7 @@ def test_a_recorded_pass_is_that_pass(cell: Cell, tmp_path: Path) -> None:
         graph.replay()
         found = recorded.clone()
         for storage in text.storage:
-            kept = storage.state if isinstance(storage, DeltaState) else storage
+            kept = storage.inputs if isinstance(storage, DeltaState) else storage
             assert kept.isfinite().any()
         assert torch.equal(found, run())
 
