@@ -41,7 +41,7 @@ _REGISTERED = {
     "deepseek_v2 deepseek_v3 gemma4 gemma4_text helium falcon falcon_h1 bloom lfm2 bitnet "
     "diffllama cwm vaultgemma dots1 nanochat qwen2_5_vl_text qwen3_vl_text qwen2_vl_text "
     "qwen3_vl_moe_text gemma4_unified_text muse_glimmer_text granite_swa afmoe exaone4_5 "
-    "cohere2_moe exaone_moe gemma4_unified muse_glimmer",
+    "cohere2_moe exaone_moe gemma4_unified muse_glimmer lfm2_moe",
 }
 FAMILIES = {each: name for name, families in _REGISTERED.items() for each in families.split()}
 # Families whose folders name a class that is not to be believed.

@@ -313,7 +313,7 @@ def check_special(case: Special, dtype: torch.dtype, visible: Tensor | None = No
         how["sinks"] = torch.linspace(-2, 3, case.ratio)
     with pytest.MonkeyPatch.context() as patch:
         if case.launch is not None:
-            patch.setattr(triton_attention, "plan", lambda *_: case.launch)
+            patch.setattr(triton_attention, "plan", lambda *_, **_in: case.launch)
         out, lse = attend_to_tree(
             TritonOps(), inputs, case.prefix, visible, device=DEVICE,
             ring=None if case.spare is None else case.window + columns + case.spare,
@@ -369,7 +369,7 @@ def test_parts_of_another_kernel_are_merged(monkeypatch):
 
     monkeypatch.setattr(hopper_attention, "suits", lambda *_: True)
     monkeypatch.setattr(hopper_attention, "attend_to_prefix", attend_to_prefix)
-    monkeypatch.setattr(triton_attention, "plan", lambda *_: SMALL)
+    monkeypatch.setattr(triton_attention, "plan", lambda *_, **_in: SMALL)
     inputs = make_inputs(9, 109, dtype=torch.float32)
     check(inputs, 100, visible_of(random_parents(9)))
     check(inputs, 100, visible_of(random_parents(9)), WIDE)  # a launch that is given is Triton's
