@@ -120,8 +120,9 @@ class Control:
         self._request = tokenizer.get_vocab().get("<sub>")
         if not paired or self._request is None:
             raise ModelError(
-                "the task control needs a model with the token <sub> and an even number of text "
-                "tokens after all others, such as the embedded one; use --task digest"
+                "the task control needs a model that has the token <sub>, and whose text tokens "
+                "are even in number and have the last ids, such as the embedded one; use --task "
+                "digest"
             )
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:

@@ -89,7 +89,7 @@ def _document(row: Row, name: str, spec: DatasetSpec, least: int) -> Document | 
 def _files(folder: Path, spec: DatasetSpec) -> list[Path]:
     """Find the files of a split in a local copy by the words of their paths."""
     if not folder.is_dir():
-        raise UsageError(f"--data {folder} is not a folder; name the copy of a data set")
+        raise UsageError(f"--data {folder} is not a folder; give that of a copy of the data set")
     files = sorted(
         path for path in folder.rglob("*") if path.suffix in (".jsonl", ".json", ".parquet")
     )

@@ -54,7 +54,7 @@ class Dial:
         return tuple(tuple(share * rank for rank in self.ranks) for share in shares)
 
     def rank_of(self, uniform: float) -> int:
-        """Return the rank, from 0, that a number in [0, 1) draws; RANKS is a miss."""
+        """Return the rank, from 0, for a random number in [0, 1); RANKS if no choice is right."""
         return bisect_right(self._sums, uniform)
 
     @cached_property

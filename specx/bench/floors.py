@@ -19,8 +19,9 @@ from specx.profile import Profile, TreeSettings
 def read_bytes(model: LoadedModel, rows: int = 1) -> float:
     """Return the bytes of weights that a pass over few rows reads.
 
-    Excluded are the embedding's rows, and experts that no row chooses if rows choose at random. For
-    an EAGLE-3 head: a level of a tree, whose nodes have states instead of features.
+    Not counted: embedding lookups, and experts expected to stay unused if rows choose at random.
+    For an EAGLE-3 head: one level of a tree, whose inputs are the head's own states and not the
+    target's features.
     """
     if isinstance(model, LoadedHead):
         return _bytes(model)

@@ -35,7 +35,7 @@ def is_disturbed(run: Measurement) -> bool:
 
 
 def undisturbed(runs: Iterable[Measurement]) -> list[Measurement]:
-    """Leave out disturbed repetitions, unless a prompt has no others that were timed."""
+    """Leave out disturbed repetitions, except for prompts without an undisturbed one."""
     runs = list(runs)
     prompt_of = attrgetter(*PROMPT)
     calm = {prompt_of(run) for run in runs if run.decode_s > 0 and not is_disturbed(run)}

@@ -72,7 +72,7 @@ class KnownText(Target):
         self.go_to(1)
 
     def go_to(self, place: int) -> None:
-        """End the text after ``place`` tokens of the output; the last is the root."""
+        """Let the text end after ``place`` output tokens; the last of them is the tree's root."""
         self.last_row.fill_(place - 1)
 
     def choices(self, depths: Tensor, place: int) -> Tensor:

@@ -27,11 +27,12 @@ _GLANCE = 0.02  # seconds between two looks for another signal
 
 
 class Interruption:
-    """The end of specx by a signal, from ``install`` until ``end``.
+    """Ends specx at a signal, from ``install`` until ``end``.
 
-    ``sentence`` saves the partial output and returns where it is; a command sets it once there is
-    output to save. ``tidy``: actions to run before that. All of them run in a thread of their own
-    while the main thread may be stopped anywhere, so they must not wait for a lock, nor import.
+    ``sentence`` saves the partial output and returns a sentence that says where it was saved; a
+    command sets it once there is output to save. ``tidy``: actions to run before that. All of them
+    run in a separate thread while the main thread may be stopped at any point, so they must not
+    wait for a lock or import anything.
     """
 
     def __init__(self) -> None:

@@ -55,7 +55,7 @@ class Target:
         self.features = Features(layers, model.hidden_size, rows, model.dtype, model.device)
 
     def keep_sources(self, layer: int, tokens: int) -> None:
-        """Record a layer's queries of the next ``tokens`` tokens at most, for ``attention_to``."""
+        """Record a layer's queries for at most ``tokens`` output tokens, for ``attention_to``."""
         shared = self.retrieval if self.retrieval and self.retrieval.layer == layer else None
         kept = shared or self._kept_queries(layer, lse=False)
         self.sources = SourceQueries(kept, tokens)
@@ -72,7 +72,7 @@ class Target:
         return tuple(by_layer[layer] for layer in sorted(by_layer))
 
     def begin(self, *, kept: bool = False) -> None:
-        """Clear the text, for another one; ``kept``: keep the marked tokens."""
+        """Clear the text to start another one. ``kept``: leave the marked tokens in the cache."""
         if kept:
             self.cache.rewind()
         else:

@@ -48,7 +48,7 @@ def refuse_markup(head: bytes, name: str) -> None:
     if _LATEX_HEAD.match(head):
         raise DocumentError(
             f"{name} is LaTeX, which specx does not read; make a PDF of it, or rename it to .txt "
-            "to read it with its commands"
+            "to have it read as plain text, LaTeX commands included"
         )
     found = _XML_HEAD.match(head)
     if found and (found[1] or b"").rpartition(b":")[2] not in _SUBTITLES:

@@ -175,7 +175,7 @@ def passed_over_warning(characters: int, name: str, paragraphs: Sequence[Paragra
 
 
 def worded_spans(text: str) -> list[tuple[int, int]]:
-    """Return the places of what is text in ``text``: all of it, as a rule."""
+    """Return the spans of ``text`` that hold words, not encoded data: usually all of it."""
     if len(text) < _LONGEST_WORD:
         return [(0, len(text))]
     data = [match.span() for match in _DATA.finditer(text) if not _is_unspaced(match[0])]

@@ -66,7 +66,7 @@ class Level:
     weights: Tensor
 
     def best(self, count: int) -> "Level":
-        """Return the first ``count`` of them."""
+        """Return the ``count`` best nodes of the level."""
         return Level(self.tokens[:count], self.parents[:count], self.weights[:count])
 
 

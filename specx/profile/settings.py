@@ -206,7 +206,7 @@ def _draft_cache(profile: Profile, method: Method, models: Facts) -> DraftCacheS
 
 
 def method_cache(profile: Profile, method: Method) -> DraftCacheSettings:
-    """Return the part of the text that a draft sees under a method, for any models.
+    """Return which part of the text a draft sees under a method, whatever the models are.
 
     ``tree``: all of it, as in the OPT-Tree paper. ``streaming``: the first and the most recent
     chunks. Others: as in the profile.

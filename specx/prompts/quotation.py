@@ -86,7 +86,7 @@ class QuoteJudge:
         return self.ended
 
     def close(self) -> int | None:
-        """End the open sentence; return the place of its paragraph, None if it is lost."""
+        """End the open sentence; return its paragraph's place, None without one or if lost."""
         place, distance = self._place, self._distance
         self._place = self._distance = None
         if place is None or distance is None:

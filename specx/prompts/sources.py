@@ -64,7 +64,10 @@ def sentence_sources(
 
 
 def tokens_of(output: Output, start: int, end: int, count: int) -> range:
-    """Return the tokens that wrote a sentence: those that end in it, or behind its last one."""
+    """Return the tokens that wrote a sentence.
+
+    From the first that ends inside it to the first that reaches its end.
+    """
     lengths = output.lengths[:count]
     first = bisect_left(lengths, start + 1)
     return range(first, min(bisect_left(lengths, end, lo=first) + 1, len(lengths)))

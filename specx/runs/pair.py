@@ -96,7 +96,8 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
             # float32 by little enough.
             if profile.target.activations == "int8":
                 raise UsageError(
-                    "`target.activations: int8` cannot be combined with a head as draft; remove it"
+                    "`target.activations: int8` cannot be combined with a head as draft; remove "
+                    "this setting"
                 )
             del target  # there is room for one
             target = _load(profile, device, activations="float32")

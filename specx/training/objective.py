@@ -86,8 +86,9 @@ class Pointer(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """The weighted mean loss of a batch, and the most likely token int64 [B, L], −1 where there is
-    nothing to predict; errors of the judge [2], and the mean error of the pointers."""
+    """The weighted mean loss of a batch; the most likely tokens int64 [B, L], −1 where there is
+    nothing to predict; the judge's errors [2], of worths and of scores; the pointers' mean error.
+    """
 
     loss: Tensor
     guess: Tensor

@@ -30,9 +30,9 @@ FULL_STOP = FIRST_TEXT + 13  # "." in the byte alphabet, which follows the speci
 
 @dataclass(frozen=True)
 class Text:
-    """Paragraphs, int64 [n] each, and the number of tokens of each one's lead sentence.
+    """The token ids of each paragraph, int64 [n], and the tokens of its lead sentence.
 
-    ``natural``: the paragraphs have meaning, so choosing among them does, too.
+    ``natural``: the paragraphs have meaning, so it is meaningful to choose among them.
     """
 
     paragraphs: list[np.ndarray]

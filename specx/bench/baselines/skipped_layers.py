@@ -129,8 +129,8 @@ def choose_layers(
     loaded, spec = pair.target, pair.target.decoder_spec
     if spec is None:
         raise UsageError(
-            f"{loaded.source} is computed by transformers, and self-draft leaves out "
-            "layers of specx's own decoders alone"
+            f"{loaded.source} runs in transformers, but self-draft can skip layers only in specx's "
+            "own decoders"
         )
     if len(loaded.full_layers) < loaded.num_layers or spec.per_layer:
         raise UsageError(

@@ -212,7 +212,7 @@ class NetStopwatch(Stopwatch):
 
 
 class NetLaps(Laps):
-    """The parts of a step; ``own``: seconds that dialling took of drafting, which do not count."""
+    """The parts of a step without dialling; ``own``: the seconds of drafting spent on dialling."""
 
     def __init__(self, device: torch.device, dialling: Dialling) -> None:
         super().__init__(device)

@@ -63,7 +63,8 @@ class Engine:
         """
         if isinstance(profile.tree, AutoTree) and (self.tree or self.chain):
             raise UsageError(
-                f"{self.name}: the profile {profile.name} has tree: auto, which has no keys"
+                f"{self.name} changes keys of `tree`, but the profile {profile.name} has "
+                "`tree: auto`, which has none"
             )
         tree = dict(self.tree)
         if self.chain:

@@ -147,7 +147,7 @@ _READER = TypeAdapter(BenchReport)
 
 
 def from_dict(plain: Mapping[str, Any]) -> BenchReport:
-    """Read an object of ``to_dict``, also after JSON. Raises UsageError for anything else."""
+    """Read what ``to_dict`` returned, or its JSON. Raises UsageError for anything else."""
     if plain.get("schema") != SCHEMA:
         raise UsageError(f"this is not a report of a benchmark: its schema is not {SCHEMA}")
     try:

@@ -325,7 +325,7 @@ def granite(keys: Metadata, _: Tensors) -> RawConfig:
 
 
 def granite_swa(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return Granite's with windows, of which some layers have no positions."""
+    """Return the keys of Granite with windows; some of its layers have no positions."""
     stated = {**windowed(keys, 4), **granite(keys, tensors)}
     turns, theta = keys.raw(".attention.rope_pattern"), keys.number(".rope.freq_base", 10_000.0)
     if isinstance(turns, list):
@@ -334,7 +334,7 @@ def granite_swa(keys: Metadata, tensors: Tensors) -> RawConfig:
 
 
 def muse_glimmer(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return Muse Glimmer's, whose norm of queries is the factor that a config states."""
+    """Return Muse Glimmer's keys; its query norm has one weight, a config's ``qk_scale_factor``."""
     stated, theta = windowed(keys, 4), keys.number(".rope.freq_base", 10_000.0)
     norm = tensors.get("blk.0.attn_q_norm.weight")
     if norm is None or len(scales := set(norm.floats().tolist())) != 1:

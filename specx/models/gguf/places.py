@@ -174,7 +174,7 @@ def _ollama_layers(name: str, label: str) -> tuple[Path, list[tuple[str, str]]]:
     if not manifest.is_file():
         raise ModelError(
             f"{label} is not among ollama's models in {home}; run `ollama pull {name}`, or set "
-            "OLLAMA_MODELS to where they lie."
+            "OLLAMA_MODELS to the folder that holds them."
         )
     return home, _layers(manifest, label)
 

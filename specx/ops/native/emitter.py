@@ -242,10 +242,10 @@ class Emitter:
         return self.builder.extract_element(vector, I32(0))
 
     def lane_sums(self, vectors: Sequence[Value]) -> Value:
-        """Return the sum of the lanes of each vector: a vector of them, a number if it is one.
+        """Return each vector's sum over its lanes: a vector of sums, or a scalar for one vector.
 
-        A sum is taken in the same order, whatever vectors are beside it. Their number is a power of
-        two, not more than the lanes.
+        Each sum adds its lanes in the same order, whatever the other vectors are. The number of
+        vectors must be a power of two, at most the number of lanes.
         """
         vectors, parts, size = list(vectors), 1, vectors[0].type.count
         while size > 1:  # each vector holds ``parts`` sums, in ``size`` lanes each

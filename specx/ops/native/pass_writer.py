@@ -36,7 +36,7 @@ class PassWriter:
         self.noted = e.variable(e.whole(0))  # layers so far that retrieval has kept
 
     def begin(self) -> None:
-        """Look up the tokens' embeddings, and compute the angles of their positions."""
+        """Look up the tokens' embeddings, and compute the RoPE angles of their positions."""
         e, frame = self.e, self.frame
         with e.loop(0, self.rows) as row:
             # Rows that do not count may hold anything.

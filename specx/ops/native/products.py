@@ -214,7 +214,7 @@ def bytes_of(kind: Any) -> int:
 
 
 def in_groups(e: Emitter, rows: Value, most: int, body: Callable[[Value, int], None]) -> None:
-    """Cover rows by groups of ``most``, and one of those that are left."""
+    """Emit ``body(first row, count)`` for each group of ``most`` rows, then for the rows left."""
     left = e.builder.srem(rows, I64(most))
     whole = e.sub(rows, left)
     with e.loop(0, whole, most) as row:

@@ -185,7 +185,7 @@ def _line(error: Exception) -> str:
 
 
 class FlashOps:
-    """``Ops`` of a device, ``inner``, with a package's attention where it supports the case.
+    """The ``Ops`` of a device, ``inner``, with a package's attention where the package has it.
 
     ``attention``: the setting that selected it.
     """
@@ -194,7 +194,7 @@ class FlashOps:
         self._inner, self.package, self.attention_by = inner, package, attention
 
     def is_row_invariant(self, weights: DecoderWeights) -> bool:
-        """Return False for a package that attends to trees."""
+        """Return False if the package attends to trees, else what the inner ``Ops`` returns."""
         return not self.package.verifies and self._inner.is_row_invariant(weights)
 
     def __getattr__(self, name: str) -> Any:
