@@ -109,5 +109,5 @@ def test_digests_are_nearer_to_the_reference_than_lead_and_random(
     for name in ("lead", "random"):
         assert digest_one > means[name][0]
         assert digest_two > means[name][1]
-    # Above the lead .016 and .014 were measured with 8 sentences, .017 and .009 with 16.
-    assert digest_one >= means["lead"][0] + 0.01
+    assert digest_one >= means["lead"][0] + 0.02
+    assert digest_two >= means["lead"][1] + 0.02  # measured: .023 with 8, .0205 with 16 sentences
