@@ -104,7 +104,7 @@ def kept_files(folder: Path) -> list[KeptFile]:
 
 
 def drop_oldest(folder: Path, room: int) -> list[KeptFile]:
-    """Delete and return the least recently used prompts, until ``room`` bytes suffice for the rest.
+    """Delete the least recently used prompts until the rest fits into ``room`` bytes; return them.
 
     Partial files of dead processes are deleted, too.
     """

@@ -1,9 +1,9 @@
 """Usable cores and memory, the load of other processes, and pauses of garbage collection.
 
-Never imports torch. A thread that waits for others of its process spins at first. That is fastest
-while every thread has its own core, but beside another busy process it takes the core of the thread
-that all wait for. OpenMP reads its wait policy when torch is imported, so call ``choose_threads``
-before.
+This module never imports torch. A waiting thread of OpenMP spins at first. Spinning is fastest
+while every thread has its own core. Beside another busy process, a spinning thread takes the core
+of the thread that all others wait for. OpenMP reads its wait policy when torch is imported, so call
+``choose_threads`` before that.
 """
 
 import contextlib
@@ -103,10 +103,10 @@ class LoadMonitor:
     def busy(self) -> float | None:
         """Return the cores kept busy by others since the last call; None if unknown.
 
-        Processes of a lower priority get little CPU time beside spinning threads, yet slow them
-        down. So the result is the cores that others used or, if larger, the time that threads of
-        this process waited for a core. A call too soon after the last one waits: the kernel counts
-        in hundredths of a second.
+        The result is the larger of two figures: the cores that others used, and the time that
+        threads of this process waited for a core. The second matters because a process of lower
+        priority gets little CPU time beside spinning threads and yet slows them down. A call too
+        soon after the last one waits: the kernel counts in hundredths of a second.
         """
         rates = self._rates()
         if rates is None:
@@ -115,13 +115,13 @@ class LoadMonitor:
         return max(0.0, others, waited)
 
     def taken(self, threads: int) -> float | None:
-        """Return the share of ``threads`` busy threads' time that others took since last asked.
+        """Return the share of the time of ``threads`` threads that others took since the last call.
 
-        From 0 to 1; None if unknown. Others take nothing while they leave enough cores for the
-        threads. There are two estimates, and the larger one is returned: the cores that both
-        wanted, relative to the cores that the threads can use; and the time that threads waited for
-        a core, because the other threads wait for the slowest one. With more threads than cores, or
-        than a quota allows, threads wait in any case, and the second estimate is not used.
+        From 0 to 1; None if unknown. The result is the larger of two estimates. One is the number
+        of cores that both wanted, relative to the cores that the threads can use; it is 0 while
+        others leave enough cores. The other is the time that threads waited for a core, since every
+        operation waits for its slowest thread. It is not used with more threads than cores, or than
+        a quota allows, because then threads wait in any case.
         """
         rates = self._rates()
         if rates is None:

@@ -138,7 +138,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def error_of(name: str, error: Exception) -> SpecxError:
     """Return a specx error for a document that failed with any exception.
 
-    The frames of ``error`` are cleared, so that keeping it keeps no caches.
+    Clears the frames of ``error``, which would keep KV caches alive.
     """
     traceback.clear_frames(error.__traceback__)
     if is_out_of_memory(error):

@@ -126,7 +126,7 @@ def ask(
 class AskRun:
     """Reads the documents, then answers the questions one by one. The fields hold the options.
 
-    ``name``: of a file, a folder or a pattern.
+    ``name``: a file, a folder or a pattern.
     """
 
     options: "RootOptions"

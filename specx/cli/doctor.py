@@ -23,13 +23,12 @@ Findings = dict[str, Any]  # sections and values, ready for JSON
 OPTIONAL = ("triton", "flash-attn", "fa3-fwd", "llvmlite")
 ATTENTION = {
     "cpu": "torch flash with packed rows",
-    "triton": "Triton kernels for trees, cuDNN and torch flash for prefill (written-out scores in "
-    "float32)",
-    "torch": "torch flash with packed rows (written-out scores in float32); slow without Triton",
+    "triton": "Triton kernels for trees, cuDNN and torch flash for prefill (unfused in float32)",
+    "torch": "torch flash with packed rows (unfused in float32); slow without Triton",
 }
 NOT_CHOSEN = {  # why a package that works is used only when a profile names it
     "flash-attn": "measured slower than Triton's kernels and cuDNN",
-    "fa3-fwd": "measured on Hopper with Triton alone",
+    "fa3-fwd": "faster only on Hopper with Triton",
 }
 INSTALLED_BY = {"flash-attn": "see docs/performance.md", "fa3-fwd": "pip install fa3-fwd"}
 LENGTH = "8k"  # of a text, in tokens
@@ -59,8 +58,8 @@ def doctor(
         bool,
         typer.Option(
             "--recommend",
-            help="List the models in the hub's cache, of ollama and LM Studio, and those of the "
-            "shipped profiles, by what fits into memory.",
+            help="List local models (hub cache, ollama, LM Studio) and those of the shipped "
+            "profiles; models that fit into memory come first.",
         ),
     ] = False,
 ) -> None:
@@ -68,7 +67,7 @@ def doctor(
     if length is not None and model is None and not recommend:
         raise UsageError("--length needs --model or --recommend")
     if recommend and model is not None:
-        raise UsageError("--recommend is of all models; leave out --model, or --recommend")
+        raise UsageError("--recommend covers all models; omit --recommend or --model")
     if recommend:
         report = recommend_models(length or LENGTH)
     elif model is not None:
@@ -211,8 +210,8 @@ def _packages(torch: ModuleType) -> Iterator[tuple[str, str]]:
             yield name, f"cannot be used: {reason}"
             continue
         if name == faster:
-            also = " and to the text before a tree" if package.verifies else ""
-            yield name, f"attends to prompts{also} in bfloat16: measured faster"
+            also = " and for the prefix of a tree" if package.verifies else ""
+            yield name, f"used for prompts{also} in bfloat16: measured faster"
         else:
             yield name, f"not chosen: {NOT_CHOSEN[name]}; `attention: {name}` selects it"
 
@@ -234,7 +233,7 @@ def _compiler() -> str:
     try:
         major, minor = version()
     except CudaError as error:
-        return f"none, slower without ({error})"
+        return f"none, which is slower ({error})"
     return f"compiled at first use by NVRTC {major}.{minor}"
 
 

@@ -60,7 +60,10 @@ class Interruption:
 
     @contextlib.contextmanager
     def raising(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt in the main thread in this block; a second signal ends specx."""
+        """Within this block, let a signal raise KeyboardInterrupt in the main thread.
+
+        A second signal ends specx.
+        """
         self._raises = True
         try:
             yield
@@ -68,14 +71,14 @@ class Interruption:
             self._raises = False
 
     def end(self) -> None:
-        """Mark the process as ending by itself. A signal that came first takes precedence."""
+        """Mark the process as ending by itself. A signal that arrived earlier takes precedence."""
         # Before the lock: whoever has it ends the process, and must not stand still over a signal.
         ended, self._ended = self._ended, True
         if not ended and not self._ending.acquire(blocking=False):
             _stand_still()
 
     def ignore(self) -> None:
-        """Ignore all signals from now on. For the end of the process."""
+        """Ignore all signals from now on, because the process is ending."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 

@@ -46,8 +46,8 @@ class RootOptions:
     """The options before the command's name. Commands find them as ``context.obj``.
 
     ``interruption``: what a command does and prints when a signal ends it. ``importing``: the
-    thread that imports torch, if a command has started one. ``others``: measures the cores that
-    other processes keep busy, since the start.
+    thread that imports torch, if a command has started one. ``others``: the load monitor, which
+    measures other processes since the start.
     """
 
     debug: bool = False

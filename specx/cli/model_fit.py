@@ -22,7 +22,7 @@ PROGRAM, ID = 315 * MB, 320
 def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     """Return the memory and time that a model needs for a text of ``length`` tokens.
 
-    ``model``: a model, or the name of a profile whose target is meant. Raises UsageError for an
+    ``model``: a model, or the name of a profile, whose target is examined. Raises UsageError for an
     invalid length, and ModelError for a model that is missing, damaged, or of an unknown family.
     """
     tokens, named = parse_length(length), model in list_profiles()
@@ -59,9 +59,9 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
 
 
 def open_target(model: str, device: Any) -> Any:
-    """Return the files of a model, or of a profile's target, that specx computes itself.
+    """Open a model, or a profile's target, that specx computes itself.
 
-    Raises ModelError for others, and as ``open_model`` does.
+    Raises ModelError as ``open_model`` does, and for a model that runs on transformers' modules.
     """
     from specx.models.load import check_config
     from specx.models.loaded import ModelSpec
@@ -149,7 +149,7 @@ def has_main_memory(streamed: int) -> bool:
 
 
 def program_bytes(found: Any, device: str) -> int:
-    """Return the main memory of the program itself, which no footprint counts; 0 on a GPU."""
+    """Return the main memory of the program itself; 0 on a GPU. No footprint includes it."""
     return PROGRAM + ID * found.vocabulary if device == "cpu" else 0
 
 

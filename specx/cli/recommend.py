@@ -84,11 +84,11 @@ class _Fit:
 
 
 def recommend_models(length: str) -> dict[str, dict[str, Any]]:
-    """Return what a text of ``length`` tokens needs with each model that is here, and with those of
-    the shipped profiles; those that fit first, the largest of them first of all.
+    """Return the memory and speed of every local model and of every shipped profile.
 
-    Recommended is the largest that fits and can write as fast as one reads, here before others; if
-    none fits a GPU, the first whose layers can stay in main memory.
+    They are for a text of ``length`` tokens. Models that fit come first, the largest at the top.
+    The recommended model is the largest one that fits and writes at reading speed; local models
+    take precedence. If none fits a GPU, it is the first whose layers can stay in main memory.
     Nothing is downloaded, and no weights are read. Raises UsageError for an invalid length.
     """
     tokens = parse_length(length)
@@ -133,7 +133,7 @@ def recommend_models(length: str) -> dict[str, dict[str, Any]]:
 
 
 def in_words(told: dict[str, Any]) -> str:
-    """Return what one model needs, in words."""
+    """Return the memory and speed of one model in words."""
     parts = ", ".join(
         f"{name} {told[key]:.2f}"
         for name, key in (
@@ -144,7 +144,7 @@ def in_words(told: dict[str, Any]) -> str:
         )
         if told[key]
     )
-    fits = {True: "fits", False: "too large", None: "unknown if it fits"}[told["fits"]]
+    fits = {True: "fits", False: "too large", None: "may not fit (free memory unknown)"}[told["fits"]]
     return (
         f"{fits}: {told['needed_gb']:.2f} GB = {parts}; {told['tokens_at_once']} tokens at once, "
         f"{told['tokens_per_second']:g} a second at most"
@@ -157,7 +157,7 @@ def _fits(told: Any) -> bool:
 
 
 def _in_order(found: dict[str, Any]) -> dict[str, Any]:
-    """Put what fits first, large before small, then what does not, small before large."""
+    """Sort models that fit, the largest first, before those that do not, the smallest first."""
 
     def rank(name: str) -> tuple[int, float]:
         told = found[name]
@@ -169,7 +169,7 @@ def _in_order(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _local(model: str, device: Any, tokens: int) -> _Fit:
-    """Return what a model that is here needs. Raises ModelError."""
+    """Return the memory that a local model needs. Raises ModelError."""
     from specx.decoding.footprint import Footprint
     from specx.models.decoder_files import window_of
 
@@ -182,7 +182,7 @@ def _local(model: str, device: Any, tokens: int) -> _Fit:
 
 
 def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
-    """Return what target and draft of a profile need; None if it names other models."""
+    """Return what a profile's target and draft need; None if the profile names other models."""
     from specx.decoding.footprint import Footprint
 
     try:
@@ -225,7 +225,7 @@ def _described(model: str, dtype: str, device: Any) -> Any:
 
 
 def _in_blocks(model: str, kind: str) -> SimpleNamespace:
-    """Return what a footprint asks of a GGUF file."""
+    """Return a stand-in for a GGUF file, with the properties that a footprint needs."""
     from specx.models.decoder_files import parameters
     from specx.models.families import read_architecture
 
@@ -244,7 +244,7 @@ def _in_blocks(model: str, kind: str) -> SimpleNamespace:
 def _joined(files: Any, tokens: int, found: list[Any]) -> _Fit:
     """Add up target and draft. Their intermediate tensors are never needed at the same time.
 
-    ``files``: of the target, whose layers can be in main memory on a GPU.
+    ``files``: the target's. On a GPU its layers can stay in main memory.
     """
     from specx.decoding.footprint import Footprint
 

@@ -63,7 +63,8 @@ def reader_is_gone() -> bool:
 def place_of_stdout() -> tuple[int, int] | None:
     """Return what identifies the file of stdout; None without one.
 
-    rich puts /dev/null there once the reader has left; then ``reader_is_gone`` cannot tell.
+    rich replaces stdout by /dev/null once the reader has left. After that, ``reader_is_gone``
+    cannot tell.
     """
     try:
         found = os.fstat(1)
@@ -108,13 +109,13 @@ class _Stderr(io.TextIOWrapper):
 
 
 def let_stderr_go() -> None:
-    """Let the work go on if stderr is lost: results go elsewhere."""
+    """Continue without stderr if it is lost. Results go elsewhere."""
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr = _Stderr(sys.stderr)
 
 
 def drop_unwritable_output() -> None:
-    """Drop output that cannot be written, or the last flush would change the exit code."""
+    """Drop output that cannot be written. Otherwise Python's last flush would change the exit code."""
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()

@@ -254,8 +254,8 @@ class SummaryRun:
     def _tell_of_older_log(self, folder: Path) -> None:
         """Say that the records of an older version are now in the log."""
         self._console.print(
-            f"specx: the log of {printable(str(folder))} was of an older version ({OLD_FILES}) and "
-            f"is now in {LOG}; nothing has to be done",
+            f"specx: converted the log of an older version ({OLD_FILES}) in "
+            f"{printable(str(folder))} to {LOG}",
             soft_wrap=True,
         )
 

@@ -99,10 +99,10 @@ def read_profile(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except IsADirectoryError as error:
-        what = "a model" if (path / "config.json").is_file() else "no profile, which is a YAML file"
+        what = "a model" if (path / "config.json").is_file() else "no profile (a YAML file)"
         raise ProfileError(
-            f"the folder {path} holds {what}; --model FOLDER summarizes with a model and needs no "
-            "profile"
+            f"the folder {path} holds {what}; to summarize with a model, use --model FOLDER "
+            "instead of a profile"
         ) from error
     except OSError as error:
         hub = HUB_ID.fullmatch(str(path)) and path.suffix not in SUFFIXES
@@ -184,7 +184,7 @@ class _Loader(yaml.SafeLoader):
 def read_yaml(text: str) -> tuple[dict[str, object] | None, dict[Place, int], list[Problem]]:
     """Parse the text of a profile into plain values, the line of every key, and syntax errors.
 
-    The values are None if there are none to check. Problems are returned, never raised.
+    The values are None after a syntax error. Problems are returned, never raised.
     """
     content: dict[str, object] | None = None
     lines: dict[Place, int] = {(): 1}

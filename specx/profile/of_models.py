@@ -52,13 +52,14 @@ def profile_for(
 ) -> Profile:
     """Return the profile for ``--profile``, ``--model`` and ``--draft``.
 
-    A model replaces the profile's target and draft, so ``draft`` alone names a draft then; without
-    a profile, defaults suit the model. A draft without a model replaces the profile's draft;
-    ``none`` removes it. A checkpoint with a head for multi-token prediction drafts with that head,
-    unless another draft is named. ``files_of``: finds the folder or GGUF file of a name.
+    A model replaces both target and draft of the profile; ``draft`` then names the only draft. With
+    a model and no profile, the other keys get defaults that suit the model. A draft without a model
+    replaces only the profile's draft; ``none`` removes it. A checkpoint with a head for multi-token
+    prediction drafts with that head, unless another draft is named. ``files_of``: finds the folder
+    or GGUF file of a name.
 
-    Raises ProfileError for an unknown or invalid profile, and UsageError for a name of a
-    model that cannot be one.
+    Raises ProfileError for an unknown or invalid profile, and UsageError for a name that cannot be
+    a model's.
     """
     if model is None and draft is None:
         return load_profile(profile or DEFAULT)

@@ -129,7 +129,7 @@ _WANTED = {
     "float_type": "a number, such as 0.5",
     "finite_number": "a finite number",
     "string_type": "text; put it in quotes",
-    "string_unicode": "text without half characters",
+    "string_unicode": "text without lone surrogates",
     "string_pattern_mismatch": "letters, digits, dots, dashes and underscores",
 }
 

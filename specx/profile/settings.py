@@ -178,8 +178,8 @@ def no_draft(profile: str) -> UsageError:
 def _tree(profile: Profile, method: Method, device: Device) -> TreeSettings:
     """Return the tree of a method.
 
-    Lookup's branch takes one node of each level. Such trees have a fixed shape, a small one on a
-    CPU, where each row takes time; on a GPU each level is recorded, and has to pay for that.
+    With lookup, the tree has a fixed shape, and one node of each level is lookup's. On a CPU the
+    tree is small, because each row takes time; on a GPU, because each level is recorded.
     """
     tree = profile.tree
     if method != "specextend+lookup":
@@ -219,10 +219,10 @@ def method_cache(profile: Profile, method: Method) -> DraftCacheSettings:
 
 
 def within_window(cache: DraftCacheSettings, window: int | None) -> DraftCacheSettings:
-    """Return what a head with a ``window`` of rows sees; None: no window.
+    """Return the part of the text that a head sees whose ``window`` is in rows; None: no window.
 
-    Without retrieval, these are the most recent chunks. The rows of one step all see the same
-    chunks, those at its beginning.
+    Without retrieval, it is the most recent chunks. All rows of a step see the chunks chosen at its
+    beginning.
     """
     if window is None:
         return cache
@@ -237,8 +237,7 @@ def within_window(cache: DraftCacheSettings, window: int | None) -> DraftCacheSe
 def _layer(cache: DraftCacheSettings, models: Facts) -> int:
     """Return the layer whose attention chooses chunks, counted from 0.
 
-    It has full attention: the requested layer or, if that one has a window, the nearest with full
-    attention.
+    If the requested layer has a window, return the nearest one with full attention.
     """
     wanted = round(RETRIEVAL_DEPTH * models.layers) if cache.layer == "auto" else cache.layer
     if wanted == "last":

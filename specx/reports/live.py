@@ -72,7 +72,7 @@ class LiveLine:
         self._end_line()
 
     def abandon(self) -> None:
-        """Do the same from another thread, when the process ends."""
+        """Erase the live line and keep the written text. For another thread, at the process's end."""
         self._region.abandon()
         self._end_line()
 
@@ -140,7 +140,7 @@ class LiveLine:
                 self._put(lines + newline)
 
     def rest(self) -> None:
-        """Erase the live line and end the summary's line, because others will write."""
+        """Erase the live line and end the summary's line, before other output to the terminal."""
         self._region.hide()
         self._end_line()
 
@@ -227,9 +227,9 @@ _NO_WRAPPING, _WRAPPING = "\x1b[?7l", "\x1b[?7h"  # a line too long by now is cu
 class Region(RenderHook):
     """Lines redrawn by a thread ten times a second.
 
-    The cursor is left at their beginning. So however a terminal reflows them when its width
-    changes, erasing everything after the cursor removes them. ``rows`` returns the lines, each
-    narrower than the terminal. Other output of ``console`` erases them first.
+    The cursor stays at their beginning, and erasing removes everything after the cursor. So they
+    disappear even if a terminal has reflowed them after a change of width. ``rows`` returns the
+    lines, each narrower than the terminal. Other output of ``console`` erases them first.
     """
 
     def __init__(self, console: Console, rows: Callable[[], list[Text]]) -> None:

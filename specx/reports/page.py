@@ -39,8 +39,8 @@ BlockKind = Literal["text", "heading", "list"]
 class Addresses:
     """Links to places in a document, relative to a page.
 
-    ``document``: of the file itself, ``text``: of its text view; empty without one. ``paged``: the
-    file can be opened at a page.
+    ``document``: the link to the file itself; ``text``: the link to its text view, empty without
+    one. ``paged``: the file can be opened at a page.
     """
 
     document: str
@@ -150,9 +150,10 @@ def blocks(text: str) -> Iterator[tuple[BlockKind, list[str]]]:
 
 @dataclass(frozen=True)
 class Mark:
-    """One page, or the lines or paragraph of one passage, and the sentences from there.
+    """A cited place of the document, and the sentences quoted from it.
 
-    ``start``, ``width``: in percent of the document. ``sentences``: numbers, from 1, with texts.
+    The place is a page, a range of lines, or a paragraph. ``start``, ``width``: in percent of the
+    document. ``sentences``: numbers, from 1, with texts.
     """
 
     place: str
@@ -170,7 +171,7 @@ class Mark:
 def strip(report: Report) -> tuple[list[Mark], int, int]:
     """Return the places cited by a digest, and the ends of the document in the same unit.
 
-    There are no places without citations, or if the document's ends are unknown.
+    There are no places if the digest has no citations, or if the document's ends are unknown.
     """
     if report.cited_by is None or report.input.span is None:
         return [], 0, 0

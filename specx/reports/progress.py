@@ -215,8 +215,8 @@ def counted(number: int, noun: str) -> str:
 class JobProgress:
     """The documents that ended so far, of ``total`` (None: unknown).
 
-    ``skipped``: those finished by an earlier run. The rate is measured from the end of the first
-    document on, which had to wait for the models.
+    ``skipped``: those finished by an earlier run. The rate counts from the end of the first
+    document, because that one had to wait for the models.
     """
 
     total: int | None

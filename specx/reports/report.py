@@ -35,7 +35,7 @@ class Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class Removed:
-    """The running headers, footers and page numbers removed: how many lines, on how many pages."""
+    """Counts of removed running headers, footers and page numbers, and of the pages they were on."""
 
     lines: int = 0
     pages: int = 0

@@ -48,7 +48,7 @@ def view_path(page: Path) -> Path | None:
 def view_of(report: Report, page: Path) -> Path | None:
     """Return the view's file for a page; None if it needs none.
 
-    A page needs one for places that the document cannot be opened at: it has no pages, or is not a
+    A page needs a view if the document cannot be opened at a page: it has no pages, or is not a
     file.
     """
     opens = report.input.pages > 0 and report.source is not None and report.source.is_file()

@@ -51,7 +51,10 @@ def report_text(report: Report, path: Path) -> str:
 
 
 def report_files(report: Report, path: Path) -> dict[Path, str]:
-    """Return a report as ``report_text`` does, by its path, after the files that it links to."""
+    """Return the texts of a report and of the files that it links to, by path; the report last.
+
+    The format follows the extension, as in ``report_text``.
+    """
     view = view_of(report, path) if path.suffix.lower() == ".html" else None
     beside = {} if view is None else {view: to_view(report, view, path)}
     return {**beside, path: report_text(report, path)}

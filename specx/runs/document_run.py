@@ -34,11 +34,11 @@ class DocumentRun:
 
     ``timings`` begins with the seconds already spent on the document (reading, loading).
     ``started``: ``time.perf_counter()`` at the start of the work. ``reasons``: why the text of each
-    prompt ended; ``written``: tokens of the latest text; ``rewritten``: the numbers of texts that
+    prompt ended; ``written``: tokens of the latest text; ``rewritten``: the indices of texts that
     repeated themselves and continued with a penalty. ``streams``: the random streams used so far.
     ``check_s``: seconds of ``--check-lossless``, which the summary did not need.
-    ``reasoning_tokens``: tokens of reasoning among all; ``closed``: outputs whose reasoning was cut
-    off at its budget.
+    ``reasoning_tokens``: how many of the tokens are reasoning; ``closed``: outputs whose reasoning
+    was cut off at its budget.
     """
 
     timings: Timings

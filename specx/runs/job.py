@@ -59,8 +59,9 @@ class JobOptions:
 class JobLock:
     """A lock on a shard of a job in an output folder, until ``close`` or the end of the process.
 
-    A resuming run holds it exclusively; other runs share it, since they do not use each other's
-    work. It is not the log itself, which all shards share and which is replaced at times.
+    A resuming run holds it exclusively. Other runs share it, since they do not use each other's
+    work. The lock is a file of its own, because the log is shared by all shards and sometimes
+    replaced.
 
     Raises UsageError if another run holds it, or if it cannot be written.
     """

@@ -20,7 +20,7 @@ _PATIENCE = 5.0  # seconds for a process that has closed its connection to end
 
 
 class ThisProcess:
-    """The single worker of a run without other processes. It loads its models with its first work.
+    """The only worker of a run without other processes. Models load before the first document.
 
     ``live``: shows a document while it is written. ``importing``: waits for the import of torch.
     """

@@ -23,7 +23,7 @@ _LOST_IN_A_ROW = 6  # and two more for each worker, without a document that ende
 class Placement:
     """The number and places of workers. ``number``: 0 if this process summarizes by itself.
 
-    ``gpus``: names of GPUs, as CUDA_VISIBLE_DEVICES has them, given out in turn. ``threads``: of
+    ``gpus``: names of GPUs as in CUDA_VISIBLE_DEVICES, assigned to workers in turn. ``threads``: of
     each worker on a CPU. ``waiting``: queued documents per worker. ``reading``: documents read in
     parallel ahead of the workers. ``prepares``: each worker has a helper process that makes the
     prompts of queued documents.
@@ -62,10 +62,10 @@ def choose_placement(
 ) -> Placement:
     """Choose the workers of a run.
 
-    ``requested``: the user's number of workers; ``documents``: a lower bound of their number. A GPU
-    has one worker. This process reads and writes; with more documents than workers and enough
-    cores, helper processes prepare the prompts. On a CPU there is a worker with one thread per core
-    if there are enough documents, unless the user has set the number of workers or threads.
+    ``requested``: the user's number of workers; ``documents``: a lower bound of their number. Each
+    GPU gets one worker. This process reads and writes; with more documents than workers and enough
+    cores, helper processes prepare the prompts. On a CPU with enough documents, each core gets a
+    worker with one thread, unless the user has set the number of workers or threads.
     """
     cores = usable_cores()
     gpus = visible_gpus(os.environ) if device != "cpu" else ()

@@ -38,8 +38,9 @@ def start_linked(
 ) -> tuple[subprocess.Popen[bytes], Connection]:
     """Start a process; return it and the connection to it.
 
-    ``module``: has a function ``serve``, which gets the number of its descriptor. ``environment``:
-    additional variables. ``tells``: show its stderr. Raises OSError if it cannot be started.
+    ``module``: its function ``serve`` runs in the process, with the number of the descriptor.
+    ``environment``: additional variables. ``tells``: show its stderr. Raises OSError if it cannot
+    be started.
     """
     ours, theirs = socket.socketpair()
     path = json.dumps([*(entry for entry in sys.path if entry), str(_PACKAGES)])
@@ -65,7 +66,7 @@ def linked(descriptor: int) -> Connection:
 
 
 def receive_beside(connection: Connection, take: Callable[[Any], None]) -> None:
-    """Pass on messages from a thread; end this process as soon as the other one is gone."""
+    """Receive messages in a thread and pass them on; end this process when the connection closes."""
 
     def receive() -> None:
         code = 1
@@ -88,7 +89,7 @@ Promised = Deferred[Prepared | None]
 
 
 def prepared_by(promised: Promised | None) -> Prepared | None:
-    """Return the prepared prompts when their document's turn comes; None if none were begun."""
+    """Wait for a document's prompts from the helper process; None if it has not begun them."""
     return None if promised is None or promised.drop() else promised.result()
 
 

@@ -138,7 +138,7 @@ def _connect(address: str | None) -> None:
         except (RayError, OSError, RuntimeError, ValueError) as error:
             where = f"at {address}" if address else "here"
             raise UsageError(
-                f"there is no Ray cluster {where} to work with ({in_one_line(error)[:200]}); "
+                f"cannot connect to a Ray cluster {where} ({in_one_line(error)[:200]}); "
                 "check --ray-address, or start one with `ray start --head`"
             ) from error
 

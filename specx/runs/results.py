@@ -132,7 +132,7 @@ class Results:
 
     @property
     def ending(self) -> str:
-        """Return the text after a summary on stdout; on a terminal, the live line ends the line."""
+        """Return the text after a summary on stdout. A terminal's live line ends the last line."""
         return "\n\n" if self.headings else "\n" if self._to.piped else ""
 
     def write(self, text: str) -> None:

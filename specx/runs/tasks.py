@@ -33,7 +33,7 @@ class WorkerSettings:
     ``timeout``: seconds for each document. ``cli_overrides``: keys of ``generation`` that the
     command line has set. ``keep_limit``: bytes of prompts on disk, if the profile keeps them.
     ``prepares``: each worker has a helper process that makes the prompts of queued documents.
-    ``gives_way``: on a CPU, it leaves cores to other processes.
+    ``gives_way``: on a CPU, workers leave cores to other processes.
     """
 
     profile: Profile
@@ -188,7 +188,7 @@ class ProgressSender:
         """Send nothing: the partial summary is sent with the events."""
 
     def write(self, text: str) -> None:
-        """Send nothing, for the same reason."""
+        """Send nothing: the partial summary is sent with the events."""
 
     def _send(self) -> None:
         if self._number < 0:  # models are loaded

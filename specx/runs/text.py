@@ -90,9 +90,9 @@ class DecodedText:
 
     ``layer``: the layer whose attention gives the sentences' sources, from 0; None if not wanted.
     ``document``: the range of document tokens in the prompt; None if unknown, and for digests,
-    which have citations. ``begun``: the tokens that it begins with; ``ids``: the tokens after
-    those, so far. ``attention``: of all these tokens to the document; empty for a text that was not
-    decoded.
+    which have citations. ``begun``: tokens already written when decoding starts; ``ids``: tokens
+    decoded since. ``attention``: the attention of ``begun`` and ``ids`` to the document; empty for
+    a text that was not decoded.
     """
 
     prompt: Prompt
@@ -150,9 +150,8 @@ def decode_thinking(
 ) -> Iterator[Event]:
     """Yield the events of one output, decoded in two pieces if reasoning exceeds its budget.
 
-    The second piece continues after the prompt, the reasoning, and the tags that close it, which
-    appear as steps of 0 seconds. The text depends on token ids alone, so all methods write the
-    same.
+    The tags that close the reasoning appear as steps of 0 seconds. The second piece continues after
+    them. Token ids alone decide the text, so all methods write the same.
     """
     first = yield from _piece(partial(start, settings), tuple(prompt), stop)
     if first is None:

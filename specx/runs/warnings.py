@@ -29,8 +29,8 @@ def unread(document: Document, prompts: Sequence[Prompt]) -> tuple[list[str], li
     if left_out := sum(prompt.left_out for prompt in prompts):
         tokens = sum(len(prompt.token_ids) for prompt in prompts)
         return [], [
-            f"the sentences were chosen from the whole text; the model read {tokens} of its "
-            f"{tokens + left_out} tokens, those around them"
+            "sentences were chosen from the whole text; the model read only the text around them, "
+            f"{tokens} of {tokens + left_out} tokens"
         ]
     read = {unit.paragraph for prompt in prompts for unit in prompt.units}
     missing = [p for place, p in enumerate(document.paragraphs) if place not in read]
@@ -69,8 +69,8 @@ def foreign(document: Document, profile: str, model: str) -> list[str]:
     if language is None:
         return []
     return [
-        f"most of the text is in {language}, and the profile {profile} reads English only, so "
-        "its choice is poor and sentences may break off; choose a profile with a larger model "
+        f"most of the text is in {language}, but the profile {profile} knows only English, so the "
+        "choice of sentences is poor and some may break off; choose a profile with a larger model "
         "that knows the language: specx profiles ls"
     ]
 
@@ -165,7 +165,8 @@ def dropped(outputs: Sequence[Output], reasons: Sequence[FinishReason]) -> list[
     if count:
         sentences, were = ("1 sentence", "was") if count == 1 else (f"{count} sentences", "were")
         warnings.append(
-            f"{sentences} of the digest {were} not found in the document as cited and left out"
+            f"{sentences} of the digest {were} left out, because the paragraph cited does not have "
+            f"{'it' if count == 1 else 'them'}"
         )
     if "strayed" in reasons:
         warnings.append(
