@@ -144,7 +144,9 @@ def in_words(told: dict[str, Any]) -> str:
         )
         if told[key]
     )
-    fits = {True: "fits", False: "too large", None: "may not fit (free memory unknown)"}[told["fits"]]
+    fits = {True: "fits", False: "too large", None: "may not fit (free memory unknown)"}[
+        told["fits"]
+    ]
     return (
         f"{fits}: {told['needed_gb']:.2f} GB = {parts}; {told['tokens_at_once']} tokens at once, "
         f"{told['tokens_per_second']:g} a second at most"

@@ -115,7 +115,7 @@ def let_stderr_go() -> None:
 
 
 def drop_unwritable_output() -> None:
-    """Drop output that cannot be written. Otherwise Python's last flush would change the exit code."""
+    """Drop output that cannot be written, so that the last flush keeps the exit code."""
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()

@@ -97,7 +97,7 @@ class Acceptance:
 
 
 def cover(shape: TreeShape) -> float:
-    """Return the share of misses that a tree's siblings rescue, relative to all siblings."""
+    """Return the share of the misses rescued by all siblings that a tree's siblings rescue."""
     beside = shape.nodes / shape.depth - 1  # siblings per level
     return beside / (beside + 1)
 
@@ -110,8 +110,9 @@ def _share(part: float, whole: float, prior: float = 1.0, weight: float = 0.1) -
 class RetrievalClock:
     """Decides before which steps the draft's chunks are chosen again.
 
-    After every N steps; an adaptive clock also after a step that accepted fewer drafts than recent
-    steps: the text may have moved on to content that the draft does not see.
+    They are chosen every N steps. An adaptive clock also chooses them after a step with fewer
+    accepted drafts than usual, because the text may have moved on to content that the draft does
+    not see.
     """
 
     _last: int = 0  # step before which a retrieval was due; right after prefill there is one

@@ -8,7 +8,7 @@ from specx.ops.trees import Level, TokenTree, doublings
 
 
 def chain_tree(root: Tensor, tokens: Tensor, weights: Tensor) -> TokenTree:
-    """Return a tree of one chain after ``root`` int64 [1]: tokens int64 [D], weights [D].
+    """Return a tree with one chain after ``root`` int64 [1]: tokens int64 [D], weights float32 [D].
 
     A weight of −inf marks padding, at the end of the chain or everywhere.
     """
@@ -26,11 +26,11 @@ def chain_tree(root: Tensor, tokens: Tensor, weights: Tensor) -> TokenTree:
 
 
 def with_branch(levels: list[Level], tokens: Tensor, weights: Tensor) -> list[Level]:
-    """Add the chain ``tokens`` int64 [D] to a tree: one node more a level.
+    """Add the chain ``tokens`` int64 [D] to a tree, one node per level.
 
     weights float32 [D]: log-probabilities of the chain's prefixes, descending, −inf for padding. If
-    the draft has a node of the chain already, that node gets the larger weight, because siblings
-    must have different tokens. The tree has at most D levels; missing ones are added.
+    the draft already has a node of the chain, that node gets the larger weight, because siblings
+    must have different tokens. Levels that the tree lacks are added, up to D.
     """
     depth, width = len(tokens), len(levels[0].tokens)
     levels = levels + [_padding(levels[0])] * (depth - len(levels))

@@ -115,8 +115,8 @@ class Costs:
     def step(self, shape: TreeShape, every: int, levels: float) -> float:
         """Return the seconds of a step with a tree of ``shape`` and ``levels`` levels.
 
-        The first level needs a pass over the tokens emitted last, padded to the most that a tree
-        can emit; each other level needs a pass over the expanded nodes.
+        The first level needs a pass over the tokens emitted last, padded to the maximum that a tree
+        can emit. Each further level needs a pass over the expanded nodes.
         """
         drafting = self.draft(shape.depth + 1) + (levels - 1) * self.draft(shape.width)
         return drafting + self.verify(shape.nodes + 1) + self.retrieval / every + self.rest
@@ -132,7 +132,7 @@ class Costs:
         return passes + 2 * (self.record_verify + self.record_level)
 
     def interval(self, shape: TreeShape) -> int:
-        """Return the shortest interval of retrieval, in steps, that costs little per step."""
+        """Return the shortest retrieval interval, in steps, with a small retrieval cost per step."""
         without = self.step(shape, EVERY[-1], shape.depth) - self.retrieval / EVERY[-1]
         cheap = (n for n in EVERY if self.retrieval / n <= RETRIEVAL_SHARE * without)
         return next(cheap, EVERY[-1])
@@ -155,10 +155,11 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
-    """The seconds of a text before drafting: ``prefill`` of the target, ``recording`` of one pass.
+    """The seconds of a text before drafting: the target's ``prefill``, ``recording`` of a pass.
 
-    ``recording`` is 0 if nothing is recorded. ``rows``: additional seconds of each row after the
-    first in a pass. ``copies``: weights are copied for each pass, which takes longer than its rows.
+    ``recording`` is 0 if nothing is recorded. ``rows``: additional seconds of each row of a pass
+    after the first. ``copies``: weights are copied to the GPU in each pass, and the copies take
+    longer than the rows.
     """
 
     prefill: float = 0.0
@@ -167,7 +168,7 @@ class Begun:
     copies: bool = False
 
     def costs(self, plain: float, size: float) -> Costs:
-        """Return the estimated costs of a pair, of which only a plain step was measured.
+        """Estimate the costs of a pair from the only measurement so far, a plain step.
 
         ``size``: seconds of the draft's pass relative to the target's.
         """

@@ -53,7 +53,7 @@ class Budget:
         return self.reason is not None
 
     def spend(self, step: Step) -> Step:
-        """Return the step without tokens after the end of text, a stop or the limit.
+        """Return the step, cut after the end of text, after a stop, or at the limit.
 
         Raises ModelError for a token chosen from non-finite logits.
         """
@@ -103,23 +103,23 @@ def decode(
 ) -> Iterator[Event]:
     """Write the target's own output after ``prompt`` (token ids).
 
-    ``stopwatch``: the caller's, to see every part of every step. ``stop``: ends the text early.
-    ``sources``: the prompt's passages for which Finished reports each token's attention.
-    ``shared``: the number of prompt tokens that other prompts share. They are read in separate
-    chunks, so that all later numbers are the same, to the bit, whether or not they have to be read.
-    ``pool``: provides caches and recorded stages of the document before, and takes this one's; a
-    text with the same ``shared`` tokens and the same next one need not read them again.
-    ``make_drafter``: called with the maximum length of prompt and output together; its drafter
-    serves only this document and does not change the models; None: the method's. ``make_target``:
-    takes the arguments of ``Target``.
+    ``stopwatch``: the caller's, which gets the time of every part of every step. ``stop``: may end
+    the text early. ``sources``: the prompt's passages; Finished reports each token's attention to
+    them. ``shared``: the number of first prompt tokens that other prompts share. They are read in
+    chunks of their own, so later results are bit-identical whether these tokens are read or cached.
+    ``pool``: provides the caches and recorded stages of the previous document, and takes this
+    document's. A text with the same ``shared`` tokens and the same next token need not read them
+    again. ``make_drafter``: called with the maximum length of prompt and output together. Its
+    drafter serves only this document and does not change the models; None: the method's.
+    ``make_target``: takes the arguments of ``Target``.
 
-    Yields PrefillProgress, then Steps (the first holds the one token that prefill decides), with
-    FellBack at most once among them, and Finished at the end. No state outlives the iterator: two
+    Yields PrefillProgress, then Steps (the first holds the one token that prefill decides), with at
+    most one FellBack among them, and Finished at the end. No state outlives the iterator: two
     documents in a row give the same output as each alone.
 
-    Raises, at the call, DocumentError when the prompt leaves no room for output in the target's
-    window; later ModelError when the target computes logits that are not finite, for a token that
-    would be emitted.
+    Raises, at the call, DocumentError if the prompt leaves no room for output in the target's
+    window. Raises later ModelError if the target computes non-finite logits for a token to be
+    emitted.
     """
     limit = settings.limit_behind(len(prompt))
     if not prompt or limit < 1:

@@ -13,11 +13,11 @@ from specx.ops.chunks import Grid
 class DraftCache:
     """The draft's full store and its working cache.
 
-    ``store`` holds a row for every token of the text, with the position at which its key was
+    ``store`` has a row for every token of the text, and the position at which each key was
     computed. The draft attends to ``working``: chosen rows at compact positions 0 … n−1, then the
-    tokens committed since. Recurrent states of the whole text are shared by both. Without a policy
-    (``working_capacity`` None) both are the same cache, with the text's positions, and layers with
-    a window keep only that window. Otherwise the store keeps all rows of all layers, because any
+    tokens committed since. Both share the recurrent states of the whole text. Without a policy
+    (``working_capacity`` None) they are one cache with the text's positions, in which layers with a
+    window keep only that window. With a policy, the store keeps all rows of all layers, because any
     chunk may be chosen. ``grid``: the division of the text into chunks. ``shift``: the index of row
     0's token; 1 for a head, which has no row for the first token.
     """
@@ -31,8 +31,10 @@ class DraftCache:
         shift: int = 0,
         ahead: int | None = None,
     ) -> None:
-        """``inv_freqs``: for each group of the shape, [R/2] in radians per position; ``ahead``: of
-        a store that is the working cache, too (``PreallocatedCache``)."""
+        """``inv_freqs``: for each group of the shape, [R/2] in radians per position.
+
+        ``ahead``: as in ``PreallocatedCache``, for a store that is also the working cache.
+        """
         self.is_full = working_capacity is None
         self.store = PreallocatedCache(shape, capacity, ahead if self.is_full else None)
         self.working = (
@@ -74,7 +76,7 @@ class DraftCache:
         working.commit_chain(count, written)
 
     def choose(self, chunks: Tensor) -> None:
-        """Fill the working cache with the given chunks (ids ascending, the newest among them).
+        """Fill the working cache with the given chunks. Ids ascend and include the newest chunk.
 
         Padding ids sort last. Keys are always copied from the store and rotated once from their
         original position, so rotation errors do not accumulate.

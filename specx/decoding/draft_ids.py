@@ -1,9 +1,9 @@
-"""The ids that a draft proposes: a reduced lm head with likely ids in place of the whole one.
+"""The ids that a draft proposes, for which the lm head is reduced to the likely ids.
 
-A draft need not be exact, and an lm head of 150,000 ids is a quarter of a model of half a billion
-weights. A summary repeats the ids of its document. Others are mostly frequent ones, which
-vocabularies made by merging pairs number first. The target still writes ids that the draft cannot
-propose.
+A draft need not be exact, and an lm head of 150,000 ids is a quarter of the weights of a model with
+half a billion. A summary repeats ids of its document. Its other ids are mostly frequent ones, which
+have low numbers in vocabularies made by merging pairs. The target still writes ids that the draft
+cannot propose.
 """
 
 from dataclasses import replace
@@ -57,7 +57,7 @@ class DraftIds:
         return None if proposed(model, allowed) is None else cls(model, allowed)
 
     def choose(self, text: Tensor) -> None:
-        """Choose the ids of a text int64 [L], the ends of text, and the lowest others."""
+        """Choose the ids of a text int64 [L], the end-of-text ids, and the lowest other ids."""
         self.ids.copy_(self._chosen(torch.cat([text, self._ends])))
         head = self.model.model.weights.head
         if head.weight.device.type == "cpu":
@@ -69,7 +69,7 @@ class DraftIds:
             head.bias.copy_(whole.bias[self.ids])
 
     def _chosen(self, known: Tensor) -> Tensor:
-        """Return ``MOST`` ids, ``known`` ones first of all."""
+        """Return ``MOST`` ids: the ``known`` ones, and then the lowest others."""
         order = torch.arange(len(self._allowed), device=known.device)
         order[known] -= len(order)
         order = order.masked_fill_(~self._allowed, len(order))

@@ -48,7 +48,8 @@ class Drafter(ABC):
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:  # noqa: ARG002
         """Record that the target has read the first ``done`` tokens of the prompt int64 [L].
 
-        Its features remain until the next chunk. Called only for drafters that read features.
+        The target's features of these tokens are valid until its next chunk. Called only for
+        drafters that read features.
         """
         return  # a drafter that reads the prompt by itself
 
@@ -56,10 +57,11 @@ class Drafter(ABC):
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
         """Read the prompt int64 [L] after the target; yield progress when a chunk is launched.
 
-        The next token is committed next. From then on, no method waits for the device: ``grow``,
-        ``commit``, ``retrieve`` and ``catch_up`` do the same work on the same tensors each time.
-        ``grow`` and ``commit`` already do so once the target has read the prompt, so they may be
-        recorded before this call, or during it if it does not wait for the device.
+        The caller commits the next token afterwards. From then on, ``grow``, ``commit``,
+        ``retrieve`` and ``catch_up`` do the same work on the same tensors in each step, and no
+        method waits for the device. For ``grow`` and ``commit`` this holds as soon as the target
+        has read the prompt. So they may be recorded before this call or, if it does not wait for
+        the device, during it.
         """
 
     @abstractmethod
@@ -67,7 +69,7 @@ class Drafter(ABC):
         """Grow a tree after ``root`` int64 [1], the last token of the text."""
 
     def look_up(self, root: Tensor) -> TokenTree:
-        """Grow a tree by lookup alone, if ``beside`` offers this second way to draft."""
+        """Grow a tree by lookup alone. Only drafters with ``beside`` can draft in this way."""
         return self.grow(root)
 
     @abstractmethod
@@ -75,14 +77,14 @@ class Drafter(ABC):
         """Append the first ``path.count`` of ``path.tokens`` to the text."""
 
     def expected_gain(self) -> Tensor | None:
-        """Return the drafts expected to be accepted if lookup drafts the next tree alone.
+        """Return the expected number of accepted drafts if lookup alone drafts the next tree.
 
         int64 [1], in thousandths (``GAIN_UNIT``); None if lookup never drafts alone.
         """
         return None
 
     def retrieve(self, target: Target) -> None:  # noqa: ARG002
-        """Choose again which part of the text the draft sees."""
+        """Choose again the part of the text that the draft sees."""
         return  # a drafter that remembers nothing
 
     def catch_up(self) -> None:
@@ -101,7 +103,7 @@ class Drafter(ABC):
     def end_step(self, tokens: int) -> None:  # noqa: ARG002
         """Record the number of tokens emitted by the oldest step in flight.
 
-        On a GPU, the next step is already running then.
+        On a GPU, the next step is already running at this time.
         """
         return  # a drafter that never falls behind
 
@@ -122,7 +124,7 @@ class Drafter(ABC):
 
     @property
     def kind(self) -> str | None:
-        """A name for all that its costs depend on besides the models, the text and the trees.
+        """A name for everything that determines the drafter's costs, except models, text and trees.
 
         None: the shape of its trees is fixed.
         """
@@ -130,12 +132,12 @@ class Drafter(ABC):
 
     @property
     def shapes(self) -> Set[TreeShape]:
-        """The shapes of trees with stages that may have been recorded."""
+        """The tree shapes whose stages may have been recorded."""
         return frozenset()
 
 
 class NoDrafter(Drafter):
-    """Plain decoding: every tree is only a root. The constant parts of the tree are made once."""
+    """Plain decoding: every tree is only a root. Its constant tensors are made once."""
 
     levels = 0
     _tree: TokenTree | None = None

@@ -38,15 +38,15 @@ ROWS_OF_STATES = 5  # beside what an MLP has: what goes in, is normed, attended,
 class Footprint:
     """Bytes that a model takes for a text of ``tokens`` tokens, prompt and output.
 
-    ``weights``: on the device; ``streamed``: in main memory instead, copied for each pass;
-    ``cache``: keys, values and states; ``workspace``: intermediate tensors
-    of the largest layer for a chunk of the prompt, and the logits of a tree. ``read``: bytes of
-    weights and cache that the last plain token reads. ``copies``: optional copies of weights in
-    half their bytes, which a token then reads instead. ``prefill_flop``: operations to read a
-    prompt of that many tokens. ``groups``: the groups of layers in the cache. ``cache_dtype``: of
-    keys and values. ``parameters``, ``vocabulary``: the number of weights, and of ids.
-    ``formats``: of packed weights, and whether they are unpacked.
-    ``activations``: as in ``LoadedModel``.
+    ``weights``: on the device; ``streamed``: in main memory instead, and copied for each pass;
+    ``cache``: keys, values and states; ``workspace``: intermediate tensors of the largest layer for
+    a chunk of the prompt, and the logits of a tree. ``read``: bytes of weights and cache that the
+    last plain token reads. ``copies``: bytes of optional half-size copies of weights, which a token
+    then reads instead. ``prefill_flop``: operations to read a prompt of ``tokens`` tokens.
+    ``groups``: the groups of layers in the cache. ``cache_dtype``: of keys and values.
+    ``parameters``: the number of weights; ``vocabulary``: the number of ids. ``formats``: the
+    formats of packed weights, and whether they are unpacked. ``activations``: as in
+    ``LoadedModel``.
     """
 
     tokens: int
@@ -73,8 +73,9 @@ class Footprint:
     def of(cls, files: ModelFiles, tokens: int) -> "Footprint | None":
         """Compute the footprint; None for an unknown family, or a config without a number format.
 
-        On a CPU, unwritten memory does not count, so caches are as long as the text. Raises
-        UsageError for an unsupported number format of keys and values.
+        On a CPU, caches are counted only up to the text's length, because memory that is never
+        written takes no room. Raises UsageError for an unsupported number format of keys and
+        values.
         """
         if not files.runs_natively:
             return None
@@ -129,8 +130,10 @@ class Footprint:
 def _weights(
     files: ModelFiles, spec: DecoderSpec, count: int
 ) -> tuple[torch.dtype, int, str | None, bool] | None:
-    """Return number format, bytes, formats in words of ``count`` weights, and whether products
-    round their inputs to int8; None where nothing states a number format."""
+    """Return dtype, bytes and format names of the weights, and True if inputs become int8.
+
+    ``count``: of weights. None if nothing states a number format.
+    """
     device = files.device
     if files.gguf is None:
         stated = DTYPES[files.spec.dtype] or stated_dtype(files.raw)
@@ -171,7 +174,7 @@ def _streamed(
 
 
 def _bytes(spec: DecoderSpec, count: int, dtype: torch.dtype, form: BlockFormat | None) -> int:
-    """Return the bytes of ``count`` weights, all but embedding and head packed in a format."""
+    """Return the bytes of ``count`` weights, packed except for embedding and lm head."""
     if form is None:
         return count * dtype.itemsize
     outside = spec.vocabulary * spec.hidden * (1 if spec.tied else 2)
@@ -233,7 +236,7 @@ def _width(layer: LayerSpec) -> int:
 
 
 def _not_chosen(spec: DecoderSpec) -> int:
-    """Return the number of expert weights that a single row does not use."""
+    """Return the number of expert weights that one row does not use."""
     number = 0
     for layer in spec.layers:
         experts = layer.mlp.experts

@@ -20,7 +20,7 @@ SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than
 
 
 def rows_ahead(device: torch.device) -> int:
-    """Return the most rows that a target writes after its text, for a chunk or a tree."""
+    """Return the maximum rows that a target writes after its text, for a chunk or a tree."""
     return max(PREFILL_CHUNK[device.type], MAX_ROWS)
 
 
@@ -29,8 +29,8 @@ def cache_shape(
 ) -> CacheShape:
     """Return the shape of a cache for the model.
 
-    ``moves_keys``: layers of one group also share their RoPE, so that their keys are moved
-    together. ``behind``: the most rows of trees after a text.
+    ``moves_keys``: keys of a group are moved together, so its layers must also share their RoPE.
+    ``behind``: the maximum number of tree rows after a text.
     """
     dtype = model.cache_dtype or model.dtype
     if model.decoder_spec is None:
@@ -104,9 +104,9 @@ def in_chunks(
 ) -> Iterator[tuple[int, Tensor]]:
     """Read the tokens from ``start`` to ``end`` of a prompt in chunks; yield each end and logits.
 
-    ``read`` gets the begin and end of a chunk, or of as many as are read ``together``. ``cut``: a
-    position where a chunk must end. If memory does not suffice for a chunk, this and later chunks
-    are made smaller. Raises the errors of ``read``.
+    ``read``: called with the start and end of a chunk, or of as many chunks as are read
+    ``together``. ``cut``: a position where a chunk must end. If memory does not suffice for a
+    chunk, this chunk and later ones are made smaller. Raises the errors of ``read``.
     """
     chunk = together * PREFILL_CHUNK[device.type]
     while start < end:

@@ -17,9 +17,9 @@ from specx.profile import TreeSettings
 class TreeGrower:
     """Grows trees of one shape.
 
-    ``nodes``: per level; ``rows``: cache rows needed after the text. ``forbidden``: bool [V].
-    ``own``: for each level but the last, the sets (``AncestorMask``) that hold only the node
-    itself.
+    ``nodes``: per level; ``rows``: cache rows needed after the text. ``forbidden``: bool [V], ids
+    never proposed. ``own``: for each level but the last, sets (``AncestorMask``) that hold only the
+    node itself.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class TreeGrower:
 
     @property
     def _stops_growing(self) -> bool:
-        """True if a tree may have fewer levels than allowed.
+        """True if trees may have fewer levels than allowed.
 
-        The host must inspect a growing tree to decide; on a GPU that costs more than the level it
-        may save.
+        To decide that, the host must inspect the growing tree. On a GPU this costs more than the
+        levels that it may save.
         """
         return self.tree.threshold > 0 and self.model.device.type == "cpu"
 
@@ -120,7 +120,7 @@ class TreeGrower:
     def _read_one(
         self, level: Level, depth: int, cache: PreallocatedCache
     ) -> tuple[Tensor, Tensor]:
-        """Read the single node of a level of a chain. The rows it sees are known beforehand."""
+        """Read the single node of a level of a chain, whose visible rows are known in advance."""
         mask, behind = self._chain[depth - 1], depth - 1
         slot, position = cache.length + behind, cache.next_position + behind
         call = TreeCall(

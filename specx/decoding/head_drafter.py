@@ -18,10 +18,10 @@ from specx.records import PrefillProgress
 
 
 class HeadGrower(TreeGrower):
-    """Grows trees with a head: a node's input state is its parent's output.
+    """Grows trees with a head: a node's input state is the head's output for the node's parent.
 
-    ``states`` [MAX_ROWS, H], changed in place: the outputs of the nodes read last, initially of the
-    root.
+    ``states`` [MAX_ROWS, H], changed in place: the head's outputs for the nodes read last,
+    initially for the root.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class HeadGrower(TreeGrower):
 class HeadDrafter(ModelDrafter):
     """Drafts one document with a head.
 
-    Row t of its cache is token t + 1 with the target's features at position t. It reads each chunk
-    of the prompt right after the target, because the features of a whole prompt would be too large
-    to keep. Features it has not read when the next tree is due are still in ``Features.read``.
+    Row t of its cache combines token t + 1 with the target's features at position t. It reads each
+    chunk of the prompt right after the target, because the features of a whole prompt would be too
+    large to keep. Features not read before the next tree stay in ``Features.read``.
     """
 
     shift = 1

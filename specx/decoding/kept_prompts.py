@@ -1,9 +1,9 @@
 """Kept prompts: the keys and values of a document's shared prompt on disk.
 
-A file holds the rows of one model's cache, bit by bit: all rows of layers with full attention, and
-of rings the rows that the next row sees. Its name is a hash of the tokens and of all other inputs
-to the rows. It begins with ``KEPT_MAGIC`` and a line of JSON, and ends with a SHA-256 of that line
-and of all rows.
+A file holds the rows of one model's cache, bit for bit: of layers with full attention all rows, of
+rings the rows that the next row sees. Its name is a hash of the tokens and of everything else that
+determines the rows. It begins with ``KEPT_MAGIC`` and a line of JSON, and ends with a SHA-256 of
+that line and of all rows.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ class KeptPrompts:
     warnings: list[str] = field(default_factory=list)
 
     def read(self, text: Beginning) -> None:
-        """Read the kept rows of a text into the caches; a cache without a file stays unmarked."""
+        """Read the kept rows of a text into the caches. A cache without a file stays unmarked."""
         for file, header, cache in self._files(text):
             try:
                 with file.open("rb") as opened:
@@ -104,10 +104,10 @@ def _private(path: str, flags: int) -> int:
 
 
 def numbers_of(pair: Pair, settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return, by role, what keys and values of a prompt depend on besides its tokens.
+    """Return, by role, everything besides the tokens that determines a prompt's keys and values.
 
-    Empty if files do not identify the weights. The number of threads is not included: rows are
-    those of the run that made them.
+    Empty if files do not identify the weights. The number of threads is not included: kept rows are
+    those of the run that computed them.
     """
     window = settings.draft_cache.window
     found = {"target": _numbers(pair.target)}
@@ -160,12 +160,12 @@ def _fill(file: BinaryIO, header: dict[str, Any], rows: Sequence[Tensor]) -> Non
     magic, line, descriptor = file.readline(100), file.readline(1 << 20), file.fileno()
     found = kept_header(magic, line)
     if {**found, **header} != found:
-        raise ValueError("its header is that of another prompt")
+        raise ValueError("its header belongs to another prompt")
     stretches = list(_stretches(rows))
     sizes = map(len, stretches)
     *places, end = accumulate(sizes, initial=len(magic) + len(line))
     if os.fstat(descriptor).st_size != end + DIGEST:
-        raise ValueError("it is not whole")
+        raise ValueError("it is incomplete")
 
     def read(stretch: Tensor, place: int) -> bytes:
         here = stretch if stretch.device.type == "cpu" else torch.empty_like(stretch, device="cpu")

@@ -1,4 +1,4 @@
-"""A cache in fixed storage: the states of all layers, with rows that may be dropped again.
+"""A cache in fixed storage: the states of all layers, from which rows can be dropped again.
 
 New rows are written after the text, and ``keep`` adds the accepted ones to it, in all layers at
 once. Layers with the same head size, number of heads and window share a group. Layers with full
@@ -57,9 +57,9 @@ class Snapshot:
 class PreallocatedCache:
     """The states of all layers: ``states``, one for each group.
 
-    ``length`` int64 [1], on the device: rows that belong to the text. The rows after it are free; a
-    pass states where it writes (``mapping``). No method waits for the device or counts on the host,
-    so a step can be recorded and replayed, and the host can run ahead.
+    ``length`` int64 [1], on the device: rows that belong to the text. The rows after it are free. A
+    pass gives the rows it writes to (``mapping``). No method waits for the device or counts on the
+    host, so a step can be recorded and replayed, and the host can run ahead.
     """
 
     def __init__(self, shape: CacheShape, capacity: int, ahead: int | None = None) -> None:
@@ -103,7 +103,7 @@ class PreallocatedCache:
         return storage
 
     def with_layers(self, layers: Sequence[int]) -> "PreallocatedCache":
-        """Return the same rows and length for a model of only some of the layers."""
+        """Return a cache with the same rows and length, for a model with some of the layers."""
         seen = copy(self)
         seen.places = tuple(self.places[layer] for layer in layers)
         seen._by_layer = seen._views()
@@ -119,8 +119,8 @@ class PreallocatedCache:
     def mark(self, rows: int) -> None:
         """Save the text as it is now, ``rows`` rows, for ``rewind``.
 
-        Later rows overwrite rings and states, so the rows of rings that a next row sees are copied,
-        and so are states.
+        Later rows overwrite rings and states. So states are copied, and of rings the rows that the
+        next row sees.
         """
         self.marked, self._ends = rows, {}
         others = (state for state in self.states if not isinstance(state, KeyValues))
@@ -144,7 +144,7 @@ class PreallocatedCache:
     def marked_rows(self) -> list[Tensor]:
         """Return the marked rows [layers, 2, Hkv, n, D] of each storage, to be read or written.
 
-        The parts of states come last: [layers, 1, 1, n, D], with n and D of any meaning.
+        The parts of states come last: [layers, 1, 1, n, D], where n and D depend on the part.
         """
         rows = [
             self._ends[number][1] if number in self._ends else storage[..., : self.marked, :]
@@ -155,7 +155,7 @@ class PreallocatedCache:
 
     @property
     def committed(self) -> int:
-        """``length`` as a number. The host waits for it, so it is not for use inside a step."""
+        """``length`` as a number. The host waits for it, so a step must not use it."""
         return int(self.length)
 
     @property
@@ -185,7 +185,7 @@ class PreallocatedCache:
         return SlotMapping(self._by_layer, rows)
 
     def commit(self, rows: int | Tensor) -> None:
-        """Commit the first ``rows`` rows after the text, all rows of a pass."""
+        """Commit the first ``rows`` rows after the text: all rows of a pass."""
         self.length += rows
         for state in self.states:
             state.commit()

@@ -1,7 +1,7 @@
 """Layer states: keys and values, or a recurrent state.
 
-A pass does not change the text. ``commit`` adds the part of a prompt that it read, ``keep`` adds
-rows of a tree; the next pass drops the rest.
+A pass does not change the text. Afterwards ``commit`` adds the part of a prompt that was read, or
+``keep`` adds rows of a tree. The next pass drops all other rows.
 """
 
 from abc import ABC, abstractmethod
@@ -54,11 +54,11 @@ class LayerState(ABC):
 
 
 class KeyValues(LayerState):
-    """Keys and values: ``storage`` [layers, 2, Hkv, rows, D], all rows of the text or a ring; in 8
-    bits ``row_size`` elements for D.
+    """Keys and values: ``storage`` [layers, 2, Hkv, rows, D], all rows of the text or a ring.
 
-    Row r of the text lies at r modulo the number of rows. New rows are written after the text, and
-    kept rows are moved to directly after it.
+    In 8 bits, a row has ``row_size`` elements instead of D. Row r of the text is at r modulo the
+    number of rows. New rows are written after the text, and kept rows are moved to directly after
+    it.
     """
 
     def __init__(self, storage: Tensor, ops: Ops) -> None:
@@ -131,8 +131,8 @@ class DeltaStates(LayerState):
 class CacheGroup:
     """Layers with the same shape of keys and values.
 
-    ``window``: the most rows that a token sees, including its own; None: all. ``rope``: the RoPE of
-    one layer; None: no RoPE, or not requested.
+    ``window``: the maximum number of rows that a token sees, including its own; None: all.
+    ``rope``: the RoPE of the layers; None: no RoPE, or not requested.
     """
 
     layers: int
@@ -169,7 +169,8 @@ class CacheGroup:
 class DeltaGroup:
     """Layers with delta rules of the same shape.
 
-    ``inputs``: the format of their hidden states. ``behind``: the most rows after a text.
+    ``inputs``: the dtype of their hidden states. ``behind``: the maximum number of rows after a
+    text.
     """
 
     layers: int

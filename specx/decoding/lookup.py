@@ -1,8 +1,7 @@
 """Draft without a model: propose the tokens that followed an earlier occurrence of the text's end.
 
-The idea of prompt lookup, RASD and SuffixDecoding, with fixed shapes and on the device: nothing
-here waits for the device. The probability that a continuation is right is learned from the text as
-it is written.
+This is the idea of prompt lookup, RASD and SuffixDecoding, with fixed shapes and without waiting
+for the device. The probability that a continuation is right is learned while the text is written.
 """
 
 import torch
@@ -41,7 +40,7 @@ def longest_match(text: Tensor, length: Tensor, expected: Tensor) -> tuple[Tenso
 def continuation(text: Tensor, length: Tensor, place: Tensor, depth: int) -> Tensor:
     """Return the ``depth`` tokens from index ``place`` on: int64 [depth].
 
-    If the text ends before that, its continuation is used again, as if it repeated itself.
+    If the text ends earlier, its tokens from ``place`` on are repeated.
     """
     steps = torch.arange(depth, device=text.device)
     period = (length - place).clamp(min=1)
@@ -118,7 +117,7 @@ class Lookup:
     def _learn(self, tokens: Tensor, count: Tensor) -> None:
         """Count the tokens of the chain that turned out right.
 
-        The emitted tokens show that even if the chain was not in the tree.
+        The emitted tokens show that, even if the chain was not in the tree.
         """
         known = min(len(tokens), len(self.chain))
         right = self.chain[:known] == tokens[:known]

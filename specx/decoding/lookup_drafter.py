@@ -44,10 +44,10 @@ class LookupDrafter(Drafter):
 class JoinedDrafter(Drafter):
     """Proposes the model's tree with lookup's chain as one more branch.
 
-    While lookup alone is good enough, the model drafts nothing and falls behind; it reads the
-    missed tokens later, in long chains. The host knows how far it can be behind, so shapes stay
-    fixed. Alone, lookup proposes a chain of REACH tokens; in the model's tree, a chain of the
-    tree's depth.
+    While lookup alone is good enough, the model drafts nothing and falls behind. It reads the
+    missed tokens later, in long chains. The host knows the maximum number of missed tokens, so
+    shapes stay fixed. Lookup alone proposes a chain of REACH tokens; in the model's tree, a chain
+    of the tree's depth.
     """
 
     def __init__(self, model: ModelDrafter, max_tokens: int) -> None:
@@ -94,7 +94,7 @@ class JoinedDrafter(Drafter):
             self._unread -= counted - tokens
 
     def catch_up(self) -> None:
-        """Read all but the last token, which is the root of the next tree."""
+        """Read all tokens except the last, which is the root of the next tree."""
         for _ in range(BEHIND // AT_ONCE):
             read = self._model.cache.text_length
             unread = (self._lookup.length - 1 - read).clamp(0, AT_ONCE)

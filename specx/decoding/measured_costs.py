@@ -27,7 +27,7 @@ ENOUGH = 0.03  # seconds after which nothing is measured again; a first short pa
 
 
 def measure_costs(state: DecodingState, drafter: Drafter, begun: Costs) -> Costs:
-    """Measure between two steps. The draft need not have read anything.
+    """Measure the costs of a pair between two steps. The draft need not have read anything.
 
     ``begun``: costs estimated from a plain step. No token is emitted and the text does not change.
     A retrieval is timed only if the draft has read the text.
@@ -56,7 +56,7 @@ def measure_costs(state: DecodingState, drafter: Drafter, begun: Costs) -> Costs
 
 
 def with_retrieval(costs: Costs, state: DecodingState) -> Costs:
-    """Return the costs with a measured retrieval of the current drafter, which has read."""
+    """Return ``costs`` with a measured retrieval. The current drafter must have read the text."""
     drafter = state.drafter
     if drafter.retrieve_every is None:
         return costs
@@ -64,7 +64,7 @@ def with_retrieval(costs: Costs, state: DecodingState) -> Costs:
 
 
 def has_experts(model: LoadedModel) -> bool:
-    """Return True for a model with experts, where each row chooses which weights it reads."""
+    """Return True for a mixture of experts, in which each row chooses the weights it reads."""
     spec = model.decoder_spec
     return spec is not None and any(layer.mlp.experts is not None for layer in spec.layers)
 

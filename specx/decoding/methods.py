@@ -22,8 +22,8 @@ LINK = 10  # a GPU reads its own memory at least so many times as fast as main m
 class Pair:
     """The models of a run: a target and, unless the profile has none, a draft.
 
-    ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced. ``known``:
-    findings from the pair's earlier texts.
+    ``target_allowed``, ``draft_allowed``: bool [V] each, ids that may be produced. ``known``: costs
+    and acceptance from the pair's earlier texts.
     """
 
     target: LoadedModel
@@ -36,8 +36,7 @@ class Pair:
     def for_text(self, tokens: int) -> "Pair":
         """Return the pair for a text of limited length (``LoadedModel.for_text``).
 
-        The last pair different from this one is cached, because texts of a job often have similar
-        lengths.
+        The pair returned last is cached, because texts of a job often have similar lengths.
         """
         target, draft = self.target.for_text(tokens), self.draft and self.draft.for_text(tokens)
         if target is self.target and draft is self.draft:
@@ -87,8 +86,9 @@ class Pair:
     def row_invariant(self) -> bool:
         """True if every method writes the same tokens as plain decoding, even at near-ties.
 
-        Otherwise two nearly equal logits may change their order. With a head, a CPU computes the
-        target layer by layer, which rounds differently from the fused pass of plain decoding.
+        False if rounding may swap two nearly equal logits. That can happen with a head on a CPU,
+        where the target is computed layer by layer and rounds differently from the fused pass of
+        plain decoding.
         """
         by_layer = isinstance(self.draft, LoadedHead) and self.target.device.type == "cpu"
         return self.target.row_invariant and not by_layer

@@ -34,10 +34,10 @@ class DraftPlan:
     """The settings of a draft model: its first tree, the largest one, and its part of the text.
 
     ``layer``: as in ``Settings``. ``reserved``: nodes per level left for lookup. ``chain``: the
-    most tokens committed at once; None: as many as its own tree can emit. ``others``: the most
-    tokens of a step that it does not draft, 0 if it drafts all. ``behind``: the most unread tokens
-    when a tree is due, not counting those of the last step. ``narrow``: it proposes only the ids of
-    ``DraftIds``.
+    maximum number of tokens committed at once; None: as many as its own tree can emit. ``others``:
+    the maximum number of tokens of a step drafted by lookup alone; 0: the model drafts every step.
+    ``behind``: the maximum number of unread tokens when a tree is due, not counting those of the
+    last step. ``narrow``: it proposes only the ids of ``DraftIds``.
     """
 
     tree: TreeSettings
@@ -158,7 +158,7 @@ class ModelDrafter(Drafter):
         return True
 
     def forget_layouts(self) -> bool:
-        """Drop all layouts but the current one if there are many; return True if so."""
+        """Drop all layouts but the current one if there are too many; return True if it did."""
         if len(self._layouts) <= LAYOUTS:
             return False
         self._layouts = {TreeShape.of(self._trees.tree): self.layout}
@@ -194,7 +194,7 @@ class ModelDrafter(Drafter):
             self._lay_out(before)
 
     def draft_level(self, rows: int) -> None:
-        """Do the work of one level with ``rows`` nodes, to measure it; the text does not change."""
+        """Compute one level with ``rows`` nodes, to measure it. The text does not change."""
         tokens = self.layout.pending[:1].expand(rows)
         level = Level(tokens, torch.zeros_like(tokens), torch.zeros(rows, device=tokens.device))
         own = single_sets(0, rows, words_for(rows), tokens.device)
@@ -261,7 +261,7 @@ class ModelDrafter(Drafter):
     def read_ahead(self, tokens: Tensor, count: Tensor) -> None:
         """Read the first ``count`` (int64 [1]) of ``tokens`` (int64 [AT_ONCE]) without drafting.
 
-        For a draft that has skipped some trees.
+        It serves a draft that has skipped some trees.
         """
         self._read(tokens, self._mask_at_once, 1)
         self.cache.commit(count, len(tokens))
@@ -286,10 +286,9 @@ class ModelDrafter(Drafter):
     def read_pending(self, but: int = 0) -> Tensor:
         """Read the tokens emitted since the last tree; return logits [1, V] after them.
 
-        The last ``but`` of them are not committed yet.
-
-        Accepted drafts are read again, although the growing tree computed their rows: the deepest
-        level and the bonus token have none yet, and one chain of fixed length covers all.
+        The last ``but`` of them are not committed yet. Accepted drafts are read again, although the
+        growing tree computed their rows. The deepest level and the bonus token have no rows yet,
+        and one chain of fixed length covers all of them.
         """
         layout = self.layout
         tokens, count = layout.pending, layout.count

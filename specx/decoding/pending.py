@@ -29,7 +29,7 @@ class PendingEvents:
     def then(self, event: Event | Callable[[], Event]) -> Iterator[Event]:
         """Add an event that occurs when all work launched so far is done.
 
-        A callable is called then. Yields the events that have occurred by now.
+        If it is callable, it is called at that moment. Yields the events that have occurred by now.
         """
         self._events.append((now(self._device), event))
         return self._happened()

@@ -18,8 +18,8 @@ class Pipeline:
     """The steps of one document, in order, as the tuner decides.
 
     A GPU gets the next step before the tokens of the last one are read, so it never waits for the
-    host. Decisions that depend on the tokens, such as the end of the text, come one step late; that
-    step is dropped.
+    host. Decisions that depend on the tokens, such as the end of the text, come one step late. The
+    step launched in the meantime is dropped.
     """
 
     def __init__(self, state: DecodingState, tuner: Tuner, ahead: int | None = None) -> None:

@@ -46,14 +46,14 @@ class Runner:
     def run(self, stage: Callable[P, T], *inputs: P.args, **named: P.kwargs) -> T:
         """Run a stage; return its outputs, which its next run overwrites.
 
-        The inputs of a stage stay in the same memory.
+        The inputs of a stage are in the same memory each time.
         """
         return stage(*inputs, **named)
 
     def prepare(self, stage: Callable[P, T], *inputs: P.args, **named: P.kwargs) -> T | None:  # noqa: ARG002
-        """Record a stage without running it; return its future outputs.
+        """Record a stage without running it; return the tensors for its future outputs.
 
-        None: it cannot be recorded before it has run.
+        None: the stage cannot be recorded before its first run.
         """
         return None
 
@@ -76,10 +76,10 @@ class _Recording:
 class GraphRunner(Runner):
     """Records each stage as a CUDA graph, and replays it afterwards.
 
-    Recording takes as long as an eager run, several times as long as a replay. ``eager_calls``:
-    eager runs of a stage before it is recorded. 0 suits stages that only load kernels at first use,
-    which recording allows. transformers' modules may do more at first use, which cannot be
-    recorded.
+    Recording takes as long as an eager run, which is several times as long as a replay.
+    ``eager_calls``: the number of eager runs of a stage before it is recorded. 0 suits stages that
+    do nothing special at first use except loading kernels, which can be recorded. transformers'
+    modules may do more at first use.
     """
 
     eager_calls: int
@@ -161,8 +161,8 @@ def _recording_stream(device: int) -> torch.cuda.Stream:
 def runner_for(device: torch.device, *, runs_natively: bool, graphs: bool = True) -> Runner:
     """Choose the faster runner for the device; without ``graphs``, the one that runs directly.
 
-    Without Triton, a step on a GPU waits for the host, which cannot be recorded. ``runs_natively``:
-    specx computes all models; the device was used before.
+    Without Triton, steps on a GPU wait for the host, so they cannot be recorded. ``runs_natively``:
+    specx computes all models. The device must have been used before.
     """
     if graphs and device.type == "cuda" and HAS_TRITON:
         return GraphRunner(eager_calls=0 if runs_natively else 1)

@@ -13,13 +13,13 @@ class Sampler:
     """Chooses tokens by output position, so that all methods sample alike.
 
     Position i of the output is decided by the i-th number of one seeded stream, in any tree. So
-    speculative and plain decoding not only have the same distribution: with the same seed they
-    write the same text.
+    with the same seed, speculative and plain decoding write the same text; they do not only have
+    the same distribution.
 
     ``allowed``: bool [V]; ids outside the tokenizer are never chosen, since checkpoints pad their
-    vocabulary. ``limit``: the most tokens of prompt and output, including those of trees beyond the
-    end. Penalties apply to the tokens before each row of a tree: prompt, output and the row's own
-    ancestors. So they are exact for every tree.
+    vocabulary. ``limit``: the maximum number of tokens of prompt and output, including those of
+    trees beyond the end. Penalties apply to all tokens before a row of a tree: prompt, output and
+    the row's ancestors. So they are exact for every tree.
     """
 
     def __init__(self, settings: Sampling, allowed: Tensor, limit: int, ops: Ops) -> None:
@@ -98,7 +98,7 @@ class Sampler:
 
 
 def _without(forbidden: Tensor, ids: tuple[int, ...]) -> Tensor:
-    """Return bool [V]: ``forbidden`` and the existing ones of ``ids``."""
+    """Return bool [V]: True for ``forbidden`` ids and for ``ids`` inside the vocabulary."""
     known = torch.tensor([i for i in ids if i < len(forbidden)], dtype=torch.int64)
     return forbidden.index_fill(0, known.to(forbidden.device), True)
 

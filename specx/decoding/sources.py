@@ -1,4 +1,4 @@
-"""The queries that show which passages an output's tokens come from."""
+"""Record the queries that show which passages the tokens of an output come from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ DEPTH = 0.6  # of the layers: there attention tells best what a sentence is from
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """The recorded attention: the document's rows in the prompt, and the layer, from 0."""
+    """The settings for recording attention: the document's rows, and the layer, from 0."""
 
     layer: int
     document: range
@@ -44,9 +44,9 @@ class SourceQueries:
         self.queries[:, 0] = self.kept.queries[:, 0]
 
     def keep(self, path: Tensor, length: Tensor) -> None:
-        """Keep the queries of rows ``path`` int64 [n] as those from index ``length`` on.
+        """Keep the queries of rows ``path`` int64 [n], from index ``length`` on.
 
-        Rows that are not committed are written, too, and overwritten by the next step.
+        Rows that are not committed are written, too. The next step overwrites them.
         """
         places = length - self._first + self._row[: len(path)]
         self.queries.index_copy_(1, places, self.kept.queries.index_select(1, path))

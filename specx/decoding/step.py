@@ -26,8 +26,8 @@ from specx.ops.trees import Path, TokenTree
 class DecodingState:
     """All objects that decode one document. ``steps``: taken with the current drafter.
 
-    ``plain``: the drafter without drafts, used first. A drafter's recorded stages stay valid when
-    it is used again, in this document or the next.
+    ``plain``: the drafter without drafts, used first. A drafter's recorded stages stay valid for
+    later use, in this document or the next.
     """
 
     target: Target
@@ -151,9 +151,10 @@ class LaunchedStep:
 
 
 def launch_step(state: DecodingState, plan: StepPlan) -> Generator[None, None, LaunchedStep]:
-    """Draft a tree, verify it in one forward pass, and keep the tokens that the target chose, too.
+    """Draft a tree, verify it in one forward pass, and keep the tokens that the target chose.
 
-    Yields between two parts: recording one takes a while, and events may have occurred meanwhile.
+    Yields between parts, because recording a part takes a while, and events may have occurred in
+    the meantime.
     """
     run, root, laps = state.runner.run, state.end.root, state.stopwatch.laps()
     stages = state.stages(alone=plan.strategy == "lookup")

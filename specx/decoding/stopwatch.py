@@ -16,7 +16,7 @@ Moment = float | torch.cuda.Event  # in seconds on a CPU, in the work of a GPU
 
 
 class Stopwatch:
-    """Adds up seconds by part. On a GPU it uses events on the device, so that nothing waits.
+    """Adds up seconds by part. On a GPU it uses events on the device, so the host does not wait.
 
     ``samples``: the seconds of each part, one after another, complete after ``finish``.
     """
@@ -56,13 +56,13 @@ class Stopwatch:
     def latest(self, name: str, count: int) -> list[float]:
         """Return the seconds of a part's last ``count`` runs, without waiting for a GPU.
 
-        Fewer if there were fewer; none if only a GPU knows them.
+        Fewer if there were fewer runs; none if the GPU has not reported them yet.
         """
         known = (laps.seconds(name) for laps in reversed(self._laps))
         return list(islice((seconds for seconds in known if seconds is not None), count))
 
     def spent(self, name: str) -> float:
-        """Return the seconds of a part so far, all runs of which are over; others may continue."""
+        """Return the seconds of a part so far. All runs of this part must be over."""
         return sum(
             seconds_between(begin, end)
             for laps in self._laps
@@ -89,7 +89,7 @@ class Stopwatch:
 class Laps:
     """Parts that follow each other directly: each begins where the one before ended.
 
-    Recording a moment stops a GPU, so n parts record n + 1 moments and not 2 n. ``began``: the
+    Recording a moment stops a GPU. So n parts record n + 1 moments instead of 2 n. ``began``: the
     first. ``spans``: the parts' names, each with its two moments.
     """
 
@@ -113,7 +113,7 @@ class Laps:
             yield name, seconds_between(begin, end)
 
     def seconds(self, name: str) -> float | None:
-        """Return the seconds of a part; None if it did not run, or only a GPU knows."""
+        """Return the seconds of a part; None if it did not run or the GPU has not reported it."""
         spans = [(begin, end) for part, begin, end in self.spans if part == name]
         if not spans or not isinstance(spans[0][0], float):
             return None
@@ -130,7 +130,7 @@ def now(device: torch.device) -> Moment:
 
 
 def has_passed(moment: Moment) -> bool:
-    """Return True if the moment has passed: a GPU's is recorded before its work is done."""
+    """Return True if the moment has passed. A GPU's moment passes when its earlier work is done."""
     return moment.query() if isinstance(moment, torch.cuda.Event) else True
 
 

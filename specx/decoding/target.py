@@ -72,7 +72,7 @@ class Target:
         return tuple(by_layer[layer] for layer in sorted(by_layer))
 
     def begin(self, *, kept: bool = False) -> None:
-        """Clear the text to start another one. ``kept``: leave the marked tokens in the cache."""
+        """Clear the text to start another one. ``kept``: the marked tokens stay in the cache."""
         if kept:
             self.cache.rewind()
         else:
@@ -105,8 +105,8 @@ class Target:
     def _read(self, prompt: Tensor, start: int, end: int) -> Tensor:
         """Read a part of the prompt; return the logits [1, V] of its last position.
 
-        Several chunks go through each layer one after another, with the numbers that each would
-        have alone.
+        Several chunks go through each layer one after another. The results are the same as for each
+        chunk alone.
         """
         size, parts = PREFILL_CHUNK[self.model.device.type], []
         for first in range(start, end, size):
@@ -126,9 +126,9 @@ class Target:
 
     @property
     def _chunks_together(self) -> int:
-        """The number of chunks that a layer reads while its weights are there.
+        """The number of chunks that a layer reads while its weights are on the device.
 
-        Of features there is room for one, and states are of one part of a prompt at a time.
+        It is 1 if features are recorded, which have room for one chunk, or if layers have states.
         """
         has_states = len(self.cache.states) > len(self.cache.storages)
         may = self.model.is_streamed and self.features is None and not has_states
@@ -203,7 +203,7 @@ class Target:
         )
 
     def _keys_of(self, layer: int) -> Tensor:
-        """Return the keys of a layer [Hkv, capacity, D], as numbers that can be multiplied."""
+        """Return the keys of a layer [Hkv, capacity, D] in a dtype for products."""
         keys, (_, dim) = self.cache.keys_of(layer), self.model.query_shape(layer)
         return widened(keys, dim, self.model.dtype) if keys.dtype == torch.int8 else keys
 

@@ -27,11 +27,11 @@ SIMILAR = 1.5  # between the plain tokens of texts that share measured costs, at
 class Times:
     """Tokens and seconds of the settled steps of one text.
 
-    ``plain``: seconds of plain tokens, converted to the speed at the start (``pace``); the first is
-    a warm-up. ``at_start``: the median of those timed before drafting. ``rows``: the latest steps
-    of every other strategy. ``recent``: the latest drafting steps of any strategy since the trees
-    last changed, without the first one, a warm-up; ``seen``: their number. ``ratios``: measured
-    over modelled seconds, by the shapes used.
+    ``plain``: seconds of plain tokens, converted to the machine's speed at the start (``pace``);
+    the first is a warm-up. ``at_start``: the median of those timed before drafting. ``rows``: the
+    latest steps of every other strategy. ``recent``: the latest drafting steps since the trees last
+    changed, of any strategy, without the first, which is a warm-up; ``seen``: their number.
+    ``ratios``: measured over modelled seconds, by the shapes used.
     """
 
     plain: list[float] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Times:
     def note_verification(self, nodes: int, seconds: float, expected: float | None = None) -> None:
         """Record the target's seconds for a tree of ``nodes``; ``expected``: by the cost model.
 
-        Without ``expected``, it is compared with the first trees of the same size.
+        Without ``expected``, the reference is the first trees of the same size.
         """
         first = self._first.setdefault(nodes if expected is None else 0, [])
         taken = seconds / (expected or 1.0)
@@ -84,7 +84,7 @@ class Times:
 
     @property
     def plain_seconds(self) -> float:
-        """Seconds of a plain token at the speed of the start."""
+        """Seconds of a plain token at the machine's speed at the start."""
         return median(self.plain[1:])
 
     @property
@@ -106,7 +106,7 @@ class Times:
     # What the report says of all steps that drafted and were as fast as such steps are.
 
     def count(self, place: int, step: Step, modelled: float | None) -> None:
-        """Count a step for the report, number ``place`` of all, from 0.
+        """Count a step for the report: step number ``place`` of the text, from 0.
 
         ``modelled``: its seconds by the cost model, if costs were already measured.
         """

@@ -1,15 +1,16 @@
 """All decisions between a text's steps: drafter, trees, retrieval, and giving up on drafting.
 
-**Whether to draft** (``tree: auto``). The start-up cost of a draft (it reads the prompt, its passes
-are measured and, on a GPU, recorded) has to be recovered by the remaining tokens. If the pair has
-written a text before, the expected gain follows from its acceptance. Otherwise the draft is tried
-only if a draft that is never right would cost a text at most ``LOSS`` of its time, or twice that if
-an ordinary draft would gain much more. On a CPU, costs are measured before the draft reads
-anything; on a GPU, where that takes recordings, after a few steps with a short chain.
+**Whether to draft** (``tree: auto``). A draft has a start-up cost: it reads the prompt, and its
+passes are measured and, on a GPU, recorded. The remaining tokens have to recover this cost. If the
+pair has written a text before, the expected gain follows from its acceptance. Otherwise the draft
+is tried only if the loss is limited in case it is never right: to ``LOSS`` of the text's time, or
+to twice that if an ordinary draft would gain much more. On a CPU, costs are measured before the
+draft reads anything; on a GPU, where measuring takes recordings, after a few steps with a short
+chain.
 
 **The tree** is the one of a few shapes that minimizes the time of the remaining text, by the pair's
-costs (``cost.py``) and the latest acceptance (``acceptance.py``). Recording a new shape counts,
-too.
+costs (``cost.py``) and the latest acceptance (``acceptance.py``). The time for recording a new
+shape is included.
 
 **Who drafts**, the model with lookup or lookup alone, is decided before each step, by the times of
 the latest steps of both.
@@ -46,8 +47,8 @@ COMPARED = 8  # latest steps of the model and of lookup that say who drafts next
 class StepPlan:
     """The decisions for the next step.
 
-    ``strategy``: how to take it. ``retrieve``: first choose the draft's chunks again; ``catch_up``:
-    then read the tokens emitted while lookup drafted.
+    ``strategy``: how to take it. ``retrieve``: choose the draft's chunks again first. ``catch_up``:
+    read the tokens emitted while lookup drafted, before drafting.
     """
 
     strategy: Strategy
@@ -63,10 +64,10 @@ class Tuner:
     """Decides for one text, from its steps and the pair's ``known`` costs.
 
     ``below``: drafting stops below this speedup over plain decoding; None: never. ``left``: the
-    most tokens still to come. ``shape``: of the trees in use. ``kind``, ``beside``: as in
-    ``Drafter``; with a ``kind``, trees are chosen. ``size``: estimated seconds of the draft's pass
-    over the target's; ``reads``: the draft has yet to read the prompt. ``begun``: called once a
-    plain token is timed; ``recorded``: returns the shapes recorded already.
+    maximum number of tokens still to come. ``shape``: of the trees in use. ``kind``, ``beside``: as
+    in ``Drafter``; with a ``kind``, trees are chosen. ``size``: estimated seconds of the draft's
+    pass over the target's; ``reads``: the draft has yet to read the prompt. ``begun``: called once
+    a plain token is timed; ``recorded``: returns the shapes recorded already.
     """
 
     below: float | None
@@ -183,8 +184,9 @@ class Tuner:
     def decide(self) -> Decision:
         """Decide after the recorded steps; None: continue.
 
-        The decisions: measure the costs, or begin to draft, once plain tokens are timed; grow other
-        trees, which are in use once ``use`` is called; or decode plainly to the end.
+        Once plain tokens are timed, the decision is to measure the costs or to begin drafting.
+        Later it is to grow other trees, which are in use once ``use`` is called, or to decode
+        plainly to the end.
         """
         if not self._drafts:
             return None if self.needs_plain else self._begin()
@@ -208,7 +210,7 @@ class Tuner:
 
     @property
     def _lost(self) -> float:
-        """Seconds by which the recent drafting steps were slower than plain ones."""
+        """Seconds that the recent drafting steps took longer than plain ones."""
         return sum(step.seconds for step in self.times.recent) * (1 - self.times.speedup)
 
     @property
@@ -283,7 +285,7 @@ class Tuner:
 
     @property
     def may_record(self) -> bool:
-        """True if the first trees may be recorded before it is decided whether to draft."""
+        """True if the first trees may be recorded before the decision whether to draft."""
         if self.kind is None or not self.below or self.acceptance.steps >= SEEN:
             return True
         costs = Begun().costs(1.0, self.size)

@@ -32,9 +32,9 @@ def capacity_for(tokens: int) -> int:
 
 
 def cache_bytes(pair: Pair, capacity: int) -> int:
-    """Return the bytes of keys and values for texts of ``capacity`` rows, at most.
+    """Return the maximum bytes of keys and values for texts of ``capacity`` rows.
 
-    For the target those of its cache; the draft's store may have to keep every row.
+    For the target, those of its cache; for the draft, those of a store that keeps every row.
     """
     target, draft = pair.target, pair.draft
     needed = cache_shape(target).bytes(capacity, rows_ahead(target.device))
@@ -56,11 +56,11 @@ def kind_of(
 class Workspace:
     """Everything that decoding a document needs, except its text.
 
-    ``kind``: as in ``kind_of``; None if no other document may reuse it. ``capacity``: rows of the
+    ``kind``: from ``kind_of``; None if no other document may reuse it. ``capacity``: rows of the
     target's cache. ``drafter``: used once a plain token is timed. ``prefix``: the tokens shared
-    with other prompts, and one more; caches have marked the rows of all but this last one. Empty:
-    no rows are marked. ``kept_tokens``: tokens of the prefix already read when the text began.
-    ``numbers``: from ``numbers_of``.
+    with other prompts, and the next one; the caches have marked the rows of all but that next one.
+    Empty: no rows are marked. ``kept_tokens``: tokens of the prefix already read when the text
+    began. ``numbers``: from ``numbers_of``.
     """
 
     kind: tuple[object, ...] | None
@@ -75,7 +75,7 @@ class Workspace:
     def begin(self, prefix: tuple[int, ...] = ()) -> bool:
         """Clear the document, for the next one; return False if impossible.
 
-        The rows of ``prefix``, with which the next one begins, stay.
+        The rows of ``prefix``, which is the beginning of the next document, stay.
         """
         target, drafter = self.state.target, self.drafter
         shared = max(0, len(prefix) - 1)
@@ -107,9 +107,9 @@ class Workspace:
 class WorkspacePool:
     """Holds the last document's workspace until the next document takes it.
 
-    While a document is decoded the pool is empty, so an interrupted or failed document leaves
-    nothing. ``kept``: the prompts on disk, None: none are kept. ``document``: the name of the
-    current document.
+    While a document is decoded, the pool is empty. So a document that fails or is interrupted
+    leaves nothing behind. ``kept``: the prompts on disk; None: none are kept. ``document``: the
+    name of the current document.
     """
 
     kept: KeptPrompts | None = None
@@ -157,7 +157,7 @@ class WorkspacePool:
     def keep(self) -> list[str]:
         """Write the last prompt's shared prefix to disk, if prompts are kept.
 
-        Return a warning for each file that could not be written, or read before.
+        Return a warning for each file that could not be read or written.
         """
         if self.kept is None:
             return []

@@ -1,6 +1,6 @@
-"""Choose the sentences of a digest: those that a reader needs most, and nothing twice.
+"""Choose the sentences of a digest: the most important ones, without repetition.
 
-A linear judge scores each sentence of the document (``features.py``); its weights were learned from
+A linear judge scores each sentence of the document (``features.py``). Its weights were learned from
 sentences that readers marked (``specx/training/judge.py``).
 """
 
@@ -47,9 +47,9 @@ def choose(
 ) -> list[int]:
     """Return the numbers of at most ``count`` candidates, in document order.
 
-    With fewer sentences asked for, those that matter most are chosen; of a story or a talk, those
-    from all parts of it. A sentence that leans on another one brings it, and both count.
-    ``tokens``: of each candidate; those chosen have at most ``room`` together, or there is one.
+    The most important candidates are chosen; for a story or a talk, from all parts of it. A
+    sentence that needs another one as context brings it along, and both count. ``tokens``: of each
+    candidate. The chosen ones have at most ``room`` tokens in total, unless there is only one.
     """
     vectors = Vectors.of([each.text for each in candidates])
     told = is_told(candidates)
@@ -69,7 +69,7 @@ def score(
     *,
     placed: bool = True,
 ) -> npt.NDArray[np.float64]:
-    """Return the logits of the candidates, float [N]; ``placed``: by their places, too."""
+    """Return the logits of the candidates, float [N]; ``placed``: their places count, too."""
     values, names = features(paragraphs, candidates, vectors)
     if not placed:
         values[:, [n for n, name in enumerate(names) if _PLACE.match(name)]] = 0
@@ -89,9 +89,9 @@ def pick(
     room: int,
     apart: float = 0.0,
 ) -> list[int]:
-    """Choose sentences greedily by worth, lowered for what chosen sentences already tell.
+    """Choose sentences greedily by worth, lowered for content that chosen sentences already have.
 
-    ``apart``: the distance in candidates from which a chosen sentence lowers no worth.
+    ``apart``: sentences at least this many candidates apart do not lower each other's worth.
     """
     befores = np.array([-1 if each.before is None else each.before for each in candidates])
     free = np.array([each.quotable for each in candidates])

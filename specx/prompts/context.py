@@ -1,4 +1,4 @@
-"""Find what a reader needs with a sentence: the question before an answer, the head of a list."""
+"""Find the context that a sentence needs: the question before an answer, the lead-in of a list."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -95,11 +95,11 @@ Stretch = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A sentence: its paragraph, its first character in it and its end, and its text.
+    """A sentence that a digest may quote: its paragraph, its start and end there, and its text.
 
-    ``first`` and ``last``: in its paragraph. ``before``: the number of the candidate that a reader
-    needs with it, None: it stands alone. ``quotable``: it is worth quoting for its own sake, which
-    questions and what announces a list are not.
+    ``first`` and ``last``: characters in the paragraph. ``before``: the number of the candidate
+    needed as context; None: the sentence is self-contained. ``quotable``: worth quoting by itself,
+    unlike questions and lead-ins of lists.
     """
 
     paragraph: int
@@ -119,7 +119,7 @@ def asks(text: str) -> bool:
 
 
 def answer(text: str) -> str:
-    """Return the short answer with which a text begins: *Yes.* Otherwise nothing."""
+    """Return the short answer at the beginning of a text, such as *Yes.*; empty without one."""
     spans = sentence_spans(text)
     first = text[: spans[0][1]] if spans else ""
     short = len(first) <= _LONGEST_ANSWER and not is_sentence(first) and FULL_STOP.search(first)
@@ -127,18 +127,18 @@ def answer(text: str) -> str:
 
 
 def said(text: str) -> str:
-    """Return the text of an item without its mark."""
+    """Return the text of a list item without its mark."""
     mark = ITEM_MARK.match(text)
     return text[mark.end() if mark else 0 :]
 
 
 def is_outcome(text: str) -> bool:
-    """Return True for a short sentence that says what became of the motion before it."""
+    """Return True for a short sentence with the outcome of the motion before it."""
     return len(text) <= _LONGEST_OUTCOME and _OUTCOME.fullmatch(text) is not None
 
 
 def is_self_contained(sentence: str) -> bool:
-    """Return True for a sentence that a reader understands without the ones before it."""
+    """Return True for a sentence that can be understood without the preceding ones."""
     text = said(sentence)
     if _DECIDES.match(text) or DEFINES.fullmatch(sentence):
         return True
@@ -146,9 +146,9 @@ def is_self_contained(sentence: str) -> bool:
 
 
 class Context:
-    """The surroundings of the paragraphs of a document.
+    """The paragraphs of a document, each with what surrounds it.
 
-    ``items``: which of them are items of lists, also if only their words say so.
+    ``items``: the paragraphs that are list items, including those recognized only by their words.
     """
 
     def __init__(self, paragraphs: Sequence[Paragraph]) -> None:
@@ -164,7 +164,7 @@ class Context:
             self.items.append(each.kind == "item" or bool(listed))
 
     def is_outcome(self, number: int) -> bool:
-        """Return True for a decision in a heading or a row, and a heading that a word answers."""
+        """Return True for a decision in a heading or a row, or a heading answered by one word."""
         each, below = self._paragraphs[number], self.text(number + 1)
         if each.kind not in ("heading", "table"):
             return False
@@ -172,13 +172,13 @@ class Context:
         return bool(answered or is_verdict(each.text))
 
     def text(self, number: int) -> str:
-        """Return the text of a paragraph, nothing of one that there is not."""
+        """Return the text of a paragraph; empty if there is no such paragraph."""
         return self._paragraphs[number].text if 0 <= number < len(self._paragraphs) else ""
 
     def announcing(self, number: int) -> int:
-        """Return the paragraph that announces the list of an item, -1 if none does.
+        """Return the number of the paragraph that introduces an item's list; -1 if none does.
 
-        It is the one above the list, or an item with a list of its own, whose marks are others.
+        It is the paragraph above the list, or an item whose own list has other marks.
         """
         mark = _mark(self.text(number))
         for above in range(number - 1, -1, -1):
@@ -192,7 +192,7 @@ class Context:
         return -1
 
     def with_leads(self, found: Sequence[Candidate]) -> Iterator[Candidate]:
-        """Yield candidates, each with the number of the one that a reader needs with it."""
+        """Yield candidates, each with the number of the candidate it needs as context."""
         lasts = {each.paragraph: n for n, each in enumerate(found) if each.last}
         for n, each in enumerate(found):
             lead = self._listed(found, n) if n else None
@@ -204,7 +204,7 @@ class Context:
         return self.announcing(each.paragraph) if self.items[each.paragraph] and each.first else -1
 
     def _listed(self, found: Sequence[Candidate], number: int) -> int | None:
-        """Return what a clause within a long sentence, an answer or a decision goes with."""
+        """Return the context of a clause in a long sentence, of an answer, or of a decision."""
         each, lead = found[number], number - 1
         apart = each.paragraph - found[lead].paragraph
         if asks(found[lead].text) and apart < 2 and answer(each.text):
@@ -222,7 +222,7 @@ class Context:
         return None
 
     def _lead(self, found: Sequence[Candidate], number: int, place: int) -> int | None:
-        """Return what announces the list of an item, at ``place``, or the sentence before."""
+        """Return the lead-in of an item's list, at ``place``, or the sentence before."""
         each, lead = found[number], number - 1
         if place < number:
             alone = is_sentence(each.text) and not said(each.text)[:1].islower()
@@ -242,6 +242,6 @@ def _is_clause(each: Candidate) -> bool:
 
 
 def _mark(text: str) -> str:
-    """Return the mark of an item as those of its list look: (b) as (a), 12. as 1."""
+    """Return an item's mark in the form that all items of its list share: (b) as (a), 12. as 1."""
     mark = ITEM_MARK.match(text)
     return re.sub(r"(.)\1+", r"\1", mark[0].lower().translate(_SIGNS)) if mark else ""

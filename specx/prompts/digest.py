@@ -1,6 +1,6 @@
-"""The prompt kind ``digest``: a text with markers in, the sentences behind them out.
+"""The prompt kind ``digest``: the input is a text with markers, the output the marked sentences.
 
-Prompt: the text, with a marker in front of each chosen sentence, and ``<sum> <n16>``. Output: each
+Prompt: the text, with a marker before each chosen sentence, and ``<sum> <n16>``. Output: each
 marker with its sentence, in document order (``docs/embedded-pair.md``).
 """
 
@@ -37,10 +37,11 @@ _LEAST_READ = 1024
 class Digest:
     """Prompts for a digest of ``sentences`` sentences.
 
-    ``whole``: for measurements on long input. All of the text is read, with as many sentences
-    marked as that takes, of which the pair copies some.
+    ``whole``: for measurements on long input. The model reads all of the text, with more sentences
+    marked than the pair copies.
 
-    Raises ModelError for a tokenizer without markers, the request or as many sentences.
+    Raises ModelError for a tokenizer that lacks the markers, the request, or this number of
+    sentences.
     """
 
     final = True  # a sentence is handed on once it is whole and checked
@@ -60,10 +61,10 @@ class Digest:
     def prompts(self, document: Document, room: int) -> list[Prompt]:
         """Return the prompt for a document, of at most ``room`` tokens.
 
-        The sentences are chosen from the whole document. Of a long one the model reads them with
-        some of the text behind each.
+        The sentences are chosen from the whole document. Of a long document the model reads only
+        these sentences and some text after each.
 
-        Raises UsageError when ``room`` is too small for anything of it.
+        Raises UsageError if ``room`` is too small for any text.
         """
         room -= 2  # the request
         if room < 3:  # a marker, a token and a full stop
@@ -92,7 +93,7 @@ class Digest:
     def reader(self, prompt: Prompt) -> "DigestReader":
         """Return a reader for the output that answers ``prompt``.
 
-        A sentence may run on into what stands behind it; the reader cuts it there.
+        If the model continues a sentence with the text after it, the reader cuts that off.
         """
         ids = np.array(prompt.token_ids[:-2])  # without the request
         begins = np.flatnonzero(np.isin(ids, self._markers)).tolist()
@@ -106,7 +107,7 @@ class Digest:
         return DigestReader(self.tokenizer, self._markers, marked, judge)
 
     def _prompt(self, units: list[Unit], room: int) -> Prompt:
-        """Return the prompt of the marked units with as much of the others as there is room for."""
+        """Return a prompt of all marked units, and of as many others as fit into ``room``."""
         rows = encode_text(self.tokenizer, [_encoded(unit) for unit in units])
         sizes = [len(row) + unit.marked for row, unit in zip(rows, units, strict=True)]
         kept = _fitting(units, sizes, room)
@@ -127,8 +128,10 @@ class Digest:
 
 
 def _readable(found: Sequence[Candidate], tokens: Sequence[int]) -> list[Candidate]:
-    """Return the candidates where those in letters that the tokenizer has only as bytes are not
-    quotable: such sentences break off. They stay where they are most of the text."""
+    """Mark candidates as not quotable if the tokenizer has some of their letters only as bytes.
+
+    The model breaks such sentences off. If they are most of the text, they stay quotable.
+    """
     known = [count <= len(each.text) for each, count in zip(found, tokens, strict=True)]
     if 2 * sum(known) < len(known):
         return list(found)
@@ -139,7 +142,7 @@ def _readable(found: Sequence[Candidate], tokens: Sequence[int]) -> list[Candida
 def _pieces(
     document: Document, paragraphs: set[int], chosen: Sequence[Candidate]
 ) -> Iterator[Stretch]:
-    """Yield the text of some paragraphs in order, each chosen sentence as a piece of its own."""
+    """Yield the text of some paragraphs in order, with each chosen sentence as a separate piece."""
     for number in sorted(paragraphs):
         text, place = document.paragraphs[number].text, 0
         for each in chosen:
@@ -158,14 +161,14 @@ def _stretch(text: str, number: int, start: int, end: int) -> Iterator[Stretch]:
 
 
 def _encoded(unit: Unit) -> str:
-    """Return what the model reads: a marked sentence ends, and what follows it is apart."""
+    """Return a unit's text for the prompt. A marked sentence gets a full stop if it has none."""
     if not unit.marked:
         return f" {unit.text}"
     return unit.text if ENDS_SENTENCE.search(unit.text) else f"{unit.text}."
 
 
 def _fitting(units: Sequence[Unit], sizes: Sequence[int], room: int) -> list[int]:
-    """Return the numbers of the units that fit: all marked ones, and of the text behind each alike.
+    """Return the units that fit: all marked ones, and an equal share of the text after each.
 
     Raises UsageError if there is no room for the marked ones.
     """
@@ -190,8 +193,8 @@ def _fitting(units: Sequence[Unit], sizes: Sequence[int], room: int) -> list[int
 class DigestReader(OutputReader):
     """Cut the output at its markers and cite the paragraph of each sentence.
 
-    A sentence is handed out once it is whole and the ``judge`` has kept it. The pieces add up to
-    the text: sentences with their citations, blank lines between.
+    A sentence is passed on once it is complete and the ``judge`` has accepted it. The pieces add up
+    to the text: sentences with their citations, separated by blank lines.
     """
 
     def __init__(
@@ -217,7 +220,7 @@ class DigestReader(OutputReader):
         return self.take(), output
 
     def _close(self) -> None:
-        """End the open sentence: with its citation, or dropped."""
+        """End the open sentence, with its citation; drop it if the judge rejects it."""
         place, ids = self._judge.close(), self._sentence
         self._sentence = []
         sentence = decode_whole(self._tokenizer, ids)
@@ -235,9 +238,9 @@ class DigestReader(OutputReader):
 
 
 def _quote(written: str, unit: Unit) -> Quote:
-    """Return what the model wrote as a quote: the whole sentence of its unit, if it began that.
+    """Return the output as a quote: the whole sentence of its unit, if the output begins it.
 
-    The model breaks off a long one, and goes on behind one that does not end.
+    The model breaks off long sentences, and continues beyond those without a full stop.
     """
     sentence, written = " ".join(unit.text.split()), " ".join(written.split())
     is_unit = written.startswith(sentence) or sentence.startswith(written)
@@ -246,7 +249,7 @@ def _quote(written: str, unit: Unit) -> Quote:
 
 
 def _numbered(vocabulary: dict[str, int], pattern: str, first: int) -> list[int]:
-    """Return the ids of the tokens ``<p0>``, ``<p1>``, … as far as they go."""
+    """Return the ids of the tokens ``<p0>``, ``<p1>``, …, up to the first missing one."""
     ids: list[int] = []
     while (token := vocabulary.get(pattern.format(first + len(ids)))) is not None:
         ids.append(token)

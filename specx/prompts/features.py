@@ -1,7 +1,7 @@
-"""Features of the sentences of a document, which the judge of sentences weighs.
+"""Features of a document's sentences, by which the judge scores them.
 
-Where a sentence stands, what stands around it, which words of the document it has, its form, and
-which phrases: those of a decision, a finding, a duty and so on.
+They are the sentence's position and surroundings, its words, its form, and its phrases, such as
+those of a decision, a finding or a duty.
 """
 
 import math
@@ -51,7 +51,7 @@ _QUOTES = "\"'”’»)"
 
 
 def content_words(text: str) -> list[str]:
-    """Return the stems of the words of a text that are not those of grammar."""
+    """Return the stems of the content words of a text, without function words."""
     words = _WORD.findall(text)
     return [_stem(each) for each in words if len(each) > 2 and each.lower() not in _STOP]
 
@@ -88,7 +88,7 @@ class Vectors:
         return made
 
     def of_text(self, text: str) -> npt.NDArray[np.float32]:
-        """Return the vector of any text."""
+        """Return the tf-idf vector of a text."""
         return self._vector(content_words(text))
 
     def _vector(self, words: Sequence[str]) -> npt.NDArray[np.float32]:
@@ -172,12 +172,12 @@ def _in_paragraph(paragraphs: Sequence[Paragraph], candidates: Sequence[Candidat
 
 
 def _begins(owners: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return where a new owner begins."""
+    """Return bool [N]: True where the owner changes."""
     return np.append(True, owners[1:] != owners[:-1])[: len(owners)]
 
 
 def _since(begins: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return how many rows ago the latest beginning was."""
+    """Return the number of rows since the latest beginning."""
     order = np.arange(len(begins))
     since: npt.NDArray[np.int64] = order - np.maximum.accumulate(np.where(begins, order, 0))
     return since
@@ -209,7 +209,7 @@ def _likeness(
     titles: dict[int, str],
     vectors: Vectors,
 ) -> Columns:
-    """Return how alike each sentence is to the text, its ends, its headings and its neighbours."""
+    """Return each sentence's similarity to the text, its ends, its headings and its neighbours."""
     rows = vectors.rows
     order = np.arange(len(rows))
     headings = [each.text for each in paragraphs if each.kind == "heading"]
@@ -238,7 +238,7 @@ def _likeness(
 
 
 def _words(vectors: Vectors) -> Columns:
-    """Return how often the words of each sentence return in the text."""
+    """Return how often the words of each sentence recur in the text."""
     words = [set(each) for each in vectors.words]
     counts = Counter(word for each in words for word in each)
     logs = [sorted((math.log(counts[w]) for w in each), reverse=True) for each in words]
@@ -297,7 +297,7 @@ def _signs(texts: Sequence[str]) -> Columns:
 
 
 def _phrases(candidates: Sequence[Candidate]) -> Columns:
-    """Return the phrases of each role: whether there are any, how dense, how rare in the text."""
+    """Return features of each role's phrases: presence, density, and rarity in the text."""
     lengths = np.array([len(each.text.split()) for each in candidates])
     first = np.array([each.first for each in candidates], dtype=bool)
     place = (np.arange(len(candidates)) + 0.5) / max(len(candidates), 1)

@@ -19,18 +19,18 @@ _SAMPLE = 20_000  # characters of the document whose words are counted
 
 
 class Hierarchy:
-    """The levels of one document: each part's summary is short enough for the next level's prompt.
+    """The levels of a summary in parts: summaries of parts are short enough for the next level.
 
-    ``prompts``: those of the document's parts. ``shortened``: how many summaries were too long and
-    were read up to the tokens that they had been given.
+    ``prompts``: those of the document's parts. ``shortened``: how many summaries exceeded their
+    token budget and were cut to it.
 
-    Raises UsageError when the window is too small to join summaries.
+    Raises UsageError if the window is too small to join summaries.
     """
 
     def __init__(
         self, kind: Instruct, asked: InstructPrompt, document: Document, room: int, limit: int
     ) -> None:
-        """``room``: the most tokens of a prompt; ``limit``: of the last summary."""
+        """``room``: the token limit of a prompt; ``limit``: that of the last summary."""
         self._kind, self._asked, self._room = kind, asked, room
         self._per_word = _tokens_per_word(kind, asked, document)
         longest = [self._asking(_PART, limit), self._asking(_SUMMARIES, limit), kind]
@@ -73,15 +73,15 @@ class Hierarchy:
         return replace(prompt, limit=self._budget)
 
     def _asking(self, text: str, tokens: int | None) -> Instruct:
-        """Return prompts about parts with summaries of at most ``tokens``; None: the last.
+        """Return prompts about parts, with summaries of ``tokens`` tokens; None: the last level.
 
-        ``text``: a sentence that says what their text is.
+        ``text``: a sentence that describes the text of the parts.
         """
         words = self._asked.words if tokens is None else self._words(tokens)
         return self._kind.asking(self._asked.request_for_part(text, words), words)
 
     def _words(self, tokens: int) -> int:
-        """Return how many words a part may have: never more than the last summary."""
+        """Return the word limit of a part: never more than that of the last summary."""
         words = max(1, int(tokens / self._per_word))
         return min(words, self._asked.words or words)
 
@@ -95,7 +95,7 @@ class Hierarchy:
 
 
 def _tokens_per_word(kind: Instruct, asked: InstructPrompt, document: Document) -> float:
-    """Return how many tokens a word of a part's summary may take, as the document's words do."""
+    """Return the tokens per word of a part's summary, estimated from the document's words."""
     if asked.language is not None:
         return TOKENS_PER_WORD
     text = document.text[:_SAMPLE]
@@ -104,14 +104,13 @@ def _tokens_per_word(kind: Instruct, asked: InstructPrompt, document: Document) 
 
 
 def part_budget(parts: int, room: int, limit: int) -> int:
-    """Return the most tokens of the summary of each of ``parts`` parts.
+    """Return the token limit of the summary of each of ``parts`` parts.
 
-    ``room``: the tokens of summaries that one prompt can hold. ``limit``: the most tokens of the
-    last summary. Summaries are joined as often as they must be, because each time loses something,
-    and with these levels they are as long as they can be, up to ``limit``: the prompts of the next
-    level are then as full as possible.
+    ``room``: the tokens of summaries that one prompt can hold. ``limit``: the token limit of the
+    last summary. Each level loses detail, so the number of levels is the minimum. With this number,
+    the summaries are as long as possible, up to ``limit``: they fill the prompts of the next level.
 
-    Raises UsageError when a prompt cannot hold two summaries of the shortest length.
+    Raises UsageError if a prompt cannot hold two summaries of the shortest length.
     """
     if parts == 1:
         return limit
@@ -119,7 +118,7 @@ def part_budget(parts: int, room: int, limit: int) -> int:
     most = fan_in_of(room, shortest)
     if most < 2:
         raise UsageError(
-            f"the document takes {parts} parts, and the model's window has room for {max(room, 0)} "
+            f"the document has {parts} parts, but the model's window has room for {max(room, 0)} "
             f"tokens of their summaries, too few for two of {shortest}; raise target.window, ask "
             "for a shorter summary, or print the summaries of the parts with --parts"
         )
@@ -129,12 +128,12 @@ def part_budget(parts: int, room: int, limit: int) -> int:
 
 
 def fan_in_of(room: int, budget: int) -> int:
-    """Return how many summaries of ``budget`` tokens one prompt of ``room`` tokens joins."""
+    """Return how many summaries of ``budget`` tokens fit into a prompt of ``room`` tokens."""
     return room // (budget + JOINT)
 
 
 def _levels_of(parts: int, fan_in: int) -> int:
-    """Return how often summaries are joined, ``fan_in`` at a time, until one is left."""
+    """Return the number of levels that join ``parts`` summaries, ``fan_in`` at a time, into one."""
     levels = 0
     while parts > 1:
         parts, levels = -(-parts // fan_in), levels + 1

@@ -25,15 +25,15 @@ _PLACE = "\ue000"  # stands for the content in a rendered template; no text has 
 
 
 class Instruct:
-    """Prompts that make the same request about any text, before and behind it.
+    """Prompts with the same request about any text, before and after it.
 
-    Repeated behind the text, a request is followed better
-    (docs/notes/2026-11-25-where-the-request-stands.md). ``behind``: it stands there alone, so
-    prompts with other requests begin alike, with the whole text. ``system``: a system prompt, None
-    for the chat template's own. ``words``: as many are asked for, None: any number. ``ends_loops``:
-    outputs that repeat themselves end. ``think``: the tokens that the model may reason for before
-    it answers; None: it is asked not to. ``thinks``: an output may begin with reasoning all the
-    same.
+    Models follow a request better if it is repeated after the text
+    (docs/notes/2026-11-25-where-the-request-stands.md). ``behind``: the request comes only after
+    the text, so that prompts with different requests share the text as prefix. ``system``: the
+    system prompt; None for the chat template's own. ``words``: the requested number; None: any
+    number. ``ends_loops``: an output ends when it repeats itself. ``think``: the token budget of
+    reasoning; None: the model is asked not to reason. ``thinks``: an output may begin with
+    reasoning in either case.
     """
 
     final = False  # a text may be cut, and go on in another way
@@ -70,7 +70,7 @@ class Instruct:
 
     @classmethod
     def of(cls, tokenizer: Any, asked: InstructPrompt, *, behind: bool = False) -> "Instruct":
-        """Return the prompts that a profile asks for."""
+        """Return the prompts for a profile's settings."""
         return cls(
             tokenizer,
             asked.request,
@@ -82,15 +82,15 @@ class Instruct:
         )
 
     def asking(self, request: str, words: int | None) -> "Instruct":
-        """Return prompts for the same model with another request, for ``words`` words."""
+        """Return prompts for the same model with another request; ``words``: the summary's."""
         other = copy(self)
         other._request, other._words = request, words
         return other
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
-        """Return the document as prompts of at most ``room`` tokens each, nothing left out.
+        """Return the complete document as prompts of at most ``room`` tokens each.
 
-        Raises UsageError when ``room`` is too small for anything of it.
+        Raises UsageError if ``room`` is too small for any text.
         """
         count = token_counter(self.tokenizer)
         space = room - len(self.encode(""))
@@ -117,7 +117,7 @@ class Instruct:
         return OwnWordsReader(answer, prompt.words, ends_loops=self._ends_loops)
 
     def prompt(self, pieces: Sequence[tuple[str, Unit | Output]], units: Sequence[Unit]) -> Prompt:
-        """Return the prompt that makes the request about the texts of ``pieces``.
+        """Return the prompt with the request and the texts of ``pieces``.
 
         ``pieces``: texts, each with its origin. ``units``: the units of the document in them.
         """
@@ -133,10 +133,10 @@ class Instruct:
         return self.prompt([(unit.text, unit) for unit in part], part)
 
     def _with_shared(self, prompt: Prompt) -> Prompt:
-        """Return the prompt with the number of tokens that no other request behind it changes.
+        """Return the prompt with its number of shared tokens, which are the same for any request.
 
-        They end in front of the last sign of the closing tag, which may be one token with what is
-        behind it; without offsets of the tokenizer none is known.
+        They end before the last character of the closing tag, because that character may be merged
+        into one token with the next text. Without offsets of the tokenizer the number is unknown.
         """
         end = prompt.content.index(">", prompt.origins[-1].end if prompt.origins else 0)
         spans = self._spans(prompt) or []
@@ -148,9 +148,9 @@ class Instruct:
         return self._encode_content(self._content(text)[0])
 
     def document_tokens(self, prompt: Prompt) -> DocumentTokens | None:
-        """Return the document's tokens in a prompt, and the characters of each.
+        """Return the document's tokens in a prompt, and the characters of each token.
 
-        Return None if the tokenizer has no offsets.
+        None if the tokenizer has no offsets.
         """
         begin, end = prompt.origins[0].start, prompt.origins[-1].end
         spans = self._spans(prompt) or []
@@ -169,9 +169,10 @@ class Instruct:
         return None
 
     def _content(self, text: str) -> tuple[str, int]:
-        """Return what the user says, and the place of ``text`` in it.
+        """Return the user's message, and the place of ``text`` in it.
 
-        The document stands between tags, the request behind it, and before it the same or OPENING.
+        The document is enclosed in tags. The request comes after it and, unless it comes only
+        there, before it, too; otherwise OPENING comes before it.
         """
         between = enclosed(text)
         before = f"{self._opening}{OPENING if self._behind else self._request}\n\n"
@@ -180,10 +181,10 @@ class Instruct:
         return f"{before}{between}\n\n{behind}", place
 
     def _encode_content(self, content: str) -> list[int]:
-        """Return the whole prompt, in the tokenizer's chat template where it has one.
+        """Return the whole prompt, in the tokenizer's chat template if it has one.
 
-        A token in the document that ends the user's turn is text: only the template may give
-        commands.
+        If the document contains a token that ends the user's turn, it is encoded as text: only the
+        template may give commands.
         """
         whole = self._encode(self._render(content) if self._chats else content)
         before, after = self._frame()
@@ -193,7 +194,7 @@ class Instruct:
         return [*before, *self._literal.encode(content), *after]
 
     def _spans_of_whole(self, content: str) -> Spans | None:
-        """Return the tokens of a prompt that is encoded at once; places count from the content."""
+        """Return the tokens of a prompt encoded in one piece; positions count from the content."""
         text = self._render(content) if self._chats else content
         place = text.find(content.strip())
         found = encode_spans(self.tokenizer, [text], **self._how) if place >= 0 else None
@@ -203,7 +204,7 @@ class Instruct:
         return [(i, (a - offset, b - offset)) for i, (a, b) in zip(*found[0], strict=True)]
 
     def _spans_in_frame(self, content: str) -> Spans | None:
-        """Return the tokens of a prompt that is encoded as letters, as ``_spans_of_whole``."""
+        """Return the tokens of a prompt encoded as literal text, as ``_spans_of_whole`` does."""
         pieces = self._literal.pieces(content)
         how = {"add_special_tokens": False, "split_special_tokens": True}
         found = encode_spans(self.tokenizer, pieces, **how)
@@ -218,11 +219,11 @@ class Instruct:
 
     @property
     def _how(self) -> dict[str, bool]:
-        """Return how a rendered template is encoded, or a prompt without one."""
+        """Return the arguments for encoding a rendered template, or a prompt without one."""
         return {"add_special_tokens": False} if self._chats else {"split_special_tokens": True}
 
     def _frame(self) -> tuple[list[int], list[int]]:
-        """Return what stands before and behind the content of every prompt."""
+        """Return the template's text before and after the content of every prompt."""
         if self._chats:
             return self._encode(self._before), self._encode(self._after)
         return self._encode(""), []
@@ -233,7 +234,7 @@ class Instruct:
         return ids
 
     def _takes_system(self, system: str) -> bool:
-        """Return True if the chat template has a place for a system prompt, and shows it."""
+        """Return True if the chat template renders a system prompt."""
         if not self._chats:
             return False
         try:

@@ -1,6 +1,6 @@
-"""Judging a text in the model's own words while it is written: its length, and whether it loops.
+"""Judge a text in the model's own words while it is written: its length, and loops.
 
-The judge sees token ids alone, in order, and decodes them as they come. So it may end decoding
+The judge sees only token ids, in order, and decodes them as they come. So it can end decoding
 (``specx.records.Stop``), and every method ends at the same token.
 """
 
@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"\W*(?:\d+(?:\.\d+)*[.):]+\s+)?")  # of an item or a secti
 
 
 def copies(period: int) -> int:
-    """Return how many copies in a row of a period of this many tokens are a loop."""
+    """Return how many consecutive copies of a period of this many tokens count as a loop."""
     return max(FEWEST_COPIES, -(-FEWEST_TOKENS // period))
 
 
@@ -46,7 +46,7 @@ _LONGEST_RUNS = np.array([period * (copies(period) - 1) for period in _PERIODS.t
 class LoopDetector:
     """Finds the first place at which a text ends in enough copies of one period.
 
-    It sees token ids alone, in order. A token costs the same however long the text is.
+    It sees only token ids, in order. The time per token does not depend on the length of the text.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,8 @@ class LoopDetector:
     def add(self, token: int) -> int | None:
         """Take the next token.
 
-        Return None, or how many tokens at the end of the text only repeat what is before them.
+        Return the number of tokens at the end of the text that only repeat earlier ones; None
+        without a loop.
         """
         before = self._tokens[self._first : self._first + LONGEST_PERIOD]
         self._runs += 1
@@ -74,11 +75,11 @@ class LoopDetector:
 
 
 class SentenceMemory:
-    """Remembers the sentences of a text, and notices one that comes back too often.
+    """Remembers the sentences of a text, and notices one that is repeated too often.
 
-    A loop of a model rarely has an exact period: it counts (``2. …``, ``3. …``), or begins its
-    sentences in other words. So a sentence may return once, numbers in front of it aside, and
-    seven words of a sentence in a row not at all.
+    A model's loop rarely has an exact period: the model counts (``2. …``, ``3. …``), or begins its
+    sentences with other words. So numbers before a sentence are ignored. A short sentence may occur
+    twice, a sequence of seven words only once.
     """
 
     def __init__(self) -> None:
@@ -88,7 +89,8 @@ class SentenceMemory:
     def add(self, sentence: str, start: int) -> int | None:
         """Take the next sentence, which begins at the character ``start`` of the text.
 
-        Return None, or where the repetition begins: at this sentence, or at its second occurrence.
+        Return the start of the repetition, this sentence or its second occurrence; None without
+        one.
         """
         words = " ".join(_NUMBER.sub("", sentence, count=1).split())
         if len(words) < FEWEST_CHARACTERS or count_words(words) < FEWEST_WORDS:
@@ -101,7 +103,7 @@ class SentenceMemory:
 
 
 def _passages(sentence: str) -> Iterator[tuple[str, ...]]:
-    """Yield all runs of words of a sentence that are long enough to be known again."""
+    """Yield all sequences of words of a sentence that are long enough to be recognized."""
     words = _WORD.findall(sentence.casefold())
     for end, word in enumerate(words, start=1):
         count = PASSAGE_CHARACTERS if CHARACTER.match(word) else PASSAGE_WORDS
@@ -121,12 +123,13 @@ class OwnWordsReader(OutputReader):
     """Reads a text in the model's own words, and ends it.
 
     ``answer``: separates the answer from the model's reasoning, which is not judged. ``words``: the
-    number asked for; the text ends with the sentence that reaches it; None: any number.
-    ``ends_loops``: a text that repeats itself ends. ``text``: all that was written; ``kept``:
-    without what is behind the end. ``looped``: it repeats itself. ``ended``: the reason to end the
-    text, if there is one.
+    requested number of words; the text ends with the sentence that reaches it; None: any number.
+    ``ends_loops``: the text ends when it repeats itself. ``text``: the whole text; ``kept``: the
+    text up to its end. ``looped``: it repeats itself. ``ended``: the reason to end the text, if
+    any.
 
-    A sentence counts once the word behind it is there: an abbreviation may end in a period, too.
+    A sentence counts only once the next word has begun, because a period may also end an
+    abbreviation.
     """
 
     def __init__(
@@ -157,7 +160,7 @@ class OwnWordsReader(OutputReader):
         return self.ended
 
     def finish(self) -> tuple[str, Output]:
-        """End the output; return the text that was not taken yet, and the whole, perhaps less."""
+        """End the output; return the remaining text, and the whole text, which may be shortened."""
         if not self.ended:
             self.text += self._new(self.answer.end())
             self._drop_last_repeat()
@@ -171,7 +174,7 @@ class OwnWordsReader(OutputReader):
         return self.take(), output
 
     def _drop_last_repeat(self) -> None:
-        """Drop a last sentence that repeats another, where no more tokens come."""
+        """Drop a last sentence that repeats another one, after the last token."""
         if self.looped or not self._ends_loops:
             return
         for begin, end in sentence_spans(self.text[self._start :]):
@@ -182,27 +185,27 @@ class OwnWordsReader(OutputReader):
                 return
 
     def _kept_tokens(self) -> int:
-        """Return how many tokens of the output have a text that is kept whole."""
+        """Return the number of output tokens whose text is kept completely."""
         place = len(self.text) if self._kept is None else self._kept
         count = bisect_right(self._lengths, place)
         return self._tokens[count - 1] if count else 0
 
     def _lengths_of_tokens(self) -> tuple[int, ...]:
-        """Return the length of the text behind each token of the output; 0 behind reasoning."""
+        """Return the length of the text after each token of the output; 0 within reasoning."""
         found = [0] * (self._tokens[-1] if self._tokens else 0)
         for token, length in zip(self._tokens, self._lengths, strict=True):
             found[token - 1] = length
         return tuple(found)
 
     def _new(self, answer: str) -> str:
-        """Return what an answer adds to the text; white space waits for the word behind it."""
+        """Return the text that an answer adds; white space waits for the next word."""
         answer = harmless(answer).strip()
         new = answer[len(self._shown) :]
         self._shown = answer
         return new
 
     def _read(self, new: str) -> None:
-        """Take more text, and judge the sentences that have ended by now."""
+        """Take more text, and judge the sentences that have ended."""
         if not new:
             return
         self.text += new
@@ -219,7 +222,7 @@ class OwnWordsReader(OutputReader):
                 return
 
     def _new_sentences(self) -> Iterator[tuple[int, int]]:
-        """Yield the sentences behind the last one whose end is certain."""
+        """Yield the sentences after the last one whose end is certain."""
         lines = _lines(self.text, self._start)
         for number, (begin, end) in enumerate(lines, start=1):
             line = self.text[begin:end]
@@ -235,13 +238,13 @@ class OwnWordsReader(OutputReader):
                 self._start = lines[number][0]
 
     def _is_certain(self, end: int) -> bool:
-        """Return True if what is behind the latest end of a sentence cannot change it."""
+        """Return True if later text cannot change the latest end of a sentence."""
         return not self.text[end].isspace() or _NEXT_WORD.match(self.text, end) is not None
 
     def _before_loop(self, place: int) -> int:
-        """Return the end of the last whole sentence that begins before ``place``.
+        """Return the end of the last complete sentence that begins before ``place``.
 
-        There the first copy of a period ends, in front of a sentence's last sign perhaps.
+        At ``place`` the first copy of a period ends, possibly before a sentence's last sign.
         """
         before = [end for end in self._ends if end <= place]
         behind = [end for end in self._ends if end > place]
@@ -258,9 +261,9 @@ class OwnWordsReader(OutputReader):
 
 
 def _lines(text: str, start: int) -> list[tuple[int, int]]:
-    """Return the places of the lines from ``start`` on, the last of which may go on.
+    """Return the spans of the lines from ``start`` on; the last line may be incomplete.
 
-    A long line that is broken in the middle of a sentence goes on, too.
+    A long line that is broken in the middle of a sentence is joined with the next one.
     """
     lines, begin = list[tuple[int, int]](), start
     for gap in _LINES.finditer(text, start):

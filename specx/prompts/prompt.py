@@ -27,11 +27,11 @@ _ROLE = re.compile(
 class Prompt:
     """Token ids for the target, made of ``units`` of the document, or of summaries of them.
 
-    ``limit``: the most tokens of the output, where it is not the profile's. ``sentences``: the most
-    sentences of a digest. ``words``: as many are asked for of any other summary, None: any number.
-    ``shared``: tokens at its beginning that no request about the same document changes; the token
-    behind them is of that kind, too. ``content``: what was put into the chat template, and
-    ``origins``: of which parts of it sources may be; empty for digests.
+    ``limit``: the output's token limit if it is not the profile's. ``sentences``: the maximum of a
+    digest. ``words``: the requested number for other summaries; None: any number. ``shared``: the
+    number of first tokens that are the same for every request about the document; the token after
+    them is the same, too. ``content``: the text put into the chat template; ``origins``: its parts
+    that can be sources, empty for digests.
     """
 
     token_ids: tuple[int, ...]
@@ -47,8 +47,10 @@ class Prompt:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The characters from ``start`` to ``end`` of a prompt's content are ``of`` a piece of the
-    document, or of a summary of one."""
+    """The origin of the characters from ``start`` to ``end`` of a prompt's content.
+
+    ``of``: a piece of the document, or a summary.
+    """
 
     start: int
     end: int
@@ -59,8 +61,7 @@ class Origin:
 class Unit(Place):
     """A piece of the document that is never cut: a paragraph, or a part of one.
 
-    ``tokens`` is the number that the piece adds to a prompt. ``marked``: it is a sentence that a
-    digest quotes.
+    ``tokens``: the number that the piece adds to a prompt. ``marked``: a digest may quote it.
     """
 
     tokens: int
@@ -69,21 +70,21 @@ class Unit(Place):
 
 @dataclass(frozen=True, kw_only=True)
 class Quote(Place):
-    """A sentence of a digest, and where it stands in the document."""
+    """A sentence of a digest, and its place in the document."""
 
     sentence: str
 
     @property
     def verbatim(self) -> bool:
-        """True if the sentence stands there word for word, white space aside."""
+        """True if the sentence is in its place word for word, except for white space."""
         return self.sentence.split() == self.text.split()
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A passage of the document that a sentence is from, in one paragraph or several in a row.
+    """A source passage of a sentence, in one paragraph or several consecutive ones.
 
-    ``share``: of the attention that the sentence pays to the document.
+    ``share``: its share of the attention that the sentence pays to the document.
     """
 
     share: float
@@ -91,7 +92,7 @@ class Passage:
 
     @property
     def place(self) -> Place:
-        """Return the piece that holds most of the passage."""
+        """Return the piece with most of the passage."""
         return max(self.pieces, key=lambda each: each.end - each.start)
 
 
@@ -99,10 +100,10 @@ class Passage:
 class SummarySentence:
     """A sentence of a summary in the model's own words.
 
-    ``start``: its first character in the output's text. ``sources``: the likeliest first; none
-    where nobody asked, or it is not known. ``attention``: that the sentence pays to the first one,
-    of all that it pays to anything: the confidence that it is the right one. ``lead``: how far the
-    second is behind the first, 1: it has no attention.
+    ``start``: its first character in the output's text. ``sources``: the likeliest first; empty if
+    not requested or unknown. ``attention``: the share of all the sentence's attention that its
+    first source gets, which is the confidence in this source. ``lead``: the first source's lead
+    over the second; 1: the second has no attention.
     """
 
     text: str
@@ -117,9 +118,10 @@ class SummarySentence:
 
     @property
     def shown(self) -> str | None:
-        """Return the place that a summary shows: that of the first source, where it is sure.
+        """Return the place of the first source in words, if that source is certain.
 
-        Then it can be told without looking at the others, and they have its names and parties.
+        It is certain with a large share of the attention and a clear lead, if the sources have the
+        sentence's parties and names.
         """
         first = next(iter(self.sources), None)
         sure = first is not None and first.share >= SURE_SHARE and self.lead >= SURE_LEAD
@@ -139,12 +141,12 @@ class SummarySentence:
 class Output:
     """The summary read from one prompt's output.
 
-    Of the kind ``digest`` also its quotes, and the number of sentences that were ``dropped``
-    because they are not their paragraphs', and of those that the model broke off for their length
-    and that were ``completed`` from their paragraphs. ``looped``: the model repeated itself.
-    ``reasoning_tokens``: of the output, none of which are in the text. ``kept_tokens``: of the
-    output, in front of what repeats itself. ``lengths``: of the text behind each token of
-    the output, in characters. ``sources``: its sentences with theirs, where they are known.
+    For a digest: its ``quotes``; the number of sentences ``dropped`` because their paragraphs do
+    not have them; the number of sentences that the model broke off and that were ``completed`` from
+    their paragraphs. ``looped``: the model repeated itself. ``reasoning_tokens``: of the output;
+    the text has none of them. ``kept_tokens``: of the output, before its repetition. ``lengths``:
+    the length of the text after each token of the output, in characters. ``sources``: the sentences
+    with their sources, if known.
     """
 
     text: str
@@ -159,7 +161,7 @@ class Output:
 
     @property
     def shown(self) -> str:
-        """Return the text as a reader gets it: with the places of sources that are sure."""
+        """Return the text for readers: with the places of certain sources."""
         text = self.text
         for sentence in reversed(self.sources):
             if place := sentence.shown:
@@ -176,12 +178,12 @@ def make_units(
 ) -> list[Unit]:
     """Return the document's paragraphs as units of at most ``longest`` tokens.
 
-    ``count`` returns the number of tokens of each of some texts. A paragraph that is longer by
-    itself than a prompt may be is divided at white space; no text is lost. ``pieces``: only these
-    of the paragraphs, as the paragraph's place and the first and the end character of each, and the
-    numbers of those that are ``marked``.
+    ``count`` returns the number of tokens of each of some texts. A paragraph with more tokens than
+    a prompt can hold is divided at white space; no text is lost. ``pieces``: use only these pieces,
+    each given as its paragraph's number, first character and end; and the numbers of ``marked``
+    pieces.
 
-    Raises UsageError when ``longest`` is less than a single character has.
+    Raises UsageError if ``longest`` is less than the tokens of a single character.
     """
     if pieces is None:
         pieces = [(n, 0, len(each.text)) for n, each in enumerate(document.paragraphs)]
@@ -196,7 +198,7 @@ def make_units(
 
 
 def _divided(unit: Unit, count: Callable[[list[str]], list[int]], longest: int) -> list[Unit]:
-    """Return a unit in pieces of at most ``longest`` tokens."""
+    """Divide a unit into pieces of at most ``longest`` tokens."""
     pieces = [unit]
     while any(piece.tokens > longest for piece in pieces):
         halves = [half for piece in pieces for half in _halves(piece)]
@@ -208,9 +210,9 @@ def _divided(unit: Unit, count: Callable[[list[str]], list[int]], longest: int) 
 
 
 def pack(units: Sequence[Unit], room: int) -> list[list[Unit]]:
-    """Cut units into the fewest parts of at most ``room`` tokens, evenly.
+    """Divide units into the fewest parts of at most ``room`` tokens, of similar sizes.
 
-    Even parts read better than full ones with a scrap at the end.
+    Parts of similar sizes read better than full parts with a short rest at the end.
     """
     total = sum(unit.tokens for unit in units)
     parts = max(1, -(-total // room))
@@ -222,7 +224,7 @@ def pack(units: Sequence[Unit], room: int) -> list[list[Unit]]:
 
 
 def _pack_evenly(units: Sequence[Unit], parts: int) -> list[list[Unit]]:
-    """Put each unit into the part in which its middle falls, by tokens and units alike."""
+    """Put each unit into the part in which its middle lies, by the mean of tokens and units."""
     weight = sum(unit.tokens + 1 for unit in units)
     packed: list[list[Unit]] = [[] for _ in range(parts)]
     before = 0.0
@@ -234,7 +236,7 @@ def _pack_evenly(units: Sequence[Unit], parts: int) -> list[list[Unit]]:
 
 
 def refuse_if_longer(document: Document, prompts: Sequence[Prompt], room: int) -> None:
-    """Raise DocumentError with both counts when a document needs more than one prompt."""
+    """Raise DocumentError, with both token counts, if a document needs more than one prompt."""
     if len(prompts) > 1:
         tokens = sum(len(prompt.token_ids) for prompt in prompts)
         pages = ", or choose pages with --pages" if document.kind == "pdf" else ""
@@ -245,7 +247,7 @@ def refuse_if_longer(document: Document, prompts: Sequence[Prompt], room: int) -
 
 
 def too_little_room(room: int) -> UsageError:
-    """Return the error for a window in which nothing fits beside the request and the output."""
+    """Return the error for a window with no room for text beside the request and the output."""
     return UsageError(
         f"the model's window leaves {max(room, 0)} tokens for the document, which is too few; "
         "lower max_new_tokens, ask for a shorter summary, or raise target.window"
@@ -253,7 +255,7 @@ def too_little_room(room: int) -> UsageError:
 
 
 def _halves(unit: Unit) -> list[Unit]:
-    """Return the two halves of a unit that is cut at white space, where there is some."""
+    """Return the halves of a unit, cut at white space if possible."""
     text = unit.text
     middle = len(text) // 2
     space = text.find(" ", middle)
@@ -269,10 +271,10 @@ def _stripped(unit: Unit) -> Unit:
 
 
 class OutputReader(ABC):
-    """Reads the output of one prompt, token by token, and judges it: it is a ``Stop``.
+    """Reads the output of one prompt token by token, and judges it: it is a ``Stop``.
 
-    ``text``: all that was read so far, ready to be shown. ``ended``: the reason to end the output,
-    if there is one; nothing behind it is read.
+    ``text``: the text so far, ready to be shown. ``ended``: the reason to end the output, if any;
+    later tokens are not read.
     """
 
     text: str = ""
@@ -281,14 +283,14 @@ class OutputReader(ABC):
 
     @abstractmethod
     def __call__(self, token: int) -> FinishReason | None:
-        """Take the next token. Return the reason to end the output behind it, if there is one."""
+        """Take the next token. Return the reason to end the output after it, if any."""
 
     @abstractmethod
     def finish(self) -> tuple[str, Output]:
-        """End the output; return the text that was not taken yet, and the whole."""
+        """End the output; return the text since the last ``take``, and the whole text."""
 
     def take(self) -> str:
-        """Return the text that was added since this was last asked."""
+        """Return the text added since the last call."""
         before, self._taken = self._taken, len(self.text)
         return self.text[before:]
 

@@ -1,6 +1,6 @@
 """Find the sentences of a document that a digest may quote.
 
-A sentence that a reader does not understand by itself brings the one before it.
+A sentence that cannot be understood by itself brings the one before it.
 """
 
 import re
@@ -68,10 +68,10 @@ _CLAUSE = re.compile(  # where a list within a long sentence goes on
 
 
 def quotable(document: Document, sentences: int) -> list[Candidate]:
-    """Return what a digest of ``sentences`` sentences may quote, in order.
+    """Return the candidates for a digest of ``sentences`` sentences, in order.
 
-    Raises DocumentError for a document with next to nothing in sentences, unless everything of it
-    is to be read.
+    Raises DocumentError for a document with almost no sentences, unless all of its text is to be
+    read.
     """
     paragraphs = document.paragraphs
     found = candidates(paragraphs)
@@ -90,10 +90,9 @@ def quotable(document: Document, sentences: int) -> list[Candidate]:
 
 
 def candidates(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
-    """Return the sentences of the running text of the body that may be quoted.
+    """Return the sentences of the body's running text that may be quoted.
 
-    One that says again what an earlier one said is none, nor is the rest of a sentence that stands
-    elsewhere.
+    Excluded are repetitions of an earlier sentence, and fragments whose sentence begins elsewhere.
     """
     context = Context(paragraphs)
     found: list[Candidate] = []
@@ -114,7 +113,7 @@ def candidates(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
 
 
 def _headless(context: Context, each: Candidate) -> Candidate:
-    """Return a candidate in front of all sentences: in the head of a paper or a letter."""
+    """Return a candidate before all sentences: in the head of a paper or a letter."""
     kept = _SHORT.fullmatch(each.text) or is_verdict(each.text) or context.items[each.paragraph]
     return each if kept else replace(each, quotable=False)
 
@@ -122,7 +121,7 @@ def _headless(context: Context, each: Candidate) -> Candidate:
 def _share(paragraphs: Sequence[Paragraph], found: Sequence[Candidate]) -> float:
     """Return the share of a document's body, by characters, in long items and sentences.
 
-    Minutes are lists, and what is said in a chat stands alone.
+    Minutes consist of lists, and messages of a chat are self-contained.
     """
     body = sum(len(each.text) for each in paragraphs if each.part == "body")
     long = [
@@ -141,7 +140,7 @@ def _share(paragraphs: Sequence[Paragraph], found: Sequence[Candidate]) -> float
 def fragments(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
     """Return all text of the body in sentences, for documents that are not prose.
 
-    Numbers of lines and empty fields of forms are left out where there is anything else.
+    Line numbers and empty fields of forms are left out if there is any other text.
     """
     body = [n for n, each in enumerate(paragraphs) if each.part == "body"]
     worded = [n for n in body if is_fragment(paragraphs[n].text)] or body
@@ -183,7 +182,7 @@ def _sentences(paragraphs: Sequence[Paragraph], context: Context, number: int) -
 
 
 def _fewest(item: Candidate) -> int:
-    """Return how many words an item of an announced list has at least: paint; or."""
+    """Return the minimum number of words of an item in an introduced list."""
     short = 1 if is_linked(item.text) or item.text.endswith(".") else 2
     return short if item.first else _FEWEST_WORDS
 
@@ -212,7 +211,7 @@ def _spans(text: str, number: int) -> list[Candidate]:
 
 
 def _with_outcomes(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the places of sentences, of motions with what became of them."""
+    """Return the spans of sentences; a motion's span includes its outcome."""
     joined = list(spans[:1])
     for start, end in spans[1:]:
         above = joined[-1][0]
@@ -224,7 +223,7 @@ def _with_outcomes(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[in
 
 
 def _clauses(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the places of the clauses of a sentence too long to quote that holds a list."""
+    """Return the spans of the clauses of a sentence that holds a list and is too long to quote."""
     turns = [each.end() for each in _CLAUSE.finditer(text, start, end)]
     if end - start <= LONGEST or len(turns) < 2:
         return [(start, end)]
@@ -232,7 +231,7 @@ def _clauses(text: str, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _is_open(paragraphs: Sequence[Paragraph], index: int) -> bool:
-    """Return True if a sentence may go on from above, over a formula, code or a figure."""
+    """Return True if a sentence may continue from above, across a formula, code or a figure."""
     above = paragraphs[index - 1] if index else None
     if above is None or above.kind == "heading" or _GREETING.fullmatch(above.text):
         return False
@@ -240,9 +239,9 @@ def _is_open(paragraphs: Sequence[Paragraph], index: int) -> bool:
 
 
 def _may_be_quoted(sentence: str, fewest: int, *, item: bool) -> bool:
-    """Return True for a whole sentence, also one such as *We affirm.*, and for an item.
+    """Return True for a complete sentence, even a short one such as *We affirm.*, and for an item.
 
-    ``fewest``: the words that make a phrase worth a quote.
+    ``fewest``: the minimum number of words of a phrase worth quoting.
     """
     bare = _NUMBER.sub("", sentence)
     if not bare.strip():

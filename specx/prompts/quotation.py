@@ -1,6 +1,6 @@
-"""Judging a digest while it is written: each sentence has to be its paragraph's.
+"""Judge a digest while it is written: each sentence has to match its paragraph.
 
-The judge sees token ids alone. So it may end decoding (``specx.records.Stop``), and every method
+The judge sees only token ids. So it can end decoding (``specx.records.Stop``), and every method
 ends at the same token.
 """
 
@@ -22,9 +22,9 @@ TokenIds = Sequence[int] | npt.NDArray[np.int64]
 
 
 class Distance:
-    """The distance of a growing sentence from the nearest stretch of a paragraph.
+    """The edit distance of a growing sentence from the best-matching part of a paragraph.
 
-    ``edits``: tokens to insert, leave out or replace; it never falls. (Sellers' algorithm: the edit
+    ``edits``: tokens to insert, delete or replace; it never falls. (Sellers' algorithm: the edit
     distance with a free beginning and end in the paragraph.)
     """
 
@@ -46,10 +46,11 @@ class QuoteJudge:
     """Follows the output of one prompt, token by token; it is a ``Stop``.
 
     ``markers``: the ids of all markers, in order. ``paragraphs``: the token ids of the paragraphs
-    in the prompt. A sentence is lost if its marker has no paragraph or does not ascend from that of
-    the sentence kept last, if it is empty, or if it is unlike its paragraph. ``ended``: the reason
-    to end the digest, if there is one: it has strayed, at the second lost sentence in a row or
-    within one that does not end, or another sentence begins behind the ``most`` that were wanted.
+    in the prompt. A sentence is lost if its marker has no paragraph, if the marker does not come
+    after that of the last kept sentence, if it is empty, or if it does not match its paragraph.
+    ``ended``: the reason to end the digest, if any. The digest has strayed at the second
+    consecutive lost sentence, or within a lost sentence that does not end. It also ends when a
+    sentence begins after the ``most`` that were requested.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class QuoteJudge:
         self.ended: FinishReason | None = None
 
     def __call__(self, token: int) -> FinishReason | None:
-        """Take the next token. Return the reason to end the digest behind it, if there is one."""
+        """Take the next token. Return the reason to end the digest after it, if any."""
         place = self._place_of.get(token)
         if place is not None:
             self.close()
@@ -86,7 +87,7 @@ class QuoteJudge:
         return self.ended
 
     def close(self) -> int | None:
-        """End the open sentence; return its paragraph's place, None without one or if lost."""
+        """End the open sentence; return its paragraph's number, None if it is lost or missing."""
         place, distance = self._place, self._distance
         self._place = self._distance = None
         if place is None or distance is None:

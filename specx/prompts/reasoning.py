@@ -11,10 +11,10 @@ from specx.records import FinishReason, Stop
 
 @dataclass(frozen=True)
 class Tags:
-    """The tags of a family of models around its reasoning.
+    """The tags with which a family of models encloses its reasoning.
 
-    ``end``: a pattern for the tag before the answer. ``closing``: the text written for the model
-    when its reasoning has used up its budget.
+    ``end``: a pattern for the tag before the answer. ``closing``: the text inserted when the
+    reasoning has used up its budget.
     """
 
     begin: str
@@ -54,7 +54,7 @@ CLOSING = 16  # tokens of a closing, at most
 
 
 def marks_of(tokenizer: Any) -> dict[int, str]:
-    """Return the special tokens that are tags: a detokenizer leaves them out of a text."""
+    """Return the special tokens that are tags. A detokenizer omits them from the text."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     return {
         i: token.content
@@ -64,15 +64,15 @@ def marks_of(tokenizer: Any) -> dict[int, str]:
 
 
 def begun_by(rendered: str) -> Tags | None:
-    """Return the tags of the reasoning that a rendered prompt leaves open, if any."""
+    """Return the tags of reasoning that a rendered prompt leaves open; None if there are none."""
     text = rendered.rstrip()
     return next((each for each in FAMILIES if text.endswith(each.begin)), None)
 
 
 class Answer:
-    """The answer in an output, token by token; ``text``: what is certain to belong to it.
+    """The answer in an output, token by token; ``text``: the part that certainly belongs to it.
 
-    ``marks``: as of ``marks_of``; ``begun``: the tags of reasoning that the prompt has begun.
+    ``marks``: from ``marks_of``; ``begun``: the tags of reasoning that the prompt has opened.
     ``reasoning_tokens``: so far, tags included.
     """
 
@@ -92,7 +92,7 @@ class Answer:
         self.reasoning_tokens += was_open or self.open is not None
 
     def end(self) -> str:
-        """Return the whole answer: a tag that stays open in the middle of it is text."""
+        """Return the whole answer. A tag in the middle that is never closed counts as text."""
         self._take(self._pieces.finish())
         if self.open is None or self.text.strip():
             self.text += self._held
@@ -115,7 +115,7 @@ class Answer:
         return True
 
     def _enter(self) -> bool:
-        """Hand on text up to a tag; return False if there is none yet."""
+        """Pass on text up to an opening tag; return False if there is none yet."""
         begin = _BEGIN.search(self._held)
         place = begin.start() if begin else len(self._held) - _beginning(self._held)
         self.text, self._held = self.text + self._held[:place], self._held[place:]
@@ -135,9 +135,9 @@ def _beginning(text: str) -> int:
 class Thinking:
     """Ends an output at ``limit`` tokens of its answer, and its reasoning at ``budget`` tokens.
 
-    ``stop``: is called with every token and hands it to ``answer``, whose wish to stop counts only
-    behind the reasoning. ``is_over``: reasoning took all of its budget, and what ``close`` returns
-    is to be written in the model's place.
+    ``stop``: called with every token, which it passes on to ``answer``; its reason to stop counts
+    only after the reasoning. ``is_over``: the budget of reasoning is used up, and the ids that
+    ``close`` returns are to be inserted.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Thinking:
         return reason or ("length" if self._left <= 0 else None)
 
     def close(self) -> tuple[int, ...]:
-        """Return the token ids that end the reasoning; from now on they belong to the output."""
+        """Return the token ids that end the reasoning; they now count as output."""
         assert self._answer.open is not None
         text = self._answer.open.closing
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -1,6 +1,6 @@
-"""Which passages of the document a sentence is from, by the attention of its tokens.
+"""Find the source passages of each sentence, by the attention of its tokens.
 
-A sentence of a summary of summaries has its sources through theirs.
+A sentence of a summary of summaries gets the sources of the summaries it is from.
 """
 
 from bisect import bisect_left
@@ -19,16 +19,16 @@ MOST = 3  # passages that a sentence shows
 
 @dataclass(frozen=True)
 class DocumentTokens:
-    """The tokens of a prompt that are the document's, from ``first`` on.
+    """The document's tokens in a prompt, from ``first`` on.
 
-    ``spans``: the characters of the prompt's content that each stands for.
+    ``spans``: the characters of the prompt's content that each token covers.
     """
 
     first: int
     spans: tuple[tuple[int, int], ...]
 
     def passage(self, number: int, size: int) -> tuple[int, int]:
-        """Return the characters of a passage of ``size`` tokens, counted from 0."""
+        """Return the characters of passage ``number`` (from 0) of ``size`` tokens."""
         inside = self.spans[number * size : (number + 1) * size]
         return inside[0][0], inside[-1][1]
 
@@ -38,8 +38,8 @@ def sentence_sources(
 ) -> tuple[SummarySentence, ...]:
     """Return the sentences of an output with their sources.
 
-    ``attention``: of each of its tokens, to passages of ``size`` tokens. A token without any (one
-    that was not decoded) counts for nothing.
+    ``attention``: of each output token to passages of ``size`` tokens. A token without attention,
+    which was not decoded, is ignored.
     """
     passages = [tokens.passage(n, size) for n in range(-(-len(tokens.spans) // size))]
     origins = [list(_origins(prompt, *place)) for place in passages]
@@ -64,9 +64,10 @@ def sentence_sources(
 
 
 def tokens_of(output: Output, start: int, end: int, count: int) -> range:
-    """Return the tokens that wrote a sentence.
+    """Return the range of tokens that wrote a sentence.
 
-    From the first that ends inside it to the first that reaches its end.
+    It begins with the first token that ends inside the sentence, and ends with the first that
+    reaches its end.
     """
     lengths = output.lengths[:count]
     first = bisect_left(lengths, start + 1)
@@ -77,10 +78,10 @@ Pieces = tuple[Place, ...]  # of a passage of the document
 
 
 def _origins(prompt: Prompt, start: int, end: int) -> Iterator[tuple[float, Pieces]]:
-    """Yield the passages of the document that a passage of a prompt is, or is from, with weights.
+    """Yield the document passages behind a passage of a prompt, with weights.
 
-    A passage of the document is one; of summaries, the sources of their sentences are, by how much
-    of it each sentence takes up.
+    Text of the document is its own source. Text of a summary has the sources of its sentences,
+    weighted by each sentence's share of the passage.
     """
     inside = [each for each in prompt.origins if each.start < end and start < each.end]
     own = [
@@ -96,7 +97,7 @@ def _origins(prompt: Prompt, start: int, end: int) -> Iterator[tuple[float, Piec
 
 
 def _piece(unit: Unit, start: int, end: int) -> Place:
-    """Return the place of some characters of a unit."""
+    """Return the place in the document of some characters of a unit."""
     return replace(unit, start=unit.start + start, end=unit.start + end)
 
 
@@ -112,7 +113,7 @@ def _through(output: Output, start: int, end: int, size: int) -> Iterator[tuple[
 def _to_document(
     weights: Sequence[float], origins: Sequence[Sequence[tuple[float, Pieces]]]
 ) -> dict[Pieces, float]:
-    """Return the weights of passages of the document, given those of passages of the prompt."""
+    """Convert weights of passages of the prompt to weights of passages of the document."""
     found: dict[Pieces, float] = defaultdict(float)
     for weight, passages in zip(weights, origins, strict=False):
         for share, pieces in passages:

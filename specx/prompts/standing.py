@@ -1,8 +1,8 @@
-"""Weigh sentences by whose words they are: the document's own, another's or nobody's.
+"""Lower the worth of sentences that are not the document's own statements.
 
-A reader takes a quoted sentence for what the document says. A dissent, a judgment that is quoted, a
-motion that nobody voted on and what a firm says of itself in every report are not that, nor is
-what stands in every contract.
+Readers take a quoted sentence for a statement of the document. That is wrong for a dissent, a
+quoted judgment, a motion that was not voted on, a firm's description of itself, and standard
+clauses of contracts.
 """
 
 import re
@@ -62,7 +62,7 @@ def standing(
 
 
 def is_told(candidates: Sequence[Candidate]) -> bool:
-    """Return True for a story or a talk: what matters in it may stand anywhere, and at the end."""
+    """Return True for a story or a talk: its main point may be anywhere, also at the end."""
 
     def share(pattern: re.Pattern[str]) -> float:
         found = sum(pattern.search(each.text) is not None for each in candidates)
@@ -87,7 +87,7 @@ def _separate(paragraphs: Sequence[Paragraph]) -> set[int]:
 
 
 def _quoted(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the paragraphs of quotations that a sentence announces: The court said:"""
+    """Return the paragraphs of quotations that a sentence introduces: The court said:"""
     found: set[int] = set()
     n = 1
     while n < len(paragraphs):
@@ -104,14 +104,14 @@ def _quoted(paragraphs: Sequence[Paragraph]) -> set[int]:
 
 
 def _closes(paragraph: Paragraph) -> bool:
-    """Return True if a quotation ends in a paragraph that begins with one or is within one."""
+    """Return True if a quotation ends in a paragraph that begins with one or is inside one."""
     text = paragraph.text
     opened = text.count("“") - text.startswith("“")
     return text.count("”") > opened or (text.count('"') > 1 and text.count('"') % 2 == 0)
 
 
 def _about_firm(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the sections in which a firm speaks of itself and of what it does not warrant."""
+    """Return the sections in which a firm describes itself or disclaims warranties."""
     found: set[int] = set()
     begins = [n for n, each in enumerate(paragraphs) if each.kind == "heading"]
     for begin, end in pairwise([*begins, len(paragraphs)]):

@@ -1,10 +1,10 @@
 """From the text of a document to token ids, none of them a command; from ids to text as they come.
 
-Models obey tokens such as ``<|im_end|>`` and ``[/INST]``. Those of a tokenizer's special tokens are
-told apart from the same letters by their ids. Others are known only by what they look like: tokens
-that were added without being special (``<tool_call>``), and what a chat template writes in plain
-letters (``[/INST]`` of Llama 2). They are encoded letter by letter, so that the text is the same
-and the ids are others.
+Models obey tokens such as ``<|im_end|>`` and ``[/INST]``. A tokenizer's special tokens have ids
+that differ from those of the same letters. Other commands are known only by their letters: tokens
+that were added without being special (``<tool_call>``), and plain text of a chat template
+(``[/INST]`` of Llama 2). Both are encoded letter by letter: the text stays the same, but the ids
+differ.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def first_words(text: str, tokens: int, tokenizer: Any) -> str:
-    """Return the beginning of ``text`` that has at most ``tokens`` tokens, in whole words."""
+    """Return the beginning of ``text``, in whole words, with at most ``tokens`` tokens."""
 
     def count(end: int) -> int:
         return len(encode_text(tokenizer, [text[:end]])[0])
@@ -27,7 +27,7 @@ def first_words(text: str, tokens: int, tokenizer: Any) -> str:
 
 
 def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
-    """Return a function that counts the tokens of each of some texts."""
+    """Return a function that counts the tokens of each text of a list."""
 
     def count(texts: list[str]) -> list[int]:
         if not texts:
@@ -40,9 +40,9 @@ def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
 def encode_spans(
     tokenizer: Any, texts: list[str], **how: bool
 ) -> list[tuple[list[int], list[tuple[int, int]]]] | None:
-    """Return the token ids of each text, and the characters that each token stands for.
+    """Return the token ids of each text, and the characters that each token covers.
 
-    ``how``: as for the tokenizer. Returns None for a tokenizer that does not know.
+    ``how``: arguments for the tokenizer. Returns None for a tokenizer without offsets.
     """
     try:
         found = tokenizer(texts, return_offsets_mapping=True, verbose=False, **how)
@@ -54,7 +54,7 @@ def encode_spans(
 def encode_text(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     """Return the token ids of some texts of a document.
 
-    ``</s>`` or ``<p3>`` in a text are letters, not commands.
+    ``</s>`` or ``<p3>`` in a text are encoded as letters, not as commands.
     """
     rows: list[list[int]] = tokenizer(
         texts,
@@ -72,7 +72,7 @@ _TAG = re.compile(r"document(?:-(\d+))?\s*>", re.IGNORECASE)
 
 
 class LiteralEncoder:
-    """Encode text that a model shall read and not obey. ``frame``: what a template puts around."""
+    """Encodes text that a model reads but must not obey. ``frame``: the template around it."""
 
     def __init__(self, tokenizer: Any, frame: str = "") -> None:
         self._tokenizer = tokenizer
@@ -90,7 +90,7 @@ class LiteralEncoder:
         return [token for token in ids if token in self._commands]
 
     def holds_mark(self, text: str) -> bool:
-        """Return True if a command stands in ``text`` that its id alone would not give away."""
+        """Return True if ``text`` contains a command that its id alone does not reveal."""
         return self._marks is not None and self._marks.search(text) is not None
 
     def encode(self, text: str) -> list[int]:
@@ -99,7 +99,7 @@ class LiteralEncoder:
         return list(chain(*encode_text(self._tokenizer, texts))) if texts else []
 
     def pieces(self, text: str) -> list[str]:
-        """Return ``text`` in pieces, to be encoded each by itself."""
+        """Divide ``text`` into pieces that are encoded separately."""
         pieces = self._marks.split(text) if self._marks else [text]
         # Every second piece is a mark.
         parts = [[*piece] if place % 2 else [piece] for place, piece in enumerate(pieces)]
@@ -107,7 +107,7 @@ class LiteralEncoder:
 
 
 def enclosed(text: str) -> str:
-    """Return ``text`` between tags, numbered if it holds such tags itself: it cannot close them."""
+    """Return ``text`` between tags, which are numbered if ``text`` itself contains such tags."""
     taken = {match[1] or "1" for match in _TAG.finditer(text)}
     number = next(number for number in count(1) if str(number) not in taken)
     tag = "document" if number == 1 else f"document-{number}"
@@ -120,10 +120,10 @@ _BROKEN = "\ufffd"  # decoded for a character whose bytes are incomplete
 
 
 class Detokenizer:
-    """Decode a growing list of token ids. Half a character is never shown.
+    """Decodes a growing list of token ids. Incomplete characters are never shown.
 
-    Each piece is decoded behind the one before it, as some tokenizers drop the space in front of
-    a text's first word. The whole list is never decoded again: long outputs stay cheap.
+    Each piece is decoded together with the one before it, because some tokenizers drop the space
+    before a text's first word. The whole list is never decoded again, so long outputs stay cheap.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -132,13 +132,13 @@ class Detokenizer:
         self._waiting: list[int] = []
 
     def feed(self, ids: Sequence[int]) -> str:
-        """Return the text that ``ids`` add; an unfinished character waits for its bytes."""
+        """Return the text that ``ids`` add. An incomplete character waits for its other bytes."""
         self._waiting += ids
         new = self._new()
         return "" if new.endswith(_BROKEN) else self._hand_out(new)
 
     def finish(self) -> str:
-        """Return the rest of the text, without a character that is not finished."""
+        """Return the rest of the text, without an incomplete character."""
         return self._hand_out(self._new())
 
     def _new(self) -> str:
@@ -152,8 +152,7 @@ class Detokenizer:
 
 
 def decode_whole(tokenizer: Any, ids: Sequence[int]) -> str:
-    """Return the text of all ``ids`` without white space around it, and without half a character
-    at its end."""
+    """Return the text of all ``ids``, without outer white space or an incomplete last character."""
     return _decode(tokenizer, ids).rstrip(_BROKEN).strip()
 
 

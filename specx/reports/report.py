@@ -35,7 +35,7 @@ class Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class Removed:
-    """Counts of removed running headers, footers and page numbers, and of the pages they were on."""
+    """Counts of removed running headers, footers and page numbers, and of their pages."""
 
     lines: int = 0
     pages: int = 0

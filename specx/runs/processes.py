@@ -66,7 +66,7 @@ def linked(descriptor: int) -> Connection:
 
 
 def receive_beside(connection: Connection, take: Callable[[Any], None]) -> None:
-    """Receive messages in a thread and pass them on; end this process when the connection closes."""
+    """Receive messages in a thread and pass them on. End this process if the connection closes."""
 
     def receive() -> None:
         code = 1

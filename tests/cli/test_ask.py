@@ -287,7 +287,7 @@ def test_a_damaged_file_is_told_in_a_line(ask: Run) -> None:
     ended = ask("a.txt", "Who?", "--keep", "--method", "plain")
     assert ended.out == alone
     (line,) = [line for line in ended.err.splitlines() if "kept prompt" in line]
-    assert line.endswith("was not used: it is not whole")
+    assert line.endswith("was not used: it is incomplete")
 
 
 def test_the_same_texts_with_and_without_kept_prompts(ask: Run, tmp_path: Path) -> None:
