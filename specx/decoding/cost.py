@@ -132,7 +132,7 @@ class Costs:
         return passes + 2 * (self.record_verify + self.record_level)
 
     def interval(self, shape: TreeShape) -> int:
-        """Return the shortest retrieval interval, in steps, with a small retrieval cost per step."""
+        """Return the shortest retrieval interval, in steps, whose cost per step is small."""
         without = self.step(shape, EVERY[-1], shape.depth) - self.retrieval / EVERY[-1]
         cheap = (n for n in EVERY if self.retrieval / n <= RETRIEVAL_SHARE * without)
         return next(cheap, EVERY[-1])

@@ -22,11 +22,11 @@ RECENT = 512  # tokens: more than a head ever falls behind
 
 
 class Features:
-    """Hidden states of one document: the inputs of ``layers`` or, without any, the normed output.
+    """Hidden states of one document: the inputs of some ``layers``, or the normed output.
 
-    Layers are counted from 0; the number of layers means the output of the last one. ``rows`` [R,
-    F]: of the tokens of the last pass, in its order. The last tokens of the text are also kept
-    (``read``). All is changed in place.
+    ``layers``: counted from 0; the number of layers means the output of the last one; empty: the
+    normed output. ``rows`` [R, F]: of the tokens of the last pass, in their order. The states of
+    the text's last tokens are also kept (``read``). All tensors are changed in place.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Features:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """``hidden``: elements of one hidden state. ``rows``: the most tokens of a pass."""
+        """``hidden``: elements of one hidden state. ``rows``: the maximum tokens of a pass."""
         self.layers, size = layers, max(1, len(layers)) * hidden
         self.rows = torch.zeros(rows, size, dtype=dtype, device=device)
         self._recent = torch.zeros(RECENT, size, dtype=dtype, device=device)
@@ -60,7 +60,7 @@ class Features:
             self.rows[:rows, first : first + size] = hidden
 
     def keep(self, rows: Tensor, position: Tensor) -> None:
-        """Keep ``rows`` int64 [n] of the last pass as those of the tokens from ``position`` on.
+        """Keep ``rows`` int64 [n] of the last pass, for the tokens from ``position`` on.
 
         position int64 [1], in the text. Rows past the end of the text are overwritten later.
         """
@@ -76,10 +76,10 @@ class Features:
 class KeptQueries:
     """The queries of one layer, overwritten by each forward pass.
 
-    ``layer``: counted from 0. ``queries`` [Hq, R, D], ``lse`` [Hq, R]: of the last R rows of a
-    tree, or of all if there are fewer; of a prompt, its last token's in row 0. ``lse`` is the
-    natural log of the sum of exponentials of a query's scaled scores over all rows it attended to;
-    it is written for trees only, and None if not requested.
+    ``layer``: counted from 0. ``queries`` [Hq, R, D] and ``lse`` [Hq, R]: of a tree's last R rows,
+    or of all if there are fewer; of a prompt, row 0 holds those of its last token. ``lse`` is the
+    natural log of the sum of exponentials of a query's scaled scores over all rows it attended to.
+    It is written for trees only, and None if not requested.
     """
 
     layer: int
@@ -91,7 +91,7 @@ class KeptQueries:
         cls, layer: int, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device,
         *, lse: bool,
     ) -> "KeptQueries":  # fmt: skip
-        """Return buffers for queries of ``shape`` [Hq, R, D] and, with ``lse``, for their lse."""
+        """Return buffers for queries [Hq, R, D] of ``shape`` and, with ``lse``, for their lse."""
         sums = torch.zeros(shape[:2], device=device) if lse else None
         return cls(layer, torch.zeros(shape, dtype=dtype, device=device), sums)
 
@@ -107,10 +107,10 @@ class KeptQueries:
 class SlotMapping:
     """The rows of a cache that a forward pass writes, before it attends to them.
 
-    ``storage[layer]`` [2, Hkv, capacity, D]: keys and values of a layer, all layers in one tensor
-    or each in its own, in 8 bits as in ``byte_rows``; for a layer with a delta rule, its state.
-    ``slots`` int64 [T]: the text row of each new token. ``slots_of`` gives its row in a layer's
-    storage, which may be a ring.
+    ``storage[layer]`` [2, Hkv, capacity, D]: keys and values of a layer, in 8 bits as in
+    ``byte_rows``; for a layer with a delta rule, its state. Layers may share one tensor. ``slots``
+    int64 [T]: the text row of each new token. ``slots_of`` gives its row in a layer's storage,
+    which may be a ring.
     """
 
     storage: Tensor | Sequence[Tensor | DeltaState]
@@ -137,7 +137,7 @@ class SlotMapping:
         return state
 
     def slots_of(self, layer: int) -> Tensor:
-        """Return where a layer stores the new rows: int64 [T]."""
+        """Return the storage rows of a layer's new rows: int64 [T]."""
         if isinstance(self.storage, Tensor):
             return self.slots
         capacity = self.rows_of(layer).shape[2]
@@ -188,7 +188,7 @@ class AttentionCall(ABC):
         """
 
     def kept_of(self, layer: int) -> KeptQueries | None:
-        """Return the record of a layer's queries, None if they are not kept."""
+        """Return the record of a layer's queries; None if they are not kept."""
         return next((each for each in self.recorded if each.layer == layer), None)
 
 
@@ -196,7 +196,7 @@ class AttentionCall(ABC):
 class PrefillCall(AttentionCall):
     """New tokens that attend to the ``past`` cached rows and causally to each other.
 
-    ``window``: the most tokens that a token sees, including its own.
+    ``window``: the maximum number of tokens that a token sees, including its own.
     """
 
     past: int
@@ -208,8 +208,9 @@ class PrefillCall(AttentionCall):
     ) -> Tensor:  # fmt: skip
         """Attend within the smaller of two windows, the layer's and the pass's.
 
-        ``rows``: only the last rows of q [Hq, R, D] get results; 0: all. ``tokens``: of the pass;
-        0: q has the queries of all tokens. Only the last token's query is recorded.
+        ``rows``: the number of last rows of q [Hq, R, D] that get results; 0: all. ``tokens``: the
+        number in the pass; 0: q has the queries of all tokens. Only the last token's query is
+        recorded.
         """
         if (kept := self.kept_of(layer)) is not None:
             kept.record(q[:, -1:], None)
@@ -226,7 +227,7 @@ class PrefillCall(AttentionCall):
 
 @dataclass(kw_only=True)
 class TreeCall(AttentionCall):
-    """New tokens that attend to the first ``prefix`` rows and, after those, to rows of their mask.
+    """New tokens that attend to the first ``prefix`` rows, and after those to rows of their mask.
 
     ``prefix`` int64 [1], on the device: committed rows. It changes from step to step, and a step
     must not wait for the host to read it.

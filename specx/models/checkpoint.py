@@ -29,12 +29,13 @@ class Checkpoint:
     """Open safetensors files, as a context manager. Tensors are read on request.
 
     Names are those of a text decoder (``text_name``). A tensor in MXFP4 appears with its unpacked
-    shape [E, K, N], made of blocks [E, N, K/32, 16] and scales [E, N, K/32]. ``dtype``: of returned
-    tensors; None: as stored. ``label`` begins every message.
+    shape [E, K, N]; it is stored as blocks [E, N, K/32, 16] and scales [E, N, K/32]. ``dtype``: of
+    returned tensors; None: as stored. ``label`` begins every message.
 
-    Matrices in float8 have their scale in another tensor: one for the matrix, for each row, or for
-    each block of 128 × 128. Others are in groups of columns, if ``reading`` says so. They are
-    unpacked, unless their blocks are of ``kept`` formats. ``rounds``: as in ``PackedWeight``.
+    Matrices in float8 have their scales in another tensor: one for the matrix, for each row, or for
+    each block of 128 × 128. Other quantized matrices are in groups of columns, described by
+    ``reading``. All are unpacked, unless their blocks are of ``kept`` formats. ``rounds``: as in
+    ``PackedWeight``.
     """
 
     dtype: torch.dtype | None = None
@@ -93,7 +94,7 @@ class Checkpoint:
         return tuple(self._slice(name).get_shape())
 
     def joined(self, names: Sequence[str]) -> Weight:
-        """Read tensors [N, ...] and join their rows in new memory on the device.
+        """Read tensors [N, ...] and concatenate their rows in new memory on the device.
 
         Raises KeyError for a missing tensor, ModelError for one that is unreadable or not
         floating-point, and OutOfMemoryError.
@@ -143,7 +144,7 @@ class Checkpoint:
         return not self._stored(name).any()
 
     def _style(self, name: str) -> GroupStyle | None:
-        """Return how a matrix is stored in groups of columns; None: it is not."""
+        """Return the storage style of a matrix in groups of columns; None for any other matrix."""
         style = self.reading.style if self.reading else None
         codes = name.removesuffix(".weight") + (style.codes if style else "")
         if style is None or codes not in self._places or not name.endswith(".weight"):
@@ -169,13 +170,13 @@ class Checkpoint:
         found = read_grouped(style, self.reading.bits, get)
         if found is None:
             raise ModelError(
-                f"{self.label} has scales of {name} that are missing or do not fit; download it "
+                f"{self.label} has missing or mismatched scales for {name}; download it "
                 "again, or choose the checkpoint that is not quantized."
             )
         return found
 
     def _packed(self, names: Sequence[str]) -> tuple[Part, ...]:
-        """Read matrices as blocks of kept formats; empty if one of them cannot be."""
+        """Read matrices as blocks of kept formats; empty if one of them has no such format."""
         parts: list[Part] = []
         for name in names:
             if (grouped := self._grouped(name)) is not None:
@@ -214,8 +215,8 @@ class Checkpoint:
             return stored, scale.reshape(-1, 1).expand(rows, blocks)
         if scale.shape != (-(-rows // FP8.values), blocks):
             raise ModelError(
-                f"{self.label} has scales of {name} that are neither of the matrix, nor of its "
-                "rows, nor of blocks of 128 × 128, which is not supported; choose the checkpoint "
+                f"{self.label} has unsupported scales for {name}: neither one for the matrix, nor "
+                "one for each row, nor one for each block of 128 × 128; choose the checkpoint "
                 "that is not quantized."
             )
         return stored, scale.repeat_interleave(FP8.values, 0)[:rows]
@@ -239,7 +240,7 @@ class Checkpoint:
 def text_name(name: str) -> str:
     """Return a tensor's name in a checkpoint of the text decoder alone.
 
-    Multimodal checkpoints have the same decoder under a prefix.
+    In multimodal checkpoints the decoder's names have a prefix.
     """
     for prefix, own in (("model.language_model.", "model."), ("language_model.", "")):
         if name.startswith(prefix):
@@ -250,8 +251,8 @@ def text_name(name: str) -> str:
 def read_torch_file(file: Path, label: str) -> dict[str, Tensor]:
     """Map a torch file into memory: its tensors by name.
 
-    Raises ModelError for a damaged file, or one with anything but plain tensors: no Python object
-    is ever created from it.
+    Raises ModelError for a damaged file, and for one that holds anything but plain tensors: no
+    Python object is ever created from it.
     """
     try:
         if not is_zipfile(file):
@@ -280,8 +281,7 @@ def pickled(label: str) -> ModelError:
 def no_room(label: str) -> OutOfMemoryError:
     """Return the error for weights that do not fit into memory."""
     return OutOfMemoryError(
-        f"{label} does not fit into memory: too little memory; choose a smaller model or a smaller "
-        "dtype."
+        f"{label} does not fit: too little memory; choose a smaller model or a smaller dtype."
     )
 
 

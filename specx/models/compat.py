@@ -31,11 +31,11 @@ Allowed = tuple[torch.Tensor, torch.Tensor]  # bool [rows of its lm head] of a t
 def check_pair(target: LoadedModel, draft: LoadedModel) -> Allowed:
     """Compare the tokenizers token by token, and on a few strings.
 
-    Return the ids that the target may produce: those of its tokenizer; and the ids that the draft
-    may produce: those in both tokenizers and both lm heads. Other logits are set to −inf.
+    Return the ids that the target may produce, those of its tokenizer; and the ids that the draft
+    may produce, those in both tokenizers and both lm heads. Logits of other ids are set to −inf.
 
-    Raises ModelError naming the first id that means different tokens, an id of the target that
-    the draft has no embedding for, or a string that they split differently.
+    Raises ModelError naming the first id that means different tokens, an id of the target for which
+    the draft has no embedding, or a string that the tokenizers split differently.
     """
     ids = shared = _ids(target.tokenizer)
     if not _is_same(target.tokenizer, draft.tokenizer):
@@ -66,7 +66,7 @@ def _tokens(tokenizer: Any) -> dict[int, str]:
 
 
 def _ids(tokenizer: Any) -> Collection[int]:
-    """Return the ids of all tokens, which mostly are all up to their number."""
+    """Return the ids of all tokens, which are usually all numbers below their count."""
     if isinstance(tokenizer, Tokenizer):
         known, count = tokenizer.backend.id_to_token, len(tokenizer)
         # Five times as fast as their table.

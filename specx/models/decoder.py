@@ -1,9 +1,9 @@
 """One decoder for all families and devices, from tokens to logits.
 
-``DecoderSpec`` says what is computed, the backend (``Ops``) provides the kernels. A pass reads a
-chunk of a prompt (``PrefillCall``), or the rows of a tree or of one of its levels (``TreeCall``). A
-layer works in three parts, which may be called apart: ``fill`` stores keys and values, ``attend``
-reads them, and ``finish`` does the rest.
+``DecoderSpec`` describes the computation, the backend (``Ops``) provides the kernels. A pass reads
+a chunk of a prompt (``PrefillCall``), or the rows of a tree or of one of its levels (``TreeCall``).
+A layer works in three parts, which may be called separately: ``fill`` stores keys and values,
+``attend`` reads them, and ``finish`` does the rest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,8 +56,8 @@ class RowInputs:
 class DecoderLayer:
     """A layer of a decoder.
 
-    ``index``: its number, counted from 0. A layer with ``shared`` keys and values keeps its own
-    number: storage lists them under both. ``rope``: the index of its RoPE among the decoder's.
+    ``index``: its number, counted from 0. If keys and values are ``shared``, storage lists them
+    under the numbers of both layers. ``rope``: the index of its RoPE among the decoder's.
     """
 
     def __init__(self, index: int, weights: LayerWeights, rope: int | None, ops: Ops) -> None:
@@ -98,7 +98,7 @@ class DecoderLayer:
         return call.attend_stored(self.index, q, self.spec.attention.scaling, **self._how)
 
     def attend_rows(self, q: Tensor, call: Call, rows: Tensor | int, tokens: int) -> Tensor:
-        """Attend from some rows (int64) of a pass over ``tokens``, or from the last N; 0: from all.
+        """Attend from rows (int64) of a pass over ``tokens``, or from the last N; 0: from all.
 
         q [Hq, R, D]: the queries of all rows or, for the last N rows of a prompt, only theirs.
         """
@@ -137,8 +137,8 @@ def _temperature(temperature: QueryTemperature, positions: Tensor, dtype: torch.
 class Decoder:
     """A decoder and its weights. It keeps no state of a text.
 
-    Its weights must not change, because copies of them may be read instead. ``stream``: brings
-    those of layers to the device, where they are not kept there.
+    Its weights must not change, because copies of them may be read instead. ``stream``: copies the
+    weights of layers to the device, if they are not kept there.
     """
 
     runs_natively = True
@@ -150,7 +150,7 @@ class Decoder:
         stream: LayerStream | None = None,
         layers: list[DecoderLayer] | None = None,
     ) -> None:
-        """``layers``: of these weights and operations, if they have been made already."""
+        """``layers``: of these weights and operations, if they already exist."""
         spec = weights.spec
         self.spec, self.ops, self.weights, self.stream = spec, ops, weights, stream
         self.dtype, self.device = weights.embedding.dtype, weights.embedding.device
@@ -194,9 +194,9 @@ class Decoder:
         return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops, self.stream)
 
     def as_draft(self, head: LinearMap) -> "Decoder":
-        """Return a decoder of the same layers with another lm head, by the operations of drafts.
+        """Return a decoder of the same layers with another lm head, for a draft's operations.
 
-        Each document has such a head; the layers, which take 10 ms to make, are made once.
+        Each document has such a head. The layers are shared, because making them takes 10 ms.
         """
         weights, layers = replace(self.weights, head=head), self._draft_layers
         draft = Decoder(weights, self.ops.for_draft(), layers=layers)
@@ -216,7 +216,7 @@ class Decoder:
 
     @property
     def saved_bytes(self) -> int:
-        """Return the bytes of weights that passes over few rows save by reading copies."""
+        """Return the bytes of weights that passes over few rows save by reading smaller copies."""
         return 0 if self._whole is None else self._whole.saved_bytes
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -283,8 +283,8 @@ class Decoder:
     def run_together(self, passes: Sequence[Pass]) -> list[Tensor]:
         """Compute all passes a layer at a time; return the results of each.
 
-        A layer's weights are brought to the device once. A pass may read the rows of a cache that
-        those before it write, as each layer takes them in order.
+        Each layer's weights are brought to the device once. A pass may read cache rows that earlier
+        passes write, because each layer processes the passes in order.
         """
         for layer in self.layers:
             if self.stream is not None:
@@ -352,10 +352,10 @@ class Decoder:
         return logits
 
     def _cut(self, call: Call, logits_to_keep: Tensor | int) -> int:
-        """Return the layer in which rows without logits are dropped, or the number of layers.
+        """Return the layer from which rows without logits are dropped, or the number of layers.
 
-        For a prompt it does not depend on which rows are kept, so neither do the logits, to the
-        bit.
+        For a prompt, it does not depend on the rows that are kept. So their logits do not depend on
+        them either, to the bit.
         """
         count, features = len(self.layers), call.features
         if isinstance(logits_to_keep, int) and not logits_to_keep:

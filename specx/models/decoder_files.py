@@ -69,7 +69,7 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
 
 
 def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
-    """Load a GGUF model of a known family; weights stay packed if kernels read their formats.
+    """Load a GGUF model of a known family. Weights stay packed if kernels read their formats.
 
     Raises as ``load_decoder`` does.
     """
@@ -102,7 +102,7 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
 def loaded_decoder(
     files: ModelFiles, architecture: Architecture, joined: Joined, dtype: torch.dtype
 ) -> LoadedModel:
-    """Make a decoder from tensors that ``joined`` reads to the device of ``files``, in ``dtype``.
+    """Make a decoder from tensors that ``joined`` reads, on the device of ``files``, in ``dtype``.
 
     Raises ModelError for a draft whose keys cannot be moved, and reading errors.
     """
@@ -139,7 +139,7 @@ def loaded_decoder(
 
 
 def tied_as_stored(spec: DecoderSpec, weight_map: WeightMap, tensors: Checkpoint) -> DecoderSpec:
-    """Return the spec, with a separate lm head if the checkpoint's differs from its embedding.
+    """Return the spec, with a separate lm head if the stored one differs from the embedding.
 
     Configs of multi-part checkpoints may state tied embeddings only because that is the default.
     """

@@ -31,9 +31,9 @@ def error_of(inv_freq: Tensor, here: Tensor, there: Tensor, shift: int) -> float
 
 
 def rope_parameters(config: Any) -> dict[str, Any]:
-    """Return the RoPE settings under either name, ``rope_parameters`` or ``rope_scaling``.
+    """Return the RoPE settings, stored under ``rope_parameters`` or ``rope_scaling``.
 
-    If they are nested by layer type, those of the layers with full attention.
+    If they are nested by layer type, return those of the layers with full attention.
     """
     settings = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     nested = {key: value for key, value in (settings or {}).items() if isinstance(value, dict)}
@@ -51,9 +51,9 @@ def rope_kind(config: Any) -> str:
 def check_rope(config: Any, label: str, *, moves_keys: bool) -> None:
     """Refuse RoPE frequencies that change with the length of the input.
 
-    ``moves_keys``: for a draft, whose cached keys could not be moved to other positions. longrope
-    has one set for short inputs and another for long ones, so keys of a prompt's first chunks would
-    not fit those of the last. Raises ModelError.
+    ``moves_keys``: for a draft, whose cached keys are moved to other positions. longrope has one
+    set of frequencies for short inputs and another for long ones, so the keys of a prompt's first
+    chunks would not fit those of the last. Raises ModelError.
     """
     kind = rope_kind(config)
     if moves_keys and kind not in FIXED:
@@ -71,12 +71,13 @@ def check_rope(config: Any, label: str, *, moves_keys: bool) -> None:
 def window(config: Any, tokenizer_limit: int | None = None) -> int:
     """Return the longest input in tokens that the config states.
 
-    ``max_position_embeddings`` counts before scaling for linear and yarn (whose factor lengthens
-    it) and after scaling for all others. A dynamic model is limited to the length before scaling,
-    beyond which its frequencies would change from step to step. Configs disagree on whether the
-    number includes the factor (Gemma 3's does), so a tokenizer limit between the two decides.
+    ``max_position_embeddings`` is the length before scaling for linear and yarn, whose factor
+    extends it, and the length after scaling for all others. A dynamic model is limited to the
+    length before scaling, because its frequencies would change from step to step beyond that.
+    Configs disagree on whether the number includes the factor (Gemma 3's does), so a tokenizer
+    limit between the two decides.
 
-    Raises ModelError when the config states no length.
+    Raises ModelError if the config states no length.
     """
     stated = getattr(config, "max_position_embeddings", None)
     if not isinstance(stated, int) or stated < 1:

@@ -1,4 +1,4 @@
-"""A model's own settings for choosing tokens: ``generation_config.json``, beside its weights."""
+"""A model's own sampling settings: ``generation_config.json``, beside its weights."""
 
 import json
 from collections.abc import Iterator
@@ -67,8 +67,8 @@ class GenerationConfig:
 def read_generation(folder: Path, label: str) -> GenerationConfig:
     """Read the file, if there is one.
 
-    As in transformers, a model samples if the file has ``do_sample: true``, by default at
-    temperature 1, and otherwise decodes greedily.
+    As in transformers, ``do_sample: true`` means sampling, by default at temperature 1; otherwise
+    the model decodes greedily.
 
     Raises ModelError for a damaged file, and for values of a wrong type or range.
     """

@@ -1,7 +1,7 @@
-"""Matrices in 4 or 8 bits with a scale for each group of columns, as checkpoints store them.
+"""Matrices in 4 or 8 bits with a scale for each group of columns, as stored in checkpoints.
 
-GPTQ, AWQ, and compressed-tensors' packed integers; NVFP4 by compressed-tensors and ModelOpt. All
-store codes, the zeros that are subtracted from them, and scales, each in another order.
+The methods are GPTQ, AWQ, packed integers of compressed-tensors, and NVFP4 of compressed-tensors
+and ModelOpt. All store codes, zero points and scales, each in another order.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ Get = Callable[[str], Tensor | None]  # the tensor with an ending behind a modul
 class GroupStyle:
     """The tensors in which a method stores a matrix [N, K] with G groups.
 
-    ``codes``, ``scales``, ``zeros``, ``order``: the endings of its tensors; order has the group of
+    ``codes``, ``scales``, ``zeros``, ``order``: the suffixes of its tensors; order has the group of
     each column. ``across``: tensors are [K, N] and [G, N]. ``bytes``: values are FLOAT_4 in pairs,
-    not integers in words of int32. ``whole``: the ending of another scale, which multiplies or,
-    with ``divides``, divides. ``more``: added to stored zeros. ``places``: of eight columns in a
-    word.
+    not integers in words of int32. ``whole``: the suffix of a scale of the whole matrix, which is a
+    factor or, with ``divides``, a divisor. ``more``: added to stored zero points. ``places``: of
+    eight columns in a word.
     """
 
     codes: str
@@ -59,11 +59,11 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Grouped:
-    """A matrix [N, K].
+    """A matrix [N, K] in groups of columns.
 
-    ``codes``: uint8 [N, K]. ``scales``: float32 [N, G]. ``zeros``: uint8 [N, G], subtracted from
-    codes; None: codes are of FLOAT_4. ``groups``: the group of each column, int64 [K]; None: they
-    follow each other and are equally long. ``bits``: of a code.
+    ``codes``: uint8 [N, K]. ``scales``: float32 [N, G]. ``zeros``: zero points uint8 [N, G],
+    subtracted from codes; None: codes are of FLOAT_4. ``groups``: the group of each column, int64
+    [K]; None: consecutive groups of equal length. ``bits``: of a code.
     """
 
     codes: Tensor
@@ -73,7 +73,7 @@ class Grouped:
     bits: int
 
     def values(self) -> Tensor:
-        """Return float32 [N, K]: the product with the scale is the only thing that is rounded."""
+        """Return float32 [N, K]. Only the product with the scale is rounded."""
         if self.zeros is None:
             table = torch.tensor(FLOAT_4, dtype=torch.float32, device=self.codes.device) / 2
             whole, zeros = table[self.codes.int()], None
@@ -89,8 +89,10 @@ class Grouped:
         return whole
 
     def in_blocks(self) -> tuple[Tensor, BlockFormat] | None:
-        """Return the same values in blocks: Q4_0 where 8 is subtracted everywhere, otherwise Q5_0;
-        of 8 bits Q8_0. None if that is not exact."""
+        """Return the same values in blocks, or None if no block format holds them exactly.
+
+        4 bits: Q4_0 if all zero points are 8, otherwise Q5_0. 8 bits: Q8_0.
+        """
         rows, columns = self.codes.shape
         size, halves = columns // self.scales.shape[1], self.scales.half()
         if self.zeros is None or self.groups is not None or size % _VALUES:
@@ -122,7 +124,7 @@ class Grouped:
 
 
 def shape_of(style: GroupStyle, codes: list[int], bits: int) -> tuple[int, int]:
-    """Return [N, K] of stored codes; of compressed-tensors' K may be less than what words hold."""
+    """Return [N, K] of stored codes. With compressed-tensors, words may hold more than K codes."""
     in_one = 2 if style.bytes else 32 // bits
     if style.places:
         return codes[1] * in_one, codes[0]
@@ -130,7 +132,7 @@ def shape_of(style: GroupStyle, codes: list[int], bits: int) -> tuple[int, int]:
 
 
 def read(style: GroupStyle, bits: int, get: Get) -> Grouped | None:
-    """Read a matrix; None if tensors are missing or do not fit each other."""
+    """Read a matrix; None if tensors are missing or have mismatched shapes."""
     codes, scales = get(style.codes), get(style.scales)
     if codes is None or scales is None:
         return None

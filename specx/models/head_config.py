@@ -1,7 +1,7 @@
-"""From the config of a head, in its project's format, to what the head computes (``HeadSpec``).
+"""From the config of a head, in its project's format, to its ``HeadSpec``.
 
-Three projects write heads, and the same key may have two meanings (``docs/heads.md``). A head that
-its files leave ambiguous is refused, unless the profile decides.
+Three projects write heads, and the same key may have two meanings (``docs/heads.md``). A head with
+ambiguous files is refused, unless the profile decides.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,18 +26,19 @@ EAGLE3 = InputSpec(fc="features", norms=("layers.0.input_layernorm", "layers.0.h
 class HeadSpec:
     """The shape of a head, and every flag that changes its computation.
 
-    ``config``: of its layers, as in a config.json, with all sizes stated. ``features``: the layers
-    of the target whose inputs it reads, counted from 0 (the number of layers means the output of
-    the last); empty for the normed output, as in EAGLE. ``feature_size``: elements of one such
-    input. ``vocabulary``: rows of its lm head, None for the target's lm head. ``embeds``: it has
-    its own embeddings.
+    ``config``: of its layers, as in a config.json, with all sizes stated. ``features``: the target
+    layers whose inputs it reads, counted from 0 (the number of layers means the output of the
+    last); empty for the normed output, as in EAGLE. ``feature_size``: elements of one such input.
+    ``vocabulary``: rows of its lm head; None: it uses the target's lm head. ``embeds``: it has its
+    own embeddings.
 
     ``norms_residual``: the first residual is the normed state. ``feature_norm``: before ``fc``, one
     norm over all features, or one for each. ``final_norm``: there is a norm before the lm head.
-    ``feeds_normed``: a row's state is its normed output. ``window``: the most rows that a row
-    attends to, including its own; None: all. ``qkv_bias``: only queries, keys and values have a
-    bias. ``mask_token``: for P-EAGLE, the id that replaces tokens not yet read by the target; it
-    has its own features. ``stored``: the names of its tensors, where several are in use.
+    ``feeds_normed``: a row's state is its normed output. ``window``: the maximum number of rows
+    that a row attends to, including its own; None: all. ``qkv_bias``: only queries, keys and values
+    have a bias. ``mask_token``: for P-EAGLE, the id that replaces tokens not yet read by the
+    target; it has its own features. ``stored``: the names of its tensors, if a format allows
+    several.
     """
 
     input: InputSpec
@@ -122,7 +123,7 @@ def read_head_spec(
 ) -> HeadSpec:
     """Read a head's spec.
 
-    ``shapes``: of its tensors, by speculators' names. Raises ModelError that names the key.
+    ``shapes``: of its tensors, by speculators' names. Raises ModelError naming the key at fault.
     """
     project = project_of(raw, label) or "SafeAILab"
     is_eagle3 = "layers.0.hidden_norm.weight" in shapes or project != "SafeAILab"
@@ -211,7 +212,7 @@ def _norm_output(
 ) -> tuple[str, bool]:
     """Return the meaning of ``norm_output``, and its value.
 
-    In speculators it feeds the normed output back; in SpecForge it is a norm before the lm head.
+    In speculators, the normed output is fed back. In SpecForge, a norm precedes the lm head.
     """
     own = {"speculators": "fed-back", "SpecForge": "lm-head", "SafeAILab": None}[project]
     meaning = chosen.norm_output or own

@@ -1,8 +1,8 @@
 """A head is a decoder with another input: embeddings joined with states or target features.
 
-Row t is the embedding of token t + 1 joined with the head's state at position t. The state is
-computed from the target's features for tokens that the target has read (``project``); for later
-ones, in a tree, it is the head's own output. The layers are those of any ``Decoder``.
+Row t joins the embedding of token t + 1 with the head's state at position t. For tokens that the
+target has read, the state is computed from the target's features (``project``). For later tokens,
+in a tree, it is the head's own output. The layers are those of any ``Decoder``.
 """
 
 from collections.abc import Mapping
@@ -43,8 +43,8 @@ class HeadWeights:
     ``embedding`` [V, H]; ``fc``: from features to states or, in EAGLE, from the joined input to the
     hidden size. ``input_norms``: of embeddings and states. ``feature_norms``: of all features
     together, or one per feature. ``head``: to logits of its own ids. ``target_ids`` int64 [rows of
-    head]: the target's id of each. ``mask`` [1, F]: for P-EAGLE, the features of tokens not yet
-    read.
+    head]: the target's id for each row. ``mask`` [1, F]: for P-EAGLE, the features of tokens not
+    yet read.
     """
 
     spec: HeadSpec
@@ -72,7 +72,7 @@ def head_weights(
 ) -> HeadWeights:
     """Build the weights of a head from its tensors, by speculators' names.
 
-    ``embedding``, ``head``: the target's, used without a copy if the head has none of its own.
+    ``embedding``, ``head``: the target's, used without a copy if the head has none.
     """
     decoder, names = decoder_spec(spec, label)
     reader = WeightReader(spec=decoder, weight_map=names, joined=joined, prepack=prepack)

@@ -34,7 +34,7 @@ NO_LIMIT = 10**9  # tokens: max_position_embeddings does not limit a head
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedHead(LoadedModel):
-    """A head loaded for one target, whose tokenizer it shares; ``vocab_size``: of the head."""
+    """A head loaded for one target. They share a tokenizer; ``vocab_size`` is the head's."""
 
     spec: HeadSpec
 
@@ -85,8 +85,9 @@ def open_mtp(spec: ModelSpec) -> HeadFiles:
 def _own_tensors(source: ModelSource, config: Mapping[str, Any]) -> dict[str, Tensor]:
     """Read the tensors of an MTP head, except for layers after the first.
 
-    The first layer is applied again for each further token; other layers would serve only those.
-    Of a head that is one more layer, copies of the target's embeddings and lm head are skipped.
+    The first layer is applied again for each further token; other layers are trained only for
+    those. If the head is an additional layer, its copies of the target's embeddings and lm head are
+    skipped.
     """
     prefix = MTP_TYPES.get(str(config.get("model_type")), MTP_PREFIX)
     own = prefix.format(config.get("num_hidden_layers"))
@@ -226,7 +227,7 @@ def _agree(known: Tensor, ids: Tensor) -> bool:
 def load_head(files: HeadFiles, spec: ModelSpec, target: LoadedModel) -> LoadedHead:
     """Build the head for its target.
 
-    Raises ModelError that names a missing, unknown or wrong key or tensor.
+    Raises ModelError naming a missing, unknown or wrong key or tensor.
     """
     (raw, tensors), label = files, f"The draft {spec.model}"
     dtype = DTYPES[spec.dtype] or target.dtype

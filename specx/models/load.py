@@ -32,8 +32,7 @@ def load_model(
     before weights are searched for.
 
     Raises ModelError (exit 4) for a model that is missing, damaged or not supported,
-    OutOfMemoryError (exit 5) if it does not fit, and UsageError (exit 2) for a missing device; each
-    message is one sentence.
+    OutOfMemoryError (exit 5) if it does not fit, and UsageError (exit 2) for a missing device.
     """
     files = open_model(spec, device, role)
     check_config(files)
@@ -52,7 +51,7 @@ def load_model(
 
 
 def weights_from(source: ModelSource) -> str:
-    """Return an identification of a model's weight files; empty if none are found."""
+    """Return an identification of a model's weight files; empty if there are none."""
     folder, endings = source.folder, (".safetensors", ".bin")
     files: Sequence[Path] = parts_of(source.gguf, source.label) if source.gguf else ()
     files = files or sorted(each for each in folder.glob("*") if each.suffix in endings)
@@ -111,7 +110,7 @@ def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None
         if has_parts(raw):
             raise ModelError(
                 f"{label} has its weights in torch files, which specx does not read for a model "
-                "that also reads pictures; choose a checkpoint in safetensors."
+                "that also reads images; choose a checkpoint in safetensors."
             )
         return None
     return load_decoder(replace(files, source=source), found)

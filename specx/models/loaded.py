@@ -29,9 +29,8 @@ class ModelSpec:
     ``model``: a hub id, a local folder, ``embedded:target`` or ``embedded:draft``; ``revision``: a
     branch, tag or commit on the hub; ``dtype``: float32, float16, bfloat16, or auto for the
     checkpoint's; ``attention``, ``kv_cache_dtype``, ``activations`` and ``offload``: as in a
-    profile. For heads
-    with incomplete files: ``head_layers``, the layers of the target whose inputs it reads, counted
-    from 0, and ``norm_output``, the meaning of that key.
+    profile. For heads with incomplete files: ``head_layers``, the target layers whose inputs it
+    reads, counted from 0, and ``norm_output``, the meaning of that key.
     """
 
     model: str
@@ -46,12 +45,12 @@ class ModelSpec:
 
     @property
     def must_round(self) -> bool:
-        """Return True if inputs of products must be rounded to int8, or the model refused."""
+        """True if inputs of products must be rounded to int8, and other models are refused."""
         return self.activations == "int8"
 
     @property
     def may_round(self) -> bool:
-        """Return True if inputs of products with packed weights may be rounded to int8."""
+        """True if inputs of products with packed weights may be rounded to int8."""
         return self.activations != "float32"
 
     def cache_dtype(self, dtype: torch.dtype, device: torch.device) -> torch.dtype:
@@ -87,9 +86,9 @@ class LoadedModel:
 
     ``vocab_size``: rows of the lm head, including padding. ``window``: the longest input in tokens.
     ``eos_token_ids``: merged from the generation config, the config and the tokenizer. ``inv_freq``
-    float32 [R/2], on the CPU: radians per position of the first R elements of a head, element i
-    rotating with i + R/2 (half-split), so that a key at position p is moved to q by the angles ``(q
-    − p) · inv_freq``; None without RoPE, or with several.
+    float32 [R/2], on the CPU: radians per position of the first R elements of a head; element i
+    rotates with i + R/2 (half-split). The angles ``(q − p) · inv_freq`` move a key from position p
+    to q. None without RoPE, or with several.
 
     ``source``: the user's name of the model; ``weight_bytes``: every tensor once; ``ops``: the
     operations of its device; ``generation_config``: from its own file; ``formats``: a GGUF model's
@@ -139,12 +138,12 @@ class LoadedModel:
 
     @property
     def is_streamed(self) -> bool:
-        """True if weights of layers are in main memory, and copied whenever they are read."""
+        """True if weights of layers are in main memory and copied to the GPU for each pass."""
         return getattr(self.model, "stream", None) is not None
 
     @property
     def computed_by(self) -> str:
-        """Say for people whether specx or transformers computes the model."""
+        """Return for people what computes the model: specx or transformers."""
         return (
             "specx"
             if self.runs_natively
@@ -152,10 +151,10 @@ class LoadedModel:
         )
 
     def for_text(self, tokens: int) -> "LoadedModel":
-        """Return the model for a text of at most ``tokens`` tokens, output included; often itself.
+        """Return the model for a text of at most ``tokens`` tokens, output included.
 
-        Some RoPE frequencies depend on the length (longrope). They stay the same while the text
-        grows, so all methods write the same.
+        It is often the same object. Some RoPE frequencies depend on the length (longrope). They
+        stay the same while the text grows, so all methods write the same.
         """
         if self.spec_of is None or self.decoder_spec is None:
             return self

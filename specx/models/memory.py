@@ -1,4 +1,4 @@
-"""The free memory, queried before a model is loaded."""
+"""The free memory of a device, checked before a model is loaded."""
 
 import torch
 
@@ -18,8 +18,8 @@ def check_memory(needed: int, device: torch.device, label: str) -> None:
     if free is not None and needed > free:
         where = "on the GPU" if device.type == "cuda" else "in main memory"
         raise OutOfMemoryError(
-            f"{label} needs {needed / _GB:.1f} GB {where} and {free / _GB:.1f} GB are free: too "
-            "little memory; choose a smaller model or dtype, or free memory."
+            f"{label} needs {needed / _GB:.1f} GB {where}, but only {free / _GB:.1f} GB are "
+            "free: too little memory; choose a smaller model or dtype, or free memory."
         )
 
 

@@ -34,7 +34,8 @@ class ModelFiles:
     """A located model, with everything read before its weights.
 
     ``raw``: its unchanged ``config.json``; ``generation_config``: as in ``LoadedModel``; ``gguf``:
-    the file of a GGUF model, which has all of these; ``method``: the quantization method of others.
+    the file of a GGUF model, which provides all of these; ``method``: the quantization method of
+    other models.
     """
 
     spec: ModelSpec
@@ -54,7 +55,7 @@ class ModelFiles:
 
     @cached_property
     def reading(self) -> Reading | None:
-        """The reading of a quantized checkpoint's matrices; None for others."""
+        """Return how a quantized checkpoint's matrices are read; None for other models."""
         return reading_of(self.raw, self.method, self.source.folder)
 
     @property
@@ -119,12 +120,12 @@ def unpacked_dtype(files: ModelFiles) -> torch.dtype:
 def kept_in_blocks(
     files: ModelFiles, spec: DecoderSpec, needed: int, *, rounds: bool = False
 ) -> tuple[str, ...]:
-    """Return the formats in which a model's matrices stay packed: those that kernels read.
+    """Return the formats in which a model's matrices stay packed, because kernels read them.
 
-    ``needed``: bytes of its weights unpacked. ``rounds``: with int8 inputs, on a CPU; on a GPU
-    inputs are bfloat16. There matrices stay packed only where they would not fit in bfloat16, which
-    is the faster on an H200, and where no ``dtype`` is asked for. No kernels support experts or
-    per-layer embeddings, and on a GPU neither delta rules nor latent attention.
+    ``needed``: bytes of its weights unpacked. ``rounds``: on a CPU, with int8 inputs; on a GPU
+    inputs are bfloat16. On a GPU, matrices stay packed only if they would not fit in bfloat16,
+    which is faster on an H200, and if no ``dtype`` is requested. No kernels support experts or
+    per-layer embeddings; on a GPU, neither delta rules nor latent attention.
     """
     on_cpu = files.device.type == "cpu"
     is_known = spec.per_layer is None and all(
@@ -142,15 +143,17 @@ def kept_in_blocks(
 
 @dataclass(frozen=True)
 class Packing:
-    """The form of a checkpoint's matrices: computed in ``dtype``, and packed in ``kept``
-    formats, if there are any. ``rounds``: as in ``PackedWeight``."""
+    """The form of a checkpoint's matrices, computed in ``dtype``.
+
+    ``kept``: the formats that stay packed, if any. ``rounds``: as in ``PackedWeight``.
+    """
 
     dtype: torch.dtype
     kept: tuple[str, ...] = ()
     rounds: bool = False
 
     def formats(self, reading: Reading | None) -> str | None:
-        """Return the formats of a quantized checkpoint's matrices in words; None for others."""
+        """Return the format names of a quantized checkpoint's matrices; None if not quantized."""
         if reading is None or reading.name == "MXFP4":
             return None
         if not self.kept:
@@ -159,9 +162,9 @@ class Packing:
 
 
 def packing_of(files: ModelFiles, spec: DecoderSpec, stated: torch.dtype, count: int) -> Packing:
-    """Decide whether matrices of a checkpoint stay packed, as GGUF files do.
+    """Decide whether matrices of a checkpoint stay packed, as those of GGUF files do.
 
-    ``stated``: the number format if they do not. ``count``: of weights.
+    ``stated``: the dtype of unpacked matrices. ``count``: of weights.
     """
     packed, wide = files.reading and files.reading.packed, unpacked_dtype(files)
     attentions = [layer.attention for layer in spec.layers]
@@ -190,7 +193,7 @@ def attending_ops(
 
 
 def usable(device: str | torch.device) -> torch.device:
-    """Try the device and return it. Raises UsageError if it is missing."""
+    """Return the device after a trial. Raises UsageError if it cannot be used."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # the latter: torch was built without CUDA

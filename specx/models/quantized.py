@@ -1,4 +1,4 @@
-"""Quantized checkpoints: the method of each, by its config, and whether it can be read."""
+"""Quantized checkpoints: find the method in the config, and decide whether it can be read."""
 
 import json
 from collections.abc import Mapping
@@ -49,9 +49,9 @@ def quantization(raw: Mapping[str, Any], folder: Path) -> str | None:
 
 
 def reading_of(raw: Mapping[str, Any], method: str | None, folder: Path) -> Reading | None:
-    """Return how a checkpoint's matrices are read; None: they are not, or are not quantized.
+    """Return how a checkpoint's matrices are read; None if specx does not, or need not.
 
-    What is said of activations plays no part: they are not rounded.
+    Settings of activations are ignored: activations are not rounded.
     """
     settings = raw.get("quantization_config") or text_config(raw).get("quantization_config") or {}
     if method == "mxfp4" and raw.get("model_type") == "gpt_oss":
@@ -80,7 +80,7 @@ def reading_of(raw: Mapping[str, Any], method: str | None, folder: Path) -> Read
 
 
 def _compressed(settings: Mapping[str, Any]) -> Reading | None:
-    """Return how matrices of compressed-tensors are read, by the weights of all their groups."""
+    """Return how matrices of compressed-tensors are read, by the weight settings of all groups."""
     groups = (settings.get("config_groups") or {}).values()
     kinds = [group.get("weights") or {} for group in groups if isinstance(group, Mapping)]
     sparse = (settings.get("sparsity_config") or {}).get("format", "dense") != "dense"
@@ -103,7 +103,7 @@ def _compressed(settings: Mapping[str, Any]) -> Reading | None:
 
 
 def _blocks(bits: int, even: bool) -> BlockFormat | None:
-    """Return the blocks for integers; ``even``: half of their range is subtracted from all."""
+    """Return the block format for integers; ``even``: all zero points are half of the range."""
     if bits == _BYTES:
         return by_name("Q8_0") if even else None
     return by_name("Q4_0" if even else "Q5_0")
@@ -115,8 +115,8 @@ def check_quantized(raw: Mapping[str, Any], method: str, folder: Path, label: st
     names = {"mlx": "MLX", "modelopt": f"NVIDIA's ModelOpt ({kind})" if kind else "ModelOpt"}
     of_kind = "" if family_of(raw) else f" for {raw.get('model_type')}"
     raise ModelError(
-        f"{label} is quantized with {names.get(method, method)}, which specx does not read as it "
-        f"is configured{of_kind}; choose the checkpoint that is not quantized, or one in GGUF."
+        f"{label} is quantized with {names.get(method, method)}, which specx does not read in this "
+        f"configuration{of_kind}; choose the checkpoint that is not quantized, or one in GGUF."
     )
 
 

@@ -1,4 +1,4 @@
-"""A model in its own class of transformers, loaded a second time for comparison."""
+"""Load a model a second time, in its transformers class, for comparison."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,8 +1,8 @@
 """Models that only transformers can run: its own unmodified class, checked, behind the seam.
 
-These are plain decoders with full attention of unknown families (``families/``) and torch
-files. The seam consists of transformers' attention interface and its cache:
-one extra keyword argument, ``specx_call``, describes the pass to the attention function.
+They are plain decoders with full attention, of families that ``families/`` does not have, and torch
+files. The seam is transformers' attention interface and cache: one extra keyword argument,
+``specx_call``, describes the pass to the attention function.
 """
 
 from dataclasses import replace
@@ -78,7 +78,7 @@ class SeamModel:
     def run(
         self, ids: Tensor, positions: Tensor, call: Call, logits_to_keep: Tensor | int = 0
     ) -> Tensor:
-        """Compute logits as ``Decoder.run``; transformers may wait for the device."""
+        """Compute logits as ``Decoder.run`` does. transformers may wait for the device."""
         features, past = call.features, call.prefix if isinstance(call, TreeCall) else call.past
         output = self.module(
             input_ids=ids[None],
@@ -148,7 +148,7 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
 def judge(files: ModelFiles, positions: int | None) -> tuple[Any, int]:
     """Return a model's config and its usable positions, before its weights are read.
 
-    Raises ModelError for a model that does not compute as the seam requires.
+    Raises ModelError for a model that cannot run behind the seam.
     """
     label = files.source.label
     check_kind(files.raw, label)

@@ -59,7 +59,7 @@ def check_window(sliding_window: int | None, label: str, positions: int) -> None
     if sliding_window is not None and sliding_window < positions:
         raise not_supported(
             label,
-            f"has sliding-window layers ({sliding_window} tokens, {positions} are to be used)",
+            f"has sliding-window layers ({sliding_window} tokens, but {positions} are needed)",
         )
 
 

@@ -1,7 +1,7 @@
-"""Trial runs of a loaded model of transformers, before anything relies on the seam.
+"""Trial runs of a loaded transformers model, before anything relies on the seam.
 
 Two tokens that attend only to themselves show how each layer calls the attention interface. A chunk
-and a branching tree, compared with transformers' own pass, show what no config states: that
+and a branching tree are compared with transformers' own pass. They show what no config states: that
 attention is causal, and that positions are used. (Bart and BERT load like other causal models.)
 """
 
@@ -58,8 +58,8 @@ def check_rotation(loaded: LoadedModel, label: str, positions: int) -> None:
     """Check that rotating every layer's keys gives the keys of other positions.
 
     Retrieval moves cached keys with ``ops.torch.cache.rotate``, which is exact only for the RoPE
-    layout stated in ``LoadedModel``. If tokens attend only to themselves, the keys of all layers
-    depend on positions only through RoPE. Raises ModelError.
+    layout stated in ``LoadedModel``. The test uses tokens that attend only to themselves, since the
+    keys of all their layers depend on positions only through RoPE. Raises ModelError.
     """
     inv_freq = loaded.inv_freq
     near, far = (run_apart(loaded, label, positions, first)[1][:, 0] for first in (0, _SHIFT))

@@ -61,7 +61,7 @@ def locate(model: str, revision: str | None, role: str) -> ModelSource:
 def own_files(model: str) -> Path:
     """Return the folder or GGUF file of a model; its name if it is missing or not downloaded.
 
-    Of a hub model at most the small files are downloaded.
+    Of a hub model, only the small files are downloaded.
     """
     quantized = QUANTIZED_ID.fullmatch(model)
     if quantized:

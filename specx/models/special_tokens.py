@@ -1,4 +1,4 @@
-"""The special tokens of a model's folder, from up to four files and a class."""
+"""Read the special tokens of a model's folder, from up to four files and its class."""
 
 import json
 from collections.abc import Mapping

@@ -103,8 +103,8 @@ class Parts:
 
     ``dress`` sets the components of a bare tokenizer. ``named``: default special tokens. ``model``:
     BPE settings that differ from the defaults. ``reads_vocab``: the class also reads ``vocab.json``
-    and ``merges.txt``. ``again``: how special tokens are finally added again, overriding the
-    folder's settings.
+    and ``merges.txt``. ``again``: how special tokens are added a second time at the end, overriding
+    the folder's settings.
     """
 
     dress: Callable[[Tokenizer, Settings], None]

@@ -59,10 +59,10 @@ def bytes_to_download(source: ModelSource) -> int | None:
 def loaded_bytes(files: Sequence[Path], label: str, stored: int, wanted: int | None) -> int:
     """Add up the bytes of all tensors once loaded, without reading them.
 
-    ``wanted``: bytes of a floating-point number once loaded, None: as stored. Packed integers and
-    float8 keep their type. Torch files have no header that is cheap to read, so their whole size
-    counts as floats of ``stored`` bytes. Raises ModelError for a safetensors file that is cut short
-    or damaged.
+    ``wanted``: bytes of a floating-point number once loaded; None: as stored. Packed integers and
+    float8 keep their type. The header of a torch file is slow to read, so its whole size counts as
+    floats of ``stored`` bytes. Raises ModelError for a safetensors file that is truncated or
+    damaged.
     """
     total = 0
     for file in files:

@@ -72,7 +72,7 @@ class LiveLine:
         self._end_line()
 
     def abandon(self) -> None:
-        """Erase the live line and keep the written text. Safe from any thread as the process ends."""
+        """Erase the live line and keep the written text. For any thread, as the process ends."""
         self._region.abandon()
         self._end_line()
 

@@ -382,6 +382,6 @@ def test_too_little_memory_is_known_before_anything_is_built(
 ) -> None:
     monkeypatch.setattr("specx.models.memory.free_bytes", lambda _: 85_000_000_000)
     monkeypatch.setattr("specx.bench.scaled.scale", lambda *_, **__: pytest.fail("was built"))
-    message = r"llama-3.1-70b and 68m in bfloat16 needs 141\.6 GB .* and 85\.0 GB are free"
+    message = r"llama-3.1-70b and 68m in bfloat16 needs 141\.6 GB .*, but only 85\.0 GB are free"
     with pytest.raises(OutOfMemoryError, match=message):
         scaled_pair("llama-3.1-70b", "68m", CPU)

@@ -240,7 +240,7 @@ def test_adapter(broken: Make, refusal: Refusal) -> None:
         ),
         (
             {"model_type": "paligemma", "vision_config": {}},
-            "sees a whole prompt in both directions",
+            "attends to a prompt in both directions",
         ),
         ({"model_type": "clip"}, "is of a type (clip) for which transformers has no causal"),
         ({"architectures": ["LlamaModel"]}, "is not a causal language model (LlamaModel)"),
@@ -274,7 +274,7 @@ def test_sliding_window(
     folder = checkpoint(family, **options)
     for role in ("target", "draft"):
         sentence = str(refusal(folder, role, modules=True))
-        assert "sliding-window layers (64 tokens, 2048 are to be used)" in sentence
+        assert "sliding-window layers (64 tokens, but 2048 are needed)" in sentence
         full = {"mistral": [], "qwen2": [0]}[family]
         assert load(folder, role).full_layers == full
     assert load(folder, positions=64, modules=True).num_layers == 2
@@ -436,7 +436,7 @@ def test_too_little_memory(
     error = refusal(checkpoint())
     assert isinstance(error, OutOfMemoryError)
     assert error.exit_code == 5
-    assert "GB in main memory and 0.0 GB are free" in str(error)
+    assert "GB in main memory, but only 0.0 GB are free" in str(error)
     assert "too little memory" in str(error)
 
 

@@ -27,25 +27,25 @@ PACK = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "GPTQ of 3 bits": (
         LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 3}},
-        f"gptq, which specx does not read as it is configured; {INSTEAD}",
+        f"gptq, which specx does not read in this configuration; {INSTEAD}",
     ),
     "GPTQ for Marlin": (
         LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 4,
                                          "checkpoint_format": "marlin"}},
-        "gptq, which specx does not read as it is configured",
+        "gptq, which specx does not read in this configuration",
     ),
     "AWQ in another order": (
         LLAMA | {"quantization_config": {"quant_method": "awq", "bits": 4, "version": "gemv"}},
-        "awq, which specx does not read as it is configured",
+        "awq, which specx does not read in this configuration",
     ),
     "compressed-tensors of 3 bits": (
         LLAMA | {"quantization_config": PACK | {"config_groups": {"a": {"weights": {
             "type": "int", "num_bits": 3, "strategy": "group"}}}}},
-        "compressed-tensors, which specx does not read as it is configured",
+        "compressed-tensors, which specx does not read in this configuration",
     ),
     "compressed-tensors, sparse": (
         LLAMA | {"quantization_config": PACK | {"sparsity_config": {"format": "sparse-24"}}},
-        "compressed-tensors, which specx does not read as it is configured",
+        "compressed-tensors, which specx does not read in this configuration",
     ),
     "bitsandbytes": (
         LLAMA | {"quantization_config": {"quant_method": "bitsandbytes"}},
@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "of a family that specx does not know": (
         UNKNOWN | {"quantization_config": {"quant_method": "gptq", "bits": 4}},
-        f"gptq, which specx does not read as it is configured for gpt_neox; {INSTEAD}",
+        f"gptq, which specx does not read in this configuration for gpt_neox; {INSTEAD}",
     ),
     "of a kind that is not read either": (
         INDEXED | {"quantization_config": FP8},

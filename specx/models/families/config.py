@@ -102,9 +102,9 @@ class Config:
         return range(self.size("num_hidden_layers"))
 
     def layer_types(self, default: Callable[[int], bool]) -> list[str]:
-        """Return for each layer whether it has full attention or a window.
+        """Return the type of each layer: full attention or a window.
 
-        ``default``: decides for a layer index, if the config does not say.
+        ``default``: decides for a layer index, if the config does not state the types.
         """
         stated = self.get("layer_types")
         if stated is None:

@@ -222,10 +222,10 @@ def _delta(
 
 
 def layer_kinds(config: Config, *, last_full: bool = False) -> list[str]:
-    """Return for each layer whether it has full attention or a delta rule. Raises ModelError.
+    """Return the kind of each layer: full attention or a delta rule. Raises ModelError.
 
-    ``last_full``: if the config does not say, and no layer would have full attention, the last one
-    has.
+    ``last_full``: if the config states no kinds, and no layer would have full attention, the last
+    one gets it.
     """
     layers, stated = config.layers, config.get("layer_types")
     if stated is None:

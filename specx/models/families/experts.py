@@ -38,7 +38,7 @@ def with_experts(
 
 
 def among(config: Config, experts: MlpSpec, has: Callable[[int], bool]) -> Callable[[int], MlpSpec]:
-    """Return a function from a layer to its MLP: experts if it ``has`` them, else a dense MLP."""
+    """Return a function from a layer to its MLP: experts if ``has`` is true for it, else dense."""
     dense = config.mlp()
     return lambda index: experts if has(index) else dense
 
@@ -188,7 +188,7 @@ def of_deepseek(
     """Return the MLPs in DeepSeek V3's scheme: the first ones are dense, experts are in groups.
 
     ``counts``, ``how``: as in ``with_experts``; ``shared``: the key for the number of shared
-    experts; ``has``: whether a layer has experts, None: by ``first_k_dense_replace``.
+    experts; ``has``: returns True for a layer with experts; None: by ``first_k_dense_replace``.
     """
     inner, dense = config.size("moe_intermediate_size"), config.get("first_k_dense_replace")
     groups, kept = config.size("n_group"), config.size("topk_group")

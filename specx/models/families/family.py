@@ -72,14 +72,14 @@ def plain(
     weights: Mapping[str, Any] | None = None,
     **outside: Any,
 ) -> Architecture:
-    """Return a decoder with identical layers, except for the following.
+    """Return a decoder whose layers are identical, except for these arguments.
 
-    ``types``: the type of all layers, or of each; ``rotates``: whether a layer has RoPE; ``norm``:
-    None means RMSNorm; ``norms``: the norms that a layer has; ``attention``: other fields of
-    ``AttentionSpec``; ``mlp_of``: the MLP, or a function from a layer to its MLP, if not the usual
-    one; ``parallel``: as in ``LayerSpec``; ``biased``: the fields whose maps have a bias, each with
-    its config key; ``weights``: differences from Llama's names; ``outside``: other fields of
-    ``DecoderSpec``.
+    ``types``: the type of all layers, or of each; ``rotates``: returns True for a layer with RoPE;
+    ``norm``: None means RMSNorm; ``norms``: the norms that a layer has; ``attention``: other fields
+    of ``AttentionSpec``; ``mlp_of``: the MLP, or a function from a layer to its MLP, if not the
+    usual one; ``parallel``: as in ``LayerSpec``; ``biased``: the fields whose maps have a bias,
+    each with its config key; ``weights``: differences from Llama's names; ``outside``: other fields
+    of ``DecoderSpec``.
     """
     types = [types for _ in config.layers] if isinstance(types, str) else types
     norm = norm or config.rms()

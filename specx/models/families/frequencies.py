@@ -20,7 +20,7 @@ class Ropes:
     """The rotary embeddings of a model by layer type, each made once.
 
     ``partial``: configs may rotate only a part of each head. ``interleaved``: checkpoints rotate
-    neighbouring elements as pairs. ``wide``: as in ``RopeSpec``.
+    pairs of neighbouring elements. ``wide``: as in ``RopeSpec``.
     """
 
     config: Config

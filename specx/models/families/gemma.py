@@ -34,7 +34,7 @@ PER_LAYER = {
 
 
 def _sees_behind(stated: object) -> bool:
-    """Return True if tokens of a text attend to later ones; "vision": only those of images do."""
+    """Return True if text tokens attend to later ones. "vision" allows that to images only."""
     return bool(stated) and stated != "vision"
 
 

@@ -1,4 +1,4 @@
-"""Families with latent attention (MLA): DeepSeek V2 and V3, GLM-4.7 Flash. Keys are expanded."""
+"""Families with latent attention (MLA), with expanded keys: DeepSeek V2 and V3, GLM-4.7 Flash."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -60,9 +60,9 @@ def exaone4(config: Config) -> Architecture:
 
 
 def layer_kinds(config: Config) -> tuple[bool, list[str]]:
-    """Return whether an EXAONE has windows, and its layer types.
+    """Return True if an EXAONE has windows, and its layer types.
 
-    A pattern may be a number, or letters (LLLG); letters are used only if types are not stated.
+    A pattern may be a number, or letters (LLLG). Letters are used only if types are not stated.
     """
     has_windows, pattern = config.get("sliding_window") is not None, None
     if has_windows and config.get("layer_types") is None:

@@ -29,8 +29,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 _SAME = {"mimo": "qwen2", "exaone4_5_text": "exaone4", "kimi_k2": "deepseek_v3"}
 _OUTSIDE = ("tie_word_embeddings", "dtype", "torch_dtype")  # may be stated for all parts together
 _WHY = {
-    "paligemma": "whose text part sees a whole prompt in both directions",
-    "mllama": "whose text part has layers that attend to a picture",
+    "paligemma": "whose text part attends to a prompt in both directions",
+    "mllama": "whose text part has layers that attend to images",
     "gemma3n": "whose text part carries several hidden states from layer to layer",
 }
 
@@ -77,9 +77,9 @@ def qwen3_vl(config: Config) -> Architecture:
 
 
 def of_text(config: Config, theta: float) -> Config:
-    """Return a config with one-dimensional RoPE positions, as text has.
+    """Return a config with one-dimensional RoPE positions, which suffice for text.
 
-    Sections of a head for other position dimensions then use the same position.
+    All sections of a head, which have separate positions for images, then use the same position.
     """
     stated = {"rope_theta": theta, **config.stated}
     for key in ("rope_scaling", "rope_parameters"):

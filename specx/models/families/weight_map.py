@@ -25,10 +25,11 @@ class ExpertNames:
     """Tensor names of layers with experts in a family's checkpoints, relative to a layer.
 
     ``gate_up``, ``down``: per expert, with {} for its number, or one tensor for all. ``biases``:
-    the same for biases, those of ``down`` last. ``shared``: prefix of the shared expert's gate, up
-    and down. ``across``: experts are stored as [E, K, N], with gate and up rows alternating
-    (gpt-oss); ``either``: as [E, K, N] or [E, N, K]. ``apart``: for experts ``apart``, the factor
-    of the router's norm, the scales of experts' weights, and the norms of ``Routing``.
+    the names of the biases in the same order, ``down`` last. ``shared``: prefix of the shared
+    expert's gate, up and down. ``across``: experts are stored as [E, K, N], with gate and up rows
+    alternating (gpt-oss); ``either``: as [E, K, N] or [E, N, K]. ``apart``: for experts beside a
+    dense MLP, the names of the factor of the router's norm, the scales of experts' weights, and the
+    norms of ``Routing``.
     """
 
     router: str = "mlp.gate.weight"
@@ -106,9 +107,9 @@ class DeltaNames:
 
     Names of maps are without ".weight". ``qkv``: queries, keys and values, in this order;
     ``rates``: β and a; ``convolution``: of queries, keys and values. ``by_key_head`` (Qwen3-Next):
-    one tensor groups the rows of queries, keys, values and gate by key head; another groups those
-    of β and a, if they are one tensor. ``is_final``: ``decay`` is the factor of softplus itself,
-    else the logarithm of its negative. A short convolution has no names but those of ``qkv`` (b, c
+    one tensor groups the rows of queries, keys, values and gate by key head; if β and a are one
+    tensor, it is grouped in the same way. ``is_final``: ``decay`` is the factor of softplus itself,
+    otherwise the logarithm of its negative. A short convolution has only the names of ``qkv`` (b, c
     and x), ``convolution`` and ``out``.
     """
 
@@ -160,7 +161,7 @@ class WeightMap:
     Names of a layer are relative to ``layer``. ``qkv``, ``gate_up``: the maps to join, in the order
     of ``LayerWeights``. ``biased``: the fields with biases, including norms. ``experts``: for
     layers with experts. ``order`` int64 [D]: the order of elements in each query and key head
-    (``Ropes.order``); their norms have the same order unless the layer norms after RoPE
+    (``Ropes.order``). Norms of heads have the same order, unless the layer applies them after RoPE
     (``turned``). ``query_norm``, ``key_norm``: one for all heads, or one per head, with {} for its
     number; if ``query_norm`` is empty, heads are normed without a weight. ``norm_offset``: added to
     each norm weight in float32 or, with ``rounds_offset``, in the weight's format; with
@@ -252,7 +253,7 @@ class WeightMap:
         return {name: tuple(prefix + each for each in names) for name, names in found.items()}
 
     def as_stored(self, stored: Collection[str]) -> "WeightMap":
-        """Return the map for the names in a checkpoint, where several are in use."""
+        """Return the map with the names that a checkpoint uses, if a family has several."""
 
         own = [name for name in stored if name.startswith(self.layer.partition("{}")[0])]
 
@@ -298,7 +299,7 @@ class WeightMap:
             yield from self.shapes_of_layer(spec, index)
 
     def shapes_of_layer(self, spec: DecoderSpec, index: int) -> Iterator[tuple[Names, Shape]]:
-        """Yield the same for one layer."""
+        """Yield the tensor names of each linear map of one layer, and their joint shape."""
         layer, names = spec.layers[index], self.of_layer(spec, index)
         attention, inner = layer.attention, layer.mlp.inner
         heads, size = attention.query_heads, attention.query_heads * attention.head_dim
@@ -330,7 +331,7 @@ class WeightMap:
 
 
 def rows_of_each(names: Names, rows: int, attention: AttentionSpec) -> tuple[int, ...]:
-    """Return the rows of each tensor of a joined map: of q, k and v, or equal parts."""
+    """Return the rows of each tensor in a joined map: those of q, k and v, or equal parts."""
     if len(names) != 3:
         return (rows // len(names),) * len(names)
     keys = attention.kv_heads * attention.head_dim

@@ -28,8 +28,8 @@ from specx.ops.torch.layer import torch_norm
 class WeightReader:
     """Reads the weights of a decoder.
 
-    ``prepack``: sets the layout of maps (``Ops.prepack``); ``take``: gets each layer before the
-    next is read, and returns what is kept of it.
+    ``prepack``: sets the layout of maps (``Ops.prepack``); ``take``: called with each layer before
+    the next is read; returns what is kept of it.
     """
 
     spec: DecoderSpec
@@ -203,7 +203,7 @@ class WeightReader:
         return LinearMap(self.prepack(weight), bias)
 
     def _delta(self, names: dict[str, Names], spec: LayerSpec) -> DeltaWeights:
-        """Read the weights of a delta rule, except for the maps to heads and gate."""
+        """Read the weights of a delta rule, except the maps to queries, keys, values and gate."""
         rates, heads = tensor_of(self.joined(names["rates"])), spec.attention.kv_heads
         if len(names["rates"]) == 1:
             rates = torch.cat([part.flatten(0, 1) for part in

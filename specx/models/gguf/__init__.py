@@ -1,6 +1,6 @@
 """Models in GGUF, the format of llama.cpp, ollama and LM Studio.
 
-``container`` reads what a file holds, ``families`` with ``particulars`` says which of transformers'
-models it is, ``weights`` under which names that has its tensors, ``vocabulary`` builds its
-tokenizer, ``places`` finds files by name; ``checkpoint`` is all of it.
+``container`` reads a file's metadata and tensors. ``families`` and ``particulars`` make the config
+of a transformers model, ``weights`` maps the tensor names, ``vocabulary`` builds the tokenizer, and
+``places`` finds files by name. ``checkpoint`` combines them.
 """

@@ -1,4 +1,4 @@
-"""A GGUF model: config, tokenizer and weights as transformers would have them for it."""
+"""A GGUF model with config, tokenizer and weights in the form that transformers would have."""
 
 import math
 import re
@@ -45,10 +45,10 @@ _SAMPLING = (  # llama.cpp's keys and transformers'
 
 @dataclass(frozen=True, kw_only=True)
 class GgufCheckpoint:
-    """One model, whose weights stay in its files until they are asked for.
+    """One model, whose weights stay in its files until requested.
 
-    ``config``, ``generation``: the contents of config.json and generation_config.json.
-    ``weights``: by transformers' names; ``tensors``: all of the files, by theirs.
+    ``config``, ``generation``: the contents of config.json and generation_config.json. ``weights``:
+    by transformers' names; ``tensors``: all tensors, by the names in the files.
     """
 
     label: str
@@ -59,7 +59,7 @@ class GgufCheckpoint:
     tensors: Mapping[str, PackedTensor]
 
     def head(self, architecture: Architecture) -> dict[str, Tensor]:
-        """Return the weights of the layer that predicts further tokens, under the names of a head.
+        """Return the weights of the MTP layer, which predicts further tokens, by a head's names.
 
         ``architecture``: a decoder of that layer alone. Empty without such a layer.
         """
@@ -78,7 +78,7 @@ class GgufCheckpoint:
 
     @cached_property
     def generation(self) -> dict[str, Any]:
-        """Return how the model's makers have tokens chosen, and the ids that end a text."""
+        """Return the sampling settings of the model's makers, and the ids that end a text."""
         found = {theirs: self.keys.number(key) for key, theirs in _SAMPLING if key in self.keys}
         samples = {"do_sample": True} if found.get("temperature") else {}
         return {**found, **samples, "eos_token_id": sorted(set(self._ends()))}
@@ -91,7 +91,7 @@ class GgufCheckpoint:
         return _architecture(self.config, self.label, tokens)
 
     def bytes_in(self, kept: Collection[str], dtype: torch.dtype, device: torch.device) -> int:
-        """Return the bytes of all weights on a device, of matrices in ``kept`` formats packed."""
+        """Return the bytes of all weights on a device, with matrices in ``kept`` formats packed."""
         total = 0
         for weight in self.weights.values():
             if _stays(weight, kept):
@@ -102,9 +102,9 @@ class GgufCheckpoint:
         return total
 
     def formats_as(self, unpacked: torch.dtype | None = None, kept: Collection[str] = ()) -> str:
-        """Return the formats in words, that of the most bytes first.
+        """Return the formats in words, the one with the most bytes first.
 
-        ``unpacked``: the number format of matrices that are not in ``kept`` formats.
+        ``unpacked``: the dtype of matrices whose formats are not ``kept``.
         """
         sizes, left = Counter[str](), set()
         for weight in self.weights.values():
@@ -137,7 +137,7 @@ class GgufCheckpoint:
 
 
 def read_checkpoint(file: Path, label: str) -> GgufCheckpoint:
-    """Read all but the weights of a model; of a split one, ``file`` is any part.
+    """Read a model except for its weights; of a split model, ``file`` is any part.
 
     Raises ModelError for files that are missing, damaged, or of an unsupported model.
     """
@@ -160,13 +160,13 @@ def _architecture(config: Mapping[str, Any], label: str, tokens: int | None = No
 
 
 def _split(architecture: Architecture) -> Architecture:
-    """Return an architecture whose experts have names of their own."""
+    """Return an architecture in which each expert has its own names."""
     weights = architecture.weights
     return replace(architecture, weights=replace(weights, experts=weights.experts.one_by_one()))
 
 
 def parts_of(file: Path, label: str) -> tuple[Path, ...]:
-    """Return all files of a model, given one. Raises ModelError if one is missing."""
+    """Return all files of a model, given one of them. Raises ModelError if one is missing."""
     match = _PART.fullmatch(file.name)
     if match is None:
         return (file,)
@@ -187,15 +187,15 @@ def parts_of(file: Path, label: str) -> tuple[Path, ...]:
 
 
 def _joined(files: tuple[Path, ...], label: str) -> Contents:
-    """Read all files of a model; the metadata are those of the first."""
+    """Read all files of a model. The metadata are those of the first."""
     labels = [label] if len(files) == 1 else [f"{label}, file {file.name}," for file in files]
     found = [read_container(*each) for each in zip(files, labels, strict=True)]
     first, tensors = found[0][0], dict[str, PackedTensor]()
     count = first.get(_COUNT, 0)
     if count and count != len(files):
         raise ModelError(
-            f"{label} is one of {count} files by its metadata, and {len(files)} by its name; give "
-            "all files the names that they were published with."
+            f"{label} is one of {count} files by its metadata but one of {len(files)} by its name; "
+            "give all files their published names."
         )
     for i, (file, (metadata, own)) in enumerate(zip(files, found, strict=True)):
         if len(files) > 1 and metadata.get(_NUMBER) != i:
@@ -220,10 +220,10 @@ def _joined(files: tuple[Path, ...], label: str) -> Contents:
 
 
 class GgufTensors:
-    """Tensors as ``Checkpoint`` has them. ``dtype``: of those that are returned.
+    """The tensors of a GGUF model, with the interface of ``Checkpoint``.
 
-    ``kept``: the formats whose matrices stay in blocks, because a kernel reads them. ``rounds``: as
-    in ``PackedWeight``.
+    ``dtype``: of returned tensors. ``kept``: the formats whose matrices stay packed, because a
+    kernel reads them. ``rounds``: as in ``PackedWeight``.
     """
 
     def __init__(
@@ -246,9 +246,9 @@ class GgufTensors:
         return self._weights[name].shape
 
     def joined(self, names: Sequence[str]) -> Weight:
-        """Unpack tensors [N, ...], one below the other, onto the device, or leave them in blocks.
+        """Return tensors [N, ...], concatenated on the device: unpacked, or packed if kept.
 
-        Raises KeyError if one is not there, OutOfMemoryError.
+        Raises KeyError for a missing tensor, and OutOfMemoryError.
         """
         weights = [self._weights[name] for name in names]
         try:
@@ -267,7 +267,7 @@ class GgufTensors:
             if not is_out_of_memory(error):
                 raise
             raise OutOfMemoryError(
-                f"{self.label} does not fit into memory: too little memory; choose a smaller model."
+                f"{self.label} does not fit: too little memory; choose a smaller model."
             ) from error
         return whole
 
@@ -277,7 +277,7 @@ def _stays(weight: PackedTensor, kept: Collection[str]) -> bool:
 
 
 def _unpack(weight: PackedTensor, to: Tensor) -> None:
-    """Unpack a tensor, on the device that it goes to."""
+    """Unpack a tensor, on the device where it will be used."""
     if len(weight.shape) < 2 or weight.parts:
         to.copy_(weight.floats())
         return

@@ -1,7 +1,7 @@
-"""The container: metadata and the places of tensors, read from files that nobody has checked.
+"""The container: metadata and the places of tensors, read from untrusted files.
 
-A file is a stranger's. Each number in it is compared with the size of the file before anything is
-read, kept or counted by it, so no file takes more time or memory than its size allows.
+Each number in a file is compared with the file's size before anything is read, stored or counted by
+it. So no file takes more time or memory than its size allows.
 """
 
 import mmap
@@ -39,11 +39,11 @@ _FEWEST_BYTES = {**{i: struct.calcsize(letter) for i, letter in _NUMBERS.items()
 
 @dataclass(frozen=True, kw_only=True)
 class PackedTensor:
-    """A tensor as a file stores it, and how transformers' weight differs from it.
+    """A tensor as stored in a file, and how transformers' weight differs from it.
 
     ``shape``: the slowest dimension first, as in torch. ``start``, ``size``: bytes in ``file``.
-    ``pairs``: the number of heads whose rows alternate between the two halves of a head; 0: rows
-    are in order. ``offset``: subtracted from each value.
+    ``pairs``: the number of heads in which rows alternate between the two halves; 0: rows are in
+    order. ``offset``: subtracted from each value.
     """
 
     name: str
@@ -58,9 +58,9 @@ class PackedTensor:
     parts: tuple["PackedTensor", ...] = ()
 
     def packed(self, device: torch.device) -> torch.Tensor:
-        """Return the blocks on a device, uint8 [rows, bytes], of a matrix without an offset.
+        """Return the blocks of a matrix without offset on a device: uint8 [rows, bytes].
 
-        Raises ModelError for a file that became shorter.
+        Raises ModelError if the file has become shorter.
         """
         assert len(self.shape) > 1
         assert not self.offset
@@ -84,7 +84,7 @@ class PackedTensor:
         return (*self.shape[:-1], self.format.row_bytes(self.shape[-1]))
 
     def _stored(self) -> torch.Tensor:
-        """Return the bytes, uint8 [..., bytes of a row], mapped from the file as they are read."""
+        """Return the bytes, uint8 [..., bytes of a row], mapped from the file."""
         whole = np.memmap(self.file, np.uint8, "c", self.start, (self.size,))  # torch wants "c"
         return torch.from_numpy(whole).reshape(self._stored_shape)
 
@@ -112,7 +112,7 @@ class _Pieces:
         self._turn = 0
 
     def send(self, file: int, start: int, to: torch.Tensor) -> bool:
-        """Read bytes of an open file from ``start`` on; return False if the file ends before."""
+        """Read bytes of an open file from ``start`` on; return False if the file ends too early."""
         self._turn ^= 1
         memory, sent = self._memory[self._turn][: len(to)], self._sent[self._turn]
         sent.synchronize()
@@ -128,7 +128,7 @@ def _readers() -> ThreadPoolExecutor:
 
 
 def read_bytes(file: int, start: int, to: torch.Tensor) -> bool:
-    """Read bytes of an open file to uint8 [N] by several threads; False: the file ends before."""
+    """Read bytes of an open file to uint8 [N] by several threads; False if it is too short."""
     share = -(-len(to) // _READERS)
 
     def read(part: torch.Tensor, at: int) -> bool:
@@ -160,7 +160,7 @@ Contents = tuple[dict[str, Any], dict[str, PackedTensor]]
 
 
 def read_container(file: Path, label: str) -> Contents:
-    """Read one file. ``label`` begins the sentence of each ModelError about it."""
+    """Read one file. ``label`` begins the message of each ModelError about it."""
     try:
         with file.open("rb") as stream:
             size = stream.seek(0, 2)
@@ -177,7 +177,7 @@ def _refuse(label: str, what: str) -> NoReturn:
 
 
 class _ContainerReader:
-    """Reads one file from its beginning, keeping the place it has come to."""
+    """Reads one file from its beginning, and keeps its position."""
 
     def __init__(self, data: mmap.mmap, file: Path, label: str) -> None:
         self._data, self._file, self._label = data, file, label
@@ -222,7 +222,7 @@ class _ContainerReader:
         if magic in _OLDER:
             _refuse(
                 self._label,
-                "has a format of 2023 that came before GGUF; download the model as GGUF",
+                "is in a format of 2023 that GGUF has replaced; download the model as GGUF",
             )
         _refuse(self._label, f"is not a GGUF file: it begins with {magic!r}; download it again")
 
@@ -265,7 +265,7 @@ class _ContainerReader:
         return found
 
     def _scalars(self, key: str, kind: int, count: int) -> list[Any]:
-        """Return numbers or flags, whose room in the file was not checked yet."""
+        """Return numbers or flags. The file's size has not been compared with their count yet."""
         if kind == _BOOL:
             flags = self._take(count, f"the key {key}")
             if any(flag > 1 for flag in flags):
@@ -280,7 +280,7 @@ class _ContainerReader:
     def _text(self, what: str, longest: int) -> str:
         length = self._number("Q", what)
         if length > min(longest, self._size - self._at):
-            self._damaged(f"{what} claims {length} bytes of text, more than there may be")
+            self._damaged(f"{what} claims {length} bytes of text, more than are allowed")
         try:
             return self._take(length, what).decode("utf-8")
         except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The state of the text that a file states, as transformers' config has it, and how weights lie."""
+"""Config keys of models with recurrent states, and the layout of their weights in GGUF files."""
 
 from typing import Any
 
@@ -8,15 +8,18 @@ from specx.models.gguf.metadata import Metadata
 
 
 def with_states(keys: Metadata, _: object, *, tiled: bool = True) -> dict[str, Any]:
-    """Return what models with a delta rule state of it (Qwen3.5, Qwen3-Next).
+    """Return the config keys of models with a delta rule (Qwen3.5, Qwen3-Next).
 
-    ``tiled``: heads of values were reordered by the converter, which all but the first did.
+    ``tiled``: the converter has reordered the value heads, as all but the first one did.
     """
     values, every = keys.count(".ssm.time_step_rank"), keys.count(".full_attention_interval", 4)
     layers = keys.count(".block_count") - keys.count(".nextn_predict_layers", 0)
     inner = keys.count(".ssm.inner_size")
     if layers < 1 or not values or inner % values or not every:
-        keys.refuse(f"there are {layers} layers, every {every}th a full one, and {values} heads")
+        keys.refuse(
+            f"there are {layers} layers, every {every}th with full attention, and {values} value "
+            f"heads of together {inner} elements"
+        )
     return {
         "num_hidden_layers": layers,
         "layer_types": [LINEAR if (i + 1) % every else FULL for i in range(layers)],
@@ -31,7 +34,7 @@ def with_states(keys: Metadata, _: object, *, tiled: bool = True) -> dict[str, A
 
 
 def with_experts(keys: Metadata, tensors: object, *, tiled: bool = True) -> dict[str, Any]:
-    """Return the same of models with experts."""
+    """Return the keys of models with a delta rule and experts; ``tiled``: as in ``with_states``."""
     return {
         **with_states(keys, tensors, tiled=tiled),
         "intermediate_size": keys.count(".expert_feed_forward_length"),
@@ -41,7 +44,7 @@ def with_experts(keys: Metadata, tensors: object, *, tiled: bool = True) -> dict
 
 
 def with_convolutions(keys: Metadata, _: object) -> dict[str, Any]:
-    """Return what LFM2 states of its layers: those without heads of keys are convolutions."""
+    """Return the config keys of LFM2. Its layers without key heads are convolutions."""
     heads = keys.counts(".attention.head_count_kv", keys.count(".block_count"))
     if len({*heads} - {0}) != 1:
         keys.refuse(f"layers have {sorted({*heads})} heads of keys")
@@ -55,7 +58,7 @@ def with_convolutions(keys: Metadata, _: object) -> dict[str, Any]:
 
 
 def with_convolutions_and_experts(keys: Metadata, tensors: object) -> dict[str, Any]:
-    """Return the same of LFM2 with experts."""
+    """Return the config keys of LFM2 with experts."""
     return {
         **with_convolutions(keys, tensors),
         "num_dense_layers": keys.count(".leading_dense_block_count", 0),

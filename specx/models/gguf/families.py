@@ -1,8 +1,8 @@
-"""From the metadata of a file to the config that transformers would have for the same model.
+"""From the metadata of a file to the config of the same model in transformers.
 
-llama.cpp's names of architectures and keys are those of its converter. What the config of a family
-may say is known from its defaults (``models/families``). ``particulars`` has what llama.cpp takes
-for granted, such as which layers have windows.
+Architectures and keys have the names of llama.cpp's converter. The keys of a family's config are
+known from its defaults (``models/families``). ``particulars`` adds what llama.cpp takes for
+granted, such as the layers with windows.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ _EXPERTS = {
 
 @dataclass(frozen=True)
 class GgufFamily:
-    """An architecture of llama.cpp and what transformers calls it.
+    """An architecture of llama.cpp and its name in transformers.
 
     ``more``: the keys of its config that do not follow from the family's defaults. ``permuted``:
     rows of queries and keys are paired for RoPE. ``tied``: the lm head is always the embedding.
@@ -54,7 +54,7 @@ class GgufFamily:
 
 
 def family_of(keys: Metadata, label: str) -> GgufFamily:
-    """Return the family of a file. Raises ModelError for one that is not a supported model."""
+    """Return the family of a file. Raises ModelError for anything but a supported model."""
     kind, name = keys.text("general.type", "model"), keys.architecture
     if name == "clip":
         raise ModelError(
@@ -63,7 +63,7 @@ def family_of(keys: Metadata, label: str) -> GgufFamily:
         )
     if kind != "model":
         raise ModelError(
-            f"{label} holds no language model but {kind!r} (general.type); give the model's file."
+            f"{label} is not a language model but {kind!r} (general.type); give the model's file."
         )
     if name not in FAMILIES:
         raise ModelError(
@@ -113,7 +113,7 @@ def config_of(keys: Metadata, family: GgufFamily, tensors: Tensors) -> RawConfig
     }
     groups = config["num_key_value_heads"]
     if not groups or heads % groups:
-        keys.refuse(f"{heads} heads of queries share {groups} heads of keys")
+        keys.refuse(f"{heads} query heads cannot share {groups} key heads")
     return config
 
 
@@ -131,12 +131,12 @@ def _sizes(keys: Metadata, tensors: Tensors) -> RawConfig:
             keys.refuse(f"the model has a {key} of 0")
     if embeddings.shape[1] != config["hidden_size"]:
         keys.refuse(
-            f"embedding_length is {config['hidden_size']}, and the embeddings have "
+            f"embedding_length is {config['hidden_size']}, but the embeddings have "
             f"{embeddings.shape[1]} columns"
         )
     if config["num_hidden_layers"] > len(tensors):
         keys.refuse(
-            f"there are {config['num_hidden_layers']} layers and {len(tensors)} tensors in all"
+            f"there are {config['num_hidden_layers']} layers but only {len(tensors)} tensors"
         )
     return config
 
@@ -151,7 +151,7 @@ def _embeddings(keys: Metadata, tensors: Tensors) -> PackedTensor:
 
 
 def _ends(keys: Metadata) -> RawConfig:
-    """Return the ids of the tokens that begin, end and fill up a text."""
+    """Return the ids of the beginning-of-text, end-of-text and padding tokens."""
     ids = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id"}
     found = {ours: f"tokenizer.ggml.{theirs}_token_id" for theirs, ours in ids.items()}
     return {ours: keys.count(key) for ours, key in found.items() if key in keys}

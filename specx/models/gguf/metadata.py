@@ -1,4 +1,4 @@
-"""Typed access to a file's metadata. A missing or wrong value raises an error of one sentence."""
+"""Typed access to a file's metadata. Missing and wrong values raise a one-sentence error."""
 
 import math
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _ALSO = {
 
 
 class Metadata:
-    """Metadata of one model. A key that begins with a dot is one of its architecture's own.
+    """Metadata of one model. Keys with a leading dot belong to the model's architecture.
 
-    A getter returns ``default`` for a missing key, and raises ModelError if that is
-    None or the value is of another kind.
+    A getter returns ``default`` for a missing key. It raises ModelError if there is no default, or
+    if the value is of another kind.
     """
 
     def __init__(self, values: Mapping[str, Any], label: str) -> None:
@@ -38,11 +38,11 @@ class Metadata:
         return self._values.get(self._name(key))
 
     def under(self, prefix: str) -> list[tuple[str, Any]]:
-        """Return all keys with a prefix, and their values, by name."""
+        """Return the values of all keys with a prefix, by the rest of the key."""
         return sorted((key, each) for key, each in self._values.items() if key.startswith(prefix))
 
     def count(self, key: str, default: int | None = None) -> int:
-        """Return a whole number from 0 on; of a list, whose numbers must be equal, the first."""
+        """Return a whole number from 0 on. Of a list, all numbers must be equal."""
         value = self._get(key, default)
         numbers = value if isinstance(value, list) else [value]
         if not numbers or any(number != numbers[0] for number in numbers):
@@ -50,7 +50,7 @@ class Metadata:
         return self._count(key, numbers[0])
 
     def counts(self, key: str, layers: int) -> list[int]:
-        """Return a whole number for each layer, of a list or of one number for all."""
+        """Return a whole number for each layer, from a list or from one number for all."""
         value = self._get(key, None)
         numbers = value if isinstance(value, list) else [value] * layers
         if len(numbers) < layers:
@@ -83,7 +83,7 @@ class Metadata:
         return self._listed(key, bool, "a list of true and false")
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise ModelError for a model that cannot be read as its metadata say."""
+        """Raise ModelError for metadata that make a model unreadable; ``what``: a clause."""
         raise ModelError(f"{self._label} has metadata in which {what}.")
 
     def _listed(self, key: str, kind: Any, wanted: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Keys of a config.json that only some families have, from the metadata of a file."""
+"""The keys of a config.json that only some families have, derived from a file's metadata."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _SIGMOID = 2  # llama.cpp's number of the function that makes scores of logits
 
 
 def layer_count(keys: Metadata) -> int:
-    """Return the number of layers, without those at the end that predict further tokens."""
+    """Return the number of layers without those at the end that predict further tokens."""
     return max(0, keys.count(".block_count") - keys.count(".nextn_predict_layers", 0))
 
 
@@ -31,12 +31,12 @@ def head_dim(keys: Metadata) -> int:
 
 
 def windowed(keys: Metadata, every: int, default: int | None = None) -> RawConfig:
-    """Return the window and the layer types: those of the file, or every ``every``-th one full."""
+    """Return the window and layer types: the file's, or full attention every ``every`` layers."""
     layers, pattern = layer_count(keys), keys.raw(".attention.sliding_window_pattern")
     if isinstance(pattern, list):
         slides = keys.flags(".attention.sliding_window_pattern")
         if len(slides) < layers:
-            keys.refuse(f"there are {layers} layers and {len(slides)} kinds of layers")
+            keys.refuse(f"there are {layers} layers but only {len(slides)} layer types")
     else:
         every = keys.count(".attention.sliding_window_pattern", every)
         slides = [bool(every and (i + 1) % every) for i in range(layers)]
@@ -48,7 +48,7 @@ def windowed(keys: Metadata, every: int, default: int | None = None) -> RawConfi
 
 
 def expert_width(keys: Metadata, tensors: Tensors) -> int:
-    """Return the inner size of an expert. Some files show it only by the shape of a tensor."""
+    """Return the inner size of an expert, which some files show only by a tensor's shape."""
     shapes = (each.shape for name, each in tensors.items() if ".ffn_down_exps.w" in name)
     shape = next(shapes, ())
     return keys.count(".expert_feed_forward_length", shape[2] if len(shape) == 3 else None)
@@ -67,9 +67,9 @@ def olmoe(keys: Metadata, _: Tensors) -> RawConfig:
 
 
 def of_deepseek(keys: Metadata, *, scores: int = _SIGMOID) -> RawConfig:
-    """Return what DeepSeek V3's scheme of experts states, for scores of one function."""
+    """Return the config keys of DeepSeek V3's expert scheme. ``scores``: the gating function."""
     if keys.count(".expert_gating_func", scores) != scores:
-        keys.refuse("experts are chosen by scores of another function than the family's")
+        keys.refuse("expert scores are of another function than the family's")
     return {
         "n_shared_experts": keys.count(".expert_shared_count", 0) or None,
         "first_k_dense_replace": keys.count(".leading_dense_block_count", 0),
@@ -118,9 +118,9 @@ def afmoe(keys: Metadata, _: Tensors) -> RawConfig:
 
 
 def deepseek2(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return what latent attention states, whose heads have keys and values of their own sizes.
+    """Return the config keys of latent attention, with separate sizes of keys and values.
 
-    llama.cpp counts one key head, of the latent vector; ollama's and older files many.
+    llama.cpp counts one key head, the latent vector. Files of ollama and older files count many.
     """
     scores = keys.count(".expert_gating_func", 1)
     stated = of_deepseek(keys, scores=min(scores, _SIGMOID))
@@ -134,7 +134,7 @@ def deepseek2(keys: Metadata, tensors: Tensors) -> RawConfig:
     if "mscale_all_dim" in rope:  # written with the factor of the formula
         rope |= dict.fromkeys(("mscale", "mscale_all_dim"), round(rope["mscale"] / 0.1, 6))
     if key <= turned:
-        keys.refuse(f"keys have {key} elements, of which {turned} turn")
+        keys.refuse(f"keys have {key} elements, but {turned} of them rotate")
     grouped = "greedy" if stated["n_group"] == 1 else "group_limited_greedy"
     return {
         **stated,
@@ -171,7 +171,7 @@ def hunyuan_moe(keys: Metadata, _: Tensors) -> RawConfig:
         keys.count(f".{part}feed_forward_length") for part in ("expert_shared_", "expert_")
     )
     if shared != inner:
-        keys.refuse(f"experts have {inner} elements inside, and the shared one {shared}")
+        keys.refuse(f"experts have an inner size of {inner}, but the shared one of {shared}")
     return {"intermediate_size": inner}
 
 
@@ -218,7 +218,7 @@ def gpt_oss(keys: Metadata, tensors: Tensors) -> RawConfig:
 
 
 def scalar(keys: Metadata, wide_layers: int) -> int:
-    """Return the size whose square root divides queries. In Gemma's 27B it is not the head size."""
+    """Return the number whose square root divides queries; in Gemma 27B not the head size."""
     hidden, heads = keys.count(".embedding_length"), keys.count(".attention.head_count")
     wide = keys.count(".block_count") == wide_layers and heads
     return hidden // heads if wide else keys.count(".attention.key_length")
@@ -296,7 +296,7 @@ def gemma4_experts(keys: Metadata, tensors: Tensors) -> RawConfig:
 
 
 def proportional(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return the RoPE of Gemma 4's full layers. Rotated pairs are those with the factor 1."""
+    """Return the RoPE of Gemma 4's full layers, in which pairs with the factor 1 are rotated."""
     theta = keys.number(".rope.freq_base", 1_000_000.0)
     share = 0.25
     if "rope_freqs.weight" in tensors:
@@ -325,7 +325,7 @@ def granite(keys: Metadata, _: Tensors) -> RawConfig:
 
 
 def granite_swa(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return the keys of Granite with windows; some of its layers have no positions."""
+    """Return the keys of Granite with windows. Some of its layers have no RoPE."""
     stated = {**windowed(keys, 4), **granite(keys, tensors)}
     turns, theta = keys.raw(".attention.rope_pattern"), keys.number(".rope.freq_base", 10_000.0)
     if isinstance(turns, list):
@@ -334,7 +334,7 @@ def granite_swa(keys: Metadata, tensors: Tensors) -> RawConfig:
 
 
 def muse_glimmer(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return Muse Glimmer's keys; its query norm has one weight, a config's ``qk_scale_factor``."""
+    """Return Muse Glimmer's keys. The one weight of its query norm is ``qk_scale_factor``."""
     stated, theta = windowed(keys, 4), keys.number(".rope.freq_base", 10_000.0)
     norm = tensors.get("blk.0.attn_q_norm.weight")
     if norm is None or len(scales := set(norm.floats().tolist())) != 1:
@@ -360,7 +360,7 @@ def cohere2(keys: Metadata, _: Tensors) -> RawConfig:
 
 
 def cohere2_moe(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return Command A+'s, whose first layers may have dense MLPs, and positions in any case."""
+    """Return Command A+'s keys. Its first layers may have dense MLPs, and always have RoPE."""
     eps = ".attention.layer_norm_rms_epsilon"
     scores = {1: "softmax", _SIGMOID: "sigmoid"}.get(keys.count(".expert_gating_func", _SIGMOID))
     gate = tensors.get("blk.0.ffn_gate.weight")

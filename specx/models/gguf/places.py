@@ -1,4 +1,4 @@
-"""GGUF files by name: in a folder, in the hub's cache, of ollama, LM Studio and Python packages."""
+"""Find GGUF files by name: in folders, the hub's cache, ollama, LM Studio and Python packages."""
 
 import json
 import os
@@ -30,8 +30,9 @@ _FORMAT = re.compile(
 def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
     """Return the GGUF file that a model's name refers to; None for other models.
 
-    A path of a file, or of a folder without config.json that holds one; ``org/name:Q4_K_M`` of the
-    hub; ``ollama:name:tag``; ``lmstudio:org/name:Q4_K_M``; ``package:name`` of the package index.
+    Names are: the path of a file, or of a folder without config.json that holds one;
+    ``org/name:Q4_K_M`` on the hub; ``ollama:name:tag``; ``lmstudio:org/name:Q4_K_M``;
+    ``package:name`` for an installed Python package.
 
     Raises ModelError if there is no such file, or more than one.
     """
@@ -52,8 +53,11 @@ def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
 
 
 def local_models(hub_cache: Path) -> Iterator[tuple[str, str]]:
-    """Yield the models in the hub's cache, of ollama and of LM Studio: what ``--model`` calls each,
-    and the folder, file or name by which it is read without a network."""
+    """Yield the local models of the hub's cache, ollama and LM Studio.
+
+    Each is a pair: the name for ``--model``, and the folder, file or name that can be read without
+    a network.
+    """
     for home in sorted(hub_cache.glob("models--*")):
         hub_id = home.name.removeprefix("models--").replace("--", "/")
         main, snapshots = home / "refs" / "main", sorted(home.glob("snapshots/*"))
@@ -74,8 +78,10 @@ def local_models(hub_cache: Path) -> Iterator[tuple[str, str]]:
 
 
 def _named(model: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and path of the GGUF files in a folder; a file without a distinct tag has
-    its path as name."""
+    """Yield name and path of the GGUF files in a folder.
+
+    The name of a file without a unique tag is its path.
+    """
     files = _models(file for file in folder.rglob(f"*{GGUF}") if file.is_file())
     for file in files:
         tags = _FORMAT.findall(file.stem)
@@ -84,14 +90,14 @@ def _named(model: str, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def is_pointer(file: Path) -> bool:
-    """Return True for a pointer of Git LFS in place of a file that is not fetched yet."""
+    """Return True for a Git LFS pointer in place of a file that is not fetched yet."""
     if not file.is_file() or file.stat().st_size > _LONGEST_POINTER:
         return False
     return file.read_bytes().startswith(POINTER)
 
 
 def _models(files: Iterable[Path]) -> list[Path]:
-    """Return the files that are language models, of a split one the first part."""
+    """Return the files that are language models; of a split model, its first part."""
     return sorted(
         file
         for file in files
@@ -107,7 +113,7 @@ def _only(files: list[Path], label: str, advice: str) -> Path:
 
 
 def _tagged(files: Iterable[Path], tag: str) -> list[Path]:
-    """Return the files whose name, or folder, has a tag as a separate word."""
+    """Return the files with a tag as a separate word in their name or folder."""
     pattern = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(tag)}(?![A-Za-z0-9_])", re.IGNORECASE)
     files = _models(files)
     return [file for file in files if pattern.search(f"{file.parent.name}/{file.stem}")]
@@ -165,7 +171,7 @@ def _blob(home: Path, digest: str) -> Path | None:
 
 
 def _ollama_layers(name: str, label: str) -> tuple[Path, list[tuple[str, str]]]:
-    """Return ollama's folder, and kind and digest of each part of a model."""
+    """Return ollama's folder, and the kind and digest of each part of a model."""
     home, parts = _ollama_home(), _manifest_parts(name, label)
     manifest = home / "manifests"
     for part in parts:  # ollama finds names in any case
@@ -238,7 +244,7 @@ def _of_lm_studio(name: str, label: str) -> Path:
 
 
 def _of_package(name: str, label: str) -> Path:
-    """Find the file by the package's list of its files; nothing of the package is imported."""
+    """Find the GGUF file in a package's list of files, without importing the package."""
     if not _NAME.fullmatch(name):
         raise ModelError(f"{label} is not the name of a Python package.")
     try:

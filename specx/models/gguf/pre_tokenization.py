@@ -1,7 +1,7 @@
-"""Expressions by which texts are cut into words, by the names of llama.cpp.
+"""Pre-tokenization: expressions that split texts into words, by their names in llama.cpp.
 
-The expressions are those of the models' own tokenizers. An unknown name is refused, because another
-cut would be another text to the model.
+The expressions are those of the models' own tokenizers. An unknown name is refused, because a
+different split would give the model different tokens.
 """
 
 from dataclasses import dataclass
@@ -72,11 +72,12 @@ _DEFAULT = (_MARKS, _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
 
 @dataclass(frozen=True, kw_only=True)
 class PreTokenization:
-    """A way to cut texts.
+    """A way to split texts into words.
 
-    ``patterns``: expressions, applied in turn; each match is a word. ``gpt2``: then cut as GPT-2
-    does. ``whole_first``: a word that is a token is not merged from parts. ``nfc``: texts are
-    normalized. ``bos``, ``eos``: texts begin, end with a token unless a file says otherwise.
+    ``patterns``: expressions, applied in turn; each match is a word. ``gpt2``: words are then split
+    as in GPT-2. ``whole_first``: a word that is a token is not merged from parts. ``nfc``: texts
+    are normalized. ``bos``, ``eos``: texts begin or end with a special token unless a file disables
+    it.
     """
 
     patterns: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The rotation of queries and keys that a file states, as transformers' ``rope_parameters``."""
+"""The RoPE settings in a file, as transformers' ``rope_parameters``."""
 
 import math
 from collections.abc import Mapping
@@ -21,11 +21,11 @@ _LLAMA3 = {
 def rotary(
     keys: Metadata, tensors: Mapping[str, PackedTensor], head_dim: int, theta: float = 10_000.0
 ) -> dict[str, Any]:
-    """Return the parameters for heads of a size. Raises ModelError for a rotation unknown here."""
+    """Return the RoPE parameters for a head size. Raises ModelError for an unknown kind."""
     theta = keys.number(".rope.freq_base", theta)
     turned = keys.count(".rope.dimension_count", head_dim)
     if not 0 < turned <= head_dim or turned % 2 or theta <= 0:
-        keys.refuse(f"{turned} of {head_dim} dimensions turn with a base of {theta}")
+        keys.refuse(f"RoPE rotates {turned} of {head_dim} dimensions with a base of {theta}")
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": theta}
     if turned != head_dim:
         rope["partial_rotary_factor"] = turned / head_dim
@@ -39,7 +39,7 @@ def rotary(
     if kind in ("none", "longrope") or (kind == "linear" and factor == 1):
         return rope
     if factor <= 0:
-        keys.refuse(f"positions are stretched by {factor}")
+        keys.refuse(f"RoPE scales positions by {factor}")
     if kind == "linear":
         # As llama.cpp takes it, the stated length has the factor in it.
         original = keys.count(".context_length") / factor
@@ -47,7 +47,7 @@ def rotary(
             "rope_type": "linear", "factor": factor, "original_max_position_embeddings": original,
         }  # fmt: skip
     if kind != "yarn":
-        keys.refuse(f"positions are stretched by {kind!r}, which specx does not know")
+        keys.refuse(f"RoPE is scaled by {kind!r}, which is unknown")
     return rope | _yarn(keys, factor)
 
 
@@ -76,7 +76,7 @@ def _longrope(keys: Metadata, tensors: Mapping[str, PackedTensor], count: int) -
 
 
 def _divided(keys: Metadata, factors: list[float], theta: float) -> dict[str, Any]:
-    """Return the scaling of Llama 3 that has these factors, or else the factors themselves."""
+    """Return Llama 3's scaling if it has these factors, otherwise the factors themselves."""
     stretch = max(factors)
     known = {"rope_type": "llama3", "factor": stretch, **_LLAMA3}
     expected = _llama3_factors(stretch, theta, len(factors))
@@ -92,7 +92,7 @@ def _divided(keys: Metadata, factors: list[float], theta: float) -> dict[str, An
 
 
 def _llama3_factors(stretch: float, theta: float, count: int) -> list[float]:
-    """Return by how much Llama 3 divides each frequency: long waves by all of ``stretch``."""
+    """Return Llama 3's divisor of each frequency; the lowest frequencies get ``stretch``."""
     low, high = _LLAMA3["low_freq_factor"], _LLAMA3["high_freq_factor"]
     factors = []
     for i in range(count):

@@ -1,4 +1,4 @@
-"""Lists of texts in a file, hundreds of thousands in a vocabulary: so all at once."""
+"""Read a file's long lists of texts, such as a vocabulary, all at once."""
 
 import mmap
 import struct
@@ -11,9 +11,9 @@ _USUAL = 32  # bytes of a token or a merge with its length, at most, on average
 
 
 def read_texts(data: mmap.mmap | bytes, first: int, count: int) -> tuple[list[str], int]:
-    """Read ``count`` texts from byte ``first`` on; return them, and where the last one ends.
+    """Read ``count`` texts from byte ``first`` on; return them, and the end of the last one.
 
-    Return none if one reaches beyond the file. Raises UnicodeDecodeError.
+    Return None if a text extends beyond the file. Raises UnicodeDecodeError.
     """
     starts, end = _starts(data, first, count)
     if len(starts) < count or first + end > len(data):
@@ -32,9 +32,9 @@ def read_texts(data: mmap.mmap | bytes, first: int, count: int) -> tuple[list[st
 
 
 def _starts(data: mmap.mmap | bytes, first: int, count: int) -> tuple[list[int], int]:
-    """Return where texts begin, counted from ``first``, and where the last one ends.
+    """Return the starts of the texts, counted from ``first``, and the end of the last one.
 
-    There are fewer than ``count`` where the file ends before.
+    There are fewer than ``count`` if the file ends earlier.
     """
     near = np.frombuffer(data[first : first + _USUAL * count], np.uint8)
     # Seven zeros stand in the length of a text of less than 256 bytes, and hardly elsewhere.

@@ -1,4 +1,4 @@
-"""From the metadata of a file to its tokenizer, over the package ``tokenizers``."""
+"""From the metadata of a file to its tokenizer, built with the package ``tokenizers``."""
 
 import marshal
 from base64 import b64decode
@@ -32,7 +32,7 @@ Pieces = dict[str, int]  # tokens of a file in the order of their ids, and their
 
 
 def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
-    """Build the tokenizer of a model whose embeddings have ``rows``.
+    """Build the tokenizer of a model with ``rows`` embeddings.
 
     Raises ModelError for one that is missing, damaged, or of an unknown kind.
     """
@@ -74,9 +74,9 @@ def _pieces(keys: Metadata, rows: int) -> Pieces:
     if keys.architecture == "gemma3":  # of which ollama's files have those of pictures, too
         tokens, kinds = tokens[:rows], kinds[:rows]
     if len(tokens) > rows:
-        keys.refuse(f"there are {len(tokens)} tokens and {rows} embeddings")
+        keys.refuse(f"there are {len(tokens)} tokens but {rows} embeddings")
     if len(kinds) != len(tokens):
-        keys.refuse(f"there are {len(tokens)} tokens and {len(kinds)} kinds of tokens")
+        keys.refuse(f"there are {len(tokens)} tokens but {len(kinds)} token types")
     pieces = dict(zip(tokens, kinds, strict=True))
     if len(pieces) != len(tokens):
         seen: set[str] = set()
@@ -99,7 +99,7 @@ def _merges(keys: Metadata) -> list[tuple[str, str]]:
     merges = [merge.partition(" ")[::2] for merge in keys.texts("tokenizer.ggml.merges")]
     for left, right in merges:
         if not left or not right:
-            keys.refuse(f"{left + right!r} merges no two tokens")
+            keys.refuse(f"{left + right!r} is not a merge of two tokens")
     return merges
 
 
@@ -146,7 +146,7 @@ def _gemma4(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTo
 def _with_spaces(
     keys: Metadata, pieces: Pieces, merges: list[tuple[str, str]], spaced: bool
 ) -> tokenizers.Tokenizer:
-    """Build a BPE over characters, with spaces as SentencePiece writes them, and bytes."""
+    """Build a BPE over characters and bytes, with SentencePiece's sign for spaces."""
     unknown = [token for token, kind in pieces.items() if kind == _UNKNOWN]
     model = _bpe(
         keys,
@@ -204,12 +204,12 @@ def _scores(keys: Metadata, pieces: Pieces) -> list[float]:
     scores = keys.numbers("tokenizer.ggml.scores")
     count = len(keys.texts("tokenizer.ggml.tokens"))
     if len(scores) != count:
-        keys.refuse(f"there are {count} tokens and {len(scores)} scores")
+        keys.refuse(f"there are {count} tokens but {len(scores)} scores")
     return scores[: len(pieces)]
 
 
 def _merges_by_score(pieces: Pieces, scores: Sequence[float]) -> list[tuple[str, str]]:
-    """Return each way to make a piece of two, those of the best piece first."""
+    """Return each merge of two pieces into a piece, ordered by the result's score."""
     mergeable = (_NORMAL, _USER_DEFINED)
     ids = {token: i for token, i in _ids(pieces).items() if pieces[token] in mergeable}
     merges = []
@@ -228,7 +228,7 @@ def _merges_by_score(pieces: Pieces, scores: Sequence[float]) -> list[tuple[str,
 
 
 def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: Pieces) -> None:
-    """Have control and user-defined tokens found in a text before anything else is."""
+    """Add control and user-defined tokens, which are matched before the text is split."""
     takes_spaces = keys.architecture == "phi3" and keys.text(_MODEL) == "llama"
     adding = []
     for token, kind in pieces.items():
@@ -247,7 +247,7 @@ def _named(keys: Metadata, pieces: Pieces) -> dict[str, str]:
             continue
         token = keys.count(key)
         if token >= len(pieces):
-            keys.refuse(f"{key} is {token}, and there are {len(pieces)} tokens")
+            keys.refuse(f"{key} is {token}, but there are {len(pieces)} tokens")
         named[ours] = tokens[token]
     return named
 
@@ -255,7 +255,7 @@ def _named(keys: Metadata, pieces: Pieces) -> dict[str, str]:
 def _around(
     keys: Metadata, backend: tokenizers.Tokenizer, named: dict[str, str], words: PreTokenization
 ) -> TemplateProcessing:
-    """Return what puts tokens around a text: as the file says, or as its kind of tokenizer does."""
+    """Return the processor that adds special tokens, by the file's settings or the usual one."""
     begins = keys.flag("tokenizer.ggml.add_bos_token", words.bos) and "bos_token" in named
     ends = keys.flag("tokenizer.ggml.add_eos_token", words.eos) and "eos_token" in named
     begin = [named["bos_token"]] if begins else []

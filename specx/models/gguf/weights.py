@@ -1,7 +1,7 @@
-"""From the tensors of a file to the weights that transformers would have for the same model.
+"""From the tensors of a file to the weights of the same model in transformers.
 
-Their names are those that a family's ``WeightMap`` has, but experts have names of their own, the
-same in all families (``ExpertNames.one_by_one``).
+Names are those of the family's ``WeightMap``. Only experts have separate names, which are the same
+in all families (``ExpertNames.one_by_one``).
 """
 
 import re
@@ -97,7 +97,7 @@ def weights_of(
     architecture: Architecture,
     tensors: Mapping[str, PackedTensor],
 ) -> dict[str, PackedTensor]:
-    """Return all weights by transformers' names. Raises ModelError for a tensor without one."""
+    """Return all weights by transformers' names. Raises ModelError for a nameless tensor."""
     found: dict[str, PackedTensor] = {}
     named, layers = _names(architecture), len(architecture.spec.layers)
     stated = keys.count(".block_count")
@@ -143,9 +143,9 @@ def weights_of_head(
     tensors: Mapping[str, PackedTensor],
     layers: int,
 ) -> dict[str, PackedTensor]:
-    """Return the weights of the layer after ``layers``, which predicts further tokens.
+    """Return the weights of the MTP layer, which comes after ``layers`` layers.
 
-    Names are those of ``architecture``, a decoder of that layer, and of heads.
+    Names are those of a head and of ``architecture``, a decoder of that layer alone.
     """
     prefix, found = f"blk.{layers}.", dict[str, PackedTensor]()
     named = _names(architecture) | {f"blk.0.{name}": (own,) for name, own in _OF_HEAD.items()}
@@ -162,7 +162,7 @@ def weights_of_head(
 
 
 def _names(architecture: Architecture) -> dict[str, Names]:
-    """Return transformers' names of the tensors of a file, by their names there."""
+    """Return transformers' names of tensors by their names in GGUF files."""
     spec, weight_map = architecture.spec, architecture.weights
     found = _parts(weight_map.outside(replace(spec, tied=False)), _OUTSIDE, "")
     for index, layer in enumerate(spec.layers):
@@ -213,7 +213,7 @@ def _parts(
 def _in_order(
     keys: Metadata, family: GgufFamily, architecture: Architecture, part: str, tensor: PackedTensor
 ) -> PackedTensor:
-    """Return a tensor that also states how transformers' weight differs from it."""
+    """Return a tensor with a description of how transformers' weight differs from it."""
     stem, attention = part.partition(".")[0], architecture.spec.layers[0].attention
     stem = part.removesuffix(".weight") if part in _OF_HEAD else stem
     is_norm = stem.endswith("norm") and not part.endswith(".bias")
@@ -222,7 +222,9 @@ def _in_order(
     heads = {"attn_q": attention.query_heads, "attn_k": attention.kv_heads}
     pairs = heads.get(stem, 0) if family.permuted else 0
     if pairs and tensor.shape[0] % (2 * pairs):
-        keys.refuse(f"the tensor {tensor.name} has {tensor.shape[0]} rows for {pairs} heads")
+        keys.refuse(
+            f"the tensor {tensor.name} has {tensor.shape[0]} rows, which is odd for {pairs} heads"
+        )
     if stem == "ffn_gate_inp_shexp":  # a map to one number
         tensor = replace(tensor, shape=(1, *tensor.shape[-1:]))
     return replace(tensor, pairs=pairs, offset=offset)
@@ -231,13 +233,13 @@ def _in_order(
 def _constants(
     keys: Metadata, architecture: Architecture, like: PackedTensor
 ) -> Iterator[tuple[str, PackedTensor]]:
-    """Yield the constants of xielu of each layer, which are lists of the metadata."""
+    """Yield the constants of xielu of each layer, which the metadata hold as lists."""
     numbers = {name: keys.numbers(f"xielu.{name}") for name in _XIELU}
     for index in range(len(architecture.spec.layers)):
         names = architecture.weights.of_layer(architecture.spec, index)["constants"]
         for name, stated in zip(names, numbers.values(), strict=True):
             if index >= len(stated):
-                keys.refuse(f"xielu has {len(stated)} constants for more layers")
+                keys.refuse(f"xielu has constants for only {len(stated)} layers")
             shape = (1,) if "alpha" in name else ()
             yield name, replace(like, name=name, shape=shape, size=4, value=float(stated[index]))
 
@@ -251,7 +253,7 @@ def _join_latent(keys: Metadata, found: dict[str, PackedTensor]) -> None:
         first, last = parts[0].shape, parts[-1].shape
         fits = len(parts) == 2 and len(first) == len(last) == 3
         if not fits or (first[0], first[1]) != (last[0], last[2]):
-            keys.refuse(f"keys and values of {name} do not fit")
+            keys.refuse(f"keys and values of {name} have mismatched shapes")
         found[name] = replace(
             parts[0], name=name, shape=(first[0] * (first[2] + last[1]), first[1]),
             size=sum(part.size for part in parts), parts=parts,

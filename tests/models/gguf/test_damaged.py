@@ -81,7 +81,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     "a value of an unknown type": (with_key(b"\3\0\0\0\0\0\0\0odd\x63\0\0\0"), "unknown type 99"),
     "a text beyond the file": (
         with_key(b"\3\0\0\0\0\0\0\0odd" + struct.pack("<IQ", 8, HUGE)),
-        "bytes of text, more than there may be",
+        "bytes of text, more than are allowed",
     ),
     "a text that is no text": (with_key(key("odd", STRING, b"\xc3\x28")), "not UTF-8"),
     "a flag of 2": (with_key(b"\3\0\0\0\0\0\0\0odd\7\0\0\0\2"), "neither true nor false"),
@@ -143,7 +143,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     "0 heads": (setting("llama.attention.head_count", UINT32, 0), "num_attention_heads of 0"),
     "heads that do not divide": (
         setting("llama.attention.head_count_kv", UINT32, 3),
-        "4 heads of queries share 3 heads of keys",
+        "4 query heads cannot share 3 key heads",
     ),
     "a number that is a text": (
         setting("llama.embedding_length", STRING, "64"),
@@ -154,10 +154,10 @@ CASES: dict[str, tuple[bytes, str]] = {
         "must be a finite number",
     ),
     "a negative number": (setting("llama.block_count", INT32, -1), "-1, which no model has"),
-    "more layers than tensors": (setting("llama.block_count", UINT32, 1 << 30), "tensors in all"),
+    "more layers than tensors": (setting("llama.block_count", UINT32, 1 << 30), "layers but only "),
     "embeddings of another width": (
         setting("llama.embedding_length", UINT32, 128),
-        "embedding_length is 128, and the embeddings have 64 columns",
+        "embedding_length is 128, but the embeddings have 64 columns",
     ),
     "no embeddings": (
         whole(lambda f: f.tensors.remove(f.tensor("token_embd.weight"))),
@@ -175,7 +175,7 @@ CASES: dict[str, tuple[bytes, str]] = {
                 f.set("llama.rope.scaling.factor", FLOAT32, 2.0),
             )[0]
         ),
-        "positions are stretched by 'spiral'",
+        "RoPE is scaled by 'spiral'",
     ),
 }
 TOKENIZERS: dict[str, tuple[bytes, str]] = {
@@ -188,7 +188,7 @@ TOKENIZERS: dict[str, tuple[bytes, str]] = {
     ),
     "more tokens than embeddings": (
         setting("tokenizer.ggml.tokens", STRING, [f"t{i}" for i in range(999)]),
-        "there are 999 tokens and 264 embeddings",
+        "there are 999 tokens but 264 embeddings",
     ),
     "a token twice": (setting("tokenizer.ggml.tokens", STRING, ["a"] * 264), "'a' occurs twice"),
     "kinds of other tokens": (
@@ -225,7 +225,7 @@ TOKENIZERS: dict[str, tuple[bytes, str]] = {
                 f.set("tokenizer.ggml.merges", STRING, ["ab"]),
             )[0]
         ),
-        "'ab' merges no two tokens",
+        "'ab' is not a merge of two tokens",
     ),
     "a merge of strangers": (
         whole(
@@ -359,7 +359,7 @@ def test_parts_that_do_not_fit_together(tmp_path: Path) -> None:
     assert "has 19 tensors in its 2 files and should have 20" in sentence(write(tmp_path, fewer))
     alone = tmp_path / "alone.gguf"
     alone.write_bytes(parts()[0].bytes())
-    assert "one of 2 files by its metadata, and 1 by its name" in sentence(alone)
+    assert "one of 2 files by its metadata but one of 1 by its name" in sentence(alone)
     odd = tmp_path / "m-00007-of-00002.gguf"
     odd.write_bytes(GOOD)
     assert "an impossible part number in its name: 7 of 2" in sentence(odd)

@@ -380,7 +380,7 @@ def without_values(writer: gguf.GGUFWriter) -> None:
 REFUSED: dict[str, tuple[str, Callable[[gguf.GGUFWriter], None], str]] = {
     "other scores": (
         *("glm 4.5", stating(expert_gating_func=1)),
-        "scores of another function than the family's",
+        "scores are of another function than the family's",
     ),
     "scores that are not normed": (
         *("trinity", stating(expert_weights_norm=False)),
@@ -390,18 +390,18 @@ REFUSED: dict[str, tuple[str, Callable[[gguf.GGUFWriter], None], str]] = {
         *("deepseek v3", stating(attention__key_length_mla=8)),
         "keys have 8 elements, of which 8 turn",
     ),
-    "keys without values": ("deepseek v3", without_values, "keys and values of .* do not fit"),
+    "keys without values": ("deepseek v3", without_values, "keys and values of .* have mismatched shapes"),
     "a norm of queries with several factors": (
         *("muse glimmer", with_factors),
         "blk.0.attn_q_norm.weight does not hold one factor",
     ),
     "a shared expert of another size": (
         *("hunyuan moe", stating(expert_shared_feed_forward_length=48)),
-        "experts have 96 elements inside, and the shared one 48",
+        "experts have an inner size of 96, but the shared one of 48",
     ),
     "constants of too few layers": (
         *("apertus", stating(xielu__beta=[0.5])),
-        "xielu has 1 constants for more layers",
+        "xielu has constants for only 1 layers",
     ),
     "recurrent layers": (
         *("granite 4 without recurrence", stating(attention__head_count_kv=[2, 0])),

@@ -216,7 +216,7 @@ def test_tokens_of_pictures_behind_the_rows_are_left_out() -> None:
     found = tokenizer_of(Metadata(values, "m"), rows)
     assert len(found.get_vocab()) == rows
     values["general.architecture"] = "llama"
-    with pytest.raises(ModelError, match=f"there are {rows + 1} tokens and {rows} embeddings"):
+    with pytest.raises(ModelError, match=f"there are {rows + 1} tokens but {rows} embeddings"):
         tokenizer_of(Metadata(values, "m"), rows)
 
 
