@@ -15,11 +15,11 @@ BITS = 64  # rows in one word of a set
 
 @dataclass(frozen=True)
 class AncestorMask:
-    """The rows that T new tokens see after the prefix. They all see the whole prefix.
+    """The rows that T new tokens see after the prefix. All of them see the whole prefix.
 
     ``sets`` int64 [T, W]: token i sees row ``prefix + 64 w + j`` if bit j of word w of its set is
     one. A token always sees itself. ``rows``: the number of rows written after the prefix, the new
-    ones last; known to the host, because shapes depend on it.
+    ones last. The host knows this number, because shapes depend on it.
     """
 
     sets: Tensor

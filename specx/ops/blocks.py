@@ -1,12 +1,11 @@
 """Formats of quantized weights in GGUF: a row is a sequence of blocks, each with its own scales.
 
-``BlockFormat.fields`` says where the parts of a block lie, in bytes from its beginning. Both the
-unpacking here and the machine code read them from this one table. Numbers are little endian;
-float16 unless said otherwise.
+``BlockFormat.fields`` has the offsets of a block's parts in bytes. Both the functions here and the
+machine code read this one table. Numbers are little endian, and float16 unless stated otherwise.
 
 - ``scale``, ``minimum``: of all values, or of the scales of parts.
 - ``scales``: of parts, in the packing of the format. ``scales_high``: their upper bits.
-- ``low``: the lower bits of the values; of blocks of 32 the first half is in the lower nibbles.
+- ``low``: the lower bits of the values; in blocks of 32, the lower nibbles hold the first half.
 - ``high``: the upper bits.
 """
 
@@ -26,8 +25,8 @@ Fields = Mapping[str, int]
 class BlockFormat:
     """One format: its number in GGUF, the values of a block, and its bytes.
 
-    ``codes``: a function to the whole numbers that stand for values, uint8 [blocks, values], of
-    formats with up to 8 bits that have scales.
+    ``codes``: a function to the integers stored for values, uint8 [blocks, values]; for formats
+    with up to 8 bits that have scales.
     """
 
     name: str
@@ -140,7 +139,7 @@ def _mxfp4(blocks: Blocks, at: Fields) -> torch.Tensor:
 
 
 def mxfp4_in_pairs(packed: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
-    """Unpack MXFP4 as safetensors have it: each byte holds a value and, above it, the next.
+    """Unpack MXFP4 as in safetensors: the lower nibble of a byte comes before the upper one.
 
     packed uint8 [..., n, 16], exponents uint8 [..., n] -> float32 [..., 32 n].
     """
@@ -149,7 +148,7 @@ def mxfp4_in_pairs(packed: torch.Tensor, exponents: torch.Tensor) -> torch.Tenso
 
 
 def _half_power(exponents: torch.Tensor) -> torch.Tensor:
-    """Return half of 2^(e − 127) as float32, for values that are doubled."""
+    """Return half of 2^(e − 127) as float32, for values that are stored doubled."""
     exponents = exponents.to(torch.int32)
     small = 0x00200000 << exponents.clamp(max=1)  # 2^-128 and 2^-127 are not normal numbers
     bits = torch.where(exponents < 2, small, (exponents - 1).clamp(min=0) << 23)

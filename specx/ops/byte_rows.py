@@ -1,10 +1,10 @@
-"""Keys and values in 8 bits: rows of int8, each 16 of them with a scale, in bfloat16, behind them.
+"""Keys and values in 8 bits: rows of int8, followed by a bfloat16 scale for each 16 elements.
 
-A row holds D numbers, then their scales, and fills up whole words of four bytes. A scale is the
-group's largest element / 127, rounded up, so that none is cut. Its bytes depend
-on this row alone, so it can be written, moved and kept like any other. Blocks of 16: keys of some
-models have a few elements a hundred times as large as the others, and what shares a scale with one
-is rounded as coarsely.
+A row holds D numbers, then their scales, padded to whole words of four bytes. A scale is the
+group's largest element / 127, rounded up, so that no element is clipped. A row's bytes depend on
+this row alone, so it can be written, moved and kept like any other. Groups are as small as 16,
+because keys of some models have a few elements a hundred times as large as the others, and all
+elements of a group are rounded as coarsely as its largest.
 """
 
 import torch
@@ -38,7 +38,7 @@ def narrowed(x: Tensor) -> Tensor:
 
 
 def widened(rows: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """Return stored rows [..., ``row_size``] of any number format as [..., dim] of ``dtype``."""
+    """Convert stored rows [..., ``row_size``] of any number format to ``dtype`` [..., dim]."""
     if rows.dtype != torch.int8:
         return rows.to(dtype)
     groups = -(-dim // GROUP)

@@ -12,9 +12,9 @@ import torch
 class Ceilings:
     """The measured peak performance of a device.
 
-    ``bandwidth``: bytes/s, read and written by a copy or, on a CPU, read; ``matmul``: flop/s in
-    bf16 or, on a CPU, float32. On a CPU also, in seconds: ``call``, the overhead of an operation
-    from Python; ``threads``, the overhead of using all threads for an operation. On a GPU
+    ``bandwidth``: bytes/s of a copy, reads and writes together; on a CPU, of reading. ``matmul``:
+    flop/s in bf16; on a CPU, in float32. On a CPU also, in seconds: ``call``, the overhead of an
+    operation from Python; ``threads``, the overhead of using all threads for an operation. On a GPU
     ``link``: bytes/s copied to it from locked main memory.
     """
 
@@ -31,9 +31,9 @@ def measure_ceilings(device: torch.device) -> Ceilings:
 
 
 def _of_cpu() -> Ceilings:
-    """Time reading 512 MB, a product of two 2048 x 2048 matrices, and operations on little data.
+    """Time reading 512 MB, a product of two 2048 x 2048 matrices, and small operations.
 
-    Small operations with all threads are compared with those of one thread on its share.
+    Small operations with all threads are compared with one thread on its share of the data.
     """
     read = reader()
     bandwidth = statistics.median([read() for _ in range(8)][3:])

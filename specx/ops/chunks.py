@@ -16,9 +16,10 @@ PASSAGE = 64  # tokens of a document that a sentence may be from; its last passa
 
 @dataclass(frozen=True)
 class Grid:
-    """The division of a text into chunks of ``chunk`` tokens; the first is ``short`` tokens less.
+    """The division of a text into chunks of ``chunk`` tokens.
 
-    ``kept``: id of a chunk always chosen, whatever its score, or None.
+    ``short``: the number of tokens that the first chunk lacks. ``kept``: the id of a chunk that is
+    always chosen, or None.
     """
 
     chunk: int
@@ -30,8 +31,8 @@ class Grid:
         """Begin a chunk half a chunk before the end of the prompt, and always choose it.
 
         The request is at the end of a prompt, and a draft that does not see it cannot guess the
-        answer. With arbitrary borders, it may end a chunk of other text with a low mean attention,
-        and be dropped with it. (SpecExtend divides from the beginning of the text and keeps only
+        answer. With arbitrary borders, the request may share a chunk with other text, whose low
+        attention would drop it. (SpecExtend divides from the beginning of the text and keeps only
         the newest chunk.)
         """
         begin = max(0, prompt - chunk // 2)
@@ -53,7 +54,7 @@ def streaming_chunks(tokens: Tensor, grid: Grid, k: int, sink: int) -> Tensor:
 def chunk_rows(ids: Tensor, grid: Grid) -> Tensor:
     """List the rows of the chosen chunks, ascending: ids int64 [k] -> int64 [k · chunk].
 
-    Padding rows sort last, also where the first chunk is short.
+    Padding rows sort last, even if the first chunk is shorter.
     """
     count, chunk = len(ids) * grid.chunk, grid.chunk
     place = torch.arange(count, device=ids.device) + (ids[:1] == 0) * grid.short

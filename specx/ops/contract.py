@@ -56,7 +56,7 @@ def built_in_ops(device: torch.device) -> "Ops":
 
 
 def kept_formats(device: torch.device, *, rounds: bool = False) -> tuple[str, ...]:
-    """Return the block formats (``blocks.py``) that a device's kernels read packed.
+    """Return the block formats (``blocks.py``) that a device's kernels read without unpacking.
 
     ``rounds``: as in ``PackedWeight``.
     """
@@ -70,14 +70,14 @@ def kept_formats(device: torch.device, *, rounds: bool = False) -> tuple[str, ..
 
 
 def packed_row_bytes(device: torch.device, form: BlockFormat, columns: int) -> int:
-    """Return the bytes of a row of a weight in blocks, as kernels of a device have it."""
+    """Return the bytes of a packed weight's row, in the layout of a device's kernels."""
     return (form if device.type == "cpu" else LAYOUTS[form.name]).row_bytes(columns)
 
 
 def ops_for(device: torch.device, attention: str, dtype: torch.dtype, head_dim: int) -> "Ops":
     """Choose the backend for a model with heads of size ``head_dim``.
 
-    ``attention``: one of ``PACKAGES``, used wherever it supports the case; ``built-in``: none of
+    ``attention``: one of ``PACKAGES``, used for all cases that it supports; ``built-in``: none of
     them; ``auto``: ``faster_package``, if it is installed and works.
 
     Raises UnusableError if a package named by the user cannot be used.
@@ -263,7 +263,7 @@ class Ops(Protocol):
 
         queries [Hq, T, D]; keys [Hkv, capacity, D]. Query t sees the first ``seen + t`` rows,
         including the document, which is divided every ``PASSAGE`` rows. For each head, the four
-        largest softmax weights of a passage are summed; the result is the mean over heads. (The sum
+        largest softmax weights of a passage are summed. The result is the mean over heads. (The sum
         over all tokens is less accurate, because smaller weights are mostly noise.) Returns float32
         or wider.
         """
@@ -315,10 +315,10 @@ class Ops(Protocol):
         """Penalize tokens that already occur in each row's text: float32 or wider [T, V].
 
         logits [T, V] may be overwritten. ``text`` ends with the root; a row's text continues with
-        its ancestors and itself. Repetition and n-grams count prompt and output, presence and
-        frequency the output alone; ``logit / r`` or, of negative ones, ``logit · r``, minus
-        ``frequency · count``, minus ``presence`` (transformers' and vLLM's definitions). What would
-        repeat an n-gram gets −inf.
+        its ancestors and itself. Repetition and n-grams count prompt and output; presence and
+        frequency count only the output. A positive logit becomes ``logit / r``, a negative one
+        ``logit · r``; then ``frequency · count`` and ``presence`` are subtracted (transformers' and
+        vLLM's definitions). Tokens that would repeat an n-gram get −inf.
         """
 
     def accept(self, tree: TokenTree, choices: Tensor) -> Path:
@@ -345,25 +345,25 @@ class Ops(Protocol):
         """Prepare the MLP of a layer with experts, which keeps its weights: [T, K] -> [T, K].
 
         It chooses each row's experts and sums their outputs in ascending order, the shared expert
-        last, in float32 or wider, rounded once. With few rows, experts that no row chose are not
+        last, in float32 or wider, rounded once. With few rows, only experts chosen by some row are
         read.
         """
 
     def fused_forward(self, weights: DecoderWeights) -> "NativePass | None":
-        """Prepare passes through all layers in one call, if the backend has them for a model."""
+        """Prepare passes through all layers in one call; None if the backend lacks them."""
 
     def for_draft(self) -> "Ops":
-        """Return the operations of a draft, which are faster where rows may depend on others."""
+        """Return the operations of a draft, which may be faster: its rows may depend on others."""
 
     def is_row_invariant(self, weights: DecoderWeights) -> bool:
-        """Return True if a row's numbers never depend on other rows, to the bit.
+        """Return True if a row's results never depend on other rows, to the bit.
 
-        For passes of up to 64 rows through a decoder layer by layer, whatever rows are beside it
-        and however much of its text is committed.
+        This concerns passes of up to 64 rows through a decoder, layer by layer. It includes the
+        other rows of a pass, and how much of the row's text is committed.
         """
 
     def product(self, linear: LinearMap) -> RowFunction:
-        """Prepare the product with one weight, which is not copied: [T, K] -> [T, N]."""
+        """Prepare the product with one weight, without copying it: [T, K] -> [T, N]."""
 
     def head_input(self, embedding: Weight, norms: HeadNorms | None) -> HeadInput:
         """Prepare a head's first input: embeddings joined with states, both normed or neither.

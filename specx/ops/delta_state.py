@@ -13,16 +13,16 @@ from specx.ops.spec import AttentionSpec
 class DeltaState:
     """The state of one layer or, with one more leading dimension, of L layers.
 
-    Of the text: ``state`` [Hv, Dk, Dv], and ``inputs`` [kernel − 1, C], the convolution's inputs of
-    its last tokens, padded with zeros at the start. ``next_state``, ``next_inputs``: the same after
-    the part of a prompt that was read last.
+    For the text: ``state`` [Hv, Dk, Dv], and ``inputs`` [kernel − 1, C], the convolution's inputs
+    for its last tokens, padded with zeros at the start. ``next_state``, ``next_inputs``: the same
+    after the part of a prompt that was read last.
 
-    Of the R rows after the text, each after the rows that it sees: ``row_inputs`` [R, C]; ``keys``
-    [R, Hk, Dk], of length 1; ``updates`` [R, Hv, Dv], ``β (v − k · e^g S)``; ``decays`` [R, Hv], g:
-    a row changes the state to ``e^g S + k ⊗ update``; and ``sums`` [R, Hv]: the sum of g over the
-    row and the rows that it sees.
+    For the R rows after the text, each of which comes after the rows that it sees: ``row_inputs``
+    [R, C]; ``keys`` [R, Hk, Dk], of length 1; ``updates`` [R, Hv, Dv], ``β (v − k · e^g S)``;
+    ``decays`` [R, Hv], g: a row changes the state to ``e^g S + k ⊗ update``; and ``sums`` [R, Hv]:
+    the sum of g over the row and the rows that it sees.
 
-    Inputs have the format of hidden states, all others have ``wide_format``.
+    Inputs have the dtype of hidden states, all others that of ``wide_format``.
     """
 
     state: Tensor
@@ -40,7 +40,7 @@ class DeltaState:
         cls, layers: int, attention: AttentionSpec, rows: int, dtype: torch.dtype,
         device: torch.device,
     ) -> Self:  # fmt: skip
-        """Return the state of ``layers`` layers before a text. ``rows``: the most rows after it."""
+        """Return the state of ``layers`` layers before a text; ``rows``: room for rows after it."""
         delta = attention.delta
         assert delta is not None
         heads, dim, key_dim = attention.query_heads, attention.head_dim, delta.key_dim

@@ -1,7 +1,7 @@
 """Layers' weights in main memory, which two buffers on a device hold in turn.
 
-A pass reads the weights of a layer from one buffer while a copy engine fills the other: as long as
-the copies take longer than the computation, a pass takes as long as they do.
+A pass reads the weights of a layer from one buffer while a copy engine fills the other. If the
+copies take longer than the computation, a pass takes as long as the copies.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ ALIGNED = 256  # bytes: kernels ask for 16
 
 
 class LayerStream:
-    """The weights of a decoder's layers, to be copied to ``device`` whenever a layer is computed.
+    """The weights of a decoder's layers, copied to ``device`` each time a layer is computed.
 
     Matrices are in main memory, in pages that the device can copy from; vectors stay on the device.
-    Layer i has buffer i modulo 2. Copies are made on a stream of their own; on a CPU, for tests,
-    they are made at once.
+    Layer i uses buffer i modulo 2. Copies have their own stream; on a CPU, which tests use, they
+    are made at once.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -39,7 +39,7 @@ class LayerStream:
         self._barrier = torch.zeros(1, device=device)
 
     def take(self, layer: LayerWeights) -> LayerWeights:
-        """Move the matrices of the next layer to main memory; return the layer with these.
+        """Move the matrices of the next layer to main memory; return the layer with the moved ones.
 
         Raises MemoryError.
         """
@@ -52,9 +52,9 @@ class LayerStream:
         return _within(stored, layer, copied=True)
 
     def placed(self, index: int, layer: LayerWeights) -> LayerWeights:
-        """Return a layer within its buffer, and copy its weights there.
+        """Return a layer whose weights are in its buffer, and copy them there.
 
-        ``take`` has got all layers before.
+        ``take`` must have received all layers before.
         """
         if not self._buffers:
             size = max(map(len, self._stored))
@@ -64,7 +64,7 @@ class LayerStream:
         return _within(self._buffers[index % BUFFERS], layer)
 
     def enter(self, index: int) -> None:
-        """Let work that is launched from now on read the weights of a layer."""
+        """Let work launched from now on read the weights of a layer."""
         if self._holds[index % BUFFERS] != index:
             self._fetch(index)
         if self._copies is not None:
@@ -74,7 +74,10 @@ class LayerStream:
             self._barrier.zero_()
 
     def leave(self, index: int) -> None:
-        """Have the next layer copied over a layer, once the work that was launched so far ends."""
+        """Replace a layer's weights by those of the next layer to use its buffer.
+
+        The copy begins when the work launched so far has ended.
+        """
         following = index + BUFFERS if index + BUFFERS < len(self._stored) else index % BUFFERS
         if following != index:
             self._fetch(following)
@@ -97,9 +100,9 @@ def _room(tensor: Tensor) -> int:
 
 
 def _within(memory: Tensor, layer: LayerWeights, *, copied: bool = False) -> LayerWeights:
-    """Return the layer with its matrices, one after the other, in memory uint8 [bytes].
+    """Return the layer with its matrices placed one after another in memory uint8 [bytes].
 
-    ``copied``: with their numbers, too.
+    ``copied``: their values are copied, too.
     """
     first = 0
 
@@ -114,7 +117,7 @@ def _within(memory: Tensor, layer: LayerWeights, *, copied: bool = False) -> Lay
 
 
 def _mapped(record: Any, place: Callable[[Tensor], Any]) -> Any:
-    """Return a record of weights with other matrices, in the same order each time."""
+    """Return a record of weights in which ``place`` has replaced each matrix, in a fixed order."""
     if isinstance(record, Tensor):
         return place(record) if record.ndim > 1 else record
     if isinstance(record, PackedWeight):
@@ -128,9 +131,9 @@ def _mapped(record: Any, place: Callable[[Tensor], Any]) -> Any:
 
 
 def _lock(owner: LayerStream, memory: Tensor) -> None:
-    """Keep memory in its pages as long as its owner lives, for the device to copy from.
+    """Lock memory in its pages while its owner exists, so that the device can copy from it.
 
-    torch's own allocation of such memory takes the next power of two. Raises MemoryError.
+    torch's own allocator of such memory rounds up to the next power of two. Raises MemoryError.
     """
     runtime = torch.cuda.cudart()
     try:

@@ -25,7 +25,7 @@ class LinearMap:
 
     @property
     def tensor(self) -> Tensor:
-        """Return the weight as a tensor, for kernels that do not read packed weights."""
+        """Return the weight as a tensor, for kernels that do not support packed weights."""
         return tensor_of(self.weight)
 
 
@@ -43,12 +43,12 @@ class PerLayerInput:
 
 @dataclass(frozen=True, kw_only=True)
 class Routing:
-    """Weights of a layer with E experts, besides theirs (``ExpertsSpec``).
+    """Weights of a layer with E experts, besides the experts' own (``ExpertsSpec``).
 
     ``router``: to E logits. ``correction`` [E]: added to scores for the choice. ``gate_up``,
-    ``down``: of the shared expert; ``shared_gate``: to one number. ``scales`` [E]: of experts'
-    weights. With experts ``apart``, norms [K] of the chosen experts' input, of their output, and of
-    the shared expert's output.
+    ``down``: of the shared expert; ``shared_gate``: to one number. ``scales`` [E]: factors of the
+    experts' weights. With experts ``apart``, norms [K] of the chosen experts' input, of their
+    output, and of the shared expert's output.
     """
 
     router: LinearMap
@@ -97,19 +97,18 @@ class DeltaWeights:
 class LayerWeights:
     """Weights of a decoder layer; ``spec`` defines the computation.
 
-    Norms: weights [K] of those in ``spec``, and biases [K], None without. A weight has the format
-    of the hidden states or, if its norm is ``wide``, that or float32. ``qkv``: queries, keys and
-    values joined, to (Hq + 2 Hkv) · D; with ``shared`` keys and values or ``latent`` attention,
-    only queries; with a ``delta`` rule, Hkv · key_dim queries, as many keys, and Hq · D values; of
-    a short convolution b, c and x, to 3 · Hq · D, beside its ``convolution`` [Hq · D, kernel].
+    Norms: weights [K] of those in ``spec``, and biases [K], None without. A weight has the dtype of
+    the hidden states or, if its norm is ``wide``, that or float32. ``qkv``: queries, keys and
+    values joined, to (Hq + 2 Hkv) · D. With ``shared`` keys and values or ``latent`` attention it
+    has only queries; with a ``delta`` rule, Hkv · key_dim queries, as many keys, and Hq · D values;
+    for a short convolution b, c and x, to 3 · Hq · D, and its ``convolution`` is [Hq · D, kernel].
     ``gate``: to Hq · D numbers. ``query_norm``, ``key_norm``: [D] for all heads, [H, D] per head,
     or [H · D] if the norm is over the ``whole``. ``out``: [K, Hq · D].
 
-    ``gate_up``: both inputs of the gate joined [2 I, K], the gate first; without a gate [I, K].
-    ``down``: [K, I]. With E experts, both have one more leading dimension, and so do their biases:
-    [E, 2 I, K] and [E, K, I]; ``routing``: the layer's other weights. ``sinks`` float32 [Hq].
-    ``activation``: for xielu, α of positive and of negative numbers, β and ε. ``scalar``: factor of
-    the layer's output.
+    ``gate_up``: gate and up joined [2 I, K], the gate first; without a gate [I, K]. ``down``: [K,
+    I]. With E experts, both and their biases have one more leading dimension: [E, 2 I, K] and [E,
+    K, I]; ``routing``: the layer's other weights. ``sinks`` float32 [Hq]. ``activation``: for
+    xielu, α of positive and of negative numbers, β and ε. ``scalar``: factor of the layer's output.
     """
 
     spec: LayerSpec
@@ -162,7 +161,7 @@ class LayerKernels(Protocol):
         """Norm, project, rotate, and store keys and values.
 
         x [T, K]; cos, sin [T, D], whose second halves repeat the first; slots int64 [T]: the rows
-        of keys, values [Hkv, capacity, D] to write; a layer with ``shared`` keys and values writes
+        of keys, values [Hkv, capacity, D] to write. A layer with ``shared`` keys and values writes
         none. Returns queries [Hq, T, D].
         """
 
@@ -218,11 +217,11 @@ class SmallBatch:
     """The few rows of a pass, their attention, and the requested outputs.
 
     ``tokens``, ``positions`` int64 [T]. ``storage[layer]`` [2, Hkv, capacity, D], contiguous: a
-    layer's keys and values, row r of the text at r mod capacity; a layer with a window may have a
-    ring, never smaller than its window plus ``mask.rows``. A layer with ``shared`` keys and values
-    has the other layer's. ``rows`` int64 [T]: the text rows to write. ``prefix`` int64 [1] and
-    ``mask``: as in tree attention. ``logits_to_keep``: as in ``Decoder.run``. ``recorded``: the
-    layers whose queries are returned, counted from 0, ascending.
+    layer's keys and values, row r of the text at r mod capacity. A layer with a window may have a
+    ring, at least as large as its window plus ``mask.rows``. A layer with ``shared`` keys and
+    values has the other layer's storage. ``rows`` int64 [T]: the text rows to write. ``prefix``
+    int64 [1] and ``mask``: as in tree attention. ``logits_to_keep``: as in ``Decoder.run``.
+    ``recorded``: the layers whose queries are returned, counted from 0, ascending.
     """
 
     tokens: Tensor

@@ -18,7 +18,7 @@ Part = tuple[Tensor, BlockFormat]  # uint8 [rows, bytes of a row]
 
 @dataclass(frozen=True, eq=False)
 class PackedWeight:
-    """A weight [N, K] in blocks.
+    """A weight [N, K] in the quantization blocks of its file.
 
     ``parts``: consecutive rows, each part in its own format. Products are computed in ``dtype``;
     ``rounds``: machine code rounds their inputs to int8.
@@ -96,7 +96,7 @@ def parts_of(weight: Weight) -> Sequence[Part]:
 
 
 def tensor_of(weight: Weight) -> Tensor:
-    """Return a weight as a tensor; loading packs none that is needed as one."""
+    """Return a weight that was not loaded packed, as a tensor."""
     assert isinstance(weight, Tensor), "no packed weight is read here"
     return weight
 

@@ -1,12 +1,11 @@
 """A decoder as data: what each layer computes, in sizes, constants and choices. No weights.
 
 A family (``models/families``) makes a ``DecoderSpec`` from a config; ``layers.py`` has the weights.
-Kernels read both and know no families. Two things that configs state are gone by the time a kernel
-sees a layer, because a permutation of the rows of weights expresses them exactly:
+Kernels read both and know no families. Two settings of configs never reach a kernel, because a
+permutation of the rows of weights expresses them exactly:
 
-- **interleaved and partial rotary**: queries and keys (with their biases and norms) have their
-  elements permuted so that element i turns with element i + D/2, and elements that do not turn have
-  frequency 0;
+- **interleaved and partial rotary**: elements of queries and keys (with their biases and norms) are
+  permuted so that element i rotates with element i + D/2; unrotated elements have frequency 0;
 - **keys used as values** (Gemma 4): the rows of the keys occur twice in ``LayerWeights.qkv``.
 """
 
@@ -24,10 +23,10 @@ Activation = Literal["silu", "gelu", "gelu_tanh", "relu2", "xielu"]
 class NormSpec:
     """A norm of vectors: RMSNorm or, with ``centred``, LayerNorm.
 
-    It is computed in float32 (or wider). ``wide``: its weight and bias are also applied there, and
-    the result is rounded once; otherwise it is rounded to the hidden states' format before the
-    weight is applied. A weight offset (Gemma 1 to 3: 1 + w) is already in the weight, which is
-    float32.
+    It is computed in float32 (or wider). ``wide``: weight and bias are also applied in float32, and
+    the result is rounded once; otherwise it is rounded to the hidden states' dtype before the
+    weight is applied. A weight offset (Gemma 1 to 3: 1 + w) is already included in the weight,
+    which is float32.
     """
 
     eps: float
@@ -76,9 +75,9 @@ class LatentSpec:
 
     A first map turns a token into the latent vector, which is normed, and ``rope_dim`` rotated
     elements shared by all heads. A second map turns the vector into each head's ``nope_dim`` key
-    elements without position, and its ``value`` value elements. They are cached expanded, with
-    values padded by zeros to the head size. ``query_rank``: queries also take two such steps; None:
-    one.
+    elements without position, and its ``value`` value elements. Keys and values are cached
+    expanded, with values padded by zeros to the head size. ``query_rank``: queries also take two
+    such steps; None: one.
     """
 
     rank: int
@@ -94,16 +93,16 @@ class DeltaSpec:
     """A gated delta rule in place of softmax (Gated DeltaNet, arXiv:2412.06464).
 
     Each value head has a matrix S [key_dim, head_dim] as its state. A token updates it, ``S ← e^g S
-    + k ⊗ β (v − k · e^g S)``, and returns q · S, times ``AttentionSpec.scaling``; g is at most 0, β
+    + k ⊗ β (v − k · e^g S)``, and returns q · S, times ``AttentionSpec.scaling``; g is at most 0; β
     is the sigmoid of a linear map or, with ``negative``, twice that. Queries and keys are
-    normalized to length 1. All three are computed from the last ``kernel`` tokens by a convolution
-    of each element, then silu.
+    normalized to length 1. Queries, keys and values are computed from the last ``kernel`` tokens by
+    a convolution of each element, then silu.
 
     ``norm``: applied to each head's output, before the gate. ``tiled``: value head i shares queries
-    and keys of head i modulo their number; else consecutive value heads share one.
+    and keys of head i modulo their number; otherwise consecutive value heads share one.
 
-    Without keys (``key_dim`` 0) it is a short convolution (LFM2): a linear map gives b, c and x,
-    the output is c times the convolution of b · x, and the last b · x are all the state.
+    Without keys (``key_dim`` 0) it is a short convolution (LFM2). A linear map gives b, c and x,
+    and the output is c times the convolution of b · x. The state is only the last b · x.
     """
 
     key_dim: int
@@ -121,11 +120,11 @@ class AttentionSpec:
     own; None: all. ``softcap``: scores become ``cap · tanh(score / cap)``. ``sinks``: the softmax
     has one more logit per query head, whose share is dropped (``LayerWeights.sinks``).
     ``value_norm``: of each head's values, without weight. ``shared``: the layer, counted from 0,
-    whose keys and values this one reuses: ``LayerWeights.qkv`` has only queries then, and it stores
-    nothing.
+    whose keys and values this one reuses; this layer then stores nothing, and ``LayerWeights.qkv``
+    has only queries.
 
-    ``gated``: the output is multiplied, before the output map, by the sigmoid of a linear map of
-    the input (``LayerWeights.gate``). ``latent``: keys and values come from a latent vector
+    ``gated``: before the output map, the output is multiplied by the sigmoid of a linear map of the
+    input (``LayerWeights.gate``). ``latent``: keys and values come from a latent vector
     (``LatentSpec``). ``delta``: a delta rule replaces attention, with ``query_heads`` value heads
     of ``head_dim`` elements, and ``kv_heads`` heads of queries and keys; the gate is silu then.
     """
@@ -147,9 +146,9 @@ class AttentionSpec:
     delta: DeltaSpec | None = None
 
     def seen(self, tokens: int) -> int:
-        """Return how many tokens the last token of a text of this length sees.
+        """Return the number of tokens that the last token of a text of this length sees.
 
-        For a delta rule, the number of tokens with the cost of its state.
+        For a delta rule, return the number of tokens whose attention costs as much as its state.
         """
         if self.delta is not None:
             return min(tokens, 2 * self.delta.key_dim)
@@ -166,26 +165,28 @@ class AttentionSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertsSpec:
-    """Which experts of a layer a token uses, and with which weights.
+    """The choice of a layer's experts for each token, and their weights.
 
     Each of ``count`` experts has a score, computed from logits of the router: their ``softmax``
     over all experts, or the ``sigmoid`` of each. A token uses the ``chosen`` experts with the
     highest scores, after adding a bias if there is one (``corrected``). With ``groups`` of equal
-    size, only experts of ``kept_groups`` groups may be chosen: those with the highest sum of their
-    ``best_of_group`` (one or two) best scores.
+    size, only experts of ``kept_groups`` groups may be chosen: the groups with the highest sum of
+    their ``best_of_group`` (one or two) best scores.
 
     The weights are the scores, ``normed`` to a sum of 1 (dividing by at least ``least``), times
     ``scale``. (A softmax over the chosen experts alone equals one over all, normed.) All of this is
-    computed in float32 or wider, whatever the format of hidden states, so that experts rarely tie.
+    computed in float32 or wider, whatever the dtype of hidden states, so that experts rarely tie.
 
     With the scores of a ``mixer`` (Phi-3.5), the highest logit is chosen first, then the highest of
-    the others. Each weight is the expert's share among the logits that are at most twice the
-    ``jitter`` below it, relative to the greater magnitude.
+    the others. An expert's weight is its softmax share among the similar logits. A logit is similar
+    if its difference to the chosen one, relative to the greater magnitude, is at most twice the
+    ``jitter``.
 
     ``shared``: inner elements of the shared expert, which serves all tokens; None: no shared
     expert. ``shared_gate``: its output is multiplied by the sigmoid of a linear map to one number;
     ``shared_scale``: by that number. ``apart`` (Gemma 4): its output is normed, and so is the sum
-    of the chosen experts; these, and the router, have separate norms of the layer's hidden states.
+    of the chosen experts; chosen experts and router have their own norms of the layer's hidden
+    states.
     """
 
     count: int
@@ -249,8 +250,8 @@ class PerLayerInputSpec:
     """Separate embeddings for each layer (Gemma 4).
 
     For a token, layer i gets ``(norm(projection(x₀) / √hidden)ᵢ + √size · embeddingᵢ) / √2``, with
-    ``size`` elements and x₀ the first layer's input. At its end it adds ``norm(up(act(down(x)) ·
-    input))``, with the activation of its MLP.
+    ``size`` elements and x₀ the first layer's input. At its end, the layer adds
+    ``norm(up(act(down(x)) · input))``, with the activation of its MLP.
     """
 
     size: int
@@ -262,10 +263,10 @@ class PerLayerInputSpec:
 class InputSpec:
     """The input of a head's layers: embeddings [T, H] joined with states [T, H].
 
-    ``fc``: what it projects. "features": the target's features to states, once per token of the
-    text; the first layer then reads the joined input [T, 2 H]. "joined": the joined input to [T,
-    H], in every pass. ``norms``: the names of the RMSNorms of embeddings and states before joining.
-    ``input_norm``: the first layer norms its input, as a decoder's does.
+    ``fc``: the projection. "features": it maps the target's features to states, once per token of
+    the text; the first layer then reads the joined input [T, 2 H]. "joined": it maps the joined
+    input to [T, H], in every pass. ``norms``: the names of the RMSNorms of embeddings and states
+    before joining. ``input_norm``: the first layer norms its input, as a decoder's does.
     """
 
     fc: Literal["features", "joined"]
@@ -277,10 +278,10 @@ class InputSpec:
 class DecoderSpec:
     """A decoder from token ids to logits.
 
-    Embeddings are multiplied by ``embedding_scale``, rounded to their format; logits are ``softcap
-    · tanh(scale · head(norm(x)) / softcap)``. ``tied``: the lm head is the embedding. ``longest``:
-    the number of positions for which frequencies hold; None: any (longrope and dynamic NTK depend
-    on the length of a text). ``input``: for a head; None: token embeddings.
+    Embeddings are multiplied by ``embedding_scale``, rounded to their dtype; logits are ``softcap ·
+    tanh(scale · head(norm(x)) / softcap)``. ``tied``: the lm head is the embedding. ``longest``:
+    the number of positions for which frequencies are valid; None: any (longrope and dynamic NTK
+    depend on the length of a text). ``input``: for a head; None: token embeddings.
     """
 
     vocabulary: int

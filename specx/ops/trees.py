@@ -15,8 +15,8 @@ class TokenTree:
 
     ``tokens``, ``parents``, ``depths`` int64 [T]; row 0 is the root, the last token of the text,
     and parents come before their children. ``valid`` bool [T]: False for padding rows, which are
-    children of the root and never accepted. ``levels``: the most levels of the tree. ``sets``: the
-    value of ``ancestors``, if already known.
+    children of the root and never accepted. ``levels``: the maximum levels of the tree. ``sets``:
+    the value of ``ancestors``, if already known.
     """
 
     tokens: Tensor
@@ -43,7 +43,7 @@ class TokenTree:
 
 
 def doublings(levels: int) -> int:
-    """Count the pointer doublings from ``levels`` levels below the root up to it."""
+    """Return the pointer doublings needed to get from any level up to the root."""
     return levels.bit_length()
 
 

@@ -1,1 +1,1 @@
-"""Kernels in CUDA C++, where Triton cannot say what is needed: compiling, loading, launching."""
+"""Kernels in CUDA C++ for operations that Triton cannot express: compiling, loading, launching."""

@@ -1,4 +1,4 @@
-"""Kernels of ours, compiled at first use with NVRTC, which comes with CUDA builds of torch."""
+"""Compile our kernels at first use with NVRTC, which comes with CUDA builds of torch."""
 
 import ctypes
 import hashlib
@@ -18,9 +18,9 @@ OPTIONS = ("--std=c++17", "--gpu-architecture=sm_90a")  # Hopper with its own in
 
 
 def compiled(source: Path, constants: Mapping[str, int]) -> bytes:
-    """Compile a file for Hopper, with ``constants`` defined in front of it.
+    """Compile a file for Hopper, with ``constants`` defined before its text.
 
-    Kept in the user's cache folder, where that can be written to.
+    The result is stored in the user's cache folder, if that is writable.
     """
     text, header = source.read_bytes(), HEADER.read_bytes()
     macros = (f"--define-macro={name}={int(value)}" for name, value in constants.items())
@@ -83,11 +83,11 @@ def _read(program: c_void_p, size_of: str, read: str) -> bytes:
 def kernel_of(
     source: Path, name: str, shared: int, device: torch.device, **constants: int
 ) -> Kernel | None:
-    """Return the kernel ``name`` of a file on a CUDA device, or None where it cannot be had.
+    """Return the kernel ``name`` of a file on a CUDA device; None if it is unavailable.
 
-    ``constants`` are defined in front of the file; each block has ``shared`` bytes of dynamic
-    shared memory. It cannot be had on another GPU than Hopper or without a compiler: everything
-    that such a kernel does can be done another way.
+    ``constants`` are defined before the file's text; each block has ``shared`` bytes of dynamic
+    shared memory. Kernels are unavailable without a compiler and on GPUs other than Hopper. There
+    is another implementation for everything that they do.
     """
     if not is_hopper(device):
         return None

@@ -1,7 +1,7 @@
-"""The CUDA driver at work for our kernels: loading, launching, describing a matrix.
+"""Use the CUDA driver for our kernels: loading, launching, describing a matrix.
 
-torch has no public way to launch early or in clusters, nor to a tensor map, so this is
-the driver's own C interface, of the library that every CUDA program has.
+torch has no public way to launch early, to launch in clusters, or to make a tensor map. So this
+module uses the driver's C interface, from the library that every CUDA program loads.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ HOPPER = (9, 0)  # compute capability: what our kernels are written for
 
 
 class CudaError(RuntimeError):
-    """The driver or the compiler refused."""
+    """An error reported by the CUDA driver or the compiler."""
 
 
 class _Attribute(ctypes.Structure):
@@ -63,9 +63,9 @@ def _call(name: str, *arguments: Any) -> None:
 
 
 def is_hopper(device: torch.device) -> bool:
-    """Return True for a CUDA device of the generation that our kernels are written for.
+    """Return True for an NVIDIA GPU of the Hopper generation, for which the kernels are written.
 
-    AMD numbers its generations alike.
+    AMD GPUs may have the same version number.
     """
     return torch.version.cuda is not None and torch.cuda.get_device_capability(device) == HOPPER
 
@@ -73,9 +73,9 @@ def is_hopper(device: torch.device) -> bool:
 def tensor_map(array: Tensor, box: Sequence[int]) -> "ctypes.Array[c_char]":
     """Describe an array to the copy engine, for a kernel's ``__grid_constant__`` parameter.
 
-    array: 2 bytes an element, of 2 to 5 dimensions, the last one contiguous, all others 16 bytes
-    aligned, in any order of strides; ``box``: its size in each of them, 64 in the last one,
-    swizzled by 128 bytes. What lies outside of the array reads as 0.
+    array: elements of 2 bytes, 2 to 5 dimensions, the last one contiguous, all others 16 bytes
+    aligned, in any order of strides. ``box``: the size of a copied box in each dimension, 64 in the
+    last, swizzled by 128 bytes. Elements outside the array read as 0.
     """
 
     size, rank = array.itemsize, array.dim()
@@ -105,7 +105,7 @@ def tensor_map(array: Tensor, box: Sequence[int]) -> "ctypes.Array[c_char]":
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that was loaded on a device, with the dynamic shared memory of its blocks."""
+    """A kernel loaded on a device, with the dynamic shared memory of its blocks."""
 
     function: c_void_p
     shared: int
@@ -115,9 +115,9 @@ class Kernel:
     ) -> None:
         """Launch a grid of blocks of ``block`` threads, in clusters of ``cluster``.
 
-        On the current stream, and before the kernel in front is done: it must wait for that itself.
-
-        ``arguments``: tensor maps and values of ``ctypes``, in the order of the parameters.
+        It runs on the current stream, and may start before the previous kernel has ended: the
+        kernel must wait for that itself. ``arguments``: tensor maps and values of ``ctypes``, in
+        the order of the parameters.
         """
         attributes = (_Attribute * 2)()
         attributes[0].kind, attributes[0].value[0] = EARLY, 1
@@ -129,7 +129,7 @@ class Kernel:
 
 
 def load(binary: bytes, name: str, shared: int) -> Kernel:
-    """Load the kernel ``name`` of a compiled file on the current device of torch."""
+    """Load the kernel ``name`` of a compiled file on torch's current device."""
     torch.cuda.current_stream()  # the context of the device exists
     module, function = c_void_p(), c_void_p()
     _call("cuModuleLoadData", byref(module), c_char_p(binary))

@@ -1,8 +1,8 @@
-"""The product of up to 64 rows with a weight that stays packed, in Q4_K or Q6_K: Hopper.
+"""The product of up to 64 rows with a weight packed in Q4_K or Q6_K, for Hopper.
 
-What follows a product in a decoder layer is done where its result is, as in ``product.py``. A row's
-result does not depend on the rows beside it: the weight alone says which inputs a sum has, and in
-which order. Other formats, and other GPUs, have the kernel of ``triton/packed.py``.
+The next operation of the decoder layer is fused into the product, as in ``product.py``. A row's
+result does not depend on the other rows: the inputs and order of a sum depend only on the weight.
+Other formats and other GPUs use the kernel of ``triton/packed.py``.
 """
 
 from ctypes import c_int, c_uint64
@@ -42,10 +42,10 @@ MOST_KEPT = 2  # pieces of a warp whose sums of x are kept for all tiles
 
 @dataclass(frozen=True)
 class BlocksLaunch:
-    """The spread of a product over the device.
+    """The division of a product among the device's blocks and warps.
 
-    ``warps`` of a block, ``share`` of which share the inputs of ``groups`` times 16 rows of the
-    weight; ``resident`` blocks at once on a multiprocessor.
+    ``warps``: of a block; ``share`` of them share the inputs of ``groups`` times 16 rows of the
+    weight. ``resident``: blocks that run at once on a multiprocessor.
     """
 
     warps: int
@@ -57,7 +57,7 @@ class BlocksLaunch:
 def plan(tiles: int, rows: int, pieces: int) -> BlocksLaunch:
     """Plan the launch for a weight of ``rows`` rows of ``pieces`` pieces, and ``tiles`` of x.
 
-    The share is part of a row's result, so it does not depend on the rows of x. What is faster was
+    The share affects a row's rounding, so it does not depend on the rows of x. The choices were
     measured on an H200, with the weights of 1.5B and 8B models.
     """
     if rows >= HEAD_ROWS:
@@ -170,8 +170,10 @@ KINDS: dict[Any, type[_BlocksWeight]] = {
 
 
 def product_of(kind: Any, weight: TritonWeight, bias: Tensor | None, **options: Any) -> Any:
-    """Return the product of ``kind``, one of ``product.py``, with a weight that stays packed; None
-    where it is not served, or without a kernel."""
+    """Return the product of ``kind``, one of ``product.py``, with a packed weight.
+
+    None if the format is not supported, or the kernel is unavailable.
+    """
     try:
         return KINDS[kind](weight, bias, **options)
     except CudaError:

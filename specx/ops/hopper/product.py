@@ -1,10 +1,10 @@
-"""The product of a large weight with up to 64 rows, which is nearly all reading: Hopper.
+"""The product of a large weight with up to 64 rows, limited by reading the weight, for Hopper.
 
-What a weight is multiplied with does not depend on how far it has been read, so blocks ask for it
-before the kernel in front is done, and reading goes on across kernels. Neither cuBLAS nor Triton
-can do that. What follows a product in a decoder layer is done where its result is: the sum is
-rounded once, with bias and residual in it; a gate is applied; queries and keys get their positions
-and go where attention reads them.
+A weight does not depend on earlier kernels, so blocks request it before the previous kernel has
+ended, and reading continues across kernels. Neither cuBLAS nor Triton can do that. The next
+operation of the decoder layer is fused into the product: bias and residual are added before the sum
+is rounded once; a gate is applied; queries and keys are rotated and stored where attention reads
+them.
 """
 
 import ctypes
@@ -40,12 +40,12 @@ ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_tanh", "gelu", "relu2")  # 
 
 @dataclass(frozen=True)
 class ProductLaunch:
-    """The spread of a product over the device.
+    """The division of a product among the device's blocks and warp groups.
 
     ``columns``: rows of the weight in a tile, a multiple of 16, or of 8 up to 64. ``split``: blocks
     that share the sum of a tile, a power of 2. ``weights``, ``inputs``: pieces of the weight and of
-    x that are there at a time, of ``slices`` times 64 inputs. ``groups``: warp groups that multiply
-    pieces in turns; several of them have one tile.
+    x held at a time, each of ``slices`` times 64 inputs. ``groups``: warp groups that multiply
+    pieces in turn; if there are several, they share one tile.
     """
 
     columns: int
@@ -57,17 +57,17 @@ class ProductLaunch:
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory that a launch asks for: pieces, and what alignment may take."""
+        """Bytes of shared memory that a launch requests, for pieces and alignment."""
         lines = self.weights * self.columns + self.inputs * MOST_ROWS
         return lines * self.slices * WIDTH * 2 + 1024
 
 
 def plan(columns: int, inputs: int, sides: int, multiprocessors: int) -> ProductLaunch:
-    """Plan the launch for ``columns`` columns of the result, ``sides`` rows of the weight to each
-    and ``inputs`` elements in a row.
+    """Plan the launch for a result with ``columns`` columns.
 
-    One block on a multiprocessor, and as little as possible to read for the one with most. What
-    else is faster was measured on an H200, with the weights of 8B, 7B and 1.5B models.
+    ``sides``: rows of the weight per column; ``inputs``: elements in a row. Each multiprocessor has
+    one block, and the largest amount that a block reads is as small as possible. The other choices
+    were measured on an H200, with the weights of 8B, 7B and 1.5B models.
     """
     # Clusters of four blocks fit on three quarters of the multiprocessors, not on all.
     (tile, most), (pair, most_of_pair) = (
@@ -85,9 +85,9 @@ def plan(columns: int, inputs: int, sides: int, multiprocessors: int) -> Product
 
 
 def _tile(columns: int, sides: int, multiprocessors: int, split: int) -> tuple[int, float]:
-    """Return the rows of the weight in a tile, and the most of them that a block reads.
+    """Return the rows of the weight in a tile, and the maximum that a block reads.
 
-    ``split`` blocks share a tile; blocks that share a tile have one only.
+    ``split`` blocks share a tile; such blocks have only one tile.
     """
     found = []
     for rounds in range(1, MOST_TILES + 1 if split == 1 else 2):
@@ -101,7 +101,7 @@ def _tile(columns: int, sides: int, multiprocessors: int, split: int) -> tuple[i
 
 
 def launch_of(columns: int, split: int) -> ProductLaunch:
-    """Plan as many pieces as there is room for, as many of x as of the weight."""
+    """Plan as many pieces as fit, the same number of x as of the weight."""
     groups = 2 if split > 1 and columns <= MOST_BY_EIGHT else 1
     exchanged = (split - 1) * -(-columns // (8 * split)) * 8 * 256 + (groups - 1) * columns * 256
     room = (SHARED - STATIC - 1024 - exchanged) // (SLICES * WIDTH * 2)  # lines
@@ -111,7 +111,7 @@ def launch_of(columns: int, split: int) -> ProductLaunch:
 
 
 class HeadsArgument(ctypes.Structure):
-    """As in ``product.cu``."""
+    """The struct of this name in ``product.cu``."""
 
     _fields_ = (
         *((name, c_uint64) for name in ("cos", "sin", "places", "keys", "values")),
@@ -121,7 +121,7 @@ class HeadsArgument(ctypes.Structure):
 
 
 class WeightProduct:
-    """The product with one weight, which stays where it is."""
+    """The product with one weight, which is not copied."""
 
     kind: ClassVar[int]
     sides: ClassVar[int]  # rows of the weight to a column of the result
@@ -260,9 +260,9 @@ AnyProduct = TypeVar("AnyProduct", bound=WeightProduct)
 def product_of(
     kind: type[AnyProduct], weight: Tensor, bias: Tensor | None, **options: Any
 ) -> AnyProduct | None:
-    """Return the product of a weight that suits; None where it does not, or without a kernel.
+    """Return the product for a weight that ``suits``; None for others, or without a kernel.
 
-    cuBLAS does it, too.
+    cuBLAS is the alternative.
     """
     if not suits(weight) or not (bias is None or _alike(bias, weight)):
         return None
@@ -273,7 +273,7 @@ def product_of(
 
 
 def suits(weight: Tensor) -> bool:
-    """Return True if a weight can be multiplied here: on a Hopper GPU."""
+    """Return True if these kernels can multiply a weight: on a Hopper GPU."""
     return (
         weight.is_cuda
         and weight.dtype in (torch.float16, torch.bfloat16)

@@ -1,9 +1,9 @@
-"""Products of a draft's small weights with up to 16 rows, in as few steps as possible: Hopper.
+"""Products of a draft's small weights with up to 16 rows, with low latency, for Hopper.
 
-A level of a small draft is a chain of products that take longer to begin and to end than to read
-their weights. These read nothing by way of the copy engine, norm x themselves, and share no sum
-between blocks. With more rows ``product.py`` is faster. A row's result differs from its own, so
-they are for drafts, whose rows need not be alike in every pass.
+A level of a small draft is a chain of products that take longer to start and to end than to read
+their weights. These products do not use the copy engine, norm x themselves, and share no sum
+between blocks. With more rows ``product.py`` is faster. Its results differ in rounding, so these
+products serve only drafts, whose rows may depend on the number of rows.
 """
 
 import ctypes
@@ -35,13 +35,13 @@ THREADS, MOST_OUTPUTS = 256, 64  # of a block
 
 
 class _NormArgument(ctypes.Structure):
-    """As in ``small_product.cu``."""
+    """The struct of this name in ``small_product.cu``."""
 
     _fields_ = (("weight", c_uint64), ("eps", c_float))
 
 
 def rows_of_block(columns: int, inputs: int, sides: int, multiprocessors: int) -> int | None:
-    """Return the rows of a weight that a block multiplies: of 8 outputs, or a multiple of them.
+    """Return the rows of a weight that a block multiplies: of 8 outputs, or a multiple of 8.
 
     None: they do not fit into shared memory.
     """
@@ -52,12 +52,12 @@ def rows_of_block(columns: int, inputs: int, sides: int, multiprocessors: int) -
 
 
 def shared_of(rows: int, inputs: int) -> int:
-    """Return the bytes of a block's shared memory: of weights, and the sums of its warps."""
+    """Return the bytes of a block's shared memory, for weights and the sums of its warps."""
     return rows * (2 * inputs + 64) + rows // 8 * THREADS * 16
 
 
 def can_norm(norm: NormWeights | None) -> bool:
-    """Return True if these products can norm x so."""
+    """Return True if these products can compute a norm of x."""
     return (
         norm is not None
         and norm.bias is None

@@ -1,9 +1,9 @@
-"""Hybrid tree attention in CUDA C++ where many rows share a key head: Hopper.
+"""Hybrid tree attention in CUDA C++ for many rows per key head, for Hopper.
 
-With 64 nodes and several heads to each key head attention is limited by its products, not by
-reading, and the tensor cores have to be busy while weights are computed. Triton's compiler does not
-arrange that; ``tree_attention.cu`` does. It writes what ``triton/tree_attention.py`` writes, bit
-for bit.
+With 64 nodes and several query heads per key head, attention is limited by its products, not by
+reading. Then the tensor cores have to be busy while softmax weights are computed. Triton's compiler
+does not arrange that; ``tree_attention.cu`` does. Its results equal those of
+``triton/tree_attention.py`` bit for bit.
 """
 
 from ctypes import c_float, c_int, c_uint64
@@ -38,7 +38,7 @@ SHORT_ROWS = 16  # with more, blocks wait for each other
 
 
 def suits(inputs: TreeInputs) -> bool:
-    """Return True if the inputs and the device are for this kernel."""
+    """Return True if the kernel supports the inputs and the device."""
     q = inputs.q
     return (
         q.is_cuda
@@ -52,7 +52,7 @@ def suits(inputs: TreeInputs) -> bool:
 
 
 def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: Launch) -> None:
-    """Compute ``triton.tree_attention.attend_to_prefix``, for inputs that suit."""
+    """Compute ``triton.tree_attention.attend_to_prefix``, for inputs that ``suits`` accepts."""
     assert launch.block_columns == COLUMNS
     q, visible = inputs.q, inputs.visible
     kernel = _kernel(q)
@@ -73,7 +73,7 @@ def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: L
 def merge(
     inputs: TreeInputs, parts: Tensor, stats: Tensor, out: Tensor, lse: Tensor, launch: Launch
 ) -> None:
-    """Compute ``triton.tree_attention.merge``, in another order of sums, for what ``can_merge``."""
+    """Compute ``triton.tree_attention.merge`` with another order of sums, if ``can_merge``."""
     kernel = _merge_kernel(inputs, launch)
     assert kernel is not None
     q, keys, values = inputs.q, inputs.keys, inputs.values
@@ -90,7 +90,7 @@ def merge(
 
 
 def attend_short(inputs: TreeInputs) -> tuple[Tensor, Tensor]:
-    """Compute ``triton.tree_attention.attend``, in another order of sums, for what ``is_short``."""
+    """Compute ``triton.tree_attention.attend`` with another order of sums, if ``is_short``."""
     kernel, nodes, group = _short_kernel(inputs), _short_nodes(inputs), _group(inputs)
     assert kernel is not None
     q, keys, values = inputs.q, inputs.keys, inputs.values
@@ -110,7 +110,7 @@ def attend_short(inputs: TreeInputs) -> tuple[Tensor, Tensor]:
 
 
 def is_short(inputs: TreeInputs) -> bool:
-    """Return True if ``attend_short`` is for the inputs and the device: few rows, a short cache.
+    """Return True if ``attend_short`` supports the inputs and the device: few rows, a short cache.
 
     A block has room for half of the cache; many key heads would take too many blocks.
     """
@@ -159,7 +159,7 @@ def _short_kernel(inputs: TreeInputs) -> Kernel | None:
 
 
 def can_merge(inputs: TreeInputs, launch: Launch) -> bool:
-    """Return True if ``merge`` is for the inputs and the device, whatever the number of rows."""
+    """Return True if ``merge`` supports the inputs and the device, for any number of rows."""
     q = inputs.q
     return (
         q.is_cuda

@@ -1,9 +1,9 @@
-"""A whole pass of a few rows as one piece of machine code, compiled by LLVM where llvmlite is.
+"""A whole pass over a few rows as one piece of machine code, compiled by LLVM with llvmlite.
 
-Plain torch starts some hundred operations for a token, each with all threads; here the threads
+Plain torch starts some hundred operations for a token, each with all threads. Here the threads
 start once. ``decoder.py`` writes the pass with the instructions of ``emitter.py`` and the products
-of ``products.py``, ``code.py`` compiles it, and ``native_pass.py`` runs it on tensors.
-Prompts are computed layer by layer; ``prompts.py`` writes their products with weights in blocks.
+of ``products.py``, ``code.py`` compiles it, and ``native_pass.py`` runs it on tensors. Prompts are
+computed layer by layer; ``prompts.py`` writes their products with packed weights.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def _has_llvmlite() -> bool:
-    """Return True if llvmlite is as new as an install wants it; others may bring an older one."""
+    """Return True if llvmlite is installed in a supported version."""
     try:
         major, minor = version("llvmlite").split(".")[:2]
         return (int(major), int(minor)) >= (0, 45)
@@ -26,9 +26,9 @@ HAS_LLVMLITE = _has_llvmlite()
 
 @cache
 def is_limited() -> bool:
-    """Return True if machine code is limited to AVX2, by ``SPECX_CPU=avx2``.
+    """Return True if ``SPECX_CPU=avx2`` limits machine code to AVX2.
 
-    Raises ValueError if the variable has another value, or the processor no AVX2.
+    Raises ValueError if the variable has another value, or if the processor lacks AVX2.
     """
     limit, facts = os.environ.get("SPECX_CPU", ""), Path("/proc/cpuinfo")
     if limit not in ("", "avx2"):

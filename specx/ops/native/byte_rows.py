@@ -20,8 +20,12 @@ from specx.ops.native.emitter import (
 
 
 def write_byte_rows(module: Any, unit: VectorUnit) -> None:
-    """Write ``narrow``, of a row's place, float32 and their number, and ``widen``: of the place for
-    float32, that of rows, their bytes and number, and the numbers in each. These fill groups."""
+    """Write the functions ``narrow`` and ``widen``, which convert rows to 8 bits and back.
+
+    ``narrow``: arguments are the place of a row, float32, and their number. ``widen``: the place
+    for float32, the place of rows, their bytes and number, and the numbers in each. Rows have whole
+    groups.
+    """
     e = Emitter(module, unit, "narrow", [PLACE, PLACE, I64])
     row, x, dim = e.function.args
     with e.loop(0, e.div(dim, GROUP)) as group:

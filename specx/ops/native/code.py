@@ -1,4 +1,4 @@
-"""From written functions to machine code for this processor, kept on disk."""
+"""Compile written functions to machine code for this processor, and cache it on disk."""
 
 import ctypes
 import hashlib
@@ -31,7 +31,7 @@ SYMBOLS = ("GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 
 
 class Code:
-    """Functions in memory. ``run``: the address of the one that each thread calls."""
+    """Compiled functions in memory. ``run``: the address of the function that each thread calls."""
 
     def __init__(self, *objects: bytes) -> None:
         self._engine = _engine(objects)  # owns the memory
@@ -43,10 +43,10 @@ class Code:
         return ctypes.c_void_p(self.address("run"))
 
     def has_team(self, threads: int) -> bool:
-        """Return True if OpenMP gives as many threads as it is asked for.
+        """Return True if OpenMP provides the requested number of threads.
 
-        It may be told to give fewer (``OMP_THREAD_LIMIT``) or as it likes (``OMP_DYNAMIC``), and
-        nobody would do the work of those that are missing.
+        It may provide fewer (``OMP_THREAD_LIMIT``, ``OMP_DYNAMIC``). Then the work of the missing
+        threads would not be done.
         """
         if threads not in self._teams:
             found = ctypes.c_int32()
@@ -73,10 +73,10 @@ def _engine(objects: Iterable[bytes]) -> Any:
 
 @cache
 def openmp() -> ctypes.CDLL:
-    """Return torch's own OpenMP of GNU, whose threads work on our passes, too.
+    """Return torch's own GNU OpenMP, whose threads also run our passes.
 
-    Other packages may bring one more, whose threads would contend with torch's for the cores.
-    Raises OSError where torch has another OpenMP, or nobody knows which.
+    Other packages may bring a second one, whose threads would compete with torch's for the cores.
+    Raises OSError if torch has another OpenMP, or if it is unknown which.
     """
     loaded = set(re.findall(r"/\S*libgomp\S*\.so\S*", Path("/proc/self/maps").read_text()))
     packages = str(Path(torch.__file__).parent.parent / "torch")  # also torch.libs
@@ -87,9 +87,9 @@ def openmp() -> ctypes.CDLL:
 
 
 def load(kind: PassKind = PLAIN) -> Code:
-    """Return the code of a kind of pass, compiled if it is not on disk yet.
+    """Return the code of a kind of pass; compile it if it is not cached on disk.
 
-    Raises OSError where torch has no OpenMP of GNU.
+    Raises OSError if torch does not use GNU OpenMP.
     """
     openmp()
     own = _object(repr(kind), partial(write_pass, kind=kind))
@@ -113,15 +113,15 @@ def _format(name: str) -> bytes:
 def _object(name: str, write: Callable[[VectorUnit], str], *, unrolls: bool = False) -> bytes:
     """Return an object file.
 
-    ``unrolls``: loops are unrolled, which takes as long as all the rest: not of a pass, which has
-    little to do between the functions that all passes share.
+    ``unrolls``: unroll loops, which doubles the compile time. A pass is not unrolled, because most
+    of its time is spent in the functions that all passes share.
     """
     with _compiling:  # a damaged file is compiled again: LLVM would abort
         return compiled_once(_file(name), lambda: build(write(vector_unit()), unrolls=unrolls))
 
 
 def build(written: str, *, unrolls: bool) -> bytes:
-    """Compile: return an object file."""
+    """Compile to an object file."""
     import llvmlite.binding as llvm
 
     module = llvm.parse_assembly(written)
@@ -139,7 +139,7 @@ def build(written: str, *, unrolls: bool) -> bytes:
 
 @cache
 def vector_unit() -> VectorUnit:
-    """Return the vectors of this processor."""
+    """Return the vector registers and instructions of this processor."""
     has = set(" ".join(_processor()).split())
     if "avx512f" in has:
         has_dots = {"avx512_vnni", "avx512vl"} <= has
@@ -152,7 +152,7 @@ def vector_unit() -> VectorUnit:
 
 @cache
 def _processor() -> tuple[str, ...]:
-    """Return what Linux says of the processor: its name and what it can do, within the limit."""
+    """Return the processor's name and features according to Linux, within the limit."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     lines = [line for line in lines if line.startswith(_OF_PROCESSOR)]
     if is_limited():
@@ -194,7 +194,7 @@ _SOURCES = _hash_of_sources()
 
 
 def _file(name: str) -> Path:
-    """Return the file of some code, named after all that it depends on."""
+    """Return the cache file of some code, named after everything that determines it."""
     made = _SOURCES.copy()
     made.update(repr((name, llvmlite.__version__, _processor())).encode())
     return cache_folder() / "native" / f"{made.hexdigest()[:24]}.o"

@@ -1,9 +1,9 @@
-"""The pass itself: all layers of a decoder and the lm head, for a few rows, on some threads.
+"""The pass itself: all layers of a decoder and the lm head, for a few rows, on several threads.
 
-Threads share each layer's work and meet where one needs what others have computed: twice a layer
-where each has key heads of its own, four times where they share heads. The function is written for
-the kinds of layers that a decoder has, and serves any sizes and numbers of rows and threads: it
-finds sizes and addresses in tables.
+Threads share each layer's work. They wait for each other when one needs the results of others:
+twice per layer if each has its own key heads, four times if they share heads. The function is
+compiled for the kinds of layers in a decoder. It serves any sizes and numbers of rows and threads,
+because it reads sizes and addresses from tables.
 """
 
 from contextlib import nullcontext
@@ -36,7 +36,7 @@ from specx.ops.native.tables import LAYER, SIZES
 
 
 def write_functions(unit: VectorUnit) -> str:
-    """Write the functions that all passes share, in which they spend their time."""
+    """Write the functions that all passes share, in which most of the time is spent."""
     module = ir.Module("functions")
     for kind, suffix in KINDS:
         write_outer(module, unit, f"outer{suffix}", kind)
@@ -53,7 +53,7 @@ def write_functions(unit: VectorUnit) -> str:
 
 
 def write_pass(unit: VectorUnit, kind: PassKind) -> str:
-    """Write a pass; ``run``, of a table, is what each thread calls."""
+    """Write a pass. Each thread calls its function ``run`` with a table."""
     module = ir.Module("pass")
     if kind.formats:
         write_mixed(module, unit, [by_name(name) for name in kind.formats], kind.rounds)
@@ -66,14 +66,14 @@ def write_pass(unit: VectorUnit, kind: PassKind) -> str:
 
 
 def _write_team(module: Any, unit: VectorUnit) -> None:
-    """Write ``team``: the place gets the number of threads that run it, an int32."""
+    """Write ``team``, which stores the number of threads that run it, an int32."""
     e = Emitter(module, unit, "team", [PLACE])
     e.store(e.call("omp_get_num_threads", result=I32), e.function.args[0])
     e.finish()
 
 
 def _write_layers(writer: PassWriter) -> None:
-    """Write the layers: a kind of layer each in code of its own, one after the other in a loop."""
+    """Write the code of each kind of layer, and a loop that runs all layers in order."""
     e, frame = writer.e, writer.frame
     layers, first = e.place(frame["layers"]), None
     if writer.kind.are_alike:

@@ -1,7 +1,7 @@
-"""Writes functions in LLVM's instructions, on vectors of float32.
+"""Write functions in LLVM's instructions, on vectors of float32.
 
-Methods are called while a function is written; what they write runs later. A place is a pointer to
-float32, or to bfloat16 or float16 where it is said so. Offsets, counts and strides are in elements.
+Methods are called while a function is written; the instructions run later. A place is a pointer to
+float32, or to bfloat16 or float16 if stated. Offsets, counts and strides are in elements.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,9 +32,9 @@ Number = Value | int  # int64
 
 @dataclass(frozen=True)
 class VectorUnit:
-    """The processor: float32 in a vector, and how many vectors of sums a product may keep.
+    """The vector unit: float32 per vector, and the maximum number of vectors of sums in a product.
 
-    ``has_half``: it widens float16 and rounds to it. ``has_dots``: it sums products of 4 bytes.
+    ``has_half``: it converts float16. ``has_dots``: it sums products of 4 bytes.
     """
 
     lanes: int
@@ -44,7 +44,7 @@ class VectorUnit:
 
 
 class Emitter:
-    """Writes one function, of places and int64 numbers."""
+    """Writes one function, whose arguments are places and int64 numbers."""
 
     def __init__(self, module: Any, unit: VectorUnit, name: str, arguments: Sequence[Any]) -> None:
         self.module, self.lanes, self.sums = module, unit.lanes, unit.sums
@@ -107,7 +107,7 @@ class Emitter:
         return self.builder.gep(table, [self.times(index, width)], source_etype=I64)
 
     def popcount(self, word: Value) -> Value:
-        """Return how many bits of an int64 are one."""
+        """Return the number of one bits of an int64."""
         return self.call("llvm.ctpop.i64", word, result=I64)
 
     def unpacked(self, bits: Value) -> Value:
@@ -120,7 +120,7 @@ class Emitter:
         return same(F32, value, lanes)
 
     def load(self, place: Value, lanes: int = 1, kind: Any = F32) -> Value:
-        """Load float32; bfloat16 and float16 are widened to it, which is exact."""
+        """Load float32; bfloat16 and float16 are widened exactly."""
         found = self.builder.load(place, typ=vector_of(kind, lanes), align=4 if kind == F32 else 2)
         if kind == F32:
             return found
@@ -145,19 +145,19 @@ class Emitter:
         return self.builder.shuffle_vector(first, nothing, ir.VectorType(I32, lanes)([0] * lanes))
 
     def variable(self, value: Value) -> "Variable":
-        """Return a variable that begins with a value. LLVM keeps it in a register."""
+        """Return a variable with an initial value. LLVM keeps it in a register."""
         place = ir.IRBuilder(self._entry).alloca(value.type)
         self.builder.store(value, place)
         return Variable(self, place, value.type)
 
     def room(self, kind: Any, size: Value) -> Value:
-        """Return memory on the stack for ``size`` numbers, from the start of a cache line on."""
+        """Return stack memory for ``size`` numbers, aligned to a cache line."""
         room = self.builder.alloca(kind, size=size)
         room.align = 64
         return self.place(self.builder.ptrtoint(room, I64))  # a place has no type
 
     def share(self, total: Value) -> list[Value]:
-        """Return where this thread's share of a total begins and ends."""
+        """Return the beginning and end of this thread's share of a total."""
         thread, threads = (
             self.builder.sext(self.call(f"omp_get_{what}", result=I32), I64)
             for what in ("thread_num", "num_threads")
@@ -208,7 +208,7 @@ class Emitter:
         return self.builder.fdiv(self.builder.select(positive, one, small), self.add(one, small))
 
     def tanh(self, x: Value) -> Value:
-        """Return tanh(x), exact for small numbers, too, by their series."""
+        """Return tanh(x), which uses the Taylor series for small numbers."""
         lanes = _lanes_of(x)
         size, square, one = self.abs(x), self.mul(x, x), self.number(1.0, lanes)
         small = self.exp(self.mul(size, self.number(-2.0, lanes)))
@@ -220,7 +220,7 @@ class Emitter:
         return self.builder.select(is_small, self.mul(x, series), self.math("copysign", large, x))
 
     def normal_cdf(self, x: Value) -> Value:
-        """Return the share of a normal distribution below x: (1 + erf(x / √2)) / 2."""
+        """Return the cumulative distribution of the normal at x: (1 + erf(x / √2)) / 2."""
         lanes = _lanes_of(x)
         one, z = self.number(1.0, lanes), self.mul(self.abs(x), self.number(0.5**0.5, lanes))
         t = self.builder.fdiv(one, self.fma(z, self.number(0.5, lanes), one))
@@ -242,10 +242,10 @@ class Emitter:
         return self.builder.extract_element(vector, I32(0))
 
     def lane_sums(self, vectors: Sequence[Value]) -> Value:
-        """Return each vector's sum over its lanes: a vector of sums, or a scalar for one vector.
+        """Return the sum over the lanes of each vector: a vector, or a scalar for one vector.
 
-        Each sum adds its lanes in the same order, whatever the other vectors are. The number of
-        vectors must be a power of two, at most the number of lanes.
+        Lanes are added in the same order for any other vectors. The number of vectors must be a
+        power of two, at most the number of lanes.
         """
         vectors, parts, size = list(vectors), 1, vectors[0].type.count
         while size > 1:  # each vector holds ``parts`` sums, in ``size`` lanes each
@@ -265,7 +265,7 @@ class Emitter:
         return self.builder.shuffle_vector(a, b, ir.VectorType(I32, len(lanes))(list(lanes)))
 
     def math(self, name: str, *arguments: Value) -> Value:
-        """Call one of LLVM's functions of float32."""
+        """Call one of LLVM's float32 functions."""
         kind = arguments[0].type
         suffix = "f32" if kind == F32 else f"v{kind.count}f32"
         return self.call(f"llvm.{name}.{suffix}", *arguments, result=kind)
@@ -282,14 +282,14 @@ class Emitter:
         return self.builder.call(function, arguments)
 
     def fetch(self, place: Value) -> None:
-        """Prefetch what lies at a place, if anything does, into the second-level cache.
+        """Prefetch a place, which need not be valid, into the second-level cache.
 
-        More can be under way there than to the first level.
+        More prefetches can be in flight there than to the first level.
         """
         self.call("llvm.prefetch.p0", place, I32(0), I32(2), I32(1))
 
     def when(self, condition: Value) -> Any:
-        """Run what is written inside where a condition holds."""
+        """Run the instructions written inside if a condition is true."""
         return self.builder.if_then(condition)
 
     def is_less(self, a: Number, b: Number) -> Value:
@@ -303,7 +303,7 @@ class Emitter:
 
     @contextmanager
     def loop(self, start: Number, stop: Number, step: Number = 1) -> Iterator[Value]:
-        """Repeat what is written inside for start, start + step, … below ``stop``."""
+        """Repeat the instructions written inside for start, start + step, … below ``stop``."""
         builder, begin, end = self.builder, self.whole(start), self.whole(stop)
         body, after = (self.function.append_basic_block(name) for name in ("body", "after"))
         before = builder.block
@@ -320,7 +320,7 @@ class Emitter:
     def strips(
         self, count: Number, widths: Sequence[int], body: Callable[[Value, int], None]
     ) -> None:
-        """Cover 0 … count by strips: as many as fit of each width, in this order; the last is 1."""
+        """Divide 0 … count into strips, as many of each width as fit, in order; the last is 1."""
         start = self.whole(0)
         for width in widths:
             rest = self.sub(count, start)
@@ -340,14 +340,14 @@ class Emitter:
         self.strips(count, (self.lanes, 1), write)
 
     def copy(self, to: Value, source: Value, count: Number, kind: Any = F32) -> None:
-        """Copy float32; ``kind``: what is written."""
+        """Copy float32 to a place of the format ``kind``."""
         self.line(to, count, lambda i, lanes: self.load(self.at(source, i), lanes), kind)
 
     def fill(self, to: Value, count: Number, value: float) -> None:
         self.line(to, count, lambda _, lanes: self.number(value, lanes))
 
     def increase(self, to: Value, by: Value, count: Number, factor: Value | None = None) -> None:
-        """Add ``count`` elements, times a factor, to as many."""
+        """Add ``count`` elements, times a factor, to another ``count`` elements."""
         if factor is not None:
             self.line(
                 to, count,
@@ -361,7 +361,7 @@ class Emitter:
         )  # fmt: skip
 
     def scale(self, to: Value, source: Value, factor: Value, count: Number) -> None:
-        """Write ``count`` elements times a number."""
+        """Write ``count`` elements multiplied by a number."""
         self.line(
             to, count,
             lambda i, n: self.mul(self.load(self.at(source, i), n), self.spread(factor, n)),

@@ -1,4 +1,4 @@
-"""Reads the scales and values of blocks (``blocks.py``) with vector instructions."""
+"""Read the scales and values of blocks (``blocks.py``) with vector instructions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,12 +15,12 @@ LESS = {"Q4_0": 8, "Q5_0": 16, "Q6_K": 32}
 
 
 def step_of(form: BlockFormat) -> int:
-    """Return how many values of a row share a scale."""
+    """Return the number of values of a row that share a scale."""
     return PART // 2 if form.name == "Q6_K" else PART
 
 
 def byte(e: Emitter, place: Value, *offsets: Any) -> Value:
-    """Return the place some bytes behind another."""
+    """Return a place plus an offset in bytes."""
     return e.builder.gep(place, [e.sum(*offsets)], source_etype=I8)
 
 
@@ -47,9 +47,9 @@ def _widened(e: Emitter, bits: Value) -> Value:
 def ends(
     e: Emitter, place: Value, form: BlockFormat, order: Sequence[int] = range(16)
 ) -> tuple[Value, Value | None]:
-    """Return the scales of the parts of a block, and what is added to their values.
+    """Return the scales of the parts of a block, and the numbers added to their values.
 
-    Numbers of a block of 32, vectors of others. ``order``: of 16 scales.
+    They are scalars for blocks of 32, and vectors for others. ``order``: of 16 scales.
     """
     fields = form.fields
     if form.name == "Q6_K":
@@ -68,9 +68,9 @@ def ends(
 def ends_of_blocks(
     e: Emitter, place: Value, form: BlockFormat, count: int
 ) -> tuple[Value, Value | None]:
-    """Return the scales of 1, 4 or 8 adjacent blocks of 32, and what is added to their values.
+    """Return the scales of 1, 4 or 8 adjacent blocks of 32, and the numbers added to their values.
 
-    Both are vectors of 8 lanes, over which those of fewer blocks are repeated.
+    Both are vectors of 8 lanes; those of fewer blocks are repeated.
     """
     found: list[Value | None] = []
     for name in ("scale", "minimum"):
@@ -129,7 +129,7 @@ def stored(
     e: Emitter, place: Value, form: BlockFormat, part: int, first: int = 0, count: int = PART,
     kind: Any = I8,
 ) -> Value:  # fmt: skip
-    """Return ``count`` values of a part of a block from the first on, as they are stored.
+    """Return ``count`` values of a part of a block as they are stored, from ``first`` on.
 
     Only those of Q8_0 are signed. ``count``: all, or at most 16. ``kind``: of numbers.
     """

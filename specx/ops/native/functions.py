@@ -1,4 +1,4 @@
-"""Functions of a row or a line of scores: norms, a softmax, what is between the maps of an MLP."""
+"""Functions of one row: norms, online softmax, and the activations of an MLP."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,9 +21,9 @@ def write(module: Any, unit: VectorUnit) -> None:
 
 
 def _write_norm(module: Any, unit: VectorUnit) -> None:
-    """Write ``norm``: to = x over its root mean square, times weight, of ``size`` elements.
+    """Write ``norm``: to = x divided by its root mean square, times weight, of ``size`` elements.
 
-    Arguments: to, x, weight, bias, which is ignored, size, eps.
+    Arguments: to, x, weight, bias (ignored), size, eps.
     """
     e = Emitter(module, unit, "norm", [PLACE, PLACE, PLACE, I64, I64, F32])
     to, x, weight, _, size, eps = e.function.args
@@ -40,14 +40,14 @@ def _write_norm(module: Any, unit: VectorUnit) -> None:
 
 
 def _square(e: Emitter, x: Value) -> Callable[[Value], Value]:
-    """Return what adds the square of x to something."""
+    """Return a function that adds the square of x."""
     return lambda total: e.fma(x, x, total)
 
 
 def _total(
     e: Emitter, size: Value, added: Callable[[Value, int], Callable[[Value], Value]]
 ) -> Value:
-    """Return the sum of ``size`` elements; ``added`` (i, lanes) adds those from i on to a sum."""
+    """Return the sum of ``size`` elements; ``added`` (i, lanes) adds those from i on."""
     many, rest = e.variable(e.number(0.0, e.lanes)), e.variable(e.number(0.0))
     whole = e.sub(size, e.builder.srem(size, I64(e.lanes)))
     with e.loop(0, whole, e.lanes) as i:
@@ -58,9 +58,9 @@ def _total(
 
 
 def _write_centred_norm(module: Any, unit: VectorUnit) -> None:
-    """Write ``centred_norm``, as ``norm``, of what is left of x without its mean.
+    """Write ``centred_norm``, which subtracts the mean of x before the norm.
 
-    ``bias``: the address of what is added behind the weight, or 0.
+    ``bias``: the address of what is added after the weight, or 0.
     """
     e = Emitter(module, unit, "centred_norm", [PLACE, PLACE, PLACE, I64, I64, F32])
     to, x, weight, bias, size, eps = e.function.args
@@ -89,12 +89,12 @@ def _write_centred_norm(module: Any, unit: VectorUnit) -> None:
 
 
 def _write_soften(module: Any, unit: VectorUnit, *, capped: bool) -> None:
-    """Write ``soften``: scores of a block of keys become weights of an online softmax.
+    """Write ``soften``, which turns scores of a block of keys into weights of an online softmax.
 
-    Arguments: scores, with room for a vector behind them, and their number; the factor to multiply
-    them with; the largest scaled score so far and the sum of weights, relative to it; the weighted
-    sum of values and its size. All but the first three are brought up to date. Of
-    ``soften_capped`` one more: the soft cap of scores.
+    Arguments: scores, with room for a vector after them, and their number; their factor; the
+    largest scaled score so far; the sum of weights relative to it; the weighted sum of values and
+    its size. All but the first three are updated. ``soften_capped`` has one more: the soft cap of
+    scores.
     """
     kinds = [PLACE, I64, F32, PLACE, PLACE, PLACE, I64]
     name, kinds = ("soften_capped", [*kinds, F32]) if capped else ("soften", kinds)
@@ -124,7 +124,7 @@ def _write_soften(module: Any, unit: VectorUnit, *, capped: bool) -> None:
 
 
 def _capped(e: Emitter, scores: Value, cap: Value) -> Value:
-    """Return scores under a soft cap; those that are hidden stay so."""
+    """Return scores with a soft cap; masked scores stay masked."""
     cap = e.spread(cap, e.lanes)
     hidden = e.builder.fcmp_ordered("<", scores, e.number(LEAST, e.lanes))
     shown = e.mul(cap, e.tanh(e.builder.fdiv(scores, cap)))

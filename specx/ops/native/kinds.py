@@ -1,4 +1,4 @@
-"""The parts of a decoder that code is written for. Its sizes and weights are in tables."""
+"""The features of a decoder that its code is compiled for. Sizes and weights are in tables."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ from specx.ops.spec import LayerSpec, NormSpec
 
 @dataclass(frozen=True, kw_only=True)
 class LayerKind:
-    """The parts of a layer.
+    """The features of a layer.
 
     ``owns_heads``: each thread has its own key heads; otherwise threads share all heads. Norms are
-    the name of the function that computes them; empty without a norm. The compiled code looks up
-    biases, norms of heads before RoPE, and RoPE when it runs, so one code serves most families.
+    given by the name of their function; empty without a norm. Biases, norms of heads before RoPE,
+    and RoPE are looked up at run time, so one code serves most families.
     """
 
     owns_heads: bool
@@ -40,12 +40,12 @@ class LayerKind:
 
 @dataclass(frozen=True, kw_only=True)
 class PassKind:
-    """The parts of a decoder.
+    """The features of a decoder.
 
-    ``layers``: the kinds of its layers. ``are_alike``: these have the same sizes.
-    ``has_unrotated``: RoPE leaves some elements of a head as they are. ``formats``: of weights in
-    blocks. ``units``: the inputs of the maps ``out`` and ``down`` are divided between threads in
-    multiples of these, across which no block lies. ``rounds``: inputs of matrices in blocks are
+    ``layers``: the kinds of its layers. ``are_alike``: the layers have the same sizes.
+    ``has_unrotated``: RoPE leaves some elements of a head unchanged. ``formats``: of packed
+    weights. ``units``: inputs of the maps ``out`` and ``down`` are divided between threads in
+    multiples of these, so that no block is divided. ``rounds``: inputs of packed matrices are
     rounded to int8.
     """
 
@@ -91,7 +91,7 @@ def _formats(weights: DecoderWeights) -> tuple[str, ...]:
 
 
 def _unit(weights: DecoderWeights, name: str) -> int:
-    """Return the largest block of the maps of a name, at least ``UNIT``."""
+    """Return the largest block size of all maps of a name, at least ``UNIT``."""
     matrices = [getattr(layer, name).weight for layer in weights.layers]
     return max([UNIT, *(form.values for each in matrices for _, form in parts_of(each))])
 
@@ -107,7 +107,7 @@ def maps_of(weights: DecoderWeights) -> list[LinearMap]:
 
 
 def sizes_of(layer: LayerSpec) -> tuple[int, int, int, int]:
-    """Return query heads, key heads, the size of a head, and the inner size of the MLP."""
+    """Return the numbers of query heads and key heads, the head size, and the MLP's inner size."""
     attention = layer.attention
     return attention.query_heads, attention.kv_heads, attention.head_dim, layer.mlp.inner
 

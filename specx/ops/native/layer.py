@@ -1,4 +1,4 @@
-"""One layer of a pass: attention, by threads that have heads of their own or share all, and MLP."""
+"""One layer of a pass: MLP and attention, with key heads owned by threads or shared by all."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ Inputs = tuple[tuple[Value, Value], tuple[Value, Value]]
 
 
 class Sums(NamedTuple):
-    """Sums of values for each line, with the largest score of each and the sum of its weights."""
+    """Weighted sums of values for each line, with its largest score and the sum of its weights."""
 
     values: Value
     row_max: Value
@@ -39,14 +39,14 @@ class Keys(NamedTuple):
 
 
 class LayerWriter(ABC):
-    """Writes a layer. A line is a query head of a key head's group, and a row of the pass."""
+    """Writes a layer. A line is a row with a query head of the current key head's group."""
 
     def __init__(self, run: PassWriter, kind: LayerKind) -> None:
         self.run, self.kind, self.e = run, kind, run.e
         self.rows, self.hidden = run.rows, run.hidden
 
     def measure(self, sizes: Entries) -> None:
-        """Note the sizes of the layer, and of what a thread has of it."""
+        """Record the sizes of the layer, and this thread's part of them."""
         e = self.e
         self.query_heads, self.kv_heads = sizes["query_heads"], sizes["kv_heads"]
         self.dim, self.inner = sizes["head_dim"], sizes["inner"]
@@ -54,7 +54,7 @@ class LayerWriter(ABC):
         self.lines = e.times(self.group, self.rows)
 
     def write(self, layer: Value, own: Entries) -> None:
-        """Compute a layer: ``own`` are its entries."""
+        """Compute a layer; ``own``: its table entries."""
         e, run, kind = self.e, self.run, self.kind
         read = self._normed(own, "input", kind.input_norm)
         attended = self.attend(layer, own, read)
@@ -67,12 +67,12 @@ class LayerWriter(ABC):
 
     @abstractmethod
     def attend(self, layer: Value, own: Entries, read: Value) -> Inputs:
-        """Attend from rows of normed hidden states, ``read``."""
+        """Attend, given the rows of normed hidden states, ``read``."""
 
     # ------------------------------------------------------------ around attention
 
     def _normed(self, own: Entries, which: str, norm: str) -> Value:
-        """Return the hidden rows, normed if the layer does that."""
+        """Return the hidden rows, normed if the layer has this norm."""
         if not norm:
             return self.run.x
         self._norm_rows(own, which, norm, self.run.x)
@@ -89,7 +89,7 @@ class LayerWriter(ABC):
             )  # fmt: skip
 
     def _gated(self, own: Entries, read: Value) -> Inputs:
-        """Compute this thread's share of what the MLP has inside."""
+        """Compute this thread's share of the MLP's inner elements."""
         e, run, inner = self.e, self.run, self.inner
         halves = 2 if self.kind.is_gated else 1
         begin, count = run.share(inner, run.kind.units[1])
@@ -109,9 +109,9 @@ class LayerWriter(ABC):
         return (gates, width), (begin, count)
 
     def _add(self, own: Entries, name: str, inputs: Inputs, *, after: str) -> None:
-        """Add the product with what all threads have of a map's input to the hidden rows.
+        """Add a map's output, computed from the inputs of all threads, to the hidden rows.
 
-        ``after``: the norm of what is added. Of a parallel layer all is added at its end.
+        ``after``: the norm of the output. A parallel layer adds everything at its end.
         """
         e, run, kind = self.e, self.run, self.kind
         area = "after_attention" if name == "out" else "after_mlp"
@@ -159,7 +159,7 @@ class LayerWriter(ABC):
     def _place_query(
         self, to: Value, source: Value, own: Entries, head: Value, row: Value
     ) -> None:  # fmt: skip
-        """Norm and turn a query. ``head``: its number in the model."""
+        """Norm and rotate a query. ``head``: its number in the model."""
         self._place(to, source, own, "query", head, row)
         if self.kind.has_temperature:
             self.e.scale(to, to, self._temperature(own, row), self.dim)
@@ -174,7 +174,7 @@ class LayerWriter(ABC):
     def _store(
         self, cached: Keys, key: Value, value: Value, own: Entries, head: Value, row: Value
     ) -> None:  # fmt: skip
-        """Norm and turn a key of a row where it lies, and store it with its value."""
+        """Norm and rotate a key of a row in place, and store it with its value."""
         e = self.e
         slot = e.entry(e.place(self.run.frame["text_rows"]), row)
         if self.kind.has_windows:
@@ -198,10 +198,9 @@ class LayerWriter(ABC):
         self._of_kind(cached, store)
 
     def _of_kind(self, cached: Keys, write: Callable[[Any, str], None]) -> None:
-        """Write something for keys in float32, in 8 bits and, where the processor has it, in
-        float16.
+        """Write code once for each format of keys: float32, 8 bits and, if supported, float16.
 
-        ``write`` gets the kind, and how functions for it end.
+        ``write`` gets the kind, and the suffix of its functions.
         """
         e = self.e
         with e.builder.if_else(e.is_equal(cached.kept_as, BYTES)) as (of_bytes, others):
@@ -222,8 +221,11 @@ class LayerWriter(ABC):
         return bytes_of_row(self.e, self.dim)
 
     def _widened(self, rows: Value, slot: Value, count: Value) -> Iterator[tuple[Value, Value]]:
-        """Yield the first of some rows in 8 bits, and their number; they are float32 in the area
-        ``widened``. What is written for them runs until there are no more."""
+        """Yield the first of some 8-bit rows, and their number, as float32 in ``widened``.
+
+        ``widened`` is an area of memory. The instructions written inside run until all rows are
+        done.
+        """
         e, size = self.e, self._byte_row()
         with e.loop(0, count, WIDENED) as first:
             part = e.min(e.sub(count, first), WIDENED)
@@ -254,7 +256,7 @@ class LayerWriter(ABC):
         self._turn(to, e.builder.select(normed, to, source), self._angles(own, row), own)
 
     def _turn(self, to: Value, head: Value, angles: Value, own: Entries) -> None:
-        """Write a head, rotated in layers that have positions. ``to`` may be where it lies."""
+        """Write a head, rotated if the layer has RoPE. ``to`` may be its own place."""
         e, half = self.e, self.e.div(self.dim, 2)
 
         def turned(i: Value, lanes: int) -> None:
@@ -301,10 +303,10 @@ class LayerWriter(ABC):
         self, own: Entries, cached: Keys, queries: Value, sums: Sums, start: Value, end: Value,
         first: Value,
     ) -> None:  # fmt: skip
-        """Attend from each line to keys, block by block: an online softmax.
+        """Attend from each line to keys, block by block, with an online softmax.
 
-        start: where a block begins; first: the first row of the text seen by any. Leaves
-        sums of values beside each line's largest score and the sum of its weights.
+        start: of the first block; first: the first row of the text seen by any row. Leaves weighted
+        sums of values, each line's largest score, and the sum of its weights.
         """
         e, run = self.e, self.run
         e.fill(sums.values, e.times(self.lines, self.dim), 0.0)
@@ -347,20 +349,21 @@ class LayerWriter(ABC):
                 self._attend_gathered(own, cached, queries, sums, block)
 
     def _gathers(self) -> Value:
-        """Return if rows have branches: keys of a row are not side by side."""
+        """Return if rows have branches, so that the keys of a row are not adjacent."""
         return self.e.is_one(self.run.frame["gathers"])
 
     def _tail(self) -> Value:
-        """Return where the block begins that the prefix ends in."""
+        """Return the beginning of the block in which the prefix ends."""
         return self.e.times(self.e.div(self.run.frame["prefix"], BLOCK), BLOCK)
 
     def _attend_gathered(
         self, own: Entries, cached: Keys, queries: Value, sums: Sums, block: Value
     ) -> None:
-        """Attend to the keys that are in a block of each row's own text.
+        """Attend to the keys of a block of each row's own text.
 
-        A row's scores are gathered in the order of its text, and its weights are spread again, with
-        zeros between, which change no sum: it is computed as if its text were the only one.
+        A row's scores are gathered in the order of its text, and its weights are scattered again,
+        with zeros between, which change no sum. So the result is the same as if its text were the
+        only one.
         """
         e, run = self.e, self.run
         prefix, behind = run.frame["prefix"], run.frame["behind"]
@@ -397,14 +400,14 @@ class LayerWriter(ABC):
         self._add_values(cached, sums.values, (scores, line), begin, count)
 
     def _sees(self, row: Value, key: Value) -> Value:
-        """Return if a key behind the prefix is in a row's set."""
+        """Return if a key after the prefix is in a row's set."""
         e, word = self.e, self._word(row, self.e.div(key, 64))
         return e.builder.trunc(e.builder.lshr(word, e.builder.srem(key, I64(64))), ir.IntType(1))
 
     def _score(
         self, cached: Keys, scores: tuple[Value, Value], queries: Value, slot: Value, count: Value
     ) -> None:  # fmt: skip
-        """Write each line's products, place and stride, with ``count`` keys from a slot on."""
+        """Write each line's products (place and stride) with ``count`` keys from a slot on."""
         e = self.e
 
         def score(kind: Any, suffix: str) -> None:
@@ -426,7 +429,7 @@ class LayerWriter(ABC):
     def _add_values(
         self, cached: Keys, sums: Value, weights: tuple[Value, Value], slot: Value, count: Value
     ) -> None:  # fmt: skip
-        """Add ``count`` values from a slot on to each line's sums, times weights."""
+        """Add ``count`` values from a slot on, times their weights, to each line's sums."""
         e = self.e
 
         def add(kind: Any, suffix: str) -> None:
@@ -448,10 +451,10 @@ class LayerWriter(ABC):
     def _stretches(
         self, cached: Keys, begin: Value, length: Value
     ) -> Iterator[tuple[Value, Value, Value]]:
-        """Yield stretches of keys that lie side by side in the cache, twice where it is a ring.
+        """Yield ranges of keys that are adjacent in the cache: two if a ring wraps around.
 
-        Each: keys before it, its first row in the cache, and its length. What is written for the
-        second runs where there is one.
+        Each has the number of keys before it, its first row in the cache, and its length. The
+        instructions for the second range run only if it is not empty.
         """
         e = self.e
         if not self.kind.has_windows:
@@ -464,7 +467,7 @@ class LayerWriter(ABC):
             yield part, e.whole(0), e.sub(length, part)
 
     def _mask(self, own: Entries, scores: Value, begin: Value, end: Value) -> None:
-        """Hide the keys from begin to end that are in no row's set, of those behind the prefix."""
+        """Mask the keys from begin to end, after the prefix, that are in no row's set."""
         e, prefix = self.e, self.run.frame["prefix"]
         with e.loop(e.max(begin, prefix), end) as key, e.loop(0, self.lines) as line:
             seen = self._sees(e.builder.srem(line, self.rows), e.sub(key, prefix))
@@ -474,7 +477,7 @@ class LayerWriter(ABC):
             self._mask_windows(own, scores, begin, end)
 
     def _mask_windows(self, own: Entries, scores: Value, begin: Value, end: Value) -> None:
-        """Hide what lies before each row's window: of the prefix and, in small ones, of its set."""
+        """Mask keys before each row's window, in the prefix and, for small windows, in its set."""
         e, frame, window = self.e, self.run.frame, own["window"]
         prefix = frame["prefix"]
         last = e.sub(e.sum(prefix, frame["behind"]), window)  # the first key of no row's
@@ -501,7 +504,7 @@ class LayerWriter(ABC):
         return e.entry(e.place(frame["sets"]), e.sum(e.times(row, frame["words"]), word))
 
     def _members(self, row: Value, last: Value | None = None) -> Value:
-        """Return how many are in a row's set, of all or of those up to ``last``."""
+        """Return the size of a row's set, or of its part up to ``last``."""
         e, frame = self.e, self.run.frame
         found = e.variable(e.whole(0))
         words = frame["words"] if last is None else e.div(last, 64)
@@ -516,10 +519,10 @@ class LayerWriter(ABC):
     def _ends(
         self, own: Entries, query: Value, row_max: Value, denominator: Value
     ) -> tuple[Value, Value, Value]:
-        """Include the sink of a query head (of the model) in what a line ends with.
+        """Include the sink of a query head (of the model) in a line's softmax.
 
-        Returns the largest score, the sum of its weights, and the factor of sums of values that
-        were made with the score before.
+        Returns the largest score, the sum of weights, and the factor for sums of values, which were
+        computed with the former largest score.
         """
         e = self.e
         if not self.kind.has_sinks:
@@ -530,12 +533,12 @@ class LayerWriter(ABC):
         return highest, e.fma(denominator, share, added), share
 
     def _note_query(self, kept: Entries, number: Value, query: Value) -> None:
-        """Keep a query for retrieval. ``number``: of its head and row, by heads first."""
+        """Record a query for retrieval. ``number``: of its head and row, by heads first."""
         e = self.e
         e.copy(e.at(e.place(kept["queries_kept"]), e.times(number, self.dim)), query, self.dim)
 
     def _note_ends(self, kept: Entries, number: Value, row_max: Value, denominator: Value) -> None:
-        """Keep the largest score of a line and the sum of its weights."""
+        """Record the largest score of a line and the sum of its weights."""
         e = self.e
         place = e.at(e.place(kept["ends_kept"]), number)
         e.store(row_max, place)
@@ -543,7 +546,7 @@ class LayerWriter(ABC):
 
 
 class OwnHeads(LayerWriter):
-    """Key heads, with their queries, are each one thread's own: threads need not meet."""
+    """Each thread owns key heads with their queries, so threads need not wait for each other."""
 
     def measure(self, sizes: Entries) -> None:
         super().measure(sizes)
@@ -588,7 +591,7 @@ class OwnHeads(LayerWriter):
             )  # fmt: skip
 
     def _place_heads(self, layer: Value, own: Entries) -> None:
-        """Norm and turn queries and keys; store keys and values."""
+        """Norm and rotate queries and keys; store keys and values."""
         e, run = self.e, self.run
         with e.loop(0, self.rows) as row:
             line = e.at(run.area("heads"), e.times(row, self.line_width))
@@ -611,7 +614,7 @@ class OwnHeads(LayerWriter):
         return Sums(e.at(sums, e.times(line, self.dim)), *(e.at(each, line) for each in ends))
 
     def _divide(self, layer: Value, own: Entries) -> None:
-        """Divide sums by their weights, into rows, and note what retrieval keeps of its layer."""
+        """Divide sums by their weights, write them to rows, and record what retrieval needs."""
         e, run = self.e, self.run
         is_kept, kept = run.is_kept(layer)
         with e.loop(0, self.own) as head, e.loop(0, self.lines) as line:
@@ -631,9 +634,10 @@ class OwnHeads(LayerWriter):
 
 
 class SharedHeads(LayerWriter):
-    """Threads share the keys of all heads, by segments of the text that depend on nothing else.
+    """All threads share all key heads. They divide the text into segments with fixed borders.
 
-    They meet when queries, keys and values are projected, and when all segments are attended to.
+    They wait for each other after the projection of queries, keys and values, and after attention
+    to all segments.
     """
 
     def measure(self, sizes: Entries) -> None:
@@ -657,7 +661,7 @@ class SharedHeads(LayerWriter):
         return self._merge(layer, own)
 
     def _norm_whole(self, own: Entries) -> None:
-        """Norm queries, and keys, of each row as one vector: each thread all for itself."""
+        """Norm the queries, and the keys, of each row as one vector, on each thread."""
         e, run = self.e, self.run
         begin = e.whole(0)
         for which, heads in (("query", self.query_heads), ("key", self.kv_heads)):
@@ -679,7 +683,7 @@ class SharedHeads(LayerWriter):
         return e.at(self.run.area("heads"), e.times(row, width))
 
     def _head(self, row: Value, number: Value, *, normed: bool) -> Value:
-        """Return the place of a head of a row: queries first, keys behind them, then values."""
+        """Return the place of a head of a row: queries first, then keys, then values."""
         e = self.e
         line = e.at(self.run.common("all_heads"), e.times(row, self.width))
         if normed and self.kind.norms_whole:
@@ -687,7 +691,7 @@ class SharedHeads(LayerWriter):
         return e.at(line, e.times(number, self.dim))
 
     def _attend_segments(self, layer: Value, own: Entries) -> None:
-        """Attend to this thread's segments of all keys of all heads, one behind the other."""
+        """Attend to this thread's share of the segments of all heads, one after another."""
         e, run, frame = self.e, self.run, self.run.frame
         first, count = self._first_key(own), self._count()
         span = e.sub(count, first)
@@ -721,7 +725,7 @@ class SharedHeads(LayerWriter):
         return e.entry(bounds, segment), e.entry(bounds, e.sum(segment, 1))
 
     def _place_queries(self, own: Entries, head: Value) -> None:
-        """Norm and turn the queries of a key head."""
+        """Norm and rotate the queries of a key head."""
         e = self.e
         with e.loop(0, self.group) as i, e.loop(0, self.rows) as row:
             query = e.sum(e.times(head, self.group), i)
@@ -730,7 +734,7 @@ class SharedHeads(LayerWriter):
             self._place_query(to, self._head(row, query, normed=True), own, query, row)
 
     def _note_queries(self, layer: Value, head: Value, *, is_last: Value) -> None:
-        """Keep the queries of a key head for retrieval, once: with its last segment."""
+        """Record the queries of a key head for retrieval, once, with its last segment."""
         e = self.e
         is_kept, kept = self.run.is_kept(layer)
         with e.when(e.both(is_kept, is_last)), e.loop(0, self.lines) as line:
@@ -771,7 +775,7 @@ class SharedHeads(LayerWriter):
         return Sums(e.at(sums, e.times(line, self.dim)), *(e.at(each, line) for each in ends))
 
     def _merge(self, layer: Value, own: Entries) -> Inputs:
-        """Merge the segments of this thread's share of what is attended to."""
+        """Merge the segments for this thread's share of the attention's output."""
         e, run = self.e, self.run
         begin, count = run.share(e.times(self.query_heads, self.dim), run.kind.units[0])
         attended = run.area("attended")
@@ -791,7 +795,7 @@ class SharedHeads(LayerWriter):
     def _merge_line(
         self, own: Entries, query: Value, line: Value, to: Value, offset: Value, size: Value
     ) -> tuple[Value, Value]:
-        """Merge the segments of a line: ``size`` elements of its values from ``offset`` on.
+        """Merge the segments of a line, for ``size`` elements of its values from ``offset`` on.
 
         Returns its largest score and the sum of its weights.
         """

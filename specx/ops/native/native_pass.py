@@ -56,13 +56,13 @@ _NONE_KEPT = (ctypes.c_int64 * 3)(-1, 0, 0)
 
 
 class NativePass:
-    """A pass through all layers at once, for few rows, in machine code.
+    """A pass over few rows through all layers at once, in machine code.
 
-    ``saved_bytes``: of weights that it has read in fewer bytes than they have.
+    ``saved_bytes``: bytes of weights saved by reading smaller copies.
     """
 
     def __init__(self, weights: DecoderWeights) -> None:
-        """``weights`` satisfy ``suits``; they stay where they are, and what they are."""
+        """``weights`` satisfy ``suits``. They must stay where they are, and must not change."""
         self._weights = weights
         self.saved_bytes = 0
         self._is_prepared = False
@@ -83,9 +83,9 @@ class NativePass:
         return team
 
     def _prepared(self) -> DecoderWeights:
-        """Return the weights, with copies of some that the first pass makes.
+        """Return the weights, with smaller copies of some, which the first pass makes.
 
-        Where threads or features allow no pass, nobody needs them.
+        They are not made if threads or features allow no pass.
         """
         with self._preparing:
             if not self._is_prepared:
@@ -98,14 +98,16 @@ class NativePass:
 
     @property
     def is_row_invariant(self) -> bool:
-        """True if a row's numbers are its own to the bit (``Ops``): not yet of windows, whose rows
-        with branches are attended to where they lie."""
+        """True if a row's result does not depend on other rows, to the bit (``Ops``).
+
+        False for windows, where rows with branches are attended to in storage order.
+        """
         return not any(self._windows)
 
     def serves(self, rows: int, cached: torch.dtype) -> bool:
         """Return True if passes over this number of rows can be computed now.
 
-        ``cached``: the number format of keys and values.
+        ``cached``: the dtype of keys and values.
         """
         if rows > MOST_ROWS or not (cached == torch.float32 or _kept_as(cached)):
             return False
@@ -115,9 +117,9 @@ class NativePass:
         return code is not None and code.has_team(threads)
 
     def __call__(self, batch: SmallBatch) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
-        """Store the keys and values of rows, and compute them.
+        """Store the keys and values of rows, and compute their logits.
 
-        Returns logits [rows, V] and, of each recorded layer, rotated queries [Hq, T, D] and the
+        Returns logits [rows, V] and, for each recorded layer, rotated queries [Hq, T, D] and the
         log-sum-exp [Hq, T] of their scores.
         """
         rows, threads = batch.tokens.shape[0], torch.get_num_threads()
@@ -179,15 +181,17 @@ class NativePass:
 
 
 def _kept_as(cached: torch.dtype) -> int:
-    """Return how machine code calls a format: ``HALF`` where the processor has instructions for it,
-    ``BYTES``, or else ``WHOLE``."""
+    """Return the storage kind of keys and values: ``HALF``, ``BYTES``, or else ``WHOLE``.
+
+    ``HALF`` only if the processor has instructions for it.
+    """
     if cached == torch.float16 and vector_unit().has_half:
         return HALF
     return BYTES if cached == torch.int8 else WHOLE
 
 
 class _OnThreads:
-    """The code for a number of threads, and the memory of passes that run it."""
+    """The code for a number of threads, and the memory of its passes."""
 
     def __init__(self, weights: DecoderWeights, threads: int) -> None:
         self._threads, self._kind = threads, kind_of(weights, threads)
@@ -200,7 +204,7 @@ class _OnThreads:
 
     @cached_property
     def code(self) -> Code | None:
-        """Wait for the code; None without any."""
+        """Wait for the code; None if there is none."""
         return loading(self._kind).result()
 
     def scratch(self, prepared: Callable[[], DecoderWeights], segments: int) -> "_Scratch":
@@ -220,7 +224,7 @@ class _OnThreads:
         return _Scratch(self._model, self._kind, weights.spec, self._threads, room)
 
     def _entries(self, weights: DecoderWeights) -> dict[str, int]:
-        """Return the entries ``MODEL``; what they point to is held here."""
+        """Return the entries ``MODEL``. The tensors that they point to are kept alive here."""
         spec, norm = weights.spec, weights.spec.norm
         self._ones = torch.ones(max(layer.attention.head_dim for layer in spec.layers))
         offsets = list(accumulate((2 * len(each.inv_freq) for each in spec.ropes), initial=0))
@@ -250,9 +254,9 @@ class _OnThreads:
         return entries
 
     def _layer_entries(self, layer: LayerWeights, kind: int, angles: int | None) -> list[int]:
-        """Return what the pass finds in its table of a layer.
+        """Return the table entries of a layer.
 
-        ``angles``: where those of its RoPE begin.
+        ``angles``: the offset of its RoPE's angles.
         """
         spec, attention = layer.spec, layer.spec.attention
         norm, temperature = attention.head_norm, attention.temperature
@@ -287,7 +291,7 @@ class _OnThreads:
         }
 
     def _matrix_entries(self, name: str, weight: Weight) -> dict[str, int]:
-        """Return where a matrix lies or, of a packed one, the table of its parts, and how."""
+        """Return address and kind of a matrix; of a packed one, the table of its parts."""
         if isinstance(weight, Tensor):
             by_column = int(not weight.is_contiguous())
             return {name: weight.data_ptr(), f"{name}_by_column": by_column, f"{name}_is_packed": 0}
@@ -302,12 +306,12 @@ class _OnThreads:
 
 
 class _Scratch:
-    """The memory of all threads for one pass at a time, and tables with its places."""
+    """The memory of all threads for one pass at a time, and tables with its addresses."""
 
     def __init__(
         self, model: dict[str, int], kind: PassKind, spec: DecoderSpec, threads: int, segments: int
     ) -> None:
-        """``model``: the entries ``MODEL``. ``segments``: of keys, as many as there is room for."""
+        """``model``: the entries ``MODEL``. ``segments``: the maximum number of key segments."""
         self.segments = segments
         self._model, self._kind, self._spec, self._threads = model, kind, spec, threads
         own, common = (sum(sizes.values()) for sizes in self._sizes(MOST_ROWS))
@@ -316,7 +320,7 @@ class _Scratch:
         self._tables: dict[int, Any] = {}
 
     def table(self, rows: int) -> Any:
-        """Return the table for passes over this number of rows; ``CALL`` is to be filled in."""
+        """Return the table for passes over this number of rows. The caller fills in ``CALL``."""
         if rows not in self._tables:
             own, common = self._sizes(rows)
             place, stride = self._memory.data_ptr(), sum(own.values())
@@ -328,7 +332,7 @@ class _Scratch:
         return self._tables[rows]
 
     def _sizes(self, rows: int) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the sizes of each thread's areas and of those that all have in common."""
+        """Return the sizes of each thread's areas, and of those shared by all."""
         angles = sum(2 * len(rope.inv_freq) for rope in self._spec.ropes)
         own, common = [], []
         for sizes in dict.fromkeys(sizes_of(layer) for layer in self._spec.layers):
@@ -343,7 +347,7 @@ class _Scratch:
 
 
 def _placed(place: int, sizes: dict[str, int]) -> dict[str, int]:
-    """Return the addresses of areas that lie one behind the other."""
+    """Return the addresses of areas that follow each other."""
     places = (place + 4 * end for end in accumulate(sizes.values(), initial=0))
     return dict(zip(sizes, places, strict=False))
 
@@ -354,17 +358,17 @@ def _table(numbers: Iterable[int]) -> Any:
 
 
 def _table_of_kept(layers: tuple[int, ...], kept: Sequence[tuple[Tensor, Tensor]]) -> Any:
-    """Return where queries and ends of layers go."""
+    """Return the addresses for the recorded queries and softmax statistics of layers."""
     entries = [(layer, queries.data_ptr(), ends.data_ptr())
                for layer, (queries, ends) in zip(layers, kept, strict=True)]  # fmt: skip
     return _table(number for each in [*entries, (-1, 0, 0)] for number in each)
 
 
 def shortened(weights: DecoderWeights) -> DecoderWeights:
-    """Return the same weights with those in bfloat16 that are exactly numbers of it.
+    """Return the weights, with those in bfloat16 that have exactly such values.
 
-    Published models mostly are. A pass over few rows takes as long as reading them, so half the
-    bytes are half the time. The others and, where memory is short, all stay as they are.
+    Most published models have. A pass over few rows takes as long as reading the weights, so half
+    the bytes take half the time. Other weights stay as they are; if memory is short, all do.
     """
     plain = (each.weight for each in maps_of(weights) if isinstance(each.weight, Tensor))
     missing = [weight for weight in plain if weight not in _SHORT]
@@ -398,9 +402,9 @@ def _copied(weight: Tensor) -> Tensor | None:
 
 @cache
 def loading(kind: PassKind = PLAIN) -> Future[Code | None]:
-    """Have a thread compile or read the code of a kind of pass while other work goes on.
+    """Compile or read the code of a kind of pass in a thread, while other work continues.
 
-    Its result is None where there is no code.
+    The result is None if there is no code.
     """
     thread = ThreadPoolExecutor(1, "native code")
     code = thread.submit(_loaded, kind)
@@ -418,7 +422,7 @@ def _loaded(kind: PassKind) -> Code | None:
 
 
 def suits(weights: DecoderWeights) -> bool:
-    """Return True if the pass is written for such a model."""
+    """Return True if the pass supports a model."""
     maps = [*maps_of(weights), LinearMap(weights.embedding, None)]
     return (
         is_written_for(weights.spec)
@@ -428,7 +432,7 @@ def suits(weights: DecoderWeights) -> bool:
 
 
 def is_written_for(spec: DecoderSpec) -> bool:
-    """Return True if the pass is written for such layers, whatever their weights."""
+    """Return True if the pass supports the layers of a spec, for any weights."""
     return spec.per_layer is None and all(_is_known(layer) for layer in spec.layers)
 
 
@@ -469,12 +473,12 @@ def _by_column(weight: Tensor) -> bool:
 
 
 def _step(weight: Tensor | None) -> int:
-    """Return the elements from one head's weight to the next one's: 0 where they have the same."""
+    """Return the stride between heads of a norm's weight; 0 if all heads share one."""
     return weight.shape[-1] if weight is not None and weight.ndim > 1 else 0
 
 
 def _numbers(*shape: int) -> Tensor:
-    """Return memory for float32, whatever torch's default is just now."""
+    """Return memory for float32, whatever torch's default dtype is."""
     return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 

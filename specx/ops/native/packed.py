@@ -1,7 +1,7 @@
-"""Matrices in blocks (``blocks.py``) in float32: unpacked, and products of a few rows with them.
+"""Packed matrices (``blocks.py``) in float32: unpacking, and products with a few rows.
 
-An unpacked weight is, bit for bit, what torch makes of it: scales and values have few enough bits
-that their product is exact, and a minimum is added with one rounding.
+An unpacked weight equals torch's bit for bit: scales and values have so few bits that their product
+is exact, and a minimum is added with one rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ AT_ONCE = 8  # columns that are unpacked before they are multiplied
 
 
 def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
-    """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, rows of w in blocks.
+    """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, with packed rows of w.
 
     Arguments: y and its stride, x and its stride, w and its stride in bytes, rows, count, columns.
     ``count`` is a multiple of a block's values. Some columns at a time are unpacked and multiplied
@@ -48,7 +48,7 @@ def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) ->
 
 
 def write_unpack(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
-    """Write to [rows, count] = w, rows of w in blocks.
+    """Write to [rows, count] = w, with packed rows of w.
 
     Arguments: to and its stride, w and its stride in bytes, rows, count.
     """
@@ -62,7 +62,7 @@ def write_unpack(module: Any, unit: VectorUnit, name: str, form: BlockFormat) ->
 
 
 def _unpack_block(e: Emitter, place: Value, form: BlockFormat, out: Value) -> None:
-    """Unpack a block: bytes of values are widened to float32, scaled, and a minimum is added."""
+    """Unpack a block: widen its values to float32, multiply by the scale, and add the minimum."""
     scales, minima = ends(e, place, form)
     for first in range(0, form.values, e.lanes):
         part, start = divmod(first, PART)
@@ -81,13 +81,13 @@ def _unpack_block(e: Emitter, place: Value, form: BlockFormat, out: Value) -> No
 
 
 def _lane(e: Emitter, vector: Value, lane: int) -> Value:
-    """Return a vector with one lane of another in all lanes."""
+    """Return a vector with one lane of another vector in all lanes."""
     mask = ir.VectorType(I32, e.lanes)([lane] * e.lanes)
     return e.builder.shuffle_vector(vector, vector, mask)
 
 
 def write_spread(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
-    """Write what each thread calls of a table to unpack a share of a matrix: ``SPREAD``."""
+    """Write the function that unpacks each thread's share of a matrix; its table: ``SPREAD``."""
     e = Emitter(module, unit, name, [PLACE])
     table = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(SPREAD)}
     begin, end = e.share(table["rows"])
@@ -103,11 +103,11 @@ SEGMENT = ("end", "blocks", "row_bytes", "format")  # of the rows of a matrix
 
 
 def write_mixed(module: Any, unit: VectorUnit, forms: Sequence[BlockFormat], rounds: bool) -> None:
-    """Write products with matrices of several parts, each in one of some formats, and their rows.
+    """Write products with matrices of several parts in different formats, and reads of single rows.
 
     A matrix is a table: the number of its parts, and ``SEGMENT`` of each. ``mixed``: y and its
     stride, x and its stride, the table, the first input, rows, number of inputs, first output,
-    number of outputs. ``mixed_row``: where a row goes, the table, the row, its elements.
+    number of outputs. ``mixed_row``: the row's destination, the table, the row, its elements.
 
     ``rounds``: the products are of int8.
     """
@@ -144,7 +144,7 @@ def write_mixed(module: Any, unit: VectorUnit, forms: Sequence[BlockFormat], rou
 
 
 class Part(NamedTuple):
-    """The part of a matrix: its rows from begin to end, where they lie, and their bytes."""
+    """A part of a matrix: its first row, the one after its last, address, bytes per row."""
 
     begin: Value
     end: Value
@@ -152,7 +152,7 @@ class Part(NamedTuple):
     row_bytes: Value
 
     def row(self, e: Emitter, number: Value, behind: Any = 0) -> Value:
-        """Return the place of a row of the part, and of bytes behind its beginning."""
+        """Return the place of a row of the part, plus an offset in bytes."""
         return byte(e, self.place, e.times(number, self.row_bytes), behind)
 
 
@@ -160,7 +160,7 @@ def _for_parts(
     e: Emitter, table: Value, forms: Sequence[BlockFormat],
     write: Callable[[BlockFormat, Part], None],
 ) -> None:  # fmt: skip
-    """Write something for each part of a matrix, once for each format it may have."""
+    """Write code that runs for each part of a matrix, once for each possible format."""
     begin = e.variable(e.whole(0))
     parts = e.builder.gep(table, [I64(1)], source_etype=I64)
     with e.loop(0, e.entry(table, 0)) as number:

@@ -22,7 +22,7 @@ Entries = dict[str, Value]
 
 
 class PassWriter:
-    """Writes ``run``, the pass as each thread calls it."""
+    """Writes ``run``, the function that each thread calls."""
 
     def __init__(self, module: Any, unit: VectorUnit, kind: PassKind) -> None:
         self.e = e = Emitter(module, unit, "run", [PLACE])
@@ -51,7 +51,7 @@ class PassWriter:
                 self._angles(row, position, index)
 
     def _look_up(self, token: Value, to: Value) -> None:
-        """Copy the embedding of a token, or unpack it."""
+        """Copy or unpack the embedding of a token."""
         e, frame = self.e, self.frame
         embedding = e.place(frame["embedding"])
 
@@ -74,7 +74,7 @@ class PassWriter:
                 copy()
 
     def _angles(self, row: Value, position: Value, index: Value) -> None:
-        """Compute cosines and sines of a row's position, for one of the ropes."""
+        """Compute cosines and sines of a row's position, for one RoPE."""
         e = self.e
         rope = self.entries(e.row(e.place(self.frame["ropes"]), index, len(ROPE)), ROPE)
         size = rope["rope_size"]
@@ -91,7 +91,7 @@ class PassWriter:
                 e.store(turn, to)
 
     def end(self) -> None:
-        """Compute the logits of the rows to keep, a share of each on each thread."""
+        """Compute the logits of the rows to keep, each thread a share of the vocabulary."""
         e, frame = self.e, self.frame
         with e.loop(0, frame["logits_to_keep"]) as i:
             row = e.entry(e.place(frame["logit_rows"]), i)
@@ -133,10 +133,11 @@ class PassWriter:
         rows: Value, shape: tuple[Value, Value], inputs: tuple[Any, Value],
         outputs: tuple[Value, Value],
     ) -> None:  # fmt: skip
-        """y = x · part of the weight of a map, whose entries these are, and its bias.
+        """Compute y = x · part of a map's weight, plus its bias; ``entries``: of the map.
 
         y, x: places and strides; ``shape``: all inputs and outputs of the map; ``inputs``,
-        ``outputs``: the first of the part and their number. x begins with the first.
+        ``outputs``: the first ones of the part and their number. x begins with the first input of
+        the part.
         """
         e = self.e
         (first_in, count_in), (first_out, count_out) = inputs, outputs
@@ -183,7 +184,7 @@ class PassWriter:
             e.increase(to, e.at(e.place(bias), first_out), count_out)
 
     def _of_kind(self, is_short: Value, write: Callable[[Any, str], None]) -> None:
-        """Write something once for each kind of weight; the one that fits runs."""
+        """Write code for each kind of weight; the kind is tested at run time."""
         with self.e.builder.if_else(self.e.is_one(is_short)) as (short, long):
             for block, kind in zip((long, short), KINDS, strict=True):
                 with block:
@@ -192,23 +193,23 @@ class PassWriter:
     # ------------------------------------------------------------ places and shares
 
     def entries(self, table: Value, names: tuple[str, ...]) -> Entries:
-        """Return the entries that a table begins with, by their names."""
+        """Return the first entries of a table by their names."""
         return {name: self.e.entry(table, i) for i, name in enumerate(names)}
 
     def area(self, name: str, thread: Value | None = None) -> Value:
-        """Return memory of this thread, or of another."""
+        """Return an area of memory of this thread, or of another."""
         e = self.e
         offset = e.times(self.thread if thread is None else thread, self.frame["stride"])
         return e.at(e.place(self.frame[name]), offset)
 
     def common(self, name: str) -> Value:
-        """Return memory of all threads."""
+        """Return an area of memory shared by all threads."""
         return self.e.place(self.frame[name])
 
     def share(self, total: Value, unit: int = UNIT) -> tuple[Value, Value]:
-        """Return the beginning and the size of this thread's share of ``total``, in whole units.
+        """Return the beginning and size of this thread's share of ``total``, in whole units.
 
-        The last thread has what is left.
+        The last thread gets the remainder.
         """
         e = self.e
         units = e.div(total, unit)
@@ -220,7 +221,7 @@ class PassWriter:
         return begin, e.sub(e.builder.select(last, total, end), begin)
 
     def is_kept(self, layer: Value) -> tuple[Value, Entries]:
-        """Return if retrieval keeps a layer, which is the next in the table then, and its entry."""
+        """Return if a layer is next in the table of recorded layers, and its entry."""
         e = self.e
         table = e.row(e.place(self.frame["kept"]), self.noted.get(), len(KEPT))
         kept = self.entries(table, KEPT)

@@ -1,8 +1,8 @@
 """Products of a few rows with a matrix, read once, with the sums in registers.
 
-Each sum is taken in one order, whatever rows and columns are computed beside it: a row's result
-does not depend on the number of rows. A matrix in bfloat16 is widened as it is read, so that sums
-are those of the same numbers in float32.
+Each sum is taken in a fixed order, so a row's result does not depend on the number of rows. A
+matrix in bfloat16 is widened while it is read, so its sums equal those of the same numbers in
+float32.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
                 e.store(total.get(), place)
 
     def stream(first: Value, many: int) -> None:
-        """Add several adjacent rows of the weight to the only y."""
+        """Add several adjacent rows of the weight to a single row of y."""
         own = [e.sum(first, i) for i in range(many)]
         factors = [e.load(e.at(x, e.times(k, x_step))) for k in own]
         lines = [e.at(w, e.times(k, w_row), kind=kind) for k in own]
@@ -142,7 +142,7 @@ def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
 def write_rest(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     """Write y [rows, columns] += x [rows, count] · w [columns, count]ᵀ, number by number.
 
-    Arguments: as for ``inner``, of which it adds what is left, less than ``UNIT`` inputs.
+    Arguments: as for ``inner``. It adds the inputs that ``inner`` leaves, fewer than ``UNIT``.
     """
     kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
     e = Emitter(module, unit, name, kinds)
@@ -164,10 +164,10 @@ SHARED = ("y", "y_row", "x", "x_row", "w", "w_row", "rows", "count", "columns")
 def write_shared(
     module: Any, unit: VectorUnit, name: str, multiply: Callable[..., None], *, packed: bool = False
 ) -> None:
-    """Write what each thread calls of a table, ``SHARED``, to compute a share of the columns of y.
+    """Write the function that computes each thread's share of y, given the table ``SHARED``.
 
-    ``multiply`` gets the emitter and the entries, of y and w those of the share. Rows of w are
-    columns of y; ``packed``: and its stride is in bytes.
+    ``multiply`` gets the emitter and the entries, with y and w of the share. Rows of w are columns
+    of y; ``packed``: the stride of w is in bytes.
     """
     e = Emitter(module, unit, name, [PLACE])
     own = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(SHARED)}
@@ -214,7 +214,7 @@ def bytes_of(kind: Any) -> int:
 
 
 def in_groups(e: Emitter, rows: Value, most: int, body: Callable[[Value, int], None]) -> None:
-    """Emit ``body(first row, count)`` for each group of ``most`` rows, then for the rows left."""
+    """Emit ``body(first row, count)`` for groups of ``most`` rows, then for the remaining rows."""
     left = e.builder.srem(rows, I64(most))
     whole = e.sub(rows, left)
     with e.loop(0, whole, most) as row:

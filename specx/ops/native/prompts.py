@@ -1,7 +1,7 @@
-"""Products of many rows rounded to int8 with a matrix in blocks: those of prompts.
+"""Products of many rows, rounded to int8, with a packed matrix, for prompts.
 
-Each thread unpacks a strip of columns once, as whole numbers, so that a vector has 4 neighbours of
-each column; all rows are then multiplied with it. A row's result depends on no other row.
+Each thread unpacks a strip of columns once to integers, ordered so that a vector has 4 neighbours
+of each column. Then it multiplies all rows with the strip. A row's result depends on no other row.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ ROOM = {4: 8, 5: 4, 6: 2, 8: 1}
 
 
 def write_format(unit: VectorUnit, form: BlockFormat) -> str:
-    """Write all functions of a format. Those of int8 are for x86 alone."""
+    """Write all functions of a format. Those with int8 are for x86 only."""
     module = ir.Module(form.name)
     if unit.lanes >= LANES:
         write_rounded(module, unit, f"rounded_{form.name}", form)
@@ -54,7 +54,7 @@ def _write_shared(module: Any, unit: VectorUnit, which: str, form: BlockFormat) 
 def write_prompt(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
     """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, a share on each thread.
 
-    Its argument is a table, ``PRODUCT``. There are at least as many columns as in a strip.
+    Its argument is the table ``PRODUCT``. There are at least as many columns as in a strip.
     """
     _Strips(module, unit, name, form).write()
 
@@ -103,7 +103,7 @@ class _Strips:
         return self.e.at(self.e.place(self.table[name]), *offsets, kind=kind)
 
     def _round(self, row: Value, part: Value) -> None:
-        """Round a part of a row, and note its scale and what the format needs of its sums."""
+        """Round a part of a row; store its scale and the sums that the format needs."""
         e, first = self.e, self.e.times(part, PART)
         x = self._place("x", e.times(row, self.table["x_row"]), first)
         bytes_, scale = rounded_part(e, x)
@@ -126,7 +126,7 @@ class _Strips:
                 e.builder.store(start, self._place("sums", *place, kind=I32))
 
     def _unpack(self, lines: list[Value], column: Value) -> None:
-        """Unpack adjacent columns of a strip, as many as a vector has lanes."""
+        """Unpack adjacent columns of a strip, one for each lane of a vector."""
         e, form = self.e, self.form
         parts, steps = form.values // PART, form.values // self.step
         with e.loop(0, e.div(self.count, form.values)) as number:
@@ -176,7 +176,7 @@ class _Strips:
                 e.store(total.get(), self._place("y", e.times(i, self.table["y_row"]), first, j))
 
     def _whole_numbers(self, rows: list[Value], step: Value) -> list[list[Value]]:
-        """Return the sums of the products of one step, vectors of columns for each row."""
+        """Return the integer sums of products of one step: vectors of columns for each row."""
         e, kind, vectors = self.e, ir.VectorType(I32, self.lanes), range(self.width // self.lanes)
         found = [[same(I32, 0, self.lanes) for _ in vectors] for _ in rows]
         if self.less:
@@ -215,7 +215,7 @@ class _Strips:
         return found
 
     def _operands(self, rows: list[Value], group: Value) -> Iterator[tuple[int, int, Value, Value]]:
-        """Yield numbers of a row and of a vector of columns, and what they have in a group."""
+        """Yield the operands of a group: numbers of a row and of a vector of columns."""
         e, at = self.e, self.e.times(group, self.width)
         places = [e.at(self.weights, at, j, kind=I32) for j in range(0, self.width, self.lanes)]
         kind = ir.VectorType(I32, self.lanes)
@@ -242,7 +242,7 @@ class _Strips:
 
 
 def _turned(e: Emitter, vectors: list[Value]) -> list[Value]:
-    """Return the columns of as many vectors as each has lanes."""
+    """Return the transpose of a square of lanes and vectors."""
     for size in (4, 2, 1):
         for i in (i for i in range(LANES) if not i & size):
             a, b = vectors[i], vectors[i + size]

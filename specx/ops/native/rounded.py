@@ -1,6 +1,6 @@
-"""Products of a few rows with a matrix in blocks, in whole numbers: the rows are rounded to int8.
+"""Integer products of a few rows, rounded to int8, with a packed matrix.
 
-Each 32 numbers of a row have a scale of their own, so a row's result depends on no other row. The
+Each 32 numbers of a row have their own scale, so a row's result depends on no other row. The
 products of 32 numbers are summed exactly, 4 to a lane; scales are applied in float32.
 """
 
@@ -49,7 +49,7 @@ def write_rounded(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -
 
 
 class RoundedRows:
-    """Rows in int8, on the stack, with scales and, for what is added to weights, their sums."""
+    """Rows in int8, on the stack, with their scales and, for minima of weights, their sums."""
 
     def __init__(self, e: Emitter, x: Value, x_row: Value, rows: Value, count: Value,
                  form: BlockFormat) -> None:  # fmt: skip
@@ -87,7 +87,7 @@ class RoundedRows:
     def product(self, rows: list[Value], line: Value, ahead: Value) -> list[Value]:
         """Return the products of some rows with the blocks of a column.
 
-        ``ahead``: bytes from these to what is fetched.
+        ``ahead``: the distance in bytes to the blocks to prefetch.
         """
         e, form = self.e, self.form
         totals = [Totals(*(e.variable(e.number(0.0, LANES)) for _ in range(2))) for _ in rows]
@@ -105,7 +105,7 @@ class RoundedRows:
     def _add(
         self, rows: list[Value], place: Value, number: Value, size: int, totals: list["Totals"]
     ) -> None:
-        """Add the products of some rows with a block of a column, or with adjacent small ones."""
+        """Add the products of some rows with a block of a column, or with adjacent small blocks."""
         e, form = self.e, self.form
         if form.values > PART:
             scales, minima = ends(e, place, form, HALVES)
@@ -141,7 +141,8 @@ class RoundedRows:
     ) -> list[Value]:
         """Return the sums of the products of each row with 4 parts, or with one.
 
-        ``first``: input. A part's sums are in the lane of its number of each half, or in all.
+        ``first``: the first input. In each half, lane i has the sum of part i; for one part, all
+        lanes do.
         """
         e, builder = self.e, self.e.builder
         weights = [stored(e, place, self.form, part) for place, part in parts]
@@ -161,7 +162,7 @@ class RoundedRows:
         return found
 
     def _joined(self, a: Value, b: Value, summed: int) -> Value:
-        """Return the sums of adjacent lanes of two vectors; in each half those of a are first.
+        """Return the sums of adjacent lanes of two vectors; in each half, those of a come first.
 
         ``summed``: products in a lane.
         """
@@ -173,7 +174,7 @@ class RoundedRows:
 
 
 class Totals(NamedTuple):
-    """Sums of a row and a column: of products, and of what is added to values."""
+    """Sums of a row and a column: of products, and of the numbers added to values."""
 
     products: Any
     added: Any
@@ -184,7 +185,7 @@ def _chosen(e: Emitter, a: Value, b: Value, lanes: Sequence[int]) -> Value:
 
 
 def _across(e: Emitter, a: Value, b: Value) -> Value:
-    """Return the sum of both halves of a, and behind it that of b."""
+    """Return the sum of the two halves of a, followed by that of b."""
     first = _chosen(e, a, b, [0, 1, 2, 3, 12, 13, 14, 15])
     return e.builder.add(first, _chosen(e, a, b, [4, 5, 6, 7, 8, 9, 10, 11]))
 
@@ -203,7 +204,7 @@ def _repeated(e: Emitter, numbers: Value) -> Value:
 
 
 def _padded(e: Emitter, numbers: Value) -> Value:
-    """Return one number, or 4 or 8, as a vector of 8 with zeros behind them."""
+    """Return one number, or 4 or 8, as a vector of 8, padded with zeros."""
     if numbers.type == F32:
         return e.builder.insert_element(e.number(0.0, LANES), numbers, I32(0))
     zeros, size = e.number(0.0, numbers.type.count), numbers.type.count

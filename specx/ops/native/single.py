@@ -1,6 +1,6 @@
 """Products of a few rows with one matrix, on all of torch's threads.
 
-Decoders that have no pass of their own are computed by these, layer by layer.
+They serve decoders without a fused pass, which are computed layer by layer.
 """
 
 import ctypes
@@ -21,10 +21,10 @@ _TABLE = ctypes.c_int64 * len(SHARED)
 
 
 def prepared(weight: Weight) -> RowFunction | None:
-    """Prepare x [T, K] · weight [N, K]ᵀ in float32; return None where there is no code for it.
+    """Prepare x [T, K] · weight [N, K]ᵀ in float32; return None if there is no code for it.
 
-    A tensor lies row by row or column by column. Of a packed weight that ``rounds``, x is rounded
-    to int8.
+    A tensor is stored row by row or column by column. For a packed weight that ``rounds``, x is
+    rounded to int8.
     """
     parts: list[Part | None]
     if isinstance(weight, Tensor):

@@ -1,4 +1,4 @@
-"""The tables of int64 that a pass reads: sizes, addresses, and float32 by their bits."""
+"""The int64 tables that a pass reads: sizes, addresses, and float32 as bits."""
 
 from collections.abc import Sequence
 
@@ -49,10 +49,10 @@ GROWTH = 16  # segments in a range of rows from one end to twice as far
 
 
 def bounds_to(rows: int) -> list[int]:
-    """Return where the segments of keys begin that threads share, and where the last ends.
+    """Return the borders of the key segments that threads share, with the end of the last.
 
-    They depend on nothing but rows of the text, so that a token's attention is summed in one order
-    whatever is computed beside it, and they grow with the text, so that there are not too many.
+    They depend only on the rows of the text, so a token's attention is always summed in the same
+    order. They grow with the text, so that their number stays limited.
     """
     bounds = [0]
     while bounds[-1] < rows:
@@ -65,9 +65,9 @@ def area_sizes(
     sizes: tuple[int, int, int, int], *, owns_heads: bool, norms_whole: bool,
     rows: int, threads: int, hidden: int, angles: int, units: tuple[int, int],
 ) -> dict[str, int]:  # fmt: skip
-    """Return the elements of each area of a thread, in the order in which they lie.
+    """Return the elements of each area of a thread, in the order in memory.
 
-    ``sizes``: those of a layer; ``angles``: of a row; ``units``: as of a pass.
+    ``sizes``: those of a layer; ``angles``: of a row; ``units``: as in ``PassKind``.
     """
     query_heads, kv_heads, dim, inner = sizes
     group = query_heads // kv_heads
@@ -88,7 +88,7 @@ def area_sizes(
 
 
 def common_sizes(sizes: tuple[int, int, int, int], *, rows: int, segments: int) -> dict[str, int]:
-    """Return the elements of each area of all threads, of a layer whose heads they share."""
+    """Return the elements of each area shared by all threads, for a layer with shared heads."""
     query_heads, kv_heads, dim, _ = sizes
     lines = query_heads * rows * segments
     found = {
@@ -99,12 +99,12 @@ def common_sizes(sizes: tuple[int, int, int, int], *, rows: int, segments: int) 
 
 
 def largest(areas: Sequence[dict[str, int]]) -> dict[str, int]:
-    """Return the largest size of each area, so that one set of areas serves all."""
+    """Return the largest size of each area, so that one set of areas serves all layers."""
     return {name: max(each[name] for each in areas) for name in areas[0]}
 
 
 def _part(size: int, threads: int, unit: int) -> int:
-    """Return the most elements of a share, in whole units but for what is left."""
+    """Return the maximum elements of a share, in whole units except for the remainder."""
     return unit * -(-(size // unit) // threads) + size % unit
 
 

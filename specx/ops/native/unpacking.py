@@ -1,4 +1,4 @@
-"""Matrices in blocks, unpacked or multiplied by machine code on all of torch's threads."""
+"""Unpack or multiply packed matrices by machine code, on all of torch's threads."""
 
 import ctypes
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from specx.ops.native.rounded import LANES
 
 
 def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
-    """Unpack rows uint8 [N, bytes] to float32 [N, K]; return False where there is no code for it.
+    """Unpack rows uint8 [N, bytes] to float32 [N, K]; return False if there is no code for it.
 
     Both are contiguous.
     """
@@ -34,7 +34,7 @@ def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
 def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -> bool:
     """Write x [T, K], rounded to int8, times blocks uint8 [N, bytes] to columns of ``out``.
 
-    Return False where there is no code for it. ``out`` [T, N] has its columns side by side.
+    Return False if there is no code for it. The columns of ``out`` [T, N] are adjacent.
     """
     code = code_of(form.name)
     if code is None or vector_unit().lanes < LANES or len(blocks) < WIDEST:
@@ -59,9 +59,9 @@ def _run(code: Code, name: str, entries: Sequence[int]) -> None:
 
 
 def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
-    """Return the formats that machine code reads here: none where torch has another OpenMP.
+    """Return the formats that machine code reads; none if torch has another OpenMP.
 
-    ``rounds``: for inputs in int8, which needs vectors of 8.
+    ``rounds``: for inputs in int8, which need vectors of 8.
     """
     try:
         openmp()
@@ -72,7 +72,7 @@ def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
 
 @cache
 def code_of(name: str) -> Code | None:
-    """Return the code of a format, or None where there is none."""
+    """Return the code of a format; None if there is none."""
     if name not in READABLE:
         return None
     try:

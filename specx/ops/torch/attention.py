@@ -1,6 +1,6 @@
 """Hybrid tree attention and prefill attention in plain torch: for CPUs, and the reference.
 
-Every query sees the whole prefix, so that part needs no mask and runs at flash speed; only the new
+Every query sees the whole prefix, so that part needs no mask and runs at flash speed. Only the new
 tokens need a small mask among each other. The two parts are merged by log-sum-exp. With
 grouped-query attention, the queries of a group are packed as rows for their shared key head, so
 keys and values are read once and never repeated.
@@ -77,7 +77,7 @@ def first_seen(committed: int, mask: AncestorMask, window: int) -> int:
 
 
 def visible(committed: int, mask: AncestorMask, window: int | None, first: int) -> Tensor:
-    """Return which rows of the text, from ``first`` on, each token sees: bool [T, R].
+    """Return bool [T, R]: the rows of the text, from ``first`` on, that each token sees.
 
     A tree row's position is the prefix plus its number of ancestors, whatever its index.
     """
@@ -148,7 +148,7 @@ def _capped(
 
 
 def causal(begin: int, last: int, first: int, window: int | None, device: torch.device) -> Tensor:
-    """Return which of rows ``first`` to ``last`` rows from ``begin`` on see: bool [T, R]."""
+    """Return bool [T, R]: which of rows ``first`` to ``last`` the rows from ``begin`` on see."""
     row = torch.arange(begin, last, device=device)[:, None]
     column = torch.arange(first, last, device=device)[None]
     return column <= row if window is None else (column <= row) & (column > row - window)

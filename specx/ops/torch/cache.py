@@ -58,13 +58,13 @@ def rotate(keys: Tensor, by: Tensor, inv_freq: Tensor) -> Tensor:
     """Move cached keys [..., rows, D] by ``by`` int64 [rows] positions.
 
     Models cache keys after rotary embedding (RoPE). A rotation by (new − old) positions turns a key
-    into the key of the new position, exactly, for every RoPE whose frequencies are fixed; a scale
-    that a variant such as YaRN multiplies into the key stays in it. Source: Su et al., RoFormer,
+    into the key of the new position, exactly, for every RoPE with fixed frequencies. A factor that
+    a variant such as YaRN multiplies into the key is unaffected. Source: Su et al., RoFormer,
     equation 15: rotations add.
 
     ``inv_freq`` [R/2]: the model's own frequencies in radians per position; the first R of D
-    dimensions rotate, in the half-split layout of transformers. Angles are taken in float64:
-    float32 angles are off by 1e-4 at 16K positions.
+    dimensions rotate, in the half-split layout of transformers. Angles are computed in float64:
+    float32 angles have errors of 1e-4 at 16K positions.
     """
     angle = by.to(torch.float64)[:, None] * inv_freq.to(torch.float64)  # [rows, R/2]
     wide = torch.promote_types(keys.dtype, torch.float32)  # half precision is rounded once, below

@@ -1,8 +1,7 @@
 """Attention on a CPU with explicit scores, for a few rows at a time.
 
 Between two matrix products, the scores of a few rows stay in the CPU's cache. A tree's mask is
-added only to the columns of its own rows: prefix and tree share one softmax, so nothing has to be
-merged.
+added only to the columns of its own rows: prefix and tree share one softmax, so no merge is needed.
 """
 
 from functools import lru_cache

@@ -1,9 +1,9 @@
-"""Parts of a decoder layer in float32 on a CPU that need fewer calls than ``TorchLayer``'s.
+"""Parts of a decoder layer in float32 on a CPU, with fewer calls than ``TorchLayer`` makes.
 
 Most passes over a few rows run in machine code (``ops/native/``) instead. torch multiplies with
 MKL, which for few rows reads a weight fastest column by column. Large weights are faster row by row
-with oneDNN, which is part of torch; the threshold depends on the processor, because MKL is slower
-on those of other makers than Intel.
+with oneDNN, which is part of torch. The threshold depends on the processor, because MKL is slower
+on processors not made by Intel.
 """
 
 from functools import cache
@@ -47,8 +47,11 @@ def prepack(weight: Weight) -> Weight:
 
 @cache
 def reads_lines(dtype: torch.dtype) -> bool:
-    """Return True where machine code multiplies few rows, and with vectors of 8: row by row then,
-    which is 1.3 to 1.9 times as fast over 4 to 32 rows and as fast over one."""
+    """Return True if machine code multiplies few rows, with vectors of 8.
+
+    Weights are then stored row by row, which is 1.3 to 1.9 times as fast for 4 to 32 rows, and as
+    fast for one.
+    """
     is_short = torch.backends.cpu.get_cpu_capability() == "AVX2"
     return HAS_LLVMLITE and dtype == torch.float32 and is_short
 
@@ -202,7 +205,7 @@ class CpuLayer(TorchLayer):
         return cpu_norm(spec, weight, bias)
 
     def _mlp(self, x: Tensor, states: Tensor | None = None) -> Tensor:
-        """Compute the MLP some rows at a time: memory that is used again is still in a cache."""
+        """Compute the MLP some rows at a time, so that intermediate tensors stay in the cache."""
         if len(x) <= MLP_ROWS or self._spec.mlp.experts is not None:
             return super()._mlp(x, states)
         out = torch.empty_like(x)

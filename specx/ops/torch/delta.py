@@ -4,8 +4,8 @@ All rows are read at once. Let G be the sum of g over a row and the rows that it
 ``k ⊗ u`` to the state, where u depends on the u of the rows that it sees. This is a triangular
 system (the UT transform of arXiv:2412.06464): ``u_i + β_i Σ_j e^(G_i − G_j) (k_i · k_j) u_j = β_i
 (v_i − e^G_i k_i · S)``. The output of row i is ``e^G_i q_i · S + Σ_j e^(G_i − G_j) (q_i · k_j)
-u_j``. Rows of a chain see all rows before them, rows of a tree their ancestors. Nothing else
-differs, and no node needs its own state.
+u_j``. Rows of a chain see all rows before them; rows of a tree see their ancestors. Otherwise
+chains and trees are the same, and no node needs a state of its own.
 """
 
 from collections.abc import Callable
@@ -82,7 +82,7 @@ class DeltaRule:
 
 
 class ShortConvolution:
-    """Reads normed rows [T, K] as in ``LayerKernels.advance``, where there are no keys."""
+    """Reads normed rows [T, K] as in ``LayerKernels.advance``, for layers without keys."""
 
     def __init__(self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]) -> None:
         assert weights.convolution is not None
@@ -96,9 +96,9 @@ class ShortConvolution:
 def convolved(
     weight: Tensor, inputs: Tensor, state: DeltaState, mask: AncestorMask | None
 ) -> Tensor:
-    """Convolve rows' inputs [T, C] by weight [C, kernel], in the wide format, and note them.
+    """Convolve rows' inputs [T, C] by weight [C, kernel], in the wide format, and record them.
 
-    A row's result does not depend on the rows beside it.
+    A row's result does not depend on the other rows.
     """
     count, weight = len(inputs), weight.to(wide_format(inputs.dtype)).mT
     if mask is None:
@@ -125,8 +125,8 @@ def _unit(x: Tensor) -> Tensor:
 def history_of(kernel: int, rows: int) -> Callable[[Tensor], Tensor]:
     """Return a function from sets of ``rows`` rows to convolution indices, int64 [T, kernel].
 
-    The indices point into the text's last ``kernel − 1`` tokens, followed by the rows. For each new
-    row they are its previous rows on its path, and last its own.
+    The indices point into the text's last ``kernel − 1`` tokens, followed by the rows. Each new row
+    has the indices of its previous rows on its path, and last its own.
     """
 
     def history(sets: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ def read_tree(
 
 
 def _read_one(rows: DeltaRows, state: DeltaState, attention: AttentionSpec) -> Tensor:
-    """Read a single row in few calls, reading the state once."""
+    """Read a single row with few calls, reading the state only once."""
     assert attention.delta is not None
     heads, tiled = attention.query_heads, attention.delta.tiled
     both = spread(torch.cat([rows.q, rows.k]), heads, tiled=tiled)  # [2, Hv, Dk]

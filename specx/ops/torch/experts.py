@@ -137,7 +137,7 @@ class TorchExperts:
         return total
 
     def _grouped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        """Do the same without the number of rows per expert on the host."""
+        """Sum the experts' outputs as ``_looped``, without reading row counts to the host."""
         order, rows = sorted_by_expert(chosen)
         experts = chosen.flatten()[order]
         ids = torch.arange(self._spec.count, device=x.device)

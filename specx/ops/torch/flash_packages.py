@@ -1,8 +1,8 @@
 """Attention by an installed package: flash-attn or fa3-fwd.
 
-Each attends to a prompt in one launch, whatever its length, aligned at the last key. flash-attn
-also attends to the text before a tree; the tree's own rows, and unsupported cases, stay with the
-device's backend. A package is tried on a few rows first, because it can lack kernels for a head
+Both attend to a prompt of any length in one launch, with the causal mask aligned at the last key.
+flash-attn also attends to the prefix of a tree. The tree's own rows, and unsupported cases, use the
+device's backend. A package is first tried on a few rows, because it can lack kernels for a head
 size or a GPU, which an import does not show.
 """
 
@@ -37,7 +37,7 @@ Attend = Callable[..., tuple[Tensor, Tensor | None]]
 class FlashPackage:
     """An installed package of ``PACKAGES``.
 
-    ``windows``: it supports sliding windows; ``verifies``: it can attend to the text before a tree.
+    ``windows``: it supports sliding windows; ``verifies``: it can attend to the prefix of a tree.
     """
 
     name: str
@@ -185,7 +185,7 @@ def _line(error: Exception) -> str:
 
 
 class FlashOps:
-    """The ``Ops`` of a device, ``inner``, with a package's attention where the package has it.
+    """The ``Ops`` of a device, ``inner``, with a package's attention for the cases it supports.
 
     ``attention``: the setting that selected it.
     """

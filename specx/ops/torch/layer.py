@@ -1,4 +1,4 @@
-"""A decoder layer in plain torch, rounding at the same places as transformers' modules."""
+"""A decoder layer in plain torch, which rounds at the same places as transformers' modules."""
 
 from collections.abc import Callable
 from functools import partial

@@ -25,7 +25,7 @@ def best_continuations_on_cpu(
 def most_probable_on_cpu(logits: Tensor, forbidden: Tensor) -> Tensor:
     """Compute ``Ops.most_probable`` on a CPU, where reading the result costs nothing.
 
-    The best id is nearly always allowed, and then no logits have to be copied for masking.
+    The best id is nearly always allowed. In that case no logits have to be copied for masking.
     """
     best = logits.argmax(-1)  # a NaN, if there is one
     if forbidden.index_select(0, best).any():

@@ -1,1 +1,1 @@
-"""The operations as Triton kernels, for GPUs; on Hopper some of them in CUDA C++ (``hopper/``)."""
+"""The operations as Triton kernels, for GPUs; on Hopper some are in CUDA C++ (``hopper/``)."""

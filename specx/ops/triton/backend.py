@@ -1,6 +1,7 @@
-"""The backend for GPUs: Triton's kernels, Hopper's where they are faster, torch's where these are.
+"""The backend for GPUs, which combines Triton's kernels with Hopper's and torch's faster ones.
 
-Which kernel serves a shape is decided in this file; a kernel's own ``suits`` says what it can do.
+This file decides which kernel serves a shape. A kernel's own ``suits`` tells which cases it
+supports.
 """
 
 import contextlib
@@ -55,12 +56,11 @@ TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @lru_cache
 def keep_signal_handlers() -> None:
-    """Have handlers that were set in Python put back whenever Triton has compiled a kernel.
+    """Restore Python's signal handlers whenever Triton has compiled a kernel.
 
-    At the first kernel that Triton compiles, LLVM puts handlers of its own in front of the
-    process's for SIGINT, SIGTERM and SIGHUP. They fall back to the default for a moment before they
-    pass a signal on, and a second one in that moment kills the process without a word. ``timeout``
-    sends two.
+    At the first kernel that Triton compiles, LLVM replaces the process's handlers for SIGINT,
+    SIGTERM and SIGHUP. Its handlers restore the default for a moment before they pass a signal on,
+    and a second signal in that moment kills the process silently. ``timeout`` sends two.
     """
     then = knobs.compilation.listener
 
@@ -76,10 +76,10 @@ def keep_signal_handlers() -> None:
 
 
 class TritonOps(TorchOps):
-    """``Ops`` by kernels, on a GPU with Triton. In Triton's interpreter on a CPU, for tests.
+    """``Ops`` by kernels, on a GPU with Triton; for tests in Triton's interpreter on a CPU.
 
-    What stays torch's: sources, which are computed once in a text, and passes through all layers
-    at once, of which there are none: CUDA graphs replay a pass with one launch.
+    torch computes sources, which are needed once per text. There are no passes through all layers
+    in one call, because CUDA graphs already replay a pass with one launch.
     """
 
     name = "triton"
@@ -101,7 +101,7 @@ class TritonOps(TorchOps):
     rotary_angles = staticmethod(layer.rotary_angles)
 
     def __init__(self, *, of_draft: bool = False) -> None:
-        """``of_draft``: a row's result may depend on the rows beside it."""
+        """``of_draft``: a row's result may depend on the other rows."""
         self._of_draft = of_draft
         keep_signal_handlers()
 
@@ -122,11 +122,10 @@ class TritonOps(TorchOps):
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Attend by Hopper's kernel where many rows share a key head, else by Triton's, which has
-        windows, caps and sinks as well. A row's result is the same.
+        """Attend by Hopper's kernel if many rows share a key head, otherwise by Triton's.
 
-        Which of two kernels merges does not depend on the rows. A draft's short cache is read in
-        one launch.
+        Triton's also supports windows, caps and sinks. A row's result is the same. The choice of
+        the merging kernel does not depend on the rows. A draft's short cache is read in one launch.
         """
         scale = scaling * tree_attention.LOG2_E
         recent = mask.once(tree_attention.recent_rows)
@@ -154,8 +153,11 @@ class TritonOps(TorchOps):
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """Attend by cuDNN for whole chunks, by a kernel of Triton where there is more than a window
-        between scores and softmax, else as torch does."""
+        """Attend by cuDNN for whole chunks, by Triton, or as torch does.
+
+        Triton serves soft caps, sinks and whatever else than a window is between scores and
+        softmax.
+        """
         written = past + q.shape[1]
         if window is None and softcap is None:
             k, v = keys[None, :, :written], values[None, :, :written]
@@ -176,13 +178,13 @@ class TritonOps(TorchOps):
         return prefill.merge(out_a, lse_a, out_b, lse_b, out_a.dtype)
 
     def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
-        """Choose in one launch, as long as a single program can hold all scores."""
+        """Choose in one launch if a single program can hold all scores."""
         if k <= best_chunks.MOST_KEPT and len(scores) <= best_chunks.MOST_CHUNKS:
             return best_chunks.best_chunks(scores, tokens, grid, k)
         return torch_scores.best_chunks(scores, tokens, grid, k)
 
     def is_row_invariant(self, weights: DecoderWeights) -> bool:
-        """Return False where torch computes layers, or their experts."""
+        """Return False if torch computes layers or their experts."""
         return not self._of_draft and all(
             each.out.weight.dtype != torch.float64
             and (each.spec.mlp.experts is None or kernels_serve(each))
@@ -201,7 +203,7 @@ class TritonOps(TorchOps):
         return layer.NormWeights(spec=spec, weight=weight, bias=bias)
 
     def prepack(self, weight: Weight) -> Weight:
-        """Put blocks into the order of kernels."""
+        """Put blocks into the layout of the kernels."""
         return lay_out(weight) if isinstance(weight, PackedWeight) else weight
 
     def head_input(self, embedding: Weight, norms: HeadNorms | None) -> HeadInput:

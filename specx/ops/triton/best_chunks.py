@@ -1,7 +1,7 @@
-"""Choosing chunks from their scores on a GPU, in one launch instead of twenty.
+"""Choose chunks from their scores on a GPU, in one launch instead of twenty.
 
-Nothing is read back to the host, and the grid depends on shapes only: it can be captured in a CUDA
-graph.
+Nothing is read back to the host, and the grid depends only on shapes, so it can be captured in a
+CUDA graph.
 """
 
 import torch
@@ -17,7 +17,7 @@ MOST_CHUNKS = 1 << 14  # what one program still holds in its registers
 
 
 def best_chunks(scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
-    """Compute ``Ops.best_chunks`` of float32 scores; of equal ones the first are taken.
+    """Compute ``Ops.best_chunks`` of float32 scores; ties go to the first.
 
     min(k, M) <= MOST_KEPT and M <= MOST_CHUNKS.
     """
@@ -52,7 +52,7 @@ def _choose_best(
     count: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Ids of the best chunks, ascending, then ``chunks`` for those that are missing."""
+    """Ids of the best chunks, ascending, padded with ``chunks``."""
     ids = tl.arange(0, BLOCK)
     scores = tl.load(scores_ptr + ids, mask=ids < chunks, other=float("-inf"))
     newest = (tl.load(tokens_ptr) - 1 + short) // chunk

@@ -16,7 +16,7 @@ EVEN = tl.constexpr(1.5 * 2**23)  # a sum with it is a whole number, the even on
 
 
 def store_rows(keys: Tensor, values: Tensor, slots: Tensor, key: Tensor, value: Tensor) -> None:
-    """Compute ``Ops.store_rows`` of keys and values with equal strides; all rows are contiguous."""
+    """Compute ``Ops.store_rows`` for keys and values with equal strides and contiguous rows."""
     heads, rows, dim = key.shape
     in_bytes, size = keys.dtype == torch.int8, keys.shape[2]
     scales = (keys.view(torch.int16), values.view(torch.int16)) if in_bytes else (None, None)
@@ -75,7 +75,7 @@ def _round(
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
 ) -> None:
-    """Write a row in 8 bits, as ``byte_rows.narrowed`` has it."""
+    """Write a row in 8 bits, as ``byte_rows.narrowed`` does."""
     dims, group = tl.arange(0, BLOCK_DIM), tl.arange(0, BLOCK_DIM // GROUP)
     x = tl.reshape(x.to(tl.float32), [BLOCK_DIM // GROUP, GROUP])
     bits = tl.div_rn(tl.max(tl.abs(x), 1), GREATEST).to(tl.int32, bitcast=True)
@@ -92,7 +92,7 @@ MOST_ROWS = 64  # of a program, which holds all of them before it writes the fir
 
 
 def keep_rows(storage: Tensor, length: Tensor, path: Tensor) -> None:
-    """Compute ``Ops.keep_rows`` of a contiguous storage."""
+    """Compute ``Ops.keep_rows`` for contiguous storage."""
     layers, _, heads, capacity, dim = storage.shape
     assert len(path) <= MOST_ROWS
     assert storage.is_contiguous()
@@ -107,7 +107,7 @@ def keep_rows(storage: Tensor, length: Tensor, path: Tensor) -> None:
 def append_rows(
     source: Tensor, target: Tensor, lengths: tuple[Tensor, Tensor], positions: Tensor, count: int
 ) -> None:
-    """Compute ``Ops.append_rows`` of storages that are contiguous, each with its own capacity."""
+    """Compute ``Ops.append_rows`` for contiguous storages with different capacities."""
     layers, _, heads, capacity, dim = source.shape
     block = min(MOST_ROWS, _block(count))
     assert source.is_contiguous()
@@ -169,7 +169,7 @@ def gather_chunks(
     lengths: tuple[Tensor, Tensor],
     grid: Grid,
 ) -> None:
-    """Compute ``Ops.gather_chunks`` of storages that are contiguous, each with its own capacity."""
+    """Compute ``Ops.gather_chunks`` for contiguous storages with different capacities."""
     layers, _, heads, capacity, dim = store.shape
     room, half, chunk = working.shape[3], len(inv_freq), grid.chunk
     assert chunk * len(chunks) <= room

@@ -1,8 +1,8 @@
-"""Causal attention of a prompt where flash kernels of others do not serve: in rings, under a cap of
-scores, with sinks, and with heads of more than 256 elements.
+"""Causal attention of a prompt for cases that flash kernels of other packages do not support.
 
-A program has some rows of one head, and goes over the columns that they see: blocks that all of
-them see whole without a mask, those at the edges of windows and at the diagonal under one.
+These are rings, soft caps, sinks, and heads of more than 256 elements. A program has some rows of
+one head, and reads the columns that they see. Blocks that all of its rows see need no mask; those
+at the edges of windows and at the diagonal do.
 """
 
 from functools import cache
@@ -27,7 +27,7 @@ MOST_DIM = 512
 
 @cache
 def plan(head_dim: int, itemsize: int, shared_memory: int) -> Launch:
-    """Plan the launch: the largest tile that registers and shared memory hold."""
+    """Plan the launch: the largest tile that fits into registers and shared memory."""
     width = triton.next_power_of_2(head_dim)
     if itemsize == 4:
         return Launch(1, 32 if width <= 128 else 16, 16, 4, 2)
@@ -64,7 +64,7 @@ def attend(
     *,
     launch: Launch | None = None,
 ) -> Tensor:
-    """Compute ``Ops.prefill_attention``; D is one that ``serves``.
+    """Compute ``Ops.prefill_attention``, for head sizes that ``serves`` accepts.
 
     Only the last dimension of q, keys and values must be contiguous.
     """
@@ -122,7 +122,7 @@ def _attend(
     CAPPED: tl.constexpr,
     SINKS: tl.constexpr,
 ) -> None:
-    """A block of rows of one head. Later rows see more, so they begin first."""
+    """A block of rows of one head. Later rows see more columns, so they start first."""
     head = tl.program_id(0)
     start = (tl.num_programs(1) - 1 - tl.program_id(1)) * BLOCK_M
     row = start + tl.arange(0, BLOCK_M)
@@ -194,7 +194,7 @@ def _columns(
     WINDOWED: tl.constexpr,
     CAPPED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Blocks of columns from ``begin`` to ``until``; there are none from ``end`` on."""
+    """Blocks of columns from ``begin`` to ``until``; columns from ``end`` on do not exist."""
     dims = tl.arange(0, BLOCK_DIM)
     is_dim = (dims < DIM)[None, :]
     offsets = tl.arange(0, BLOCK_N)
@@ -235,7 +235,7 @@ def _absorb(
     highest: tl.tensor,
     scale: tl.tensor,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """One block of columns into the running softmax: scores [M, N], v [N, D], acc [M, D].
+    """Add one block of columns to the running softmax: scores [M, N], v [N, D], acc [M, D].
 
     ``highest`` [M] is the largest score so far in base 2, ``total`` [M] the sum of weights.
     """

@@ -1,4 +1,4 @@
-"""A decoder layer on a GPU, for every ``LayerSpec``: products, and a kernel between each two."""
+"""A decoder layer on a GPU, for every ``LayerSpec``: products, and one kernel between each two."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,9 +32,11 @@ MOST_ROWS = few_rows.MOST_ROWS  # more are a prompt's, and go to cuBLAS
 
 
 class TritonProduct:
-    """``Ops.product`` by the kernel for the number of rows: up to 64, Hopper's or Triton's, or
-    cuBLAS'. One of the first two serves a weight, so that a row's result is its own. Packed weights
-    have kernels of their own.
+    """``Ops.product`` by the kernel for the number of rows.
+
+    Up to 64 rows use Hopper's kernel or Triton's, always the same for a weight, so that a row's
+    result does not depend on the other rows. More rows use cuBLAS. Packed weights have their own
+    kernels.
     """
 
     def __init__(self, weights: LinearMap, few: CudaProduct | None = None) -> None:
@@ -48,7 +50,7 @@ class TritonProduct:
 
     @classmethod
     def of(cls, weights: LinearMap) -> "TritonProduct":
-        """Prepare the product with a weight, outside of fused kernels."""
+        """Prepare the product with a weight, outside fused kernels."""
         return cls(weights, _product_of(CudaProduct, weights))
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -78,7 +80,7 @@ class TritonProduct:
 
 
 def experts_of(weights: LayerWeights) -> Callable[..., Tensor]:
-    """Prepare ``Ops.experts``: routed ones by own kernels, the shared one as any other MLP."""
+    """Prepare ``Ops.experts``: routed experts by our own kernels, the shared one like any MLP."""
     spec = weights.spec.mlp.experts
     assert spec is not None
     if not experts.suits(weights):
@@ -119,15 +121,15 @@ def experts_of(weights: LayerWeights) -> Callable[..., Tensor]:
 
 
 class TritonLayer:
-    """``LayerKernels``: products, and a kernel between each two of them.
+    """``LayerKernels``: products, and one kernel between each two of them.
 
-    What is added to the hidden states is added by the product in front of it, where nothing norms
-    or scales it on the way and a kernel for the number of rows can; else by the kernel of the next
-    norm.
+    A product adds its result to the hidden states itself, if the result is neither normed nor
+    scaled first, and if a kernel for the number of rows can. Otherwise the kernel of the next norm
+    adds it.
     """
 
     def __init__(self, weights: LayerWeights, *, of_draft: bool = False) -> None:
-        """``of_draft``: a row's result may depend on the rows beside it."""
+        """``of_draft``: a row's result may depend on the other rows."""
         w, spec = weights, weights.spec
         self._weights, self._spec = w, spec
         self._input_norm = _norm(spec.input_norm, w.input_norm, w.input_norm_bias)
@@ -176,7 +178,7 @@ class TritonLayer:
             self._per_layer_norm = _norm(spec.output_norm, w.per_layer.norm)
 
     def _small_products(self) -> "_SmallProducts | None":
-        """Return the products of a draft's few rows; None where they do not serve the layer."""
+        """Return the products for few rows of a draft; None if they do not support the layer."""
         w, attention, mlp = self._weights, self._spec.attention, self._spec.mlp
         maps = w.qkv, w.out, w.gate_up, w.down
         norms = self._input_norm, self._output_norm
@@ -245,7 +247,7 @@ class TritonLayer:
         return layer.add_norm(x, own, None, before=self._per_layer_norm, scalar=scalar)[0]
 
     def _mlp(self, x: Tensor) -> Tensor:
-        """Compute the MLP up to its last product, by which it is finished: x [T, K] -> [T, I]."""
+        """Compute the MLP without its last product: x [T, K] -> [T, I]."""
         mlp, weights = self._spec.mlp, self._weights
         if self._gated is not None and len(x) <= MOST_ROWS:
             return self._gated(x)
@@ -256,7 +258,7 @@ class TritonLayer:
         return layer.activated(inner, mlp.activation, gated=mlp.gated, constants=weights.activation)
 
     def _between(self, attended: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return x with what attention adds, and what the MLP reads."""
+        """Return x plus the attention's output, and the input of the MLP."""
         if self._adds_plainly(self._attended_norm) and len(x) <= MOST_ROWS:
             x = self._out.plus(attended, x)
             return x, x if self._output_norm is None else self._output_norm(x)
@@ -273,7 +275,7 @@ class TritonLayer:
         norm: NormWeights | None,
         scalar: float = 1.0,
     ) -> Tensor:
-        """Add the product of inner [T, I] to x [T, K], normed and scaled before, if it is to be."""
+        """Add the product of inner [T, I] to x [T, K], after norming and scaling it if required."""
         if self._adds_plainly(norm) and scalar == 1.0:
             return product.plus(inner, x)
         scale = self._spec.residual_scale
@@ -301,7 +303,7 @@ class _SmallProducts:
 
 
 def _turns_alone(attention: AttentionSpec) -> bool:
-    """Return True if queries and keys turn, and nothing else happens to heads."""
+    """Return True if RoPE is the only operation on queries and keys."""
     is_wide = attention.rope is not None and attention.rope.wide
     return attention.head_norm is attention.value_norm is attention.shared is None and not is_wide
 
@@ -318,13 +320,12 @@ def _norm_of_rows(spec: NormSpec, weight: Tensor | None, bias: Tensor | None) ->
 
 
 def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:
-    """Return Hopper's products of a layer by its maps; none if the kernels of some cannot be had,
-    unless they are packed.
+    """Return Hopper's products of a layer by its maps; empty if some kernel is unavailable.
 
-    Of small weights that are added to the hidden states Triton's are faster.
-
-    ``heads``: with what follows it, unless heads are normed; ``gate_up``, too, if it knows the
-    activation. Experts have other kernels, and their layers neither ``gate_up`` nor ``down``.
+    Packed weights are an exception to that. For small weights whose result is added to the hidden
+    states, Triton's product is faster. ``heads``: fused with RoPE and storing, unless heads are
+    normed; ``gate_up``: if it supports the activation. Experts have other kernels, so their layers
+    have neither ``gate_up`` nor ``down``.
     """
     w, attention, mlp = weights, weights.spec.attention, weights.spec.mlp
     gates = mlp.gated and mlp.activation in hopper_product.ACTIVATIONS
@@ -349,7 +350,7 @@ def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:
 
 
 def _product_of(kind: Any, weights: LinearMap, **options: Any) -> Any:
-    """Return Hopper's product of a kind; None where it cannot be had."""
+    """Return Hopper's product of a kind; None if it is unavailable."""
     if isinstance(weights.weight, TritonWeight):
         return packed_product.product_of(kind, weights.weight, weights.bias, **options)
     return product_of(kind, weights.tensor, weights.bias, **options)

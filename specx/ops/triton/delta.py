@@ -1,9 +1,9 @@
-"""The gated delta rule for the rows of a tree, and for what is kept of it, by few kernels.
+"""The gated delta rule for the rows of a tree, and for committing them, by few kernels.
 
-A program reads a part of a head's state once and goes with it along the path to a leaf, row by row,
-as plain decoding goes along a text: so a row's numbers are the same to the bit whatever rows are
-beside it and however much of its path is text already. Where paths have rows in common, their
-programs write the same.
+A program reads a part of a head's state once and applies the rows of a path to a leaf one by one,
+as plain decoding applies the tokens of a text. So a row's result is the same to the bit, whatever
+the other rows are and however much of its path is already committed. Programs of paths with common
+rows write the same values for them.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ ROWS = 16  # of a prompt that a program makes
 
 
 class TritonDeltaRule:
-    """Reads normed rows [T, K] as in ``LayerKernels.advance``; norms and gates what comes out.
+    """Reads normed rows [T, K] as in ``LayerKernels.advance``; norms and gates its output.
 
     The maps to heads, gate and rates are one product, unless their weights are packed.
     """
@@ -70,8 +70,8 @@ class TritonDeltaRule:
     ) -> DeltaRows:
         """Compute the rule's rows from inputs [T, C] and the input of the rates [T, 2 Hv].
 
-        They are in float32, and those of a tree in the state; those of a prompt that
-        ``delta_prompt`` reads are in the inputs' format.
+        They are float32. A tree's rows are stored in the state. Rows of a prompt for
+        ``delta_prompt`` have the inputs' dtype.
         """
         attention, delta, own = self._attention, self._attention.delta, self._weights
         assert delta is not None
@@ -106,8 +106,10 @@ class TritonDeltaRule:
 
 @torch.inference_mode()
 def join(maps: Sequence[LinearMap]) -> LinearMap | None:
-    """Return the map to the results of several, one behind the other, whose weights become parts of
-    its weight; None if there are biases, or packed weights."""
+    """Return one map with the concatenated results of several.
+
+    The weights of ``maps`` become views of its weight. None if there are biases or packed weights.
+    """
     weights = [each.weight for each in maps if isinstance(each.weight, Tensor)]
     alike = len({each.dtype for each in weights}) == 1
     if len(weights) < len(maps) or not alike or any(each.bias is not None for each in maps):
@@ -132,7 +134,7 @@ def read_tree(
     attention: AttentionSpec,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Compute ``torch.delta.read_tree`` in float32; what comes out is in ``dtype``."""
+    """Compute ``torch.delta.read_tree`` in float32; the outputs are in ``dtype``."""
     assert attention.delta is not None
     count, heads, dim = rows.v.shape
     out = torch.empty(rows.v.shape, dtype=dtype, device=rows.v.device)
@@ -155,7 +157,7 @@ def through_gate(
 ) -> Tensor:
     """Multiply attended [T, H, D] by the sigmoid of the gate [T, H · D].
 
-    Of a delta rule norm each head with ``weight`` [D], and multiply by silu of the gate.
+    For a delta rule, norm each head with ``weight`` [D] first, and multiply by silu of the gate.
     """
     delta, (rows, heads, dim) = attention.delta, attended.shape
     assert attended.is_contiguous()
@@ -221,7 +223,7 @@ def _make_rows(
     TREE: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """A head of queries, of keys or of values of some rows, in this order; with values β and g."""
+    """One head of queries, of keys, or of values with β and g, for some rows."""
     number = tl.program_id(1)
     channels = 2 * KEY_HEADS * KEY_DIM + HEADS * DIM
     head = number - 2 * KEY_HEADS  # of values
@@ -282,7 +284,7 @@ def _make_rows(
 
 @triton.jit
 def _is_hidden(set_ptr: tl.tensor, row: tl.tensor) -> tl.tensor:
-    """Return True if a row is of the tree, and not in a set."""
+    """Return True if a row belongs to the tree but not to a set."""
     at = tl.maximum(row, 0)
     return (row >= 0) & (((tl.load(set_ptr + at // 64) >> (at % 64)) & 1) == 0)
 
@@ -344,7 +346,7 @@ def _read_tree(
     STAGES: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Some columns of one head behind each row of the path to one that no other is behind."""
+    """Some columns of one head, for each row of the path to a leaf."""
     last, head = old + tl.program_id(0), tl.program_id(1)
     key_head = head % KEY_HEADS if TILED else head // (HEADS // KEY_HEADS)
     dims, columns = tl.arange(0, BLOCK), tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
@@ -406,7 +408,7 @@ def _keep(
     BLOCK: tl.constexpr,
     COLUMNS: tl.constexpr,
 ) -> None:
-    """Some columns of one head of a layer, with the rows of a path."""
+    """Some columns of one head of a layer, for the rows of a path."""
     layer, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     key_head = head % KEY_HEADS if TILED else head // (HEADS // KEY_HEADS)
     dims, columns = tl.arange(0, BLOCK), tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)

@@ -1,10 +1,9 @@
 """The gated delta rule for prompts, in three kernels over chunks of rows.
 
 Notation and system are those of ``torch.delta``. The first kernel inverts each chunk's triangular
-matrix and so solves its system for any state. The second goes through the chunks with some columns
-of a state in registers, and writes the state in front of each chunk. The third computes all outputs
-side by side. Rows are multiplied in their own format, of 16 bits; sums, states and the inverse are
-float32.
+matrix, which solves its system for any state. The second goes through the chunks with some columns
+of a state in registers, and writes the state before each chunk. The third computes all outputs in
+parallel. Rows are multiplied in their own 16-bit dtype; sums, states and the inverse are float32.
 """
 
 import torch
@@ -25,7 +24,7 @@ PART = tl.constexpr(16)  # rows of a matrix that are eliminated one by one
 
 
 def suits(attention: AttentionSpec, dtype: torch.dtype) -> bool:
-    """Return True if ``read_prompt`` serves heads of these dimensions, in this format.
+    """Return True if ``read_prompt`` supports heads of these dimensions, in this dtype.
 
     In float32, without tensor cores, the kernels would compile for minutes, and spill.
     """
@@ -89,7 +88,7 @@ def _solve(
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """One chunk of one head: its updates are ``updates − reads · state``."""
+    """One chunk of one head. Its updates are ``updates − reads · state``."""
     head = tl.program_id(1)
     key_head = head % KEY_HEADS if TILED else head // (HEADS // KEY_HEADS)
     places = tl.arange(0, CHUNK)
@@ -122,10 +121,10 @@ def _solve(
 
 @triton.jit
 def _inverse(below: tl.tensor, CHUNK: tl.constexpr) -> tl.tensor:
-    """The inverse of 1 + below [CHUNK, CHUNK], which is zero on the diagonal and above.
+    """Return the inverse of 1 + below [CHUNK, CHUNK], which is zero on and above the diagonal.
 
-    Parts on the diagonal are eliminated row by row. With D of their inverses and M = D times the
-    rest, whose fourth power is zero, it is (1 − M + M² − M³) D.
+    Blocks on the diagonal are eliminated row by row; D is the matrix of their inverses. With M = D
+    times the rest, whose fourth power is zero, the result is (1 − M + M² − M³) D.
     """
     PARTS: tl.constexpr = CHUNK // PART
     tl.static_assert(PARTS <= 4)
@@ -262,6 +261,6 @@ def gated(
     like: tl.tensor,
     DIM: tl.constexpr,
 ) -> tl.tensor:
-    """Heads normed and multiplied by silu of the gate, rounded between as elements of ``like``."""
+    """Return heads, normed and times silu of the gate; the norm is rounded to ``like``'s dtype."""
     x = rounded(x * tl.rsqrt(tl.sum(x * x, axis=1) / DIM + eps)[:, None], like)
     return rounded(x * weight, like) * (gate / (1.0 + tl.exp(-gate)))

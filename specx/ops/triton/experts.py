@@ -1,12 +1,12 @@
-"""The MLPs of layers with experts: Triton kernels.
+"""The MLPs of layers with experts, as Triton kernels.
 
-Of a few rows each expert that any of them chose is read once, by programs that multiply all of its
-rows: one program for each pair of a row and an expert is launched for a tile of outputs, and those
-of pairs whose expert an earlier pair has as well end at once. A shared expert of the same size is
-one more of them, and its gate one more row of the router. Many rows are sorted by expert first,
-and programs multiply tiles of them. Nothing is read back to the host and grids depend on shapes
-only, so all of it can be recorded. Of a few rows, a row's result is the same to the bit whatever
-rows are beside it.
+With few rows, each chosen expert is read once, by programs that multiply all of its rows. For a
+tile of outputs, one program is launched for each pair of a row and an expert; a program ends at
+once if an earlier pair has the same expert. A shared expert of the same size is treated as one more
+expert, and its gate as one more row of the router. Many rows are sorted by expert first, and
+programs multiply tiles of them. Nothing is read back to the host and grids depend only on shapes,
+so all kernels can be recorded. With few rows, a row's result does not depend on the other rows, to
+the bit.
 """
 
 from collections.abc import Callable
@@ -32,14 +32,14 @@ COLUMNS_AT_ONCE = 1024
 
 
 def suits(weights: LayerWeights) -> bool:
-    """Return True if the kernels are written for a layer with experts."""
+    """Return True if the kernels support a layer with experts."""
     mlp, dtype = weights.spec.mlp, weights.out.weight.dtype
     assert mlp.experts is not None
     return mlp.gated and mlp.activation != "xielu" and dtype != torch.float64
 
 
 def is_joined(weights: LayerWeights) -> bool:
-    """Return True if few rows read a shared expert with the others, as the last."""
+    """Return True if, with few rows, a shared expert is read with the others, as the last one."""
     mlp, routing = weights.spec.mlp, weights.routing
     spec = mlp.experts
     assert spec is not None
@@ -59,9 +59,9 @@ def is_joined(weights: LayerWeights) -> bool:
 def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Prepare the experts of a layer without the shared one.
 
-    The function returns what each chosen expert makes of x [T, K]: [T, n, K], and its share [T, n];
-    they are chosen by another [T, K], which may be x. Of few rows they have the shared one, too, if
-    it ``is_joined``.
+    The function has two arguments [T, K], which may be the same: x, and the input of the router. It
+    returns the output of each chosen expert for x, [T, n, K], and its share [T, n]. With few rows,
+    the outputs include the shared expert's if it ``is_joined``.
     """
     mlp, spec, routing = weights.spec.mlp, weights.spec.mlp.experts, weights.routing
     assert spec is not None
@@ -100,10 +100,10 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
 class Pairs:
     """Pairs of a row and an expert, and the programs that multiply them.
 
-    ``count``: T rows times ``each``. Of ``few``, ``places`` has the experts of the rows, int64
-    [T, each], three times. Otherwise it has pairs in the order in which programs take them, int64
-    [count]; the experts of the programs, int64 [programs]; and the first place of each in that
-    order, and the one behind its last, int64 [2, programs].
+    ``count``: T rows times ``each``. With ``few`` rows, all three tensors of ``places`` are the
+    experts of the rows, int64 [T, each]. Otherwise they are the pairs in the order of programs,
+    int64 [count]; the experts of the programs, int64 [programs]; and each program's first place in
+    that order and the one after its last, int64 [2, programs].
     """
 
     count: int
@@ -115,7 +115,7 @@ class Pairs:
 
 
 def few_pairs(chosen: Tensor) -> Pairs:
-    """Return the pairs of up to ``FEW_ROWS`` rows. chosen int64 [T, n], each row's ascending."""
+    """Return the pairs of up to ``FEW_ROWS`` rows; chosen int64 [T, n], ascending in each row."""
     assert chosen.is_contiguous()
     rows, each = chosen.shape
     return Pairs(
@@ -129,7 +129,7 @@ def few_pairs(chosen: Tensor) -> Pairs:
 
 
 def many_pairs(chosen: Tensor, experts: int, itemsize: int) -> Pairs:
-    """Return the pairs of any number of rows. chosen int64 [T, n], below ``experts``."""
+    """Return the pairs of any number of rows; chosen int64 [T, n], below ``experts``."""
     tile = TILE // itemsize
     order = chosen.flatten().to(torch.int16).argsort(stable=True)  # in two passes
     ids = torch.arange(experts, device=chosen.device)
@@ -163,9 +163,9 @@ def product(
 ) -> Tensor:
     """Multiply pairs by the maps of their experts -> [T · n, N].
 
-    With ``mlp`` x [T, K] is the rows of pairs, the maps are [E, 2 N, K], and its gate follows;
-    without, x [T · n, K] is the pairs themselves, and the maps are [E, N, K]. ``shared``: the map
-    of expert E.
+    With ``mlp``, x [T, K] has the rows of the pairs, the maps are [E, 2 N, K], and its gate is
+    applied. Without, x [T · n, K] has the pairs themselves, and the maps are [E, N, K]. ``shared``:
+    the map of expert E.
     """
     weight, bias = maps.tensor, maps.bias
     gate: str = "" if mlp is None else mlp.activation
@@ -195,7 +195,7 @@ def product(
 def router_logits(x: Tensor, router: LinearMap, gate: Tensor | None = None) -> Tensor:
     """Multiply a few rows x [T, K] by the router, in float32 -> [T, E].
 
-    ``gate`` [1, K]: of the shared expert; its sigmoid is one more number of a row then.
+    ``gate`` [1, K]: of the shared expert. If given, its sigmoid is one more number of each row.
     """
     (rows, inputs), experts = x.shape, len(router.weight)
     assert x.is_contiguous()
@@ -213,8 +213,11 @@ def router_logits(x: Tensor, router: LinearMap, gate: Tensor | None = None) -> T
 
 
 def route(spec: ExpertsSpec, logits: Tensor, correction: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Choose experts by logits float32 [T, E], a program a row -> (ids int64 [T, n], ascending;
-    their weights float32 [T, n]). One more logit is the weight of expert E, and chosen, too."""
+    """Choose experts by logits float32 [T, E], with one program per row.
+
+    Returns ids int64 [T, n], ascending, and their weights float32 [T, n]. If there is one more
+    logit, it is the weight of expert E, which is then always chosen.
+    """
     (rows, columns), experts = logits.shape, spec.count
     shape, of_group = (rows, spec.chosen + columns - experts), experts // spec.groups
     chosen = torch.empty(shape, dtype=torch.int64, device=logits.device)
@@ -240,10 +243,10 @@ def combine(
     joined: bool = False,
     residual: Tensor | None = None,
 ) -> Tensor:
-    """Sum up parts [T, n, K] by shares float32 [T, n], in this order, and add ``shared`` [T, K],
-    times the sigmoid of ``gate`` [T, 1] if there is one; rounded once -> [T, K].
+    """Sum parts [T, n, K] weighted by shares float32 [T, n], in this order -> [T, K], rounded once.
 
-    ``joined``: the last part is the shared one. ``residual`` [T, K]: added to the rounded sum.
+    ``shared`` [T, K] is added, times the sigmoid of ``gate`` [T, 1] if given. ``joined``: the last
+    part is the shared expert's. ``residual`` [T, K]: added to the rounded sum.
     """
     rows, each, columns = parts.shape
     assert parts.is_contiguous()
@@ -386,7 +389,7 @@ def _scores(
 
 @triton.jit
 def _ranked(x: tl.tensor) -> tl.tensor:
-    """x with −inf and NaN as numbers, so that each wins once."""
+    """Return x with −inf and NaN replaced by numbers, so that each wins once."""
     return tl.where(x > -1e37, x, -1e37)  # two of which can be added
 
 
@@ -419,7 +422,7 @@ def _experts_product(
     BLOCK_K: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Some outputs of pairs that have one expert."""
+    """Some outputs of pairs with the same expert."""
     wait(EARLY)
     program = tl.program_id(1)
     expert = tl.load(expert_ptr + program)

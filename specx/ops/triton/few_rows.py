@@ -1,12 +1,12 @@
-"""The product of a weight with up to 64 rows, which is all reading: a Triton kernel.
+"""The product of a weight with up to 64 rows, limited by reading the weight, as a Triton kernel.
 
-A program multiplies some rows of the weight with all rows of x, and asks for the weight before the
-kernel in front is done. Where a sum is long and there are few columns, several programs share it,
-and the last to come adds their parts, in a fixed order.
+A program multiplies some rows of the weight with all rows of x, and requests the weight before the
+previous kernel has ended. If a sum is long and there are few columns, several programs share it;
+the last one to finish adds their parts, in a fixed order.
 
-A row's result does not depend on the rows beside it: which programs share a sum follows from the
-weight alone, tensor cores add products in the order of the inputs whatever the tile, and it has the
-bits of Hopper's product (``hopper/product.py``) where that shares no sum.
+A row's result does not depend on the other rows. The weight determines which programs share a sum,
+and tensor cores add products in the order of the inputs for any tile. If no sum is shared, the
+result equals that of Hopper's product (``hopper/product.py``) to the bit.
 """
 
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ MOST_TILES = 2**16  # of columns, of a product whose sums are shared
 
 @dataclass(frozen=True)
 class FewRowsLaunch:
-    """The spread of a product over the device.
+    """The division of a product among the device's programs.
 
     ``columns``: of a program's result; ``splits``: programs that share a sum; ``depth``: inputs
-    that are multiplied at once, of which a split has a multiple; ``stages`` of them are on the way.
+    multiplied at once, of which a split has a multiple; ``stages``: of the software pipeline.
     """
 
     columns: int
@@ -43,7 +43,7 @@ class FewRowsLaunch:
 
 
 def plan(columns: int, inputs: int, sides: int, itemsize: int) -> FewRowsLaunch:
-    """Plan the launch for a weight of ``sides`` times ``columns`` rows. Rows of x play no part."""
+    """Plan the launch for a weight of ``sides`` times ``columns`` rows, whatever the rows of x."""
     depth = 128 if itemsize == 2 else 32
     if columns <= 1024 and inputs >= 2048 and sides == 1 and inputs % (4 * depth) == 0:
         return FewRowsLaunch(32, 4, depth, 6)
@@ -51,8 +51,10 @@ def plan(columns: int, inputs: int, sides: int, itemsize: int) -> FewRowsLaunch:
 
 
 def is_small(weight: Tensor) -> bool:
-    """Return True if a product with weight [N, K] was measured to be faster here than on Hopper's
-    own: 2.8 and 5.0 µs for 768 columns of 768 and 3,072 inputs on an H200, with 64 rows."""
+    """Return True if this product was measured to be faster than Hopper's for weight [N, K].
+
+    With 64 rows on an H200, 768 columns take 2.8 µs for 768 inputs and 5.0 µs for 3,072.
+    """
     columns, inputs = weight.shape
     launch = plan(columns, inputs, 1, weight.itemsize)
     is_even = columns % launch.columns == inputs % (launch.splits * launch.depth) == 0
@@ -69,9 +71,9 @@ def few_rows_product(
 ) -> Tensor:
     """Multiply x [T, K] by weight [N, K], T <= 64, add bias [N] and residual [T, N] -> [T, N].
 
-    All are contiguous; the sum of all is rounded once. With an ``activation``, of a gate, weight
-    and bias have 2 N rows: it is applied to the first half of the product, which multiplies the
-    second.
+    All are contiguous; the total is rounded once. With the ``activation`` of a gate, weight and
+    bias have 2 N rows: the activation is applied to the first half of the product, which then
+    multiplies the second.
     """
     (rows, inputs), sides = x.shape, 1 if activation is None else 2
     columns = len(weight) // sides
@@ -103,17 +105,19 @@ def few_rows_product(
 
 
 def prepare(weight: Tensor) -> None:
-    """Have what products with a weight count with: made while a graph is recorded, it would be
-    zeros only when that graph is replayed."""
+    """Create the counters for products with a weight, before a graph is recorded.
+
+    If they were created during recording, they would be zeros only when that graph is replayed.
+    """
     _counters(weight.device)
 
 
 @cache
 def _counters(device: torch.device) -> Tensor:
-    """Return zeros, int32: counts of a column's programs that are done, zeros after a product.
+    """Return int32 zeros that count a column's finished programs; a product leaves zeros.
 
-    One product at a time uses them: a kernel launched early writes when those in front of
-    it are done.
+    Only one product uses them at a time: a kernel launched early writes when earlier ones have
+    ended.
     """
     return torch.zeros(MOST_TILES, dtype=torch.int32, device=device)
 
@@ -209,7 +213,7 @@ def _product(
 
 @triton.jit
 def _fetch(rows: tl.tensor, COLUMNS: tl.constexpr) -> None:
-    """Have the first ``COLUMNS`` elements at pointers [N] read into L2, in lines of 128 bytes."""
+    """Prefetch the first ``COLUMNS`` elements at pointers [N] into L2, in lines of 128 bytes."""
     LINE: tl.constexpr = 128 * 8 // rows.dtype.element_ty.primitive_bitwidth
     LINES: tl.constexpr = 4 if COLUMNS % (4 * LINE) == 0 else 1
     lines = rows[:, None] + (tl.arange(0, LINES) * LINE)[None, :]

@@ -1,7 +1,7 @@
-"""The work of a decoder layer around its matrix products: a Triton kernel each.
+"""The operations of a decoder layer around its matrix products, each a Triton kernel.
 
-Results are rounded where the modules of transformers round them. Nothing is read back to the host,
-and grids depend on shapes only, so all of it can be captured in a CUDA graph.
+Results are rounded at the same places as in transformers' modules. Nothing is read back to the
+host, and grids depend only on shapes, so all kernels can be captured in a CUDA graph.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ COLUMNS_AT_ONCE = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class NormWeights:
-    """A norm and what it multiplies and adds, [K] each; None: nothing."""
+    """A norm with its weight and bias, [K] each; None if it has none."""
 
     spec: NormSpec
     weight: Tensor | None
@@ -44,8 +44,8 @@ def add_norm(
 ) -> tuple[Tensor, Tensor]:
     """Add x and product [..., K], and norm the sum -> (the sum, its norm), [..., K] each.
 
-    ``before``: norm of the product, which ``scale`` multiplies then; ``scalar`` multiplies the sum.
-    Without ``after`` both results are the sum, without a product the sum is x.
+    ``before``: norm of the product, applied before ``scale``; ``scalar`` multiplies the sum.
+    Without ``after`` both results are the sum; without a product the sum is x.
     """
     inputs = x.shape[-1]
     assert x.is_contiguous()
@@ -70,7 +70,7 @@ def add_norm(
 
 
 def _kind(name: str, norm: NormWeights | None) -> dict[str, bool]:
-    """Return what ``_norm`` has to know of a norm."""
+    """Return the compile-time arguments of ``_norm`` for a norm."""
     spec = NormSpec(eps=0.0) if norm is None else norm.spec
     return {
         name: norm is not None,
@@ -118,15 +118,15 @@ def rotate_and_store(
     keys: Tensor,
     values: Tensor,
 ) -> Tensor:
-    """Norm heads, give queries and keys their positions (halves rotated), and store keys, values.
+    """Norm heads, apply RoPE to queries and keys (half-split), and store keys and values.
 
-    qkv [T, (Hq + 2 Hkv) · D], queries first, then keys, then values; it may be overwritten. Of a
-    layer with ``shared`` keys and values it is queries alone, and nothing is stored. cos, sin
-    [T, D], rows contiguous, whose second halves repeat the first, in qkv's format or in float32,
-    where what they turn is rounded once; places int64 [T]: the rows of keys and values [Hkv,
-    capacity, D] (equal strides, rows contiguous) that the new ones are written to.
+    qkv [T, (Hq + 2 Hkv) · D], queries first, then keys, then values; it may be overwritten. For a
+    layer with ``shared`` keys and values it has only queries, and nothing is stored. cos, sin [T,
+    D]: rows contiguous, second halves repeat the first, in qkv's dtype, or in float32, with which
+    rotated elements are rounded once. places int64 [T]: the rows of keys and values [Hkv, capacity,
+    D] (equal strides, rows contiguous) to write to.
 
-    Returns queries [Hq, T, D], which lie in memory as [T, Hq, D].
+    Returns queries [Hq, T, D], stored in memory as [T, Hq, D].
     """
     rows, columns = qkv.shape
     dim = keys.shape[2]
@@ -166,8 +166,10 @@ def rotate_and_store(
 
 
 def _norm_over_heads(qkv: Tensor, spec: NormSpec, query_norm: Tensor, key_norm: Tensor) -> None:
-    """Norm queries, and keys, over all heads of a token, where they lie: qkv as of
-    ``rotate_and_store``; weights [Hq · D] and [Hkv · D]."""
+    """Norm queries, and keys, over all heads of a token, in place.
+
+    qkv as in ``rotate_and_store``; weights [Hq · D] and [Hkv · D].
+    """
     rows, columns = qkv.shape
     queries, keys = len(query_norm), len(key_norm)
     assert qkv.is_contiguous()
@@ -186,8 +188,11 @@ def activated(
     gated: bool = True,
     constants: tuple[float, float, float, float] | None = None,
 ) -> Tensor:
-    """Apply an activation: to the first half of each row, times the second, [T, 2 N] -> [T, N], or
-    without gate to all, [T, N] -> [T, N]. ``constants``: those of xielu."""
+    """Apply an activation; ``constants``: those of xielu.
+
+    Gated: [T, 2 N] -> [T, N], the activation of the first half of each row times the second.
+    Otherwise: [T, N] -> [T, N].
+    """
     rows, columns = inner.shape[0], inner.shape[1] // (2 if gated else 1)
     assert inner.is_contiguous()
     assert (constants is not None) == (activation == "xielu")
@@ -289,7 +294,7 @@ def _over_size(
     CENTRED: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> tl.tensor:
-    """x over its root mean square, less its mean before that where CENTRED, rounded unless WIDE."""
+    """Return x / its root mean square, minus its mean first if CENTRED, rounded unless WIDE."""
     if CENTRED:
         x = tl.where(inside, x - tl.sum(x, 0) / K, 0.0)
     x = x * tl.rsqrt(tl.sum(x * x, 0) / K + eps)
@@ -312,7 +317,7 @@ def _norm_whole(
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """The queries of one row, or its keys, of which there are no more."""
+    """The queries of one row, or its keys, which are never more."""
     at = qkv_ptr + tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, BLOCK)
     wait(EARLY)
     if tl.program_id(1) == 0:
@@ -390,7 +395,7 @@ def _normed(
     eps: tl.tensor,
     K: tl.constexpr,
 ) -> tl.tensor:
-    """x, float32, over its root mean square, times a weight [K]; rounded before and after that."""
+    """Return x, float32, divided by its root mean square, times a weight [K]; rounded twice."""
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
     x = rounded(x * tl.rsqrt(tl.sum(x * x, 0) / K + eps), weight_ptr)
     return rounded(x * weight, weight_ptr)
@@ -429,7 +434,7 @@ def _rotate_and_store(
     BLOCK_HALF: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Some heads of one row. A pair that rotates lies half a head apart."""
+    """Some heads of one row. The two elements of a rotated pair are half a head apart."""
     wait(EARLY)
     HALF: tl.constexpr = DIM // 2
     ALL: tl.constexpr = HEADS + 2 * KV_HEADS
@@ -502,7 +507,7 @@ def _normed_heads(
     CENTRED: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Both halves of some heads [heads, dims], normed together. ``weights``: where theirs are."""
+    """Both halves of some heads [heads, dims], normed together. ``weights``: their offsets."""
     HALF: tl.constexpr = DIM // 2
     if CENTRED:
         mean = ((tl.sum(low, 1) + tl.sum(high, 1)) / DIM)[:, None]
@@ -574,7 +579,7 @@ def _activated(
 
 @triton.jit
 def activation_of(x: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor:
-    """An ``Activation`` of x, float32, but for xielu."""
+    """Apply any ``Activation`` except xielu to x, float32."""
     if ACTIVATION == "silu":
         x = x / (1.0 + tl.exp(-x))
     elif ACTIVATION == "gelu_tanh":  # (1 + tanh(u)) / 2 = σ(2 u)
@@ -614,5 +619,5 @@ def _angles(
 
 @triton.jit
 def rounded(x: tl.tensor, like: tl.tensor) -> tl.tensor:
-    """x, float32, as an element of what ``like`` points to would hold it."""
+    """Round x, float32, to the dtype that ``like`` points to."""
     return x.to(like.dtype.element_ty).to(tl.float32)

@@ -1,12 +1,12 @@
-"""Weights that stay packed on a GPU, as ``packed_layout.py`` lays them out: Triton kernels.
+"""Weights that stay packed on a GPU, in the layout of ``packed_layout.py``: Triton kernels.
 
-Up to 64 rows are multiplied by reading the packed bytes once. Codes are whole numbers, exact in
-bfloat16: tensor cores multiply them, a part of the sum with one scale at a time, and the scale
-multiplies that part's sum in float32. A minimum multiplies the sum of x over the part. So nothing
-of a weight is rounded. More rows are multiplied by weights that are widened some rows at a time.
+Up to 64 rows are multiplied by reading the packed bytes once. Codes are integers, exact in
+bfloat16. Tensor cores multiply them, one part with the same scale at a time. The scale multiplies
+the part's sum in float32, and a minimum multiplies the sum of x over the part. So no weight is
+rounded. For more rows, the weight is unpacked some of its rows at a time.
 
-A row's result does not depend on the rows beside it: parts are summed one after the other in one
-order, and the weight alone says which programs share a sum.
+A row's result does not depend on the other rows: parts are summed in a fixed order, and the weight
+alone determines which programs share a sum.
 """
 
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ AND_OR = 0xEA  # of PTX's lop3: (a & b) | c
 
 @dataclass(frozen=True, eq=False)
 class TritonWeight(PackedWeight):
-    """A weight [N, K] whose parts are laid out for kernels: rows uint8 [N, bytes] in a format.
+    """A weight [N, K] in the layout of the kernels: rows uint8 [N, bytes] of each part in a format.
 
-    ``columns``: K. Products with it have the number format ``dtype``.
+    ``columns``: K. Products with it have the dtype ``dtype``.
     """
 
     columns: int = 0
@@ -65,7 +65,7 @@ class TritonWeight(PackedWeight):
 
 
 def lay_out(weight: PackedWeight) -> TritonWeight:
-    """Put a weight's blocks into the order of kernels; parts in one format become one."""
+    """Convert a weight's blocks to the layout of the kernels; parts in one format become one."""
     parts: list[tuple[Tensor, BlockFormat]] = []
     for blocks, form in weight.parts:
         part = laid_out(blocks, form)
@@ -85,7 +85,7 @@ def unpack(packed: Tensor, form: BlockFormat, to: Tensor) -> None:
 def _launch_unpack(
     packed: Tensor, form: BlockFormat, to: Tensor, ids: Tensor | None, first: int
 ) -> None:
-    """Unpack all rows, or those with ``ids`` (int64) that are counted from ``first``."""
+    """Unpack all rows, or those with ``ids`` (int64), counted from ``first``."""
     count, columns = to.shape
     _unpack[(count, triton.cdiv(columns, UNPACKED))](
         ids, packed, to, first, first + len(packed),
@@ -109,10 +109,10 @@ def _constants(layout: PackedLayout) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PackedLaunch:
-    """The spread of a product over the device.
+    """The division of a product among the device's programs.
 
-    ``columns``: of a program's result; ``splits``: programs that share a sum, of whole blocks;
-    ``stages``: blocks on the way.
+    ``columns``: of a program's result; ``splits``: programs that share a sum of whole blocks;
+    ``stages``: of the software pipeline, in blocks.
     """
 
     columns: int
@@ -124,9 +124,8 @@ class PackedLaunch:
 def plan(columns: int, inputs: int, block: int) -> PackedLaunch:
     """Plan the launch for a weight [columns, inputs] and a tile of ``block`` rows of x.
 
-    Of each row tensor cores add the same products together, whatever is beside it, because all
-    launches have 32 columns: with 64 and four warps Triton takes other instructions, which add
-    others together.
+    All launches have 32 columns, so that tensor cores add the products of a row in the same groups.
+    With 64 columns and four warps, Triton uses other instructions, which group them differently.
     """
     blocks, splits = triton.cdiv(inputs, BLOCK), 1
     # Rows of x play no part: a row's sums would be shared otherwise.
@@ -145,7 +144,7 @@ class BlocksProduct:
     def of_few(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Multiply x [T, K], T <= 64, add bias and residual [T, N] -> [T, N].
 
-        All are contiguous; the sum of all is rounded once.
+        All are contiguous; the total is rounded once.
         """
         weight, first = self.weight, 0
         out = x.new_empty((len(x), len(weight)))
@@ -160,7 +159,7 @@ class BlocksProduct:
         return out
 
     def of_many(self, x: Tensor) -> Tensor:
-        """Multiply x [T, K] with weights that are widened some rows at a time -> [T, N]."""
+        """Multiply x [T, K] with the weight, unpacked some rows at a time -> [T, N]."""
         weight, begin = self.weight, 0
         out = x.new_empty((len(x), len(weight)))
         step = max(1, WIDENED // weight.columns)
@@ -177,13 +176,13 @@ class BlocksProduct:
 
 @cache
 def _room(device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return the memory that weights are widened to, one after the other."""
+    """Return the memory for unpacked rows, which weights use one after another."""
     return torch.empty(WIDENED, dtype=dtype, device=device)
 
 
 @cache
 def _counters(device: torch.device) -> Tensor:
-    """Return zeros, int32: as in ``few_rows.py``."""
+    """Return int32 zeros, used as in ``few_rows.py``."""
     return torch.zeros(MOST_TILES, dtype=torch.int32, device=device)
 
 
@@ -198,7 +197,7 @@ def packed_product(
 ) -> None:
     """Write x [T, K] · weightᵀ + bias + residual to out [T, N], T <= 64.
 
-    packed: the weight, uint8 [N, bytes]. Rows of out and residual may be those of wider tensors.
+    packed: the weight, uint8 [N, bytes]. Rows of out and residual may be parts of wider tensors.
     """
     (rows, inputs), columns, layout = x.shape, len(packed), LAYOUTS[form.name]
     assert rows <= MOST_ROWS
@@ -234,10 +233,10 @@ def packed_product(
 
 @cache
 def instructions_of(layout: PackedLayout) -> tuple[str, ...]:
-    """Return the registers of PTX, and PTX for each tile of a block's first plane: of 4 bytes.
+    """Return the PTX registers, and the PTX for each tile of a block's first plane, by 4 bytes.
 
-    A code below 128 in the lower bits of bfloat16 128.0 is 128 more than it is. That is subtracted
-    at once, unless there is a minimum: then it goes with that, by the sum of x.
+    A code below 128, put into the lower bits of bfloat16 128.0, gives 128 plus the code. The 128 is
+    subtracted at once or, with a minimum, together with it, by the sum of x.
     """
     tiles = range(BLOCK // layout.part // layout.together)
     if layout.low == 8:
@@ -252,9 +251,9 @@ def instructions_of(layout: PackedLayout) -> tuple[str, ...]:
 
 
 def _wide_codes(layout: PackedLayout, tile: int) -> str:
-    """Return instructions to two codes in bfloat16 of each of four parts, of two words of 16 bits.
+    """Return instructions for two bfloat16 codes of each of four parts, from two words of 16 bits.
 
-    With a minimum ones follow: they are multiplied with x as codes are, and summed alike.
+    With a minimum, ones follow, which are multiplied with x and summed in the same way as codes.
     """
     inputs, less = 5 if layout.minimum else 4, 0xC300C300 + layout.zero * 0x10001
     more = ((1 << layout.high) - 1) * 0x100010
@@ -280,9 +279,9 @@ def _wide_codes(layout: PackedLayout, tile: int) -> str:
 
 
 def _codes(layout: PackedLayout, tile: int) -> str:
-    """Return instructions to codes in bfloat16, of lower nibbles ($0, $1) and upper ones ($2, $3).
+    """Return instructions for bfloat16 codes from lower nibbles ($0, $1) and upper ones ($2, $3).
 
-    With a minimum ones follow: they are multiplied with x as codes are, and summed alike.
+    With a minimum, ones follow, which are multiplied with x and summed in the same way as codes.
     """
     inputs = 6 if layout.minimum else 4
     lines = [
@@ -335,7 +334,7 @@ fma.rn.bf16x2 $1, t, many, none;
 
 
 def _table(layout: PackedLayout) -> str:
-    """Return instructions to what a table has for lower nibbles ($0) and upper ones ($1)."""
+    """Return instructions for the table's values of lower nibbles ($0) and upper ones ($1)."""
     table = [
         sum((value & 255) << 8 * i for i, value in enumerate(layout.table[j : j + 4]))
         for j in range(0, 16, 4)
@@ -488,7 +487,7 @@ def _codes_of(
     FLOAT: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:
-    """The codes of one, two or four parts as x multiplies them; with a minimum 128 more, and ones.
+    """Return the codes of one, two or four parts; with a minimum plus 128, and ones.
 
     low, high uint8, or int16, [N, PART] -> [N, PART] each.
     """
@@ -565,7 +564,7 @@ def _code(
     TABLE: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> tl.tensor:
-    """The codes of part K of a tile, or what a table has for them."""
+    """Return the codes of part K of a tile, or the table's values for them."""
     code = (low.to(tl.int32) >> (4 * K)) & 15
     if HIGH > 0:
         AT: tl.constexpr = ((4 if WIDE else 2) * TILE + K) % ((16 if WIDE else 8) // HIGH) * HIGH
@@ -585,7 +584,7 @@ def _looked_up(codes: tl.tensor, TABLE: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def _float_8(codes: tl.tensor) -> tl.tensor:
-    """Numbers of bytes in float8, as float32."""
+    """Convert bytes in float8 to float32."""
     bits = codes.to(tl.int32)
     bits = ((bits & 128) << 24) | ((bits & 127) << 20)
     return bits.to(tl.float32, bitcast=True) * 1.329227995784916e36  # 2^120
@@ -595,9 +594,10 @@ def _float_8(codes: tl.tensor) -> tl.tensor:
 def _byte_times(
     word: tl.tensor, PLACE: tl.constexpr, BIAS: tl.constexpr, by: tl.tensor, ASM: tl.constexpr
 ) -> tl.tensor:
-    """A byte less BIAS times float16 numbers, as float32, which is exact.
+    """Return (a byte − BIAS) · float16 numbers, as float32, which is exact.
 
-    In the middle bits of 2^15 a byte is so much more; the step that multiplies takes it off.
+    The byte is put into the middle bits of 2^15, which adds 2^15 to it; the multiplication
+    subtracts that.
     """
     if len(ASM) > 0:
         WRITTEN: tl.constexpr = "prmt.b32 $0, $1, 0x47000000, " + (
@@ -620,7 +620,7 @@ def _half(word: tl.tensor, PLACE: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def _power(exponent: tl.tensor) -> tl.tensor:
-    """Half of 2^(e − 127), for values that are doubled; the first two are no normal numbers."""
+    """Return half of 2^(e − 127), for doubled values; the first two results are subnormal."""
     small = 0x00200000 << tl.minimum(exponent, 1)
     bits = tl.where(exponent < 2, small, (exponent - 1) << 23)
     return bits.to(tl.float32, bitcast=True)
@@ -635,7 +635,7 @@ def _scale_of(
     BIAS: tl.constexpr,
     ASM: tl.constexpr,
 ) -> tl.tensor:
-    """The scale of part P, of pointers to the words of a block, the first of which is loaded."""
+    """Return the scale of part P, from pointers to the words of a block; the first is loaded."""
     if SCALES == "bytes":
         scale = _byte_times(tl.load(words + 1 + P // 4), P % 4, BIAS, _half(ends, 0), ASM)
     elif SCALES == "halves":
@@ -655,7 +655,7 @@ def _minimum_of(
     SCALES: tl.constexpr,
     ASM: tl.constexpr,
 ) -> tl.tensor:
-    """The number that is added to the values of part P."""
+    """Return the number added to the values of part P."""
     if SCALES == "bytes":
         added = _byte_times(tl.load(words + 3 + P // 4), P % 4, 0, -_half(ends, 1), ASM)
     else:
@@ -743,7 +743,7 @@ def _bits(
     UNIT: tl.constexpr,
     inside: tl.tensor,
 ) -> tl.tensor:
-    """BITS bits of each value; those of several parts lie together."""
+    """Return BITS bits of each value; the bits of several parts share bytes."""
     IN_BYTE: tl.constexpr = 8 // BITS
     unit, rest = part // (IN_BYTE * UNIT), part % (IN_BYTE * UNIT)
     at = (unit * PART + place) * UNIT + rest // IN_BYTE

@@ -1,9 +1,9 @@
-"""The order in which kernels on a GPU have the rows of a weight in blocks (``blocks.py``).
+"""The GPU layout of a weight's packed rows (``blocks.py``).
 
-A row is three planes behind each other, each in pieces for 256 values: the lower bits of all codes,
-the upper ones, and the scales as whole words. Values, scales and minima are those of the file, to
-the bit. Scales of 6 bits take 8 here, and a row a multiple of 16 bytes: up to 3 % more than in a
-file. A row whose length is no multiple of 256 is filled up with zeros.
+A row has three consecutive planes, each in pieces for 256 values: the lower bits of all codes, the
+upper bits, and the scales as whole words. Values, scales and minima equal those of the file, to the
+bit. Scales of 6 bits take 8 bits here, and a row is a multiple of 16 bytes, so it takes up to 3 %
+more than in a file. A row whose length is not a multiple of 256 is padded with zeros.
 """
 
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ AT_ONCE = 1 << 24  # values that are put into another order at a time
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """A format as kernels know it.
+    """The layout of a format for the kernels.
 
     ``low``, ``high``: bits of a code in the first plane, 4 or 8, and in the second. ``part``:
-    values with one scale. ``scales``: bytes, of which ``bias`` is subtracted, and a float16 for 256
-    values that multiplies them; float16 or float32 numbers; or powers of two. ``minimum``:
-    something is added to the values of a part. ``zero``: is subtracted from a code, unless a
-    ``table`` says what it means or codes are themselves numbers in float8 (e4m3).
+    values with one scale. ``scales``: bytes, of which ``bias`` is subtracted, and a float16 factor
+    for 256 values; float16 or float32 numbers; or powers of two. ``minimum``: a number is added to
+    the values of a part. ``zero``: subtracted from a code, unless a ``table`` gives its value or
+    codes are numbers in float8 (e4m3).
 
-    Two parts lie together where ``low`` is 4, the first in the lower nibbles; ``wide``: four, in
-    words of 16 bits, which kernels take in pairs. A byte of the second plane, or a word, holds bits
-    of all parts that it has room for.
+    If ``low`` is 4, two parts share a byte, the first in the lower nibble; with ``wide``, four
+    parts share a word of 16 bits, and kernels read such words in pairs. A byte or word of the
+    second plane holds bits of as many parts as fit.
     """
 
     low: int
@@ -48,12 +48,12 @@ class PackedLayout:
 
     @property
     def together(self) -> int:
-        """Return the parts whose lower bits lie together."""
+        """Return the number of parts that share bytes of the first plane."""
         return 4 if self.wide else 8 // self.low
 
     @property
     def words(self) -> int:
-        """Return the words of scales for 256 values, of 4 bytes."""
+        """Return the 4-byte words of scales for 256 values."""
         if self.scales in ("powers", "floats"):
             return 2
         if self.scales == "halves":
@@ -84,7 +84,7 @@ LAYOUTS = {
 
 
 def laid_out(packed: Tensor, form: BlockFormat) -> Tensor:
-    """Return rows uint8 [N, bytes of the file] in the order of kernels, uint8 [N, bytes]."""
+    """Convert rows uint8 [N, bytes of the file] to the kernels' layout, uint8 [N, bytes]."""
     layout = LAYOUTS[form.name]
     values = packed.shape[1] // form.bytes * form.values
     out = packed.new_zeros((len(packed), layout.row_bytes(values)))

@@ -1,7 +1,7 @@
-"""Penalties on what a text has already: one kernel for the logits of a tree, one for n-grams.
+"""Penalties on tokens that already occurred: one kernel for a tree's logits, one for n-grams.
 
-Counts of prompt and output lie in memory by id, so a program penalizes its part of a row as it
-passes over it. What the ancestors add concerns 63 ids at most, which are written once more.
+Counts of prompt and output are stored by id, so a program applies the penalties of its part of a
+row while it reads the logits. Ancestors add at most 63 ids, whose logits are written a second time.
 """
 
 import torch
@@ -17,7 +17,7 @@ WARPS = 4
 
 
 def penalize(logits: Tensor, tree: TokenTree, text: TextSoFar, penalties: Penalties) -> Tensor:
-    """Compute ``Ops.penalize`` for at most 64 rows, which are contiguous."""
+    """Compute ``Ops.penalize`` for at most 64 contiguous rows."""
     rows, vocabulary = logits.shape
     assert rows <= MAX_ROWS
     assert logits.stride(1) == 1
@@ -91,7 +91,7 @@ def _penalized(
     presence: tl.tensor,
     frequency: tl.tensor,
 ) -> tl.tensor:
-    """Logits of ids that are in the prompt or not, and so often in the output."""
+    """Return penalized logits, given if ids are in the prompt, and their counts in the output."""
     repeated = tl.where(logits < 0, logits * repetition, tl.div_rn(logits, repetition))
     logits = tl.where(prompt | (count > 0), repeated, logits)
     return logits - frequency * count.to(tl.float32) - tl.where(count > 0, presence, 0.0)
@@ -111,7 +111,7 @@ def _forbid_repeats(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> None:
-    """−inf for the tokens that follow a row's last N − 1 in one part of the text."""
+    """Write −inf for tokens that follow a row's last N − 1 tokens in one part of the text."""
     row, first = tl.program_id(1), tl.program_id(0) * BLOCK
     out_ptr += row.to(tl.int64) * vocabulary
     length = tl.load(length_ptr)
@@ -145,7 +145,10 @@ def _forbid_repeats(
 def _token_at(
     token_ptr: tl.tensor, text_ptr: tl.tensor, at: tl.tensor, last: tl.tensor
 ) -> tl.tensor:
-    """The token of row ``at`` of the tree; of the root, the text's at ``last``; −1 before it."""
+    """Return the token of row ``at`` of the tree, of the root from the text; −1 before it.
+
+    ``last``: the root's place in the text.
+    """
     in_text = tl.load(text_ptr + last, mask=last >= 0, other=-1)
     return tl.where(at > 0, tl.load(token_ptr + at), in_text)
 

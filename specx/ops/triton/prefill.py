@@ -1,9 +1,9 @@
-"""Causal attention behind a prefix by cuDNN, and merging over disjoint sets of keys by Triton.
+"""Causal attention after a prefix by cuDNN, and merging over disjoint sets of keys by Triton.
 
-Over whole chunks in half precision cuDNN reaches 530 to 850 TFLOP/s on an H200, flash kernels 270
-to 330. But cuDNN aligns a causal mask at the first key, and takes 0.13 s to plan for a shape that
-it has not met: it gets few shapes, that of a chunk of text and those of pieces of the prefix, and
-the parts are merged.
+For whole chunks in half precision, cuDNN reaches 530 to 850 TFLOP/s on an H200, flash kernels 270
+to 330. But cuDNN aligns a causal mask at the first key, and takes 0.13 s to plan for a new shape.
+So it gets only a few shapes, that of a chunk of text and those of pieces of the prefix, and the
+parts are merged.
 """
 
 import torch
@@ -18,7 +18,7 @@ PIECE = 2 * CHUNK  # keys of the prefix: a merge costs a twentieth of the attent
 
 
 def suits(q: Tensor, k: Tensor, v: Tensor, past: int) -> bool:
-    """Return True if cuDNN can do it and is faster.
+    """Return True if cuDNN supports the inputs and is faster.
 
     q [1, Hq, T, D]; k, v [1, Hkv, past + T, D].
     """

@@ -1,8 +1,8 @@
-"""Kernels that are launched before the one in front of them is done.
+"""Launch kernels before the previous one has ended.
 
-Half a microsecond passes between two kernels of a graph, and a step has some hundred: with
-programmatic dependent launch (Hopper and later) the next one is on the device by then, waits there,
-and may already have asked for what does not depend on the one in front.
+Half a microsecond passes between two kernels of a graph, and a step has some hundred. With
+programmatic dependent launch (Hopper and later), the next kernel is already on the device, waits
+there, and may have requested data that does not depend on the previous one.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ HOPPER = 9  # the first generation that can
 
 @cache
 def options(device: torch.device) -> dict[str, Any]:
-    """Return the arguments that a launch on ``device`` adds, for a kernel that calls ``wait``."""
+    """Return the additional launch arguments on ``device``, for a kernel that calls ``wait``."""
     can = device.type == "cuda" and torch.version.hip is None
     if can and torch.cuda.get_device_capability(device)[0] >= HOPPER:
         return {"EARLY": True, "launch_pdl": True}
@@ -27,9 +27,12 @@ def options(device: torch.device) -> dict[str, Any]:
 
 @triton.jit
 def wait(EARLY: tl.constexpr) -> None:
-    """Wait until all that the kernels in front wrote is there. Before it a kernel reads what no
-    early kernel writes (weights, the prefix of a cache), and writes nothing. The next kernel may
-    come as soon as this one is there: it waits for this one, which waits for those in front."""
+    """Wait until everything written by earlier kernels is visible.
+
+    Before it, a kernel reads only data that no early kernel writes (weights, the prefix of a
+    cache), and writes nothing. The next kernel may start as soon as this one has: it waits for this
+    one, which waits for earlier ones.
+    """
     if EARLY:
         gdc_launch_dependents()
         gdc_wait()

@@ -1,17 +1,18 @@
-"""Growing a token tree on a GPU: its continuations and its nodes, picked by Triton kernels.
+"""Grow a token tree on a GPU: its continuations and its nodes, chosen by Triton kernels.
 
-``best_continuations`` takes the draft's logits as they are. Many programs read them once, each a
-part of a row, for the sum of exponentials and the best ids of the part, sorted. To find these, the
-part is cut into groups of 32 ids: an id that is among the N best lies in one of the N groups with
-the best maxima. The second kernel, a single program, picks the N best of all parts. Of the lists in
-the order of their best paths, the one at place i can contribute at most N − i, as i paths are not
-worse than its own first: a triangle is left of the lists. No copy of the logits is made.
+``best_continuations`` reads the draft's logits once. Many programs, each with a part of a row,
+compute the sum of exponentials and the sorted best ids of the part. To find the best ids, a part is
+divided into groups of 32 ids: an id among the N best is in one of the N groups with the largest
+maxima. The second kernel, a single program, chooses the N best of all parts. It sorts the parts'
+lists by their best paths. The list at place i can contribute at most N − i ids, because i paths are
+at least as good as its own first one. So only a triangle of the lists is compared. The logits are
+never copied.
 
 ``best_tree`` is one kernel instead of dozens of operations on a few hundred numbers, and
-``level_inputs`` one for what the nodes of a level are read with.
+``level_inputs`` one kernel for the inputs of a level's nodes.
 
-Nothing is read back to the host, and grids depend on shapes only: all of it can be captured in a
-CUDA graph.
+Nothing is read back to the host, and grids depend only on shapes, so all kernels can be captured in
+a CUDA graph.
 """
 
 import torch
@@ -35,9 +36,9 @@ def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes
     """Compute ``Ops.best_continuations``.
 
     logits [P, V] float16, bfloat16 or float32, rows contiguous, with P <= 64; forbidden bool [V];
-    weights float32 [P] of the parents' paths, −inf for padding; nodes < 64. Where weights are
-    equal, the lower parent and then the lower token comes first; which of the equal ones at the end
-    are left out is determined as well. Padding is token 0 of parent 0.
+    weights float32 [P] of the parents' paths, −inf for padding; nodes < 64. Ties are sorted by
+    parent, then by token, and those that do not fit are also determined. Padding is token 0 of
+    parent 0.
     """
     parents, vocabulary = logits.shape
     assert 1 <= nodes < KEPT.value, "root and nodes are at most 64 rows"
@@ -93,9 +94,9 @@ def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
 
 
 def _parts(parents: int, groups: int) -> int:
-    """Return the programs that share a row: a power of 2, and of all rows at most ``MOST_PARTS``.
+    """Return the programs that share a row: a power of 2, and for all rows at most ``MOST_PARTS``.
 
-    A part has no fewer groups than are kept of it: it never keeps a group of the next one.
+    A part has at least as many groups as are kept of it, so it never keeps a group of the next one.
     """
     most = min(MOST_PARTS // parents, groups // KEPT.value, MOST_OF_ROW)
     return 1 << max(1, most).bit_length() - 1
@@ -120,8 +121,10 @@ def _keep_best(
     TILE: tl.constexpr,
     UNUSED: tl.constexpr,
 ) -> None:
-    """Of one part of one row: log of the sum of exponentials, and the ``nodes`` best ids with their
-    logits, sorted; −inf for those that are missing."""
+    """One part of one row: the log of the sum of exponentials, and the ``nodes`` best ids, sorted.
+
+    The ids come with their logits, padded with −inf.
+    """
     first = tl.program_id(0) * part_groups
     part = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
     logits_ptr += tl.program_id(1).to(tl.int64) * row_stride
@@ -287,7 +290,7 @@ def _pick_nodes(
 
 @triton.jit
 def allowed_logits(logits_ptr: tl.tensor, forbidden_ptr: tl.tensor, mask: tl.tensor) -> tl.tensor:
-    """float32 logits, −inf where forbidden."""
+    """Return float32 logits, −inf for forbidden ids."""
     logits = tl.load(logits_ptr, mask=mask, other=float("-inf")).to(tl.float32)
     forbidden = tl.load(forbidden_ptr, mask=mask, other=1)
     return tl.where(forbidden != 0, float("-inf"), logits)
@@ -297,7 +300,7 @@ def allowed_logits(logits_ptr: tl.tensor, forbidden_ptr: tl.tensor, mask: tl.ten
 def _row_lse(
     lse_ptr: tl.tensor, row: tl.tensor, is_row: tl.tensor, PARTS: tl.constexpr
 ) -> tl.tensor:
-    """The log-sum-exp of whole rows, never below that of a part, nor below any logit."""
+    """Return the log-sum-exp of whole rows, never below that of a part or below any logit."""
     parts = row[:, None] * PARTS + tl.arange(0, PARTS)[None, :]
     lse = tl.load(lse_ptr + parts, mask=is_row[:, None], other=0.0)
     best = tl.max(lse, 1)
@@ -307,14 +310,14 @@ def _row_lse(
 
 @triton.jit
 def _path(logits: tl.tensor, lse: tl.tensor, weight: tl.tensor) -> tl.tensor:
-    """Weights of paths; −inf instead of NaN, which would win every comparison below."""
+    """Return weights of paths, with −inf instead of NaN, which would win every comparison."""
     path = weight + (logits - lse)
     return tl.where(path > float("-inf"), path, float("-inf"))
 
 
 @triton.jit
 def ordered(values: tl.tensor) -> tl.tensor:
-    """int32 in the order of the float32 values."""
+    """Convert float32 values to int32 with the same order."""
     values = tl.where(values == 0.0, 0.0, values)  # −0 equals 0
     bits = values.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
@@ -322,13 +325,13 @@ def ordered(values: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _distinct(values: tl.tensor, indices: tl.tensor, most: tl.tensor) -> tl.tensor:
-    """Indices [KEPT], all below ``most``; where values are −inf they may be equal, so others."""
+    """Return indices [KEPT] below ``most``; where values are −inf, replace them by unused ones."""
     return tl.where(values > float("-inf"), indices, most + tl.arange(0, KEPT))
 
 
 @triton.jit
 def _ranks(values: tl.tensor, indices: tl.tensor, mask: tl.tensor) -> tl.tensor:
-    """Places in falling order of values [n], and where they are equal, rising of indices."""
+    """Return the ranks of values [n] in descending order; ties by ascending index."""
     equal = values[:, None] == values[None, :]
     ahead = (values[:, None] > values[None, :]) | (equal & (indices[:, None] < indices[None, :]))
     return tl.sum((ahead & mask[:, None]).to(tl.int32), 0)
@@ -336,9 +339,10 @@ def _ranks(values: tl.tensor, indices: tl.tensor, mask: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def top_k_places(keys: tl.tensor, count: tl.tensor) -> tl.tensor:
-    """A place in 0 … count − 1 for each of the ``count`` largest int32 keys [n], −1 for others.
+    """Return a place in 0 … count − 1 for each of the ``count`` largest int32 keys [n].
 
-    64 <= n < 2¹⁵ is a power of 2, and ``count`` at most 64. Of equal keys the first are taken.
+    Others get −1. 64 <= n < 2¹⁵ is a power of 2, and ``count`` at most 64. Of equal keys, the first
+    win.
     """
     # Each of 64 disjoint sets has a key as great as this one.
     low = tl.min(tl.max(tl.reshape(keys, [keys.shape[0] // 64, 64]), 0), 0)

@@ -1,23 +1,23 @@
 """Hybrid tree attention over a KV cache, as kernels for CUDA graphs.
 
-A query's own part is the last ``RECENT`` rows of its text, ancestors in the tree among them; all
-that is before lies in the committed prefix and needs no mask. The queries of the heads that share a
-key head are packed as rows (head in group × node), and one kernel goes over the prefix in blocks,
-which are split over programs (flash decoding). A second one attends to each query's own part, and
-merges it with the parts of the first by log-sum-exp. Nothing is read back to the host, and grids
-depend on shapes only, so a captured graph serves every length: kernels read the length from the
-device. Lengths, capacities and widths are run-time arguments that never compile anything anew; for
-tree sizes there are three forms of the first kernel, by the rows of a program. Where many rows
-share a key head, on Hopper, ``hopper/tree_attention.py`` takes its place.
+A query's own part is the last ``RECENT`` rows of its text, including its ancestors in the tree. All
+earlier rows are in the committed prefix and need no mask. The queries of the heads that share a key
+head are packed as rows (head in group × node). One kernel reads the prefix in blocks, which are
+split over programs (flash decoding). A second kernel attends to each query's own part, and merges
+it with the results of the first by log-sum-exp. Nothing is read back to the host, and grids depend
+only on shapes. Kernels read the length from the device, so a captured graph serves every length.
+Lengths, capacities and widths are run-time arguments that never cause a compilation. The first
+kernel has three variants, by the rows of a program. For many rows per key head on Hopper,
+``hopper/tree_attention.py`` replaces it.
 
-A row's result does not depend on the rows beside it, nor on how much of its text is committed.
-Blocks begin at multiples of their size, a row's blocks and their parts follow from the length of
-its text alone, and its own part is read in the order of its text, wherever the rows lie. A block
-that only another row needs is multiplied by zeros, which changes no bit. Tensor cores add in the
-order of the columns, whatever the tile.
+A row's result does not depend on the other rows, nor on how much of its text is committed. Blocks
+begin at multiples of their size, a row's blocks and their parts follow from the length of its text
+alone, and its own part is read in the order of its text, wherever the rows are stored. A block that
+only another row needs is multiplied by zeros, which changes no bit. Tensor cores add in the order
+of the columns, for any tile.
 
-In a window blocks begin with the one of the first row that is seen, and a row lies where a ring has
-it. A sink is added when parts are merged.
+With a window, blocks begin with the one of the first visible row, and rows are at their places in a
+ring. A sink is added when parts are merged.
 
 Source: SpecExtend, section on hybrid tree attention.
 """
@@ -50,12 +50,11 @@ GROUP = tl.constexpr(byte_rows.GROUP)
 
 @dataclass(frozen=True)
 class Launch:
-    """The spread of attention to a prefix over the device.
+    """The division of attention to a prefix among the device's programs.
 
-    ``splits``: programs along the columns. ``block_rows``, ``block_columns``: the tile of scores
-    that a program holds, powers of 2 from 16. ``warps``, ``stages``: Triton's ``num_warps`` and
-    ``num_stages``. ``splits`` and ``block_columns`` are part of a row's result, so they do not
-    depend on the rows.
+    ``splits``: programs along the columns. ``block_rows``, ``block_columns``: a program's tile of
+    scores, powers of 2 from 16. ``warps``, ``stages``: Triton's ``num_warps`` and ``num_stages``.
+    ``splits`` and ``block_columns`` affect a row's rounding, so they do not depend on the rows.
     """
 
     splits: int
@@ -83,10 +82,10 @@ def plan(
     *,
     in_bytes: bool = False,
 ) -> Launch:
-    """Plan the launch for ``nodes`` nodes, and ``group`` heads to each key head.
+    """Plan the launch for ``nodes`` nodes, and ``group`` query heads per key head.
 
-    ``itemsize`` is the bytes of one element that is multiplied, ``shared_memory`` those that a
-    program may have; ``in_bytes``: keys and values get their scales in registers.
+    ``itemsize``: bytes of an element that is multiplied; ``shared_memory``: bytes available to a
+    program; ``in_bytes``: keys and values are in 8 bits, and get their scales in registers.
     """
     width = triton.next_power_of_2(head_dim)
     rows = max(16, triton.next_power_of_2(nodes * group))
@@ -114,7 +113,7 @@ def plan(
 
 
 def _fits(block_columns: int, stages: int, row: int, shared_memory: int) -> bool:
-    """Return True if a program has room for the blocks it reads ahead, of rows of ``row`` bytes."""
+    """Return True if the blocks of rows of ``row`` bytes that a program reads ahead fit."""
     read_ahead = 2 * (stages - 1) * block_columns * row  # keys and values
     return read_ahead + 32 * 1024 <= shared_memory
 
@@ -130,9 +129,9 @@ def plan_for(inputs: TreeInputs) -> Launch:
 def merge(
     inputs: TreeInputs, parts: Tensor, stats: Tensor, out: Tensor, lse: Tensor, launch: Launch
 ) -> None:
-    """Attend to the queries' own parts, and merge them with those of the prefix.
+    """Attend to the queries' own parts, and merge them with the results for the prefix.
 
-    ``parts``, ``stats``: as ``attend_to_prefix`` leaves them. out [T, Hq, D], lse [Hq, T].
+    ``parts``, ``stats``: from ``attend_to_prefix``. out [T, Hq, D], lse [Hq, T].
     """
     q, keys, values = inputs.q, inputs.keys, inputs.values
     heads, nodes, dim = q.shape
@@ -167,7 +166,7 @@ def attend(
     prefix_kernel: PrefixKernel,
     merge_kernel: MergeKernel = merge,
 ) -> tuple[Tensor, Tensor]:
-    """Attend to the prefix by one kernel, to the queries' own parts by another, which merges both.
+    """Attend to the prefix by one kernel, and to the queries' own parts by another, which merges.
 
     Returns (out [T, Hq, D] in q's dtype, lse [Hq, T] float32, natural logarithm).
     """
@@ -185,11 +184,11 @@ def attend(
 
 
 def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: Launch) -> None:
-    """Attend to each part of the prefix: to columns that are not a query's own part.
+    """Compute each split of the attention to the prefix, without the queries' own parts.
 
     parts [splits, Hq·T, D] in q's dtype; stats float32 [2, splits, Hq·T]: the largest score, in
-    base 2, and the sum of weights relative to it. Of parts that a row does not have nothing is
-    written.
+    base 2, and the sum of weights relative to it. Nothing is written for splits that a row does not
+    need.
     """
     q, keys, values, visible = inputs.q, inputs.keys, inputs.values, inputs.visible
     scale, slope = scale_and_slope(inputs.scale, inputs.softcap)
@@ -210,7 +209,7 @@ def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: L
 
 
 def recent_rows(sets: Tensor) -> Tensor:
-    """Return the rows of each query's own part, itself first, counted from the end of the prefix.
+    """Return the rows of each query's own part, itself first, counted from the prefix's end.
 
     sets int64 [T, W], as ``TreeInputs.visible`` -> int32 [T, 64]; rows of the prefix are negative.
     """
@@ -260,15 +259,15 @@ def chunk_scores(
 def scale_and_slope(scale: float, softcap: float | None) -> tuple[float, float | None]:
     """Return the factor of scores in base 2 and, with a soft cap, the factor inside the tanh.
 
-    ``scale``: the factor without a cap. With one, a score is the first factor times the tanh of
-    the product times the second (``capped``).
+    ``scale``: the factor without a cap. With one, a score is factor 1 · tanh(factor 2 · product)
+    (``capped``).
     """
     return (scale, None) if softcap is None else (softcap * LOG2_E, 2 * scale / softcap)
 
 
 @cache
 def limits_of(device: torch.device) -> tuple[int, int]:
-    """Return a device's multiprocessors, and the bytes of shared memory of one program."""
+    """Return a device's number of multiprocessors, and the shared memory of a program in bytes."""
     if device.type != "cuda":
         return 4, 2**18  # Triton's interpreter: enough programs for several splits
     known = triton.runtime.driver.active.utils.get_device_properties(device.index)
@@ -284,10 +283,10 @@ def _columns(
     BLOCK_N: tl.constexpr,
     WINDOWED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """The columns of a query that sees ``rows`` rows, itself included, all of them in its text.
+    """The columns of a query that sees ``rows`` rows of its text, including itself.
 
-    Returns (the first column and the one behind the last that are not its own part; the first block
-    of ``split`` and the one behind its last; how many parts there are).
+    Returns (the first column and the end of those before its own part; the first block of ``split``
+    and their end; the number of parts).
     """
     limit = tl.maximum(rows - RECENT, 0)
     begin = tl.maximum(rows - window, 0) if WINDOWED else rows * 0
@@ -492,7 +491,7 @@ def _merge(
     BYTES: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Heads of a group for one node: their own part, merged with their parts of the prefix."""
+    """Heads of a group for one node: their own part, merged with their splits of the prefix."""
     node, kv_head = tl.program_id(0) % nodes, tl.program_id(0) // nodes
     dims = tl.arange(0, BLOCK_DIM)
     is_dim = dims < DIM
@@ -585,7 +584,7 @@ def _parts(
     BLOCK_DIM: tl.constexpr,
     LOADED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """The parts from ``start`` on: largest scores and sums [LOADED, members], and the results."""
+    """Load the splits from ``start`` on: largest scores and sums [LOADED, members], and results."""
     part = start + tl.arange(0, LOADED)[:, None]
     is_part = (part < parts) & is_member[None, :]
     at = packed[None, :] + part * every
@@ -605,7 +604,7 @@ def _with_parts(
     size: tl.tensor,
     part: tl.tensor,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Sums of weights and of values so far, and their largest score, with some parts more."""
+    """Add some splits to the sums of weights and values, and to their largest score."""
     most = tl.maximum(highest, tl.max(best, 0))
     decay = tl.exp2(highest - most)
     share = size * tl.exp2(best - most[None, :])
@@ -624,7 +623,7 @@ def _widened(
     BLOCK_DIM: tl.constexpr,
     BYTES: tl.constexpr,
 ) -> tl.tensor:
-    """Rows in 8 bits as float32 [N, BLOCK_DIM], zeros for what is not known."""
+    """Return rows in 8 bits as float32 [N, BLOCK_DIM], zeros where not ``known``."""
     dims, group = tl.arange(0, BLOCK_DIM)[None, :], tl.arange(0, BLOCK_DIM // GROUP)[None, :]
     numbers = tl.load(rows_ptr + place * BYTES + dims, mask=known & (dims < DIM), other=0)
     scales = scales_ptr + place * (BYTES // 2) + DIM // 2 + group
@@ -636,20 +635,20 @@ def _widened(
 
 @triton.jit
 def in_ring(first: tl.tensor, offsets: tl.tensor, capacity: tl.tensor) -> tl.tensor:
-    """The places of rows ``first + offsets`` of a text, which are no more than the ring has."""
+    """Return the ring places of rows ``first + offsets`` of a text, at most ``capacity`` rows."""
     place = first % capacity + offsets
     return tl.where(place < capacity, place, place - capacity)
 
 
 @triton.jit
 def capped(scores: tl.tensor, slope: tl.tensor) -> tl.tensor:
-    """The tanh of ``scores · slope / (2 log2(e))``."""
+    """Return the tanh of ``scores · slope / (2 log2(e))``."""
     return 1.0 - 2.0 / (tl.exp2(scores * slope) + 1.0)
 
 
 @triton.jit
 def _size(bits: tl.tensor) -> tl.tensor:
-    """The number of ones in each word."""
+    """Return the number of one bits in each word."""
     bits = bits - ((bits >> 1) & 0x5555555555555555)
     bits = (bits & 0x3333333333333333) + ((bits >> 2) & 0x3333333333333333)
     bits = (bits + (bits >> 4)) & 0x0F0F0F0F0F0F0F0F

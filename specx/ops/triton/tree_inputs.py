@@ -16,19 +16,19 @@ RECENT = tl.constexpr(MAX_ROWS)  # rows of the text in a query's own part
 class TreeInputs:
     """Queries of tree nodes and the storage of a layer.
 
-    q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 512; keys, values [Hkv, capacity, D],
-    the whole storage of a layer, perhaps in 8 bits (``byte_rows``); only the last dimension of the
-    three must be contiguous.
-    prefix: int64, one element on the device: rows before it are seen by every query. visible: int64
-    [T, W]: bit j of word w of row t says that query t sees row prefix + 64·w + j. Bits are set for
-    written rows only, and every query sees at least one and at most 64 of them, of which itself is
-    the last; what lies in the storage behind the written rows is never used, NaN included. prefix,
-    visible and the rows of the prefix must have been written before the last kernel that was not
-    launched early (``programmatic_launch.options``): they are read before the kernels behind that
-    one are done. In a forward pass this is the embedding, or the rotary angles.
-    ``recent``: of visible, as of ``tree_attention.recent_rows``.
-    ``scale``: positive factor of the scores, in base 2. ``window``, ``softcap``, ``sinks``: as of
-    ``Ops.tree_attention``.
+    q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 512; keys, values [Hkv, capacity, D], the
+    whole storage of a layer, perhaps in 8 bits (``byte_rows``). Only the last dimension of the
+    three must be contiguous. ``prefix``: int64, one element on the device; every query sees the
+    rows before it. ``visible``: int64 [T, W]; if bit j of word w of row t is set, query t sees row
+    prefix + 64·w + j. Bits are set only for written rows. Every query sees 1 to 64 of them, itself
+    last. Rows after the written ones are never used, even if they are NaN. ``prefix``, ``visible``
+    and the rows of the prefix are read before the preceding kernels have ended, so they must have
+    been written before the last kernel that was not launched early
+    (``programmatic_launch.options``). In a forward pass this is the embedding, or the rotary
+    angles.
+
+    ``recent``: ``tree_attention.recent_rows`` of ``visible``. ``scale``: positive factor of the
+    scores, in base 2. ``window``, ``softcap``, ``sinks``: as in ``Ops.tree_attention``.
     """
 
     q: Tensor
@@ -84,13 +84,12 @@ class TreeInputs:
 
     @property
     def scales(self) -> tuple[Tensor | None, Tensor | None]:
-        """The memory of keys and values as int16: the bits of their scales."""
+        """The memory of keys and values as int16, which gives the bits of their scales."""
         if not self.in_bytes:
             return None, None
         return self.keys.view(torch.int16), self.values.view(torch.int16)
 
     @property
     def is_plain(self) -> bool:
-        """True for whole keys and values, if nothing but the mask of the tree is between scores
-        and their softmax."""
+        """True for keys and values not in 8 bits, if only the tree's mask is applied to scores."""
         return self.window is self.softcap is self.sinks is None and not self.in_bytes

@@ -1,12 +1,11 @@
-"""Verification after the target's forward pass: the most probable ids, and their way through a
-tree, by a few Triton kernels.
+"""Verification after the target's forward pass: the most probable ids, and the accepted path.
 
-``most_probable`` reads the logits once, as they are, instead of masking, writing and searching
-them: several programs share a row, and a second kernel compares what they found. ``accept`` is one
-kernel instead of a dozen operations on at most 64 numbers.
+``most_probable`` reads the logits once, instead of masking, writing and searching them: several
+programs share a row, and a second kernel compares their results. ``accept`` is one kernel instead
+of a dozen operations on at most 64 numbers.
 
-Nothing is read back to the host, and grids depend on shapes only: all of it can be captured in a
-CUDA graph.
+Nothing is read back to the host, and grids depend only on shapes, so all kernels can be captured in
+a CUDA graph.
 """
 
 import torch
@@ -104,7 +103,7 @@ def _best_of_rows(
     parts: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """The largest of all parts of one row."""
+    """The largest logit of all parts of one row."""
     row, part = tl.program_id(0), tl.arange(0, BLOCK)
     values = tl.load(value_ptr + row * parts + part, mask=part < parts, other=float("-inf"))
     ids = tl.load(id_ptr + row * parts + part, mask=part < parts, other=1 << 62)
@@ -114,7 +113,7 @@ def _best_of_rows(
 
 @triton.jit
 def _first_max(values: tl.tensor, ids: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """The maximum, and the lowest id that has it."""
+    """Return the maximum, and the lowest id that has it."""
     maximum = tl.max(values, 0)
     return maximum, tl.min(tl.where(values == maximum, ids, 1 << 30), 0)
 
@@ -133,7 +132,7 @@ def _follow(
     BLOCK: tl.constexpr,
     BLOCK_PATH: tl.constexpr,
 ) -> None:
-    """Which rows are accepted, by depth."""
+    """The accepted rows, by depth."""
     row = tl.arange(0, BLOCK)
     is_row = row < rows
     parent = tl.load(parents_ptr + row, mask=is_row, other=0).to(tl.int32)
