@@ -49,7 +49,7 @@ def generated_documents(count: int, tokens: int, seed: int) -> list[Document]:
 
 
 def prompt_kind(profile: Profile, tokenizer: Any, task: str) -> PromptKind:
-    """Return the kind of prompt that asks the target of a profile for ``task``."""
+    """Return the kind of prompt that gives ``task`` to the target of a profile."""
     prompt = profile.prompt
     if isinstance(prompt, DigestPrompt):
         if task == "control":
@@ -74,8 +74,8 @@ def make_cases(
             cases.append(Case(document, length, task, prompt))
     if not cases:
         raise UsageError(
-            f"no document has {label(length)} tokens; give longer ones, ask for less with "
-            "--length, or leave the documents out and reports are made up"
+            f"no document has {label(length)} tokens; give longer documents, a smaller --length, "
+            "or no documents (reports are generated then)"
         )
     return cases
 
@@ -106,8 +106,9 @@ def first_paragraphs(document: Document, count: int) -> Document:
 class Control:
     """Prompts for the control of a digest: the digest with every text token t written as t ^ 1.
 
-    Reading and choosing are the same, but lookup in the document drafts nothing useful. Prompts
-    have ``<sub>`` in place of ``<sum>``. Raises ModelError for a tokenizer without these tokens.
+    Reading and choosing are the same as for a digest, but lookup in the document drafts nothing
+    useful. Prompts have ``<sub>`` in place of ``<sum>``. Raises ModelError for a tokenizer without
+    these tokens.
     """
 
     final = True
@@ -120,9 +121,8 @@ class Control:
         self._request = tokenizer.get_vocab().get("<sub>")
         if not paired or self._request is None:
             raise ModelError(
-                "the task control needs a model that has the token <sub>, and whose text tokens "
-                "are even in number and have the last ids, such as the embedded one; use --task "
-                "digest"
+                "the task control needs a model with the token <sub> and with an even number of "
+                "text tokens as its last ids, such as the embedded one; use --task digest"
             )
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:
@@ -154,14 +154,14 @@ class ControlReader(OutputReader):
 
 
 def substitute(ids: Ids, first_text_id: int) -> Ids:
-    """Swap each text token with its partner; ids below ``first_text_id`` (even) stay.
+    """Swap each text token with its partner; ids below ``first_text_id`` (even) stay the same.
 
-    Its own inverse.
+    Applied twice, it gives back the ids.
     """
     swapped: Ids = ids ^ (ids >= first_text_id)
     return swapped
 
 
 def first_text_id(tokenizer: Any) -> int:
-    """Return the smallest id above every added token: end, requests, lengths and markers."""
+    """Return the smallest id above all added tokens (end, requests, lengths and markers)."""
     return max(tokenizer.added_tokens_decoder, default=-1) + 1

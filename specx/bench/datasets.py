@@ -20,7 +20,7 @@ CHARACTERS = 4  # of a token, at most
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """The place of a data set on the hub, and its fields; ``title`` is empty without one."""
+    """The place of a data set on the hub, and its fields; ``title`` is empty if there is none."""
 
     hub_id: str
     config: str = "default"
@@ -49,7 +49,7 @@ def dataset_documents(
 ) -> tuple[Document, ...]:
     """Return the first ``most`` documents of a data set that may have ``longest`` tokens.
 
-    ``folder``: a local copy; None: the hub's cache, and with ``download`` the hub. Raises
+    ``folder``: a local copy; None: the hub's cache or, with ``download``, the hub. Raises
     UsageError for an unknown name, missing files and rows of another layout.
     """
     if name not in DATASETS:
@@ -87,7 +87,7 @@ def _document(row: Row, name: str, spec: DatasetSpec, least: int) -> Document | 
 
 
 def _files(folder: Path, spec: DatasetSpec) -> list[Path]:
-    """Find the files of a split in a local copy by the words of their paths."""
+    """Find the files of a split in a local copy by words in their paths."""
     if not folder.is_dir():
         raise UsageError(f"--data {folder} is not a folder; give that of a copy of the data set")
     files = sorted(

@@ -1,7 +1,7 @@
-"""The dial of a draft's agreement with its target.
+"""The dial, which sets how often a draft agrees with its target.
 
-For each position of the output a rank is drawn, to which the first choice of the base draft moves;
-beyond the last rank it is dropped. The tree sees the probabilities of the ranks.
+For each position of the output a rank is drawn. The first choice of the base draft moves to that
+rank, or is dropped beyond the last. The tree sees the probabilities of the ranks.
 """
 
 from bisect import bisect_right
@@ -27,10 +27,10 @@ Chosen = tuple[int, ...]  # the ranks, from 0, that lead from the root to a node
 class Dial:
     """A draft whose first choice is right with probability ``sure`` times ``agreement``.
 
-    If the choices before it are wrong, choice r is right with ``sure`` / r, as public heads suggest
+    If all choices before it are wrong, choice r is right with ``sure`` / r, as public heads suggest
     (``docs/notes/2026-11-23-expectation.md``). ``agreement``: how often the base draft's first
-    choice is the target's; ``below``: the same at each further level of a tree, given those above;
-    the last one holds for all levels below.
+    choice is the target's; ``below``: the same at each further level of a tree, if the levels above
+    are right. The last number holds for all deeper levels.
     """
 
     sure: float
@@ -40,7 +40,7 @@ class Dial:
 
     @cached_property
     def ranks(self) -> tuple[float, ...]:
-        """Return the probability of each rank; the rest is that of a miss."""
+        """Return the probability of each rank; the remainder is the probability of a miss."""
         found, left = [], 1.0
         for rank in range(1, RANKS + 1):
             found.append(left * self.sure / rank)
@@ -70,9 +70,9 @@ def uniforms(seed: int, document: str, positions: Sequence[int]) -> list[float]:
 
 
 def fixed_tree(levels: Sequence[Sequence[float]], tree: TreeSettings) -> frozenset[Chosen]:
-    """Return the most likely nodes of a tree with these probabilities of children at each level.
+    """Return the most likely nodes of a tree, given the probabilities of children at each level.
 
-    The last level holds for all levels below.
+    The last level's probabilities hold for all deeper levels.
     """
     chances = [levels[min(depth, len(levels) - 1)] for depth in range(tree.depth)]
     return frozenset(best_shape(chances, tree.nodes))
@@ -84,7 +84,7 @@ class AgreementRecord:
 
     ``right``: for each output, True for each token after the first that was the first choice.
     ``uniforms``: random numbers for these tokens, several rows per output. ``chains``: for heads,
-    which read their own output, the same as ``right`` for a chain drafted from each token.
+    which read their own output, the values of ``right`` along a chain drafted from each token.
     """
 
     right: tuple[tuple[bool, ...], ...]

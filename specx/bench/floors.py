@@ -1,8 +1,8 @@
-"""The least time that a part of a step can take.
+"""The floor of each part of a step: the minimum time that it can take.
 
-A floor is the bytes that a part has to read, over the bandwidth that a copy reaches in the same
-run (on a CPU: that reading reaches), or its products over the rate that a large product reaches.
-Verification of several rows can be bound by either.
+A floor is the larger of two times. One is the bytes that a part has to read, over the bandwidth of
+a copy measured in the same run (on a CPU: of reading). The other is its products, over the rate of
+a large product. Verification of several rows can be limited by either.
 """
 
 from specx.decoding.methods import Pair
@@ -20,8 +20,8 @@ def read_bytes(model: LoadedModel, rows: int = 1) -> float:
     """Return the bytes of weights that a pass over few rows reads.
 
     Not counted: embedding lookups, and experts expected to stay unused if rows choose at random.
-    For an EAGLE-3 head: one level of a tree, whose inputs are the head's own states and not the
-    target's features.
+    For an EAGLE-3 head, the pass is one level of a tree, whose inputs are the head's own states
+    instead of the target's features.
     """
     if isinstance(model, LoadedHead):
         return _bytes(model)
@@ -62,7 +62,7 @@ def _bytes_of_head(model: LoadedHead) -> int:
 
 
 def cache_bytes(model: LoadedModel, rows: int) -> int:
-    """Return the bytes of keys and values that a token reads after ``rows`` others."""
+    """Return the bytes of keys and values that a token reads after ``rows`` other rows."""
     return sum(_cache_bytes_by_layer(model, rows))
 
 
@@ -82,7 +82,7 @@ def _cache_bytes_by_layer(model: LoadedModel, rows: int) -> list[int]:
 
 
 def _attentions(model: LoadedModel) -> list[AttentionSpec]:
-    """Return the attention of each layer; for transformers' models full attention everywhere."""
+    """Return the attention of each layer; for transformers' models, full attention everywhere."""
     if model.decoder_spec is not None:
         return [layer.attention for layer in model.decoder_spec.layers]
     alike = AttentionSpec(
@@ -128,7 +128,8 @@ def floors(
 def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -> float:
     """Return the floor of a pass over ``rows`` rows after ``prompt`` tokens on a CPU, in seconds.
 
-    The maximum of reading the weights and of the products, which bound a CPU already at few rows.
+    It is the maximum of the times for reading the weights and for the products, which limit a CPU
+    even with few rows.
     """
     read = (read_bytes(model, rows) + cache_bytes(model, prompt)) / ceilings.bandwidth
     body, head = _weights(model)

@@ -1,4 +1,4 @@
-"""A known text through target and draft, token by token, and what the draft expects of it."""
+"""Run a known text through target and draft, token by token, and return the draft's predictions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Expectation:
 
     ``draft``: log probabilities float32 [V] in the target's ids; −inf for ids that one of the
     models cannot write. ``ahead``: for a head that reads its own output, True for each later token
-    that is its first choice.
+    that is the head's first choice.
     """
 
     token: int
@@ -82,9 +82,9 @@ def force(
 
 
 def _right_ahead(drafter: ModelDrafter, grower: HeadGrower, tokens: Tensor) -> tuple[bool, ...]:
-    """Return for each of tokens int64 [n] but the first whether the head proposes it first.
+    """Return for each of tokens int64 [n], except the first, True if the head proposes it first.
 
-    The head reads the known tokens beside its own output, as in a tree.
+    The head reads the known tokens with its own states, as in a tree.
     """
     assert isinstance(drafter, HeadDrafter)
     grower.states[:1] = drafter.grower.states[:1]
@@ -100,7 +100,7 @@ def _right_ahead(drafter: ModelDrafter, grower: HeadGrower, tokens: Tensor) -> t
 
 
 def shared_ids(pair: Pair) -> tuple[Tensor, Tensor]:
-    """Return the ids that both models may write, in the draft's and in the target's ids: [n]."""
+    """Return the ids that both models may write, in the draft's ids and the target's: [n] each."""
     assert pair.draft_allowed is not None
     own = pair.draft_allowed.to(pair.target.device).nonzero().flatten()
     ids = pair.draft.model.target_ids[own] if isinstance(pair.draft, LoadedHead) else own

@@ -1,8 +1,8 @@
-"""Generated reports of any length, the same for the same seed.
+"""Generated reports of any length, which depend only on the seed.
 
-They replace real documents where none may be used: in measurements without input, in training and
-in tests. The prose is simple but not repetitive: names, places and figures differ from
-sentence to sentence, so a model has to find what it copies.
+They replace real documents for measurements without input, for training and for tests. The prose is
+simple but not repetitive: names, places and figures differ from sentence to sentence, so a model
+has to find what it copies.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Runs put together: groups, medians, ratios to a baseline, and the result in a line."""
+"""Groups of runs: medians, ratios to a baseline, and the result in one line."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ PROMPT = "case", "length", "task"  # the fields in which runs with the same prom
 
 
 def by(runs: Iterable[Measurement], *fields: str) -> dict[Any, list[Measurement]]:
-    """Runs by the value of a field, or of several, in the order in which the values first come."""
+    """Group runs by the value of one or several fields, in the order of first occurrence."""
     groups: dict[Any, list[Measurement]] = {}
     for run in runs:
         groups.setdefault(attrgetter(*fields)(run), []).append(run)
@@ -43,7 +43,7 @@ def undisturbed(runs: Iterable[Measurement]) -> list[Measurement]:
 
 
 def share_taken(runs: Sequence[Measurement]) -> float:
-    """Return the share of the time of runs that other processes took, as far as it is known."""
+    """Return the share of the runs' time that other processes took, as far as it is known."""
     known = [(run.taken, run.decode_s + sum(run.prefill_s.values())) for run in runs]
     seconds = sum(each for taken, each in known if taken is not None)
     return sum(taken * each for taken, each in known if taken is not None) / (seconds or 1.0)
@@ -51,7 +51,7 @@ def share_taken(runs: Sequence[Measurement]) -> float:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one method at one length; ``peers``: those of all methods there."""
+    """The runs of one method at one length; ``peers``: the runs of all methods at that length."""
 
     method: str
     length: int
@@ -82,8 +82,10 @@ class Group:
         return self.runs[0].facts.get(name)
 
     def ratios(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> list[float]:
-        """Return, for each prompt that both methods ran on, the median over repetitions of the
-        ratio of ``measure`` to the baseline's. Pairs in which either is 0 do not count."""
+        """Return the ratio of ``measure`` to the baseline's, for each prompt that both ran on.
+
+        It is the median over repetitions. Pairs in which either value is 0 do not count.
+        """
         found = []
         for methods in self._beside(baseline):
             below = {run.repeat: measure(run) for run in methods[baseline]}
@@ -98,7 +100,7 @@ class Group:
         return median(found) if found else None
 
     def same_output(self, baseline: str = BASELINE) -> str | None:
-        """Count, as ``11 of 12``, the prompts with the same output as the baseline."""
+        """Count the prompts with the same output as the baseline: ``11 of 12``."""
         same = [
             methods[self.method][0].output == methods[baseline][0].output
             for methods in self._beside(baseline)
@@ -112,7 +114,7 @@ class Group:
 
 
 def groups_of(runs: Iterable[Measurement]) -> list[Group]:
-    """Return the runs of each method at each length, by length, methods in their first order."""
+    """Return the runs of each method at each length, sorted by length, then by first occurrence."""
     groups = []
     for length, peers in sorted(by(runs, "length").items()):
         found = by(peers, "method")
@@ -121,7 +123,7 @@ def groups_of(runs: Iterable[Measurement]) -> list[Group]:
 
 
 def methods_first(runs: Sequence[Measurement]) -> list[Group]:
-    """Return the same groups, all lengths of a method together."""
+    """Return the same groups, with all lengths of a method together."""
     order = list(by(runs, "method"))
     return sorted(groups_of(runs), key=lambda group: order.index(group.method))
 
@@ -130,7 +132,7 @@ def methods_first(runs: Sequence[Measurement]) -> list[Group]:
 
 
 def headline(runs: Sequence[Measurement]) -> tuple[str, str]:
-    """Return the result in a line, and the reason why it is withheld; one or both are empty.
+    """Return the result in one line, and the reason for withholding it; one or both are empty.
 
     ``lookup 3.1 × plain at 4K, 2.4 × end to end, same text; specextend 2.0 ×``: the fastest method
     in decoding at the longest length, then the fastest of ours and the fastest end to end.

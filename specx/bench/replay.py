@@ -1,8 +1,8 @@
-"""A text that the target has written, drafted again under any policy without asking the target.
+"""Replay: draft a text that the target has already written, under any policy, without the target.
 
-What the target chooses is known, so a step only drafts a tree and looks how far the text follows
-it. Trees, retrievals and acceptance are those of decoding; the target reads the text once, for all
-policies, and its queries are kept for those that ask it.
+The target's choices are known, so a step only drafts a tree and compares it with the text. Trees,
+retrievals and acceptance are those of decoding. The target reads the text once for all policies,
+and keeps its queries for the policies that need them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,15 +28,15 @@ from specx.records import Step, Tally
 class KnownText(Target):
     """A target that has read a prompt and its output.
 
-    ``prompt`` int64 [L], ``output`` int64 [N]. Row i of the kept queries is that of the token
-    before token i of the output, so the first is the last of the prompt.
+    ``prompt`` int64 [L], ``output`` int64 [N]. Row i of the kept queries belongs to the token
+    before token i of the output, so row 0 is that of the prompt's last token.
     """
 
     @torch.inference_mode()
     def __init__(
         self, setting: Setting, prompt: Sequence[int], output: Sequence[int], layers: Iterable[int]
     ) -> None:
-        """``layers``: those that may be asked for chunks."""
+        """``layers``: those by which chunks may be chosen."""
         model = setting.pair.target
         super().__init__(model, len(prompt) + len(output) + MAX_ROWS, None)
         self.prompt = torch.tensor(prompt, device=model.device)
@@ -67,16 +67,19 @@ class KnownText(Target):
         return {layer: _joined(parts) for layer, parts in found.items()}
 
     def ask(self, layer: int | None) -> None:
-        """Choose chunks by a layer from now on, at the beginning of the output."""
+        """Choose chunks by a layer from now on, starting at the beginning of the output."""
         self.retrieval = None if layer is None else self._known[layer]
         self.go_to(1)
 
     def go_to(self, place: int) -> None:
-        """Let the text end after ``place`` output tokens; the last of them is the tree's root."""
+        """End the text after ``place`` output tokens; the last of them is the tree's root."""
         self.last_row.fill_(place - 1)
 
     def choices(self, depths: Tensor, place: int) -> Tensor:
-        """Return the token after each node's depth: int64 [T], NO_CHOICE beyond the text."""
+        """Return the text's token for each node, by its depth: int64 [T].
+
+        NO_CHOICE after the end of the text.
+        """
         ahead = depths + place
         known = self.output[ahead.clamp(max=len(self.output) - 1)]
         return torch.where(ahead < len(self.output), known, NO_CHOICE)
@@ -95,9 +98,9 @@ def _joined(parts: Sequence[KeptQueries]) -> KeptQueries:
 
 @dataclass
 class Replay:
-    """Draft known texts under policies, one after the other.
+    """Drafts known texts under policies, one after the other.
 
-    ``longest``: the most tokens of a prompt and its output. Where stages are recorded, a drafter is
+    ``longest``: the maximum tokens of a prompt and its output. If stages are recorded, a drafter is
     kept for the next text.
     """
 
@@ -115,7 +118,8 @@ class Replay:
     ) -> Measurement:
         """Return the acceptance of a policy's trees on a text; nothing is timed.
 
-        ``read``: snapshots of drafts that have read the prompt, by the way of reading; added to.
+        ``read``: snapshots of drafts that have read the prompt, by the way of reading. New ones are
+        added.
         """
         drafter, runner = self._drafter(policy, setting)
         known.ask(drafter.retrieval_layer)
@@ -149,7 +153,7 @@ class Replay:
 
 
 def _read_prompt(drafter: ModelDrafter, known: KnownText, read: dict[object, Snapshot]) -> None:
-    """Read the prompt with the draft, or restore a snapshot of one that read it alike."""
+    """Read the prompt with the draft, or restore a snapshot of one that read it the same way."""
     store = drafter.cache.store
     plan = drafter.draft_plan
     key = plan.cache.window, drafter.cache.is_full, plan.tree.model_dump_json()

@@ -1,4 +1,4 @@
-"""The request for a benchmark and its listener. No torch: both exist before models."""
+"""The request for a benchmark and its listener, which exist before torch is imported."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 class Request:
     """The request for a benchmark.
 
-    ``experiments``, ``methods``: names; ``documents``: empty for reports made up from ``seed``;
-    ``most``: documents at a length; ``tokens``: most tokens of an output, None for the profile's;
-    ``scale``, ``scale_draft``: shapes for the embedded pair (``bench/shapes.py``); ``enough_s``:
-    seconds of repetitions that are enough for a case.
+    ``experiments``, ``methods``: names; ``documents``: empty for reports generated from ``seed``;
+    ``most``: documents at a length; ``tokens``: maximum tokens of an output, None for the
+    profile's; ``scale``, ``scale_draft``: shapes for the embedded pair (``bench/shapes.py``);
+    ``enough_s``: repetitions of a case stop after this many seconds.
     """
 
     command: str

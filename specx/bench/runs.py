@@ -1,4 +1,4 @@
-"""One method on one case, once: what was written and what it cost."""
+"""One run of a method on a case: its output and its cost."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -26,14 +26,14 @@ PREFILLS = ("target_prefill", "draft_prefill")
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """A raw measurement, as it is in the JSON of a report.
+    """A raw measurement, as in the JSON of a report.
 
     ``output``: token ids, the first ``prefilled`` of them decided by prefill; ``decode_s``: seconds
-    from those to the last token; ``prefill_s``: by model, what this run read itself; ``parts_ms``:
-    medians of the parts of a step; ``total_s``: seconds of each part, as in ``Timings``; ``facts``:
-    what an experiment adds; ``read_s``: seconds of the prompt's reading that methods share;
-    ``taken``: share of the repetition's time that other processes took. The last two are None in
-    older files.
+    from those to the last token; ``prefill_s``: by model, for what this run read itself;
+    ``parts_ms``: medians of the parts of a step; ``total_s``: seconds of each part, as in
+    ``Timings``; ``facts``: additions of an experiment; ``read_s``: seconds for reading the part of
+    the prompt that methods share; ``taken``: share of the repetition's time that other processes
+    took. ``read_s`` and ``taken`` are None in older files.
     """
 
     method: str
@@ -72,7 +72,7 @@ class Measurement:
 
     @property
     def tokens_per_second(self) -> float:
-        """Return the speed of decoding, without tokens of prefill; 0 if there are no others."""
+        """Return the speed of decoding, without the tokens of prefill; 0 if there are no others."""
         return (len(self.output) - self.prefilled) / self.decode_s if self.decode_s > 0 else 0.0
 
     @property
@@ -96,8 +96,8 @@ def run_from_raw(raw: Mapping[str, Any]) -> Measurement:
 class Setting:
     """Models and profile of one measurement.
 
-    ``read``: what the target keeps of the prompt, for all methods; ``read_s``: seconds that it took
-    to read it.
+    ``read``: the target's snapshot of the prompt, for all methods; ``read_s``: the seconds it took
+    to read.
     """
 
     pair: Pair
@@ -125,7 +125,7 @@ class Setting:
 
 
 class BenchMethod(Protocol):
-    """One way to write the target's output."""
+    """A way to write the target's output."""
 
     @property
     def name(self) -> str:
@@ -136,7 +136,7 @@ class BenchMethod(Protocol):
         """One line for tables and for ``--help``."""
 
     def check(self, profile: Profile) -> None:
-        """Raise UsageError when the profile cannot run this method."""
+        """Raise UsageError if the profile cannot run this method."""
 
     def run(self, setting: Setting, case: Case) -> Measurement:
         """Write the output of ``case``."""
@@ -214,7 +214,7 @@ def run_drafter(
 
 @torch.inference_mode()
 def read_beginning(pair: Pair, prompt: Sequence[int]) -> Snapshot:
-    """Return a snapshot of the target's cache after all of a prompt but its last token."""
+    """Return a snapshot of the target's cache after all tokens of a prompt except the last."""
     target = Target(pair.target, len(prompt), None)
     ids = torch.tensor(prompt[:-1], dtype=torch.int64, device=pair.target.device)
     for _ in target.prefill(ids):

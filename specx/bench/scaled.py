@@ -1,8 +1,9 @@
-"""The scaled pair: the embedded models inside models of public sizes, their functions unchanged.
+"""The scaled pair: the embedded models inside models of public sizes, with unchanged functions.
 
-Random weights accept nothing. A small Llama written into a large one costs what the large one costs
-and writes what the small one writes. Weights that its function leaves open are random, because
-arithmetic on zeros is faster than on real data. Tables label such models ``scaled mini``.
+A draft with random weights would have no acceptance. A small Llama written into a large one costs
+what the large one costs and writes what the small one writes. Weights that do not affect its
+function are random, because arithmetic on zeros is faster than on real data. Tables call such
+models ``scaled mini``.
 """
 
 from collections.abc import Collection, Mapping
@@ -66,7 +67,7 @@ def scaled_pair(
 
 
 def scaled_profile(profile: Profile, target: str) -> Profile:
-    """Return a profile of the embedded pair with its retrieval layer in its new place."""
+    """Return a profile for the scaled target, with the embedded pair's retrieval layer adapted."""
     layer = profile.draft_cache.layer
     if not isinstance(layer, int):
         return profile
@@ -77,7 +78,7 @@ def scaled_profile(profile: Profile, target: str) -> Profile:
 
 @dataclass(frozen=True, kw_only=True)
 class SmallModel:
-    """A Llama to be scaled: its config as it is written, and its tensors by name."""
+    """A Llama to be scaled: its config, and its tensors by name."""
 
     config: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
@@ -94,14 +95,15 @@ def scale(
 ) -> tuple[dict[str, Any], ScaledTensors]:
     """Return config and tensors of a Llama of ``shape`` with the logits of ``small``.
 
-    Tensors are made on ``device`` when they are asked for: the host never holds them.
-    ``small`` fits into ``shape``, has no biases, and a RoPE that does not depend on the head size.
-    ``vocab_size``: rows of its embedding, by default the shape's. Rows that ``small`` lacks are
-    the mean of its rows, so their logit is the mean logit and never the largest; still, mask them.
+    Tensors are made on ``device`` when requested: the host never holds them. ``small`` fits into
+    ``shape``, has no biases, and has a RoPE that does not depend on the head size. ``vocab_size``:
+    rows of its embedding, by default the shape's. Rows that ``small`` lacks are the mean of its
+    rows, so their logit is the mean logit and never the largest. They should be masked
+    nevertheless.
 
-    The factors sqrt(d/D) and sqrt(D/d) of the norms, for hidden sizes d and D, are exact where D/d
-    is a power of 4. Elsewhere each norm rounds once more, which adds 5e-7 to the logits: less than
-    the rounding of the small model in float32 (1e-6), float16 (2e-3) and bfloat16 (2e-2).
+    The factors sqrt(d/D) and sqrt(D/d) of the norms, for hidden sizes d and D, are exact if D/d is
+    a power of 4. Otherwise each norm rounds once more, which adds 5e-7 to the logits. That is less
+    than the rounding of the small model in float32 (1e-6), float16 (2e-3) and bfloat16 (2e-2).
     """
     rows = shape.vocab_size if vocab_size is None else vocab_size
     sizes = shape_of(read_architecture(small.config, "The small model").spec, "small")
@@ -164,7 +166,7 @@ def _scaled(
 
 
 def read_small(files: ModelFiles) -> SmallModel:
-    """Read all of a small model."""
+    """Read a small model with all its tensors."""
     found = weight_files(files.source)
     with Checkpoint(found, files.source.label, torch.device("cpu")) as stored:
         tensors = {name: tensor_of(stored.joined([name])) for name in stored.names}
@@ -191,9 +193,9 @@ def scale_head(
     shape: HeadShape,
     seed: int = 0,
 ) -> LoadedHead:
-    """Return a head of ``shape`` that drafts for ``target`` what ``small`` drafts for its own.
+    """Return a head of ``shape`` that drafts for ``target`` as ``small`` drafts for its own target.
 
-    ``small``: an EAGLE-3 head of one layer with usual flags; ``tensors``: of it, by name;
+    ``small``: an EAGLE-3 head of one layer with the usual flags; ``tensors``: its tensors by name;
     ``target``: the large form (``scale``) of a target with ``small_layers`` layers. Ids that the
     small head lacks follow its own, and their logit is the mean logit.
     """
@@ -224,7 +226,7 @@ def scale_head(
 
 
 def _raw_config(spec: HeadSpec) -> dict[str, Any]:
-    """Return the config.json of a head in SpecForge's layout, which counts layers' outputs."""
+    """Return the config.json of a head in SpecForge's layout, with layer ids counted by outputs."""
     return {
         **spec.config,
         "architectures": ["LlamaForCausalLMEagle3"],

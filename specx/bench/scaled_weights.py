@@ -1,4 +1,4 @@
-"""The rules that write a small model's weights into a large one, so that its function stays.
+"""Rules that write a small model's weights into a large one and preserve its function.
 
 With d and D elements of a hidden state, the first d elements of the large one are the small one's,
 and the others are zero.
@@ -21,7 +21,7 @@ _LAYER = re.compile(r"\blayers\.(\d+)\.")
 def scaled_layer(layer: int, small_layers: int, large_layers: int) -> int:
     """Return the layer of the large model that holds layer ``layer`` of the small one.
 
-    The added layers, which do nothing, come first, so the final layer stays final.
+    The added layers, which compute nothing, come first, so the final layer stays final.
     """
     return large_layers - small_layers + layer
 
@@ -35,9 +35,9 @@ def fill_randomly(weight: Tensor, seed: int) -> None:
 def place_heads(small: Shape, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
     """Assign every small query head to a copy of its own KV head.
 
-    Return, all int64: the small KV head that each large one copies; the rows of the large q_proj
-    (columns of o_proj) for those of the small one; the rows of the large k_proj and v_proj for the
-    small rows, repeated in the order of the first.
+    Return three int64 tensors: the small KV head that each large one copies; the rows of the large
+    q_proj (columns of o_proj) for those of the small one; the rows of the large k_proj and v_proj
+    for the small rows, repeated in the order of the first tensor.
     """
     kv_heads, size = small.num_kv_heads, small.head_dim
     sources = torch.arange(shape.num_kv_heads) * kv_heads // shape.num_kv_heads
@@ -56,9 +56,9 @@ def place_heads(small: Shape, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class ScaledTensors:
-    """The tensors of a large form by name, each made on the device when it is asked for.
+    """The tensors of a large form by name, each made on the device when requested.
 
-    ``names``: of all tensors. The same seed makes the same ones, in whatever order.
+    ``names``: of all tensors. The same seed makes the same tensors, in any order of requests.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ScaledTensors:
         return self._shapes.keys()
 
     def joined(self, names: Sequence[str]) -> Tensor:
-        """Make tensors, one below the other. Raises KeyError for a missing one."""
+        """Make tensors and concatenate their rows. Raises KeyError for a missing one."""
         shapes = [self._shapes[name] for name in names]
         rows = [shape[0] for shape in shapes]
         size = (sum(rows), *shapes[0][1:])
@@ -97,7 +97,7 @@ class ScaledTensors:
         return whole
 
     def _counterpart(self, name: str) -> Tensor | None:
-        """Return the small model's tensor, in float64: factors are rounded once."""
+        """Return the small model's tensor in float64, so that factors are rounded only once."""
         if name == HEAD and name not in self._small:
             name = EMBEDDING
         if (found := _LAYER.search(name)) is not None:
@@ -108,7 +108,7 @@ class ScaledTensors:
         return self._small[name].to(self._device, torch.float64)
 
     def _write(self, name: str, large: Tensor) -> None:
-        """Write what the small model has into a tensor otherwise random."""
+        """Write the small model's values into a tensor of random numbers."""
         part, small = name.split(".")[-2], self._counterpart(name)
         if small is None:  # a layer that adds nothing
             if part in ("o_proj", "down_proj"):
@@ -134,8 +134,8 @@ class ScaledTensors:
     def _write_attention(self, part: str, small: Tensor, large: Tensor) -> None:
         """Write one of queries, keys, values and output.
 
-        Queries without a counterpart are zero: unused elements add nothing to a score, and unused
-        heads attend uniformly, so a mean over heads keeps its order.
+        Queries without a counterpart are zero. So unused elements add nothing to a score. Unused
+        heads attend uniformly, which preserves the order of means over heads.
         """
         queries, keys = (rows.to(large.device) for rows in (self._queries, self._keys))
         if part == "o_proj":
@@ -152,7 +152,7 @@ class ScaledTensors:
         large[keys[:, None], columns] = repeated.to(large.dtype)
 
     def _columns(self, part: str, small: Tensor, large: Tensor) -> Tensor:
-        """Return the columns of a large map that read what those of the small one read."""
+        """Return the columns of a large map that correspond to those of the small one."""
         states = self._states.get(part, 1)
         ours, theirs = small.shape[1] // states, large.shape[1] // states
         columns = torch.arange(states)[:, None] * theirs + torch.arange(ours)
@@ -160,12 +160,12 @@ class ScaledTensors:
 
 
 def write_norm(small: Tensor, large: Tensor) -> None:
-    """Write a norm; the large one takes its mean over D elements, of which d are not zero."""
+    """Write a norm, adapted to a mean over D elements of which only d are not zero."""
     large[: len(small)] = small * (len(small) / len(large)) ** 0.5
 
 
 def write_rows(small: Tensor, large: Tensor) -> None:
-    """Write the rows of a vocabulary; those that are not in the small one get their mean."""
+    """Write the rows of a vocabulary; rows that the small one lacks get the mean of its rows."""
     rows, width = small.shape
     large[:rows, :width] = small.to(large.dtype)
     large[rows:, :width] = small.mean(0).to(large.dtype)

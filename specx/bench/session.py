@@ -88,14 +88,14 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
 
 
 def compared(names: str) -> str:
-    """Return the names of methods, with the baselines of ``specextend`` if it is among them."""
+    """Return the names of methods; with ``specextend``, its baselines are added."""
     named = split_names(names)
     beaten = ["plain", "lookup"] if any(name.startswith("specextend") for name in named) else []
     return ",".join(dict.fromkeys([*beaten, *named]))
 
 
 def threads_of(device: torch.device) -> int:
-    """Return the number of threads in use; 1 with a GPU, which launches kernels."""
+    """Return the number of threads in use; 1 with a GPU, whose kernels one thread launches."""
     return torch.get_num_threads() if device.type == "cpu" else 1
 
 
@@ -119,7 +119,7 @@ def _models(request: Request, profile: Profile, device: torch.device) -> tuple[P
 
 
 def _trained(model: LoadedModel) -> int:
-    """Return the tokens of text that the model was trained for."""
+    """Return the number of tokens of text that the model was trained for."""
     return int(text_config(model.config).get("max_position_embeddings", model.window))
 
 
@@ -137,9 +137,9 @@ def _check_window(bench: Workbench) -> None:
 def carry_out(
     bench: Workbench, experiments: Sequence[Experiment], sections: list[ReportSection]
 ) -> list[str]:
-    """Run the experiments and add each section to ``sections``, also of an interrupted one.
+    """Run the experiments and add each section to ``sections``, even if it is interrupted.
 
-    Return a sentence for each experiment of several that cannot be measured here.
+    Return a sentence for each of several experiments that cannot be measured here.
     """
     left_out = []
     for experiment in experiments:
@@ -171,8 +171,7 @@ def _section(experiment: Experiment, runs: Sequence[Measurement]) -> ReportSecti
 def concluded_again(report: BenchReport) -> BenchReport:
     """Return the report with its findings computed again from the raw runs.
 
-    Experiments of earlier versions keep their findings. Raises UsageError for runs without their
-    output.
+    Experiments of earlier versions keep their findings. Raises UsageError for runs without output.
     """
     sections = []
     for section in report.sections:

@@ -1,4 +1,4 @@
-"""Shapes of public models, for pairs that cost what those cost (``scaled.py``)."""
+"""Shapes of public models, for pairs with the same cost (``scaled.py``)."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Shape:
     """The size of a Llama model.
 
-    ``tied``: the lm head is the embedding, not a matrix of its own.
+    ``tied``: the lm head is the embedding, not a separate matrix.
     """
 
     name: str
@@ -21,7 +21,7 @@ class Shape:
     tied: bool = False
 
     def parameters(self, vocab_size: int | None = None) -> int:
-        """Return the number of weights, with a vocabulary of another size if one is given."""
+        """Return the number of weights; ``vocab_size``: replaces the shape's own."""
         hidden, heads = self.hidden_size, self.num_heads + self.num_kv_heads
         attention = 2 * hidden * heads * self.head_dim  # q and o; k and v
         feed_forward = 3 * hidden * self.intermediate_size
@@ -70,7 +70,7 @@ HEAD_IDS = 32000
 
 
 def draft_shape(name: str, target: Shape) -> Shape:
-    """Return the shape of a draft, a head's as published ones have it. Raises KeyError."""
+    """Return the shape of a draft; for a head, that of published ones. Raises KeyError."""
     if name != HEAD:
         return DRAFTS[name]
     return HeadShape(

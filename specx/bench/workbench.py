@@ -22,9 +22,9 @@ class Workbench:
     """Models, documents and extent of a benchmark.
 
     ``profile``: for the device, without fallback; ``most``: documents at a length; ``tasks``:
-    ``digest`` and ``control``, or ``instruct``; ``shared``: on a CPU the target reads a prompt once
-    for all methods (on a GPU the host prepares steps meanwhile, so each reads it); ``enough_s``:
-    seconds of repetitions that are enough for a case, once it has FEWEST; ``taken``: returns the
+    ``digest`` and ``control``, or ``instruct``; ``shared``: the target reads a prompt once for all
+    methods; on a GPU each method reads it, because the host prepares steps meanwhile. ``enough_s``:
+    seconds after which a case gets no more repetitions, once it has FEWEST; ``taken``: returns the
     share of the time since its last call that other processes took.
     """
 
@@ -44,7 +44,7 @@ class Workbench:
     _made: dict[tuple[int, str], list[Case]] = field(default_factory=dict, compare=False)
 
     def kind(self, task: str) -> PromptKind:
-        """Return the kind of prompt that asks the target for ``task``."""
+        """Return the kind of prompt that gives ``task`` to the target."""
         return prompt_kind(self.profile, self.pair.target.tokenizer, task)
 
     def cases(self, length: int, task: str) -> list[Case]:
@@ -55,7 +55,7 @@ class Workbench:
         return self._made[length, task]
 
     def used(self) -> list[Document]:
-        """Return the documents that are measured."""
+        """Return the documents of all cases."""
         names = {case.name for case in self.all_cases()}
         return [document for document in self.documents if document.name in names]
 
@@ -78,7 +78,7 @@ class Workbench:
         return self.pair.target.device.type == "cuda"
 
     def setting(self, case: Case) -> Setting:
-        """Return a setting; with a shared prompt, the target has read it."""
+        """Return a setting; with a shared prompt, the target has already read it."""
         if not self.shared or self.on_gpu:
             return Setting(self.pair, self.profile)
         self.listener.phase(f"reading {case.name}, {label(case.length)} tokens")
@@ -133,7 +133,7 @@ class Workbench:
     def warm_up(
         self, methods: Sequence[BenchMethod], setting: Setting, case: Case, *, whole: bool = False
     ) -> None:
-        """Run methods without counting; ``whole``: to the end, so that tuners learn from it."""
+        """Run methods without recording; ``whole``: to the end, so that tuners learn from it."""
         if not whole:
             tokens = WARM_UP_TOKENS[setting.pair.target.device.type]
             setting = replace(setting, profile=with_output(setting.profile, tokens))

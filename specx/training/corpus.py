@@ -1,10 +1,10 @@
-"""Collect English prose from the documentation and books that installed packages bring along.
+"""Collect English prose from the documentation and books in installed packages.
 
 ``python -m specx.training.corpus ROOT [ROOT …] --out corpus.jsonl.gz`` takes one root for each
-package and walks it for HTML, plain text, reStructuredText, dictionaries (``.dict.dz``) and SWORD
-books. It keeps paragraphs that read as prose, drops those seen before, and writes one JSON object
-per file: ``{"source": …, "held_out": …, "paragraphs": […]}``; long files become several. Nothing
-else is a source of the embedded pair's text; what it is evaluated on must not be among the roots.
+package and searches it for HTML, plain text, reStructuredText, dictionaries (``.dict.dz``) and
+SWORD books. It keeps paragraphs that read as prose, drops repeated ones, and writes one JSON object
+per file: ``{"source": …, "held_out": …, "paragraphs": […]}``; long files become several. The
+embedded pair has no other source of text. Evaluation texts must not be among the roots.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def _text_blocks(text: str) -> list[str]:
 def _dictionary_blocks(text: str) -> list[str]:
     """Split a dictionary into definitions and quotations.
 
-    Numbers of senses, braces of links and editors' marks are dropped.
+    Sense numbers, braces of links and editors' marks are dropped.
     """
     text = re.sub(r"\[[^\]]*(?:Webster|WordNet|PJC)[^\]]*\]|[{}]", "", text)
     return [re.sub(r"^(?:\d+\.|<[^>]*>) ", "", block) for block in _text_blocks(text)]
@@ -208,7 +208,7 @@ def _records(root: Path, seen: set[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def package(record: dict[str, Any]) -> str:
-    """Return the package that a record comes from: the first part of its source."""
+    """Return the package of a record: the first part of its source."""
     return str(record["source"]).split("/", 1)[0]
 
 

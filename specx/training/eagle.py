@@ -1,4 +1,4 @@
-"""An EAGLE-3 head as it is trained: its layer, what it begins with, and its file."""
+"""An EAGLE-3 head for training: its layer, its initial weights, and its file."""
 
 import json
 from dataclasses import dataclass, field
@@ -88,7 +88,7 @@ def head_dim(config: Any) -> int:
 
 
 def head_for(target: PreTrainedModel, ids: Tensor) -> Head:
-    """Make a head that begins with the target's own last steps: its last MLP, norm and lm head."""
+    """Make a head initialized from the target's last MLP, norm and lm head."""
     count = target.config.num_hidden_layers
     features = (2, count // 2, count - 3)
     head = Head(target.config, target.get_input_embeddings(), ids, features)
@@ -105,11 +105,11 @@ def head_for(target: PreTrainedModel, ids: Tensor) -> Head:
 
 
 def make_head(target: PreTrainedModel) -> Head:
-    """Make a head for the embedded target with initial weights from it.
+    """Make a head for the embedded target, with initial weights from the target.
 
     The target's layer ``POINTER`` attends from a token to the position of the token to be copied
     next. Row t of the head has token t + 1, so the same queries and keys find the token after that.
-    The values carry its embedding, a quarter in each head.
+    The values carry that token's embedding, a quarter in each head.
     """
     config = target.config
     head = Head(config, target.get_input_embeddings(), torch.arange(config.vocab_size), LAYERS)
@@ -142,9 +142,9 @@ def make_head(target: PreTrainedModel) -> Head:
 class UnrolledCall:
     """Attention of several drafting steps.
 
-    In step j a row sees the rows of step 0 up to j places before it, and its ancestors: one row of
-    each later step. ``keys``, ``values`` [B, H, T, D] of each step; those of step j begin at row
-    ``starts[j]``.
+    In step j, a row sees the rows of step 0 that are at least j places before it, and its
+    ancestors: one row of each later step. ``keys``, ``values`` [B, H, T, D] of each step; those of
+    step j begin at row ``starts[j]``.
     """
 
     keys: list[Tensor] = field(default_factory=list)

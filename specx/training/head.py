@@ -1,11 +1,11 @@
-"""Train an EAGLE-3 head, for the embedded target or for one that has written texts.
+"""Train an EAGLE-3 head, for the embedded target or for another target that has written texts.
 
 ``python -m specx.training.head --out DIR`` teaches a head to continue generated reports and
 invented documents of at most 1,024 tokens as the embedded target does, on a CPU or a GPU;
-``--minutes`` and ``--resume`` divide a run. ``--target MODEL --outputs DIR`` teaches one for
-another target, on what it has written (``outputs.py``).
+``--minutes`` and ``--resume`` divide a run. ``--target MODEL --outputs DIR`` trains a head for
+another target, on its outputs (``outputs.py``).
 
-When drafting several tokens, a head reads its own states, so it is also trained on them: a document
+When drafting several tokens, a head reads its own states, so it is also trained on them. A document
 is read in ``STEPS`` steps, each on the head's states of the step before (EAGLE-3's "training-time
 test").
 """
@@ -105,10 +105,10 @@ def unroll(head: Head, reading: TeacherReading) -> Iterator[tuple[Tensor, Tensor
 
 @dataclass(frozen=True)
 class DigestLessons:
-    """Digests of generated and invented documents, which the embedded target knows how to go on.
+    """Digests of generated and invented documents, as the embedded target continues them.
 
-    ``batches`` yields the readings of each step of a run, this process's part of them;
-    ``held_out`` readings of texts that no step has.
+    ``batches`` yields the readings of each step of a run, this process's part of them; ``held_out``
+    yields readings of texts that no step uses.
     """
 
     target: PreTrainedModel
@@ -129,7 +129,7 @@ class DigestLessons:
 
 @dataclass(frozen=True)
 class OutputLessons:
-    """Texts that a target has written after prompts, and the ends of these prompts."""
+    """Texts that a target has written after prompts, each with the end of its prompt."""
 
     target: PreTrainedModel
     head: Head
@@ -176,7 +176,7 @@ class HeadTrainer:
         self.step = 0
 
     def run(self, minutes: float) -> None:
-        """Train until the last step or for ``minutes``; save now and then."""
+        """Train until the last step or for ``minutes``; save from time to time."""
         began = saved = time.perf_counter()
         for readings in self.lessons.batches(range(self.step, self.total)):
             now = time.perf_counter()
@@ -193,7 +193,7 @@ class HeadTrainer:
         self.save()
 
     def _update(self, readings: list[TeacherReading], over: float) -> tuple[float, list[float]]:
-        """Take one optimizer step; ``over``: the share of the run that is over."""
+        """Take one optimizer step; ``over``: the completed fraction of the run."""
         total, right = 0.0, []
         for reading in readings:
             with self._autocast():
@@ -253,7 +253,7 @@ class HeadTrainer:
 
 
 def _right(ours: Tensor, theirs: Tensor, weights: Tensor) -> float:
-    """Return how many of the head's choices are the target's, of those with a full weight."""
+    """Return how many tokens with a full weight the head predicts as the target does."""
     counted = weights == 1
     right = (ours.argmax(-1) == theirs.argmax(-1)) & counted
     return float(right.sum() / counted.sum().clamp(1))

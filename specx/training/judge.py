@@ -1,10 +1,10 @@
 """Learn the weights of the judge that chooses the sentences of a digest.
 
-``python -m specx.training.judge FOLDER… --out specx/prompts/judge.json``. A folder holds documents
+``python -m specx.training.judge FOLDER… --out specx/prompts/judge.json``. A folder holds documents,
 and for each a ``NAME.labels.json``: ``{"file": …, "kind": …, "nuggets": [{"vital": true,
-"sentences": […]}, …], "ranked": [sentence, …]}``. A nugget is a fact that a reader needs, with the
-sentences that each state it; ranked is the digest that the reader would write, the most
-needed first. On a CPU it takes a minute, after the documents are read.
+"sentences": […]}, …], "ranked": [sentence, …]}``. A nugget is a fact that a reader needs, with all
+sentences that state it; ``ranked`` is the digest that the reader would write, the most important
+sentence first. Learning takes a minute on a CPU, after the documents are read.
 """
 
 import argparse
@@ -38,7 +38,8 @@ class Labelled:
     """A labelled document.
 
     ``values`` float32 [N, F]: features of its sentences; ``words``: the words of each. ``nuggets``:
-    weight and sentences of each. ``wanted`` float32 [N]: how much each sentence is wanted.
+    weight and sentences of each. ``wanted`` float32 [N]: the weight of each sentence in the
+    reader's digest.
     """
 
     values: np.ndarray

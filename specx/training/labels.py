@@ -1,9 +1,9 @@
 """Choose the paragraphs that a digest should quote: the labels of the training documents.
 
 The rule is classical extractive summarization: word importance with a discount for words that were
-quoted before (SumBasic), and location (Edmundson 1969). It judges the lead sentence, which alone is
-quoted, and takes one paragraph from each section, so that a small model which writes its digest in
-document order can learn it: every choice is one among neighbours.
+quoted before (SumBasic), and location (Edmundson 1969). It judges only the lead sentence, because
+only that is quoted. It takes one paragraph from each section, so that a small model can learn it:
+the model writes its digest in document order, and every choice is among neighbours.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ _FEWEST_WORDS = 4  # a shorter lead is scored as if it had this many distinct to
 class Choice:
     """The chosen paragraph of each section int64 [count], and the scores of all float32 [P].
 
-    Section i is the paragraphs ``borders[i]`` to ``borders[i + 1] - 1``. Scores are comparable
-    within a section, in units of the pooled standard deviation inside sections.
+    Section i consists of the paragraphs ``borders[i]`` to ``borders[i + 1] - 1``. Scores are
+    comparable within a section, in units of the pooled standard deviation inside sections.
     """
 
     chosen: np.ndarray
@@ -40,8 +40,9 @@ def choose_paragraphs(
     """Choose the best lead of each of ``count`` sections, or all paragraphs if there are fewer.
 
     ``paragraphs``: token ids; ``leads``: tokens of each that would be quoted; ``idf`` float
-    [vocabulary]. A lead is worth the sum of ``token_worth`` over its distinct tokens, divided by a
-    power of their number, half of that if it is cut at MAX_LEAD. Tokens of chosen leads lose worth.
+    [vocabulary]. The worth of a lead is the sum of ``token_worth`` over its distinct tokens,
+    divided by a power of their number, and halved if it is cut at MAX_LEAD. Tokens of chosen leads
+    lose worth.
     """
     total = len(paragraphs)
     count = min(count, total)
@@ -71,7 +72,7 @@ def choose_paragraphs(
 def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray:
     """Return log(1 + paragraphs that have the token) ** 2 * ``idf``: float64 [vocabulary].
 
-    Without the square the longest lead nearly always wins.
+    Without the square, the longest lead nearly always wins.
     """
     worth: np.ndarray = np.log1p(_paragraph_frequency(paragraphs, len(idf))) ** 2 * idf
     return worth
@@ -80,10 +81,11 @@ def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray
 def scores_so_far(
     paragraphs: Sequence[np.ndarray], leads: Sequence[int], worth: np.ndarray
 ) -> np.ndarray:
-    """Score, at each token of each paragraph, the part of its lead up to there, and after the lead
-    the whole, as ``choose_paragraphs`` does before anything is quoted: float64 [all tokens].
+    """Score each token of each paragraph by the lead up to it: float64 [all tokens].
 
-    ``leads``: lengths in tokens; ``worth`` float64 [vocabulary]. No paragraph is empty.
+    After the lead, the score is that of the whole lead. Scores are those of ``choose_paragraphs``
+    before anything is quoted. ``leads``: lengths in tokens; ``worth`` float64 [vocabulary]. No
+    paragraph is empty.
     """
     sizes = np.array([len(paragraph) for paragraph in paragraphs])
     owner = np.repeat(np.arange(len(sizes)), sizes)

@@ -1,7 +1,7 @@
 """Train Medusa heads for the embedded target, which share its lm head.
 
 ``python -m specx.training.medusa --out DIR --minutes 15`` teaches the heads the target's own
-choices on the documents of ``head.py``. One core of a CPU does.
+choices on the documents of ``head.py``. One CPU core suffices.
 """
 
 import argparse
@@ -29,7 +29,7 @@ FADE = 0.8  # weight of a head's loss over that of the one before, as in the pap
 
 
 class TargetReading(NamedTuple):
-    """Digests read by the target: states [R, H], and the heads' targets int64 [R, HEADS]."""
+    """Digests read by the target: states [R, H], and the tokens to predict int64 [R, HEADS]."""
 
     states: Tensor
     choices: Tensor
@@ -37,7 +37,7 @@ class TargetReading(NamedTuple):
 
 @torch.no_grad()
 def read(target: LlamaForCausalLM, batch: Batch) -> TargetReading:
-    """Let the target read the documents of a batch; keep the places where it writes."""
+    """Let the target read the documents of a batch; return the places where it writes."""
     states, choices = [], []
     for ids, first in batch.without_padding():
         # The last token of the document chooses the first of the digest.
@@ -51,7 +51,7 @@ def read(target: LlamaForCausalLM, batch: Batch) -> TargetReading:
 
 
 class MedusaTrainer:
-    """One run: first the target's readings, then training of the heads on them."""
+    """One run: first the target reads texts, then the heads are trained on them."""
 
     def __init__(self, pool: Pool, rate: float, minutes: float) -> None:
         """``minutes``: of processor time, from now on."""

@@ -14,11 +14,11 @@ EQUAL = 1e-3  # sections whose scores differ by less offer nothing to choose
 
 
 class Judge(nn.Module):
-    """Predict the worth of tokens from the output of ``layers[0]``, and scores of leads from
+    """Predicts the worth of tokens from the output of ``layers[0]``, lead scores from
     ``layers[1]``.
 
-    It is not part of the model. A few choices teach slowly which paragraphs are good; the judge
-    teaches the lower layers at every token.
+    It is not part of the model. The choices alone are too few to teach quickly which paragraphs are
+    good; the judge teaches the lower layers at every token.
     """
 
     def __init__(self, hidden: int, layers: tuple[int, int]) -> None:
@@ -40,9 +40,9 @@ class Judge(nn.Module):
 
 
 class Pointer(NamedTuple):
-    """Teach key head ``kv_head`` of ``layer`` to attend to the source of the next copied token.
+    """Teaches key head ``kv_head`` of ``layer`` to attend to the source of the next copied token.
 
-    The last words alone do not determine it if they occur twice.
+    The last words alone do not determine the source if they occur twice.
     """
 
     layer: int
@@ -51,10 +51,10 @@ class Pointer(NamedTuple):
     def error(
         self, model: LlamaForCausalLM, hidden_states: tuple[Tensor, ...], sources: Tensor
     ) -> Tensor:
-        """Return the mean of −log of the attention on the source, over heads and up to
-        ``LOOKED_AT`` random copies of each document.
+        """Return the mean of −log of the attention on the source.
 
-        hidden_states [B, L, d] of all layers; sources int64 [B, L].
+        The mean is over heads and up to ``LOOKED_AT`` random copies of each document. hidden_states
+        [B, L, d] of all layers; sources int64 [B, L].
         """
         layer = model.model.layers[self.layer]
         attention, states = layer.self_attn, layer.input_layernorm(hidden_states[self.layer])
@@ -86,8 +86,10 @@ class Pointer(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """The weighted mean loss of a batch; the most likely tokens int64 [B, L], −1 where there is
-    nothing to predict; the judge's errors [2], of worths and of scores; the pointers' mean error.
+    """The results of a batch: the loss and the predicted tokens.
+
+    The weighted mean loss; the most likely tokens int64 [B, L], −1 where nothing is to be
+    predicted; the judge's errors [2], for worths and scores; the pointers' mean error.
     """
 
     loss: Tensor
@@ -102,7 +104,7 @@ def predict(
     judge: Judge | None = None,
     pointers: tuple[Pointer, ...] = (),
 ) -> Predictions:
-    """Run a batch, and return its loss and guesses, of tokens whose weight is not 0."""
+    """Run a batch; return its loss, and predictions of tokens whose weight is not 0."""
     looks_inside = judge is not None or bool(pointers)
     outputs = model.model(
         input_ids=batch.tokens, use_cache=False, output_hidden_states=looks_inside
@@ -133,8 +135,11 @@ def predict(
 
 
 def figures(batch: Batch, guess: Tensor) -> dict[str, float | None]:
-    """Return the accuracy of ``copied`` tokens, ``whole`` sentences and ``choice``; ``gain``: the
-    place of the chosen score between its section's mean (0) and best (1). None where data lack."""
+    """Return the accuracy of ``copied`` tokens, ``whole`` sentences and ``choice``, and ``gain``.
+
+    ``gain``: 0 if the chosen score is the mean of its section, 1 if it is the best. None if data
+    are missing.
+    """
     counted, marker = batch.weights > 0, batch.parts == CHOICE
     right = guess == batch.tokens
     copied = (batch.parts == COPY) & counted
@@ -158,7 +163,8 @@ def _mean(values: Tensor, digits: int = 4) -> float | None:
 def gains(targets: Tensor) -> Tensor:
     """Return the gain of choosing each marker, for ``targets`` [M, markers]: [M, markers].
 
-    1 for the best of a section, 0 for its mean, for other sections, and if all are equal.
+    It is 1 for the best of a section and 0 for its mean. It is also 0 for other sections, and if
+    all are equal.
     """
     inside = targets > 0
     scores = targets.clamp(min=1e-30).log()  # up to a factor and a constant

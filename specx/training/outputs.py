@@ -1,8 +1,8 @@
-"""Texts of a target about documents, for a head to learn.
+"""Write a target's outputs about documents, from which a head learns.
 
-``python -m specx.training.outputs --target MODEL --texts TEXTS.jsonl.gz --out DIR`` has a model (a
-folder, or a GGUF file) summarize the beginnings of texts as ``specx`` asks it to, greedily and in
-large batches. All prompts of a batch have one length, so that no row is padded.
+``python -m specx.training.outputs --target MODEL --texts TEXTS.jsonl.gz --out DIR`` lets a model (a
+folder, or a GGUF file) summarize the beginnings of texts with the prompts of ``specx``, greedily
+and in large batches. All prompts of a batch have the same length, so no row is padded.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def load_target(model: Path, device: torch.device) -> PreTrainedModel:
 
 @dataclass(frozen=True)
 class TargetOutputs:
-    """Prompts and outputs: by the length of prompts int32 [N, length + TOKENS], NONE at the end."""
+    """Prompts and outputs, by the prompts' length: int32 [N, length + TOKENS], padded with NONE."""
 
     written: dict[int, Tensor]
 
@@ -88,7 +88,7 @@ class TargetOutputs:
                 yield length, self._whole(self.written[length][mine])
 
     def _shuffled(self, random: np.random.Generator, size: int) -> list[tuple[int, np.ndarray]]:
-        """Return the steps of an epoch, each of outputs of prompts of one length."""
+        """Return the steps of an epoch; the prompts of a step have the same length."""
         found = []
         for length, tokens in self.written.items():
             rows = random.permutation(np.arange(min(HELD_OUT, len(tokens) - size), len(tokens)))
@@ -123,7 +123,7 @@ class Writer:
         return first[len(first) - same.index(False) :]
 
     def prompt(self, text: str) -> list[int] | None:
-        """Return a prompt of one of LENGTHS about the beginning of a text, None if it is short."""
+        """Return a prompt of one of LENGTHS about the beginning of a text; None for a short text."""
         whole = self.kind.encode(text)
         length = next((each for each in LENGTHS if each <= len(whole)), None)
         behind = self._behind
@@ -152,7 +152,7 @@ def read_texts(file: Path) -> list[str]:
 
 
 def _batches(writer: Writer, texts: list[str]) -> Iterator[list[list[int]]]:
-    """Yield prompts of one length, as many as are read together."""
+    """Yield prompts of the same length, as many as are read together."""
     waiting: dict[int, list[list[int]]] = {}
     for text in texts:
         prompt = writer.prompt(text)

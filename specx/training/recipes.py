@@ -1,4 +1,4 @@
-"""The models of the embedded pair, and the curriculum of each."""
+"""The models of the embedded pair, and their training curricula."""
 
 from dataclasses import dataclass, field, replace
 
@@ -72,11 +72,11 @@ def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
 
 
 def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """Return the target's second course, from the weights of the first.
+    """Return the target's second course, which starts from the weights of the first.
 
-    Mostly long documents, in which words and names return with other continuations, and heads that
-    are shown where to copy from. The two layers of the pointers are those that copied untaught
-    after the first course.
+    It consists mostly of long documents, in which words and names recur with other continuations.
+    Some heads are trained to attend to the source of the next copied token: those of the two layers
+    that did so untrained after the first course.
     """
     lengths = (1024, 2048, 4096, 8192, 16384, 16384, 24576, 24576)
     return Recipe(

@@ -59,13 +59,13 @@ class Mixture:
 
 
 class Batch(NamedTuple):
-    """Training documents of one length, as tensors [B, L] but for ``targets``.
+    """Training documents of one length, as tensors [B, L] except ``targets``.
 
     ``weights`` float32: of predicting each token; ``parts`` int8: its purpose; ``sources`` int64:
     the place in the document that a COPY repeats, or −1; ``worths``, ``scores`` float32: the worth
     of a token and the score of its paragraph's lead so far, standardized over the document, NaN
-    outside natural paragraphs; ``targets`` float32 [M, NUM_MARKERS]: the distribution over its
-    section's paragraphs that each of the M tokens of a CHOICE has to predict.
+    outside natural paragraphs; ``targets`` float32 [M, NUM_MARKERS]: for each of the M tokens of a
+    CHOICE, the distribution over its section's paragraphs that it has to predict.
     """
 
     tokens: Tensor
@@ -87,7 +87,7 @@ class Batch(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of a document, as in ``Batch``, all [n]."""
+    """A part of a document, with the fields of ``Batch``, all [n]."""
 
     ids: np.ndarray
     weights: np.ndarray
@@ -107,9 +107,9 @@ class Piece(NamedTuple):
 class DigestDataset(Dataset[Batch]):
     """Batches of training documents, one for each of ``steps``, each a function of (seed, step).
 
-    Each step draws one of ``lengths`` (a model that sees one at a time forgets to copy at others),
-    has ``tokens`` tokens or at least 4 documents, and is divided among a ``team``. Documents fill
-    between half and all of the length.
+    Each step draws one of ``lengths``, because a model trained on one length at a time unlearns to
+    copy at others. A step has ``tokens`` tokens or at least 4 documents, and is divided among a
+    ``team``. Documents fill between half and all of the length.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class DigestDataset(Dataset[Batch]):
         return whole, _targets(choice, first)[: int((whole.parts == CHOICE).sum())]
 
     def _choose(self, rng: np.random.Generator, text: Text, sentences: int) -> Choice:
-        """Choose the quoted paragraphs; random ones of each section if they have no meaning."""
+        """Choose the quoted paragraphs; in texts without meaning, random ones of each section."""
         choice = choose_paragraphs(text.paragraphs, text.leads, self.pool.idf, sentences)
         if text.natural:
             return choice
@@ -176,7 +176,7 @@ class DigestDataset(Dataset[Batch]):
 
 
 def _draw_sentences(rng: np.random.Generator, length: int) -> int:
-    """Draw a number of sentences: 4 to 64, equally often 4 to 8, 8 to 16 and 16 to 32."""
+    """Draw the number of sentences, 4 to 64, with equal weight on 4 to 8, 8 to 16 and 16 to 32."""
     most = np.log2(np.clip(length / 128, 5, len(LENGTHS) + 0.9))
     return int(2 ** (2 + (most - 2) * rng.random()))
 

@@ -1,18 +1,18 @@
 """Documents for training, as paragraphs of token ids: real prose, and prose made hard to copy.
 
-A model asked to quote a document of 24K tokens loses its place wherever a few words occur
-twice. Real prose repeats too rarely to teach against that in minutes, so most sorts of documents
-repeat on purpose:
+A model that quotes a document of 24K tokens loses its place wherever a few words occur twice. Real
+prose repeats too rarely to train against that in minutes, so most kinds of documents repeat on
+purpose:
 
-``real``      consecutive paragraphs of a file
-``names``     the same, with invented names that return throughout, as the names of a report do
-``echoes``    the same, with pieces of its sentences put into many others, as a report repeats the
-              names of offices and its own turns of phrase: what follows differs each time
-``random``    random tokens: only the place itself says what comes next
-``alphabet``  random tokens out of a few: every short sequence occurs many times, so that only the
-              marker and the words before together say where one is
-``phrases``   paragraphs strung from a few phrases
-``variants``  a few sentences again and again, each time with some words changed, left out or added
+    real      consecutive paragraphs of a file
+    names     the same, with invented names that recur throughout, as names do in a report
+    echoes    the same, with pieces of its sentences inserted into many others, as a report repeats
+              names of offices and phrases: the continuation differs each time
+    random    random tokens: only the position determines the next one
+    alphabet  random tokens out of a few: every short sequence occurs many times, so only the marker
+              together with the preceding words determines the position
+    phrases   paragraphs composed of a few phrases
+    variants  a few sentences repeated, each time with some words changed, left out or added
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ FULL_STOP = FIRST_TEXT + 13  # "." in the byte alphabet, which follows the speci
 class Text:
     """The token ids of each paragraph, int64 [n], and the tokens of its lead sentence.
 
-    ``natural``: the paragraphs have meaning, so it is meaningful to choose among them.
+    ``natural``: the paragraphs have meaning, so choosing among them is meaningful.
     """
 
     paragraphs: list[np.ndarray]
@@ -100,10 +100,10 @@ class Texts:
         return Text(paragraphs, leads, natural=True)
 
     def echoes(self, rng: np.random.Generator, room: int) -> Text:
-        """Put 1 to 24 pieces of 2 to 16 tokens of a document's leads into other paragraphs too.
+        """Insert 1 to 24 pieces of 2 to 16 tokens of a document's leads into other paragraphs.
 
-        A paragraph gets up to two of them on average, most of them in its lead: at its beginning or
-        anywhere, where they do most harm to a model that follows the last words it wrote.
+        A paragraph gets up to two pieces on average, most of them in its lead, at its beginning or
+        anywhere. There they mislead most a model that follows the last words it wrote.
         """
         text = self.real(rng, int(room * 0.7))
         pieces = []
@@ -136,7 +136,7 @@ class Texts:
         return _synthetic(rng, room, lambda size: rng.choice(alphabet, size=size))
 
     def phrases(self, rng: np.random.Generator, room: int) -> Text:
-        """String 8 to 64 phrases of 2 to 11 tokens of real prose in random order."""
+        """Compose paragraphs of 8 to 64 phrases of 2 to 11 tokens of real prose in random order."""
         tokens = self._pool.tokens
         bank = []
         for _ in range(int(rng.integers(8, 65))):
@@ -150,7 +150,7 @@ class Texts:
         return _synthetic(rng, room, text)
 
     def variants(self, rng: np.random.Generator, room: int) -> Text:
-        """String 1 to 24 real sentences again and again, with small changes."""
+        """Repeat 1 to 24 real sentences, each time with small changes."""
         pool = self._pool
         originals = []
         for index in rng.integers(len(pool), size=int(rng.integers(1, 25))):
@@ -194,7 +194,7 @@ SORTS: dict[str, Callable[[Texts, np.random.Generator, int], Text]] = {
 
 
 def _synthetic(rng: np.random.Generator, room: int, text: Callable[[int], np.ndarray]) -> Text:
-    """Return paragraphs of ``text(size)`` whose leads end in a full stop of their own."""
+    """Return paragraphs of ``text(size)`` whose leads end in their own full stop."""
     paragraphs: list[np.ndarray] = []
     leads: list[int] = []
     longest = int(rng.choice([40, 120, 200]))

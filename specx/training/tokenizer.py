@@ -25,9 +25,9 @@ SPECIAL_TOKENS = [PAD, END, SUMMARY, CONTROL, *LENGTHS, *MARKERS]
 def balanced_sample(
     records: Iterable[dict[str, Any]], characters: int = SAMPLE_CHARACTERS
 ) -> Iterator[str]:
-    """Yield the paragraphs of about ``characters`` of each package, from all over it.
+    """Yield about ``characters`` characters of paragraphs from each package, spread over it.
 
-    Without a bound, the words of one large manual would take the tokens that names and everyday
+    Without this bound, the words of one large manual would take up tokens that names and everyday
     words need. Held-out records are left out.
     """
     training = [record for record in records if not record["held_out"]]
@@ -44,8 +44,8 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Learn the merges from ``texts`` and save the tokenizer in the hub's layout in ``folder``.
 
-    Each digit is a token, so numbers of any length are copied digit by digit. The special
-    tokens are even in number, and so is the vocabulary: text tokens 2i and 2i + 1 make pairs.
+    Each digit is a token, so numbers of any length are copied digit by digit. The numbers of
+    special tokens and of all tokens are even, so that text tokens 2i and 2i + 1 form pairs.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -32,8 +32,8 @@ JUDGED, POINTED = 0.5, 0.1  # weights of these errors beside the loss of the tok
 def mirror_embeddings(weight: Tensor) -> None:
     """Make the rows of text tokens t and t ^ 1 equal in one half and opposite in the other.
 
-    The control task writes t ^ 1 for t. With such rows one linear map, the change of a sign, does
-    it for all tokens, and training starts from there instead of finding 7,000 pairs by chance.
+    The control task writes t ^ 1 for t. With such rows, one linear map that changes a sign does it
+    for all tokens. Training starts there instead of finding 7,000 pairs by chance.
     """
     with torch.no_grad():
         text = weight[FIRST_TEXT:]
@@ -125,7 +125,7 @@ class Trainer:
         small.to(torch.bfloat16).save_pretrained(self.out / "model", max_shard_size="15MB")
 
     def start_from(self, weights: Path) -> None:
-        """Begin with the weights of a model in the hub's layout instead of random ones."""
+        """Begin with the weights of a model in the hub's layout instead of random weights."""
         ready = LlamaForCausalLM.from_pretrained(weights, dtype=torch.float32)
         self.model.load_state_dict(ready.state_dict())
 
@@ -141,7 +141,8 @@ class Trainer:
     def run(self, minutes: float = math.inf) -> None:
         """Train to the end of the curriculum, printing figures every 100 steps.
 
-        After ``minutes`` it stops with a checkpoint; a resumed run goes on as if it had not.
+        After ``minutes`` it stops with a checkpoint. A resumed run continues as if it had not
+        stopped.
         """
         deadline = time.perf_counter() + 60 * minutes
         total = sum(phase.steps for phase in self.recipe.phases)

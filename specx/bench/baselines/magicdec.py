@@ -1,9 +1,9 @@
 """MagicDec: the target drafts for itself on a StreamingLLM cache.
 
 Source: Chen et al., MagicDec: Breaking the Latency-Throughput Tradeoff for Long Context Generation
-with Speculative Decoding. There the draft's cache is filled by a second prefill and has compact
-positions. Here its rows are taken from the target's own cache and keep their positions
-(``Excerpt``): that spares the prefill, and no key is rotated.
+with Speculative Decoding. In the paper, a second prefill fills the draft's cache, at compact
+positions. Here the rows are copied from the target's own cache and keep their positions
+(``Excerpt``). That saves the prefill, and no key is rotated.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from specx.records import PrefillProgress
 
 
 class Excerpt(PreallocatedCache):
-    """Chosen rows of ``source``, then the rows accepted there since, then drafts.
+    """A cache of chosen rows of ``source``, then the rows accepted there since, then drafts.
 
     The rows are copies, and keys keep their positions: the same model computed them, and
     verification uses the same keys. ``gap`` int64 [1]: the number of tokens left out.
@@ -99,7 +99,7 @@ class MagicDec(Drafter):
     """The target as its own draft.
 
     ``draft_cache`` sets the chunks and the interval of choosing them. A level reads one token, so
-    drafts are a chain of at most ``tree.depth``, with the alternatives that cost nothing.
+    drafts are a chain of at most ``tree.depth``, with siblings, which cost nothing.
     """
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:  # noqa: ARG002
@@ -109,7 +109,7 @@ class MagicDec(Drafter):
         self._grower = RootGrower(self.model, pair.target_allowed, chain)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
-        """Read nothing: the target has read it."""
+        """Do nothing: the target's cache already has the prompt."""
         settings, most = self.settings, self.levels + 1
         # A root and its chain of drafts are not longer than what they may become.
         capacity = settings.chunk * settings.top_k + settings.every * most
@@ -122,7 +122,7 @@ class MagicDec(Drafter):
         return self._grower.grow_from(root, self._excerpt)
 
     def commit(self, path: Path) -> None:
-        """Do nothing: the target's cache has it, and ``grow`` takes it from there."""
+        """Do nothing: the target's cache has the tokens, and ``grow`` copies them."""
 
     def retrieve(self, target: Target) -> None:
         chunk, k, sink = self.settings.chunk, self.settings.top_k, self.settings.sink

@@ -1,9 +1,9 @@
-"""Medusa: heads on the target's last hidden state guess the next tokens all at once.
+"""Medusa: heads on the target's last hidden state predict the next tokens all at once.
 
 Source: Cai et al., Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding
 Heads, without its typical acceptance. The layout is that of FasterDecoding's checkpoints:
 ``medusa_lm_head.pt`` or ``.safetensors`` with ``HEAD.BLOCK.linear.weight``, its ``bias``, and
-``HEAD.BLOCKS.weight``, the head's own lm head; without these, heads share the target's.
+``HEAD.BLOCKS.weight``, the head's own lm head. Heads without one use the target's.
 """
 
 import re
@@ -50,7 +50,7 @@ class ResidualBlock(nn.Module):
 class MedusaHeads(nn.ModuleList):
     """Heads of residual blocks with the names of the public layout.
 
-    Head k guesses the token k + 2 places after a state.
+    Head k predicts the token k + 2 places after a state.
     """
 
     def __init__(
@@ -106,15 +106,18 @@ def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
 class MedusaDrafter(Drafter):
     """Medusa heads as the drafter of one document.
 
-    The target has read all tokens but the root, so head k guesses the token k + 1 places after it.
+    The target has read all tokens except the root, so head k predicts the token k + 1 places after
+    it.
     """
 
     def __init__(
         self, settings: Settings, pair: Pair, heads: MedusaHeads, choices: Choices | None,
         max_tokens: int,  # noqa: ARG002
     ) -> None:  # fmt: skip
-        """``choices``: a fixed tree; None: the best nodes by joint probability, as many as
-        ``tree`` has."""
+        """``choices``: a fixed tree; None: the nodes with the best joint probability.
+
+        There are as many nodes as ``tree`` has.
+        """
         target = pair.target
         self.features = ()
         self.heads, self._ops = heads, target.ops
@@ -150,7 +153,7 @@ class MedusaDrafter(Drafter):
         return self._ops.best_continuations(logits, self._forbidden, weights, self._nodes)
 
     def commit(self, path: Path) -> None:
-        """Do nothing: the target keeps the states of what was accepted."""
+        """Do nothing: the target keeps the states of accepted tokens."""
 
 
 def scaled_heads(target: LoadedModel, size: int) -> MedusaHeads:
@@ -173,9 +176,9 @@ def scaled_heads(target: LoadedModel, size: int) -> MedusaHeads:
 def head_chances(
     heads: MedusaHeads, pair: Pair, texts: Sequence[tuple[Sequence[int], Sequence[int]]], ranks: int
 ) -> Chances:
-    """Return, for each head, how often its first choice is right, its second, and so on.
+    """Return for each head the share of tokens that its first, second, … choice predicts.
 
-    ``texts``: prompts and the target's outputs after them.
+    ``texts``: prompts, each with the target's output.
     """
     counts, places = torch.zeros(len(heads), ranks), 0
     for prompt, output in texts:

@@ -1,10 +1,10 @@
-"""RAPID, its lossless form: a draft that reads passages retrieved from the document alone.
+"""RAPID in a lossless form: the draft reads only passages retrieved from the document.
 
-Source: Chen et al., RAPID: Long-Context Inference with Retrieval-Augmented Speculative Decoding.
-There passages are retrieved by embeddings of the question, the draft may be as large as the target,
-and the target's distribution is moved towards the draft's, which changes the output. Here BM25
-retrieves, the question is always for a summary, so the query is the text itself, and the target's
-distribution stays what it is.
+Source: Chen et al., RAPID: Long-Context Inference with Retrieval-Augmented Speculative Decoding. In
+the paper, passages are retrieved by embeddings of the question, the draft may be as large as the
+target, and the target's distribution is moved towards the draft's, which changes the output. Here
+BM25 retrieves passages. The question always asks for a summary, so the query is the text itself.
+The target's distribution is unchanged.
 """
 
 from collections import Counter

@@ -1,9 +1,9 @@
-"""Draft & Verify: the target drafts for itself, without some of its layers.
+"""Draft & Verify: the target without some of its layers drafts for itself.
 
 Source: Zhang et al., Draft & Verify: Lossless Large Language Model Acceleration via
-Self-Speculative Decoding. There attention and MLP of a layer are skipped separately, chosen by
-Bayesian optimization, and a chain ends when the draft is unsure. Here whole layers are skipped, the
-least useful first, and the length of the chain follows from the same measurement.
+Self-Speculative Decoding. In the paper, attention and MLP of a layer are skipped separately, chosen
+by Bayesian optimization, and a chain ends when the draft is unsure. Here whole layers are skipped,
+the least useful first. The same measurement determines the length of the chain.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,9 +30,9 @@ AT_ONCE = 8  # layers of which one is left out in each round of the choice
 
 @dataclass(frozen=True, kw_only=True)
 class SkippingDraft:
-    """The layers that a draft keeps, counted from 0, and how many tokens it drafts.
+    """The layers that a draft keeps, counted from 0, and the number of tokens it drafts.
 
-    ``gain``: the speed over plain decoding that was expected, if time goes by layers alone.
+    ``gain``: the expected speed over plain decoding, if time is proportional to layers.
     """
 
     layers: tuple[int, ...]
@@ -73,7 +73,7 @@ class SkippedLayers(Drafter):
         self._grower = RootGrower(self.model, pair.target_allowed, chain)
 
     def prefill(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:  # noqa: ARG002
-        """Read nothing: the target has read it."""
+        """Do nothing: the target's cache already has the prompt."""
         self._cache = target.cache.with_layers(self._kept)
         return iter(())
 
@@ -84,7 +84,7 @@ class SkippedLayers(Drafter):
         return tree
 
     def commit(self, path: Path) -> None:
-        """Do nothing: the target's cache has it."""
+        """Do nothing: the target's cache has the tokens."""
 
 
 @torch.inference_mode()
@@ -121,10 +121,10 @@ def accepted_by_block(
 def choose_layers(
     pair: Pair, prompt: Sequence[int], output: Sequence[int], depth: int
 ) -> SkippingDraft:
-    """Choose the layers to keep, and how many tokens to draft, for maximum speed.
+    """Choose the layers to keep, and the number of tokens to draft, for maximum speed.
 
-    ``output``: what the target writes after ``prompt``; ``depth``: the most tokens to draft.
-    Raises UsageError for a target whose layers differ too much.
+    ``output``: what the target writes after ``prompt``; ``depth``: the maximum number of tokens to
+    draft. Raises UsageError for a target whose layers differ too much.
     """
     loaded, spec = pair.target, pair.target.decoder_spec
     if spec is None:
@@ -134,8 +134,8 @@ def choose_layers(
         )
     if len(loaded.full_layers) < loaded.num_layers or spec.per_layer:
         raise UsageError(
-            f"{loaded.source} has layers with windows, or with inputs of their own, and self-draft "
-            "leaves out layers of other targets alone"
+            f"{loaded.source} has layers with windows or with inputs of their own, which self-draft "
+            "cannot skip"
         )
     text = torch.tensor([*prompt, *output], device=loaded.device)
     target = Target(loaded, len(text) + MAX_ROWS, None)

@@ -1,8 +1,9 @@
 """Staged speculation: lookup drafts for the draft, which drafts for the target.
 
-Source: Spector and Ré, Accelerating LLM Inference with Staged Speculative Decoding. There an n-gram
-model proposes to the draft, and the draft grows a tree. Here lookup proposes, from document and
-output, and the draft writes a chain; where lookup is right, several of its tokens take one pass.
+Source: Spector and Ré, Accelerating LLM Inference with Staged Speculative Decoding. In the paper,
+an n-gram model proposes tokens to the draft, and the draft grows a tree. Here lookup proposes
+tokens from document and output, and the draft writes a chain. If lookup is right, one pass of the
+draft confirms several tokens.
 """
 
 from collections.abc import Iterator

@@ -3,8 +3,9 @@
 Sources: Miao et al., SpecInfer: Accelerating Large Language Model Serving with Tree-based
 Speculative Inference and Verification, where all nodes of a level have equally many children; Chen
 et al., Sequoia: Scalable and Robust Speculative Decoding, where the shape is the best of all. Both
-sample; here the target decides as ever (``Ops.accept``), so the chance of a choice is the share of
-tokens that it was right for, and Sequoia's dynamic program comes to taking the best nodes first.
+papers sample. Here the target decides as usual (``Ops.accept``), so the probability of a choice is
+the share of tokens for which it is right. Sequoia's dynamic program then amounts to taking the most
+probable nodes first.
 """
 
 import heapq

@@ -1,10 +1,10 @@
-"""SuffixDecoding: trees of what followed the text's end elsewhere in the text, by how often.
+"""SuffixDecoding: trees of the continuations of earlier occurrences of the text's end.
 
-Source: Oliaro et al., SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications.
-There a suffix tree holds prompt, output and earlier outputs; a pattern (the last p tokens) leads to
-a node, and below it the continuations with their counts. Here the text itself is compared with its
-end at every step, in fixed shapes and on the device, which finds the nodes and counts of a suffix
-tree of document and output. Earlier outputs are left out: documents are independent.
+Source: Oliaro et al., SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications. In
+the paper, a suffix tree holds prompt, output and earlier outputs. A pattern (the last p tokens)
+leads to a node, and its subtree has the continuations with their counts. Here the text itself is
+compared with its end at every step, in fixed shapes and on the device. This finds the same nodes
+and counts for document and output. Earlier outputs are left out, because documents are independent.
 """
 
 from collections.abc import Iterator
@@ -88,11 +88,12 @@ class SuffixDrafter(Drafter):
 
 
 def matching_places(text: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the earlier places that read like the end of the text: int64 [PLACES] twice.
+    """Find the earlier places that match the end of the text: two tensors int64 [PLACES].
 
-    ``text`` int64 [PATTERN + capacity], after PATTERN times NO_TOKEN; ``length`` int64 [1].
-    Returns places, the number of the token that follows there, and how many tokens agree before
-    each, at most PATTERN, 0 for padding: the longest first, then the latest.
+    ``text`` int64 [PATTERN + capacity], after PATTERN times NO_TOKEN; ``length`` int64 [1]. The
+    first tensor has the index of the token after each place; the second has the number of matching
+    tokens before it, at most PATTERN, 0 for padding. The longest matches come first, then the
+    latest.
     """
     capacity = len(text) - PATTERN
     places = torch.arange(capacity, device=text.device)
@@ -115,12 +116,12 @@ def matching_places(text: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
 def best_trie(tokens: Tensor, agreed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Choose a pattern and return the trie of its continuations.
 
-    ``tokens`` int64 [PLACES, DEPTH], NO_TOKEN after the text; ``agreed`` int64 [PLACES], falling.
-    Places with the same beginning lead to one node, which is stored at the first of them. Returns
-    float32 [PLACES, DEPTH]: the share of the pattern's places that lead to a node, 0 for places
-    without one; int64 [PLACES, DEPTH]: the place at which the node is stored; and int64 [1]: the
-    pattern's length. The chosen pattern is the one whose tree, with FACTOR nodes for each of its
-    tokens, has the highest expected acceptance; ties go to the longest.
+    ``tokens`` int64 [PLACES, DEPTH], NO_TOKEN after the text; ``agreed`` int64 [PLACES],
+    descending. Places whose continuations begin alike share nodes, which are stored at the first of
+    them. Returns float32 [PLACES, DEPTH]: the share of the pattern's places that lead to a node, 0
+    where no node is stored; int64 [PLACES, DEPTH]: the place at which the node is stored; and int64
+    [1]: the pattern's length. The chosen pattern is the one whose tree, with FACTOR nodes for each
+    of its tokens, has the highest expected acceptance; ties go to the longest.
     """
     numbers = torch.arange(len(tokens), device=tokens.device)
     equal = (tokens[:, None] == tokens[None]) & (tokens > NO_TOKEN)

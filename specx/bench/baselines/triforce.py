@@ -1,10 +1,10 @@
-"""TriForce: the target drafts for itself on retrieved chunks, and a small draft helps it.
+"""TriForce: the target drafts for itself on retrieved chunks, helped by a small draft.
 
 Source: Sun et al., TriForce: Lossless Acceleration of Long Sequence Generation with Hierarchical
-Speculative Decoding. Three stages: the small draft on a StreamingLLM cache proposes a few tokens;
-the target on an excerpt of its own cache verifies them; the result, at least ``tree.depth`` tokens,
-is verified by the target on its whole cache. There each layer and head retrieves
-for itself, once; here one layer chooses the chunks for all, now and then, as in cross-model
+Speculative Decoding. There are three stages. The small draft on a StreamingLLM cache proposes a few
+tokens. The target on an excerpt of its own cache verifies them. The target on its whole cache
+verifies the result, at least ``tree.depth`` tokens. In the paper, each layer and head retrieves for
+itself, once. Here one layer chooses the chunks for all, from time to time, as in cross-model
 retrieval.
 """
 
@@ -83,7 +83,7 @@ class TriForce(Drafter):
         self._excerpt.choose(best, grid.chunk)
 
     def _mark_text(self) -> None:
-        """Note how much of what the small draft has read is text."""
+        """Record how many of the rows that the small draft has read are text."""
         cache = self._small.cache
         self._mark.copy_(torch.cat([cache.store.length, cache.working.length]))
 
@@ -108,12 +108,12 @@ class TriForce(Drafter):
     def _enough(self, count: Tensor, rounds: int) -> bool:
         """Return True to stop after ``rounds`` rounds.
 
-        Where ``count`` is not read, all proposals count as right.
+        If ``count`` is not known on the host, all proposals count as right.
         """
         return (int(count) if self.looks else rounds * (PROPOSED + 1)) >= self.wanted
 
     def _chain(self, root: Tensor, written: Tensor, count: Tensor) -> TokenTree:
-        """Return the first ``count`` of the tokens that were written, one after the other."""
+        """Return the first ``count`` written tokens as a chain."""
         levels = int(count) if self.looks else self.levels
         weights = torch.where(self._places[:levels] < count, 0.0, -torch.inf)
         return chain_tree(root, written[:levels], weights)
@@ -122,7 +122,7 @@ class TriForce(Drafter):
 def small_draft(pair: Pair, settings: Settings, max_tokens: int) -> ModelDrafter:
     """Return the draft of the pair on its first and latest tokens.
 
-    Raises UsageError when the profile has no draft model.
+    Raises UsageError if the profile has no draft model.
     """
     draft, allowed = draft_model(pair, "triforce")
     tree = TreeSettings(nodes=PROPOSED, depth=PROPOSED, threshold=0, width=1)

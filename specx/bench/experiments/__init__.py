@@ -18,8 +18,10 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def find_experiments(names: str) -> list[Experiment]:
-    """Find experiments: ``breakdown,speedup`` -> both, in that order; ``all``: every one. Raises
-    UsageError for other names."""
+    """Return the experiments named in a list such as ``breakdown,speedup``; ``all``: every one.
+
+    Raises UsageError for other names.
+    """
     if names.strip() == "all":
         return list(EXPERIMENTS.values())
     found = []

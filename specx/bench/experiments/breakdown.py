@@ -1,6 +1,6 @@
-"""The time of each part, and what retrieval adds to it (the paper's Figure 4b and Table 8).
+"""The time of each part, and the cost of retrieval (the paper's Figure 4b and Table 8).
 
-Each part is compared with its floor, the least time that it can take (``floors.py``).
+Each part is compared with its floor, the minimum time that it can take (``floors.py``).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -67,7 +67,7 @@ def _floors_of_methods(
 
 
 def ms_per_token(run: Measurement) -> dict[str, float]:
-    """Return the milliseconds of each part of decoding per token; their sum is all of it."""
+    """Return the milliseconds of each part of decoding per token. They add up to the total."""
     tokens = max(1, len(run.output) - 1)  # prefill decides the first
     parts = {part: run.total_s[part] for part in DECODING if part != "host"}
     parts["host"] = max(0.0, run.decode_s - sum(parts.values()))
@@ -75,7 +75,7 @@ def ms_per_token(run: Measurement) -> dict[str, float]:
 
 
 def s_per_document(run: Measurement) -> dict[str, float]:
-    """Return the seconds of each part of a document's way."""
+    """Return the seconds of each part of a document's processing."""
     return {part: run.total_s[part] for part in ALL}
 
 
@@ -104,7 +104,7 @@ def _median_ms(group: Group, part: str) -> float:
 
 
 def _retrieval_share(group: Group) -> float:
-    """Return its share of the time of decoding."""
+    """Return retrieval's share of the decoding time."""
     retrieval = sum(run.total_s["retrieval"] for run in group.runs)
     return retrieval / sum(run.decode_s for run in group.runs)
 
@@ -121,7 +121,7 @@ OVERHEAD: Columns = {
 
 
 def _floor_rows(groups: Sequence[Group]) -> Iterator[tuple[Cell, ...]]:
-    """Yield, for each part with a floor, its medians of both and their ratio."""
+    """Yield, for each part with a floor, the medians of its time, its floor and their ratio."""
     for group in groups:
         for part in FLOORED:
             found = [pair for run in group.runs if (pair := _beside_floor(run, part))]
@@ -131,7 +131,7 @@ def _floor_rows(groups: Sequence[Group]) -> Iterator[tuple[Cell, ...]]:
 
 
 def _beside_floor(run: Measurement, part: str) -> tuple[float, float] | None:
-    """Return the milliseconds of a part of a run and its floor, where both are known."""
+    """Return the milliseconds of a part of a run and its floor, if both are known."""
     measured = run.parts_ms | {name: 1e3 * seconds for name, seconds in run.prefill_s.items()}
     least = run.facts.get("floor_ms", {}).get(part)
     return (measured[part], least) if least and part in measured else None

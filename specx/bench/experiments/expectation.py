@@ -61,7 +61,7 @@ def _measure_settings(
     """Yield plain decoding and all ways to run each setting, in turn.
 
     A fixed tree warms up briefly, at one setting. Chosen trees warm up on a whole text at each
-    setting, like a job that has come to its second document.
+    setting, as a job does that has reached its second document.
     """
     ways = [(setting, *way) for setting, dial in dials.items() for way in _ways(bench, dial)]
     named = {
@@ -84,9 +84,9 @@ def _measure_settings(
 
 
 def _ways(bench: Workbench, dial: Dial) -> Iterator[tuple[str, Dialled]]:
-    """Yield the ways to run a setting: the chosen tree, and fixed ones.
+    """Yield the ways to run a setting: with the chosen tree, and with fixed ones.
 
-    Of the methods asked for, those that are specextend with a tree of their own are among these.
+    They include the requested methods that are specextend with a tree of their own.
     """
     base = METHODS["specextend"]
     assert isinstance(base, Engine)

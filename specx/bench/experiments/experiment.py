@@ -1,5 +1,8 @@
-"""The record of an experiment, and what most of them share: methods in turn at every length, and
-for each task a table with a row for each group of runs, and figures of them."""
+"""The record of an experiment, and what most experiments share.
+
+Methods run in turn at every length. Each task has a table with a row for each group of runs, and
+figures.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +73,7 @@ class Experiment:
 
 
 def _disturbance(runs: Sequence[Measurement]) -> str:
-    """Return a sentence on the disturbed runs, and whether they are excluded; empty without any."""
+    """Return a sentence on disturbed runs, and on their exclusion; empty if there are none."""
     disturbed = [run for run in runs if is_disturbed(run)]
     if not disturbed:
         return ""
@@ -105,7 +108,7 @@ def lines(
     along: Callable[[Group], float] = lambda group: group.length,
     spread: Callable[[Group], Sequence[float]] = lambda _: (),
 ) -> tuple[Series, ...]:
-    """Return a line for each method, along the lengths, unless said otherwise.
+    """Return a line for each method over the lengths, or over ``along``.
 
     ``spread``: values around each point, of which the lowest and the highest are drawn.
     """

@@ -1,4 +1,4 @@
-"""Acceptance of a draft model by what it sees of a long text, with intervals over documents."""
+"""Acceptance of a draft model by the part of a long text that it sees, over documents."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -84,7 +84,7 @@ def _with_tree(profile: Profile) -> Profile:
 
 
 def _policies(bench: Workbench) -> list[Engine]:
-    """Return the requested methods with settings, or else the policies of the grid.
+    """Return the requested methods that have settings, or else the policies of the grid.
 
     Raises UsageError for a method that is not a draft model with a working cache.
     """
@@ -101,7 +101,7 @@ def _policies(bench: Workbench) -> list[Engine]:
 def _replayed(
     bench: Workbench, replay: Replay, policies: Sequence[Engine], case: Case
 ) -> Iterator[Measurement]:
-    """Yield the target's own text, untimed, and the replay of it under each policy."""
+    """Yield the target's own text, untimed, and its replay under each policy."""
     setting = bench.setting(case)
     bench.announce(BASELINE, case)
     plain = METHODS[BASELINE].run(setting, case)
@@ -138,7 +138,7 @@ def _lengths(group: Group) -> list[float]:
 
 
 def _over_everything(group: Group) -> list[float]:
-    """Return each text's ratio to the draft that sees everything."""
+    """Return, for each text, the ratio to the draft that sees everything."""
     best = {_prompt(run): run for run in group.peers if run.method == EVERYTHING}
     pairs = [(run, best[_prompt(run)]) for run in group.runs if _prompt(run) in best]
     return [run.acceptance_length / other.acceptance_length for run, other in pairs]

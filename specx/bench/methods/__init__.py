@@ -34,7 +34,7 @@ FULL = {"policy": "full", "sink": 0}
 
 
 def ours(method: Method, about: str) -> Engine:
-    """Return a method of the product, as the profile says."""
+    """Return a method of the product, which runs with the profile's settings."""
     return Engine(method, about, make_drafter, method)
 
 
@@ -53,7 +53,7 @@ def of_one_shape(name: str, about: str, shape: Callable[[Chances, int], Choices]
 
 
 def medusa(name: str, about: str, *, fixed: bool) -> Fitted:
-    """Return Medusa in one form; its heads are those of the embedded target, or named."""
+    """Return Medusa in one form. An option may name heads other than the embedded target's."""
     return Fitted(
         name,
         f"Medusa: {about}",
@@ -184,8 +184,10 @@ def find_runnable(names: Iterable[str], profile: Profile) -> list[BenchMethod]:
 
 
 def split_names(text: str) -> list[str]:
-    """Split ``tree,specextend:chunk=64,top_k=16`` into ``tree`` and
-    ``specextend:chunk=64,top_k=16``, each once: a comma before a setting belongs to the name."""
+    """Split a list of methods, each once; a comma before a setting belongs to the name.
+
+    ``tree,specextend:chunk=64,top_k=16`` gives ``tree`` and ``specextend:chunk=64,top_k=16``.
+    """
     names: list[str] = []
     for part in (part.strip() for part in text.split(",")):
         if names and "=" in part and ":" not in part:

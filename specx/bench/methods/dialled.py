@@ -42,9 +42,9 @@ TIMED = 8  # times that a level is timed on a GPU; the shortest counts
 class Dialled:
     """A method with a dialled draft, under its own name.
 
-    ``method``: one that drafts with a model alone; ``tree``: in place of the method's; ``below``:
-    as in the profile's ``fallback``; ``own``: on a GPU, seconds that the dial adds to a level by
-    its nodes. Facts of a run: ``nodes``, ``depth`` and ``width`` of the last tree, and
+    ``method``: one that drafts with a model alone; ``tree``: replaces the method's tree; ``below``:
+    as in the profile's ``fallback``; ``own``: on a GPU, the seconds that the dial adds to a level,
+    by its nodes. Facts of a run: ``nodes``, ``depth`` and ``width`` of the last tree, and
     ``dialling_ms`` per step, which no time includes.
     """
 
@@ -106,7 +106,7 @@ def dialled_drafter(
 class Calibration:
     """The base draft of a method on generated documents of one length.
 
-    ``outputs``: what the target wrote, a run for each of ``cases``; ``record``: of the draft's own
+    ``outputs``: the target's outputs, a run for each of ``cases``; ``record``: of the draft's own
     first choices; ``own``: as in ``Dialled``.
     """
 
@@ -171,7 +171,7 @@ def calibrate(
 def record_of(
     right: Sequence[tuple[bool, ...]], chains: Sequence[tuple[tuple[bool, ...], ...]] = ()
 ) -> AgreementRecord:
-    """Return a record with numbers drawn for each output; ``chains``: of a head."""
+    """Return a record with random numbers for each output; ``chains``: of a head."""
     numbers = tuple(
         tuple(tuple(uniforms(SEED, f"{i} {row}", range(len(output)))) for row in range(DRAWS))
         for i, output in enumerate(right)

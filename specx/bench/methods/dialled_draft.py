@@ -1,8 +1,8 @@
-"""A draft whose agreement is dialled, and the clock that leaves out what the dialling takes.
+"""A draft whose agreement is dialled, and a clock that excludes the time for dialling.
 
-The draft, a model or a head, does all its work. Then, before continuations are chosen, its logits
-give way to those of the dial: its first choice at the rank that the position has drawn, other ids
-at the other ranks. What the target accepts is not touched, so the output stays the target's own.
+The draft, a model or a head, does all its work. Before continuations are chosen, the dial's logits
+replace the draft's: its first choice gets the rank drawn for the position, other ids the other
+ranks. The target's choices are unchanged, so the output is the target's own.
 """
 
 import time
@@ -28,8 +28,9 @@ from specx.records import Timings
 class Dialling:
     """A dial on a device, and the time that dialling takes.
 
-    ``seconds``: since the last ``take``. A CPU measures them; a GPU cannot between kernels, so
-    there ``own`` gives the seconds of a level by its nodes. ``tree``: the tree in use.
+    ``seconds``: since the last ``take``. They are measured on a CPU. On a GPU they cannot be
+    measured between kernels, so ``own`` gives the seconds of a level by its nodes. ``tree``: the
+    tree in use.
     """
 
     def __init__(
@@ -59,16 +60,16 @@ class Dialling:
         self.ranks = torch.arange(RANKS, device=allowed.device)
 
     def draw(self, positions: int) -> Tensor:
-        """Return the rank that each position of a text has drawn: int64 [positions]."""
+        """Draw a rank for each position of a text: int64 [positions]."""
         drawn = uniforms(self.dial.seed, self.document, range(positions))
         ranks = [self.dial.rank_of(number) for number in drawn]
         return torch.tensor(ranks, dtype=torch.int64, device=self.ids.device)
 
     def turn(self, first: Tensor, drawn: Tensor, ids: int, depth: int = 0) -> Tensor:
-        """Return logits float32 [P, ids] of the dial, for nodes ``depth`` levels below the root.
+        """Return the dial's logits float32 [P, ids], for nodes ``depth`` levels below the root.
 
-        first int64 [P]: the base draft's first choices; drawn int64 [1]: where
-        they go, RANKS for nowhere.
+        first int64 [P]: the base draft's first choices; drawn int64 [1]: their rank, RANKS for
+        none.
         """
         level = min(depth, len(self.rest) - 1)
         others = self.ids[(self.place_of[first][:, None] + self.offsets) % len(self.ids)]
@@ -177,7 +178,7 @@ class DialledDrafter(ModelDrafter):
         self.grower = dialled
 
     def dialled_level(self, rows: int) -> None:
-        """Do the work of one level with ``rows`` nodes and the dial, for its cost alone."""
+        """Compute one level with ``rows`` nodes and the dial, only to measure its cost."""
         assert isinstance(self.grower, DialledGrower)
         self.grower.drawn = self._drawn[:2]
         super().draft_level(rows)
@@ -196,7 +197,7 @@ class DialledHeadDrafter(DialledDrafter, HeadDrafter):
 
 
 class NetStopwatch(Stopwatch):
-    """A stopwatch that does not count dialling; ``own``: the seconds that dialling took."""
+    """A stopwatch that excludes dialling; ``own``: the seconds that dialling took."""
 
     def __init__(self, device: torch.device, dialling: Dialling) -> None:
         super().__init__(device)

@@ -1,4 +1,4 @@
-"""Methods of specx's own engine: a drafter, what it changes in the profile, how models attend."""
+"""Methods of specx's own engine: a drafter, its changes to the profile, and the attention."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ class Engine:
     """A method of specx's own engine.
 
     ``build``: makes a document's drafter from the settings, the pair, and the maximum tokens of
-    prompt and output. ``method``: the product's method that resolves the changed profile.
+    prompt and output. ``method``: the product's method for which the changed profile is resolved.
     ``cache``, ``tree``: keys of ``draft_cache`` and ``tree`` that the method changes. ``keys``: the
     keys that its name may set (``chunk=64``); empty for a method without settings. ``chain``: one
     draft per level. ``options``: the method's own settings, which no profile has.
@@ -64,7 +64,7 @@ class Engine:
         if isinstance(profile.tree, AutoTree) and (self.tree or self.chain):
             raise UsageError(
                 f"{self.name} changes keys of `tree`, but the profile {profile.name} has "
-                "`tree: auto`, which has none"
+                "`tree: auto` without keys"
             )
         tree = dict(self.tree)
         if self.chain:
@@ -86,7 +86,7 @@ class Engine:
         return resolve(self.change(setting.profile), self.method, setting.pair.facts)
 
     def drafter(self, setting: Setting) -> Callable[[int], Drafter]:
-        """Return a function that makes the drafter for a maximum of tokens in prompt and output."""
+        """Return a function from the maximum tokens of prompt and output to a drafter."""
         return partial(self.build, self.settings(setting), setting.pair)
 
     def with_settings(self, name: str, settings: str) -> "Engine":
@@ -106,9 +106,9 @@ class Engine:
 
 
 def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any]:
-    """Read a setting: ``chunk=64`` -> ("chunk", 64), with values as in a profile.
+    """Parse a setting: ``chunk=64`` -> ("chunk", 64), with values as in a profile.
 
-    Raises UsageError, about the method ``name``, for anything else, or a key not among ``keys``.
+    Raises UsageError, about the method ``name``, for anything else and for a key not in ``keys``.
     """
     key, equals, value = text.partition("=")
     if not equals or not value:

@@ -67,8 +67,8 @@ def rank_chances(method: Engine, setting: Setting, written: list[Text]) -> list[
 class Fitted(Engine):
     """A method that is first fitted on generated documents.
 
-    ``fit``: returns the maker of its drafter, and the measurements as facts of the run; it gets the
-    method, a setting with the changed profile, the resolved settings, and the case. ``known``:
+    ``fit``: gets the method, a setting with the changed profile, the resolved settings, and the
+    case; it returns the maker of its drafter, and the measurements as facts of the run. ``known``:
     earlier measurements by model, then by name, length and task.
     """
 
@@ -99,7 +99,7 @@ def fit_shape(
     *,
     shape: Callable[[Chances, int], Choices],
 ) -> Fit:
-    """Draft trees of a fixed shape, made of chances and a number of nodes."""
+    """Draft trees of a fixed shape, which ``shape`` makes of probabilities and a node count."""
 
     def measure() -> list[float]:
         drafting = Engine(method.name, "", make_drafter, cache=method.cache)
@@ -116,7 +116,7 @@ def fit_shape(
 def fit_medusa(
     method: Fitted, setting: Setting, settings: Settings, case: Case, *, fixed: bool
 ) -> Fit:
-    """Draft with Medusa heads: the option ``heads`` is a folder, a hub id, or the embedded ones.
+    """Draft with Medusa heads. The option ``heads`` is a folder, a hub id, or the embedded ones.
 
     ``fixed``: in a tree of one shape, fitted to how often each head's choices are right.
     """

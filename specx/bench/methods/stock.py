@@ -41,7 +41,7 @@ ATTENTION = "sdpa"  # what transformers chooses for itself
 
 @contextmanager
 def stock(loaded: LoadedModel) -> Iterator[Any]:
-    """Lend the model of transformers with its default attention and generation settings."""
+    """Provide the transformers model, with its default attention and generation settings."""
     model = stock_model(loaded)
     settings, attention = model.generation_config, model.config._attn_implementation
     model.generation_config = GenerationConfig()
@@ -72,8 +72,11 @@ class Stock:
             raise UsageError(f"profile {profile.name} has no draft, so it cannot run {self.name}")
 
     def run(self, setting: Setting, case: Case) -> Measurement:
-        """Raises DocumentError for a prompt that leaves no room, and UsageError for vocabularies of
-        different size, which transformers does not support."""
+        """Write the output with transformers' ``generate``.
+
+        Raises DocumentError for a prompt that leaves no room, and UsageError for vocabularies of
+        different size, which transformers does not support.
+        """
         pair = setting.pair
         settings = resolve(setting.profile, "plain", pair.facts)
         limit, window = settings.limit_behind(len(case.ids)), settings.window
@@ -150,7 +153,7 @@ def _sampling(settings: Sampling) -> dict[str, Any]:
 
 
 class OnlyAllowed(LogitsProcessor):
-    """Mask ids outside the tokenizer, of target and draft, as our engine does."""
+    """Masks ids outside the tokenizer, for target and draft, as our engine does."""
 
     def __init__(self, pair: Pair) -> None:
         masks = [pair.target_allowed] + ([] if pair.draft is None else [pair.draft_allowed])
@@ -161,7 +164,7 @@ class OnlyAllowed(LogitsProcessor):
 
 
 class OutputPenalty(LogitsProcessor):
-    """Presence and frequency penalty as vLLM defines them; transformers has neither."""
+    """Presence and frequency penalty as in vLLM. transformers has neither."""
 
     def __init__(self, prompt: int, settings: Sampling) -> None:
         self._prompt, self._settings = prompt, settings
@@ -231,7 +234,7 @@ def stock_model(loaded: LoadedModel) -> Any:
 
 
 def _of_views(loaded: LoadedModel) -> Any:
-    """Return a model with views of a decoder's weights; None if these are not a checkpoint's."""
+    """Return a model with views of a decoder's weights; None if they are not as stored."""
     if loaded.formats is not None and not is_fp8(loaded):  # unpacked in another order
         return None
     tensors = tensors_by_name(
@@ -254,7 +257,7 @@ def _of_views(loaded: LoadedModel) -> Any:
 
 
 def is_fp8(loaded: LoadedModel) -> bool:
-    """Return True for a checkpoint of matrices in float8, which transformers would not unpack."""
+    """Return True for a checkpoint with float8 matrices, which transformers would not unpack."""
     return (loaded.formats or "").startswith(FP8.name)
 
 
@@ -264,8 +267,10 @@ def _loaded_again(loaded: LoadedModel) -> Any:
 
 
 def tensors_by_name(weights: DecoderWeights, names: WeightMap) -> dict[str, Tensor] | None:
-    """Return views of a decoder's weights under the names of its checkpoint; None if they were
-    changed when they were read."""
+    """Return views of a decoder's weights by the names in its checkpoint.
+
+    None if reading has changed them.
+    """
     spec, special = weights.spec, (names.order, names.scalar, names.constants or None)
     if any(each is not None for each in special) or names.norm_offset or names.keys_are_values:
         return None
@@ -294,6 +299,6 @@ def _kept(weight: Weight | None) -> Tensor:
 
 
 def _parts(whole: Tensor, names: Sequence[str], spec: LayerSpec) -> Mapping[str, Tensor]:
-    """Return the tensors that were joined, one below the other."""
+    """Return the tensors that were concatenated."""
     rows = rows_of_each(tuple(names), len(whole), spec.attention)
     return dict(zip(names, whole.split(list(rows)), strict=True))

@@ -1,4 +1,4 @@
-"""Figures drawn with matplotlib, as SVG whose text stays text; equal figures give equal bytes.
+"""Figures drawn with matplotlib, as SVG with real text; equal figures give equal bytes.
 
 matplotlib takes half a second to import, so it is imported when the first figure is drawn.
 """
@@ -63,7 +63,7 @@ STYLES = tuple(
 def styles_of(figures: Iterable[Figure]) -> dict[str, SeriesStyle]:
     """Choose a style for each label: the same in all figures, and unique within each figure.
 
-    Labels of different figures may share one, so that a few colours last.
+    Labels that never share a figure may have the same style, so a few colours suffice.
     """
     groups = [[series.label for series in figure.series] for figure in figures]
     chosen: dict[str, int] = {}
@@ -126,7 +126,7 @@ def to_svg(canvas: "Canvas") -> str:
 
 
 def _plot_lines(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) -> None:
-    """Draw lines with markers, dodged a little, so that no marker hides another."""
+    """Draw lines with markers, shifted slightly so that no marker hides another."""
     positions = sorted({x for series in figure.series for x in series.x if not isinstance(x, str)})
     log_x, last = figure.log_x and positions[0] > 0, positions[-1]
     span = last / positions[0] if log_x else last - positions[0]
@@ -152,7 +152,7 @@ def _plot_lines(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) 
 
 
 def _from_zero(axes: "Axes", figure: Figure) -> None:
-    """Begin at zero, unless most of the axis would be empty then."""
+    """Begin at zero, unless that would leave most of the axis empty."""
     values = [y for series in figure.series for y in (*series.y, *series.low) if math.isfinite(y)]
     values += [] if figure.level is None else [figure.level]
     if 0 <= min(values) < 0.5 * max(values):
@@ -163,7 +163,7 @@ def _from_zero(axes: "Axes", figure: Figure) -> None:
 
 
 def _plot_bars(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) -> None:
-    """Draw bars by category, beside each other or as parts of one bar, and write their length."""
+    """Draw bars by category, side by side or stacked, with their lengths as text."""
     ticks, positions = _positions(figure)
     totals: dict[float, float] = {}
     ends: dict[float, float] = {}  # of bars and of their spread
@@ -230,7 +230,7 @@ def _name_bars(axes: "Axes", figure: Figure, ticks: Sequence[float]) -> None:
 
 
 def _as_bars(figure: Figure) -> Figure:
-    """Turn lines of one point each into a bar for each, under its name."""
+    """Turn lines of one point each into bars."""
     known = [series for series in figure.series if series.x]
     return replace(
         figure,
@@ -252,7 +252,7 @@ def _name(figure: Figure, x: float | str) -> str:
 
 
 def _height(figure: Figure) -> float:
-    """Return the inches without the legend; bars are equally wide in all figures."""
+    """Return the height in inches without the legend; bars are equally wide in all figures."""
     if figure.kind == "lines":
         return HEIGHT
     _, positions = _positions(figure)

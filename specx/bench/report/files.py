@@ -1,6 +1,6 @@
-"""The files of a benchmark: a page, figures, and the JSON that all of it is made of.
+"""The files of a benchmark: a page, figures, and the JSON from which both are made.
 
-Without matplotlib the page has the tables alone.
+Without matplotlib, the page has only tables.
 """
 
 import json

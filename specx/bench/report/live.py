@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LiveTable(BenchListener):
-    """On a terminal a table that grows, drawn over and over; elsewhere one line a measurement."""
+    """A growing table, redrawn on a terminal; elsewhere one line per measurement."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -81,8 +81,10 @@ class Findings:
 
 @dataclass(frozen=True)
 class ReportSection:
-    """One experiment. ``name``: as it is written after ``--experiment``. ``runs``: the raw
-    measurements that ``findings`` were made of, as JSON objects."""
+    """One experiment. ``name``: its value for ``--experiment``.
+
+    ``runs``: the raw measurements behind ``findings``, as JSON objects.
+    """
 
     name: str
     title: str
@@ -91,19 +93,19 @@ class ReportSection:
     runs: tuple[dict[str, Any], ...] = ()
 
     def file_name(self, figure: Figure) -> str:
-        """Return the name of a figure's files, without ending, unique by the experiment's name."""
+        """Return the name of a figure's files, without extension, with the experiment's name."""
         known = figure.name.startswith(self.name)
         return _UNSAFE.sub("-", figure.name if known else f"{self.name}-{figure.name}")
 
 
 @dataclass(frozen=True)
 class BenchReport:
-    """The measurements of a run, and what they were made with.
+    """The measurements of a run, and the conditions of measuring.
 
     ``date``: of measuring, as ISO 8601. ``environment``: versions and hardware, which may be
     nested. ``settings``: the profile as it was run. ``documents``: ``name`` and ``characters`` of
-    each; its text is not in the report. ``methods``: a line about each, by name. ``interrupted``:
-    not everything that was asked for is in it.
+    each; their texts are not in the report. ``methods``: a line about each, by name.
+    ``interrupted``: the report is incomplete.
     """
 
     title: str
@@ -133,11 +135,11 @@ class BenchReport:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """Names and values of the environment, without nesting."""
+        """Return names and values of the environment, without nesting."""
         return list(facts(self.environment))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object. nan and infinity are null in it, as JSON has neither."""
+        """Return the JSON object. nan and infinity become null, because JSON has neither."""
         lead = {"headline": self.headline, "withheld": self.withheld}
         plain: dict[str, Any] = _without_nan({"schema": SCHEMA, **lead, **asdict(self)})
         return plain
@@ -175,9 +177,9 @@ MINUS = "−"
 
 
 def show(value: Cell, digits: int = 3) -> str:
-    """``1234.5`` -> ``1,234``; ``0.01234`` -> ``0.0123``; integers in full; None -> ``–``.
+    """Format a value: ``1234.5`` -> ``1,234``; ``0.01234`` -> ``0.0123``; integers in full.
 
-    Text stays as it is; nan and infinity are shown as None is.
+    None, nan and infinity become ``–``. Text stays as it is.
     """
     if value is None:
         return NONE
@@ -201,7 +203,7 @@ def _decimal(value: float, digits: int) -> str:
 
 
 def numeric_columns(table: Table) -> list[bool]:
-    """Return True for each column of numbers, or of text that begins with one (``16K``)."""
+    """Return True for each column of numbers, or of texts that begin with a number (``16K``)."""
     return [_is_numeric(row[place] for row in table.rows) for place in range(len(table.columns))]
 
 
