@@ -1,4 +1,4 @@
-"""Look into documents that are zip archives: DOCX, EPUB and ODT. Runs in the child process."""
+"""Open documents that are zip archives: DOCX, EPUB and ODT. Runs in the child process."""
 
 import html
 import io
@@ -48,10 +48,10 @@ _PROTECTIONS = {  # files that copy protections leave in an EPUB
 
 
 class PandocInput(NamedTuple):
-    """A document for pandoc to read, or of the kind ``plain`` a text that needs none.
+    """A document for pandoc; of the kind ``plain``, a text that needs no pandoc.
 
-    ``images``: the number of its pictures. ``letters``: those of its text parts, 0 if they were not
-    counted. ``chunks``: the documents in it, by the texts of the paragraphs in their places.
+    ``images``: the number of its pictures. ``letters``: the number in its text parts, 0 if not
+    counted. ``chunks``: embedded documents, by the text of the paragraphs that stand for them.
     """
 
     kind: str
@@ -63,9 +63,9 @@ class PandocInput(NamedTuple):
 
 
 def open_archive(data: bytes) -> PandocInput:
-    """Return the text parts of the document in a zip archive, as an archive of their own.
+    """Return an archive of only the text parts of the document in a zip archive.
 
-    Raises RefusedError if it is damaged or none.
+    Raises RefusedError if it is damaged or contains no document.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -77,7 +77,7 @@ def open_archive(data: bytes) -> PandocInput:
 
 
 def open_flat(data: bytes) -> PandocInput:
-    """Return a text of OpenDocument in one XML file as ``open_archive`` does."""
+    """Return an OpenDocument text in one XML file, as ``open_archive`` does."""
     if b"opendocument.text" not in data[:_FLAT_HEAD]:
         raise RefusedError("unknown", what="an OpenDocument file that is not a text")
     content = re.sub(rb"(</?office:document)(?=[\s>])", rb"\1-content", data)
@@ -89,7 +89,7 @@ def open_flat(data: bytes) -> PandocInput:
 
 
 class _ZipFiles:
-    """The files of an archive, by names as they should be, unpacked when they are asked for."""
+    """The files of an archive, by corrected names, unpacked when requested."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         entries = {each.filename.replace("\\", "/"): each for each in archive.infolist()}
@@ -106,7 +106,7 @@ class _ZipFiles:
         return list(self._entries)
 
     def get(self, name: str) -> bytes | None:
-        """Return a file, whatever the case of its name; None if it is missing."""
+        """Return a file by its name in any case; None if it is missing."""
         entry = self._entries.get(self._cases.get(name.casefold(), name))
         if entry is None:
             return None
@@ -151,9 +151,9 @@ def _packed(parts: Mapping[str, bytes]) -> bytes:
 
 
 def _folder_above(names: list[str]) -> str:
-    """Return the folder that a document lies in, with its slash, if it was packed with one.
+    """Return the folder that contains a document, with its slash, if it was packed with one.
 
-    What systems add beside it (``__MACOSX/``, ``.DS_Store``) does not count.
+    Additions of operating systems (``__MACOSX/``, ``.DS_Store``) are ignored.
     """
     tops = {name.partition("/")[:2] for name in names if not name.startswith(("__MACOSX/", "."))}
     if len(tops) != 1:
@@ -190,7 +190,7 @@ _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 
 def _tags(xml: str, name: str) -> Iterator[dict[str, str]]:
-    """Yield the attributes of each tag, also where a file is not well-formed."""
+    """Yield the attributes of each tag, even in a malformed file."""
     for tag in _TAG.finditer(_COMMENT.sub("", xml)):
         if tag[1] == name:
             found = _ATTRIBUTE.findall(tag[2])
@@ -211,7 +211,7 @@ def _read_docx(parts: dict[str, bytes], archive: _ZipFiles) -> PandocInput:
 
 
 def _linked(name: str, parts: Mapping[str, bytes], archive: _ZipFiles) -> dict[str, bytes]:
-    """Return the documents and the diagrams in a part of a DOCX, by the ids of their links."""
+    """Return the documents and diagrams embedded in a part of a DOCX, by the ids of their links."""
     folder, _, file = name.rpartition("/")
     links = parts.get(f"{folder}/_rels/{file}.rels", b"").decode("utf-8", "replace")
     found = {}
@@ -230,9 +230,9 @@ _XML_DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
 
 
 def _read_epub(archive: _ZipFiles) -> PandocInput:
-    """Return an EPUB of its chapters alone, all in UTF-8 and in one folder.
+    """Return an EPUB with only its chapters, all in UTF-8 and in one folder.
 
-    pandoc finds no chapter whose link has ``../`` or a place in the chapter, or is of another case.
+    pandoc finds no chapter whose link contains ``../`` or a fragment, or differs in case.
     """
     _refuse_encrypted(archive)
     chapters, warnings = list[str](), list[str]()
@@ -266,7 +266,7 @@ def _refuse_encrypted(archive: _ZipFiles) -> None:
 
 
 def _chapters(archive: _ZipFiles) -> list[str]:
-    """Return the paths of the chapters in the order of reading, each once."""
+    """Return the paths of the chapters in reading order, each once."""
     container = _decoded(archive.get(_CONTAINER) or b" ")[0]
     named = [each.get("full-path", "") for each in _tags(container, "rootfile")]
     place = next((name for name in named if archive.get(name) is not None), "")

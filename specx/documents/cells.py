@@ -21,7 +21,7 @@ _RULE = 0.5  # of the width of a region; a rule so long divides it
 
 
 def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPiece]]:
-    """Return what stands above a column of labels, each label and its text, and what is below."""
+    """Return the rows above a column of labels, each label with its text, and the rows below."""
     for strip in sorted(strips, key=attrgetter("height"), reverse=True):
         labels, text = strips[strip]
         ends = dict(zip((row[0].base for row in text), ["", *map(_words, text)], strict=False))
@@ -43,7 +43,7 @@ def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPi
 
 
 def is_table(strip: Strip, sides: Sides) -> bool:
-    """Return True if rows have a cell on both sides of a strip, and these begin at one place."""
+    """Return True if rows have cells on both sides of a strip, aligned with each other."""
     left, right = sides
     if min(len(left), len(right)) < LINES or strip.right - strip.left < _WORD * left[0][0].size:
         return False
@@ -55,7 +55,7 @@ def is_table(strip: Strip, sides: Sides) -> bool:
 
 
 def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
-    """Return the pieces of the boxes of a form: a small label above what stands there."""
+    """Return the pieces of a form's boxes: a small label above the entered text."""
     pieces = [piece for row in rows for piece in row]
     across = [
         x
@@ -72,7 +72,7 @@ def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece
 
 
 def ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
-    """Return the pieces between the rules that run across a region."""
+    """Return the pieces between the rules that cross a region."""
     pieces = [piece for row in rows for piece in row]
     left, right = min(p.start for p in pieces), max(p.end for p in pieces)
     heights = [y for a, y, b, _ in rules if min(b, right) - max(a, left) > _RULE * (right - left)]
@@ -83,7 +83,7 @@ def ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
 
 
 def are_cells(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
-    """Return True if a strip divides all rows into lines of text that go on in their cells."""
+    """Return True if a strip divides all rows, and lines of text are wrapped inside their cells."""
     if strip.top < rows[0][0].base or strip.bottom > rows[-1][0].base:
         return False
     for side, other in (sides, sides[::-1]):
@@ -95,9 +95,9 @@ def are_cells(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
 
 
 def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
-    """Return True for the line of a cell that stands in the middle of the cell beside it.
+    """Return True for a line at the middle height of the cell beside it.
 
-    Or at its top, where it is the last of the two, or a word and no number of an item.
+    Or at its top, if it is the last of the two, or a word rather than an item's number.
     """
     top, bottom = other[0][0].base, other[-1][0].base
     if abs(line.base - top) < LEVEL * line.size:
@@ -115,12 +115,12 @@ def is_worded(piece: TextPiece) -> bool:
 
 
 def is_smaller(piece: TextPiece, size: float) -> bool:
-    """Return True for words in smaller letters: no number, no bullet, no code."""
+    """Return True for words in smaller letters, excluding numbers, bullets and code."""
     return piece.size < SMALL * size and not piece.runs[0][1].look.mono and is_worded(piece)
 
 
 def is_wrapped(rows: Sequence[Row], *, at: int = 0) -> bool:
-    """Return True if many lines of a column go on in the next one."""
+    """Return True if many lines of a column continue in the next line."""
     lines = [" ".join(piece.text for piece in beside(row, at=at)) for row in rows]
     goes_on = sum(
         above[-1:] not in ".!?:" and below[:1].isalpha() and not below[:1].isupper()
@@ -130,7 +130,7 @@ def is_wrapped(rows: Sequence[Row], *, at: int = 0) -> bool:
 
 
 def beside(row: Row, *, at: int) -> Row:
-    """Return the words of a row that stand at the strip: the last or the first."""
+    """Return the words of a row next to the strip: the last or the first."""
     words = [row[at]]
     for piece in row[1:] if at == 0 else row[-2::-1]:
         gap = piece.start - words[-1].end if at == 0 else words[-1].start - piece.end

@@ -1,4 +1,4 @@
-"""Read hostile files from the outside: start a child process, watch it, explain its failures."""
+"""Read untrusted files safely: start a child process, watch it, explain its failures."""
 
 import json
 import os
@@ -30,8 +30,8 @@ Ended = subprocess.CompletedProcess[bytes]
 class ChildRequest:
     """A file to read in a child process, and the limits.
 
-    ``name`` is the user's, ``reader`` names the program for messages, and ``advice`` ends the
-    sentences about a limit. ``path`` is None when the file is in ``data``.
+    ``name``: the user's name for the file; ``reader``: the program's name for messages; ``advice``:
+    the end of messages about a limit. ``path`` is None if the file is in ``data``.
     """
 
     name: str
@@ -46,8 +46,8 @@ class ChildRequest:
 def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) -> bytes:
     """Return the output of ``worker``, a module with a function ``serve`` (``child_worker``).
 
-    ``details`` join its request. The child does not outlive this function, however
-    that is left. Raises DocumentError when it fails or breaks a limit.
+    ``details`` are added to its request. The child always ends with this function. Raises
+    DocumentError if it fails or exceeds a limit.
     """
     (end,) = try_children(worker, request, [details], request.time_limit_s)
     if end.returncode:
@@ -58,7 +58,7 @@ def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) ->
 def try_children(
     worker: str, request: ChildRequest, shares: Sequence[Mapping[str, Any]], seconds: float
 ) -> list[Ended]:
-    """Run ``worker`` as ``run_child`` does, a child beside the other for each of ``shares``.
+    """Run ``worker`` in one child for each of ``shares``, in parallel, as ``run_child`` does.
 
     Raises DocumentError after ``seconds``.
     """
@@ -90,7 +90,7 @@ def _header(worker: str, request: ChildRequest, details: Mapping[str, Any]) -> b
 
 
 def _hear(child: subprocess.Popen[bytes], said: bytes, seconds: float) -> Ended:
-    """Return what a child has written on stdout and stderr when it has ended."""
+    """Return the stdout and stderr of a child when it has ended."""
     written = child.communicate(said, timeout=seconds)
     return subprocess.CompletedProcess(child.args, child.returncode, *written)
 
@@ -112,7 +112,7 @@ def _started(request: ChildRequest) -> subprocess.Popen[bytes]:
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End the child and the processes that it started."""
+    """Kill the child and the processes that it started."""
     with suppress(OSError, AttributeError):  # Windows has no groups of processes
         os.killpg(child.pid, signal.SIGKILL)
     child.kill()

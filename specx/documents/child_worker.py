@@ -1,13 +1,13 @@
-"""The child process that reads a hostile file: started by ``child.py``.
+"""The child process that reads an untrusted file, started by ``child.py``.
 
-Such a file can ask for any amount of memory and time, or find a fault of the library that reads it.
-So it is read in a process of its own, under limits that it sets on itself before it opens the file,
-and without network, files to write and programs (``confinement``).
+A malicious file can demand any amount of memory and time, or exploit a bug of the library that
+reads it. So it is read in a separate process. Before it opens the file, the process limits itself
+and gives up network access, writing files and starting programs (``confinement``).
 
 Protocol: one line of JSON on stdin, the request, followed by the bytes of the file if its ``path``
-is null. Its ``worker`` names the module whose ``serve`` yields the answers, which go to stdout as
-lines of JSON; ``{"error": kind, ...}`` may be the last one at any time. Its ``allowed`` is
-["programs"] where the worker starts one.
+is null. Its ``worker`` names the module whose ``serve`` yields the answers, which are written to
+stdout as lines of JSON. ``{"error": kind, ...}`` may be the last answer at any time. Its
+``allowed`` is ["programs"] if the worker starts one.
 """
 
 import importlib
@@ -30,7 +30,7 @@ _MOST_OUTPUT = 256 * 2**20  # bytes; the text of the longest documents has a ten
 
 
 class RefusedError(Exception):
-    """End the work with an answer of the kind ``error``."""
+    """Ends the work with an answer of the kind ``error``."""
 
     def __init__(self, kind: str, **details: Any) -> None:
         super().__init__(kind)
@@ -38,7 +38,7 @@ class RefusedError(Exception):
 
 
 def open_file(request: Mapping[str, Any]) -> IO[bytes]:
-    """Open the file. Refuse one that cannot be opened, which is not the fault of what is in it."""
+    """Open the file. If that fails, the error does not blame its content."""
     path = request["path"]
     try:
         return Path(path).open("rb") if path else io.BytesIO(sys.stdin.buffer.read())
@@ -53,7 +53,7 @@ def read_data(request: Mapping[str, Any]) -> bytes:
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of a library's error, as an aside in a sentence."""
+    """Return the first line of a library's error, for the middle of a sentence."""
     first = str(error).strip().partition("\n")[0][:120]
     readable = "".join(char for char in first if char.isascii() and char.isprintable())
     return readable.rstrip(" .") or type(error).__name__
@@ -85,7 +85,7 @@ def _send(answer: Answer) -> None:
 
 
 def _limit_process(memory_bytes: int, cpu_s: int) -> None:
-    """Limit this process; what it starts inherits the limits."""
+    """Limit this process and its children."""
     if resource is None:
         return
     for limit, value in (

@@ -1,9 +1,9 @@
-"""Take from this process what reading a document never needs: network, files to write, programs.
+"""Give up rights that reading never needs: network, writing files, starting programs.
 
-Linux alone lets an ordinary process do that to itself: Landlock for files (from 5.13 on), a filter
-of system calls (seccomp) for the rest. Both are for good, hold for what the process starts, and
-hold for root. Elsewhere the limits of ``child_worker`` are all there is. ``docs/security.md``
-says which system has what.
+Only Linux allows this to an ordinary process: Landlock for files (from 5.13 on), a filter of system
+calls (seccomp) for the rest. Both are permanent, are inherited by child processes, and also bind
+root. On other systems, only the limits of ``child_worker`` apply. ``docs/security.md`` lists what
+each system has.
 """
 
 import ctypes
@@ -92,7 +92,7 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # places in what a filter se
 
 
 def confine(*, programs: bool) -> frozenset[str]:
-    """Confine this process; return what is in force: "files", "calls", both or nothing.
+    """Confine this process; return the parts in force: "files", "calls", both or none.
 
     ``programs``: it may start programs.
     """
@@ -113,7 +113,7 @@ def confine(*, programs: bool) -> frozenset[str]:
 
 
 def _protect_files(libc: ctypes.CDLL, *, programs: bool) -> bool:
-    """Deny every change of a file or folder, and running any unless ``programs``."""
+    """Deny every change of files and folders, and running files unless ``programs``."""
     version = libc.syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:  # an old kernel, or one without Landlock
         return False
@@ -135,7 +135,7 @@ Calls = dict[str, tuple[int, int | None]]
 
 
 def _filter_calls(libc: ctypes.CDLL, denied: Calls, *, processes: bool) -> bool:
-    """Let the kernel refuse calls as it refuses what a user may not do (EPERM)."""
+    """Let the kernel refuse system calls with EPERM."""
     machine = _MACHINES[platform.machine()]
     code = _instructions(machine, denied, processes=processes)
     # struct sock_filter: the operation, two jumps, a value; struct sock_fprog: how many, and where.
@@ -147,7 +147,7 @@ def _filter_calls(libc: ctypes.CDLL, denied: Calls, *, processes: bool) -> bool:
 def _instructions(
     machine: _Machine, denied: Calls, *, processes: bool
 ) -> list[tuple[int, int, int, int]]:
-    """Return a filter. A jump counts the instructions that are skipped."""
+    """Return a filter. Jumps count the instructions that are skipped."""
     refuse = (_RETURN, 0, 0, _ERROR | errno.EPERM)
     code = [
         (_LOAD, 0, 0, _ARCHITECTURE),

@@ -24,7 +24,7 @@ _ENTRIES = 3  # in a row, at least
 def mark_entries(page: PageLines) -> PageLines:
     """Return ``page`` with its lines of a table of contents or an index marked as entries.
 
-    Such a page has at least two lines with dot leaders.
+    A page with such lines has at least two with dot leaders.
     """
     leaders = [_has_leaders(line.text) for line in page.lines]
     if sum(leaders) < 2:
@@ -48,12 +48,12 @@ def _has_leaders(text: str) -> bool:
 
 
 def is_entry(text: str) -> bool:
-    """Return True for text that ends in a page number, as an entry of a table of contents does."""
+    """Return True for text that ends in a page number, like an entry of a table of contents."""
     return bool(_ENTRY.fullmatch(text))
 
 
 def entries(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Group marked lines to entries. An entry ends with its page number; its dots go."""
+    """Group marked lines into entries. An entry ends with its page number; its dots are removed."""
     entry: list[Line] = []
     for line in lines:
         if entry and entry[-1].size != line.size:
@@ -69,9 +69,9 @@ def entries(lines: Sequence[Line]) -> Iterator[list[Line]]:
 
 
 def with_lists(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
-    """Mark lists of a document's own sections as contents, with and without page numbers.
+    """Mark lists of a document's own sections as contents, with or without page numbers.
 
-    Their entries are the titles of later headings, or have numbers such as 8.5 in front.
+    Their entries are titles of later headings, or begin with numbers such as 8.5.
     """
     later = {_title(each.text) for each in paragraphs if each.kind == "heading"}
     marked = list(paragraphs)
@@ -91,12 +91,12 @@ def with_lists(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
 
 
 def _is_listed(text: str, later: Collection[str]) -> bool:
-    """Return True for the title of a later heading, and for one with a section's number."""
+    """Return True for the title of a later heading, or one with a section number."""
     numbered = _SECTION.match(text) and not _PROSE.search(text)
     return bool(numbered) or _title(text) in later
 
 
 def _title(text: str) -> str:
-    """Return an entry, or a heading, as it can be compared with the other."""
+    """Return an entry or a heading in a form for comparing them."""
     words = _SECTION_NUMBER.sub("", _DOTS.sub(" ", text))
     return re.sub(r"\s+\d{1,4}$", "", " ".join(words.split())).strip(" .:").casefold()

@@ -1,4 +1,4 @@
-"""Find the documents to read: in the files, folders, patterns and lists that the user names."""
+"""Find the documents to read in the files, folders, patterns and lists that the user names."""
 
 import codecs
 import os
@@ -33,9 +33,9 @@ _ENDINGS = (
 class DocumentSource:
     """A document to read.
 
-    ``path`` is a path, or ``-`` for stdin, for ``read_documents``. ``relative`` is the place of
-    its results under an output folder: ``x/a.pdf`` for a file of the folder ``x``. ``error``:
-    why there is nothing to read: what was named is missing, or a folder cannot be opened.
+    ``path``: a path, or ``-`` for stdin, for ``read_documents``. ``relative``: the place of its
+    results in an output folder: ``x/a.pdf`` for a file of the folder ``x``. ``error``: the reason
+    why there is nothing to read, for a missing source or a folder that cannot be opened.
     """
 
     path: str
@@ -49,7 +49,7 @@ class DocumentSource:
 
     @property
     def key(self) -> str:
-        """Return what tells it from other documents, however they are named."""
+        """Return an identity of the document that does not depend on how it is named."""
         return self.path if self.path == STDIN else os.path.realpath(self.path)
 
 
@@ -74,10 +74,10 @@ def expand(
 ) -> list[DocumentSource]:
     """Return the documents that a name stands for; folders are searched in sorted order.
 
-    Hidden files and folders and links to folders are skipped, and files of folders and patterns for
-    which ``skip`` is true. ``others`` counts the files of folders that are of other kinds, by their
-    endings. Raises DocumentError for a missing file, for a named folder that cannot
-    be opened or is without documents, and for a pattern that matches nothing.
+    Skipped are hidden files, hidden folders, links to folders and, in folders and patterns, files
+    for which ``skip`` returns True. ``others`` counts files of other kinds in folders, by their
+    extensions. Raises DocumentError for a missing file, for a named folder that cannot be opened or
+    has no documents, and for a pattern without matches.
     """
     if source == STDIN:
         return [DocumentSource(STDIN, PurePath(shown_name(STDIN)))]
@@ -111,7 +111,7 @@ def _expand_folder(
 
 
 def _expand_pattern(pattern: str, skip: Callable[[Path], bool]) -> list[DocumentSource]:
-    """Return the files that match, each with its place below the folder the pattern begins with."""
+    """Return the matching files, each with its place below the folder where the pattern begins."""
     fixed, found = matches(pattern)
     prefix = PurePath(fixed.name if fixed.name != ".." else "")
     files = [path for path in found if not os.path.isdir(path) and not skip(path)]
@@ -130,7 +130,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _walk(entries: list[Path]) -> Iterator[tuple[Path, DocumentError | None]]:
-    """Yield files, and folders that cannot be opened with their errors."""
+    """Yield files, and folders that cannot be opened, with their errors."""
     for entry in entries:
         if entry.name.startswith("."):
             continue
@@ -148,7 +148,7 @@ def _walk(entries: list[Path]) -> Iterator[tuple[Path, DocumentError | None]]:
 
 
 def others_in_words(others: Counter[str]) -> str:
-    """Return the sentence about the files of folders that are of other kinds, or nothing."""
+    """Return a sentence about files of other kinds in folders; empty if there are none."""
     count, kinds = others.total(), [kind or "no ending" for kind, _ in others.most_common(6)]
     if not count:
         return ""
@@ -160,7 +160,7 @@ def others_in_words(others: Counter[str]) -> str:
 def require_file(source: str) -> Path:
     """Return ``source`` as the path of a file.
 
-    Raises DocumentError if it is none, and names a close match.
+    Raises DocumentError if it is not a file; the message suggests a similar name.
     """
     path = Path(source)
     try:
@@ -178,7 +178,7 @@ def require_file(source: str) -> Path:
 
 
 def _missing(source: str) -> DocumentError:
-    """Return the error for a path that leads nowhere."""
+    """Return the error for a path that does not exist."""
     path = Path(source)
     if _ADDRESS.match(source):
         return DocumentError(f"{source} is a URL, which specx does not read; {_instead_of(source)}")
@@ -226,14 +226,14 @@ def _close_match(path: Path) -> Path | None:
 
 
 def disambiguated(sources: list[DocumentSource]) -> list[DocumentSource]:
-    """Put as many folders in front of files of the same name as it takes to tell them apart."""
+    """Put as many folders before equal file names as are needed to distinguish them."""
     taken = Counter(source.relative for source in sources)
     longer = [_longer(item) if taken[item.relative] > 1 else item for item in sources]
     return sources if longer == sources else disambiguated(longer)
 
 
 def _longer(source: DocumentSource) -> DocumentSource:
-    """Put one more folder in front of a result's place, where there is one."""
+    """Put one more folder before a result's place, if there is one."""
     if source.path == STDIN:
         return source
     parts = Path(source.path).resolve().parts[1:]
@@ -244,16 +244,15 @@ def _longer(source: DocumentSource) -> DocumentSource:
 
 
 def is_pattern(name: str) -> bool:
-    """Return True for a name with wildcards, unless a file has this very name."""
+    """Return True for a name with wildcards, unless a file has exactly this name."""
     return has_magic(name) and not os.path.lexists(name)
 
 
 def matches(pattern: str) -> tuple[Path, list[Path]]:
-    """Return the folder that a pattern begins with, and what matches below it, sorted.
+    """Return the folder where a pattern begins, and the matches below it, sorted.
 
-    ``**`` stands for any number of folders; links to folders are not followed. What is hidden is
-    matched only by a pattern that names something hidden itself. Raises DocumentError for a pattern
-    that cannot be understood.
+    ``**`` stands for any number of folders; links to folders are not followed. Hidden files match
+    only patterns that name something hidden. Raises DocumentError for an invalid pattern.
     """
     parts = Path(pattern).parts
     # A folder of that very name comes before the pattern that its name would be.
@@ -283,13 +282,13 @@ _NUL = b"\0"
 
 
 def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
-    """Return the names in a file, or on stdin if ``source`` is ``-``.
+    """Return the names in a list: a file, or stdin if ``source`` is ``-``.
 
-    Each ends with a line end, or with NUL where the list has one anywhere; then names may have line
-    ends in them. In lines, remarks behind # are skipped, and quotes and spaces around a name, but
-    where a file has that very name. Raises DocumentError for a list that cannot be read, UsageError
-    for an empty one, and for one on stdin if a document (``others``: names beside the list) is to
-    come from there.
+    Names end with a line end, or with NUL if the list contains any; such names may contain line
+    ends. In lines, comments after # are skipped, and quotes and spaces around a name are dropped,
+    unless a file has exactly this name. Raises DocumentError for a list that cannot be read. Raises
+    UsageError for an empty list, and for a list on stdin if a document (``others``: names beside
+    the list) is also on stdin.
     """
     listed = _read(source)
     found = split_names(listed)
@@ -308,7 +307,7 @@ def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
 
 
 def _meant(line: str) -> str:
-    """Return the name that a line of a list stands for, or nothing for a remark."""
+    """Return the name in a line of a list; empty for a comment."""
     if os.path.lexists(line):
         return line
     bare = line.strip()
@@ -321,9 +320,9 @@ def _meant(line: str) -> str:
 
 
 def split_names(listed: bytes) -> list[str]:
-    """Return the names of a list: separated by NUL if it has one, otherwise by line ends.
+    """Split a list into names: by NUL if it contains any, otherwise by line ends.
 
-    Windows writes lists in UTF-16, or with a byte order mark.
+    It may be in UTF-16, or have a byte order mark, as lists from Windows do.
     """
     if encoding := utf16_of(listed):
         text = listed.decode(encoding, "surrogatepass" if len(listed) % 2 == 0 else "replace")

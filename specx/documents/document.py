@@ -1,4 +1,4 @@
-"""Documents as the rest of specx knows them: a name, pages, paragraphs."""
+"""Documents as the rest of specx sees them: a name, pages, paragraphs."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -24,7 +24,7 @@ _LONG_LINE, _LARGE_LINE = 5000, 0.05
 class Page:
     """One page of clean text: paragraphs separated by blank lines, one line each.
 
-    ``number`` counts from 1 and is the page's place in the file, whatever is printed on it.
+    ``number``: the page's place in the file, from 1, whatever number is printed on it.
     """
 
     number: int
@@ -41,12 +41,12 @@ Part = Literal["body", "title", "copyright", "contents", "index", "references", 
 class Paragraph:
     """A paragraph without line breaks, and its place in the file.
 
-    ``page``: the page on which it begins; None where the format has no pages (text, Markdown,
-    stdin). ``lines``: its first and last line in the file, from 1; None where lines of the file are
-    not lines of the text (PDF, JSON lines). ``turns``: the later pages, or lines, that it runs on
-    to, each as the number of characters in front of it and its number. ``label`` names the place in
-    formats that count neither: a time, or a cell. ``kind`` says what the paragraph looks like,
-    ``part`` in which part of the document it stands.
+    ``page``: the page on which it begins; None if the format has no pages (text, Markdown, stdin).
+    ``lines``: its first and last line in the file, from 1; None if lines of the file are not lines
+    of the text (PDF, JSON lines). ``turns``: the later pages or lines on which it continues, each
+    as the number of preceding characters and its number. ``label``: the place in formats that count
+    neither: a time, or a cell. ``kind``: text, heading, item and so on. ``part``: the part of the
+    document to which it belongs.
     """
 
     text: str
@@ -70,11 +70,11 @@ class Paragraph:
         )
 
     def page_at(self, start: int) -> int | None:
-        """Return the page on which the character ``start`` stands."""
+        """Return the page of the character ``start``."""
         return None if self.page is None else self._number_at(self.page, start)
 
     def lines_of(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return the first and the last line of the characters from ``start`` to ``end``."""
+        """Return the first and last line of the characters from ``start`` to ``end``."""
         if self.lines is None or not self.turns:
             return self.lines
         return self._number_at(self.lines[0], start), self._number_at(self.lines[0], end - 1)
@@ -86,10 +86,10 @@ class Paragraph:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The characters from ``start`` to ``end`` of a paragraph, and how a reader finds them.
+    """A place in a document: the characters from ``start`` to ``end`` of a paragraph.
 
     ``paragraph`` counts from 0; ``whole`` is that paragraph. ``heading``: the nearest one above.
-    ``label``: names the place where pages and lines do not.
+    ``label``: the name of the place if it has neither page nor lines.
     """
 
     paragraph: int
@@ -110,7 +110,7 @@ class Place:
 
     @property
     def lines(self) -> tuple[int, int] | None:
-        """Return the first and the last line of the text, from 1."""
+        """Return the first and last line of the text, from 1."""
         return self.whole.lines_of(self.start, self.end)
 
     @property
@@ -132,7 +132,7 @@ class Place:
 
 
 def _shortened(heading: str) -> str:
-    """Return a heading cut between words, or within a very long one."""
+    """Return a heading cut between words, or inside a very long word."""
     text = " ".join(heading.split())
     if len(text) <= LONGEST_HEADING:
         return text
@@ -143,10 +143,9 @@ def _shortened(heading: str) -> str:
 class Document:
     """A document that was read: the only form in which text reaches a prompt.
 
-    ``name`` is the user's name for it (a path, or ``stdin``). ``warnings`` are sentences for the
-    user about text that was lost or guessed. ``furniture``: the running headers, footers and page
-    numbers that were taken out, in order. ``everything``: all of its text is to be read, whatever
-    it is.
+    ``name``: the user's name for it (a path, or ``stdin``). ``warnings``: sentences for the user
+    about text that was lost or guessed. ``furniture``: the removed running headers, footers and
+    page numbers, in order. ``everything``: all of its text is to be read, of any kind.
     """
 
     name: str
@@ -168,15 +167,15 @@ class Document:
 
     @cached_property
     def foreign_language(self) -> str | None:
-        """Return the language, or the script, of most of the text; None for English."""
+        """Return the language or script of most of the text; None for English."""
         return foreign_language([paragraph.text for paragraph in self.paragraphs])
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
         """Return the place of each paragraph.
 
-        The document's own title is no heading of its parts, nor is the title of its references that
-        of an appendix behind them.
+        The document's own title is not a heading of its parts. Likewise, the title of its
+        references is not a heading of an appendix after them.
         """
         places = []
         heading, part = None, None
@@ -198,7 +197,7 @@ class Document:
 
     @property
     def counted(self) -> Literal["page", "line", "paragraph"]:
-        """Return the unit by which a reader finds all places: pages, else lines, else neither."""
+        """Return the unit in which all places are given: pages, lines, or neither."""
         if any(place.label for place in self.places):
             return "paragraph"
         if all(paragraph.page is not None for paragraph in self.paragraphs):
@@ -206,7 +205,7 @@ class Document:
         return "line" if all(paragraph.lines for paragraph in self.paragraphs) else "paragraph"
 
     def _labels(self) -> Iterator[str]:
-        """Yield the label of each paragraph; in a very long line, the share of the text above."""
+        """Yield the label of each paragraph; in a very long line, its share of the text above."""
         sizes = Counter[tuple[int, int] | None]()
         for paragraph in self.paragraphs:
             sizes[paragraph.lines] += len(paragraph.text)

@@ -1,15 +1,15 @@
-"""Find sentences that say again what another one said: boilerplate, form letters.
+"""Find sentences that repeat the content of others, such as boilerplate and form letters.
 
-Two sentences are near-duplicates if the words they share weigh at least ``_ALIKE`` of the words of
-both together (the weighted Jaccard similarity of their sets of words). Quantities and years weigh
-most, for they tell the rows of a table in words apart. Dates and reference numbers weigh least, and
-names a little less than other words: these are what differs in a form letter. What stands in
-brackets counts only in sentences with few words outside them.
+Two sentences are near-duplicates if their common words have at least the share ``_ALIKE`` of the
+weight of all their words (weighted Jaccard similarity of their sets of words). Quantities and years
+have the highest weight, because they distinguish the rows of a table in words. Dates and reference
+numbers have the lowest weight, and names a little less than other words, because form letters
+differ in them. Text in brackets counts only in sentences with few words outside them.
 
 Candidates are found by prefix filtering (Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant
-2007): two sentences that are alike have a word in common among the rarest words of each, up to a
-share of 1 - ``_ALIKE`` of its weight. Only first places are indexed, and of each word only the
-latest, so the time grows with the length of the text.
+2007): two similar sentences have a word in common among the rarest words of each, up to a share of
+1 - ``_ALIKE`` of its weight. Only first occurrences are indexed, and only the latest for each word,
+so the time is linear in the length of the text.
 """
 
 import re
@@ -41,7 +41,7 @@ _Words = frozenset[str]
 
 
 def first_places(sentences: Sequence[str]) -> list[int]:
-    """Return the places of the sentences that repeat no earlier one, in order."""
+    """Return the indices of the sentences that repeat no earlier one, in order."""
     weights: dict[str, float] = {}
     words = [_words(sentence, weights) for sentence in sentences]
     seen = _Seen(words, weights)
@@ -53,7 +53,7 @@ def first_places(sentences: Sequence[str]) -> list[int]:
 
 
 def _words(sentence: str, weights: dict[str, float]) -> _Words:
-    """Return the words of a sentence, and note in ``weights`` what each weighs."""
+    """Return the words of a sentence, and store their weights in ``weights``."""
     words = set()
     bare = _BRACKETS.sub(" ", sentence)
     enough = len(_TOKEN.findall(bare)) >= _MANY_WORDS
@@ -72,7 +72,7 @@ def _words(sentence: str, weights: dict[str, float]) -> _Words:
 
 
 class _Seen:
-    """The sentences so far that are no duplicates, by their rarest words."""
+    """The distinct sentences so far, indexed by their rarest words."""
 
     def __init__(self, sentences: Sequence[_Words], weights: dict[str, float]) -> None:
         self._frequency = Counter(word for words in sentences for word in words)
@@ -81,9 +81,9 @@ class _Seen:
         self._having: defaultdict[str, list[tuple[_Words, float]]] = defaultdict(list)
 
     def add(self, words: _Words, key: _Words | str) -> bool:
-        """Return True and keep the sentence, or False for a duplicate of one that was kept.
+        """Return True and keep the sentence; return False for a duplicate of a kept one.
 
-        ``key``: the words, or the sentence itself if it has too few of them to be alike.
+        ``key``: the words, or the sentence itself if it has too few words for a comparison.
         """
         if key in self._exact:
             return False

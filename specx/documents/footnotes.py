@@ -1,4 +1,4 @@
-"""Tell the footnotes of a page from its text: by place, size, and the sign that they begin with."""
+"""Find the footnotes of a page by their place, size, and sign at the beginning."""
 
 import re
 import unicodedata
@@ -20,7 +20,7 @@ def begins_footnote(line: Line, body_size: float | None) -> bool:
 
 
 def follows_footnote(group: Sequence[Line], line: Line, body_size: float | None) -> bool:
-    """Return True if ``group`` and ``line`` begin with signs that follow each other, both small."""
+    """Return True if ``group`` and ``line``, both small, begin with consecutive signs."""
     if not _is_small(line, body_size, _SMALL) or not _is_small(group[0], body_size, _SMALL):
         return False
     before, here = _number(group[0].text), _number(line.text)
@@ -34,17 +34,17 @@ def _number(text: str) -> int | None:
 
 
 def without_sign(line: Line) -> str:
-    """Return the text of a footnote's first line without the footnote's sign."""
+    """Return the text of a footnote's first line without its sign."""
     if line.sign and line.text.startswith(line.sign):
         return line.text[len(line.sign) :].lstrip()
     return _SIGN.sub("", line.text, count=1) if _SIGN.match(line.text) else line.text
 
 
 def footnotes(groups: Sequence[Sequence[Line]], body_size: float | None) -> set[int]:
-    """Return the places of the groups of lines that are footnotes.
+    """Return the indices of the groups of lines that are footnotes.
 
-    They stand at the foot of a column in small letters; the first begins with its sign. A sign that
-    is not raised counts only where most of the page is no footnote.
+    They are at the foot of a column in small letters, and the first begins with its sign. A sign
+    that is not raised counts only if most of the page is not footnotes.
     """
     half = _length(groups) / 2
     found: set[int] = set()
@@ -62,7 +62,7 @@ def footnotes(groups: Sequence[Sequence[Line]], body_size: float | None) -> set[
 
 
 def _columns(groups: Sequence[Sequence[Line]]) -> Iterator[range]:
-    """Yield the places of the groups of each column: a new one begins higher than the last ends."""
+    """Yield the indices of each column's groups. A column begins higher than the last ends."""
     start = 0
     for n in range(1, len(groups)):
         below, above = groups[n - 1][-1].y, groups[n][0].y
@@ -73,7 +73,7 @@ def _columns(groups: Sequence[Sequence[Line]]) -> Iterator[range]:
 
 
 def _small_end(groups: Sequence[Sequence[Line]], column: range, body_size: float | None) -> range:
-    """Return the places of the last groups of a column that are set in small letters."""
+    """Return the indices of a column's last groups in small letters."""
     start = column.stop
     while start > column.start and _may_be(groups[start - 1][0], body_size):
         start -= 1

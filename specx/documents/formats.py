@@ -1,4 +1,4 @@
-"""Read DOCX, HTML, EPUB, ODT, RTF, text with marks, mail and web archives, with pandoc."""
+"""Read DOCX, HTML, EPUB, ODT, RTF, markup, mail and web archives, with pandoc."""
 
 import os
 import re
@@ -39,12 +39,12 @@ _FLAT_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<office:docum
 
 
 def looks_like_page(head: bytes) -> bool:
-    """Return True if a file that begins with ``head`` says that it is HTML."""
+    """Return True if the beginning of a file, ``head``, declares HTML."""
     return _PAGE_HEAD.match(head) is not None
 
 
 def refuse_markup(head: bytes, name: str) -> None:
-    """Raise DocumentError if a file that begins with ``head`` says that it is XML or LaTeX."""
+    """Raise DocumentError if the beginning of a file, ``head``, shows that it is XML or LaTeX."""
     if _LATEX_HEAD.match(head):
         raise DocumentError(
             f"{name} is LaTeX, which specx does not read; make a PDF of it, or rename it to .txt "
@@ -62,8 +62,8 @@ def refuse_markup(head: bytes, name: str) -> None:
 def format_of(head: bytes, ending: str, *, is_text: bool) -> str | None:
     """Return the format of a file: html, mime, rtf, fodt, zip, or a markup; None for text.
 
-    It begins with ``head``. A name that says text (``is_text``) is believed, but for a mail that
-    has gone through several hands.
+    ``head``: its beginning. ``is_text``: its name says that it is text, which is believed, except
+    for a mail that was forwarded several times.
     """
     if head.startswith(ZIP_HEADER):
         return "zip"
@@ -81,7 +81,7 @@ def format_of(head: bytes, ending: str, *, is_text: bool) -> str | None:
 
 @cache
 def find_pandoc() -> Path | None:
-    """Return the program that the package ``pypandoc-binary`` brings, or None without it."""
+    """Return the program in the package ``pypandoc-binary``; None if it is not installed."""
     package = find_spec("pypandoc")
     if package is None or find_spec("selectolax") is None:
         return None
@@ -92,7 +92,7 @@ def find_pandoc() -> Path | None:
 
 
 def wrongly_named(name: str, ending: str, data: bytes) -> DocumentError:
-    """Return the error for a file of another format than its name says."""
+    """Return the error for a file whose format does not match its extension."""
     if ending == ".docx" and data.startswith(_OLD_OFFICE_HEADER):
         return DocumentError(
             f"{name} has a password or is of an old version of Word; "
@@ -107,7 +107,7 @@ def wrongly_named(name: str, ending: str, data: bytes) -> DocumentError:
 def read_format(request: ChildRequest, kind: str) -> Document:
     """Return the text of a file in a format of ``format_of``.
 
-    Raises DocumentError when it cannot be read or has no text, or where pandoc is not installed.
+    Raises DocumentError if it cannot be read or has no text, or if pandoc is not installed.
     """
     pandoc = find_pandoc()
     if pandoc is None:
@@ -151,7 +151,7 @@ def _document(output: bytes, request: ChildRequest) -> Document:
 
 
 def _paragraphs(answer: dict[str, Any]) -> list[Paragraph]:
-    """Return the paragraph of an answer, a very long one in groups of sentences."""
+    """Return the paragraph of an answer; a very long one is divided into groups of sentences."""
     whole = Paragraph(answer["text"], None, answer["kind"], answer["part"])
     return [whole] if whole.kind == "table" else list(grouped(whole))
 

@@ -1,9 +1,8 @@
-"""Read a DOCX, EPUB, ODT, RTF, text with marks, HTML, mail or web archive in the child process.
+"""Read a DOCX, EPUB, ODT, RTF, markup, HTML, mail or web archive in the child process.
 
-The request names ``path``, ``pandoc`` (the program) and ``kind``, null for a zip archive, whose
-kind is found. Answers: ``{"format": kind}``, then one
-``{"text": ..., "kind": ..., "part": ...}`` for each paragraph, and
-``{"end": true, "images": count, "warnings": [...]}``.
+The request has ``path``, ``pandoc`` (the program) and ``kind``, which is null for a zip archive,
+whose kind is detected. Answers: ``{"format": kind}``, then one ``{"text": ..., "kind": ..., "part":
+...}`` for each paragraph, and ``{"end": true, "images": count, "warnings": [...]}``.
 """
 
 import json
@@ -62,7 +61,7 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
 
 @dataclass
 class _Opener:
-    """Documents, and those in them, to paragraphs."""
+    """Turns documents, including embedded ones, into paragraphs."""
 
     pandoc: str
     images: int = 0
@@ -72,7 +71,7 @@ class _Opener:
     def opened(
         self, data: bytes, kind: str | None
     ) -> tuple[str, Sequence[PandocInput | Paragraph]]:
-        """Return the kind of a document, and what there is to read in it."""
+        """Return the kind of a document, and its content to read."""
         if kind == "html":
             return kind, [_page(data)]
         if kind == "mime":
@@ -130,7 +129,7 @@ class _Opener:
         yield from paragraphs_of(_parse(self.pandoc, source), titled=source.kind in _TITLED)
 
     def _inside(self, data: bytes) -> Iterator[Paragraph]:
-        """Yield the paragraphs of a document in a DOCX; one that cannot be read costs a warning."""
+        """Yield the paragraphs of a document in a DOCX; an unreadable one causes a warning."""
         self.depth += 1
         try:
             if self.depth <= _DEEPEST and data.strip():
@@ -142,7 +141,7 @@ class _Opener:
 
 
 def _kind(data: bytes) -> str | None:
-    """Return the kind of a document in a document."""
+    """Return the kind of an embedded document."""
     if data.startswith(b"PK"):
         return None
     if data.startswith(b"{\\rtf"):
@@ -160,7 +159,7 @@ def _piece(piece: MailText) -> PandocInput:
 
 
 def _markup(kind: str, data: bytes) -> PandocInput:
-    """Return a text with marks, without what is said to programs alone."""
+    """Return a text with markup, without parts that are only for programs."""
     text, warnings = decode_text(data, "it")
     included = len(_INCLUDED.findall(text)) if kind == "asciidoc" else 0
     if included:
@@ -180,7 +179,7 @@ def _page(data: bytes, label: str = "") -> PandocInput:
 
 
 def _parse(pandoc: str, source: PandocInput) -> Tree:
-    """Return pandoc's syntax tree. It reads no other file and inherits the limits."""
+    """Return pandoc's syntax tree. pandoc reads no other file and inherits the limits."""
     reader = _STYLES.get(source.kind, source.kind)
     done = subprocess.run(
         [pandoc, "--sandbox", "--quiet", "--from", reader, "--to", "json"],

@@ -1,13 +1,13 @@
-"""Set running headers, footers and page numbers apart.
+"""Separate furniture from the text: running headers, footers and page numbers.
 
-Two signs give them away. A line that stands word for word at the edge of several pages, at one
-height and seldom within a page, is a running header. A line with a number that grows by one from
-page to page carries the page number, whatever else it says (a section title, for example). Anything
-else is text and stays.
+There are two signs. A line that appears word for word at the edge of several pages, at the same
+height and seldom inside a page, is a running header. A line with a number that grows by one from
+page to page carries the page number, even if it also has other words, such as a section title.
+Everything else is text and stays.
 
-Text returns, too: a form letter, a page three times in the file. So furniture also stands
-beside text longer than itself and not the same on every page, and is at most four lines.
-A page number needs no other proof.
+Text can repeat, too, as in a form letter, or if a page is in the file three times. So furniture
+must also have at most four lines, and must be beside text that is longer than the furniture and
+differs between pages. A page number needs no such evidence.
 """
 
 import re
@@ -46,9 +46,9 @@ _PAGE_NUMBER: _Sign = ("page #", 0)
 def set_furniture_apart(
     pages: Sequence[PageLines], body_size: float | None = None
 ) -> tuple[list[PageLines], tuple[Paragraph, ...]]:
-    """Return ``pages`` without running headers, footers and page numbers, and these in order.
+    """Return ``pages`` without running headers, footers and page numbers; and these, in order.
 
-    ``body_size`` is the letter size of running text in points, where it is known.
+    ``body_size``: the letter size of running text in points, if known.
     """
     edges = _Edges(pages, body_size)
     stripped = [replace(page, lines=page.lines[edges.between(page)]) for page in pages]
@@ -90,13 +90,13 @@ class _Edges:
         self._proven = self._prove(pages)
 
     def between(self, page: PageLines) -> slice:
-        """Return the place of the lines of ``page`` between its header and its footer."""
+        """Return the range of lines of ``page`` between its header and its footer."""
         top = self._run(page.lines[:_EDGE], page.number, self._proven)
         below = page.lines[top:][::-1]
         return slice(top, len(page.lines) - self._run(below[:_EDGE], page.number, self._proven))
 
     def _prove(self, pages: Sequence[PageLines]) -> set[_Sign]:
-        """Return the signs of lines that stand beside text longer than they are, and different."""
+        """Return the signs of lines beside text that is longer than they are, and that varies."""
         beside: defaultdict[_Sign, set[str]] = defaultdict(set)
         for page in pages:
             top = self._short_run(page.lines[: _EDGE + 1], page.number)
@@ -111,14 +111,14 @@ class _Edges:
         return {sign for sign, texts in beside.items() if len(texts) > 1}
 
     def _short_run(self, lines: Sequence[Line], number: int) -> int:
-        """Return how many of ``lines`` may be furniture; 0 if they are too many for that."""
+        """Return how many of ``lines`` may be furniture; 0 if they are too many."""
         run = self._run(lines, number)
         return run if run <= _EDGE else 0
 
     def _run(self, lines: Sequence[Line], number: int, among: set[_Sign] | None = None) -> int:
-        """Return how many of ``lines`` one after the other have a sign of furniture.
+        """Return how many consecutive ``lines`` have a sign of furniture.
 
-        ``among``: the signs that count beside page numbers; None for all.
+        ``among``: the signs that count in addition to page numbers; None for all.
         """
         for depth, line in enumerate(lines):
             signs = self._signs(line, number)
@@ -161,7 +161,7 @@ class _Edges:
 
 
 def _at_one_height(lines: Collection[Line]) -> int:
-    """Return how many lines stand at the height at which most do, or all where none is known."""
+    """Return the number of lines at the most frequent height, or of all if no height is known."""
     heights = [(line.y, line.size) for line in lines if line.y is not None and line.size]
     most = (sum(abs(y - other) < size for other, _ in heights) for y, size in heights)
     return max(most, default=0) + len(lines) - len(heights)
@@ -176,14 +176,14 @@ def _length(lines: Sequence[Line]) -> int:
 
 
 def _is_bare(sign: _Sign) -> bool:
-    """Return True for the sign of a page number without other words."""
+    """Return True for a page number without other words."""
     return sign == _PAGE_NUMBER or (not isinstance(sign, str) and sign[0] in ("#", "#roman#"))
 
 
 def _needed(counter: _Counter) -> int:
-    """Return the number of pages on which a counter must be seen.
+    """Return the number of pages on which a counter must appear.
 
-    A bare number near the page's own needs fewer.
+    A bare number close to the page's own needs fewer.
     """
     template, offset = counter
     words = any(char.isalpha() for char in template.replace("#roman#", ""))
@@ -191,9 +191,9 @@ def _needed(counter: _Counter) -> int:
 
 
 def _is_footer(template: str, at_top: bool) -> bool:
-    """Return True if a numbered line whose words change is rather a footer than a heading.
+    """Return True if a numbered line with changing words is more likely a footer than a heading.
 
-    "2 Methods" at the top of page 2 may well be a section.
+    "2 Methods" at the top of page 2 may be a section.
     """
     return template.endswith("#") or (template.startswith("#") and not at_top)
 

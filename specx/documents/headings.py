@@ -88,12 +88,12 @@ _MOST_LABELS = 60  # paragraphs of one drawing
 def without_false_headings(
     paragraphs: Sequence[Paragraph], prominence: Sequence[float]
 ) -> list[Paragraph]:
-    """Return ``paragraphs`` where only the headings of sections are headings.
+    """Return ``paragraphs`` in which only section headings are headings.
 
-    A paragraph that is nothing but a word such as *Abstract* is one, however it is set. What stands
-    between a document's title and its text is part of the title. A date, a number and a label in a
-    drawing are text. ``prominence``: a number for each, greater for headings in larger or bolder
-    letters.
+    A paragraph that consists of a word such as *Abstract* is a heading in any type. Paragraphs
+    between a document's title and its text belong to the title. Dates, numbers and labels in
+    drawings are text. ``prominence``: a number for each paragraph, greater for headings in larger
+    or bolder letters.
     """
     front = _front(paragraphs, prominence)
     labels = _labels(paragraphs, prominence) | _repeated(paragraphs) | _captioned(paragraphs)
@@ -115,7 +115,7 @@ def without_false_headings(
 def _is_false_heading(heading: Paragraph) -> bool:
     """Return True for a date, a number, an author, a stamp, an address, a court, and the like.
 
-    In print also for a command in bold letters, the rest of a sentence, and heads of columns.
+    In print, also for a command in bold letters, the rest of a sentence, and heads of columns.
     """
     text = heading.text
     if heading.page is not None and not _SECTION.fullmatch(text):
@@ -129,9 +129,10 @@ def _is_false_heading(heading: Paragraph) -> bool:
 
 
 def _is_told(paragraphs: Sequence[Paragraph], index: int) -> bool:
-    """Return True for a sentence in the style of a heading that is long, or heads nothing.
+    """Return True for a sentence in the style of a heading that is long, or has no text below.
 
-    Memoranda and contracts number their paragraphs so. In print the lines below would tell.
+    Memoranda and contracts number their paragraphs in this way. In print, the lines below would
+    show that.
     """
     text, below = paragraphs[index].text, paragraphs[index + 1 : index + 2]
     if paragraphs[index].page is not None or text.count(" ") < _FEWEST_SPACES:
@@ -144,7 +145,7 @@ def _is_told(paragraphs: Sequence[Paragraph], index: int) -> bool:
 
 
 def _front(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> range:
-    """Return the places of the title, authors and date above the text of a first page."""
+    """Return the indices of the title, authors and date above the text of a first page."""
     page = paragraphs[0].page if paragraphs else None
     if page is None:  # markup tells headings; of those above all text the last is a section's
         above = next((n for n, each in enumerate(paragraphs) if each.kind != "heading"), 0)
@@ -161,7 +162,7 @@ def _front(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> rang
 
 
 def _is_section(paragraphs: Sequence[Paragraph], prominence: Sequence[float], index: int) -> bool:
-    """Return True for a heading known by its number or words, or set as a later one is."""
+    """Return True for a heading with a number or known words, or in the type of a later one."""
     each = paragraphs[index]
     if index == 0 or _SECTION.fullmatch(each.text):
         return bool(_SECTION.fullmatch(each.text))
@@ -174,9 +175,9 @@ def _is_section(paragraphs: Sequence[Paragraph], prominence: Sequence[float], in
 
 
 def _labels(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> set[int]:
-    """Return the places of headings beside the numbers of a drawing, above its caption.
+    """Return the indices of headings among the numbers of a drawing, above its caption.
 
-    Without such numbers, of headings set as none is that has text below.
+    If there are no such numbers: headings in a type that no heading with text below has.
     """
     found: set[int] = set()
     real = {
@@ -199,7 +200,7 @@ def _labels(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> set
 
 
 def _repeated(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the places of headings that repeat the first one on later pages: a letterhead."""
+    """Return the indices of headings that repeat the first one on later pages: a letterhead."""
     headings = [n for n, each in enumerate(paragraphs) if each.kind == "heading"]
     title = paragraphs[headings[0]] if headings else None
     if title is None or not is_in_capitals(title.text):
@@ -208,7 +209,7 @@ def _repeated(paragraphs: Sequence[Paragraph]) -> set[int]:
 
 
 def _captioned(paragraphs: Sequence[Paragraph]) -> set[int]:
-    """Return the places of names and places in capitals in a text that is a court's paper."""
+    """Return the indices of names and places in capitals in a court's paper."""
     front = [
         each.text
         for each in paragraphs[:_CAPTION_WITHIN]
@@ -252,7 +253,7 @@ _CAPTION = re.compile(
 
 
 def is_caption(text: str) -> bool:
-    """Return True for text that begins as a caption does: ``Figure 3: …``, ``Table 2``."""
+    """Return True for text that begins like a caption: ``Figure 3: …``, ``Table 2``."""
     return _CAPTION.match(text) is not None
 
 
@@ -270,7 +271,7 @@ _SECTION_TITLE = re.compile(
 
 
 def title_of(paragraphs: Sequence[Paragraph]) -> str | None:
-    """Return the title in one line, None if the text has none that can be told from a section's."""
+    """Return the title in one line; None if none can be told from a section heading."""
     first = islice((p for p in paragraphs if p.part in ("body", "title")), _TITLE_WITHIN)
     for paragraph in first:
         text = " ".join(harmless(paragraph.text).split())

@@ -1,4 +1,4 @@
-"""Many documents in one file: JSON objects, one a line or in an array."""
+"""Many documents in one file: JSON objects, one per line or in an array."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ _HEAD = 1024  # bytes
 
 
 class LineError(DocumentError):
-    """A line that holds no document. ``name`` is the name the document would have had."""
+    """A line without a document. ``name``: the name that the document would have had."""
 
     def __init__(self, sentence: str, name: str) -> None:
         super().__init__(sentence)
@@ -32,11 +32,11 @@ def looks_like_json(data: bytes) -> bool:
 
 
 def parse_jsonl(data: bytes, name: str, field: str = "text") -> list[Document | LineError]:
-    """Return the documents of ``data``, with an error in the place of each bad line.
+    """Return the documents of ``data``, with an error in place of each bad line.
 
-    A line is an object whose ``field`` is the text, perhaps with an ``id``. Its document is called
-    ``name#id``, or ``name#line number``. Blank lines are skipped. Raises DocumentError when
-    ``data`` is no text at all.
+    A line is an object whose ``field`` is the text, with an optional ``id``. Its document is called
+    ``name#id``, or ``name#line number``. Blank lines are skipped. Raises DocumentError if ``data``
+    is not text.
     """
     text, warnings = decode_text(data, name)
     return [
@@ -47,9 +47,9 @@ def parse_jsonl(data: bytes, name: str, field: str = "text") -> list[Document | 
 
 
 def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | LineError]:
-    """Return the documents of a JSON file: of a notebook, a record, or an array of records.
+    """Return the documents of a JSON file: a notebook, a record, or an array of records.
 
-    Raises DocumentError for JSON without texts, and says what it is.
+    Raises DocumentError for JSON without texts; the message describes it.
     """
     text, warnings = decode_text(data, name)
     values = _values(text)
@@ -72,7 +72,7 @@ def parse_json(data: bytes, name: str, field: str = "text") -> list[Document | L
 
 
 def _records(text: str) -> Iterator[tuple[int, str]]:
-    """Yield numbers and records: the lines, or the values of an array or over several lines."""
+    """Yield numbered records: lines, the values of an array, or objects over several lines."""
     first = _first_line(text)
     values = _values(text) if first.startswith("[") or _values(first) is None else None
     if values is None:
@@ -86,7 +86,7 @@ def _first_line(text: str) -> str:
 
 
 def _values(text: str) -> list[Any] | None:
-    """Return the values of JSON that follow each other, None if it is something else."""
+    """Return consecutive JSON values; None if the text is anything else."""
     decoder, values, at = json.JSONDecoder(), [], len(text) - len(text.lstrip())
     text = text.rstrip()
     try:
@@ -109,7 +109,7 @@ def _has_text(value: Any, field: str) -> bool:
 
 
 def _described(values: list[Any]) -> str:
-    """Return what some JSON is, in words."""
+    """Describe JSON values in words."""
     value = values[0] if values else None
     if isinstance(value, list):
         return f"a JSON array of {len(value)} values"
@@ -152,7 +152,7 @@ def _document_or_error(
 
 
 def _record(line: str, field: str) -> dict[str, Any]:
-    """Return the object of a line. Raises ValueError, which tells the line's fault."""
+    """Return the object of a line. Raises ValueError with the problem of the line."""
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError) as error:

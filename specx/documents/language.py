@@ -1,8 +1,8 @@
-"""Tell in which language or script most of a document is written.
+"""Find the language or script of most of a document.
 
-The script is known by the names of its characters, a language in Latin script by its most frequent
-words. Neither needs a model or a package: the answer is needed for whole documents only, and only
-as "English or not".
+A script is recognized by the names of its characters, a language in Latin script by its most
+frequent words. Neither needs a model or a package: the answer is needed only for whole documents,
+and only as "English or not".
 """
 
 import re
@@ -42,9 +42,9 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def foreign_language(paragraphs: Sequence[str]) -> str | None:
-    """Return the language, or the script, of most of some paragraphs; None for English.
+    """Return the language or script of most of some paragraphs; None for English.
 
-    None also for text of which too little is known, such as code and tables.
+    None also for text that cannot be classified, such as code and tables.
     """
     step = len(paragraphs) // _PARAGRAPHS + 1
     found: Counter[str] = Counter()
@@ -59,7 +59,7 @@ def foreign_language(paragraphs: Sequence[str]) -> str | None:
 
 
 def _language(text: str) -> str:
-    """Return the language or script of a paragraph, or an empty string."""
+    """Return the language or script of a paragraph; empty if unknown."""
     scripts = Counter(_script(char) for char in text)
     del scripts[""]
     if not scripts:

@@ -38,10 +38,10 @@ _HALF = 0.6  # of the column: the line ended because its paragraph did
 
 @dataclass(frozen=True)
 class Block:
-    """Lines that belong together. ``page`` and ``turns`` are those of a paragraph.
+    """Lines that belong together. ``page`` and ``turns``: as in ``Paragraph``.
 
-    ``full`` says that the last line runs to the column's edge, ``small`` that the letters are
-    smaller than the body's. ``prominence`` is greater for a heading in larger or bolder letters.
+    ``full``: the last line reaches the column's edge. ``small``: the letters are smaller than the
+    body's. ``prominence``: greater for a heading in larger or bolder letters.
     """
 
     text: str
@@ -55,7 +55,7 @@ class Block:
 
 
 def usual_size(pages: Sequence[PageLines]) -> float | None:
-    """Return the letter size in points that most of the text has, None where none is known."""
+    """Return the letter size of most of the text in points; None if no size is known."""
     sizes: Counter[float] = Counter()
     for page in pages:
         for line in page.lines:
@@ -68,9 +68,9 @@ def usual_size(pages: Sequence[PageLines]) -> float | None:
 
 
 class Typography:
-    """The usual letter size of a document, and the usual distance of lines by letter size.
+    """The usual letter size of a document, and the usual line spacing by letter size.
 
-    ``typewritten`` documents have most of their text in letters of one width.
+    ``typewritten``: most of the text is in letters of equal width.
     """
 
     def __init__(self, pages: Sequence[PageLines]) -> None:
@@ -89,13 +89,13 @@ class Typography:
         self._leading = {size: gap for (size, gap), _ in reversed(gaps.most_common())}
 
     def leading(self, size: float) -> float:
-        """Return the usual distance of two lines of ``size`` points, in letter sizes."""
+        """Return the usual spacing of lines of ``size`` points, in letter sizes."""
         body = self._leading.get(self.body_size or 0.0, 1.2)
         return min(self._leading.get(round(size, 1), body), max(body, 1.5))
 
 
 def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) -> list[Block]:
-    """Group the lines of ``page`` and join each group to one line of text."""
+    """Group the lines of ``page`` and join each group into one line of text."""
     columns = _Columns([line for line in page.lines if not line.entry])
     groups: list[list[Line]] = []
     for is_entry, run in groupby(page.lines, key=lambda line: line.entry):
@@ -118,7 +118,7 @@ def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) ->
 
 
 def _is_repeated(block: Block, told: str) -> bool:
-    """Return True for words of a page's text that it shows again in large letters, for show."""
+    """Return True for words of a page's text that it repeats in large letters, as a pull quote."""
     words = block.text.strip(_QUOTES)
     quoted = block.kind == "text" or words != block.text
     return quoted and len(words) >= _FEWEST_REPEATED and told.count(words) > 1
@@ -141,14 +141,14 @@ def _block(
 
 
 class _Columns:
-    """The columns of a page, as the lines that start near each other show them."""
+    """The columns of a page, derived from lines that begin at similar positions."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._spans = [(line.x, _right_edge(line)) for line in lines if line.x is not None]
         self._edges: dict[int, float] = {}
 
     def reach(self, line: Line) -> float:
-        """Return the width of ``line`` as a share of its column; 1 where it is not known."""
+        """Return the width of ``line`` as a share of its column; 1 if it is not known."""
         if line.x is None or not line.size:
             return 1.0
         width = self._edge(line.x) - line.x
@@ -169,7 +169,8 @@ class _Columns:
 def _right_edge(line: Line) -> float:
     """Return the estimated right edge of ``line`` in points.
 
-    The widths of letters are not known; an average is near enough to tell full lines from others.
+    The widths of letters are not known. An average is accurate enough to tell full lines from
+    others.
     """
     letter = 0.6 if line.mono else _LETTER * (1.1 if line.bold else 1.0)
     return (line.x or 0.0) + len(line.text) * letter * (line.size or 0.0)
@@ -276,7 +277,7 @@ def _kind(
 
 
 def _is_row(text: str) -> bool:
-    """Return True for what is left of a table's row: at least half of its words are figures."""
+    """Return True for the rest of a table's row: at least half of its words are figures."""
     if not any(map(str.isdigit, text)):
         return False
     words = text.split()
@@ -285,7 +286,7 @@ def _is_row(text: str) -> bool:
 
 
 def _gap(above: Line, below: Line) -> float | None:
-    """Return the distance of two base lines in letter sizes."""
+    """Return the distance between two baselines in letter sizes."""
     if above.y is None or below.y is None or not below.size:
         return None
     return (above.y - below.y) / below.size

@@ -1,6 +1,6 @@
-"""Printed lines of a page, with as much of their place and look as is known.
+"""Printed lines of a page, with their place and look as far as known.
 
-The child process makes them of the spans of a PDF page.
+The child process makes them from the spans of a PDF page.
 """
 
 import re
@@ -14,11 +14,10 @@ from typing import NamedTuple
 class Line:
     """A line of text.
 
-    ``x`` and ``y`` are the start of the baseline in points, ``y`` growing upwards; ``size`` is the
-    height of the letters in points. All three are None where the format says nothing of them.
-    ``bold`` and ``mono`` hold only if the whole line is set so. ``sign``: the small raised number
-    or star that the text begins with. ``entry``: the line is one of a table of contents or index.
-    ``cell``: it begins a cell of a table.
+    ``x`` and ``y``: the start of the baseline in points, ``y`` growing upwards; ``size``: the
+    height of the letters in points; None if unknown. ``bold``, ``mono``: true only if the whole
+    line is. ``sign``: the small raised number or star at its beginning. ``entry``: it belongs to a
+    table of contents or index. ``cell``: it begins a cell of a table.
     """
 
     text: str
@@ -34,12 +33,12 @@ class Line:
 
 @dataclass(frozen=True)
 class PageLines:
-    """The lines of one page, whose ``number`` counts from 1.
+    """The lines of one page; ``number`` counts from 1.
 
     ``drawn``: the page has a picture or drawn letters, which may be all of its text. ``covered``:
-    the share of it that lies under pictures, if they have no text layer. ``box``: its left, bottom,
-    right and top, in points. ``unmapped``: the share of its characters whose font does not say
-    which they are. ``unseen``: how many characters were left out because nobody sees them.
+    the share of the page under pictures without a text layer. ``box``: its left, bottom, right and
+    top, in points. ``unmapped``: the share of characters that their font does not identify.
+    ``unseen``: the number of invisible characters left out.
     """
 
     number: int
@@ -80,7 +79,8 @@ ASLANT = 8
 class Look(NamedTuple):
     """The direction of a text in quarter turns, its size in points, and its font.
 
-    ``turn`` is greater by ``MIRRORED`` where letters are mirrored; ``ASLANT`` is between turns.
+    ``turn`` is increased by ``MIRRORED`` for mirrored letters; ``ASLANT`` means between quarter
+    turns.
     """
 
     turn: int
@@ -92,9 +92,9 @@ class Look(NamedTuple):
 class TextRun(NamedTuple):
     """A run of text of one look.
 
-    ``before``: PDFium has added a space or a line break in front of it. ``start``, ``end`` and
-    ``base`` are its place in reading direction, in points. ``characters``: the first of the page's
-    in it, and the first behind it.
+    ``before``: PDFium has added a space or a line break before it. ``start``, ``end`` and ``base``:
+    its place in reading direction, in points. ``characters``: the indices of its first character on
+    the page and of the one after its last.
     """
 
     text: str
@@ -107,7 +107,7 @@ class TextRun(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Text of one look, and its place in points, seen in reading direction.
+    """Text of one look, and its place in points, in reading direction.
 
     ``cell``: it begins a cell of a table.
     """
@@ -120,7 +120,7 @@ class Span(NamedTuple):
 
 
 def lines_of(rows: Iterable[list[Span]]) -> list[Line]:
-    """Return the lines of a page in the order of the file, seen in reading direction."""
+    """Return the lines of a page in file order, with positions in reading direction."""
     visible = [row for row in rows if any(span.text.strip() for span in row)]
     upright = _one_direction(visible)
     signs = [_first_sign(row) for row in upright]
@@ -129,7 +129,7 @@ def lines_of(rows: Iterable[list[Span]]) -> list[Line]:
 
 
 def lacks_ligatures(lines: Iterable[Line], ligatures: Collection[str] = _LIGATURES) -> bool:
-    """Return True if text in Latin letters has none of these, as if their font had lost them."""
+    """Return True if Latin text has none of these ligatures, as if its font had lost them."""
     text = " ".join(line.text for line in lines)
     if len(text) < _JUDGED or any(each in text for each in ligatures):
         return False
@@ -142,12 +142,12 @@ def is_bold(font: str) -> bool:
 
 
 def is_mono(font: str) -> bool:
-    """Return True for the name of a font whose letters have one width."""
+    """Return True for the name of a monospaced font."""
     return bool(_MONO.search(font))
 
 
 def _one_direction(rows: list[list[Span]]) -> list[list[Span]]:
-    """Drop what is drawn aslant, and the few rows across the others, such as a margin's stamp."""
+    """Drop slanted text, and the few rows at right angles to the others, such as a margin stamp."""
     lengths: Counter[int] = Counter()
     for row in rows:
         lengths[row[0].look.turn] += sum(len(span.text) for span in row)
@@ -180,7 +180,7 @@ def _line(row: list[Span], sign: str, footnotes: Collection[str]) -> Line:
 
 
 def _decoded(text: str) -> str:
-    """Return a text with what TeX's codes mean, and a sign for each other letter without a name."""
+    """Return a text with TeX's codes decoded, and a sign for each other nameless letter."""
     return _NAMELESS.sub("\ufffd", _TEX_CODE.sub(lambda code: _TEX[code[0]], text))
 
 
@@ -189,7 +189,7 @@ def _main(visible: list[Span]) -> Span:
 
 
 def _first_sign(row: list[Span]) -> str:
-    """Return the raised sign that the row begins with, as a footnote does, or nothing."""
+    """Return the raised sign at the beginning of a row, as in a footnote; empty without one."""
     visible = [span for span in row if span.text.strip()]
     first, main = visible[0], _main(visible)
     return first.text.strip() if first is not main and _is_raised_sign(first, main) else ""
@@ -204,7 +204,8 @@ def _is_raised_sign(span: Span, main: Span) -> bool:
 def _is_note_sign(span: Span, before: str, main: Span, footnotes: Collection[str]) -> bool:
     """Return True for a small raised sign after a word or a full stop.
 
-    ``km²`` and ``x²`` are none. ``footnotes``: the signs of the footnotes on the page.
+    False for powers such as ``km²`` and ``x²``. ``footnotes``: the signs of the footnotes on the
+    page.
     """
     if not _is_raised_sign(span, main):
         return False

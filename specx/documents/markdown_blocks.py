@@ -1,4 +1,4 @@
-"""Read the blocks of Markdown: text without its marks, and the lines on which it stands."""
+"""Read the blocks of Markdown: text without markup, and its lines."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ _DELIMITER_ROW = re.compile(r"[\s|:-]*")
 
 @cache
 def _parsers() -> tuple["MarkdownIt", "MarkdownIt"]:
-    """Return a parser for the blocks of a text, and one for the spans of a block."""
+    """Return a parser for the blocks of a text, and one for the inline text of a block."""
     from markdown_it import MarkdownIt
 
     blocks = MarkdownIt("commonmark", {"maxNesting": _DEEPEST})
@@ -38,7 +38,7 @@ def _parsers() -> tuple["MarkdownIt", "MarkdownIt"]:
 
 
 def markdown_blocks(text: str) -> list[TextBlock] | None:
-    """Return the blocks of a Markdown text, None if it is nested too deeply for Markdown."""
+    """Return the blocks of a Markdown text; None if it is nested too deeply for Markdown."""
     source = list(_wrapped(text.split("\n")))
     tokens = _parsers()[0].parse("\n".join(source))
     if any(token.level >= _DEEPEST - 1 for token in tokens):
@@ -47,9 +47,9 @@ def markdown_blocks(text: str) -> list[TextBlock] | None:
 
 
 def _wrapped(lines: Sequence[str]) -> Iterator[str]:
-    """Yield lines with a backslash in front of marks that a sentence brought to a line's start.
+    """Yield lines with a backslash before marks that are at the line's start only by wrapping.
 
-    The line above is full, and its sentence goes on; the line below has no such mark.
+    The line above is full and its sentence continues; the line below has no such mark.
     """
     for above, line, below in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
         mark = _WRAPPED_MARK.match(line)
@@ -89,7 +89,7 @@ def _paragraph(token: "Token", kind: ParagraphKind) -> TextBlock:
 
 
 def _rows(first: int, rows: Sequence[str]) -> Iterator[TextBlock]:
-    """Yield the rows of a table, cells of rows that are too long included."""
+    """Yield the rows of a table, including surplus cells of rows that are too long."""
     for number, row in enumerate(rows, start=first + 1):
         if not _DELIMITER_ROW.fullmatch(row):
             line = NumberedLine(number, _plain(row.strip().strip("|").strip()))
@@ -108,7 +108,7 @@ def _has_text(block: TextBlock) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Return inline Markdown as text: without marks, addresses of links, images and tags."""
+    """Return inline Markdown as text, without marks, link addresses, images and tags."""
     text = _SIGNS.sub("", text)
     if len(text) > _LONGEST_INLINE:
         return text

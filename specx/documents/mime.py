@@ -1,4 +1,4 @@
-"""Open mails and web archives: messages of MIME. Runs in the child process."""
+"""Open mails and web archives, which are MIME messages. Runs in the child process."""
 
 import plistlib
 import re
@@ -58,7 +58,7 @@ def not_read(attached: Sequence[str]) -> str:
 
 
 def looks_like_mime(head: bytes, *, named: bool = False) -> bool:
-    """Return True for what begins as a message does; ``named``: its name says that it is one."""
+    """Return True if ``head`` begins like a message; ``named``: its name says that it is one."""
     lines = _clean(head).split(b"\n\n")[0]
     first, *rest = lines.split(b"\n")
     fields = {found[1].lower() for line in rest if (found := _FIELD.match(line))}
@@ -76,7 +76,7 @@ def _clean(data: bytes) -> bytes:
 
 
 def _web_archive(data: bytes) -> MimeMessage:
-    """Return the page of a web archive of Safari, which is a property list."""
+    """Return the page of a Safari web archive, which is a property list."""
     try:
         page = plistlib.loads(data)["WebMainResource"]
         content, label = page["WebResourceData"], page.get("WebResourceTextEncodingName", "")
@@ -86,7 +86,7 @@ def _web_archive(data: bytes) -> MimeMessage:
 
 
 def open_message(data: bytes) -> MimeMessage:
-    """Return what there is to read in a mail, in the mails of a mailbox, or in a web archive."""
+    """Return the texts of a mail, of the mails of a mailbox, or of a web archive."""
     if data.startswith((b"bplist", b"<?xml")):
         return _web_archive(data)
     mails = [message_from_bytes(each) for each in _MAILBOX.split(_clean(data)) if each.strip()]
@@ -141,7 +141,7 @@ def _file_name(part: Message) -> str | None:
 
 
 def _best(forms: list[Message]) -> Message:
-    """Return the plain form of a text, or the last one if that tells much more."""
+    """Return the plain form of a text, or the last form if that has much more content."""
     plain = [each for each in forms if each.get_content_type() == "text/plain"]
     pages = [
         each for form in forms for each in form.walk() if each.get_content_type() == "text/html"
@@ -169,7 +169,7 @@ def _words(mail: Message, name: str) -> str:
 
 
 def _decoded(header: str) -> str:
-    """Return a header with its encoded words read."""
+    """Return a header with its encoded words decoded."""
     try:
         return " ".join("".join(_pieces(header)).split())
     except (MessageError, ValueError, LookupError):  # broken base64, an unknown encoding

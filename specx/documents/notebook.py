@@ -1,4 +1,4 @@
-"""Read notebooks (Jupyter) as their Markdown and text cells, with the cells as places."""
+"""Read Jupyter notebooks: their Markdown and text cells, with the cells as places."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,12 +12,12 @@ _KINDS: dict[str, Kind] = {"markdown": "markdown", "raw": "text", "heading": "ma
 
 
 def is_notebook(value: Any) -> bool:
-    """Return True for the object of a notebook, of an old one, too."""
+    """Return True for the JSON object of a notebook, of any version."""
     return isinstance(value, dict) and "nbformat" in value and bool(_cells(value))
 
 
 def document_from_notebook(value: Any, name: str, warnings: tuple[str, ...] = ()) -> Document:
-    """Return the text of all cells but code. Raises DocumentError without any."""
+    """Return the text of all cells except code. Raises DocumentError if there are none."""
     paragraphs: list[Paragraph] = []
     code = 0
     for number, cell in enumerate(_cells(value), start=1):
@@ -42,7 +42,7 @@ def document_from_notebook(value: Any, name: str, warnings: tuple[str, ...] = ()
 
 
 def _cells(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the cells; before version 4 they lay in worksheets."""
+    """Return the cells; before version 4 they were in worksheets."""
     sheets = value.get("worksheets")
     holders = [value, *(sheets if isinstance(sheets, list) else ())]
     lists = [each.get("cells") for each in holders if isinstance(each, dict)]

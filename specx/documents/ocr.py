@@ -1,7 +1,7 @@
-"""Recognize the text of scanned pages, with what the extra ``ocr`` brings.
+"""Recognize the text of scanned pages, with the packages of the extra ``ocr``.
 
-Each page is read in a child process of its own, so that a bad one costs no other. The child imports
-this file, too, and calls ``serve``.
+Each page is read in its own child process, so that a bad page affects no other. The child also
+imports this file, and calls ``serve``.
 """
 
 import math
@@ -28,7 +28,7 @@ def recognize(
 ) -> list[int]:
     """Put the text of scanned pages into ``extracted``; return the pages that have any.
 
-    Raises DocumentError when something is not installed.
+    Raises DocumentError if something is not installed.
     """
     details = {"passwords": passwords, "data_folder": str(_data_folder(request.name))}
     found: dict[int, tuple[Line, ...]] = {}
@@ -53,7 +53,7 @@ def recognize(
 
 
 def _data_folder(name: str) -> Path:
-    """Return the folder of tesseract's data for English."""
+    """Return the folder of tesseract's English data."""
     if find_spec("tesserocr") is None or find_spec("pypdfium2") is None:
         raise DocumentError(
             f"{name} needs packages for --ocr that are not installed: "
@@ -69,7 +69,7 @@ def _data_folder(name: str) -> Path:
 
 
 def _folders() -> list[Path]:
-    """Return the folders where the data may be. If the variable is set, they are there."""
+    """Return the possible folders of the data; if the variable is set, only those it names."""
     if given := os.environ.get(_VARIABLE):
         return [Path(given), Path(given) / "tessdata"]
     found: list[Path] = []
@@ -87,10 +87,10 @@ _MOST_PIXELS = 25_000_000  # of a page; A4 has 8.7 million at 300 dots an inch
 
 
 def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
-    """Yield the text of one page: ``{"text": ...}``, lines and blank lines between paragraphs.
+    """Yield the text of one page: ``{"text": ...}``, with blank lines between paragraphs.
 
-    The request names ``path``, ``passwords``, ``page`` (from 1) and ``data_folder``, where
-    tesseract's data are.
+    The request has ``path``, ``passwords``, ``page`` (from 1) and ``data_folder``, the folder of
+    tesseract's data.
     """
     os.environ["OMP_THREAD_LIMIT"] = "1"  # each thread would take its share of the address space
     import tesserocr
@@ -102,7 +102,7 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
 
 
 def _render(data: bytes, passwords: list[str], number: int) -> Any:
-    """Return an image of a page in greys."""
+    """Return a greyscale image of a page."""
     import pypdfium2
 
     document = _open(pypdfium2, data, ["", *passwords])

@@ -1,6 +1,6 @@
-"""Bring what pandoc passes over in a DOCX or an ODT to where it reads: boxes, fields, controls.
+"""Move text that pandoc skips in a DOCX or ODT to where it reads: boxes, fields, controls.
 
-A part that is no XML is returned as it is; pandoc says what is wrong with it.
+A part that is not XML is returned unchanged; pandoc reports the error.
 """
 
 import io
@@ -25,7 +25,7 @@ def _name(element: ET.Element) -> str:
 
 
 def _value(element: ET.Element | None, key: str = "val") -> str | None:
-    """Return an attribute, whatever its namespace."""
+    """Return an attribute in any namespace."""
     attributes = {} if element is None else element.attrib
     return next((v for k, v in attributes.items() if k.rpartition("}")[2] == key), None)
 
@@ -35,7 +35,7 @@ def _first(element: ET.Element, name: str) -> ET.Element | None:
 
 
 def parsed(xml: bytes) -> ET.Element | None:
-    """Return the root of an XML text, which is written with the prefixes that it had."""
+    """Return the root of an XML text; written again, it has its original prefixes."""
     events = ET.iterparse(io.BytesIO(xml), events=["start-ns"])
     with suppress(ET.ParseError, LookupError, ValueError):  # encodings that nobody knows, too
         for _, (prefix, address) in events:
@@ -54,9 +54,9 @@ def _letters(texts: Iterable[str]) -> int:
 
 
 def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict[str, bytes]]:
-    """Return a part of a DOCX as pandoc is to read it, its letters, and the documents in it.
+    """Return a part of a DOCX for pandoc, its number of letters, and its embedded documents.
 
-    ``linked``: the parts that it names, by their ids.
+    ``linked``: the parts that it refers to, by their ids.
     """
     root = parsed(xml)
     if root is None:
@@ -69,9 +69,9 @@ def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict
 
 
 def with_heads(xml: bytes, heads: Iterable[bytes]) -> tuple[bytes, int]:
-    """Return a DOCX without text with that of its headers, and its letters, where it is text.
+    """Return a textless DOCX with the text of its headers, and their letters, if it is enough.
 
-    Little text is a letterhead or a page number.
+    Little text is only a letterhead or a page number.
     """
     root = parsed(xml)
     body = None if root is None else _first(root, "body")
@@ -93,7 +93,7 @@ class _WordPart:
     fields: list[bool] = field(default_factory=list)
 
     def content(self, element: ET.Element, moved: list[ET.Element]) -> list[ET.Element]:
-        """Return the children of an element; ``moved`` gets what follows their paragraph."""
+        """Return the children of an element; ``moved`` gets content for after their paragraph."""
         found: list[ET.Element] = []
         for child in element:
             found += self._replaced(child, moved)
@@ -127,7 +127,7 @@ class _WordPart:
         return [*([_run(chosen)] if chosen else []), child, *behind]
 
     def _pass_mark(self, mark: str | None) -> None:
-        """Follow the fields that a text is in: their instructions, behind these their results."""
+        """Track the fields that a text is in: first their instructions, then their results."""
         if mark == "begin":
             self.fields.append(False)
         elif self.fields:
@@ -142,7 +142,7 @@ class _WordPart:
 
 
 def _is_unseen(element: ET.Element, name: str) -> bool:
-    """Return True for what was deleted, is hidden, or asks for something to be filled in."""
+    """Return True for deleted or hidden text, and for placeholders to be filled in."""
     if name in _LEFT_OUT:
         return len(element) > 0 or name != "del"  # an empty one is the mark of a paragraph
     if name == "sdt":
@@ -154,7 +154,7 @@ def _is_unseen(element: ET.Element, name: str) -> bool:
 
 
 def _alternative(element: ET.Element) -> ET.Element:
-    """Return the first form of some content that holds text, else the first."""
+    """Return the first alternative of some content that has text, otherwise the first."""
     worded = (
         each
         for each in element
@@ -164,7 +164,7 @@ def _alternative(element: ET.Element) -> ET.Element:
 
 
 def _chosen(run: ET.Element) -> str | None:
-    """Return the chosen entry where a drop-down field begins in a run."""
+    """Return the selected entry if a drop-down field begins in a run."""
     box = _first(run, "ddList")
     if box is None:
         return None
@@ -212,7 +212,7 @@ _ASIDE = frozenset({"tracked-changes", "annotation", "annotation-end", "ruby-tex
 
 
 def open_text(xml: bytes) -> tuple[bytes, int]:
-    """Return the content of an ODT as pandoc is to read it, and its letters."""
+    """Return the content of an ODT for pandoc, and its number of letters."""
     root = parsed(xml)
     if root is None:
         return xml, 0
@@ -264,7 +264,7 @@ def _settle(element: ET.Element, moved: list[ET.Element]) -> None:
 
 
 def _boxed(element: ET.Element) -> list[ET.Element]:
-    """Return the blocks of text in a frame or a shape, and in those within it."""
+    """Return the blocks of text in a frame or shape, and in nested ones."""
     found: list[ET.Element] = []
     for child in element:
         if child.tag in _BLOCKS:
@@ -278,7 +278,7 @@ def _boxed(element: ET.Element) -> list[ET.Element]:
 
 
 def append_text(element: ET.Element, text: str) -> None:
-    """Add text at the end of what an element holds."""
+    """Add text at the end of an element's content."""
     if len(element):
         element[-1].tail = (element[-1].tail or "") + text
     else:

@@ -26,7 +26,7 @@ _DROP_CAP = re.compile(r"""["'“‘«„]?\s?[^\W\d_]['’]?""")
 
 
 def body_text(pieces: Sequence[TextPiece]) -> list[TextPiece]:
-    """Return the pieces of a page without line numbers and watermarks, drop caps in their line."""
+    """Return a page's pieces without line numbers and watermarks, with drop caps in their lines."""
     kept = list(pieces)
     for find in (_watermarks, _line_numbers):
         marks = {id(piece) for piece in find(kept)}
@@ -42,7 +42,7 @@ def _usual_size(pieces: Sequence[TextPiece]) -> float:
 
 
 def _watermarks(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
-    """Yield what is drawn over the text: in large letters, or again and again."""
+    """Yield marks drawn over the text: in large letters, or repeatedly."""
     size = _usual_size(pieces)
     alike: defaultdict[tuple[str, float], list[TextPiece]] = defaultdict(list)
     for piece in pieces:
@@ -55,7 +55,7 @@ def _watermarks(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
 
 
 def _lies_across(mark: TextPiece, pieces: Sequence[TextPiece]) -> bool:
-    """Return True if other text stands where the letters of ``mark`` do."""
+    """Return True if other text overlaps the letters of ``mark``."""
     low, high = mark.base - 0.2 * mark.size, mark.base + _HIGH * mark.size
     return any(
         low < piece.base + piece.size / 4 < high
@@ -66,7 +66,7 @@ def _lies_across(mark: TextPiece, pieces: Sequence[TextPiece]) -> bool:
 
 
 def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
-    """Yield the numbers that count the lines in a margin."""
+    """Yield the line numbers in a margin."""
     numbers = [piece for piece in pieces if len(piece.runs) == 1 and _is_number(piece)]
     for edge in (attrgetter("end"), attrgetter("start")):
         columns: defaultdict[int, list[TextPiece]] = defaultdict(list)
@@ -83,7 +83,7 @@ def _is_number(piece: TextPiece) -> bool:
 
 
 def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
-    """Return True if numbers below each other count up, and nothing but them stands there."""
+    """Return True if numbers in a column count up, and the column has no other text."""
     down = sorted(column, key=lambda p: -p.base)
     steps = {int(b.runs[0][1].text) - int(a.runs[0][1].text) for a, b in pairwise(down)}
     if (
@@ -129,7 +129,7 @@ def _with_drop_caps(pieces: list[TextPiece]) -> list[TextPiece]:
 def _is_word(
     cap: TextPiece, first: TextPiece, second: TextPiece, pieces: Sequence[TextPiece]
 ) -> bool:
-    """Return True if a drop cap is a word of its own: its line begins farther in, or with one."""
+    """Return True if a drop cap is a whole word: its line is indented, or begins with a word."""
     if first.start - second.start > _INDENT * first.size:
         return True
     words = Counter(word for piece in pieces for word in piece.text.casefold().split())

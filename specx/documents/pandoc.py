@@ -48,7 +48,7 @@ _FRAME = _Surroundings("furniture")
 
 
 def paragraphs_of(tree: Tree, *, titled: bool) -> Iterator[Paragraph]:
-    """Yield the paragraphs of a document in order, furniture among them.
+    """Yield the paragraphs of a document in order, including furniture.
 
     ``titled``: its metadata are paragraphs of the text, as in a DOCX.
     """
@@ -62,7 +62,7 @@ def paragraphs_of(tree: Tree, *, titled: bool) -> Iterator[Paragraph]:
 
 
 def _meta(value: Tree | None) -> Iterator[str]:
-    """Yield the texts of a value of metadata."""
+    """Yield the texts of a metadata value."""
     match value:
         case {"t": "MetaList", "c": items}:
             for item in items:
@@ -74,7 +74,7 @@ def _meta(value: Tree | None) -> Iterator[str]:
 
 
 def _as_blocks(content: Sequence[Tree]) -> list[Tree]:
-    """Return metadata of type text, which may be inlines."""
+    """Return text metadata as blocks; it may consist of inlines."""
     inlines = content and content[0]["t"] in ("Str", "Space", "Emph", "Strong")
     return [{"t": "Para", "c": content}] if inlines else list(content)
 
@@ -83,7 +83,7 @@ def _as_blocks(content: Sequence[Tree]) -> list[Tree]:
 
 
 class _Reader:
-    """Blocks to paragraphs."""
+    """Turns blocks into paragraphs."""
 
     def blocks(self, blocks: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
         for block in blocks:
@@ -118,7 +118,7 @@ class _Reader:
                 yield from self.blocks(content[1], _inside(content[0], around))
 
     def code(self, text: str, around: _Surroundings) -> Iterator[Paragraph]:
-        """Yield what is set as it was typed: code, but for the prose of letters and old texts."""
+        """Yield preformatted text as code, except for the prose of letters and old texts."""
         read: Sequence[Paragraph] = ()
         if is_typed_prose(text.split("\n")):
             with suppress(DocumentError):  # data
@@ -143,7 +143,7 @@ class _Reader:
             yield Paragraph(text, None, kind, around.part or "body")
 
     def paragraph(self, inlines: Sequence[Tree], around: _Surroundings) -> Iterator[Paragraph]:
-        """Yield a paragraph, several where two lines end in a row, and its footnotes behind it."""
+        """Yield a paragraph and its footnotes; two consecutive line breaks divide it."""
         for lines in _between_blank_lines(inlines):
             yield from self.lines(lines, around)
 
@@ -165,7 +165,7 @@ class _Reader:
             yield from self.blocks(item, inside)
 
     def definitions(self, entries: Sequence[Any], around: _Surroundings) -> Iterator[Paragraph]:
-        """Yield each term with its first definition's first paragraph: ``Term: what it means``."""
+        """Yield each term with its first definition's first paragraph: ``Term: its meaning``."""
         for term, meanings in entries:
             first, *rest = [block for blocks in meanings for block in blocks] or [None]
             if first and first["t"] in ("Para", "Plain"):
@@ -177,7 +177,7 @@ class _Reader:
                 yield from self.items([blocks], around)
 
     def table(self, content: list[Any], around: _Surroundings) -> Iterator[Paragraph]:
-        """Yield one paragraph a row. A table that only arranges text is read as text."""
+        """Yield one paragraph per row. A table used only for layout is read as text."""
         caption, head, bodies, foot = content[1], content[3], content[4], content[5]
         yield from self.blocks(caption[1], around)
         rows = [*head[1], *(row for body in bodies for row in (*body[2], *body[3])), *foot[1]]
@@ -209,20 +209,20 @@ class _Reader:
 
 
 def _arranges_text(rows: Sequence[Sequence[Sequence[Tree]]]) -> bool:
-    """Return True for a table of one column, and for one with headings or tables in its cells."""
+    """Return True for a table of one column, or with headings or tables in its cells."""
     blocks = (block["t"] for row in rows for cell in row for block in cell)
     return all(len(row) <= 1 for row in rows) or not {"Header", "Table"}.isdisjoint(blocks)
 
 
 def _is_prose(rows: Sequence[Sequence[Sequence[Tree]]]) -> bool:
-    """Return True for cells most of whose text is running sentences, several in a cell."""
+    """Return True for cells with mostly running sentences, several per cell."""
     texts = [" ".join(_own_texts(cell)) for row in rows for cell in row]
     prose = sum(size for size in map(running, texts) if size >= _PROSE_OF_A_CELL)
     return prose > _PROSE_OF_A_TABLE * sum(map(len, texts))
 
 
 def _own_texts(blocks: Sequence[Tree]) -> Iterator[str]:
-    """Yield the texts of a cell's paragraphs, none of the tables in it: they may be many deep."""
+    """Yield the texts of a cell's paragraphs, without nested tables, which may be many deep."""
     for block in blocks:
         if block["t"] in _LINES:
             yield _text(block["c"])
@@ -236,13 +236,13 @@ def _own_texts(blocks: Sequence[Tree]) -> Iterator[str]:
 
 
 def _is_linked(block: Tree) -> bool:
-    """Return True for a line that is nothing but one link to another document."""
+    """Return True for a line that is only one link to another document."""
     inlines: Sequence[Tree] = block["c"] if block["t"] in _LINES else []
     return [each["t"] for each in inlines] == ["Link"] and not _is_local(inlines[0])
 
 
 def _is_menu(cell: Sequence[Tree]) -> bool:
-    """Return True for blocks of links, three at least, with little between them."""
+    """Return True for blocks of at least three links with little text between them."""
     lists = (item for block in cell if block["t"] == "BulletList" for item in block["c"])
     lines = [block["c"] for blocks in (cell, *lists) for block in blocks if block["t"] in _LINES]
     links = [each for line in lines for each in line if each["t"] == "Link"]
@@ -276,7 +276,7 @@ _SPACE: Tree = {"t": "Space"}
 
 
 def _between_blank_lines(inlines: Sequence[Tree]) -> Iterator[Sequence[Tree]]:
-    """Yield the inlines between line ends that follow each other."""
+    """Yield the inlines between consecutive line breaks."""
     start = ends = 0
     for n, each in enumerate(inlines):
         if each["t"] == "LineBreak":
@@ -324,13 +324,13 @@ def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
 
 
 def _is_power(before: Tree, text: str) -> bool:
-    """Return True for x², 10⁶ and km²; behind a full stop stands the sign of a note."""
+    """Return True for x², 10⁶ and km²; after a full stop, the number is a footnote sign."""
     known = before["t"] in ("Str", "Emph") and _RAISED.keys() >= set(map(ord, text))
     return known and _text([before])[-1:].isalnum()
 
 
 def _leads_to_note(link: Tree) -> bool:
-    """Return True for the sign of a footnote, and for the arrow from a note back to it."""
+    """Return True for a footnote sign, and for the arrow from a note back to it."""
     attributes, inlines, _ = link["c"]
     named = dict(attributes[2])
     sign = "doc-noteref" in named.get("role", "") or "noteref" in named.get("epub:type", "")

@@ -21,8 +21,8 @@ _FIGURE = 12  # blocks in front of a page's text that may be a figure with its c
 def to_paragraphs(pages: Sequence[Sequence[Block]], words: Counter[str]) -> tuple[Paragraph, ...]:
     """Return the paragraphs of the blocks of all pages, each with the page on which it begins.
 
-    A paragraph that runs over the border of two pages is joined. A very long one (some texts have
-    no line breaks at all) is cut between sentences into paragraphs of about 250 characters.
+    A paragraph across the border of two pages is joined. A very long paragraph (some texts have no
+    line breaks) is cut between sentences into paragraphs of about 250 characters.
     """
     blocks = list(_over_borders(_with_rests_of_notes(pages), words))
     paragraphs = mark_parts(
@@ -35,15 +35,15 @@ def to_paragraphs(pages: Sequence[Sequence[Block]], words: Counter[str]) -> tupl
 def grouped(paragraph: Paragraph) -> Iterator[Paragraph]:
     """Yield the paragraph, or groups of its sentences if it has more than 1,500 characters.
 
-    No group is longer than that. A longer sentence (no punctuation) is cut at white space, and
-    where there is none either, anywhere.
+    No group is longer than that. A longer sentence (without punctuation) is cut at white space, or
+    anywhere if it has none.
     """
     for start, end in _groups(paragraph.text):
         yield paragraph.piece(start, end)
 
 
 def _groups(text: str) -> list[tuple[int, int]]:
-    """Return the places of the groups of a text with single spaces."""
+    """Return the spans of the groups of a text with single spaces."""
     if len(text) <= _LONGEST:
         return [(0, len(text))]
     groups: list[tuple[int, int]] = []
@@ -68,7 +68,7 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 def _over_borders(pages: Iterable[Sequence[Block]], words: Counter[str]) -> Iterator[Block]:
     """Yield all blocks in order.
 
-    The last text of a page waits for the page that may continue it.
+    The last text of a page waits for its possible continuation on the next page.
     """
     waiting: list[Block] = []
     for blocks in chain.from_iterable(map(_columns, pages)):
@@ -84,7 +84,7 @@ def _over_borders(pages: Iterable[Sequence[Block]], words: Counter[str]) -> Iter
 
 
 def _with_rests_of_notes(pages: Sequence[Sequence[Block]]) -> Iterator[Sequence[Block]]:
-    """Yield pages where what goes on at the foot in a note of the page above is a note, too."""
+    """Yield pages in which the continuation of a note from the page above is also a note."""
     goes_on = False
     for page in pages:
         foot = next((n for n in range(len(page), 0, -1) if not page[n - 1].small), 0)
@@ -96,7 +96,7 @@ def _with_rests_of_notes(pages: Sequence[Sequence[Block]]) -> Iterator[Sequence[
 
 
 def _columns(page: Sequence[Block]) -> Iterator[list[Block]]:
-    """Cut a page behind its footnotes and captions: what stands above them may go on below."""
+    """Divide a page after footnotes and captions, because text before them may continue below."""
     start = 0
     for n, (block, below) in enumerate(pairwise(page), start=1):
         above = page[n - 2] if n > 1 and block.kind == "caption" else None
@@ -108,7 +108,7 @@ def _columns(page: Sequence[Block]) -> Iterator[list[Block]]:
 
 
 def _last_text(blocks: Sequence[Block]) -> int:
-    """Return the place of the last block before the footnotes and captions that end a page."""
+    """Return the index of the last block before the footnotes and captions that end a page."""
     index = len(blocks) - 1
     while index > 0 and _is_aside(blocks[index]):
         index -= 1
@@ -116,7 +116,7 @@ def _last_text(blocks: Sequence[Block]) -> int:
 
 
 def _first_text(blocks: Sequence[Block]) -> int:
-    """Return the place of the first block behind the figure and its caption that begin a page."""
+    """Return the index of the first block after the figure and caption that begin a page."""
     captions = [n for n, block in enumerate(blocks[:_FIGURE]) if block.kind == "caption"]
     place = captions[-1] + 1 if captions else 0
     return place if place < len(blocks) and blocks[place].kind == "text" else 0
@@ -127,14 +127,17 @@ def _is_aside(block: Block) -> bool:
 
 
 def _joined(last: Block, first: Block, words: Counter[str]) -> Block:
-    """Return a block with the one that continues it."""
+    """Return a block joined with its continuation."""
     text = join_lines((last.text, first.text), words)
     turn = len(text) - len(first.text)
     return replace(last, text=text, full=first.full, turns=(*last.turns, (turn, first.page)))
 
 
 def _follows(last: Block, first: Block, *, behind: bool) -> bool:
-    """Return True if ``first`` continues ``last``; ``behind`` a figure it has to look so."""
+    """Return True if ``first`` continues ``last``.
+
+    ``behind``: a figure is between them, so ``first`` must look like a continuation.
+    """
     if behind and not first.text[0].islower():
         return False
     # One page between may be a picture; over more, chance is the likelier reason.

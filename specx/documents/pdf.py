@@ -1,4 +1,4 @@
-"""Make a document of the pages of a PDF."""
+"""Make a document from the pages of a PDF."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,10 +29,10 @@ def read_pdf(
     ranges: Sequence[PageRange] | None,
     ocr: bool,
 ) -> Document:
-    """Return the text of a PDF; ``ocr``: recognize that of scanned pages, too.
+    """Return the text of a PDF; ``ocr``: recognize the text of scanned pages, too.
 
-    Raises DocumentError when it cannot be read or has no text, and UsageError when a page is asked
-    for that it does not have.
+    Raises DocumentError if it cannot be read or has no text, and UsageError for requested pages
+    that it does not have.
     """
     request = replace(request, reader="PDF reader", advice="try a part of it with --pages")
     extracted = read_pages(request, passwords, ranges)
@@ -50,7 +50,7 @@ def read_pdf(
 
 @dataclass(frozen=True)
 class _NotRead:
-    """The numbers of pages without text, and of those whose letters are not those printed."""
+    """The numbers of pages without text, and of pages with other text than the printed letters."""
 
     empty: Sequence[int]
     garbled: Sequence[int]
@@ -90,7 +90,7 @@ def _nothing_to_read(
 
 
 def _recognizable(extracted: Extracted, lost: _NotRead) -> list[int]:
-    """Return the pages without text that have a picture of it, and those with wrong letters."""
+    """Return the pages for OCR: those with a picture but no text, and those with wrong letters."""
     known = extracted.drawn - extracted.failed.keys()
     return sorted([number for number in lost.empty if number in known] + [*lost.garbled])
 
@@ -124,7 +124,7 @@ def _sentence(numbers: Collection[int], what: str, aside: str = "") -> str:
 
 
 def format_pages(numbers: Iterable[int]) -> str:
-    """Return page numbers for a sentence: ``page 3`` or ``pages 1-4, 7``."""
+    """Format page numbers for a sentence: ``page 3`` or ``pages 1-4, 7``."""
     ordered = sorted(set(numbers))
     runs: list[list[int]] = []
     for number in ordered:
@@ -140,9 +140,10 @@ def format_pages(numbers: Iterable[int]) -> str:
 
 
 def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, _NotRead]:
-    """Drop what is not text, and join lines and pages to paragraphs. Pages keep their numbers.
+    """Drop everything that is not text, and join lines and pages into paragraphs.
 
-    Also return the pages without text, where running headers, footers and stamps do not count.
+    Pages keep their numbers. Also return the pages without text, not counting running headers,
+    footers and stamps.
     """
     wrong = garbled(pages)
     pages = [replace(p, lines=()) if p.number in wrong else _clean_page(p) for p in pages]

@@ -1,7 +1,7 @@
-"""Write a page of a PDF anew with pypdf, where PDFium would read what is not on it.
+"""Rewrite a page of a PDF with pypdf if PDFium would read text that is not on it.
 
-PDFium gives the text of layers that are switched off, and believes a font that maps a ligature to
-nothing, though it knows the ligature by its name.
+PDFium reads the text of switched-off layers. If a font maps a ligature to nothing, PDFium believes
+it, although it knows the ligature by its name.
 """
 
 import io
@@ -27,7 +27,7 @@ _DEEPEST = 8  # forms within forms, groups within groups
 
 
 def may_have_layers(data: bytes) -> bool:
-    """Return False if a file has surely no layers."""
+    """Return False if a file certainly has no layers."""
     if b"/OCProperties" in data or (b"/ObjStm" in data and b"/Encrypt" in data):
         return True
     for found in _OBJECTS.finditer(data):
@@ -39,7 +39,7 @@ def may_have_layers(data: bytes) -> bool:
 
 
 class Layers:
-    """The layers of a document (optional content), as its viewer shows them at first."""
+    """The layers of a document (optional content), in the state in which viewers show it first."""
 
     def __init__(self, reader: Any) -> None:
         known = entry(reader.root_object, "/OCProperties", {})
@@ -64,11 +64,11 @@ class Layers:
             self._off.discard(_id(group))
 
     def shows(self, holder: Any, key: str = "/OC") -> bool:
-        """Return True if what ``holder`` names under ``key`` is a layer that is on, or none."""
+        """Return True unless ``holder`` names a switched-off layer under ``key``."""
         return key not in holder or self._is_on(holder.raw_get(key))
 
     def _is_on(self, reference: Any, depth: int = 0) -> bool:
-        """Return True for a layer that is on, and for several, or an expression of them."""
+        """Return True if a layer, or several, or an expression of layers, is on."""
         layer = reference.get_object()
         if depth > _DEEPEST:
             return True
@@ -88,7 +88,7 @@ class Layers:
 
 
 class Amended:
-    """The pages of a document as a reader sees their layers and ligatures."""
+    """The pages of a document with the visible layers and all ligatures."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -96,7 +96,7 @@ class Amended:
         self._seen: dict[int, bool] = {}  # fonts and forms, and if they were changed
 
     def page(self, number: int) -> bytes | None:
-        """Return a PDF of a page, counted from 1; None if nothing is wrong with it."""
+        """Return a PDF of a page, counted from 1; None if it needs no change."""
         import pypdf
 
         page = self._reader.pages[number - 1]
@@ -109,7 +109,7 @@ class Amended:
         return buffer.getvalue()
 
     def _amend(self, holder: Any, depth: int = 0) -> bool:
-        """Amend a page or a form, and what it uses; return True if anything was changed."""
+        """Amend a page or form, with its forms and fonts; return True if anything changed."""
         resources = entry(holder, "/Resources", {})
         used = entry(resources, "/XObject", {})
         fonts = entry(resources, "/Font", {})
@@ -132,9 +132,10 @@ class Amended:
 
 
 def _map_ligatures(font: Any) -> bool:
-    """Take from a font what maps a letter to nothing, or a ligature to one sign.
+    """Remove a font's mappings of letters to nothing, and of ligatures to a single sign.
 
-    Its name says more; of names such as f_i PDFium knows only the usual form.
+    The ligature's name has more information. Of names such as f_i, PDFium knows only the usual
+    form.
     """
     named, renamed = _ligatures(entry(font, "/Encoding", {}))
     mapped = entry(font, "/ToUnicode")
@@ -150,7 +151,7 @@ def _map_ligatures(font: Any) -> bool:
 
 
 def _ligatures(encoding: Any) -> tuple[list[int], bool]:
-    """Return the codes that an encoding names as ligatures, and True if it gets other names."""
+    """Return the codes that an encoding names as ligatures, and True if it needs other names."""
     codes, renamed, code = list[int](), False, 0
     differences = entry(encoding, "/Differences", []) if hasattr(encoding, "get") else []
     for n, each in enumerate(differences):
@@ -166,7 +167,7 @@ def _ligatures(encoding: Any) -> tuple[list[int], bool]:
 
 
 def _rewrite(holder: Any, off: set[str], reader: Any) -> None:
-    """Take from a page or a form what is drawn on layers that are off."""
+    """Remove from a page or form everything drawn on switched-off layers."""
     from pypdf.generic import ArrayObject, ContentStream
 
     contents = holder if hasattr(holder, "get_data") else holder["/Contents"]
@@ -179,7 +180,7 @@ def _rewrite(holder: Any, off: set[str], reader: Any) -> None:
 
 
 def _shown(operations: Any, off: set[str]) -> Iterator[Any]:
-    """Yield the operations that draw on layers that are on, and those that draw nothing."""
+    """Yield the operations on visible layers, and those that draw nothing."""
     marks: list[bool] = []
     for operands, operator in operations:
         if operator in (b"BDC", b"BMC"):
@@ -196,7 +197,7 @@ def _shown(operations: Any, off: set[str]) -> Iterator[Any]:
 
 
 def _set(stream: Any, data: bytes) -> None:
-    """Give a stream other data, without a filter."""
+    """Replace the data of a stream, without a filter."""
     for key in ("/Filter", "/DecodeParms"):
         stream.pop(key, None)
     stream._data = data

@@ -1,7 +1,6 @@
 """Read the letters of a page with PDFium, in the child process.
 
-PDFium decides which characters are words and lines. Its text objects say where they stand and in
-which font.
+PDFium divides the characters into words and lines. Its text objects give their positions and fonts.
 """
 
 import ctypes
@@ -70,7 +69,7 @@ _is_unmapped = pdfium_function("FPDFText_HasUnicodeMapError", _Int, _Handle, _In
 
 
 def _accented(letter: str, accent: str) -> str:
-    """Return a letter with its accent, as one character where there is one; nothing if none."""
+    """Return a letter with its accent as one character; empty if there is none."""
     if not letter.isalpha():
         return ""
     return unicodedata.normalize("NFC", _DOTLESS.get(letter, letter) + _COMBINING[accent])
@@ -82,7 +81,7 @@ def _are_in_columns(left: TextRun, right: TextRun) -> bool:
 
 
 class PageText:
-    """The characters of a page, as PDFium puts them in order."""
+    """The characters of a page, in PDFium's order."""
 
     def __init__(self, text: Any, objects: PageObjects) -> None:
         self._text = text
@@ -112,7 +111,7 @@ class PageText:
         self._compose()
 
     def _read(self) -> str:
-        """Return the characters, each in the place of its number."""
+        """Return the characters, each at its index."""
         count = max(0, pdfium.FPDFText_CountChars(self._text))
         units = (ctypes.c_ushort * (count + 1))()
         written = pdfium.FPDFText_GetText(self._text, 0, count, units)
@@ -144,13 +143,13 @@ class PageText:
         return chr(code) if code < 0x110000 else "\0"
 
     def _joined(self, pair: re.Match[str]) -> str:
-        """Return a letter that PDFium gives as two; nothing for one of them alone."""
+        """Return a letter that PDFium gives as two characters; empty for one of them alone."""
         if len(pair[0]) == 1:
             return "\0"
         return pair[0].encode("utf-16", "surrogatepass").decode("utf-16") + self._mark("")
 
     def _compose(self) -> None:
-        """Join each accent that stands above or below a letter with that letter."""
+        """Join each accent above or below a letter with that letter."""
         characters = list(self._characters)
         for found in _ACCENT.finditer(self._characters):
             accent = found.start()
@@ -166,7 +165,7 @@ class PageText:
         self._characters = "".join(characters)
 
     def _mark(self, text: str) -> str:
-        """Return one character in place of a text: each has to keep its number."""
+        """Return one character in place of a text, because each text must keep its index."""
         if len(text) == 1:
             return text
         mark = _FIRST_MARK + len(self._marks)
@@ -181,9 +180,9 @@ class PageText:
         return left < middle < right and abs(height - base) < right - left
 
     def runs(self) -> list[TextRun]:
-        """Return the text of each text object, cut where PDFium has begun a new line.
+        """Return the text of each text object, divided where PDFium has begun a new line.
 
-        One drawn across columns is cut where they begin.
+        A text drawn across columns is divided where they begin.
         """
         runs = list(self._runs())
         starts = Counter(round(b.start) for a, b in pairwise(runs) if _are_in_columns(a, b))
@@ -207,7 +206,7 @@ class PageText:
         yield run
 
     def _gaps(self, run: TextRun) -> Iterator[tuple[re.Match[str], float, float]]:
-        """Yield the spaces of a text that may be gutters, and where each begins and ends."""
+        """Yield the start and end of spaces in a text that may be gutters."""
         first, last = run.characters
         for space in _SPACES.finditer(self._characters, first + 1, last - 1):
             end = self._extent(run.look, space.start() - 1)[1]
@@ -240,10 +239,10 @@ class PageText:
                 start = last + 1
 
     def _last_of(self, which: int | None, start: int, end: int) -> int:
-        """Return the number of the last letter of a text object that begins at ``start``.
+        """Return the index of the last letter of a text object that begins at ``start``.
 
-        The characters of an object follow each other, so halving finds it; added spaces between
-        them are of no object.
+        The characters of an object are consecutive, so binary search finds it; spaces added between
+        them belong to no object.
         """
         text, found, low, high, middle = self._characters, start, start, end, end - 1
         while high - low > 1:
@@ -258,7 +257,7 @@ class PageText:
         return found
 
     def _parts(self, which: int | None, start: int, end: int, before: str) -> Iterator[TextRun]:
-        """Yield a piece of text: whole, or a short one in parts whose gaps tell what is a space."""
+        """Yield a piece of text: whole or, if short, divided at gaps that are spaces."""
         shown_on = self._objects.shown_on(which)
         if shown_on is not None and self._is_on(shown_on, start):
             self.has_layer = True
@@ -288,11 +287,11 @@ class PageText:
             before = " " if self._characters[last : last + 1] == " " else ""
 
     def _cut(self, look: Look, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the places of the parts of a piece of text.
+        """Return the spans of the parts of a piece of text.
 
-        PDFium takes equal gaps within an object for loosely set letters; in an object of two or
-        three they may be all of the spaces between words. And groff writes spaces in the middle of
-        words that it takes back.
+        PDFium takes equal gaps inside an object for letterspacing. In an object of two or three
+        letters, they may be the spaces between words. And groff writes spaces in the middle of
+        words and takes them back.
         """
         if start + 1 < end <= start + _SHORT:
             text = self._characters[start:end]
@@ -303,11 +302,11 @@ class PageText:
         return [(start, end)]
 
     def _pass(self, first: int, last: int) -> None:
-        """Count characters that a reader does not see."""
+        """Count invisible characters."""
         self.unseen += len(self._characters[first:last].replace(" ", ""))
 
     def _bare(self, hidden: list[Box], start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the places of the words that are not hidden."""
+        """Yield the spans of the words that are not hidden."""
         for word in _WORD.finditer(self._characters, start, end):
             first, last = word.span()
             if self._is_on(hidden, first) or self._is_on(hidden, last - 1):
@@ -316,7 +315,7 @@ class PageText:
                 yield first, last
 
     def _shown_part(self, look: Look, base: float, first: int, last: int) -> tuple[int, int]:
-        """Return the first and last character on the page, of a text that runs over its edge."""
+        """Return the first and last visible character of a text that extends beyond the page."""
         start, end, lowest, highest = self._shown[look.turn]
         if not lowest <= base <= highest:
             return first, first
@@ -335,7 +334,7 @@ class PageText:
         return is_in(areas, (box.left + box.right) / 2, (box.bottom + box.top) / 2)
 
     def unmapped(self) -> float:
-        """Return the share of characters whose font does not say which they are."""
+        """Return the share of characters that their font does not identify."""
         text = self._characters
         numbers = range(0, len(text), len(text) // _SAMPLE + 1)
         sample = [n for n in numbers if not text[n].isspace()]
@@ -346,7 +345,7 @@ class PageText:
         return left, self._extent(look, last - 1)[1] if last > first + 1 else right
 
     def _extent(self, look: Look, index: int) -> tuple[float, float]:
-        """Return where a character begins and ends in reading direction, in points."""
+        """Return the start and end of a character in reading direction, in points."""
         box = self._box
         _loose_box(self._handle, index, ctypes.byref(box))
         match look.turn % MIRRORED:
@@ -359,7 +358,7 @@ class PageText:
         return -box.top, -box.bottom
 
     def _placed(self, which: int | None, number: int) -> tuple[Look, float]:
-        """Return the look of a text object and the height of its base line, in points."""
+        """Return the look of a text object and the height of its baseline, in points."""
         matrix = self._matrix
         _matrix(self._handle, number, ctypes.byref(matrix))
         _origin(self._handle, number, ctypes.byref(self._x), ctypes.byref(self._y))
@@ -383,7 +382,7 @@ class PageText:
         )
 
     def _face(self, font: int | None) -> tuple[bool, bool]:
-        """Return whether a font is bold, and whether its letters have one width."""
+        """Return True if a font is bold, and True if it is monospaced."""
         if font not in self._faces:
             name, fixed = _font(font)
             self._faces[font] = is_bold(name), fixed or is_mono(name)
@@ -391,7 +390,7 @@ class PageText:
 
 
 def _font(handle: int | None) -> tuple[str, bool]:
-    """Return the name of a font, and whether it says that its letters have one width."""
+    """Return the name of a font, and True if it declares itself monospaced."""
     font = ctypes.cast(handle or 0, pdfium.FPDF_FONT)
     buffer = ctypes.create_string_buffer(200)
     length = pdfium.FPDFFont_GetBaseFontName(font, buffer, len(buffer))

@@ -1,4 +1,4 @@
-"""Ask pypdf for what PDFium does not tell of a PDF, in the child process."""
+"""Ask pypdf for facts about a PDF that PDFium does not give, in the child process."""
 
 import gc
 import html
@@ -39,7 +39,7 @@ _COLLECT_AFTER = 200_000  # new objects; pypdf's are seldom in cycles, and to lo
 
 
 def open_pdf(data: bytes, passwords: Sequence[str]) -> Any:
-    """Return pypdf's reader of a file that PDFium has opened."""
+    """Open a file with pypdf after PDFium has opened it."""
     import pypdf
 
     gc.set_threshold(_COLLECT_AFTER)
@@ -53,19 +53,19 @@ def open_pdf(data: bytes, passwords: Sequence[str]) -> Any:
 
 
 def entry(holder: Any, key: str, default: Any = None) -> Any:
-    """Return an entry of a dictionary, wherever in the file it stands."""
+    """Return an entry of a dictionary, also if it is stored elsewhere in the file."""
     value = holder.get(key, default)
     return value.get_object() if hasattr(value, "get_object") else value
 
 
 def is_portfolio(reader: Any) -> bool:
-    """Return True for a file that shows others, False if it is a document itself."""
+    """Return True for a file that presents attached files, False for a document."""
     view = entry(reader.root_object, "/Collection")
     return view is not None and entry(view, "/View") != "/H"
 
 
 def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
-    """Return the lines of a page whose letters PDFium does not give, without their places."""
+    """Return the lines of a page whose letters PDFium does not give, without their positions."""
     text = reader.pages[number - 1].extract_text().strip()
     return tuple(map(Line, text.split("\n"))) if text else ()
 
@@ -73,9 +73,9 @@ def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
 def with_typed(
     reader: Any, shows: Callable[[Any], bool], *, number: int, runs: Sequence[TextRun]
 ) -> list[TextRun]:
-    """Return the runs of a page with what is typed onto it: values of form fields, notes, stamps.
+    """Return the runs of a page with the text typed onto it: form values, notes, stamps.
 
-    ``runs`` are printed there; ``shows`` tells of an annotation if its layer is on.
+    ``runs``: the printed ones; ``shows``: returns True for an annotation whose layer is on.
     """
     page = reader.pages[number - 1]
     printed, both = "".join(run.before + run.text for run in runs), list(runs)
@@ -91,7 +91,7 @@ def with_typed(
 
 
 def _joined(run: TextRun, runs: list[TextRun]) -> bool:
-    """Put a value behind its label on the same line, or the sign of a box in front of it."""
+    """Put a value after its label in the same line, or the sign of a check box before its label."""
     level = [
         n
         for n, each in enumerate(runs)
@@ -120,7 +120,7 @@ def _joined(run: TextRun, runs: list[TextRun]) -> bool:
 
 
 def _runs(text: str, annotation: Any) -> Iterator[TextRun]:
-    """Yield the lines of a text as they fit into the box of an annotation."""
+    """Yield the lines of a text, wrapped to the box of an annotation."""
     x0, y0, x1, y1 = map(float, annotation["/Rect"])
     x0, y0, x1, y1 = min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
     turn = int(entry(entry(annotation, "/MK", {}), "/R", 0)) // 90 % 4
@@ -145,7 +145,7 @@ def _runs(text: str, annotation: Any) -> Iterator[TextRun]:
 
 
 def _text_of(annotation: Any, page: Any, printed: str) -> str:
-    """Return what is typed: the text that an annotation holds, or that it draws."""
+    """Return the typed text that an annotation holds or draws."""
     text = ""
     match annotation["/Subtype"]:
         case "/Widget":
@@ -161,7 +161,7 @@ def _text_of(annotation: Any, page: Any, printed: str) -> str:
 
 
 def _value_of(widget: Any, printed: str) -> str:
-    """Return the value of a form's field, as its widget shows it."""
+    """Return the value of a form field as its widget shows it."""
     flags = _inherited(widget, "/Ff") or 0
     value = _inherited(widget, "/V")
     match _inherited(widget, "/FT"):
@@ -182,7 +182,7 @@ def _pairs(options: Any) -> list[Any]:
 
 
 def _inherited(field: Any, key: str) -> Any:
-    """Return an entry of a field, or of what it is a part of."""
+    """Return an entry of a field, or of the field that contains it."""
     for _ in range(_DEEPEST):
         if key in field:
             return field[key]
@@ -193,7 +193,7 @@ def _inherited(field: Any, key: str) -> Any:
 
 
 def _plain(value: Any) -> str:
-    """Return a text that the file has as a string or, if it is long, as a stream."""
+    """Return a text stored as a string or, if it is long, as a stream."""
     if hasattr(value, "get_data"):
         return value.get_data().decode("utf-8", "replace")
     return value if isinstance(value, str) and not value.startswith("/") else ""

@@ -1,8 +1,8 @@
-"""The objects that a PDF page draws, by PDFium: their kinds and places, and what hides a text.
+"""The objects that a PDF page draws, by PDFium: their kinds and places, and what hides text.
 
-Text is hidden by its colour or its render mode where nothing darker lies behind it, by a clip that
-leaves it out, and by areas that are drawn over it. A text without colour over a picture, or below
-one, is the usual text layer of a scan, and counts as seen.
+Text is hidden by its colour or render mode if nothing darker is behind it, by clipping, and by
+areas drawn over it. A transparent text above or below a picture is the usual text layer of a scan,
+and counts as visible.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ _UNCHANGED: _Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 
 def pdfium_function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-    """Return a function of PDFium that takes handles as plain numbers, which is much faster."""
+    """Return a PDFium function that takes handles as plain numbers, which is much faster."""
     address = ctypes.cast(getattr(pdfium, name), _Handle).value or 0
     return ctypes.CFUNCTYPE(result, *arguments)(address)
 
@@ -67,7 +67,7 @@ _Object = tuple[int, int, _Matrix]
 
 
 class PageObjects:
-    """The objects of a page, forms included, and its visible box."""
+    """The objects of a page, including forms, and its visible box."""
 
     def __init__(self, page: Any) -> None:
         count = max(0, pdfium.FPDFPage_CountObjects(page))
@@ -91,16 +91,16 @@ class PageObjects:
 
     @cached_property
     def _dark(self) -> list[Box]:
-        """Return the places of what white letters are seen on."""
+        """Return the places on which white letters are visible."""
         paths = ((handle, matrix) for handle, kind, matrix in self._all if kind == PATH)
         areas = (_bounds(path, matrix) for path, matrix in paths if self._is_dark_area(path))
         return [*self.pictures, *self.boxes(_SHADING), *areas]
 
     @cached_property
     def _covers(self) -> dict[int, list[tuple[int, Box]]]:
-        """Return the boxes that hide what is drawn before them, by the bands that they reach.
+        """Return the boxes that hide earlier objects, by the bands that they overlap.
 
-        Each has its place in the file.
+        Each comes with its place in the file.
         """
         kinds = [kind for _, kind, _ in self._all]
         first = kinds.index(TEXT) if TEXT in kinds else len(kinds)
@@ -119,12 +119,12 @@ class PageObjects:
 
     @cached_property
     def _places(self) -> dict[int, tuple[int, _Matrix]]:
-        """Return the place in the file of each text, and the matrix of the forms that it is in."""
+        """Return the file position of each text, and the matrix of the forms that contain it."""
         texts = ((n, each) for n, each in enumerate(self._all) if each[1] == TEXT)
         return {handle: (place, matrix) for place, (handle, _, matrix) in texts}
 
     def _is_opaque(self, path: int) -> bool:
-        """Return True if a path fills a box so that nothing behind it is seen."""
+        """Return True if a path fills a box and hides everything behind it."""
         count = _segments(path)
         if count not in _CORNERS or not self._is_filled(path) or _is_transparent(path):
             return False
@@ -160,7 +160,7 @@ class PageObjects:
 
     @property
     def covered(self) -> float:
-        """Return the share of the shown page that lies under pictures, about."""
+        """Return the approximate share of the visible page under pictures."""
         parts = [_common(each, self.box) for each in self.pictures]
         parts = [each for each in parts if _area(each)]
         if not parts:
@@ -170,7 +170,7 @@ class PageObjects:
         return min(sum(map(_area, parts)), _area(hull)) / _area(self.box)
 
     def shown_on(self, text: int | None) -> list[Box] | None:
-        """Return on what alone a reader sees this text object; None if it is seen anywhere."""
+        """Return the only places on which this text is visible; None: visible anywhere."""
         mode = _render_mode(text)
         if mode in _EMPTY_MODES:
             return self.pictures
@@ -192,7 +192,7 @@ class PageObjects:
 
 
 def _own_box(page: Any, name: str) -> Box | None:
-    """Return a box of a page in whole points; None if it has none of its own."""
+    """Return a box of a page in whole points; None if the page does not define it."""
     sides = [ctypes.c_float() for _ in range(4)]
     known = getattr(pdfium, f"FPDFPage_Get{name}")(page, *map(ctypes.byref, sides))
     left, bottom, right, top = (float(round(side.value)) for side in sides)
@@ -202,7 +202,7 @@ def _own_box(page: Any, name: str) -> Box | None:
 def _objects(
     get: Callable[[int, int], int], holder: int, count: int, matrix: _Matrix, depth: int = 0
 ) -> Iterator[_Object]:
-    """Yield each object of a page or a form as they are drawn, and those in forms."""
+    """Yield the objects of a page or form in drawing order, including those of forms in it."""
     for n in range(count):
         handle = get(holder, n)
         kind = _kind(handle)
@@ -222,7 +222,7 @@ def _corners(segment: Callable[[int], int], count: int) -> list[tuple[float, flo
 
 
 def _clips(handle: int | None) -> Iterator[Box | None]:
-    """Yield what an object is clipped to, the innermost first; None for what is no box."""
+    """Yield the clipping boxes of an object, the innermost first; None for other shapes."""
     clip = _clip(handle)
     for path in reversed(range(_clip_paths(clip))):
         count = _clip_segments(clip, path)
@@ -265,7 +265,7 @@ def _bounds(handle: int, matrix: _Matrix) -> Box:
 
 
 def _placed(box: Box, matrix: _Matrix) -> Box:
-    """Return where a box of a form is on the page."""
+    """Return the place on the page of a box inside a form."""
     if matrix is _UNCHANGED:
         return box
     a, b, c, d, e, f = matrix

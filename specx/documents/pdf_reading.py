@@ -1,4 +1,4 @@
-"""Read the pages of a PDF in child processes. Where a page ends one, another goes on behind it."""
+"""Read the pages of a PDF in child processes. If a page ends one, another continues after it."""
 
 import re
 import signal
@@ -31,8 +31,8 @@ _LARGE = _MEBIBYTE // 2  # bytes; where a second child has read more than it tak
 class Extracted:
     """The pages of a file, and the reason for each page that could not be read.
 
-    ``left`` are the numbers of those still to be read; None before the file was opened.
-    ``attached``: the names of the files attached to it.
+    ``left``: the numbers of pages still to be read; None before the file was opened. ``attached``:
+    the names of the files attached to it.
     """
 
     pages: list[PageLines] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Extracted:
 
     @property
     def unseen(self) -> Counter[int]:
-        """Return how many characters that nobody sees were left out, by page."""
+        """Return the number of invisible characters left out, by page."""
         return +Counter({page.number: page.unseen for page in self.pages})
 
     def add(self, answer: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ class Extracted:
 def read_pages(
     request: ChildRequest, passwords: Sequence[str], ranges: Sequence[PageRange] | None
 ) -> Extracted:
-    """Return the pages of a PDF that were asked for, in order; all if ``ranges`` is None.
+    """Return the requested pages of a PDF in order; all if ``ranges`` is None.
 
     Raises DocumentError and UsageError as ``read_pdf`` does.
     """
@@ -88,7 +88,7 @@ def _page_s(request: ChildRequest) -> float:
 
 
 def _children(request: ChildRequest) -> int:
-    """Return how many children share the pages of a file."""
+    """Return the number of children that share the pages of a file."""
     try:
         size = request.path.stat().st_size if request.path else 0
     except OSError:  # the child tells why it cannot be opened
@@ -97,7 +97,7 @@ def _children(request: ChildRequest) -> int:
 
 
 def _take_all(end: Ended, extracted: Extracted, request: ChildRequest) -> None:
-    """Add what a child has answered, and the page that has ended it."""
+    """Add the answers of a child, and the page that ended it."""
     for answer in answers(end.stdout):
         _take(answer, extracted, request)
     if end.returncode and (extracted.left is None or not _costs_a_page(end.returncode)):
@@ -119,7 +119,7 @@ def _take(answer: dict[str, Any], extracted: Extracted, request: ChildRequest) -
 
 
 def _costs_a_page(code: int) -> bool:
-    """Return True if the library has crashed, or its timer has ended the process."""
+    """Return True if the library crashed, or its timer ended the process."""
     signals = {getattr(signal, name, 0) for name in ("SIGALRM", *_CRASHES)}
     return code >= _WINDOWS_CRASH or (code < 0 and -code in signals)
 
@@ -178,9 +178,9 @@ def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError | Usa
 
 
 def parse_pages(text: str) -> tuple[PageRange, ...]:
-    """Return the page ranges in ``text``: numbers and ranges from 1, separated by commas.
+    """Parse page ranges: numbers and ranges from 1, separated by commas.
 
-    ``7-`` runs to the end. Raises UsageError for anything else.
+    ``7-`` extends to the end. Raises UsageError for anything else.
     """
     return tuple(_parse_range(each.strip(), text) for each in text.split(","))
 

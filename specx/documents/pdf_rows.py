@@ -1,4 +1,4 @@
-"""Put the runs of text that PDFium finds on a page into rows, with the spaces between them."""
+"""Join the runs of text that PDFium finds on a page into rows, with the spaces between them."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -31,8 +31,8 @@ _WIDTH = 0.45  # letter sizes; the mean width of a character
 def rows_of(runs: Iterable[TextRun], boxes: Iterable[Box] = ()) -> list[list[Span]]:
     """Return the spans of each row of a page, in reading order.
 
-    ``boxes``: left, bottom, right and top of what is drawn there, such as the rules of a table, or
-    those that TeX draws as underscores.
+    ``boxes``: left, bottom, right and top of drawn boxes, such as the rules of a table, or the
+    rules that TeX draws as underscores.
     """
     boxes = list(boxes)
     rules = sorted((low, left, right) for left, low, right, top in boxes if 0 < top - low < _THIN)
@@ -51,7 +51,7 @@ def rows_of(runs: Iterable[TextRun], boxes: Iterable[Box] = ()) -> list[list[Spa
 def _pieces(
     runs: Iterable[TextRun], rules: Sequence[tuple[float, float, float]]
 ) -> list[TextPiece]:
-    """Return the runs that follow each other in the file, in one row and without a gap."""
+    """Return runs that are consecutive in the file, in one row and without a gap."""
     pieces: list[TextPiece] = []
     last: TextRun | None = None
     for run in runs:
@@ -91,7 +91,7 @@ def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
 
 
 def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:
-    """Return the runs of a row, with what stands between them."""
+    """Return the runs of a row, with the spaces or underscores between them."""
     runs = list(row[0].runs)
     for last, piece in pairwise(row):
         first = piece.runs[0][1]
@@ -104,9 +104,9 @@ def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:
 
 
 def _sized(runs: list[TextRun]) -> list[TextRun]:
-    """Estimate the letter size by the width of the text, where fonts give none that can be.
+    """Estimate the letter size by the width of the text, if a font's size is impossible.
 
-    Fonts that are pictures may be drawn in dots, so that their nominal size is that of a dot.
+    Fonts made of pictures may be drawn in dots, and then their nominal size is that of a dot.
     """
     if not runs or max(run.look.size for run in runs) >= _SMALLEST:
         return runs
@@ -116,7 +116,7 @@ def _sized(runs: list[TextRun]) -> list[TextRun]:
 
 
 def _between(last: TextRun, run: TextRun, rules: Sequence[tuple[float, float, float]]) -> str:
-    """Return what stands between two runs of a row: underscores, a space or nothing."""
+    """Return the text between two runs of a row: underscores, a space or nothing."""
     size = run.look.size
     if rules and run.start - last.end > _SPACE * size and run.look.turn == 0:
         lowest = bisect_left(rules, (run.base - _BELOW * size,))

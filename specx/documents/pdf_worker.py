@@ -1,11 +1,11 @@
 """Read a PDF in the child process (``child_worker``); never imported by the rest.
 
-The request names ``path``, ``passwords``, ``page_s``, and either ``ranges`` of pages with this
+The request has ``path``, ``passwords``, ``page_s``, and either ``ranges`` of pages with this
 child's ``share`` of them (its number, the number of children), or ``numbers``, the pages to read.
 Answers: first ``{"pages": count, "numbers": [...], "attached": [names]}``, then, in this order, the
-fields of a ``PageLines`` or ``{"number": number, "failed": reason}`` for each page, and
-``{"end": true}``. A page that crashes PDFium, or on which it works for too long, ends the process:
-it is the first without an answer.
+fields of a ``PageLines`` or ``{"number": number, "failed": reason}`` for each page, and ``{"end":
+true}``. A page that crashes PDFium, or that takes too long, ends the process: it is the first
+without an answer.
 """
 
 import ctypes
@@ -67,11 +67,10 @@ def serve(request: Mapping[str, Any]) -> Iterator[Answer]:
 def open_pdf(
     request: Mapping[str, Any],
 ) -> tuple[int, Sequence[str], Callable[[int], PageLines]]:
-    """Open a file; return the number of its pages, the names of the files attached to it, and what
-    reads a page, counted from 1.
+    """Open a file; return its number of pages, its attached names, and a function to read a page.
 
-    Raises RefusedError where it cannot be opened; what it returns raises an Exception with a short
-    reason where a page cannot be read.
+    The function takes a number from 1. Raises RefusedError if the file cannot be opened. The
+    function raises an Exception with a short reason if a page cannot be read.
     """
     pdfium.FPDF_InitLibrary()
     data = read_data(request)
@@ -93,7 +92,7 @@ def open_pdf(
 
 
 class _Opened:
-    """A document, and the data that PDFium reads from as long as it is open."""
+    """A document, and the data that PDFium reads from while it is open."""
 
     def __init__(self, document: Any, data: bytes, passwords: Sequence[str]) -> None:
         self.document, self.data, self.passwords = document, data, passwords
@@ -109,7 +108,7 @@ class _Opened:
         return Amended(self._by_pypdf)
 
     def ask(self, question: Callable[[Any, Amended], Any]) -> Any:
-        """Return the answer of pypdf, or None where it cannot read what PDFium can."""
+        """Return pypdf's answer; None if pypdf cannot read a file that PDFium can."""
         if self._lost:
             return None
         try:
@@ -121,7 +120,7 @@ class _Opened:
             return None
 
     def lacks_ligatures(self, lines: Sequence[Line]) -> bool:
-        """Return True if the font of a page may map its ligatures to something else."""
+        """Return True if the font of a page may map its ligatures wrongly."""
         self._has_ligatures |= any("fi" in line.text or "ﬁ" in line.text for line in lines)
         return not self._has_ligatures and lacks_ligatures(lines, ("fi", "ﬁ"))
 
@@ -138,7 +137,7 @@ class _Opened:
         return named or ["without a name"] * min(count, _MOST_ATTACHED)
 
     def refuse_if_pages_are_a_shell(self, attached: Sequence[str]) -> None:
-        """Refuse a file whose pages only tell a reader to open it with another program."""
+        """Refuse a file whose pages only tell the reader to open it with another program."""
         form = pdfium.FPDF_GetFormType(self.document)
         if form == pdfium.FORMTYPE_XFA_FULL or (
             form == pdfium.FORMTYPE_XFA_FOREGROUND and not self._has_typed()
@@ -172,7 +171,7 @@ def read_page(opened: _Opened, number: int) -> PageLines:
 
 
 def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[PageLines, bool]:
-    """Return a page as it is, and True if letters of it are mapped to nothing."""
+    """Return a page unchanged, and True if letters of it are mapped to nothing."""
     objects = PageObjects(page)
     text = pdfium.FPDFText_LoadPage(page)
     try:
@@ -199,7 +198,7 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
 
 
 def _is_typed_on(page: Any) -> bool:
-    """Return True if a page has fields of a form, notes or stamps."""
+    """Return True if a page has form fields, notes or stamps."""
     handle = number_of(page)
     for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(page))):
         annotation = _annotation(handle, n)
@@ -224,7 +223,7 @@ def _page(document: Any, number: int) -> Iterator[Any]:
 def chosen(ranges: Sequence[Sequence[int | None]] | None, count: int) -> Sequence[int]:
     """Return the pages in ``ranges`` of a document of ``count`` pages: ascending, each once.
 
-    Raises RefusedError for a page that it lacks.
+    Raises RefusedError for a page that the document lacks.
     """
     if ranges is None:
         return range(1, count + 1)
@@ -237,7 +236,7 @@ def chosen(ranges: Sequence[Sequence[int | None]] | None, count: int) -> Sequenc
 
 
 def _read_page(read: Callable[[int], PageLines], number: int, limit_s: float) -> Answer:
-    """Read one page. Any fault costs only this page, except a lack of memory."""
+    """Read one page. Any error affects only this page, except a lack of memory."""
     try:
         with _limited_time(limit_s):
             page = read(number)
@@ -250,9 +249,9 @@ def _read_page(read: Callable[[int], PageLines], number: int, limit_s: float) ->
 
 @contextmanager
 def _limited_time(limit_s: float) -> Iterator[None]:
-    """Let the system end the process when the body runs longer: C code runs to the end.
+    """Let the system end the process if the body takes longer, since C code cannot be interrupted.
 
-    Nothing happens where the system has no timer.
+    It does nothing on systems without a timer.
     """
     if not hasattr(signal, "setitimer"):
         yield

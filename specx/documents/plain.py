@@ -1,4 +1,4 @@
-"""Make documents without pages of plain text and Markdown."""
+"""Make documents without pages from plain text and Markdown."""
 
 import re
 from collections import Counter
@@ -73,8 +73,8 @@ def document_from_text(
 ) -> Document:
     """Return a document of paragraphs without pages. ``text`` has ``\\n`` line ends.
 
-    What forms no words is passed over, with a warning. Raises DocumentError if nothing else is
-    there.
+    Text that is not words is skipped, with a warning. Raises DocumentError if there is nothing
+    else.
     """
     front, text = _without_front_matter(text)
     marked = markdown_blocks(text) if kind == "markdown" else None
@@ -108,7 +108,7 @@ def document_from_text(
 
 
 def _without_lines(document: Document) -> Document:
-    """Forget the lines of a text that is one string in its file."""
+    """Remove line numbers from a text that is one string in its file."""
     paragraphs, furniture = (
         tuple(replace(each, lines=None, turns=()) for each in some)
         for some in (document.paragraphs, document.furniture)
@@ -117,9 +117,9 @@ def _without_lines(document: Document) -> Document:
 
 
 def _without_front_matter(text: str) -> tuple[tuple[NumberedLine, ...], str]:
-    """Return the lines of what stands in front of a text for programs, and the text.
+    """Return the lines of metadata before a text, and the text.
 
-    Blank lines in its place let all others keep their numbers.
+    Blank lines replace the metadata, so that all other lines keep their numbers.
     """
     found = _FRONT_MATTER.match(text)
     if not found or not text[found.end() :].strip():
@@ -129,7 +129,7 @@ def _without_front_matter(text: str) -> tuple[tuple[NumberedLine, ...], str]:
 
 
 def _with_prose(blocks: Sequence[TextBlock]) -> Iterator[TextBlock]:
-    """Yield blocks of Markdown where prose that is set as code, as in a notice, is text."""
+    """Yield Markdown blocks; prose set as code, as in a notice, becomes text."""
     for block in blocks:
         if block.kind == "code" and is_typed_prose([line.text for line in block.lines]):
             yield from _titled(list(_blocks(block.lines, _setting(block.lines))))
@@ -138,7 +138,7 @@ def _with_prose(blocks: Sequence[TextBlock]) -> Iterator[TextBlock]:
 
 
 def is_typed_prose(lines: Sequence[str]) -> bool:
-    """Return True for prose that is set as it was typed, as code is."""
+    """Return True for prose that is preformatted like code."""
     whole = "\n".join(lines)
     signs = sum(_CODE_SIGN.search(line) is not None for line in lines)
     if not HOLDS_PROSE.search(whole) or signs > _FEW_SIGNS * len(lines):
@@ -148,9 +148,9 @@ def is_typed_prose(lines: Sequence[str]) -> bool:
 
 
 class _Style(NamedTuple):
-    """The style of a text. ``unwrapped``: each line is a paragraph. ``capitals``: most of it.
+    """The style of a text. ``unwrapped``: each line is a paragraph. ``capitals``: most text is.
 
-    ``full``: characters of a line that goes on because it is full, at least.
+    ``full``: the minimum characters of a line that continues because it is full.
     """
 
     unwrapped: bool
@@ -167,7 +167,7 @@ def _setting(lines: Sequence[NumberedLine]) -> _Style:
 
 
 def _is_table(text: str) -> bool:
-    """Return True for rows of values between commas, semicolons, bars or tabs: CSV and its like."""
+    """Return True for rows of values separated by commas, semicolons, bars or tabs, such as CSV."""
     rows = [row for row in text[:_SAMPLE].split("\n")[:_MOST_ROWS] if row.strip()]
     for sign in _BETWEEN_VALUES if len(rows) >= _FEWEST_ROWS else ():
         count, rows_with = Counter(row.count(sign) for row in rows).most_common(1)[0]
@@ -178,7 +178,7 @@ def _is_table(text: str) -> bool:
 
 
 def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBlock]:
-    """Group the lines of plain text; blank lines, items and rules begin something new."""
+    """Group the lines of plain text; blank lines, items and rules begin a new block."""
     group: list[NumberedLine] = []
     rows = _rows(lines)
     apart = True  # a blank line is in front of the group
@@ -203,7 +203,7 @@ def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBloc
 
 
 def _rows(lines: Sequence[NumberedLine]) -> set[int]:
-    """Return the numbers of lines that are rows of a table: two in a row, or with a value."""
+    """Return the numbers of lines that are table rows: two in a row, or one with a value."""
     worded = [line for line in lines if line.text]
     beside = {
         each.number
@@ -234,7 +234,7 @@ def _notes(lines: Sequence[NumberedLine]) -> Iterator[TextBlock]:
 
 
 def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
-    """Return the block of a line that never belongs to others, none of a blank line or rule.
+    """Return the block of a line that never belongs to others, none for a blank line or rule.
 
     Return None for a line of running text.
     """
@@ -254,7 +254,7 @@ def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
 
 
 def _underlines(group: Sequence[NumberedLine], line: str) -> bool:
-    """Return True if ``line`` is drawn under the only line of ``group``, which makes it a title."""
+    """Return True if ``line`` underlines the only line of ``group``, which makes that a title."""
     if len(group) != 1 or not _UNDERLINE.fullmatch(line):
         return False
     title = group[0].text
@@ -262,9 +262,9 @@ def _underlines(group: Sequence[NumberedLine], line: str) -> bool:
 
 
 def _begins(group: Sequence[NumberedLine], line: str, setting: _Style, below: str) -> bool:
-    """Return True if ``line`` begins a new block behind ``group``, judged by the words alone.
+    """Return True if ``line`` begins a new block after ``group``, judged only by the words.
 
-    ``below``: the line behind it.
+    ``below``: the next line.
     """
     first, above = group[0].text, group[-1].text
     full = len(above) >= setting.full and not counts_on(below, line) and below[:1] != line[:1]
@@ -290,7 +290,7 @@ def _block(
     apart: bool,
     below: NumberedLine | None = None,
 ) -> TextBlock:
-    """Return the block of some lines; ``apart``: blank lines are around it."""
+    """Return the block of some lines; ``apart``: there are blank lines around it."""
     first = group[0].text
     if len(group) == 1 and _is_title(first, setting, apart=apart):
         return TextBlock(tuple(group), "heading")
@@ -305,7 +305,7 @@ def _block(
 
 
 def _without_repeated_titles(blocks: Sequence[TextBlock]) -> list[TextBlock]:
-    """Return blocks where what stands in capitals again and again is no heading."""
+    """Return blocks in which repeated lines in capitals are not headings."""
     counts = Counter(block.lines[0].text for block in blocks if block.kind == "heading")
     often = {text for text, count in counts.items() if count >= _OFTEN and is_in_capitals(text)}
     return [
@@ -317,15 +317,15 @@ def _without_repeated_titles(blocks: Sequence[TextBlock]) -> list[TextBlock]:
 
 
 def _is_title_above(line: str, below: str) -> bool:
-    """Return True for a short line with a letter or a Roman numeral above one of running text."""
+    """Return True for a short line with a letter or Roman numeral above running text."""
     text = below[:1].isupper() and not ENUMERATOR.match(below) and len(line) < 0.6 * len(below)
     return text and is_lettered_title(line)
 
 
 def _is_title_apart(text: str, setting: _Style) -> bool:
-    """Return True for a title with a letter, of a chapter or a section, and one in capitals.
+    """Return True for a title with a letter, of a chapter or section, or in capitals.
 
-    Blank lines are around it.
+    It has blank lines around it.
     """
     if len(text) > LONGEST_LETTERED_TITLE or is_verdict(text):
         return False
@@ -338,12 +338,12 @@ def _is_title_apart(text: str, setting: _Style) -> bool:
 
 
 def _titled(blocks: Sequence[TextBlock]) -> list[TextBlock]:
-    """Return the blocks of a text with its headings, as blocks around them show them."""
+    """Return the blocks of a text with its headings, recognized by the blocks around them."""
     return _without_repeated_titles(_with_numbered_titles(blocks))
 
 
 def _with_numbered_titles(blocks: Sequence[TextBlock]) -> list[TextBlock]:
-    """Return blocks where a short item is a heading if text stands below it, and no list above."""
+    """Return blocks; a short item with text below and no list above becomes a heading."""
     made, chapter = list(blocks), "0"  # the latest number of a heading
     for n, (block, below) in enumerate(pairwise(blocks)):
         text = " ".join(line.text for line in block.lines)
@@ -365,9 +365,9 @@ def _with_numbered_titles(blocks: Sequence[TextBlock]) -> list[TextBlock]:
 
 
 def _is_title(line: str, setting: _Style, *, apart: bool = False) -> bool:
-    """Return True for a short line in capitals, or one with a number such as 2.1 in front.
+    """Return True for a short line in capitals, or one with a number such as 2.1 before it.
 
-    In a text in capitals it has to stand apart, and to be shorter than a line of text.
+    In a text in capitals, it must have blank lines around it, and be shorter than a line of text.
     """
     if len(line) > _LONGEST_HEADING or ENDS_SENTENCE.search(line):
         return False

@@ -1,7 +1,7 @@
-"""Tell sentences from fragments, prose from slides, tables and lists of commands, words from data.
+"""Tell sentences from fragments, prose from slides, tables and command lists, words from data.
 
-A model reads encoded data, minified code and rows of signs at the cost of a token for each one or
-two characters, and has nothing to say about them.
+Encoded data, minified code and rows of signs cost a model a token for each one or two characters,
+and it cannot summarize them.
 """
 
 import re
@@ -68,7 +68,7 @@ def _is_letter(char: str) -> bool:
 
 
 def is_prose(paragraphs: Sequence[Paragraph]) -> bool:
-    """Return True for prose, and for a text, no table, so short that it is read whatever it is."""
+    """Return True for prose, and for any text, except a table, that is too short to judge."""
     short = sum(len(p.text) for p in paragraphs) <= _SHORT
     return (short and any(p.kind in _PROSE_KINDS for p in paragraphs)) or prose_share(
         paragraphs
@@ -76,9 +76,9 @@ def is_prose(paragraphs: Sequence[Paragraph]) -> bool:
 
 
 def prose_share(paragraphs: Sequence[Paragraph]) -> float:
-    """Return the share of a document's body, by characters, that stands in running sentences.
+    """Return the share of running sentences in a document's body, by characters.
 
-    A short sentence that stands alone does not count: reference cards and slides have many.
+    A short sentence on its own does not count, because reference cards and slides have many.
     """
     body = [p for p in paragraphs if p.part == "body" and p.kind in _COUNTED_KINDS]
     whole = sum(len(p.text) for p in body)
@@ -96,7 +96,7 @@ _NAMES = {
 
 
 def composition(paragraphs: Sequence[Paragraph]) -> str:
-    """Return what some paragraphs are: ``12 rows of tables, 3 headings, 2 other fragments``."""
+    """Count the kinds of some paragraphs: ``12 rows of tables, 3 headings, 2 other fragments``."""
     kinds = (each.kind if each.part == "body" else each.part for each in paragraphs)
     counts = Counter(_NAMES.get(kind, "") for kind in kinds)
     others = counts.pop("", 0)
@@ -105,12 +105,12 @@ def composition(paragraphs: Sequence[Paragraph]) -> str:
 
 
 def is_fragment(text: str) -> bool:
-    """Return True for a word at least: no number of a line, and no empty field of a form."""
+    """Return True for at least a word, so not for a line number or an empty form field."""
     return bool(_WORD.search(text) or _UNSPACED.search(text)) and "___" not in text
 
 
 def why_not_prose(document: Document) -> str:
-    """Return why a document with little running text has none for a digest, and what to do."""
+    """Return why a document has too little running text for a digest, and what to do."""
     body = [each for each in document.paragraphs if each.part == "body"]
     rest = [each for each in body if each.kind not in _PROSE_KINDS or not running(each.text)]
     advice = (
@@ -146,7 +146,7 @@ _DATA = re.compile(rf"\S{{{_LONGEST_WORD},}}")
 
 
 def without_data(document: Document) -> Document:
-    """Return a document without what forms no words, and with a warning that counts it.
+    """Return a document without text that is not words, and with a warning that counts it.
 
     Raises DocumentError if there is nothing else.
     """
@@ -167,7 +167,7 @@ def without_data(document: Document) -> Document:
 
 
 def passed_over_warning(characters: int, name: str, paragraphs: Sequence[Paragraph]) -> str:
-    """Return the warning about text without words. Raises DocumentError if there is no more."""
+    """Return the warning about skipped text. Raises DocumentError if there is no other text."""
     found = f"{characters:,} characters that form no words (encoded data or minified code?)"
     if not paragraphs:
         raise DocumentError(f"{name} holds nothing but {found}; there is nothing to summarize")
@@ -175,7 +175,7 @@ def passed_over_warning(characters: int, name: str, paragraphs: Sequence[Paragra
 
 
 def worded_spans(text: str) -> list[tuple[int, int]]:
-    """Return the spans of ``text`` that hold words, not encoded data: usually all of it."""
+    """Return the spans of ``text`` that are words, not encoded data: usually all of it."""
     if len(text) < _LONGEST_WORD:
         return [(0, len(text))]
     data = [match.span() for match in _DATA.finditer(text) if not _is_unspaced(match[0])]

@@ -1,4 +1,4 @@
-"""The entry of this room: from a path to a Document."""
+"""The entry point of reading: from a path to a Document."""
 
 import os
 from dataclasses import dataclass, field, replace
@@ -53,11 +53,11 @@ _HEADER_WITHIN = 1024  # bytes: readers accept some junk in front of the header
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Options of reading. ``pages`` is written as ``1-10,15``; the limits hold for each file.
+    """Options of reading. ``pages`` is written as ``1-10,15``; the limits apply to each file.
 
     ``ocr``: recognize the text of scanned pages. ``everything``: licences, contents, indexes and
-    lists of references are read as body, too. ``field``: the key of JSON lines that holds the text;
-    if it is given, stdin is read as JSON lines.
+    lists of references are read as body, too. ``field``: the key of the text in JSON lines; if it
+    is given, stdin is read as JSON lines.
     """
 
     password: str | None = field(default=None, repr=False)
@@ -72,9 +72,9 @@ class ReadOptions:
 def read_documents(source: str, options: ReadOptions | None = None) -> list[Document | LineError]:
     """Read all documents of ``source``: one, or one for each line of a JSONL file.
 
-    ``source`` is a path, or ``-`` for stdin, which is then called ``stdin``. A bad line costs no
-    other one: its error stands in its place. Raises DocumentError when it cannot be read or has no
-    text, UsageError when the options do not fit it.
+    ``source``: a path, or ``-`` for stdin, whose document is called ``stdin``. An error replaces a
+    bad line; other lines are not affected. Raises DocumentError if the source cannot be read or has
+    no text, and UsageError if the options do not fit it.
     """
     options = options or ReadOptions()
     read = _read(source, options)
@@ -124,9 +124,9 @@ def _read_text(data: bytes, name: str, ending: str) -> Document:
 
 
 def _finished(document: Document, options: ReadOptions) -> Document:
-    """Return ``document`` with the parts of its paragraphs, or as if all of it were body.
+    """Return ``document`` with the parts of its paragraphs, or with all of it as body.
 
-    What forms no words is left out of every format.
+    In every format, text that is not words is left out.
     """
     document = without_data(document)
     paragraphs = tuple(map(_captioned, document.paragraphs))
@@ -139,7 +139,7 @@ def _finished(document: Document, options: ReadOptions) -> Document:
 
 
 def _captioned(paragraph: Paragraph) -> Paragraph:
-    """Return a paragraph as a caption or code if it begins as one; formats mark few of them."""
+    """Return a paragraph as a caption or code if it begins like one; few formats mark them."""
     if paragraph.kind not in ("text", "item"):
         return paragraph
     if is_caption(paragraph.text):
@@ -148,9 +148,9 @@ def _captioned(paragraph: Paragraph) -> Paragraph:
 
 
 def _open(source: str, options: ReadOptions) -> tuple[bytes, ChildRequest]:
-    """Return how a source begins, and the request for all of it.
+    """Return the beginning of a source, and the request for all of it.
 
-    What can be read only once (stdin, a pipe) is read here as a whole.
+    A source that can be read only once (stdin, a pipe) is read completely here.
     """
     path = None if source == STDIN else require_file(source)
     data = b""

@@ -1,8 +1,8 @@
-"""Put the pieces of a page in the order in which they are read, by their place.
+"""Put the pieces of a page into reading order, by their positions.
 
-A region is cut along the strips without text that divide columns of prose. What is left is a table
-or lines; a table is cut at its rules, and into cells where their lines are wrapped. The order of
-the file is heard only where the place leaves it open.
+A region is divided along the strips without text between columns of prose. The rest is a table or
+lines. A table is divided at its rules, and into cells if their lines are wrapped. The file's order
+decides only if positions do not.
 """
 
 import math
@@ -53,9 +53,9 @@ _MOST = 5000  # pieces; a page with more is a map or a plan
 
 
 def reading_order(pieces: Sequence[TextPiece], boxes: Iterable[Box] = ()) -> list[tuple[Row, bool]]:
-    """Return the rows of a page in reading order, and whether each begins a cell of a table.
+    """Return the rows of a page in reading order, each with True if it begins a cell of a table.
 
-    ``boxes`` are those drawn on the page.
+    ``boxes``: those drawn on the page.
     """
     if (rows := _rows_of_file(pieces)) is not None:
         return [(row, False) for row in rows]
@@ -67,7 +67,7 @@ def reading_order(pieces: Sequence[TextPiece], boxes: Iterable[Box] = ()) -> lis
 
 
 def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
-    """Return the rows in the order of the file, if they go down the page one by one."""
+    """Return the rows in file order, if they go down the page one by one."""
     rows: list[Row] = []
     torn: set[int] = set()  # rows with a note in the margin, perhaps, or with the label of a cell
     for piece in pieces:
@@ -92,7 +92,7 @@ def _rows_of_file(pieces: Sequence[TextPiece]) -> list[Row] | None:
 
 
 class _Rules(NamedTuple):
-    """The edges of boxes that may divide rows of a table, and cells of a row."""
+    """The edges of boxes that may divide a table into rows and cells."""
 
     level: Sequence[Box] = ()
     upright: Sequence[Box] = ()
@@ -112,7 +112,7 @@ def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
 
 
 def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[tuple[Row, bool]]:
-    """Yield the rows of a region, whose pieces come from the top down; ``inside``: of a table."""
+    """Yield the rows of a region, whose pieces are sorted from the top; ``inside``: a table."""
     rows = _rows(pieces)
     one = len(rows) == 1 and not inside
     if one or (all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None):
@@ -175,7 +175,7 @@ def _as_cells(parts: Iterable[list[TextPiece]], rules: _Rules) -> Iterator[tuple
 
 
 def _lines(rows: list[Row]) -> list[Row]:
-    """Return rows as they are; of a formula, whose rows overlap, those that the file has drawn."""
+    """Return rows unchanged; in a formula, whose rows overlap, return the rows of the file."""
     if all(a[0].base - b[0].base > PITCH * b[0].size for a, b in pairwise(rows)):
         return rows
     found: list[Row] = []
@@ -191,7 +191,7 @@ def _lines(rows: list[Row]) -> list[Row]:
 
 
 def _rows(pieces: Iterable[TextPiece]) -> list[Row]:
-    """Return the rows of pieces that come from the top down, each row from left to right."""
+    """Return the rows of pieces sorted from the top down, each row from left to right."""
     rows: list[Row] = []
     for piece in pieces:
         first = rows[-1][0] if rows else None
@@ -214,7 +214,7 @@ def _sorted(row: Row) -> Row:
 
 
 def _are_signs(signs: Row, row: Row) -> bool:
-    """Return True for small pieces that stand raised or lowered beside pieces of a row."""
+    """Return True for small pieces raised or lowered beside pieces of a row."""
     size = max(piece.size for piece in row)
     if abs(signs[0].base - row[0].base) > _SIGN * size:
         return False
@@ -230,7 +230,7 @@ def _are_signs(signs: Row, row: Row) -> bool:
 
 
 def _is_prose(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
-    """Return True if prose stands on both sides of a strip."""
+    """Return True if there is prose on both sides of a strip."""
     return strip.right - strip.left > _GUTTER * rows[0][0].size and all(
         len(side) >= LINES
         and mean(widths := _widths(side, at=at)) > _PROSE
@@ -241,7 +241,7 @@ def _is_prose(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
 
 
 def _has_notes(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
-    """Return True if there are small notes, and nothing else, in the margin beside prose."""
+    """Return True if the margin beside prose has small notes, and nothing else."""
     notes, text = sorted(sides, key=len)
     if not notes or len(text) < LINES * len(notes):
         return False
@@ -256,9 +256,10 @@ def _has_notes(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
 
 
 def _at_heading(strip: Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
-    """Return what stands above a heading of both columns, in one of them, and from it on.
+    """Return the rows above a heading of both columns, and the rows from it on.
 
-    The other is empty beside it, and both go on at one height.
+    The heading is in one column. The other is empty beside it, and both continue at the same
+    height.
     """
     for n, ((above, (*head,)), below) in enumerate(zip(pairwise(rows), rows[2:], strict=False), 1):
         free = min(above[0].base - head[0].base, head[0].base - below[0].base)
@@ -277,7 +278,7 @@ def _at_heading(strip: Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
 
 
 def _stands_free(head: TextPiece, sides: Iterable[Sequence[Row]]) -> bool:
-    """Return True if no column goes on beside a heading, as between its paragraphs."""
+    """Return True if no column continues beside a heading, so that it is not inside a text."""
     for side in sides:
         gaps = [(a[0].base, a[0].base - b[0].base) for a, b in pairwise(side)]
         beside = [gap for top, gap in gaps if top - gap < head.base < top]
@@ -287,7 +288,7 @@ def _stands_free(head: TextPiece, sides: Iterable[Sequence[Row]]) -> bool:
 
 
 def _are_drawn(sides: Sides) -> bool:
-    """Return True if the file has drawn one side of a strip behind the other."""
+    """Return True if the file draws one side of a strip after the other."""
     left, right = sides
     if min(len(left), len(right)) < 2 or _last(left) > _first(right):
         return False
@@ -308,7 +309,7 @@ def _last(rows: Iterable[Row]) -> int:
 
 
 def _drawn(rows: Sequence[Row]) -> list[list[TextPiece]]:
-    """Return the pieces of rows that the file has drawn before all that stand below."""
+    """Return the pieces of rows that the file draws before all pieces below."""
     ends = accumulate((_last([row]) for row in rows), max)
     starts = list(accumulate((_first([row]) for row in reversed(rows)), min))[::-1]
     bands: list[list[TextPiece]] = [[]]

@@ -1,7 +1,7 @@
-"""Write the characters of an RTF in UTF-8, which pandoc reads.
+"""Convert the characters of an RTF to UTF-8, which pandoc reads.
 
-An RTF names its characters by bytes in the encoding of a font, which pandoc takes for Western ones,
-or by numbers with a replacement for old programs behind them, with which pandoc drops a word.
+An RTF gives characters as bytes in the encoding of a font, which pandoc takes for Western ones, or
+as numbers followed by a replacement for old programs, with which pandoc drops a word.
 """
 
 import codecs
@@ -21,7 +21,7 @@ _SYSTEMS = {b"mac": "mac-roman", b"pc": "cp437", b"pca": "cp850"}
 
 
 def in_unicode(data: bytes) -> bytes:
-    """Return an RTF in UTF-8 in the place of bytes and numbers, and of replacements of these."""
+    """Return an RTF in UTF-8, without encoded bytes, numbers and their replacements."""
     page, default, fonts = "cp1252", 0, dict[int, str]()
     font, replaced, skipped = 0, 1, 0
     above: list[tuple[int, int]] = []  # what a group ends

@@ -1,7 +1,7 @@
-"""Tell the parts of a document that are not its text: title, licence, contents, index, references.
+"""Mark the parts of a document that are not its text: title, licence, contents, index, references.
 
-A section is known by its title and goes to the next one of its level; a licence is known also by
-sentences that only licences have.
+A section is recognized by its title and extends to the next title of its level. A licence is also
+recognized by sentences that only licences have.
 """
 
 import re
@@ -47,11 +47,11 @@ _BODY_SHARE = 0.2  # of the text: with less body, another part is the document
 def mark_parts(
     paragraphs: Sequence[Paragraph], prominence: Sequence[float] | None = None
 ) -> tuple[Paragraph, ...]:
-    """Return ``paragraphs`` with the part of the document in which each stands.
+    """Return ``paragraphs`` with the part of the document to which each belongs.
 
-    ``prominence``: as ``Block.prominence``, of each. Known parts stay. Where next to
-    nothing would be left as body, the largest of the other parts is the body: the document is a
-    licence, or a bibliography.
+    ``prominence``: as ``Block.prominence``, of each. Known parts stay. If almost nothing would be
+    left as body, the largest of the other parts becomes the body: the document is a licence, or a
+    bibliography.
     """
     prominence = prominence or [0.0] * len(paragraphs)
     agreement = is_agreement(paragraphs)
@@ -68,7 +68,7 @@ def mark_parts(
 
 
 def _is_running(paragraph: Paragraph) -> bool:
-    """Return True for whole sentences, as opposed to headings, labels and bits of tables."""
+    """Return True for complete sentences, as opposed to headings, labels and pieces of tables."""
     return (
         paragraph.kind in ("text", "item")
         and len(paragraph.text) >= _RUNNING
@@ -95,7 +95,7 @@ def _with_sections(
 
 
 def _title(paragraphs: Sequence[Paragraph], n: int) -> Part | None:
-    """Return the part of which the paragraph is the title, or None."""
+    """Return the part that begins with the paragraph as its title; None without one."""
     paragraph = paragraphs[n]
     if len(paragraph.text) > _LONGEST_TITLE or paragraph.kind in ("footnote", "table"):
         return None
@@ -111,7 +111,7 @@ def _title(paragraphs: Sequence[Paragraph], n: int) -> Part | None:
 def _section_end(
     paragraphs: Sequence[Paragraph], prominence: Sequence[float], start: int, part: Part
 ) -> int:
-    """Return the place behind the last paragraph of the section that begins at ``start``."""
+    """Return the index after the last paragraph of the section that begins at ``start``."""
     others: list[int] = []
     for n in range(start + 1, len(paragraphs)):
         paragraph = paragraphs[n]
@@ -136,7 +136,7 @@ def _section_end(
 
 
 def _with_legal(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
-    """Mark the paragraphs of a licence, and the whole page if it is one of copyright."""
+    """Mark the paragraphs of a licence; mark the whole page if it is a copyright page."""
     notices = {n for n, p in enumerate(paragraphs) if is_notice(p.text)}
     company = {near for n in notices for near in range(n - _NEAR, n + _NEAR + 1)}
     marked = [
@@ -160,7 +160,7 @@ def _with_legal(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
 
 
 def _with_title(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
-    """Mark a first page without running text as the title, and a second that repeats it."""
+    """Mark a first page without running text as the title, and a second one that repeats it."""
     pages = list(dict.fromkeys(p.page for p in paragraphs if p.page is not None))[:2]
     shown: set[str] = set()
     titles: set[int] = set()
@@ -180,7 +180,7 @@ def _with_title(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
 
 
 def _with_body(paragraphs: Sequence[Paragraph], frame: set[int]) -> list[Paragraph]:
-    """Return paragraphs where one part is the body; ``frame``: those around a free book."""
+    """Return paragraphs with one part as the body; ``frame``: the text around a free book."""
     sizes: Counter[Part] = Counter()
     for n, p in enumerate(paragraphs):
         sizes[p.part] += len(p.text) * (p.kind != "heading" and n not in frame)
@@ -223,14 +223,14 @@ _LONGEST_REFERENCE = 700  # characters
 
 
 def is_reference(text: str) -> bool:
-    """Return True for an entry of a bibliography: authors, a year, and where it was published."""
+    """Return True for an entry of a bibliography: authors, a year, and place of publication."""
     if len(text) > _LONGEST_REFERENCE or not _YEAR.search(text) or not _PUBLISHED.search(text):
         return False
     return any(form.match(text) for form in (_INITIALED, _DATED, _LABELLED))
 
 
 def with_references(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
-    """Mark the entries of bibliographies as references, and a paragraph between two of them."""
+    """Mark the entries of bibliographies as references, and single paragraphs between them."""
     entries = [
         index
         for index, each in enumerate(paragraphs)
@@ -324,7 +324,7 @@ _WHOLE_BOOK = 0.2  # of the characters: a line that ends a book stands behind mo
 
 
 def is_notice(text: str) -> bool:
-    """Return True for text that only a notice of copyright has, or one of a publisher."""
+    """Return True for text that occurs only in copyright or publisher's notices."""
     if not _has_hint(text):
         return False
     found = list(islice(_NOTICE.finditer(text), 2))
@@ -332,7 +332,7 @@ def is_notice(text: str) -> bool:
 
 
 def is_legal(text: str) -> bool:
-    """Return True for a notice, and for what contracts and statutes say as well as licences."""
+    """Return True for a notice, and for phrases that contracts and statutes share with licences."""
     return is_notice(text) or (_has_hint(text) and bool(_TERMS.search(text)))
 
 
@@ -342,7 +342,7 @@ def _has_hint(text: str) -> bool:
 
 
 def is_agreement(paragraphs: Sequence[Paragraph]) -> bool:
-    """Return True for a licence, a contract, and the like, whose clauses are its text."""
+    """Return True for a licence, a contract, and the like, whose text consists of clauses."""
     first = [p.text for p in paragraphs if len(p.text) <= _LONGEST_TITLE][:_TITLED_WITHIN]
     if any(_AGREEMENT.search(each) and not ENDS_SENTENCE.search(each) for each in first):
         return True
@@ -351,7 +351,7 @@ def is_agreement(paragraphs: Sequence[Paragraph]) -> bool:
 
 
 def with_frame(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
-    """Mark what Project Gutenberg puts in front of a book and behind it as copyright."""
+    """Mark Project Gutenberg's text before and after a book as copyright."""
     start, stop = 0, len(paragraphs)
     if not any("gutenberg" in p.text.lower() or "SMALL PRINT" in p.text for p in paragraphs):
         return list(paragraphs)

@@ -1,4 +1,4 @@
-"""Split text into sentences, by rules for English and full stops of other scripts; count words."""
+"""Split text into sentences, by rules for English and other scripts' full stops; count words."""
 
 import re
 
@@ -103,15 +103,14 @@ _BRACKETS = 160  # characters of what stands in brackets, at most
 def split_sentences(text: str) -> list[str]:
     """Return the sentences of ``text``, in order.
 
-    White space is normalized. Joining the sentences gives the text back, with single spaces where
-    the text has white space.
+    White space is normalized: the joined sentences are the text with single spaces.
     """
     text = " ".join(text.split())
     return [text[start:end] for start, end in sentence_spans(text)]
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Return the places of the sentences of ``text``, whose white space is single spaces."""
+    """Return the spans of the sentences of ``text``, in which white space is single spaces."""
     spans: list[tuple[int, int]] = []
     start = 0
     for match in _END.finditer(text):
@@ -124,7 +123,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def ends_paragraph(above: str, line: str) -> bool:
-    """Return True if a paragraph ends with the short line ``above``, judged by the words alone."""
+    """Return True if a paragraph ends with the short line ``above``, judged only by the words."""
     if line[0].islower() or not ENDS_SENTENCE.search(above):
         return False
     if len(above) >= 0.6 * max(len(line), 60):
@@ -135,9 +134,9 @@ def ends_paragraph(above: str, line: str) -> bool:
 
 
 def line_sentences(text: str) -> list[tuple[int, int]]:
-    """Return the places of the sentences of a text of several lines, such as a list.
+    """Return the spans of the sentences of a text of several lines, such as a list.
 
-    The signs and numbers of list items belong to none, and headings are none.
+    Signs and numbers of list items belong to no sentence, and headings are not sentences.
     """
     found = []
     for line in _LINE.finditer(text):
@@ -171,7 +170,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
 
 
 def _in_brackets(text: str, start: int, end: int) -> bool:
-    """Return True within brackets that a sentence has opened and soon closes: "(Dkt. 14)"."""
+    """Return True inside brackets that a sentence has opened and soon closes: "(Dkt. 14)"."""
     for opening, closing in ("()", "[]"):
         opened = text.rfind(opening, max(start + 1, end - _BRACKETS), end)
         if opened > 0 and text.find(closing, opened, end) < 0:
@@ -182,9 +181,9 @@ def _in_brackets(text: str, start: int, end: int) -> bool:
 
 
 def _period_ends_sentence(last: str, closed: bool, word: str) -> bool:
-    """Return True if a single period after ``last`` and in front of ``word`` ends a sentence.
+    """Return True if a single period after ``last`` and before ``word`` ends a sentence.
 
-    ``closed`` says that a quote or bracket closes right after the period.
+    ``closed``: a quote or bracket closes right after the period.
     """
     lower = last.lower()
     capitalized = last[:1].isupper() and lower in _MAY_END_CAPITALIZED
@@ -230,7 +229,7 @@ _LETTERS_OF_A_WORD = 5
 
 
 def count_words(text: str) -> int:
-    """Return the number of words: what stands between spaces and has a letter or a digit."""
+    """Return the number of words: strings between spaces that have a letter or a digit."""
     text, characters = CHARACTER.subn(" ", text)
     unspaced = sum(-(-len(run) // _LETTERS_OF_A_WORD) for run in _UNSPACED_RUN.findall(text))
     spaced = _UNSPACED_RUN.sub(" ", text).split()

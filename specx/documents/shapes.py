@@ -1,6 +1,6 @@
-"""The shapes of text: ends of sentences, bullets, enumerations, numbered headings, titles of parts.
+"""Patterns of text: ends of sentences, bullets, enumerations, numbered headings, section titles.
 
-Every reader of this room that looks for one of them looks for it here.
+All readers of this room use these definitions.
 """
 
 import re
@@ -28,7 +28,7 @@ def leads(text: str) -> bool:
 
 
 def is_linked(item: str) -> bool:
-    """Return True if an item says that another one follows: "a club; or"."""
+    """Return True if an item announces another one: "a club; or"."""
     return _LINKED.search(item[-_AT_END:]) is not None
 
 
@@ -60,7 +60,7 @@ _NEXT_NUMERAL = dict(pairwise(_NUMERALS))
 
 
 def counts_on(line: str, item: str) -> bool:
-    """Return True if the mark of ``line`` is the one behind that of ``item``: (b) behind (a)."""
+    """Return True if the mark of ``line`` is the next after that of ``item``: (b) after (a)."""
     one, other = _COUNTED.match(item), _COUNTED.match(line)
     if one is None or other is None or one[1] + one[3] != other[1] + other[3]:
         return False
@@ -73,10 +73,10 @@ def counts_on(line: str, item: str) -> bool:
 
 
 def begins_item(line: str, first: str = "", above: str = "", *, full: bool = False) -> bool:
-    """Return True if ``line`` is an item of a list behind some lines that belong together.
+    """Return True if ``line`` is a list item after some lines that belong together.
 
-    ``first`` and ``above``: the first and the last of these. A wrapped line may begin with "1998. "
-    or "- ", too. ``full``: the line above is a full one, or there are several.
+    ``first`` and ``above``: the first and the last of these lines. A wrapped line may also begin
+    with "1998. " or "- ". ``full``: the line above is full, or there are several lines.
     """
     bullet = BULLET.match(line)
     fifth = line.startswith("v. ") and (not first or first.startswith("iv."))
@@ -106,7 +106,7 @@ _LONGEST_VERDICT = 250  # characters
 
 
 def is_verdict(text: str) -> bool:
-    """Return True for a decision in a line of its own, or behind a label."""
+    """Return True for a decision in its own line, or after a label."""
     if len(text) > _LONGEST_VERDICT:
         return False
     labelled = any(sign in text for sign in (":", "|", "：", " –", " —", " -"))

@@ -22,9 +22,9 @@ _STRIPS = 40  # followed at once
 
 @dataclass(slots=True)
 class TextPiece:
-    """Runs of text without a gap, what stands between them, and their place.
+    """Runs of text without a gap, the text between them, and their position.
 
-    ``index`` is their place in the file; ``leftward``: the script runs to the left.
+    ``index``: their place in the file; ``leftward``: the script runs to the left.
     """
 
     runs: list[tuple[str, TextRun]]
@@ -45,7 +45,7 @@ Sides = tuple[list[Row], list[Row]]  # what the rows beside a strip have to its 
 
 
 class Strip(NamedTuple):
-    """A strip without text, and the base lines of the first and the last row beside it."""
+    """A strip without text, and the baselines of the first and last row beside it."""
 
     left: float
     right: float
@@ -82,7 +82,7 @@ class Strip(NamedTuple):
 
 
 def strips_of(rows: Sequence[Row], rules: Sequence[Box]) -> list[Strip]:
-    """Return the strips without text or rules between pieces, each as high as it can be."""
+    """Return the strips without text or rules between pieces, each as high as possible."""
     found: set[Strip] = set()
     followed: dict[tuple[float, float], int] = {}
     levels = [(row[0].base, row, _free(row)) for row in rows]
@@ -110,7 +110,7 @@ def strips_of(rows: Sequence[Row], rules: Sequence[Box]) -> list[Strip]:
 
 
 def _free(row: Row) -> list[tuple[float, float, float]]:
-    """Return where a row has no text, with the width of a gutter in letters of this size."""
+    """Return the ranges of a row without text, and the width of a gutter for this letter size."""
     free, end = [], -math.inf
     for piece in sorted(row, key=lambda p: p.start):
         if piece.start - end > (width := _GAP * piece.size):
@@ -127,10 +127,10 @@ def _trimmed(
     *,
     to_end: bool,
 ) -> Iterator[Strip]:
-    """Yield a strip, cut to rows that have text on both of its sides and rows that go on there.
+    """Yield a strip, cut to rows with text on both sides, or with text that continues there.
 
-    ``ends``: where each row begins and ends, by its id. ``to_end``: nothing runs across it below,
-    so that all there may be of the longer column.
+    ``ends``: the start and end of each row, by its id. ``to_end``: nothing crosses it further down,
+    so all rows below may belong to the longer column.
     """
     rows = _without_ends(left, right, rows)
     bases = [row[0].base for row in rows]
@@ -151,9 +151,9 @@ def _trimmed(
 
 
 def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Row]:
-    """Return rows without a first and a last one that stand apart and are short: page furniture.
+    """Return rows without a separate short row at the top and at the bottom, page furniture.
 
-    What begins where the columns do heads them, or is their notes.
+    A row that begins where the columns do stays: it is their heading or note.
     """
     if len(rows) <= LINES:
         return rows

@@ -1,4 +1,4 @@
-"""Read subtitles, transcripts with times and chats as what is said; times are its places.
+"""Read the speech in subtitles, timed transcripts and chats; its places are times.
 
 Subtitles are SRT, WebVTT, SBV, ASS, TTML, SubViewer, MicroDVD (in frames) and MPL2.
 """
@@ -65,7 +65,7 @@ _LONG, _LONGEST = 200, 500  # characters of a paragraph: then a sentence ends it
 
 
 class _Cue(NamedTuple):
-    """The lines that are shown at a time."""
+    """The lines shown at a time."""
 
     time: str
     speaker: str
@@ -79,7 +79,7 @@ def looks_like_subtitles(text: str) -> bool:
 
 
 def _from_xml(text: str) -> Iterator[str]:
-    """Yield the lines of captions in XML as those of WebVTT."""
+    """Yield the lines of XML captions in the form of WebVTT."""
     ticks = re.search(r"\btickRate=[\"'](\d{1,12})", text)
     for caption in _XML_CAPTION.finditer(text):
         parts = [float(each) for each in re.findall(r"\d{1,12}(?:\.\d+)?", caption["time"])] or [
@@ -99,7 +99,7 @@ def _from_xml(text: str) -> Iterator[str]:
 
 
 def _form_of(lines: Sequence[str]) -> re.Pattern[str] | None:
-    """Return the form of the lines with times, if there are enough of them, from 0:00 on."""
+    """Return the format of the lines with times, if there are enough of them, starting at 0:00."""
     first = lines.index("[Events]") if "[Events]" in lines[:1000] else 0
     shown = [line for line in lines[first : first + 4 * _LOOKED_AT] if line.strip()][:_LOOKED_AT]
     for form in _FORMS:
@@ -114,7 +114,7 @@ def _form_of(lines: Sequence[str]) -> re.Pattern[str] | None:
 
 
 def _seconds(found: re.Match[str]) -> int:
-    """Return the time of a line; 0 if it is that of a day, which chats have, or no time."""
+    """Return the time of a line; 0 if it is a time of day, as in chats, or not a time."""
     groups = found.groupdict()
     if "tenth" in groups:
         return int(groups["tenth"]) // 10
@@ -124,9 +124,9 @@ def _seconds(found: re.Match[str]) -> int:
 
 
 def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()) -> Document:
-    """Return speech in paragraphs of a few sentences, each with its time as its label.
+    """Return speech in paragraphs of a few sentences, each labelled with its time.
 
-    What captions show again when they roll is read once. Raises DocumentError if nothing is said.
+    Text that rolling captions repeat is read once. Raises DocumentError if there is no speech.
     """
     text = "WEBVTT\n\n" + "\n".join(_from_xml(text)) if _XML.match(text[:_HEAD]) else text
     lines = (text.replace("[br]", "\n") if text.startswith("[INFORMATION]") else text).split("\n")
@@ -179,7 +179,7 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
 
 
 def _shown(lines: Sequence[str], *, last: bool) -> Sequence[str]:
-    """Return the lines of a caption without the number or the name of the next, and remarks."""
+    """Return the lines of a caption, without remarks and the number or name of the next one."""
     if not last and lines and lines[-1].strip() and (len(lines) == 1 or not lines[-2]):
         lines = lines[:-1]
     aside = [i for i, line in enumerate(lines) if i and not lines[i - 1] and _ASIDE.match(line)]
@@ -198,7 +198,7 @@ def _rolls(cues: Sequence[_Cue]) -> bool:
 
 
 def _once(cues: Sequence[_Cue]) -> Iterator[_Cue]:
-    """Yield captions without the lines, and the beginnings of lines, of the ones before."""
+    """Yield captions without lines, and beginnings of lines, that the previous ones had."""
     before: tuple[str, ...] = ()
     for cue in cues:
         lines = [line for line in cue.lines if line not in before]
@@ -209,7 +209,7 @@ def _once(cues: Sequence[_Cue]) -> Iterator[_Cue]:
 
 
 def _turns(cues: Sequence[_Cue]) -> Iterator[tuple[str, str, str]]:
-    """Yield time, speaker and text of each line; a name with a colon in front is a speaker."""
+    """Yield time, speaker and text of each line; a name before a colon is a speaker."""
     names = Counter(named[1] for cue in cues for line in cue.lines if (named := _NAME.match(line)))
     speaker = ""
     for cue in cues:

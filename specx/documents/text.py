@@ -1,4 +1,4 @@
-"""Decode the bytes of a text file, and clean characters that print well and read badly."""
+"""Decode the bytes of a text file, and replace characters that are hard to process."""
 
 import codecs
 import re
@@ -64,9 +64,9 @@ def decode_text(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     """Decode ``data``, which the user called ``name``.
 
     Return the text with ``\\n`` line ends, and warnings about characters that were guessed or lost.
-    UTF-8 and UTF-16 (UTF-32 with a byte order mark) are recognized; anything else is guessed by its
-    letters, or read as Windows-1252 or Latin-1, with a warning. Lines end as an editor ends them:
-    separators of Unicode stay as they are. Raises DocumentError when the data is empty or not text.
+    UTF-8 and UTF-16 (UTF-32 with a byte order mark) are recognized. Anything else is guessed by its
+    letters, or read as Windows-1252 or Latin-1, with a warning. Lines end as in an editor: other
+    line separators of Unicode stay. Raises DocumentError if the data is empty or not text.
     """
     if not data.strip():
         raise DocumentError(f"{name} is empty; there is nothing to summarize")
@@ -117,10 +117,10 @@ _DECLARED_WITHIN = 4096  # bytes
 
 
 def decode_markup(data: bytes, name: str, label: str = "") -> tuple[str, tuple[str, ...]]:
-    """Decode a web page, or a text whose encoding is declared, as ``decode_text`` does.
+    """Decode a web page, or a text with a declared encoding, as ``decode_text`` does.
 
-    ``label`` is its encoding by what brought it; else the page may say it. What is wrong by more
-    than a character here and there is as if it were not declared.
+    ``label``: the encoding stated by its container; otherwise the page may state it. If more than
+    occasional characters are invalid in the declared encoding, it is ignored.
     """
     found = _DECLARED.search(data[:_DECLARED_WITHIN])
     encoding = _charset(label) or _charset(found[1].decode("ascii", "replace") if found else "")
@@ -137,7 +137,7 @@ def decode_markup(data: bytes, name: str, label: str = "") -> tuple[str, tuple[s
 
 
 def _charset(label: str) -> str | None:
-    """Return Python's name of an encoding, None if it is none for texts."""
+    """Return Python's name of an encoding; None if it is not one for texts."""
     label = label.strip().strip("\"'").lower()
     try:
         codec = codecs.lookup(_NAMES.get(label, re.sub("^x-(?=cp|mac-)", "", label)))
@@ -150,7 +150,7 @@ def _charset(label: str) -> str | None:
 
 
 def _is_other_utf8(data: bytes, encoding: str) -> bool:
-    """Return True for UTF-8 with signs that is declared as an encoding of single bytes."""
+    """Return True for UTF-8 that is declared as a single-byte encoding."""
     if not encoding.startswith(("cp125", "iso8859", "mac", "koi8")) or data.isascii():
         return False
     try:
@@ -172,10 +172,10 @@ def _damage(count: int, encoding: str) -> str:
 
 
 def utf16_of(data: bytes) -> str | None:
-    """Return the form of UTF-16 that ``data`` has, with a mark or without, or None.
+    """Return the variant of UTF-16 of ``data``, with or without a byte order mark; None for others.
 
-    Text in letters has a NUL, or a number below 16, in nearly every second byte, always on the same
-    side: that of the alphabet.
+    In alphabetic text, nearly every second byte is NUL, or a number below 16, always on the same
+    side.
     """
     marked = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "")
     if marked.startswith("utf-16"):
@@ -195,7 +195,7 @@ def utf16_of(data: bytes) -> str | None:
 def _decode_damaged_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
     """Decode UTF-8 with a few broken bytes, as after a cut inside a character; else return None.
 
-    Bytes of another encoding hardly ever make a character of UTF-8 by accident.
+    Bytes of other encodings hardly ever form UTF-8 characters by accident.
     """
     text = data.decode("utf-8", "replace")
     damaged = text.count("\ufffd")
@@ -205,7 +205,7 @@ def _decode_damaged_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _foreign(text: str) -> int:
-    """Return how many characters are not ASCII, and not damaged."""
+    """Return the number of characters that are neither ASCII nor damaged."""
     return sum("\x7f" < char != "\ufffd" for char in text)
 
 
@@ -278,7 +278,7 @@ _SIGNS = re.compile(
 
 
 def _by_accents(data: bytes) -> tuple[str, str]:
-    """Return the encoding in which most of what is not ASCII is letters of a language, or signs.
+    """Return the encoding in which most non-ASCII characters are a language's letters, or signs.
 
     No capital follows a small letter.
     """
@@ -303,7 +303,7 @@ def _accented(text: str) -> float:
 
 
 def _frequent(sample: bytes, encoding: str, letters: str) -> float:
-    """Return the share of frequent letters, 1: as many as a text in this encoding has at least."""
+    """Return the share of frequent letters, relative to the minimum in texts of this encoding."""
     text = sample.decode(encoding, "replace")
     other = [char for char in text if char > "\x7f"]
     if text.count("\ufffd") * _RARE > len(text) or not other:
@@ -381,8 +381,8 @@ _UNDECODED = re.compile("[\x01-\x08\x0e-\x1f\ufffd\ue000-\uf8ff]")
 def clean_line(text: str) -> str:
     """Return ``text`` with plain letters and single spaces.
 
-    Compatibility characters other than the Latin ligatures stay as they are: ``x²`` is not ``x2``.
-    A soft hyphen at the end stays too, since it says that a word was divided there.
+    Compatibility characters other than the Latin ligatures are unchanged: ``x²`` is not ``x2``. A
+    soft hyphen at the end stays, because it shows that a word was divided there.
     """
     if not (text.isascii() and text.isprintable()):
         text = _UNPRINTABLE.sub("", without_escapes(text).translate(_TABLE))

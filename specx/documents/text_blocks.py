@@ -1,4 +1,4 @@
-"""Blocks of lines that know their place in a file, and the paragraphs they make."""
+"""Blocks of lines with their places in a file, and the paragraphs made of them."""
 
 import re
 from collections import Counter
@@ -23,9 +23,9 @@ _INNER_LINE_END = re.compile("[\v\u0085\u2028\u2029]")
 
 
 class NumberedLine(NamedTuple):
-    """A line of clean text. ``number`` counts from 1, as an editor counts the lines of a file.
+    """A line of clean text. ``number``: as an editor counts lines, from 1.
 
-    ``row``: the columns at which what stands behind a wide gap begins and ends, as in a row.
+    ``row``: the columns where text after a wide gap begins and ends, as in a table row.
     """
 
     number: int
@@ -43,9 +43,9 @@ class TextBlock:
 
 
 def numbered_lines(text: str) -> Iterator[NumberedLine]:
-    """Yield the clean lines of ``text``, which has ``\\n`` line ends; a form feed is a blank one.
+    """Yield the clean lines of ``text``, which has ``\\n`` line ends; a form feed is a blank line.
 
-    Yields more lines than an editor shows where a line holds separators of another kind.
+    If a line contains other separators, it yields more lines than an editor shows.
     """
     for number, line in enumerate(text.split("\n"), start=1):
         for piece in _INNER_LINE_END.split(line.replace("\f", "\v\v")):
@@ -70,8 +70,8 @@ def without_bullet(block: Sequence[NumberedLine]) -> tuple[NumberedLine, ...]:
 def to_text_paragraphs(blocks: Sequence[TextBlock]) -> tuple[tuple[Paragraph, ...], int]:
     """Join the lines of each block; a very long block becomes several paragraphs.
 
-    A block of nothing but a bullet becomes none. Also return how many characters are in no
-    paragraph, because they form no words.
+    A block with only a bullet becomes none. Also return the number of characters left out because
+    they are not words.
     """
     blocks = [_single_spaced(block) for block in blocks]
     words = counted_words(line.text for block in blocks for line in block.lines)
@@ -87,13 +87,13 @@ def to_text_paragraphs(blocks: Sequence[TextBlock]) -> tuple[tuple[Paragraph, ..
 
 
 def _single_spaced(block: TextBlock) -> TextBlock:
-    """Return a block with single spaces: markup that was taken out of a line leaves two."""
+    """Return a block with single spaces, because removed markup leaves two."""
     lines = (line._replace(text=" ".join(line.text.split())) for line in block.lines)
     return replace(block, lines=tuple(lines))
 
 
 def _joined(block: TextBlock, words: Counter[str]) -> Paragraph:
-    """Return the lines of a block as a paragraph that knows where each of them begins."""
+    """Return the lines of a block as a paragraph, with the place where each line begins."""
     lines = [line for line in block.lines if line.text] or list(block.lines[:1])
     text = join_lines((line.text for line in lines), words)
     at, turns = 0, []

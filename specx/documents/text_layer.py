@@ -1,9 +1,8 @@
-"""Tell whether the letters that a PDF gives for a page are those that are printed on it.
+"""Decide if the text of a PDF page equals the letters printed on it.
 
-A font may name its glyphs wrongly, or not at all, and numbers of glyphs are then read as letters:
-"7KH WLGDO PLOO" for "The tidal mill". Such text returns to the same groups of letters as often as
-any language, but to other groups. In Latin script that shows in pairs of letters; elsewhere only
-the font tells.
+A font may name its glyphs wrongly or not at all, and then glyph numbers are read as letters: "7KH
+WLGDO PLOO" for "The tidal mill". Such text repeats groups of letters as often as a language, but
+other groups. In Latin script this shows in pairs of letters; elsewhere only the font shows it.
 """
 
 import re
@@ -65,7 +64,7 @@ _SCORES = {
 
 
 def garbled(pages: Sequence[PageLines]) -> list[int]:
-    """Return the numbers of the pages whose letters are not those that are printed."""
+    """Return the numbers of the pages whose text differs from the printed letters."""
     judged = {page.number: _is_garbled(page) for page in pages}
     if True in judged.values() and False not in judged.values():
         # A page of few letters in a document in which no page can be believed.
@@ -74,7 +73,7 @@ def garbled(pages: Sequence[PageLines]) -> list[int]:
 
 
 def is_stamped_picture(page: PageLines) -> bool:
-    """Return True for a page that is a picture, with a stamp or a number on it and no other text.
+    """Return True for a page that is a picture with only a stamp or number as text.
 
     Such lines are few, small, and at the edge of the page or short.
     """
@@ -96,7 +95,7 @@ def _is_at_edge(line: Line, page: PageLines) -> bool:
 
 
 def _is_garbled(page: PageLines) -> bool | None:
-    """Return True if the letters of a page are not those printed; None if too few are known."""
+    """Return True if the text of a page differs from the printed letters; None if unknown."""
     text = " ".join(line.text for line in page.lines)
     if is_undecoded(text):
         return True
@@ -137,10 +136,10 @@ def _is_wrong(text: str, unmapped: float, least: float = _LEAST_SCORE) -> bool |
 
 
 def _is_of_no_language(text: str, folded: str) -> bool | None:
-    """Return True for text in another script that has not the letters of its languages.
+    """Return True for text in another script without the letter frequencies of its languages.
 
-    Of an alphabet, some are used most; of the signs of words and syllables, many are used. None if
-    too few are known.
+    In an alphabet, some letters are frequent; in scripts of words and syllables, many signs are
+    used. None if there are too few.
     """
     signs = [char for char in text if _FIRST_SIGN <= char <= _LAST_SIGN]
     if 2 * len(signs) > len(text.replace(" ", "")):

@@ -1,6 +1,6 @@
-"""Texts that were set for paper: pages between form feeds, numbers of lines, double spacing.
+"""Texts formatted for paper: pages between form feeds, line numbers, double spacing.
 
-And those of mail, whose quoted lines have a sign in front.
+Also texts of mails, whose quoted lines begin with a sign.
 """
 
 import re
@@ -33,7 +33,7 @@ _FEWEST_NUMBERED, _LOOKED_AT = 10, 100
 
 
 class Typescript(NamedTuple):
-    """The lines of running text, those of footnotes, and what stands at the edges of pages."""
+    """The lines of running text, those of footnotes, and those at the edges of pages."""
 
     lines: list[NumberedLine]
     notes: Sequence[NumberedLine] = ()
@@ -41,7 +41,7 @@ class Typescript(NamedTuple):
 
 
 def typescript(text: str) -> Typescript:
-    """Return the lines of a text, without what is there only because it was set for paper."""
+    """Return the lines of a text, without additions that only paper needs."""
     if _QUOTED.search(text):
         text = "\n".join(_unquoted(text.split("\n")))
     text = _without_line_numbers(text)
@@ -76,7 +76,7 @@ def typescript(text: str) -> Typescript:
 
 
 def _begin_of_notes(page: Sequence[NumberedLine], *, by_stars: bool = True) -> int:
-    """Return the place of the rule above the footnotes of a page, of a star's note, or its end."""
+    """Return the index of the rule above a page's footnotes, of a note with a star, or the end."""
     rules = [n for n, line in enumerate(page) if _RULE.fullmatch(line.text)]
     below = next((line.text for line in page[rules[-1] + 1 :] if line.text), "") if rules else ""
     if _NOTE.match(below):
@@ -91,7 +91,7 @@ def _begin_of_notes(page: Sequence[NumberedLine], *, by_stars: bool = True) -> i
 def _inner(
     pages: Sequence[Sequence[NumberedLine]], shown: Callable[[str], str]
 ) -> list[list[NumberedLine]]:
-    """Return the lines of pages between their headers and footers, blank ones aside.
+    """Return the lines of pages between their headers and footers, without outer blank lines.
 
     ``shown``: the text by which lines are compared.
     """
@@ -109,12 +109,12 @@ def _inner(
 
 
 def _without_numbers(text: str) -> str:
-    """Return the head of a page without its number, which begins anew with each of its parts."""
+    """Return the head of a page without its numbers, which restart in each part."""
     return text if TITLED.match(text) else _NUMBER.sub("#", text)
 
 
 def _add(lines: list[NumberedLine], page: Sequence[NumberedLine]) -> None:
-    """Add the lines of a page; no blank line stands within a sentence that goes on."""
+    """Add the lines of a page, without blank lines inside a sentence that continues."""
     begin = next((n for n, line in enumerate(page) if line.text), len(page))
     while lines and not lines[-1].text:
         lines.pop()
@@ -129,7 +129,7 @@ def _add(lines: list[NumberedLine], page: Sequence[NumberedLine]) -> None:
 
 
 def _unquoted(lines: Sequence[str]) -> Iterator[str]:
-    """Yield lines without marks of quotation; what another one wrote is a paragraph of its own."""
+    """Yield lines without quotation marks of mails; quoted text is a separate paragraph."""
     before = ""
     for line in lines:
         marks = _QUOTES.match(line)
@@ -140,10 +140,10 @@ def _unquoted(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _without_line_numbers(text: str) -> str:
-    """Return a text without the numbers of its lines, if it has them.
+    """Return a text without its line numbers, if it has them.
 
-    Nearly each line has one, most are one more than the one above, and sentences go on from line to
-    line, as the rows of a list do not.
+    It has them if nearly each line has a number, most are one more than the line above, and
+    sentences continue from line to line, unlike the rows of a list.
     """
     lines = text.split("\n")
     sample = [line for line in lines[:_LOOKED_AT] if line.strip()]
@@ -164,10 +164,10 @@ def _without_line_numbers(text: str) -> str:
 
 
 def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
-    """Return the lines of a text without the blank ones between lines set with double spacing.
+    """Return the lines of a double-spaced text without the blank ones between them.
 
-    They stand alone, many in a row, and most of them go on in the next one; what is quoted among
-    them is often set close. Where two blank lines or more stand between two, a paragraph ends.
+    These are single blank lines, many in a row, and most lines continue in the next one; quotations
+    in between are often single-spaced. Two or more blank lines end a paragraph.
     """
     text = [n for n, line in enumerate(lines) if line.text]
     runs: list[list[int]] = [[]]

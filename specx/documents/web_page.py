@@ -1,4 +1,4 @@
-"""Prepare a web page for pandoc: without what it does not show, its frame at the end."""
+"""Prepare a web page for pandoc: remove invisible text, and move the frame to the end."""
 
 import html
 import re
@@ -49,11 +49,10 @@ _TEXT = frozenset({"main", "article"})  # what these hold is text, a header or a
 
 
 def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
-    """Return a web page as pandoc is to read it, the number of its pictures, and warnings.
+    """Return a web page for pandoc, the number of its pictures, and warnings.
 
-    It is repaired, without what is not shown. Its frame (navigation, header, footer) stands at its
-    end, in divisions of the class FURNITURE. Raises RefusedError for a page without text of its
-    own.
+    It is repaired, and hidden text is removed. Its frame (navigation, header, footer) is at the
+    end, in divisions of the class FURNITURE. Raises RefusedError for a page without its own text.
     """
     from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
@@ -84,7 +83,7 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
 
 
 def hiding_selectors(css: str) -> set[str]:
-    """Return the simple selectors of what a style sheet never shows, on the screen or on paper."""
+    """Return the simple selectors of elements that a style sheet hides, on screen or paper."""
     if not _HIDES.search(css):
         return set()
     first, *behind = css.split("/*")
@@ -98,9 +97,9 @@ def hiding_selectors(css: str) -> set[str]:
 
 
 def without_hidden(chapter: str, css: str) -> str:
-    """Return a chapter of an EPUB without what its styles, and those of ``css``, hide.
+    """Return a chapter of an EPUB without elements that its styles, or ``css``, hide.
 
-    One that is no XML is returned as it is.
+    A chapter that is not XML is returned unchanged.
     """
     rules = hiding_selectors(css + "".join(_SHEET.findall(chapter)))
     if not rules and not _HIDES.search(chapter):
@@ -125,7 +124,7 @@ def _take_out(element: ET.Element, rules: set[str]) -> None:
 
 
 def _hidden(page: Any) -> tuple[str, ...]:
-    """Take out what the styles of a page hide, and return a warning that counts it."""
+    """Remove elements that the styles of a page hide; return a warning that counts them."""
     rules = hiding_selectors("".join(node.text() for node in page.css("style")))
     found = [node for rule in sorted(rules)[:_MOST_RULES] for node in page.css(rule)]
     found += [n for n in page.css("[style]") if _HIDES.search(n.attributes.get("style") or "")]
@@ -145,7 +144,7 @@ def _letters(text: str) -> int:
 
 
 def _is_named_frame(node: Any, whole: int) -> bool:
-    """Return True for a notice about cookies and the like, and for lists of links to elsewhere."""
+    """Return True for cookie notices and the like, and for lists of links to other pages."""
     names = f"{node.attributes.get('class') or ''} {node.attributes.get('id') or ''}"
     letters = _letters(node.text())
     inner = node.css(_OF_COMMENTS) if _COMMENTS.search(names) else []
@@ -170,6 +169,6 @@ def _frames(node: Any) -> bool:
 
 
 def _above(node: Any) -> Iterator[Any]:
-    """Yield the elements that a node stands in."""
+    """Yield the elements that contain a node."""
     while (node := node.parent) is not None:
         yield node

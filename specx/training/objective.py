@@ -14,8 +14,7 @@ EQUAL = 1e-3  # sections whose scores differ by less offer nothing to choose
 
 
 class Judge(nn.Module):
-    """Predicts the worth of tokens from the output of ``layers[0]``, lead scores from
-    ``layers[1]``.
+    """Predicts tokens' worths from the output of ``layers[0]``, lead scores from ``layers[1]``.
 
     It is not part of the model. The choices alone are too few to teach quickly which paragraphs are
     good; the judge teaches the lower layers at every token.

@@ -123,7 +123,7 @@ class Writer:
         return first[len(first) - same.index(False) :]
 
     def prompt(self, text: str) -> list[int] | None:
-        """Return a prompt of one of LENGTHS about the beginning of a text; None for a short text."""
+        """Return a prompt of one of LENGTHS about a text's beginning; None if it is too short."""
         whole = self.kind.encode(text)
         length = next((each for each in LENGTHS if each <= len(whole)), None)
         behind = self._behind

@@ -134,8 +134,8 @@ def choose_layers(
         )
     if len(loaded.full_layers) < loaded.num_layers or spec.per_layer:
         raise UsageError(
-            f"{loaded.source} has layers with windows or with inputs of their own, which self-draft "
-            "cannot skip"
+            f"{loaded.source} has layers with windows, or with inputs of their own, which "
+            "self-draft cannot skip"
         )
     text = torch.tensor([*prompt, *output], device=loaded.device)
     target = Target(loaded, len(text) + MAX_ROWS, None)

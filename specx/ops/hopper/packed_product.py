@@ -88,7 +88,7 @@ class _BlocksWeight(WeightProduct):
         head_dim: int | None = None,
         activation: Activation = "silu",
     ) -> None:
-        """Arguments as of ``WeightProduct``. Raises CudaError where no kernel can be had."""
+        """Arguments as for ``WeightProduct``. Raises CudaError if the kernel is unavailable."""
         rows, inputs = weight.shape
         formats = [form.name for _, form in weight.parts]
         self._parts, self.bias, self.head_dim = weight.parts, bias, head_dim
@@ -153,15 +153,15 @@ class _BlocksWeight(WeightProduct):
 
 
 class PlainBlocksProduct(_BlocksWeight, CudaProduct):
-    """x -> x · weightᵀ + bias, and a residual."""
+    """The product x · weightᵀ + bias, plus a residual."""
 
 
 class GatedBlocksProduct(_BlocksWeight, GatedProduct):
-    """x -> act(gate) · up."""
+    """The product act(gate) · up."""
 
 
 class QkvBlocksProduct(_BlocksWeight, QkvProduct):
-    """Queries, keys and values."""
+    """The product of queries, keys and values, with RoPE and storing."""
 
 
 KINDS: dict[Any, type[_BlocksWeight]] = {

@@ -137,11 +137,11 @@ class WeightProduct:
     ) -> None:
         """weight [R, K], bias [R]; see ``suits``.
 
-        head_dim: where the weight is of heads, whose halves are sides; activation: of a gate.
-        Raises CudaError where no kernel can be had.
+        head_dim: for a weight of heads, whose halves are sides; activation: of a gate. Raises
+        CudaError if the kernel is unavailable.
 
-        The weight is read before the kernel in front of a product is done: it must have been
-        written before the last kernel that was not launched early (``programmatic_launch``).
+        The weight is read before the previous kernel has ended, so it must have been written before
+        the last kernel that was not launched early (``programmatic_launch``).
         """
         assert bias is None or _alike(bias, weight)
         device = weight.device
@@ -199,7 +199,7 @@ class WeightProduct:
 
 
 class CudaProduct(WeightProduct):
-    """x -> x · weightᵀ + bias, and a residual."""
+    """The product x · weightᵀ + bias, plus a residual."""
 
     kind, sides = PLAIN, 1
 
@@ -212,7 +212,7 @@ class CudaProduct(WeightProduct):
 
 
 class GatedProduct(WeightProduct):
-    """x -> act(gate) · up, for a weight [2 N, K] with the rows of the gate in front."""
+    """The product act(gate) · up, for a weight [2 N, K] whose first half is the gate."""
 
     kind, sides = GATED, 2
 
@@ -224,7 +224,7 @@ class GatedProduct(WeightProduct):
 
 
 class QkvProduct(WeightProduct):
-    """Queries, keys and values, for a weight with their rows in this order."""
+    """The product with the joined weight of queries, keys and values, with RoPE and storing."""
 
     kind, sides = ROTATED, 2
 
@@ -233,7 +233,7 @@ class QkvProduct(WeightProduct):
     ) -> Tensor:
         """Multiply x [T, K] with T <= 64, contiguous.
 
-        Other arguments and result as of ``triton.layer.rotate_and_store``.
+        Other arguments and result as in ``triton.layer.rotate_and_store``.
         """
         kv_heads, _, dim = keys.shape
         heads = 2 * self.columns // dim - 2 * kv_heads

@@ -68,7 +68,7 @@ def can_norm(norm: NormWeights | None) -> bool:
 
 
 class _SmallWeight(WeightProduct):
-    """The product with one weight. ``norm``: of x, in front of it."""
+    """The product with one weight. ``norm``: applied to x first."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class _SmallWeight(WeightProduct):
         activation: Activation = "silu",
         norm: NormWeights | None = None,
     ) -> None:
-        """Arguments as of ``WeightProduct``; ``norm``: one that ``can_norm``.
+        """Arguments as for ``WeightProduct``; ``norm``: one that ``can_norm`` accepts.
 
-        Raises CudaError where no kernel can be had.
+        Raises CudaError if the kernel is unavailable.
         """
         device, inputs = weight.device, weight.shape[1]
         multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
@@ -116,12 +116,12 @@ class _SmallWeight(WeightProduct):
 
 
 class SmallProduct(_SmallWeight, CudaProduct):
-    """x -> x · weightᵀ + bias, and a residual."""
+    """The product x · weightᵀ + bias, plus a residual."""
 
 
 class SmallGatedProduct(_SmallWeight, GatedProduct):
-    """x -> act(gate) · up."""
+    """The product act(gate) · up."""
 
 
 class SmallQkvProduct(_SmallWeight, QkvProduct):
-    """Queries, keys and values."""
+    """The product of queries, keys and values, with RoPE and storing."""
