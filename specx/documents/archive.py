@@ -249,7 +249,7 @@ def _read_epub(archive: _ZipFiles) -> PandocInput:
             chapters.append(_XML_DECLARATION.sub("", text, count=1))
             warnings += (f"{posixpath.basename(path)}: {each}" for each in problems)
     if not chapters:
-        raise RefusedError("damaged", reason="its list of chapters names none that is there")
+        raise RefusedError("damaged", reason="its list of chapters names no file in the archive")
     if missing:
         warnings.append(f"{missing} of its {missing + len(chapters)} chapters are not in the file.")
     letters = sum(_letters(text) for text in chapters)

@@ -99,7 +99,7 @@ def wrongly_named(name: str, ending: str, data: bytes) -> DocumentError:
             "save a copy as DOCX without a password"
         )
     return DocumentError(
-        f"{name} has the ending {ending} but is not such a file; "
+        f"{name} has the ending {ending} but another format; "
         "check the file, or rename it if it is text"
     )
 
@@ -184,7 +184,9 @@ def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
             return _empty(name, 0)
         case "frames":
             files = ", ".join(answer["files"])
-            return DocumentError(f"{name} only arranges other pages; name these: {files}")
+            return DocumentError(
+                f"{name} is a frameset without text; name its pages instead: {files}"
+            )
         case "scripts":
             return DocumentError(
                 f"{name} holds no text, only scripts that make it in a browser; save the page "

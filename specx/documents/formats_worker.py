@@ -25,7 +25,7 @@ from specx.documents.text import decode_markup, decode_text
 from specx.documents.web_page import prepared
 from specx.errors import DocumentError
 
-_NO_TEXT = "A part of it is data and no text; it was not read."
+_NO_TEXT = "A part with data instead of text was not read."
 _MOST_CHARACTERS = 20_000_000
 _HEAD = 1000  # bytes of a page, in which it has a tag
 _DEEPEST = 3  # documents in documents
@@ -135,7 +135,7 @@ class _Opener:
             if self.depth <= _DEEPEST and data.strip():
                 yield from self.paragraphs(self.opened(data, _kind(data))[1])
         except (RefusedError, DocumentError):
-            self.warnings.append("A document that is part of it could not be read.")
+            self.warnings.append("An embedded document could not be read.")
         finally:
             self.depth -= 1
 
@@ -163,7 +163,7 @@ def _markup(kind: str, data: bytes) -> PandocInput:
     text, warnings = decode_text(data, "it")
     included = len(_INCLUDED.findall(text)) if kind == "asciidoc" else 0
     if included:
-        warnings += (f"{included} other files, which it includes, were not read.",)
+        warnings += (f"{included} included files were not read.",)
     text = _NO_MARKUP[kind].sub("", text) if kind in _NO_MARKUP else text
     head = _ORG_OPTIONS if kind == "org" else ""
     return PandocInput(kind, (head + text).encode("utf-8", "replace"), warnings=warnings)

@@ -19,7 +19,7 @@ from specx.documents.text import clean_line
 from specx.documents.text_layer import garbled, is_stamped_picture
 from specx.errors import DocumentError
 
-_WRONG_LETTERS = "{has} a text layer with other letters than those printed"
+_WRONG_LETTERS = "{has} a text layer that differs from the printed letters"
 
 
 def read_pdf(
@@ -78,7 +78,7 @@ def _nothing_to_read(
         return DocumentError(f"{name} cannot be read: {what[0].lower()}{what[1:]}; {advice}")
     if not extracted.drawn and (unseen := extracted.unseen):
         return DocumentError(
-            f"{name} has no text that can be seen: {format_pages(unseen)} {have} only white, "
+            f"{name} has no visible text: {format_pages(unseen)} {have} only white, "
             "invisible or covered text; there is nothing to summarize"
         )
     if not extracted.drawn:
@@ -107,12 +107,12 @@ def _warnings(extracted: Extracted, lost: _NotRead, *, ocr: bool) -> Iterator[st
     if unseen := extracted.unseen:
         pages = format_pages(unseen)
         yield (
-            f"{unseen.total():,} characters that no reader sees (white, invisible or covered, on "
+            f"{unseen.total():,} invisible characters (white, transparent or covered, on "
             f"{pages}) were left out."
         )
     every = [line for page in extracted.pages for line in page.lines]
     if lacks_ligatures(every) and foreign_language([line.text for line in every]) is None:
-        yield f"Its text has neither fi nor fl: its words have lost letters{advice}."
+        yield f"Its text has no fi or fl, so words have probably lost letters{advice}."
     if extracted.attached:
         yield not_read(extracted.attached)
 

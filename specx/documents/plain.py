@@ -81,7 +81,7 @@ def document_from_text(
     read = typescript(text) if marked is None else Typescript(list(numbered_lines(text)))
     lines = read.lines if read.lines or not front else front
     if not any(line.text for line in lines):
-        raise DocumentError(f"{name} holds no character that can be shown")
+        raise DocumentError(f"{name} holds no printable character")
     setting = _setting(lines)
     if marked is None and _is_table(text):
         marked = [TextBlock((line,), "table") for line in lines if line.text]

@@ -119,8 +119,8 @@ def why_not_prose(document: Document) -> str:
         else "there is nothing to quote"
     )
     return (
-        f"{prose_share(document.paragraphs):.0%} of its text is running sentences, and the rest "
-        f"{composition(rest)}, which a digest does not quote; {advice}"
+        f"only {prose_share(document.paragraphs):.0%} of its text is running sentences; a digest "
+        f"does not quote the rest ({composition(rest)}); {advice}"
     )
 
 
@@ -168,10 +168,10 @@ def without_data(document: Document) -> Document:
 
 def passed_over_warning(characters: int, name: str, paragraphs: Sequence[Paragraph]) -> str:
     """Return the warning about skipped text. Raises DocumentError if there is no other text."""
-    found = f"{characters:,} characters that form no words (encoded data or minified code?)"
+    found = f"{characters:,} characters that are not words (encoded data or minified code?)"
     if not paragraphs:
         raise DocumentError(f"{name} holds nothing but {found}; there is nothing to summarize")
-    return f"{found} were passed over."
+    return f"{found} were skipped."
 
 
 def worded_spans(text: str) -> list[tuple[int, int]]:

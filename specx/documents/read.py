@@ -116,9 +116,9 @@ def _read_text(data: bytes, name: str, ending: str) -> Document:
     if looks_like_subtitles(text):
         return document_from_subtitles(text, name, warnings)
     if looks_like_page(text.encode()[:_HEADER_WITHIN]):
-        warnings += ("It looks like a web page; with the ending .html its tags are left out.",)
+        warnings += ("It looks like a web page; rename it to .html to read it without tags.",)
     if looks_like_json(data):
-        warnings += ("It looks like JSON; with the ending .json its texts are read.",)
+        warnings += ("It looks like JSON; rename it to .json to read only its texts.",)
     kind: Kind = "markdown" if ending in MARKDOWN_ENDINGS else "text"
     return document_from_text(text, name, kind, warnings)
 

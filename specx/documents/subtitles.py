@@ -135,11 +135,11 @@ def document_from_subtitles(text: str, name: str, warnings: tuple[str, ...] = ()
     cues = list(_once(cues)) if _rolls(cues) else cues
     turns = list(_turns(cues))
     if not turns:
-        raise DocumentError(f"{name} holds subtitles in which nobody speaks")
+        raise DocumentError(f"{name} holds subtitles without speech")
     spoken = " ".join(line for _, _, line in turns)
     unpunctuated = len(_SENTENCE_END.findall(spoken)) * _LONGEST < len(spoken)
     if unpunctuated:
-        warnings += ("The speech has no full stops; it is read in pieces of some lines.",)
+        warnings += ("The speech has no full stops; it is divided every few lines.",)
     return Document(
         name=name,
         kind="subtitles",

@@ -85,7 +85,7 @@ def test_the_processor_is_counted_as_in_reports() -> None:
     ("installed", "path"),
     [
         ({"triton": "3.6.0"}, "Triton kernels for trees, cuDNN and torch flash for prefill"),
-        ({}, "torch flash with packed rows (written-out scores in float32); slow without"),
+        ({}, "torch flash with packed rows (unfused in float32); slow without"),
     ],
 )
 def test_with_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], path: str) -> None:
@@ -120,13 +120,13 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], torch: A
             {
                 "flash-attn": "not chosen: measured slower than Triton's kernels and cuDNN; "
                 "`attention: flash-attn` selects it",
-                "fa3-fwd": "attends to prompts in bfloat16: measured faster",
+                "fa3-fwd": "used for prompts in bfloat16: measured faster",
             },
         ),
         (
             {"flash-attn": "2.8.3"},
             {
-                "flash-attn": "attends to prompts and to the text before a tree in bfloat16: "
+                "flash-attn": "used for prompts and for the prefix of a tree in bfloat16: "
                 "measured faster"
             },
         ),
@@ -155,7 +155,7 @@ def test_packages_of_flash_attention(
     ("found", "said"),
     [
         ((13, 0), "compiled at first use by NVRTC 13.0"),
-        (CudaError("no library"), "none, slower without (no library)"),
+        (CudaError("no library"), "none, which is slower (no library)"),
     ],
     ids=["with NVRTC", "without"],
 )

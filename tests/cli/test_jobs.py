@@ -255,8 +255,8 @@ def test_a_folder_of_an_older_version_is_resumed_and_said_so_once(specx: Run) ->
     ended = specx("docs", "--out", "OUT", "--resume")
     assert (ended.code, "(1 done before)" in ended.err) == (0, True)
     told = (
-        "specx: the log of OUT was of an older version (.specx-outputs.jsonl) and is now in "
-        ".specx-log.jsonl; nothing has to be done\n"
+        "specx: converted the log of an older version (.specx-outputs.jsonl) in OUT to "
+        ".specx-log.jsonl\n"
     )
     assert ended.err.startswith(told)
     changed = {name for name, when in times("OUT").items() if before.get(name) != when}

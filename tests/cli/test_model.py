@@ -130,8 +130,8 @@ def test_bench_knows_it(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (
             ["-p", "."],
-            "the folder . holds no profile, which is a YAML file; --model FOLDER summarizes with a "
-            "model and needs no profile",
+            "the folder . holds no profile (a YAML file); to summarize with a model, use --model "
+            "FOLDER instead of a profile",
         ),
         (
             ["-p", "org/model"],

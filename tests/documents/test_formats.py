@@ -270,7 +270,7 @@ def test_a_page_without_a_name_is_a_page(save: SaveFile, monkeypatch: pytest.Mon
     assert read_document("-", QUICK).kind == "html"
     named_text = read_document(save("a.txt", b"<html><p>x"), QUICK)
     assert (named_text.kind, named_text.text) == ("text", "<html><p>x")
-    assert "with the ending .html" in named_text.warnings[0]
+    assert "rename it to .html" in named_text.warnings[0]
 
 
 @installed
@@ -288,7 +288,7 @@ def test_other_archives_are_named(save: SaveFile, parts: dict[str, str], said: s
 
 
 def test_text_that_is_named_like_a_document(save: SaveFile) -> None:
-    assert "has the ending .docx but is not such a file" in refused(save, "a.docx", b"Plain text.")
+    assert "has the ending .docx but another format" in refused(save, "a.docx", b"Plain text.")
 
 
 def test_a_document_with_a_password(save: SaveFile) -> None:
@@ -488,7 +488,7 @@ def test_data_that_is_shown_as_typed_is_no_crash(save: SaveFile) -> None:
     data = "It is. A " + "Qq" * 15 + " "
     page = f"<pre>{data + ('Xy' * 15 + ' ') * 60}"
     document = read_document(save("a.html", page.encode()), QUICK)
-    assert "form no words" in document.warnings[0]
+    assert "are not words" in document.warnings[0]
 
 
 # ---------------------------------------------------------------- text with marks
@@ -504,7 +504,7 @@ def test_asciidoc(save: SaveFile) -> None:
     )
     document = read_document(save("a.adoc", text.encode()), QUICK)
     assert document.kind == "asciidoc"
-    assert document.warnings == ("1 other files, which it includes, were not read.",)
+    assert document.warnings == ("1 included files were not read.",)
     shown = [(p.kind, p.text) for p in document.paragraphs if p.part == "body"]
     assert shown[:4] == [
         ("text", "It needs two people."),

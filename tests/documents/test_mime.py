@@ -152,7 +152,7 @@ def test_a_part_that_is_data_costs_no_other(save: SaveFile) -> None:
     )
     document = read_document(save("a.eml", (_MAIL + _mixed("mixed", *parts, text)).encode()))
     assert document.paragraphs[-1].text == "It turns."
-    assert document.warnings == ("A part of it is data and no text; it was not read.",) * 2
+    assert document.warnings == ("A part with data instead of text was not read.",) * 2
 
 
 def test_a_name_in_no_encoding_costs_nothing(save: SaveFile) -> None:

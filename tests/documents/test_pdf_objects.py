@@ -10,9 +10,7 @@ from .pdfs import shown
 
 SEEN = shown("The bridge was closed on Monday, and nobody was told why.")
 PICTURE = b"BI /W 1 /H 1 /CS /G /BPC 8 ID \x80 EI"
-WARNING = (
-    "31 characters that no reader sees (white, invisible or covered, on page 1) were left out."
-)
+WARNING = "31 invisible characters (white, transparent or covered, on page 1) were left out."
 
 
 def page(*commands: bytes, extra: bytes = b"") -> bytes:

@@ -130,7 +130,7 @@ def test_any_document_loses_its_data_and_says_so() -> None:
     read = without_data(document)
     assert read.text == RUNNING.strip()
     assert read.warnings[0] == "Told before."
-    assert read.warnings[1].startswith(f"{len(data.text):,} characters that form no words")
+    assert read.warnings[1].startswith(f"{len(data.text):,} characters that are not words")
     assert without_data(read) is read
 
 

@@ -115,7 +115,7 @@ def test_encoded_data_in_a_pdf_is_passed_over(save: SaveFile) -> None:
     prose = "The council met on a Monday and decided to close the bridge for a year."
     read = read_document(save("a.pdf", pdfs.text_pdf([prose, data])))
     assert read.text == prose
-    assert "characters that form no words" in read.warnings[0]
+    assert "characters that are not words" in read.warnings[0]
 
 
 @pytest.mark.parametrize("ending", [".pdf", ".html", ".txt"])

@@ -130,7 +130,7 @@ def test_pages_with_wrong_letters_are_named(save: SaveFile) -> None:
     document = read_document(save("a.pdf", pdfs.text_pdf([lines, wrong, wrong])))
     assert [paragraph.page for paragraph in document.paragraphs] == [1]
     assert document.warnings == (
-        "Pages 2-3 have a text layer with other letters than those printed and are missing "
+        "Pages 2-3 have a text layer that differs from the printed letters and are missing "
         "(try --ocr).",
     )
     with pytest.raises(DocumentError, match=r"page 1 has a text layer with other .*; try --ocr"):

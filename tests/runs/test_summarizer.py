@@ -397,7 +397,7 @@ def test_a_digest_that_strayed_says_so(embedded: Pair, monkeypatch: pytest.Monke
     assert report.to_dict()["finish_reasons"] == ["strayed"]
     assert report.to_dict()["summary"] == ""
     assert report.warnings == [
-        "1 sentence of the digest was not found in the document as cited and left out",
+        "1 sentence of the digest was left out, because the paragraph cited does not have it",
         "the digest ended early, because the model no longer quoted the document; a profile with "
         "a larger model may read it better (specx profiles ls)",
     ]

@@ -137,7 +137,10 @@ CASES: dict[str, tuple[bytes, str]] = {
         setting("general.architecture", STRING, "mamba"),
         "has the architecture 'mamba', which specx does not read from GGUF",
     ),
-    "an adapter": (setting("general.type", STRING, "adapter"), "no language model but 'adapter'"),
+    "an adapter": (
+        setting("general.type", STRING, "adapter"),
+        "not a language model but 'adapter'",
+    ),
     "a vision part": (setting("general.architecture", STRING, "clip"), "reads images"),
     "no layers": (without("llama.block_count"), "key llama.block_count is missing"),
     "0 heads": (setting("llama.attention.head_count", UINT32, 0), "num_attention_heads of 0"),

@@ -390,7 +390,11 @@ REFUSED: dict[str, tuple[str, Callable[[gguf.GGUFWriter], None], str]] = {
         *("deepseek v3", stating(attention__key_length_mla=8)),
         "keys have 8 elements, of which 8 turn",
     ),
-    "keys without values": ("deepseek v3", without_values, "keys and values of .* have mismatched shapes"),
+    "keys without values": (
+        "deepseek v3",
+        without_values,
+        "keys and values of .* have mismatched shapes",
+    ),
     "a norm of queries with several factors": (
         *("muse glimmer", with_factors),
         "blk.0.attn_q_norm.weight does not hold one factor",
