@@ -196,11 +196,11 @@ TOKENIZERS: dict[str, tuple[bytes, str]] = {
     "a token twice": (setting("tokenizer.ggml.tokens", STRING, ["a"] * 264), "'a' occurs twice"),
     "kinds of other tokens": (
         setting("tokenizer.ggml.token_type", INT32, [1]),
-        "264 tokens and 1 kinds",
+        "264 tokens but 1 token types",
     ),
     "scores of other tokens": (
         setting("tokenizer.ggml.scores", FLOAT32, [1.0]),
-        "264 tokens and 1 scores",
+        "264 tokens but 1 scores",
     ),
     "an end beyond the tokens": (
         setting("tokenizer.ggml.eos_token_id", UINT32, 999),

@@ -388,7 +388,7 @@ REFUSED: dict[str, tuple[str, Callable[[gguf.GGUFWriter], None], str]] = {
     ),
     "a key without elements that stand still": (
         *("deepseek v3", stating(attention__key_length_mla=8)),
-        "keys have 8 elements, of which 8 turn",
+        "keys have 8 elements, but 8 of them rotate",
     ),
     "keys without values": (
         "deepseek v3",
