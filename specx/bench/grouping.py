@@ -99,11 +99,11 @@ class Group:
         found = self.ratios(baseline, measure)
         return median(found) if found else None
 
-    def same_output(self, baseline: str = BASELINE) -> str | None:
+    def same_output(self) -> str | None:
         """Count the prompts with the same output as the baseline: ``11 of 12``."""
         same = [
-            methods[self.method][0].output == methods[baseline][0].output
-            for methods in self._beside(baseline)
+            methods[self.method][0].output == methods[BASELINE][0].output
+            for methods in self._beside(BASELINE)
         ]
         return f"{sum(same)} of {len(same)}" if same else None
 

@@ -68,10 +68,6 @@ class Workbench:
             for case in self.cases(length, task)
         ]
 
-    def case_of(self, run: Measurement) -> Case:
-        """Return the case that a run was on."""
-        return next(case for case in self.cases(run.length, run.task) if case.name == run.case)
-
     @property
     def on_gpu(self) -> bool:
         """True if the target is on a GPU."""

@@ -89,9 +89,9 @@ def _of_gpu(device: torch.device) -> Ceilings:
     return Ceilings(2 * 2**32 / copy, 2 * 8192**3 / product, link=link)
 
 
-def _median_seconds(work: Callable[[], object], repeats: int = 10) -> float:
+def _median_seconds(work: Callable[[], object]) -> float:
     times = []
-    for _ in range(repeats + 3):
+    for _ in range(13):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         work()

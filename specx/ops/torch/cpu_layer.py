@@ -56,61 +56,44 @@ def reads_lines(dtype: torch.dtype) -> bool:
     return HAS_LLVMLITE and dtype == torch.float32 and is_short
 
 
-class PackedProduct:
-    """``Ops.product`` with a packed weight."""
-
-    def __init__(self, weight: PackedWeight, bias: Tensor | None) -> None:
-        self._weight, self._bias = weight, bias
-        self._of_few = _OfFew(weight)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        out = self._of_few(x)
-        out = packed_product(x, self._weight) if out is None else out
-        return out if self._bias is None else out.add_(self._bias)
-
-
 def cpu_product(linear_map: LinearMap) -> RowFunction:
     """Prepare ``Ops.product``."""
-    weight, bias = linear_map.weight, linear_map.bias
-    if isinstance(weight, Tensor):
-        return CpuProduct(weight, bias)
-    return PackedProduct(weight, bias)
+    return _CpuProduct(linear_map)
 
 
-class CpuProduct:
-    """``Ops.product`` with a tensor."""
+class _CpuProduct:
+    """``Ops.product``: few rows by machine code if it is available, others by torch."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight, self._bias = weight.detach(), bias
+    def __init__(self, linear_map: LinearMap) -> None:
+        weight, self._bias = linear_map.weight, linear_map.bias
+        self._weight = weight.detach() if isinstance(weight, Tensor) else weight
         # The fewest rows that oneDNN multiplies; one row is nothing but reading, at which it is
         # slower than MKL on Intel's processors.
-        self._least = (2 if is_intel() else 1) if _is_large(self._weight) else None
-        self._of_few = _OfFew(self._weight)
+        is_large = isinstance(weight, Tensor) and _is_large(weight)
+        self._least = (2 if is_intel() else 1) if is_large else None
+        rounds = isinstance(weight, PackedWeight) and weight.rounds
+        self._most = FEW_ROUNDED if rounds else FEW
+        self._is_new = HAS_LLVMLITE and weight.dtype == torch.float32 and len(weight.shape) == 2
+        self._few = cast("RowFunction | None", None)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if (out := self._of_few(x)) is not None:
-            return out if self._bias is None else out.add_(self._bias)
-        if self._least is None or len(x) < self._least:
-            return linear(x, self._weight, self._bias)
-        return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+        weight, bias, out = self._weight, self._bias, self._of_few(x)
+        if out is None and isinstance(weight, Tensor):
+            if self._least is None or len(x) < self._least:
+                return linear(x, weight, bias)
+            return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        if out is None:
+            out = packed_product(x, weight)
+        return out if bias is None else out.add_(bias)
 
-
-class _OfFew:
-    """Multiplies a few rows with machine code; returns None where it is unavailable."""
-
-    def __init__(self, weight: Weight) -> None:
-        self._weight, self._product = weight, cast("RowFunction | None", None)
-        self._most = FEW_ROUNDED if isinstance(weight, PackedWeight) and weight.rounds else FEW
-        self._is_new = HAS_LLVMLITE and weight.dtype == torch.float32 and len(weight.shape) == 2
-
-    def __call__(self, x: Tensor) -> Tensor | None:
+    def _of_few(self, x: Tensor) -> Tensor | None:
         if x.ndim != 2 or x.shape[0] > self._most or x.dtype != torch.float32:
             return None
         if self._is_new:
             from specx.ops.native.single import prepared  # brings llvmlite
 
-            self._is_new, self._product = False, prepared(self._weight)
-        return None if self._product is None else self._product(x)
+            self._is_new, self._few = False, prepared(self._weight)
+        return None if self._few is None else self._few(x)
 
 
 def _is_large(weight: Tensor) -> bool:

@@ -85,12 +85,11 @@ def _with_kvcache(function: Callable[..., Any]) -> Attend:
 
 
 def _flash_attn(name: str) -> FlashPackage:
-    function = _imported(name, "flash_attn", "flash_attn_with_kvcache")
-    return FlashPackage(name, _with_kvcache(function))
+    return FlashPackage(name, _with_kvcache(_imported(name, "flash_attn")))
 
 
 def _fa3_fwd(name: str) -> FlashPackage:
-    function = _imported(name, "fa3_fwd_interface", "flash_attn_with_kvcache")
+    function = _imported(name, "fa3_fwd_interface")
     # Its wheel is built without windows. What lies behind the keys that are used, it multiplies by
     # zero; of a KV cache that may be no number.
     return FlashPackage(name, _with_kvcache(function), windows=False, verifies=False)
@@ -144,10 +143,10 @@ def open_package(
     return package
 
 
-def _imported(name: str, module: str, function: str) -> Callable[..., Any]:
+def _imported(name: str, module: str) -> Callable[..., Any]:
     """Import the function of a package. Raises UnusableError."""
     try:
-        return getattr(import_module(module), function)
+        return import_module(module).flash_attn_with_kvcache
     except Exception as problem:  # a library that was built for another torch raises what it likes
         if not is_installed(name):
             raise UnusableError("it is not installed") from problem
