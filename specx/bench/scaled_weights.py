@@ -35,9 +35,10 @@ def fill_randomly(weight: Tensor, seed: int) -> None:
 def place_heads(small: Shape, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
     """Assign every small query head to a copy of its own KV head.
 
-    Return three int64 tensors: the small KV head that each large one copies; the rows of the large
-    q_proj (columns of o_proj) for those of the small one; the rows of the large k_proj and v_proj
-    for the small rows, repeated in the order of the first tensor.
+    Return three int64 tensors. The first has the small KV head that each large one copies. The
+    second has, for each row of the small q_proj (column of o_proj), the row of the large one. The
+    third has the same for k_proj and v_proj, with the small rows repeated in the order of the first
+    tensor.
     """
     kv_heads, size = small.num_kv_heads, small.head_dim
     sources = torch.arange(shape.num_kv_heads) * kv_heads // shape.num_kv_heads

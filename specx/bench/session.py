@@ -187,8 +187,8 @@ def warnings(bench: Workbench) -> list[str]:
     found = []
     if bench.pair.target.source.startswith("scaled"):
         found.append(
-            "The models are the embedded pair inside models of public sizes (scaled mini): what a "
-            "step costs is that of the large models, what is accepted that of the small ones."
+            "The models are the embedded pair inside models of public sizes (scaled mini): "
+            "costs are those of the large models, acceptance is that of the small ones."
         )
     found += untemplated(bench.pair.target.tokenizer, bench.profile.prompt)
     found += not_done(bench.pair.target.generation_config.not_done, bench.profile.prompt)

@@ -1,7 +1,8 @@
 """Convert the characters of an RTF to UTF-8, which pandoc reads.
 
-An RTF gives characters as bytes in the encoding of a font, which pandoc takes for Western ones, or
-as numbers followed by a replacement for old programs, with which pandoc drops a word.
+An RTF gives characters in two forms. Bytes are in the encoding of a font, but pandoc takes them for
+Western ones. Numbers are followed by a replacement for old programs, and pandoc drops a word with
+it.
 """
 
 import codecs

@@ -33,7 +33,7 @@ class Instruct:
     system prompt; None for the chat template's own. ``words``: the requested number; None: any
     number. ``ends_loops``: an output ends when it repeats itself. ``think``: the token budget of
     reasoning; None: the model is asked not to reason. ``thinks``: an output may begin with
-    reasoning in either case.
+    reasoning, requested or not.
     """
 
     final = False  # a text may be cut, and go on in another way

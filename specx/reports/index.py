@@ -34,7 +34,7 @@ Entry = dict[str, Any]
 
 
 def index_page(folder: Path, unchanged: Collection[PurePath] = (), others: str = "") -> str:
-    """Return the page over all reports and failures below ``folder``, where it will lie.
+    """Return the index page of ``folder``, over all reports and failures below it.
 
     ``unchanged``: the paths of documents not summarized in the present run. ``others``: a sentence
     about unread files.

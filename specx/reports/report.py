@@ -177,7 +177,7 @@ class Report:
 
     @property
     def answered(self) -> bool:
-        """Return False if the answer is that the document does not say."""
+        """Return False if the answer says that the document does not say it."""
         return UNSAID.rstrip(".").casefold() not in self.summary.casefold()
 
     def passages(self) -> list[str]:

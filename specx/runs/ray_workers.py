@@ -90,7 +90,7 @@ class RayActors:
         except RayError as error:
             self.stop(place)
             died = isinstance(error, RayActorError)
-            return Lost(reason="Ray says that it died" if died else in_one_line(error)[:200])
+            return Lost(reason="Ray reports that it died" if died else in_one_line(error)[:200])
         return message
 
 

@@ -86,7 +86,7 @@ class Summarizer:
         self._referred = False  # a text was compared with transformers
 
     def asking(self, question: Question) -> "Summarizer":
-        """Return a summarizer for a question. It reuses the prompt already read of its document."""
+        """Return a summarizer that answers a question and reuses what was read of the document."""
         asked = asking(self.settings, question)
         other = copy(self)
         other.settings, other._question = replace(self.settings, prompt=asked), question.text

@@ -71,7 +71,7 @@ class Pool:
 
 
 def lead_sentence(paragraph: str) -> str:
-    """Return the sentence of a paragraph that a digest quotes: its first."""
+    """Return the first sentence of a paragraph, which is the one that a digest quotes."""
     return split_sentences(paragraph)[0].strip()
 
 

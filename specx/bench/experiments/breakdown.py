@@ -24,8 +24,8 @@ DECODING = ("drafting", "verification", "keep", "retrieval", "host")
 ALL = (*PREFILL, *DECODING)
 FLOORED = ("verification", "drafting", "retrieval", "target_prefill")
 DEFINED = (
-    "Host is what no other part claims; per token it is that of decoding alone, per document also "
-    "what allocating the caches took."
+    "Host is the time of no other part: per token, in decoding alone; per document, including the "
+    "allocation of caches."
 )
 FLOORS_ARE = (
     "Medians over steps, then over documents and repetitions. A floor is the bytes that a part has "

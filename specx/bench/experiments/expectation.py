@@ -28,7 +28,7 @@ DEFINED = (
     "A setting is named by the acceptance length that the draft has in the reference tree "
     f"({REFERENCE.nodes} nodes, {REFERENCE.depth} levels, ten children a node, no lookup) on the "
     "generated documents of the calibration. For each position a rank is drawn, and the draft's "
-    "first choice moves there, or is left out; the target decides as ever. What the dial itself "
+    "first choice moves there, or is left out; the target decides as usual. What the dial itself "
     "takes is not counted. reference τ is the "
     "acceptance length in the reference tree on the measured documents, τ in the trees that "
     "tree: auto chose, the first ones included; tree is the one in use at the end of the first "

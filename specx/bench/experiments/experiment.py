@@ -82,7 +82,7 @@ def _disturbance(runs: Sequence[Measurement]) -> str:
     what = f"{len(disturbed) - kept} are in no table" if kept < len(disturbed) else ""
     kept_why = f"{kept} are in the tables, as their prompts have no others" if kept else ""
     return (
-        f"Other processes took up to {most:.0%} of the time, more than a tenth of it beside "
+        f"Other processes took up to {most:.0%} of the time, and more than a tenth in "
         f"{len(disturbed)} of {len(runs)} runs: {', '.join(filter(None, (what, kept_why)))}."
     )
 

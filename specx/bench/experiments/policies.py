@@ -33,8 +33,8 @@ STUDENT = (
     2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
 DEFINED = (
-    f"A text is written once by {BASELINE}; its acceptance length under a policy is that of "
-    "trees which are drafted behind each of its places that a step comes to, as in decoding. "
+    f"A text is written once by {BASELINE}. Each policy then drafts trees at the places of this "
+    "text that steps would reach in decoding, which gives its acceptance length. "
     "Low and high are the ends of an interval of 95 % for the mean over documents (Student's). "
     f"Over {EVERYTHING}: the ratio to a draft that sees everything, document by document. Speed is "
     "measured apart, by decoding the first document of each length."

@@ -223,7 +223,7 @@ def _in_order(
     pairs = heads.get(stem, 0) if family.permuted else 0
     if pairs and tensor.shape[0] % (2 * pairs):
         keys.refuse(
-            f"the tensor {tensor.name} has {tensor.shape[0]} rows, which is odd for {pairs} heads"
+            f"the tensor {tensor.name} has {tensor.shape[0]} rows, not a multiple of 2 × {pairs} heads"
         )
     if stem == "ffn_gate_inp_shexp":  # a map to one number
         tensor = replace(tensor, shape=(1, *tensor.shape[-1:]))

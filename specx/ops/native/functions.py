@@ -60,7 +60,7 @@ def _total(
 def _write_centred_norm(module: Any, unit: VectorUnit) -> None:
     """Write ``centred_norm``, which subtracts the mean of x before the norm.
 
-    ``bias``: the address of what is added after the weight, or 0.
+    ``bias``: the address of numbers added after the weight, or 0.
     """
     e = Emitter(module, unit, "centred_norm", [PLACE, PLACE, PLACE, I64, I64, F32])
     to, x, weight, bias, size, eps = e.function.args

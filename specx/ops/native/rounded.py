@@ -230,7 +230,7 @@ def rounded_part(e: Emitter, place: Value) -> tuple[Value, Value]:
 
 
 def dot(e: Emitter, u: Value, q: Value) -> Value:
-    """Return u (unsigned, at most 127, or 128 once) · q, 4 to a lane."""
+    """Return products of u and q, summed 4 to a lane; u is unsigned, at most 127, or 128 once."""
     if e.has_dots:
         u, q = (e.builder.bitcast(each, WHOLE) for each in (u, q))
         return e.call("llvm.x86.avx512.vpdpbusd.256", same(I32, 0, LANES), u, q, result=WHOLE)
@@ -239,6 +239,6 @@ def dot(e: Emitter, u: Value, q: Value) -> Value:
 
 
 def signed_dot(e: Emitter, w: Value, q: Value) -> Value:
-    """Return w · q, both signed, 4 to a lane."""
+    """Return products of w and q, both signed, summed 4 to a lane."""
     size, turned = (e.call("llvm.x86.avx2.psign.b", each, w, result=BYTES) for each in (w, q))
     return dot(e, size, turned)

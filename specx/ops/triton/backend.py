@@ -153,11 +153,7 @@ class TritonOps(TorchOps):
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """Attend by cuDNN for whole chunks, by Triton, or as torch does.
-
-        Triton serves soft caps, sinks and whatever else than a window is between scores and
-        softmax.
-        """
+        """Attend by cuDNN for whole chunks, by Triton for caps, sinks and rings, or as torch does."""
         written = past + q.shape[1]
         if window is None and softcap is None:
             k, v = keys[None, :, :written], values[None, :, :written]

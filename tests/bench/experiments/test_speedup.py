@@ -42,7 +42,7 @@ def test_no_table_and_no_figure_has_what_others_disturbed():
     assert findings.tables[0].rows[1][2:4] == (21.0, pytest.approx(2.1))
     assert findings.figures[0].series[0].y == (pytest.approx(2.1),)
     assert findings.sentences == (
-        "Other processes took up to 50% of the time, more than a tenth of it beside 2 of 6 runs: "
+        "Other processes took up to 50% of the time, and more than a tenth in 2 of 6 runs: "
         "2 are in no table.",
     )
     assert (findings.headline, findings.withheld[:12]) == ("", "No headline:")
