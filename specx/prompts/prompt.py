@@ -161,7 +161,7 @@ class Output:
 
     @property
     def shown(self) -> str:
-        """Return the text for readers: with the places of certain sources."""
+        """Return the text for readers, with the places of those sources that are certain."""
         text = self.text
         for sentence in reversed(self.sources):
             if place := sentence.shown:

@@ -135,7 +135,7 @@ class DecodedText:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The ids before the next token."""
+        """The ids of the prompt and of the text so far."""
         return (*self.prompt.token_ids, *self.begun)
 
 

@@ -153,7 +153,7 @@ class TritonOps(TorchOps):
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """Attend by cuDNN for whole chunks, by Triton for caps, sinks and rings, or as torch does."""
+        """Attend by cuDNN for whole chunks, by Triton for caps, sinks and rings, or by torch."""
         written = past + q.shape[1]
         if window is None and softcap is None:
             k, v = keys[None, :, :written], values[None, :, :written]
