@@ -135,7 +135,7 @@ class DecodedText:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The ids of the prompt and of the text so far."""
+        """The ids of the prompt and of the tokens already written when decoding starts."""
         return (*self.prompt.token_ids, *self.begun)
 
 

@@ -222,9 +222,8 @@ def _in_order(
     heads = {"attn_q": attention.query_heads, "attn_k": attention.kv_heads}
     pairs = heads.get(stem, 0) if family.permuted else 0
     if pairs and tensor.shape[0] % (2 * pairs):
-        keys.refuse(
-            f"the tensor {tensor.name} has {tensor.shape[0]} rows, not a multiple of 2 × {pairs} heads"
-        )
+        rows = tensor.shape[0]
+        keys.refuse(f"the tensor {tensor.name} has {rows} rows, not a multiple of 2 × {pairs}")
     if stem == "ffn_gate_inp_shexp":  # a map to one number
         tensor = replace(tensor, shape=(1, *tensor.shape[-1:]))
     return replace(tensor, pairs=pairs, offset=offset)

@@ -261,7 +261,7 @@ class Emitter:
         return self.builder.extract_element(vectors[0], I32(0)) if parts == 1 else vectors[0]
 
     def _lanes(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
-        """Return a vector of lanes chosen from a and b; lanes of b are numbered after those of a."""
+        """Return a vector of lanes of a and b; the lanes of b are numbered after those of a."""
         return self.builder.shuffle_vector(a, b, ir.VectorType(I32, len(lanes))(list(lanes)))
 
     def math(self, name: str, *arguments: Value) -> Value:
