@@ -117,7 +117,9 @@ def _section_end(
         paragraph = paragraphs[n]
         # The title of another part ends it, unless it is an entry of a list of titles.
         listed = part in ("contents", "index")
-        named = NAMED_TITLE.fullmatch(paragraph.text)
+        named = NAMED_TITLE.fullmatch(paragraph.text) and not (
+            part == "copyright" and paragraph.text.lower() == "preamble"  # of a GNU licence
+        )
         if not listed and (named or _title(paragraphs, n) not in (None, part)):
             return n
         if paragraph.kind == "heading" and prominence[n] >= prominence[start]:
@@ -255,6 +257,7 @@ _NOTICE = re.compile(
     r"|redistribute it and/or modify"
     r"|may (?:be )?(?:used|copied|distributed|redistributed)[\w ,/]{0,40} under the (?:terms|cond)"
     r"|published by the free software foundation|received a copy of the gnu"
+    r"|kopie der gnu|gnu 一般公衆利用許諾書"
     r"|under the terms of (?:the |version [\d.]+ of the )?(?:gnu|mozilla|apache|mit|bsd)\b"
     r"|(?:document|manual|book|work|report|publication|article) is (?:licensed|released) under"
     r"|creative commons (?:attribution|licen[cs]e)"
@@ -281,7 +284,7 @@ _TERMS = re.compile(
     r"|express or implied warrant|warranties are disclaimed|in no event (?:shall|will) "
     r"|(?:this|above) (?:copyright|permission) notice|trademarks? (?:is|are) (?:the )?property"
     r"|trademarks? (?:or registered trademarks? )?of |be included in all copies"
-    r"|software is provided ['\"“]?as is",
+    r"|software is provided ['\"“]?as is|implizite garantie",
     re.IGNORECASE,
 )
 _HINTS = (  # one of them is in all that these find, and they are found faster

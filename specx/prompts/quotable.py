@@ -39,6 +39,7 @@ from specx.prompts.context import (
 _MUCH = 120  # characters of running sentences, among slides and lists
 
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
+_ADDRESSES = 2  # of the web, which make a list of a sentence
 _FEWEST = 3  # sentences to choose from; a digest of fewer is of no use
 _SHORT = re.compile(  # We affirm. Motion carried 3-0.
     r"[^\W\d_]+,?(?: \(?[^\W_]+(?:[–-]\w+)*\)?,?){1,4}[.!]"
@@ -80,7 +81,7 @@ def quotable(document: Document, sentences: int) -> list[Candidate]:
     if document.everything:
         return fragments(paragraphs)
     much = {n for n, each in enumerate(paragraphs) if running(each.text) >= _MUCH}
-    found = [each for each in found if each.paragraph in much]
+    found = [each for each in found if each.paragraph in much and not each.text[0].islower()]
     found = list(Context(paragraphs).with_leads(found))
     if len(found) >= min(_FEWEST, sentences):
         return found
@@ -257,5 +258,6 @@ def _may_be_quoted(sentence: str, fewest: int, *, item: bool) -> bool:
         and len(sentence) <= LONGEST
         and not aside
         and not _FORMULA.search(sentence)
+        and sentence.count("://") < _ADDRESSES
         and all(_is_balanced(text, *pair) for pair in _BRACKETS)
     )

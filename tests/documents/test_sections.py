@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,18 @@ def test_a_licence_goes_to_the_next_heading_of_its_level(title: str) -> None:
         *BODY, *licence, *BODY, prominence=[0.0] * len(BODY) + [20, 0, 14, 0, 20] + [0] * 12
     )
     assert found == ["body"] * len(BODY) + ["copyright"] * 4 + ["body"] * (1 + len(BODY))
+
+
+def test_the_preamble_of_a_licence_does_not_end_it() -> None:
+    body = [replace(each, page=None) for each in BODY]
+    licence = [
+        Paragraph("GNU Free Documentation License", None, "heading"),
+        Paragraph("Everyone is permitted to copy and distribute verbatim copies.", None),
+        Paragraph("Preamble", None, "heading"),
+        Paragraph("The purpose of this License is to make a manual free for everyone.", None),
+    ]
+    prominence = [0.0] * len(body) + [20, 0, 14, 0]
+    assert parts(*body, *licence, prominence=prominence)[-4:] == ["copyright"] * 4
 
 
 CLAUSE = "In no event shall the seller be liable, and there are no express or implied warranties."
@@ -213,6 +226,8 @@ def test_in_other_formats(tmp_path: Path) -> None:
         "Tous droits réservés pour tous pays.",
         "Alle Rechte vorbehalten, auch die der Übersetzung in andere Sprachen.",
         "Ce livre est mis à disposition selon les termes de la licence libre que voici.",
+        "Eine Kopie der GNU General Public License liegt in der Debian-Distribution.",
+        "この文書は GNU 一般公衆利用許諾書バージョン 2 に従って利用することができます。",
         "The Project Gutenberg Literary Archive Foundation is a non-profit corporation.",
     ],
 )

@@ -3,6 +3,7 @@
 import pytest
 
 from specx.documents.document import Document, Paragraph
+from specx.errors import DocumentError
 from specx.prompts.context import is_self_contained
 from specx.prompts.quotable import candidates, fragments, quotable
 
@@ -141,10 +142,21 @@ def test_the_rest_of_a_sentence_is_not_quoted() -> None:
         "Miller, J. M. (2004). Bridges over troubled water. Journal of Bridges, 12, 3–4.",
         "The reasons why the council decided to close the old bridge are the following:",
         "8.5. Corruption following a crash of the machine that opens and closes a bridge",
+        "The site of the bridge is https://a.example/b, and its plans are at https://b.example.",
     ],
 )
 def test_fragments_are_not_quoted(fragment: str) -> None:
     assert quoted(*text(fragment), *FILLER) == [each.text for each in FILLER]
+
+
+def test_rows_of_a_reference_card_are_no_sentences() -> None:
+    rows = [
+        Paragraph(f"row {n}: {each.text[:-1].lower()}, and {MORE[:-1].lower()}, {TEXT.lower()}", 1)
+        for n, each in enumerate([*FILLER, *text(LEANS)])
+    ]
+    card = [Paragraph(each, 1, "table") for each in ("a b c d e", "f g h i", "x y z") * 400]
+    with pytest.raises(DocumentError, match="too little prose"):
+        quotable(Document("a.pdf", "pdf", (), (*card, *rows)), 8)
 
 
 @pytest.mark.parametrize("run_in", ["Abstract. ", "Abstract—", "ABSTRACT: ", "Abstract "])
