@@ -37,9 +37,7 @@ from specx.prompts.context import (
 )
 
 _MUCH = 120  # characters of running sentences, among slides and lists
-
 _RUN_IN = re.compile(r"(?:abstract|summary)\s*[.:—–-]+\s*|A(?:bstract|BSTRACT)\s+(?=[A-Z])", re.I)
-_ADDRESSES = 2  # of the web, which make a list of a sentence
 _FEWEST = 3  # sentences to choose from; a digest of fewer is of no use
 _SHORT = re.compile(  # We affirm. Motion carried 3-0.
     r"[^\W\d_]+,?(?: \(?[^\W_]+(?:[–-]\w+)*\)?,?){1,4}[.!]"
@@ -258,6 +256,6 @@ def _may_be_quoted(sentence: str, fewest: int, *, item: bool) -> bool:
         and len(sentence) <= LONGEST
         and not aside
         and not _FORMULA.search(sentence)
-        and sentence.count("://") < _ADDRESSES
+        and sentence.count("://") < 2  # no list of addresses
         and all(_is_balanced(text, *pair) for pair in _BRACKETS)
     )
