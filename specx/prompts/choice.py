@@ -20,7 +20,6 @@ from specx.prompts.standing import is_told, standing
 
 _ALIKE = 0.4  # cosine of two sentences that say the same
 _AGAIN = 0.01  # factor on the worth of such a sentence: better than none
-_DECIDES = 1.5  # factor on the worth of a sentence by which the document itself decides
 _TOLD = 0.7  # factor on the worth of a sentence for its likeness to what is told already
 _APART = 0.75  # of the worth of a sentence in a story or a talk is lost beside a chosen one
 _ENDING, _ENDS = 8, 1.3  # of a story or a talk the last eighth, and the factor on its worth
@@ -96,7 +95,6 @@ def pick(
     befores = np.array([-1 if each.before is None else each.before for each in candidates])
     free = np.array([each.quotable for each in candidates])
     disposes = np.array([bool(_DISPOSES.search(each.text)) for each in candidates])
-    worths = np.where(disposes, np.minimum(_DECIDES * worths, 1.0), worths)
     order = np.arange(len(candidates))
     chosen = np.zeros(len(candidates), dtype=bool)
     told = np.zeros(len(candidates))  # the likeness to the nearest chosen sentence

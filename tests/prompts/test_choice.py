@@ -74,6 +74,10 @@ def test_what_is_called_a_decision_counts_more() -> None:
     called = (
         "Decision: the parser gets tests of its own.",
         "Resolved: Tom writes the tests in May.",
+        "We hold that parsers are to be tested.",
+        "{12} We reverse what the first reader of it wrote.",
+        "Chosen option: a parser that is made from a grammar.",
+        "The rule of 2021 on parsers is hereby revoked.",
     )
     found = worths_in(said, *called)
     assert min(found[each] for each in called) >= 2 * found[said]
