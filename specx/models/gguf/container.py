@@ -13,7 +13,6 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
-from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -86,30 +85,14 @@ class PackedTensor:
 
     def _stored(self) -> torch.Tensor:
         """Return the bytes, uint8 [..., bytes of a row], mapped from the file."""
-        part = _mapped(self.file)[self.start : self.start + self.size]
-        if len(part) < self.size:
-            raise ModelError(f"{self.file} became shorter while it was read.")
-        return part.reshape(self._stored_shape)
+        whole = np.memmap(self.file, np.uint8, "c", self.start, (self.size,))  # torch wants "c"
+        return torch.from_numpy(whole).reshape(self._stored_shape)
 
     def _in_order(self, rows: torch.Tensor) -> torch.Tensor:
         if not self.pairs:
             return rows
         order = torch.arange(rows.shape[0]).reshape(self.pairs, -1, 2).transpose(1, 2).flatten()
         return rows[order.to(rows.device)]
-
-
-# Mapped files, for as long as a tensor uses them: mapping each tensor alone takes longer.
-_MAPPED: WeakValueDictionary[tuple[Path, int, int, int], np.memmap] = WeakValueDictionary()
-
-
-def _mapped(file: Path) -> torch.Tensor:
-    """Return the bytes of a file, uint8 [size]."""
-    state = file.stat()
-    known = file, state.st_ino, state.st_mtime_ns, state.st_size
-    whole = _MAPPED.get(known)
-    if whole is None:
-        whole = _MAPPED[known] = np.memmap(file, np.uint8, "c")  # torch wants "c"
-    return torch.from_numpy(whole)
 
 
 # ---------------------------------------------------------------- bytes to a GPU
