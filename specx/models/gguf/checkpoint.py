@@ -128,7 +128,7 @@ class GgufCheckpoint:
                 yield self.keys.count(key)
         if _EOS in self.keys:
             yield from (int(each) for each in self.keys.numbers(_EOS))
-        known = {token: i for i, token in enumerate(tokens) if token in _TURN_ENDS}
+        known = {token: tokens.index(token) for token in _TURN_ENDS.intersection(tokens)}
         if "<|return|>" in known:
             known.pop("<|end|>", None)  # of gpt-oss: it ends a message, not the turn
         if self.config["model_type"] not in ("glm4", "glm4_moe"):

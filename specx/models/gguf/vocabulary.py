@@ -1,9 +1,7 @@
 """From the metadata of a file to its tokenizer, built with the package ``tokenizers``."""
 
-import marshal
 from base64 import b64decode
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any
 
 import tokenizers
@@ -45,8 +43,11 @@ def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
         keys.refuse(
             f"the tokenizer is of the kind {kind!r}; specx knows {', '.join(sorted(_KINDS))}"
         )
-    stated = kind, rows, keys.architecture, keys.under("tokenizer.ggml.")
-    known = sha256(marshal.dumps(stated, 2)).digest()  # of version 2: without counts of references
+    stated = (
+        (key, tuple(value) if isinstance(value, list) else value)
+        for key, value in keys.under("tokenizer.ggml.")
+    )
+    known = hash((kind, rows, keys.architecture, *stated))  # of texts, which keep theirs
     if known not in _BUILT:  # a draft mostly has its target's
         pieces = _pieces(keys, rows)
         backend, words = _KINDS[kind](keys, pieces)
@@ -61,7 +62,7 @@ def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
 
 
 # The last tokenizer that was built, by all that it was built of.
-_BUILT: dict[bytes, tuple[tokenizers.Tokenizer, dict[str, str]]] = {}
+_BUILT: dict[int, tuple[tokenizers.Tokenizer, dict[str, str]]] = {}
 
 
 def _pieces(keys: Metadata, rows: int) -> Pieces:
@@ -230,9 +231,9 @@ def _merges_by_score(pieces: Pieces, scores: Sequence[float]) -> list[tuple[str,
 def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: Pieces) -> None:
     """Add control and user-defined tokens, which are matched before the text is split."""
     takes_spaces = keys.architecture == "phi3" and keys.text(_MODEL) == "llama"
-    adding = []
-    for token, kind in pieces.items():
-        if kind in (_CONTROL, _USER_DEFINED, _UNKNOWN) and token:
+    adding, added = [], {_CONTROL, _USER_DEFINED, _UNKNOWN}
+    for token, kind in [each for each in pieces.items() if each[1] in added]:
+        if token:
             strips = takes_spaces and kind == _CONTROL and token not in _KEPT_SPACES
             special = kind != _USER_DEFINED
             adding.append(AddedToken(token, special=special, normalized=False, rstrip=strips))

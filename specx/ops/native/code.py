@@ -165,17 +165,11 @@ def _target() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    if is_limited():  # Haswell was the first with AVX2
-        return _machine("haswell", "")
-    features = llvm.get_host_cpu_features().flatten()
+    cpu, features = "haswell", ""  # the first with AVX2
+    if not is_limited():
+        cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     if vector_unit().lanes == 16:
         features += ",-prefer-256-bit"  # some processors are said to prefer half of their vectors
-    return _machine(llvm.get_host_cpu_name(), features)
-
-
-def _machine(cpu: str, features: str) -> Any:
-    import llvmlite.binding as llvm
-
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=features, opt=3, jit=True, codemodel="jitdefault"
     )

@@ -6,7 +6,6 @@ compiled for the kinds of layers in a decoder. It serves any sizes and numbers o
 because it reads sizes and addresses from tables.
 """
 
-from contextlib import nullcontext
 from typing import Any
 
 from llvmlite import ir
@@ -14,38 +13,23 @@ from llvmlite import ir
 from specx.ops.blocks import by_name
 from specx.ops.native import functions
 from specx.ops.native.byte_rows import write_byte_rows
-from specx.ops.native.emitter import (
-    F16,
-    I32,
-    I64,
-    PLACE,
-    Emitter,
-    VectorUnit,
-)
+from specx.ops.native.emitter import F16, I32, I64, PLACE, Emitter, VectorUnit
 from specx.ops.native.kinds import PassKind
 from specx.ops.native.layer import OwnHeads, SharedHeads
 from specx.ops.native.packed import write_mixed
 from specx.ops.native.pass_writer import KINDS, PassWriter
-from specx.ops.native.products import (
-    write_inner,
-    write_outer,
-    write_rest,
-    write_shared_plain,
-)
-from specx.ops.native.tables import LAYER, SIZES
+from specx.ops.native.products import COLUMNS, LINES, write_inner, write_outer, write_shared
+from specx.ops.native.tables import LAYER
 
 
 def write_functions(unit: VectorUnit) -> str:
     """Write the functions that all passes share, in which most of the time is spent."""
     module = ir.Module("functions")
-    for kind, suffix in KINDS:
+    for kind, suffix in (*KINDS, (F16, "_half")) if unit.has_half else KINDS:
         write_outer(module, unit, f"outer{suffix}", kind)
         write_inner(module, unit, f"inner{suffix}", kind)
-        write_rest(module, unit, f"rest{suffix}", kind)
-    write_shared_plain(module, unit)
-    if unit.has_half:
-        write_outer(module, unit, "outer_half", F16)
-        write_inner(module, unit, "inner_half", F16)
+    write_shared(module, unit, LINES, "inner")
+    write_shared(module, unit, COLUMNS, "outer")
     write_byte_rows(module, unit)
     functions.write(module, unit)
     _write_team(module, unit)
@@ -75,22 +59,15 @@ def _write_team(module: Any, unit: VectorUnit) -> None:
 def _write_layers(writer: PassWriter) -> None:
     """Write the code of each kind of layer, and a loop that runs all layers in order."""
     e, frame = writer.e, writer.frame
-    layers, first = e.place(frame["layers"]), None
-    if writer.kind.are_alike:
-        first = writer.entries(layers, SIZES)
+    layers = e.place(frame["layers"])
     parts = [
         (OwnHeads if kind.owns_heads else SharedHeads)(writer, kind) for kind in writer.kind.layers
     ]
-    if first is not None:
-        for part in parts:
-            part.measure(first)
     with e.loop(0, frame["layer_count"]) as layer:
         table = e.row(layers, layer, len(LAYER))
         own = writer.entries(table, LAYER)
         for i, part in enumerate(parts):
-            applies = e.when(e.is_equal(own["kind"], i)) if len(parts) > 1 else nullcontext()
-            with applies:
-                if first is None:
-                    part.measure(own)
+            with e.when(e.is_equal(own["kind"], i)):
+                part.measure(own)
                 part.write(layer, own)
         writer.noted.set(e.sum(writer.noted.get(), e.builder.zext(writer.is_kept(layer)[0], I64)))

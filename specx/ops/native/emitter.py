@@ -88,9 +88,6 @@ class Emitter:
         a, b = self.whole(a), self.whole(b)
         return self.builder.select(self.builder.icmp_signed(">", a, b), a, b)
 
-    def is_one(self, a: Value) -> Value:
-        return self.builder.icmp_signed("==", a, I64(1))
-
     def at(self, place: Value, *offsets: Number, kind: Any = F32) -> Value:
         return self.builder.gep(place, [self.sum(*offsets)], source_etype=kind)
 
@@ -105,10 +102,6 @@ class Emitter:
     def row(self, table: Value, index: Number, width: int) -> Value:
         """Return the place of a row of ``width`` int64 in a table."""
         return self.builder.gep(table, [self.times(index, width)], source_etype=I64)
-
-    def popcount(self, word: Value) -> Value:
-        """Return the number of one bits of an int64."""
-        return self.call("llvm.ctpop.i64", word, result=I64)
 
     def unpacked(self, bits: Value) -> Value:
         """Return the float32 whose bits are in an int64."""
@@ -140,9 +133,9 @@ class Emitter:
         """Return a vector with one number in all lanes."""
         if lanes == 1:
             return value
-        nothing = ir.VectorType(F32, lanes)(ir.Undefined)
+        nothing = ir.VectorType(value.type, lanes)(ir.Undefined)
         first = self.builder.insert_element(nothing, value, I32(0))
-        return self.builder.shuffle_vector(first, nothing, ir.VectorType(I32, lanes)([0] * lanes))
+        return self.chosen(first, nothing, [0] * lanes)
 
     def variable(self, value: Value) -> "Variable":
         """Return a variable with an initial value. LLVM keeps it in a register."""
@@ -175,9 +168,6 @@ class Emitter:
 
     def fmax(self, a: Value, b: Value) -> Value:
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
-
-    def sqrt(self, a: Value) -> Value:
-        return self.math("sqrt", a)
 
     def abs(self, a: Value) -> Value:
         return self.math("fabs", a)
@@ -237,7 +227,7 @@ class Emitter:
         lanes = vector.type.count
         while lanes > 1:
             lanes //= 2
-            halves = (self._lanes(vector, vector, range(i, i + lanes)) for i in (0, lanes))
+            halves = (self.chosen(vector, vector, range(i, i + lanes)) for i in (0, lanes))
             vector = self.fmax(*halves)
         return self.builder.extract_element(vector, I32(0))
 
@@ -256,11 +246,11 @@ class Emitter:
             first = [2 * size * part + lane for part in range(parts) for lane in range(size)]
             second = [lane + size for lane in first]
             vectors = [
-                self.add(self._lanes(a, b, first), self._lanes(a, b, second)) for a, b in pairs
+                self.add(self.chosen(a, b, first), self.chosen(a, b, second)) for a, b in pairs
             ]
         return self.builder.extract_element(vectors[0], I32(0)) if parts == 1 else vectors[0]
 
-    def _lanes(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+    def chosen(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
         """Return a vector of lanes of a and b; the lanes of b are numbered after those of a."""
         return self.builder.shuffle_vector(a, b, ir.VectorType(I32, len(lanes))(list(lanes)))
 
@@ -348,17 +338,14 @@ class Emitter:
 
     def increase(self, to: Value, by: Value, count: Number, factor: Value | None = None) -> None:
         """Add ``count`` elements, times a factor, to another ``count`` elements."""
-        if factor is not None:
-            self.line(
-                to, count,
-                lambda i, n: self.fma(self.load(self.at(by, i), n), self.spread(factor, n),
-                                      self.load(self.at(to, i), n)),
-            )  # fmt: skip
-            return
-        self.line(
-            to, count,
-            lambda i, n: self.add(self.load(self.at(to, i), n), self.load(self.at(by, i), n)),
-        )  # fmt: skip
+
+        def total(i: Value, lanes: int) -> Value:
+            before, added = (self.load(self.at(place, i), lanes) for place in (to, by))
+            if factor is None:
+                return self.add(before, added)
+            return self.fma(added, self.spread(factor, lanes), before)
+
+        self.line(to, count, total)
 
     def scale(self, to: Value, source: Value, factor: Value, count: Number) -> None:
         """Write ``count`` elements multiplied by a number."""

@@ -24,10 +24,9 @@ def byte(e: Emitter, place: Value, *offsets: Any) -> Value:
     return e.builder.gep(place, [e.sum(*offsets)], source_etype=I8)
 
 
-def _halves(e: Emitter, place: Value, start: int, count: int) -> Value:
-    """Load float16 from a byte of a block on, as a vector of float32."""
-    found = e.builder.load(byte(e, place, start), typ=ir.VectorType(I16, count), align=2)
-    return _widened(e, found)
+def _halves(e: Emitter, place: Value, start: int) -> Value:
+    """Load 2 float16 from a byte of a block on, as a vector of float32."""
+    return _widened(e, e.builder.load(byte(e, place, start), typ=ir.VectorType(I16, 2), align=2))
 
 
 def _widened(e: Emitter, bits: Value) -> Value:
@@ -45,33 +44,18 @@ def _widened(e: Emitter, bits: Value) -> Value:
 
 
 def ends(
-    e: Emitter, place: Value, form: BlockFormat, order: Sequence[int] = range(16)
+    e: Emitter, place: Value, form: BlockFormat, order: Sequence[int] = range(16), count: int = 1
 ) -> tuple[Value, Value | None]:
     """Return the scales of the parts of a block, and the numbers added to their values.
 
-    They are scalars for blocks of 32, and vectors for others. ``order``: of 16 scales.
+    Both are vectors. ``order``: of 16 scales. For blocks of 32 they have 8 lanes, in which the
+    numbers of ``count`` adjacent blocks (1, 4 or 8) are repeated.
     """
-    fields = form.fields
     if form.name == "Q6_K":
         return _scales_of_16(e, place, form, order), None
     if form.values > PART:
         scales, minima = _of_parts(e, place, form)
         return scales, e.builder.fneg(minima)
-    ends = _halves(e, place, fields["scale"], 4)
-    scale, minimum = (
-        e.builder.extract_element(ends, I32((fields.get(name, 0) - fields["scale"]) // 2))
-        for name in ("scale", "minimum")
-    )
-    return scale, minimum if "minimum" in fields else None
-
-
-def ends_of_blocks(
-    e: Emitter, place: Value, form: BlockFormat, count: int
-) -> tuple[Value, Value | None]:
-    """Return the scales of 1, 4 or 8 adjacent blocks of 32, and the numbers added to their values.
-
-    Both are vectors of 8 lanes; those of fewer blocks are repeated.
-    """
     found: list[Value | None] = []
     for name in ("scale", "minimum"):
         if name not in form.fields:
@@ -82,8 +66,7 @@ def ends_of_blocks(
             at = byte(e, place, i * form.bytes + form.fields[name])
             bits = e.builder.insert_element(bits, e.builder.load(at, typ=I16, align=2), I32(i))
         own = _widened(e, bits)
-        lanes = ir.VectorType(I32, 8)([i % count for i in range(8)])
-        found.append(e.builder.shuffle_vector(own, own, lanes))
+        found.append(e.chosen(own, own, [i % count for i in range(8)]))
     return found[0], found[1]
 
 
@@ -94,8 +77,7 @@ def _of_parts(e: Emitter, place: Value, form: BlockFormat) -> tuple[Value, Value
     head = builder.load(byte(e, place, form.fields["scale"]), typ=bytes_, align=1)
 
     def chosen(vector: Value, lanes: Sequence[int]) -> Value:
-        zeros = same(I8, 0, vector.type.count)
-        return builder.shuffle_vector(vector, zeros, ir.VectorType(I32, len(lanes))(list(lanes)))
+        return e.chosen(vector, same(I8, 0, 16), lanes)
 
     def shifted(vector: Value, right: Sequence[int]) -> Value:
         words = builder.bitcast(vector, ir.VectorType(I32, 4))
@@ -106,72 +88,55 @@ def _of_parts(e: Emitter, place: Value, form: BlockFormat) -> tuple[Value, Value
     low = builder.and_(low, bytes_([63] * 4 + [15] * 4 + [63] * 4 + [15] * 4))
     high = shifted(chosen(head, none + first + none + second), (2, 2, 2, 2))
     numbers = builder.or_(low, builder.and_(high, same(I8, 48, 16)))
-    ends, both = _halves(e, place, form.fields["scale"], 2), []
+    ends, both = _halves(e, place, form.fields["scale"]), []
     for i in (0, 1):
         own = builder.zext(chosen(numbers, range(8 * i, 8 * i + 8)), ir.VectorType(I32, 8))
-        factor = builder.shuffle_vector(ends, ends, same(I32, i, 8))
-        both.append(e.mul(factor, builder.sitofp(own, ir.VectorType(F32, 8))))
+        own = builder.sitofp(own, ir.VectorType(F32, 8))
+        both.append(e.mul(e.chosen(ends, ends, [i] * 8), own))
     return both[0], both[1]
 
 
 def _scales_of_16(e: Emitter, place: Value, form: BlockFormat, order: Sequence[int]) -> Value:
     """Return a vector of the scales of the 16 parts of a block."""
     fields = form.fields
-    ends = _halves(e, place, fields["scale"] - 2, 2)  # nothing is read behind the block
+    ends = _halves(e, place, fields["scale"] - 2)  # nothing is read behind the block
     found = e.builder.load(byte(e, place, fields["scales"]), typ=ir.VectorType(I8, 16), align=1)
-    found = e.builder.shuffle_vector(found, found, ir.VectorType(I32, 16)(list(order)))
-    numbers = e.builder.sitofp(found, ir.VectorType(F32, 16))
-    factor = e.builder.shuffle_vector(ends, ends, ir.VectorType(I32, 16)([1] * 16))
-    return e.mul(factor, numbers)
+    numbers = e.builder.sitofp(e.chosen(found, found, order), ir.VectorType(F32, 16))
+    return e.mul(e.chosen(ends, ends, [1] * 16), numbers)
 
 
-def stored(
-    e: Emitter, place: Value, form: BlockFormat, part: int, first: int = 0, count: int = PART,
-    kind: Any = I8,
-) -> Value:  # fmt: skip
-    """Return ``count`` values of a part of a block as they are stored, from ``first`` on.
+def stored(e: Emitter, place: Value, form: BlockFormat, part: int) -> Value:
+    """Return the 32 values of a part of a block as bytes, as they are stored.
 
-    Only those of Q8_0 are signed. ``count``: all, or at most 16. ``kind``: of numbers.
+    Only those of Q8_0 are signed.
     """
     builder, at = e.builder, form.fields
 
-    def load(start: int, size: int = count) -> Value:
-        found = builder.load(byte(e, place, start), typ=ir.VectorType(I8, size), align=1)
-        extend = builder.sext if form.name == "Q8_0" else builder.zext
-        return found if kind is I8 else extend(found, ir.VectorType(kind, size))
+    def load(start: int, size: int = PART) -> Value:
+        return builder.load(byte(e, place, start), typ=ir.VectorType(I8, size), align=1)
 
     def masked(value: Value, mask: int, left: int) -> Value:
         """Move to the left, or by −left to the right, and mask."""
         size = value.type.count
         if left:
             shift = builder.shl if left > 0 else builder.lshr
-            value = shift(value, same(kind, abs(left), size))
-        return builder.and_(value, same(kind, mask, size))
+            value = shift(value, same(I8, abs(left), size))
+        return builder.and_(value, same(I8, mask, size))
 
     if form.name == "Q8_0":
-        return load(at["low"] + first)
+        return load(at["low"])
     if form.name == "Q6_K":
         half, quarter = divmod(part, 4)
-        low = load(at["low"] + half * 64 + quarter % 2 * 32 + first)
-        high = masked(load(at["high"] + half * 32 + first), 48, 4 - 2 * quarter)
+        low = load(at["low"] + half * 64 + quarter % 2 * 32)
+        high = masked(load(at["high"] + half * 32), 48, 4 - 2 * quarter)
         return builder.or_(masked(low, 15, -4 * (quarter > 1)), high)
     if form.values > PART:
-        low = masked(load(at["low"] + part // 2 * 32 + first), 15, -4 * (part % 2))
-        if "high" not in at:
-            return low
-        return builder.or_(low, masked(load(at["high"] + first), 16, 4 - part))
-    if count == PART:
-        both = load(at["low"], 16)
-        order = ir.VectorType(I32, PART)(list(range(PART)))
-        low = builder.shuffle_vector(masked(both, 15, 0), masked(both, 15, -4), order)
-    else:
-        low = masked(load(at["low"] + first % 16), 15, -4 * (first >= 16))
+        low = masked(load(at["low"] + part // 2 * 32), 15, -4 * (part % 2))
+        return builder.or_(low, masked(load(at["high"]), 16, 4 - part)) if "high" in at else low
+    both = load(at["low"], 16)
+    low = e.chosen(masked(both, 15, 0), masked(both, 15, -4), range(PART))
     if "high" not in at:
         return low
-    bits_kind = ir.IntType(max(count, 8))
-    bits = builder.load(byte(e, place, at["high"] + first // 8), typ=bits_kind, align=1)
-    if count < 8:
-        bits = builder.trunc(builder.lshr(bits, bits_kind(first % 8)), ir.IntType(count))
-    chosen = builder.bitcast(bits, ir.VectorType(ir.IntType(1), count))
-    high = builder.select(chosen, same(kind, 16, count), same(kind, 0, count))
-    return builder.or_(low, high)
+    bits = builder.load(byte(e, place, at["high"]), typ=I32, align=1)
+    chosen = builder.bitcast(bits, ir.VectorType(ir.IntType(1), PART))
+    return builder.or_(low, builder.select(chosen, same(I8, 16, PART), same(I8, 0, PART)))

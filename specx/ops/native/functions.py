@@ -1,7 +1,6 @@
 """Functions of one row: norms, online softmax, and the activations of an MLP."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from specx.ops.native.emitter import F32, I64, PLACE, Emitter, Value, VectorUnit
@@ -12,80 +11,54 @@ ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu2")
 
 def write(module: Any, unit: VectorUnit) -> None:
     """Write all functions of this file."""
-    _write_norm(module, unit)
-    _write_centred_norm(module, unit)
     for either in (False, True):
+        _write_norm(module, unit, centred=either)
         _write_soften(module, unit, capped=either)
         for activation in ACTIVATIONS:
             _write_gate(module, unit, activation, gated=either)
 
 
-def _write_norm(module: Any, unit: VectorUnit) -> None:
+def _write_norm(module: Any, unit: VectorUnit, *, centred: bool) -> None:
     """Write ``norm``: to = x divided by its root mean square, times weight, of ``size`` elements.
 
-    Arguments: to, x, weight, bias (ignored), size, eps.
+    Arguments: to, x, weight, bias, size, eps. ``centred_norm`` subtracts the mean of x before, and
+    its ``bias`` is the address of numbers added after the weight, or 0.
     """
-    e = Emitter(module, unit, "norm", [PLACE, PLACE, PLACE, I64, I64, F32])
-    to, x, weight, _, size, eps = e.function.args
-    squares = _total(e, size, lambda i, lanes: _square(e, e.load(e.at(x, i), lanes)))
-    mean = e.builder.fdiv(squares, e.builder.sitofp(size, F32))
-    factor = e.builder.fdiv(e.number(1.0), e.sqrt(e.add(mean, eps)))
-
-    def normed(i: Value, lanes: int) -> Value:
-        scaled = e.mul(e.load(e.at(x, i), lanes), e.spread(factor, lanes))
-        return e.mul(scaled, e.load(e.at(weight, i), lanes))
-
-    e.line(to, size, normed)
-    e.finish()
-
-
-def _square(e: Emitter, x: Value) -> Callable[[Value], Value]:
-    """Return a function that adds the square of x."""
-    return lambda total: e.fma(x, x, total)
-
-
-def _total(
-    e: Emitter, size: Value, added: Callable[[Value, int], Callable[[Value], Value]]
-) -> Value:
-    """Return the sum of ``size`` elements; ``added`` (i, lanes) adds those from i on."""
-    many, rest = e.variable(e.number(0.0, e.lanes)), e.variable(e.number(0.0))
-    whole = e.sub(size, e.builder.srem(size, I64(e.lanes)))
-    with e.loop(0, whole, e.lanes) as i:
-        many.set(added(i, e.lanes)(many.get()))
-    with e.loop(whole, size) as i:
-        rest.set(added(i, 1)(rest.get()))
-    return e.add(e.lane_sums([many.get()]), rest.get())
-
-
-def _write_centred_norm(module: Any, unit: VectorUnit) -> None:
-    """Write ``centred_norm``, which subtracts the mean of x before the norm.
-
-    ``bias``: the address of numbers added after the weight, or 0.
-    """
-    e = Emitter(module, unit, "centred_norm", [PLACE, PLACE, PLACE, I64, I64, F32])
+    name = "centred_norm" if centred else "norm"
+    e = Emitter(module, unit, name, [PLACE, PLACE, PLACE, I64, I64, F32])
     to, x, weight, bias, size, eps = e.function.args
-    count = e.builder.sitofp(size, F32)
+    count, mean = e.builder.sitofp(size, F32), None
 
-    def plain(i: Value, lanes: int) -> Callable[[Value], Value]:
-        return partial(e.add, e.load(e.at(x, i), lanes))
+    def part(i: Value, lanes: int) -> Value:
+        found = e.load(e.at(x, i), lanes)
+        return found if mean is None else e.builder.fsub(found, e.spread(mean, lanes))
 
-    mean = e.builder.fdiv(_total(e, size, plain), count)
-
-    def centred(i: Value, lanes: int) -> Value:
-        return e.builder.fsub(e.load(e.at(x, i), lanes), e.spread(mean, lanes))
-
-    variance = _total(e, size, lambda i, lanes: _square(e, centred(i, lanes)))
-    variance = e.builder.fdiv(variance, count)
-    factor = e.builder.fdiv(e.number(1.0), e.sqrt(e.add(variance, eps)))
+    if centred:
+        mean = e.builder.fdiv(_total(e, size, part, squared=False), count)
+    variance = e.builder.fdiv(_total(e, size, part, squared=True), count)
+    factor = e.builder.fdiv(e.number(1.0), e.math("sqrt", e.add(variance, eps)))
 
     def normed(i: Value, lanes: int) -> Value:
-        scaled = e.mul(centred(i, lanes), e.spread(factor, lanes))
-        return e.mul(scaled, e.load(e.at(weight, i), lanes))
+        return e.mul(e.mul(part(i, lanes), e.spread(factor, lanes)), e.load(e.at(weight, i), lanes))
 
     e.line(to, size, normed)
-    with e.when(e.builder.icmp_signed("!=", bias, I64(0))):
-        e.increase(to, e.place(bias), size)
+    if centred:
+        with e.when(e.builder.icmp_signed("!=", bias, I64(0))):
+            e.increase(to, e.place(bias), size)
     e.finish()
+
+
+def _total(e: Emitter, size: Value, x: Callable[[Value, int], Value], *, squared: bool) -> Value:
+    """Return the sum of ``size`` elements, x (i, lanes) from i on, or of their squares."""
+    many, rest = e.variable(e.number(0.0, e.lanes)), e.variable(e.number(0.0))
+
+    def add(i: Value, lanes: int) -> None:
+        total, each = many if lanes > 1 else rest, x(i, lanes)
+        before = total.get()
+        total.set(e.fma(each, each, before) if squared else e.add(each, before))
+
+    e.strips(size, (e.lanes, 1), add)
+    return e.add(e.lane_sums([many.get()]), rest.get())
 
 
 def _write_soften(module: Any, unit: VectorUnit, *, capped: bool) -> None:

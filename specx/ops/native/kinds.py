@@ -13,7 +13,7 @@ class LayerKind:
     """The features of a layer.
 
     ``owns_heads``: each thread has its own key heads; otherwise threads share all heads. Norms are
-    given by the name of their function; empty without a norm. Biases, norms of heads before RoPE,
+    given by the name of their function; empty without a norm. Factors, biases, most norms of heads,
     and RoPE are looked up at run time, so one code serves most families.
     """
 
@@ -25,15 +25,11 @@ class LayerKind:
     head_norm: str = "norm"
     norms_whole: bool = False  # all heads of a token together
     norms_after_rope: bool = False
-    norms_values: bool = False
-    has_temperature: bool = False
     has_windows: bool = False
     is_capped: bool = False
     has_sinks: bool = False
     stores: bool = True
     is_parallel: bool = False
-    is_scaled: bool = False  # what is added to the residual
-    scales_output: bool = False
     activation: str = "silu"
     is_gated: bool = True
 
@@ -42,20 +38,13 @@ class LayerKind:
 class PassKind:
     """The features of a decoder.
 
-    ``layers``: the kinds of its layers. ``are_alike``: the layers have the same sizes.
-    ``has_unrotated``: RoPE leaves some elements of a head unchanged. ``formats``: of packed
-    weights. ``units``: inputs of the maps ``out`` and ``down`` are divided between threads in
-    multiples of these, so that no block is divided. ``rounds``: inputs of packed matrices are
-    rounded to int8.
+    ``layers``: the kinds of its layers. ``formats``: of packed weights. ``units``: inputs of the
+    maps ``out`` and ``down`` are divided between threads in multiples of these, so that no block is
+    divided. ``rounds``: inputs of packed matrices are rounded to int8.
     """
 
     layers: tuple[LayerKind, ...]
-    are_alike: bool = True
-    has_unrotated: bool = False
     norm: str = "norm"
-    scales_embedding: bool = False
-    scales_logits: bool = False
-    caps_logits: bool = False
     formats: tuple[str, ...] = ()
     units: tuple[int, int] = (UNIT, UNIT)
     rounds: bool = False
@@ -69,12 +58,7 @@ def kind_of(weights: DecoderWeights, threads: int) -> PassKind:
     spec = weights.spec
     return PassKind(
         layers=tuple(dict.fromkeys(kinds_of_layers(weights, threads))),
-        are_alike=len({sizes_of(layer) for layer in spec.layers}) == 1,
-        has_unrotated=any(not bool(rope.inv_freq.all()) for rope in spec.ropes),
         norm=_norm(spec.norm),
-        scales_embedding=spec.embedding_scale != 1.0,
-        scales_logits=spec.logit_scale != 1.0,
-        caps_logits=spec.logit_softcap is not None,
         formats=_formats(weights),
         units=(_unit(weights, "out"), _unit(weights, "down")),
         rounds=any(
@@ -131,15 +115,11 @@ def _layer_kind(weights: DecoderWeights, layer: LayerSpec, threads: int) -> Laye
         head_norm=_norm(norm) or "norm",
         norms_whole=norms_whole,
         norms_after_rope=norm is not None and norm.after_rope,
-        norms_values=attention.value_norm is not None,
-        has_temperature=attention.temperature is not None,
         has_windows=any(each.attention.window is not None for each in weights.spec.layers),
         is_capped=attention.softcap is not None,
         has_sinks=attention.sinks,
         stores=attention.shared is None,
         is_parallel=layer.parallel,
-        is_scaled=any(each.residual_scale != 1.0 for each in weights.spec.layers),
-        scales_output=any(each.scalar != 1.0 for each in weights.layers),
         activation=layer.mlp.activation,
         is_gated=layer.mlp.gated,
     )

@@ -62,8 +62,9 @@ class LayerWriter(ABC):
         if not kind.is_parallel:
             read = self._normed(own, "output", kind.output_norm)
         self._add(own, "down", self._gated(own, read), after=kind.mlp_norm)
-        if kind.scales_output:
-            e.scale(run.x, run.x, e.unpacked(own["scalar"]), e.times(self.rows, self.hidden))
+        scalar = e.unpacked(own["scalar"])
+        with e.when(e.builder.fcmp_ordered("!=", scalar, F32(1.0))):
+            e.scale(run.x, run.x, scalar, e.times(self.rows, self.hidden))
 
     @abstractmethod
     def attend(self, layer: Value, own: Entries, read: Value) -> Inputs:
@@ -128,7 +129,7 @@ class LayerWriter(ABC):
         e.call("GOMP_barrier")
         areas = ("after_attention", area) if kind.is_parallel else (area,)
         size = e.times(self.rows, self.hidden)
-        factor = e.unpacked(own["residual_scale"]) if kind.is_scaled else None
+        factor = e.unpacked(own["residual_scale"])
         if not after:
             with e.loop(0, run.threads) as thread:
                 for each in areas:
@@ -161,7 +162,7 @@ class LayerWriter(ABC):
     ) -> None:  # fmt: skip
         """Norm and rotate a query. ``head``: its number in the model."""
         self._place(to, source, own, "query", head, row)
-        if self.kind.has_temperature:
+        with self.e.when(self.e.builder.icmp_signed("!=", own["beta"], I64(0))):
             self.e.scale(to, to, self._temperature(own, row), self.dim)
 
     def _temperature(self, own: Entries, row: Value) -> Value:
@@ -181,7 +182,7 @@ class LayerWriter(ABC):
             slot = e.builder.srem(slot, cached.capacity)
         # Both are ready in float32 before they are rounded, once.
         self._place(key, key, own, "key", head, row)
-        if self.kind.norms_values:
+        with e.when(e.builder.icmp_signed("!=", own["ones"], I64(0))):
             e.call(
                 "norm", value, value, e.place(own["ones"]), I64(0), self.dim,
                 e.unpacked(own["value_eps"]),
@@ -190,7 +191,7 @@ class LayerWriter(ABC):
         def store(kind: Any, _: str) -> None:
             for rows, row in ((cached.keys, key), (cached.values, value)):
                 if kind == I8:
-                    to = e.at(rows, e.times(slot, self._byte_row()), kind=I8)
+                    to = e.at(rows, e.times(slot, bytes_of_row(e, self.dim)), kind=I8)
                     e.call("narrow", to, row, self.dim)
                 else:
                     e.copy(e.at(rows, e.times(slot, self.dim), kind=kind), row, self.dim, kind)
@@ -215,23 +216,6 @@ class LayerWriter(ABC):
                         write(F16, "_half")
                     with whole:
                         write(F32, "")
-
-    def _byte_row(self) -> Value:
-        """Return the bytes of a row of keys or values in 8 bits."""
-        return bytes_of_row(self.e, self.dim)
-
-    def _widened(self, rows: Value, slot: Value, count: Value) -> Iterator[tuple[Value, Value]]:
-        """Yield the first of some 8-bit rows, and their number, as float32 in ``widened``.
-
-        ``widened`` is an area of memory. The instructions written inside run until all rows are
-        done.
-        """
-        e, size = self.e, self._byte_row()
-        with e.loop(0, count, WIDENED) as first:
-            part = e.min(e.sub(count, first), WIDENED)
-            place = e.at(rows, e.times(e.sum(slot, first), size), kind=I8)
-            e.call("widen", self.run.area("widened"), place, size, part, self.dim)
-            yield first, part
 
     def _place(
         self, to: Value, source: Value, own: Entries, which: str, head: Value, row: Value
@@ -265,7 +249,7 @@ class LayerWriter(ABC):
             e.store(e.fma(first, cos, e.builder.fneg(e.mul(second, sin))), e.at(to, i))
             e.store(e.fma(second, cos, e.mul(first, sin)), e.at(to, i, half))
 
-        with e.builder.if_else(e.is_one(own["rotates"])) as (rotates, stays):
+        with e.builder.if_else(e.is_equal(own["rotates"], 1)) as (rotates, stays):
             with rotates:
                 e.strips(half, (UNIT // 2, 1), turned)
             with stays:
@@ -279,7 +263,7 @@ class LayerWriter(ABC):
         storage, capacity = e.place(place["storage"]), place["capacity"]
         whole = e.times(self.dim, e.sub(4, e.times(place["kept_as"], 2)))  # or half
         in_bytes = e.is_equal(place["kept_as"], BYTES)
-        size = e.times(capacity, e.builder.select(in_bytes, self._byte_row(), whole))
+        size = e.times(capacity, e.builder.select(in_bytes, bytes_of_row(e, self.dim), whole))
         return Keys(
             e.at(storage, e.times(head, size), kind=I8),
             e.at(storage, e.times(e.sum(head, self.kv_heads), size), kind=I8),
@@ -331,14 +315,8 @@ class LayerWriter(ABC):
             for offset, slot, part in self._stretches(cached, begin, length):
                 self._score(cached, (e.at(shown, offset), line), queries, slot, part)
             self._mask(own, shown, begin, e.sum(begin, length))
-            cap = (e.unpacked(own["cap"]),) if self.kind.is_capped else ()
             with e.loop(0, self.lines) as i:
-                e.call(
-                    "soften_capped" if cap else "soften", e.at(scores, e.times(i, line)),
-                    e.sum(pad, length), e.unpacked(own["scaling"]), e.at(sums.row_max, i),
-                    e.at(sums.denominators, i), e.at(sums.values, e.times(i, self.dim)),
-                    self.dim, *cap,
-                )  # fmt: skip
+                self._soften(own, e.at(scores, e.times(i, line)), e.sum(pad, length), sums, i)
             for offset, slot, part in self._stretches(cached, begin, length):
                 self._add_values(cached, sums.values, (e.at(shown, offset), line), slot, part)
         if not self.kind.has_windows:
@@ -350,7 +328,7 @@ class LayerWriter(ABC):
 
     def _gathers(self) -> Value:
         """Return if rows have branches, so that the keys of a row are not adjacent."""
-        return self.e.is_one(self.run.frame["gathers"])
+        return self.e.is_equal(self.run.frame["gathers"], 1)
 
     def _tail(self) -> Value:
         """Return the beginning of the block in which the prefix ends."""
@@ -372,7 +350,6 @@ class LayerWriter(ABC):
         room = e.sub(e.sum(block, BLOCK), e.max(block, prefix))
         count, scores, line = e.sum(known, behind), run.area("scores"), I64(SCORES)
         self._score(cached, (scores, line), queries, begin, count)
-        cap = (e.unpacked(own["cap"]),) if self.kind.is_capped else ()
         with e.loop(0, self.lines) as i:
             row, own_scores = e.builder.srem(i, self.rows), e.at(scores, e.times(i, line))
             of_tree, rank = e.at(own_scores, known), e.variable(e.sub(0, passed))
@@ -385,11 +362,7 @@ class LayerWriter(ABC):
                     e.store(e.load(e.at(of_tree, key)), e.at(of_tree, rank.get()))
                 rank.set(e.sum(rank.get(), 1))
             taken = e.min(e.max(0, rank.get()), room)
-            e.call(
-                "soften_capped" if cap else "soften", own_scores, e.sum(known, taken),
-                e.unpacked(own["scaling"]), e.at(sums.row_max, i), e.at(sums.denominators, i),
-                e.at(sums.values, e.times(i, self.dim)), self.dim, *cap,
-            )  # fmt: skip
+            self._soften(own, own_scores, e.sum(known, taken), sums, i)
             with e.loop(0, behind) as step:  # from the last one on: none is written before it moves
                 key, weight = e.sub(behind, e.sum(step, 1)), e.variable(e.number(0.0))
                 with e.when(self._sees(row, key)):
@@ -398,6 +371,16 @@ class LayerWriter(ABC):
                         weight.set(e.load(e.at(of_tree, rank.get())))
                 e.store(weight.get(), e.at(of_tree, key))
         self._add_values(cached, sums.values, (scores, line), begin, count)
+
+    def _soften(self, own: Entries, scores: Value, count: Value, sums: Sums, line: Value) -> None:
+        """Turn the scores of a line into weights, and update its sums."""
+        e, cap = self.e, ["cap"] if self.kind.is_capped else []
+        e.call(
+            "soften_capped" if cap else "soften", scores, count, e.unpacked(own["scaling"]),
+            e.at(sums.row_max, line), e.at(sums.denominators, line),
+            e.at(sums.values, e.times(line, self.dim)), self.dim,
+            *(e.unpacked(own[each]) for each in cap),
+        )  # fmt: skip
 
     def _sees(self, row: Value, key: Value) -> Value:
         """Return if a key after the prefix is in a row's set."""
@@ -408,45 +391,50 @@ class LayerWriter(ABC):
         self, cached: Keys, scores: tuple[Value, Value], queries: Value, slot: Value, count: Value
     ) -> None:  # fmt: skip
         """Write each line's products (place and stride) with ``count`` keys from a slot on."""
-        e = self.e
+        e, dim = self.e, self.dim
 
-        def score(kind: Any, suffix: str) -> None:
-            if kind == I8:
-                for first, part in self._widened(cached.keys, slot, count):
-                    e.call(
-                        "inner", e.at(scores[0], first), scores[1], queries, self.dim,
-                        self.run.area("widened"), self.dim, self.lines, self.dim, part,
-                    )  # fmt: skip
-                return
-            keys = e.at(cached.keys, e.times(slot, self.dim), kind=kind)
-            e.call(
-                f"inner{suffix}", *scores, queries, self.dim, keys, self.dim,
-                self.lines, self.dim, count,
-            )  # fmt: skip
+        def score(suffix: str, keys: Value, first: Value, part: Value) -> None:
+            place = e.at(scores[0], first), scores[1]
+            e.call(f"inner{suffix}", *place, queries, dim, keys, dim, self.lines, dim, part)
 
-        self._of_kind(cached, score)
+        self._with_rows(cached, cached.keys, slot, count, score)
 
     def _add_values(
         self, cached: Keys, sums: Value, weights: tuple[Value, Value], slot: Value, count: Value
     ) -> None:  # fmt: skip
         """Add ``count`` values from a slot on, times their weights, to each line's sums."""
+        e, dim = self.e, self.dim
+
+        def add(suffix: str, values: Value, first: Value, part: Value) -> None:
+            place = e.at(weights[0], first), weights[1]
+            e.call(f"outer{suffix}", sums, dim, *place, values, dim, self.lines, part, dim)
+
+        self._with_rows(cached, cached.values, slot, count, add)
+
+    def _with_rows(
+        self, cached: Keys, rows: Value, slot: Value, count: Value,
+        write: Callable[[str, Value, Value, Value], None],
+    ) -> None:  # fmt: skip
+        """Write code for keys or values from a slot on.
+
+        Those in 8 bits are converted to float32 in the area ``widened``, some at a time. ``write``
+        gets the suffix of its functions, the place of rows, the first one, and their number.
+        """
         e = self.e
 
-        def add(kind: Any, suffix: str) -> None:
-            if kind == I8:
-                for first, part in self._widened(cached.values, slot, count):
-                    e.call(
-                        "outer", sums, self.dim, e.at(weights[0], first), weights[1], I64(1),
-                        self.run.area("widened"), self.dim, self.lines, part, self.dim,
-                    )  # fmt: skip
+        def read(kind: Any, suffix: str) -> None:
+            if kind != I8:
+                place = e.at(rows, e.times(slot, self.dim), kind=kind)
+                write(suffix, place, e.whole(0), count)
                 return
-            values = e.at(cached.values, e.times(slot, self.dim), kind=kind)
-            e.call(
-                f"outer{suffix}", sums, self.dim, *weights, I64(1), values, self.dim,
-                self.lines, count, self.dim,
-            )  # fmt: skip
+            size, room = bytes_of_row(e, self.dim), self.run.area("widened")
+            with e.loop(0, count, WIDENED) as first:
+                part = e.min(e.sub(count, first), WIDENED)
+                place = e.at(rows, e.times(e.sum(slot, first), size), kind=I8)
+                e.call("widen", room, place, size, part, self.dim)
+                write(suffix, room, first, part)
 
-        self._of_kind(cached, add)
+        self._of_kind(cached, read)
 
     def _stretches(
         self, cached: Keys, begin: Value, length: Value
@@ -509,12 +497,15 @@ class LayerWriter(ABC):
         found = e.variable(e.whole(0))
         words = frame["words"] if last is None else e.div(last, 64)
         with e.loop(0, words) as word:
-            found.set(e.sum(found.get(), e.popcount(self._word(row, word))))
+            found.set(e.sum(found.get(), self._ones(self._word(row, word))))
         if last is not None:
             left = e.sub(63, e.builder.srem(last, I64(64)))
             word = e.builder.shl(self._word(row, words), left)
-            found.set(e.sum(found.get(), e.popcount(word)))
+            found.set(e.sum(found.get(), self._ones(word)))
         return found.get()
+
+    def _ones(self, word: Value) -> Value:
+        return self.e.call("llvm.ctpop.i64", word, result=I64)
 
     def _ends(
         self, own: Entries, query: Value, row_max: Value, denominator: Value

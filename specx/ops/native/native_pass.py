@@ -23,9 +23,10 @@ from specx.ops.native.kinds import PLAIN, PassKind, kind_of, kinds_of_layers, ma
 from specx.ops.native.packed import READABLE
 from specx.ops.native.tables import (
     ALWAYS,
+    BY_COLUMN,
+    BY_ROW,
     BYTES,
     CALL,
-    COMMON,
     FRAME,
     GATHERED,
     HALF,
@@ -33,6 +34,7 @@ from specx.ops.native.tables import (
     MAPS,
     MODEL,
     NORMS,
+    PACKED,
     SIZES,
     WHOLE,
     area_sizes,
@@ -221,7 +223,7 @@ class _OnThreads:
         if not self._model:
             self._model = self._entries(weights)
         room = 2 ** (segments - 1).bit_length() if self._shares_heads else 0
-        return _Scratch(self._model, self._kind, weights.spec, self._threads, room)
+        return _Scratch(self._model, weights.spec, self._threads, room)
 
     def _entries(self, weights: DecoderWeights) -> dict[str, int]:
         """Return the entries ``MODEL``. The tensors that they point to are kept alive here."""
@@ -238,7 +240,8 @@ class _OnThreads:
             [rope.inv_freq.data_ptr(), _bits(rope.attention_factor), 2 * len(rope.inv_freq), offset]
             for rope, offset in zip(spec.ropes, offsets, strict=False)
         ], dtype=torch.int64)  # fmt: skip
-        entries = self._map_entries("head", weights.head) | {
+        entries = self._matrix_entries("head", weights.head.weight) | {
+            "head_bias": _address(weights.head.bias),
             "layer_count": len(weights.layers), "hidden": spec.hidden,
             "vocabulary": weights.head.weight.shape[0],
             **self._matrix_entries("embedding", weights.embedding),
@@ -265,7 +268,7 @@ class _OnThreads:
             "rotates": int(angles is not None), "angles_offset": angles or 0,
             "query_norm": _address(layer.query_norm), "query_step": _step(layer.query_norm),
             "key_norm": _address(layer.key_norm), "key_step": _step(layer.key_norm),
-            "head_eps": _eps(norm), "ones": self._ones.data_ptr(),
+            "head_eps": _eps(norm), "ones": self._ones.data_ptr() if attention.value_norm else 0,
             "value_eps": _eps(attention.value_norm),
             "beta": _bits(0.0 if temperature is None else temperature.beta),
             "length": 1 if temperature is None else temperature.length,
@@ -280,40 +283,35 @@ class _OnThreads:
                 f"{name}_eps": _eps(getattr(spec, f"{name}_norm")),
             }
         for name in MAPS:
-            entries |= self._map_entries(name, getattr(layer, name))
+            linear_map = getattr(layer, name)
+            entries |= self._matrix_entries(name, linear_map.weight)
+            entries[f"{name}_bias"] = _address(linear_map.bias)
         return [entries[name] for name in LAYER]
-
-    def _map_entries(self, name: str, linear_map: LinearMap) -> dict[str, int]:
-        return {
-            **self._matrix_entries(name, linear_map.weight),
-            f"{name}_bias": _address(linear_map.bias),
-            f"{name}_is_short": int(linear_map.weight.dtype == torch.bfloat16),
-        }
 
     def _matrix_entries(self, name: str, weight: Weight) -> dict[str, int]:
         """Return address and kind of a matrix; of a packed one, the table of its parts."""
         if isinstance(weight, Tensor):
-            by_column = int(not weight.is_contiguous())
-            return {name: weight.data_ptr(), f"{name}_by_column": by_column, f"{name}_is_packed": 0}
+            layout = BY_ROW if weight.is_contiguous() else BY_COLUMN
+            layout += int(weight.dtype == torch.bfloat16)
+            return {name: weight.data_ptr(), f"{name}_layout": layout}
         numbers, end = [len(weight.parts)], 0
         for blocks, form in weight.parts:
             end += len(blocks)
             place = blocks.data_ptr(), blocks.stride(0), self._kind.formats.index(form.name)
             numbers += [end, *place]
         self._parts.append(_table(numbers))
-        address = ctypes.addressof(self._parts[-1])
-        return {name: address, f"{name}_by_column": 0, f"{name}_is_packed": 1}
+        return {name: ctypes.addressof(self._parts[-1]), f"{name}_layout": PACKED}
 
 
 class _Scratch:
     """The memory of all threads for one pass at a time, and tables with its addresses."""
 
     def __init__(
-        self, model: dict[str, int], kind: PassKind, spec: DecoderSpec, threads: int, segments: int
+        self, model: dict[str, int], spec: DecoderSpec, threads: int, segments: int
     ) -> None:
         """``model``: the entries ``MODEL``. ``segments``: the maximum number of key segments."""
         self.segments = segments
-        self._model, self._kind, self._spec, self._threads = model, kind, spec, threads
+        self._model, self._spec, self._threads = model, spec, threads
         own, common = (sum(sizes.values()) for sizes in self._sizes(MOST_ROWS))
         # What few rows do not need of it is never touched.
         self._memory = _numbers(threads * own + common)
@@ -334,16 +332,12 @@ class _Scratch:
     def _sizes(self, rows: int) -> tuple[dict[str, int], dict[str, int]]:
         """Return the sizes of each thread's areas, and of those shared by all."""
         angles = sum(2 * len(rope.inv_freq) for rope in self._spec.ropes)
-        own, common = [], []
-        for sizes in dict.fromkeys(sizes_of(layer) for layer in self._spec.layers):
-            for kind in self._kind.layers:
-                own.append(area_sizes(
-                    sizes, owns_heads=kind.owns_heads, norms_whole=kind.norms_whole, rows=rows,
-                    threads=self._threads, hidden=self._spec.hidden, angles=angles,
-                    units=self._kind.units,
-                ))  # fmt: skip
-                common.append(common_sizes(sizes, rows=rows, segments=self.segments))
-        return largest(own), largest(common) if self.segments else dict.fromkeys(COMMON, 0)
+        sizes = {sizes_of(layer) for layer in self._spec.layers}
+        few = {"rows": rows, "threads": self._threads, "hidden": self._spec.hidden}
+        own = [area_sizes(each, **few, angles=angles) for each in sizes]
+        return largest(own), largest(
+            [common_sizes(each, rows=rows, segments=self.segments) for each in sizes]
+        )
 
 
 def _placed(place: int, sizes: dict[str, int]) -> dict[str, int]:

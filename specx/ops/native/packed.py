@@ -7,8 +7,6 @@ is exact, and a minimum is added with one rounding.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-
 from specx.ops.blocks import BlockFormat
 from specx.ops.native.emitter import (
     F32,
@@ -22,6 +20,7 @@ from specx.ops.native.emitter import (
     vector_of,
 )
 from specx.ops.native.fields import LESS, PART, byte, ends, step_of, stored
+from specx.ops.native.products import ARGUMENTS
 
 READABLE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 SPREAD = ("to", "blocks", "row_bytes", "rows", "count")
@@ -35,8 +34,7 @@ def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) ->
     ``count`` is a multiple of a block's values. Some columns at a time are unpacked and multiplied
     by ``products.write_inner``.
     """
-    kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
-    e = Emitter(module, unit, name, kinds)
+    e = Emitter(module, unit, name, ARGUMENTS)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
     room = e.room(F32, e.times(AT_ONCE, count))
     with e.loop(0, columns, AT_ONCE) as first:
@@ -63,27 +61,20 @@ def write_unpack(module: Any, unit: VectorUnit, name: str, form: BlockFormat) ->
 
 def _unpack_block(e: Emitter, place: Value, form: BlockFormat, out: Value) -> None:
     """Unpack a block: widen its values to float32, multiply by the scale, and add the minimum."""
-    scales, minima = ends(e, place, form)
-    for first in range(0, form.values, e.lanes):
-        part, start = divmod(first, PART)
-        values = stored(e, place, form, part, start, e.lanes, I32)
-        if form.name in LESS:
-            values = e.builder.sub(values, same(I32, LESS[form.name], e.lanes))
-        values = e.builder.sitofp(values, vector_of(F32, e.lanes))
-        scale, minimum = (
-            None if each is None
-            else e.spread(each, e.lanes) if form.values == PART
-            else _lane(e, each, first // step_of(form))
-            for each in (scales, minima)
-        )  # fmt: skip
-        found = e.mul(scale, values) if minimum is None else e.fma(scale, values, minimum)
-        e.store(found, e.at(out, first))
-
-
-def _lane(e: Emitter, vector: Value, lane: int) -> Value:
-    """Return a vector with one lane of another vector in all lanes."""
-    mask = ir.VectorType(I32, e.lanes)([lane] * e.lanes)
-    return e.builder.shuffle_vector(vector, vector, mask)
+    builder, both = e.builder, ends(e, place, form)
+    extend = builder.sext if form.name == "Q8_0" else builder.zext
+    for part in range(form.values // PART):
+        whole = stored(e, place, form, part)
+        for first in range(0, PART, e.lanes):
+            values = e.chosen(whole, whole, range(first, first + e.lanes))
+            values = extend(values, vector_of(I32, e.lanes))
+            if form.name in LESS:
+                values = builder.sub(values, same(I32, LESS[form.name], e.lanes))
+            values, at = builder.sitofp(values, vector_of(F32, e.lanes)), part * PART + first
+            lanes = [at // step_of(form)] * e.lanes
+            scale, minimum = (each and e.chosen(each, each, lanes) for each in both)
+            found = e.mul(scale, values) if minimum is None else e.fma(scale, values, minimum)
+            e.store(found, e.at(out, at))
 
 
 def write_spread(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:

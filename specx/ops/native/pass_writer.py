@@ -1,21 +1,10 @@
 """The parts of a pass around its layers: embeddings, angles, the lm head, and products."""
 
-from collections.abc import Callable
 from typing import Any
 
-from specx.ops.native.emitter import (
-    BF16,
-    F32,
-    I32,
-    I64,
-    PLACE,
-    UNIT,
-    Emitter,
-    Value,
-    VectorUnit,
-)
+from specx.ops.native.emitter import BF16, F32, I32, I64, PLACE, UNIT, Emitter, Value, VectorUnit
 from specx.ops.native.kinds import PassKind
-from specx.ops.native.tables import FRAME, KEPT, ROPE
+from specx.ops.native.tables import BY_COLUMN, BY_ROW, FRAME, KEPT, PACKED, ROPE
 
 KINDS = ((F32, ""), (BF16, "_short"))  # of a matrix -> how its products are called
 Entries = dict[str, Value]
@@ -44,8 +33,7 @@ class PassWriter:
             token = e.min(token, e.sum(frame["vocabulary"], -1))
             to = e.at(self.x, e.times(row, self.hidden))
             self._look_up(token, to)
-            if self.kind.scales_embedding:
-                e.scale(to, to, e.unpacked(frame["embedding_scale"]), self.hidden)
+            e.scale(to, to, e.unpacked(frame["embedding_scale"]), self.hidden)
             position = e.builder.sitofp(e.entry(e.place(frame["positions"]), row), F32)
             with e.loop(0, frame["rope_count"]) as index:
                 self._angles(row, position, index)
@@ -55,23 +43,20 @@ class PassWriter:
         e, frame = self.e, self.frame
         embedding = e.place(frame["embedding"])
 
-        def copy() -> None:
-            by_column = e.is_one(frame["embedding_by_column"])  # where it is the lm head as well
-            with e.builder.if_else(by_column) as (columns, lines):
-                with columns, e.loop(0, self.hidden) as i:
-                    source = e.at(embedding, e.times(i, frame["vocabulary"]), token)
-                    e.store(e.load(source), e.at(to, i))
-                with lines:
-                    e.copy(to, e.at(embedding, e.times(token, self.hidden)), self.hidden)
-
-        if not self.kind.formats:
-            copy()
-            return
-        with e.builder.if_else(e.is_one(frame["embedding_is_packed"])) as (packed, plain):
-            with packed:
+        layout = frame["embedding_layout"]
+        with e.when(e.is_less(layout, PACKED)):
+            # By column where it is the lm head as well.
+            by_column, rows = e.is_equal(layout, BY_COLUMN), frame["vocabulary"]
+            row, step = (
+                e.builder.select(by_column, *map(e.whole, each))
+                for each in ((1, self.hidden), (rows, 1))
+            )
+            with e.loop(0, self.hidden) as i:
+                source = e.at(embedding, e.times(token, row), e.times(i, step))
+                e.store(e.load(source), e.at(to, i))
+        if self.kind.formats:
+            with e.when(e.is_equal(layout, PACKED)):
                 e.call("mixed_row", to, embedding, token, self.hidden)
-            with plain:
-                copy()
 
     def _angles(self, row: Value, position: Value, index: Value) -> None:
         """Compute cosines and sines of a row's position, for one RoPE."""
@@ -85,7 +70,7 @@ class PassWriter:
             angle = e.mul(position, frequency)
             for name, to in (("cos", e.at(cos, i)), ("sin", e.at(cos, half, i))):
                 turn = e.mul(e.math(name, angle), e.unpacked(rope["attention_factor"]))
-                if self.kind.has_unrotated and name == "cos":
+                if name == "cos":  # some elements of a head may stay as they are
                     stays = e.builder.fcmp_ordered("==", frequency, e.number(0.0))
                     turn = e.builder.select(stays, e.number(1.0), turn)
                 e.store(turn, to)
@@ -111,20 +96,17 @@ class PassWriter:
             (self.normed, self.hidden), frame["logits_to_keep"], (self.hidden, frame["vocabulary"]),
             (0, self.hidden), (first, count),
         )  # fmt: skip
-        if self.kind.scales_logits or self.kind.caps_logits:
-            with e.loop(0, frame["logits_to_keep"]) as i:
-                line = e.at(logits, e.times(i, frame["vocabulary"]))
-                e.line(line, count, lambda j, lanes: self._scaled_logit(e.at(line, j), lanes))
+        scale, cap = (e.unpacked(frame[f"logit_{each}"]) for each in ("scale", "cap"))
+        with e.loop(0, frame["logits_to_keep"]) as i:
+            line = e.at(logits, e.times(i, frame["vocabulary"]))
+            with e.when(e.builder.fcmp_ordered("!=", scale, F32(1.0))):
+                e.scale(line, line, scale, count)
+            with e.when(e.builder.fcmp_ordered("!=", cap, F32(0.0))):
+                e.line(line, count, lambda j, lanes: self._capped(e.at(line, j), cap, lanes))
 
-    def _scaled_logit(self, place: Value, lanes: int) -> Value:
-        e, kind = self.e, self.kind
-        logit = e.load(place, lanes)
-        if kind.scales_logits:
-            logit = e.mul(logit, e.spread(e.unpacked(self.frame["logit_scale"]), lanes))
-        if kind.caps_logits:
-            cap = e.spread(e.unpacked(self.frame["logit_cap"]), lanes)
-            logit = e.mul(cap, e.tanh(e.builder.fdiv(logit, cap)))
-        return logit
+    def _capped(self, place: Value, cap: Value, lanes: int) -> Value:
+        e, cap = self.e, self.e.spread(cap, lanes)
+        return e.mul(cap, e.tanh(e.builder.fdiv(e.load(place, lanes), cap)))
 
     # ------------------------------------------------------------ products
 
@@ -142,53 +124,24 @@ class PassWriter:
         e = self.e
         (first_in, count_in), (first_out, count_out) = inputs, outputs
         place, counts = e.place(entries[name]), (rows, count_in, count_out)
-
-        is_short, bias = entries[f"{name}_is_short"], entries[f"{name}_bias"]
-
-        def outer(kind: Any, suffix: str) -> None:
-            part = e.at(place, e.times(first_in, shape[1]), first_out, kind=kind)
-            e.call(f"outer{suffix}", *y, *x, I64(1), part, shape[1], *counts)
-
-        def inner(kind: Any, suffix: str) -> None:
-            part = e.at(place, e.times(first_out, shape[0]), first_in, kind=kind)
-            left = e.builder.srem(count_in, I64(UNIT))
-            whole = e.sub(count_in, left)
-            e.call(f"inner{suffix}", *y, *x, part, shape[0], rows, whole, count_out)
-            with e.when(e.is_less(0, left)):
-                behind = e.at(part, whole, kind=kind), shape[0]
-                e.call(f"rest{suffix}", *y, e.at(x[0], whole), x[1], *behind, rows, left, count_out)
-
-        def plain() -> None:
-            with e.builder.if_else(e.is_one(entries[f"{name}_by_column"])) as (columns, lines):
-                with columns:
-                    with e.loop(0, rows) as row:
-                        e.fill(e.at(y[0], e.times(row, y[1])), count_out, 0.0)
-                    self._of_kind(is_short, outer)
-                with lines:
-                    self._of_kind(is_short, inner)
-
-        if not self.kind.formats:
-            plain()
-        else:
-            with e.builder.if_else(e.is_one(entries[f"{name}_is_packed"])) as (packed, others):
-                with packed:
-                    e.call(
-                        "mixed", *y, *x, place, e.whole(first_in), rows, count_in, first_out,
-                        count_out,
-                    )  # fmt: skip
-                with others:
-                    plain()
+        layout, bias = entries[f"{name}_layout"], entries[f"{name}_bias"]
+        for short, (kind, suffix) in enumerate(KINDS):
+            with e.when(e.is_equal(layout, BY_ROW + short)):
+                part = e.at(place, e.times(first_out, shape[0]), first_in, kind=kind)
+                e.call(f"inner{suffix}", *y, *x, part, shape[0], *counts)
+            with e.when(e.is_equal(layout, BY_COLUMN + short)):
+                with e.loop(0, rows) as row:
+                    e.fill(e.at(y[0], e.times(row, y[1])), count_out, 0.0)
+                part = e.at(place, e.times(first_in, shape[1]), first_out, kind=kind)
+                e.call(f"outer{suffix}", *y, *x, part, shape[1], *counts)
+        if self.kind.formats:
+            with e.when(e.is_equal(layout, PACKED)):
+                firsts = e.whole(first_in), rows, count_in, first_out
+                e.call("mixed", *y, *x, place, *firsts, count_out)
         biased = e.builder.icmp_signed("!=", bias, I64(0))
         with e.when(biased), e.loop(0, rows) as row:
             to = e.at(y[0], e.times(row, y[1]))
             e.increase(to, e.at(e.place(bias), first_out), count_out)
-
-    def _of_kind(self, is_short: Value, write: Callable[[Any, str], None]) -> None:
-        """Write code for each kind of weight; the kind is tested at run time."""
-        with self.e.builder.if_else(self.e.is_one(is_short)) as (short, long):
-            for block, kind in zip((long, short), KINDS, strict=True):
-                with block:
-                    write(*kind)
 
     # ------------------------------------------------------------ places and shares
 

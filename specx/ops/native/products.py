@@ -6,6 +6,7 @@ float32.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from specx.ops.native.emitter import F32, I8, I64, PLACE, UNIT, Emitter, Value, VectorUnit
@@ -14,23 +15,23 @@ AHEAD = 8  # rows of a weight that are fetched before they are due
 STREAMS = 8  # rows of a large weight that are read beside one another for a single row of y
 STRETCH = 32  # columns at a time then
 FAR = 1024  # bytes from what is read to what is fetched then
-SMALL = (
-    2**19
-)  # bytes of a weight that may come from a cache, which a strip at a time is as good for
+SMALL = 2**19  # bytes of a weight that may come from a cache: a strip at a time is as good there
 WIDEST = 2**11  # columns of y, which stays in the first level of the cache
 LINE = 64  # bytes in a line of the cache
 ACROSS = 4  # vectors of a row that are summed at once; of a single row twice as many
+# y, x and w, each with its stride, which of a matrix in blocks is in bytes.
+SHARED = ("y", "y_row", "x", "x_row", "w", "w_row", "rows", "count", "columns")
+ARGUMENTS = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
+LINES, COLUMNS = "shared_lines", "shared_columns"  # of matrices in float32, by their order
 
 
 def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     """Write y [rows, columns] += x [rows, count] · w [count, columns], w of a ``kind``.
 
-    Arguments: y and its stride, x and its strides along rows and count, w and its stride, rows,
-    count, columns.
+    Arguments: y, x and w, each with its stride, rows, count, columns.
     """
-    kinds = [PLACE, I64, PLACE, I64, I64, PLACE, I64, I64, I64, I64]
-    e = Emitter(module, unit, name, kinds)
-    y, y_row, x, x_row, x_step, w, w_row, rows, count, columns = e.function.args
+    e = Emitter(module, unit, name, ARGUMENTS)
+    y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
 
     def tile(row: Value, many: int, first: Value, width: int) -> None:
         lanes = min(width, e.lanes)
@@ -45,7 +46,7 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
             places = [e.at(line, j, kind=kind) for j in range(0, width, lanes)]
             weights = [e.load(place, lanes, kind) for place in places]
             for i, totals in zip(own, sums, strict=True):
-                factor = e.load(e.at(x, e.times(i, x_row), e.times(k, x_step)))
+                factor = e.load(e.at(x, e.times(i, x_row), k))
                 factor = e.spread(factor, lanes)
                 for weight, total in zip(weights, totals, strict=True):
                     total.set(e.fma(factor, weight, total.get()))
@@ -56,7 +57,7 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     def stream(first: Value, many: int) -> None:
         """Add several adjacent rows of the weight to a single row of y."""
         own = [e.sum(first, i) for i in range(many)]
-        factors = [e.load(e.at(x, e.times(k, x_step))) for k in own]
+        factors = [e.load(e.at(x, k)) for k in own]
         lines = [e.at(w, e.times(k, w_row), kind=kind) for k in own]
 
         def stretch(start: Value, width: int) -> None:
@@ -77,7 +78,7 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     size = e.times(e.times(count, columns), bytes_of(kind))
     streams = e.both(e.is_less(SMALL, size), e.is_less(columns, WIDEST + 1))
     streams = e.both(streams, e.is_less(2 * wide, columns))
-    with e.builder.if_else(e.is_one(rows)) as (one, several):
+    with e.builder.if_else(e.is_equal(rows, 1)) as (one, several):
         with one, e.builder.if_else(streams) as (large, small):
             with large:
                 e.strips(count, (STREAMS, 1), stream)
@@ -97,18 +98,18 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
 def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, w of a ``kind``.
 
-    Arguments: y, x and w, each with its stride, rows, count, columns. ``count`` is a multiple of
-    ``UNIT``.
+    Arguments: y, x and w, each with its stride, rows, count, columns. What is left of ``count``
+    behind a multiple of ``UNIT`` is added number by number.
     """
-    kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
-    e = Emitter(module, unit, name, kinds)
+    e = Emitter(module, unit, name, ARGUMENTS)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
+    whole = e.sub(count, e.builder.srem(count, I64(UNIT)))
 
     def tile(row: Value, many: int, first: Value, width: int) -> None:
         own = [e.sum(row, i) for i in range(many)]
         zero = e.number(0.0, e.lanes)
         sums = [[e.variable(zero) for _ in range(width)] for _ in own]
-        with e.loop(0, count, e.lanes) as k:
+        with e.loop(0, whole, e.lanes) as k:
             factors = [e.load(e.at(x, e.times(i, x_row), k), e.lanes) for i in own]
             for j in range(width):
                 place = e.at(w, e.times(e.sum(first, j), w_row), k, kind=kind)
@@ -120,54 +121,28 @@ def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
                 e.lane_sums([total.get() for total in totals]), e.at(y, e.times(i, y_row), first)
             )
 
-    def strips(row: Value, many: int, widths: tuple[int, ...]) -> None:
-        e.strips(columns, widths, lambda first, width: tile(row, many, first, width))
+    def strip(first: Value, width: int) -> None:
+        in_groups(e, rows, 4, lambda row, many: tile(row, many, first, width))
 
-    with e.builder.if_else(e.is_one(rows)) as (one, several):
-        with one:
-            strips(I64(0), 1, (e.lanes, 1))
-        with several, e.builder.if_else(e.builder.icmp_signed("==", rows, I64(2))) as (two, more):
-            with two:
-                strips(I64(0), 2, (e.lanes // 2, 1))
-            with more:
-                width = max(1, e.lanes // 4)
-
-                def strip(first: Value, width: int) -> None:
-                    in_groups(e, rows, 4, lambda row, many: tile(row, many, first, width))
-
-                e.strips(columns, (width, 1) if width > 1 else (1,), strip)
-    e.finish()
-
-
-def write_rest(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
-    """Write y [rows, columns] += x [rows, count] · w [columns, count]ᵀ, number by number.
-
-    Arguments: as for ``inner``. It adds the inputs that ``inner`` leaves, fewer than ``UNIT``.
-    """
-    kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
-    e = Emitter(module, unit, name, kinds)
-    y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
-    with e.loop(0, columns) as column, e.loop(0, rows) as row:
+    for many in (1, 2):
+        with e.when(e.is_equal(rows, many)):
+            e.strips(columns, (e.lanes // many, 1), partial(tile, I64(0), many))
+    with e.when(e.is_less(2, rows)):
+        e.strips(columns, (e.lanes // 4, 1), strip)
+    with e.when(e.is_less(whole, count)), e.loop(0, columns) as column, e.loop(0, rows) as row:
         place = e.at(y, e.times(row, y_row), column)
         total = e.variable(e.load(place))
-        with e.loop(0, count) as k:
+        with e.loop(whole, count) as k:
             weight = e.load(e.at(w, e.times(column, w_row), k, kind=kind), kind=kind)
             total.set(e.fma(e.load(e.at(x, e.times(row, x_row), k)), weight, total.get()))
         e.store(total.get(), place)
     e.finish()
 
 
-# y, x and w, each with its stride, which of a matrix in blocks is in bytes.
-SHARED = ("y", "y_row", "x", "x_row", "w", "w_row", "rows", "count", "columns")
-
-
-def write_shared(
-    module: Any, unit: VectorUnit, name: str, multiply: Callable[..., None], *, packed: bool = False
-) -> None:
+def write_shared(module: Any, unit: VectorUnit, name: str, product: str) -> None:
     """Write the function that computes each thread's share of y, given the table ``SHARED``.
 
-    ``multiply`` gets the emitter and the entries, with y and w of the share. Rows of w are columns
-    of y; ``packed``: the stride of w is in bytes.
+    ``product``: the function for a share. Columns of y are rows of w; for ``COLUMNS``, its columns.
     """
     e = Emitter(module, unit, name, [PLACE])
     own = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(SHARED)}
@@ -177,35 +152,13 @@ def write_shared(
     own |= {entry: e.place(own[entry]) for entry in ("y", "x", "w")}
     skipped = begin if name == COLUMNS else e.times(begin, own["w_row"])
     own |= {"y": e.at(own["y"], begin), "columns": e.sub(end, begin)}
-    own["w"] = e.at(own["w"], skipped, kind=I8 if packed else F32)
+    own["w"] = e.at(own["w"], skipped, kind=F32 if name in (LINES, COLUMNS) else I8)
     with e.when(e.is_less(begin, end)):
-        multiply(e, **own)
+        if name == COLUMNS:
+            with e.loop(0, own["rows"]) as row:
+                e.fill(e.at(own["y"], e.times(row, own["y_row"])), own["columns"], 0.0)
+        e.call(product, *(own[each] for each in SHARED))
     e.finish()
-
-
-LINES, COLUMNS = "shared_lines", "shared_columns"  # of matrices in float32, by their order
-
-
-def write_shared_plain(module: Any, unit: VectorUnit) -> None:
-    """Write products with matrices in float32."""
-
-    def lines(e: Emitter, y: Value, y_row: Value, x: Value, x_row: Value, w: Value, w_row: Value,
-              rows: Value, count: Value, columns: Value) -> None:  # fmt: skip
-        left = e.builder.srem(count, I64(UNIT))
-        whole = e.sub(count, left)
-        e.call("inner", y, y_row, x, x_row, w, w_row, rows, whole, columns)
-        with e.when(e.is_less(0, left)):
-            behind = e.at(x, whole), x_row, e.at(w, whole), w_row
-            e.call("rest", y, y_row, *behind, rows, left, columns)
-
-    def by_column(e: Emitter, y: Value, y_row: Value, x: Value, x_row: Value, w: Value,
-                  w_row: Value, rows: Value, count: Value, columns: Value) -> None:  # fmt: skip
-        with e.loop(0, rows) as row:
-            e.fill(e.at(y, e.times(row, y_row)), columns, 0.0)
-        e.call("outer", y, y_row, x, x_row, I64(1), w, w_row, rows, count, columns)
-
-    write_shared(module, unit, LINES, lines)
-    write_shared(module, unit, COLUMNS, by_column)
 
 
 def bytes_of(kind: Any) -> int:
@@ -220,5 +173,5 @@ def in_groups(e: Emitter, rows: Value, most: int, body: Callable[[Value, int], N
     with e.loop(0, whole, most) as row:
         body(row, most)
     for many in range(1, most):
-        with e.builder.if_then(e.builder.icmp_signed("==", left, I64(many))):
+        with e.when(e.is_equal(left, many)):
             body(whole, many)

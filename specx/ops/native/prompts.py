@@ -13,8 +13,8 @@ from specx.ops.blocks import BlockFormat
 from specx.ops.native.emitter import F32, I8, I16, I32, I64, PLACE, Emitter, Value, VectorUnit, same
 from specx.ops.native.fields import LESS, PART, byte, ends, step_of, stored
 from specx.ops.native.packed import write_packed, write_spread, write_unpack
-from specx.ops.native.products import SHARED, write_shared
-from specx.ops.native.rounded import LANES, WHOLE, dot, rounded_part, write_rounded
+from specx.ops.native.products import write_shared
+from specx.ops.native.rounded import LANES, WHOLE, part_sums, rounded_part, write_rounded
 
 # y, its stride; x, its stride, and places for what it is rounded to; w, and its bytes in a row.
 PRODUCT = (
@@ -30,37 +30,25 @@ ROOM = {4: 8, 5: 4, 6: 2, 8: 1}
 
 def write_format(unit: VectorUnit, form: BlockFormat) -> str:
     """Write all functions of a format. Those with int8 are for x86 only."""
-    module = ir.Module(form.name)
+    module, kinds = ir.Module(form.name), ["packed"]
     if unit.lanes >= LANES:
         write_rounded(module, unit, f"rounded_{form.name}", form)
-        write_prompt(module, unit, f"prompt_{form.name}", form)
-        _write_shared(module, unit, "rounded", form)
+        PromptProduct(module, unit, f"prompt_{form.name}", form).write()
+        kinds += ["rounded"]
     write_unpack(module, unit, f"unpack_{form.name}", form)
     write_packed(module, unit, f"packed_{form.name}", form)
-    _write_shared(module, unit, "packed", form)
+    for kind in kinds:
+        write_shared(module, unit, f"shared_{kind}_{form.name}", f"{kind}_{form.name}")
     write_spread(module, unit, f"spread_{form.name}", form)
     return str(module)
 
 
-def _write_shared(module: Any, unit: VectorUnit, which: str, form: BlockFormat) -> None:
-    """Write products of few rows with one matrix."""
+class PromptProduct:
+    """Writes y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, a share on each thread.
 
-    def multiply(e: Emitter, **own: Value) -> None:
-        e.call(f"{which}_{form.name}", *(own[entry] for entry in SHARED))
-
-    write_shared(module, unit, f"shared_{which}_{form.name}", multiply, packed=True)
-
-
-def write_prompt(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
-    """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, a share on each thread.
-
-    Its argument is the table ``PRODUCT``. There are at least as many columns as in a strip.
+    Its argument is the table ``PRODUCT``. It computes strips of columns, and needs at least as many
+    columns as a strip has.
     """
-    _Strips(module, unit, name, form).write()
-
-
-class _Strips:
-    """Writes a product, strip by strip."""
 
     def __init__(self, module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
         self.e = e = Emitter(module, unit, name, [PLACE])
@@ -112,12 +100,7 @@ class _Strips:
         e.store(scale, self._place("scales", e.times(row, self.parts), part))
         if not (self.less or self.has_minimum):
             return
-        lanes = dot(e, same(I8, 1, PART), bytes_)
-        lanes = e.builder.sitofp(lanes, ir.VectorType(F32, LANES))
-        each = LANES * self.step // PART
-        for i in range(PART // self.step):
-            chosen = ir.VectorType(I32, each)(list(range(i * each, (i + 1) * each)))
-            total = e.lane_sums([e.builder.shuffle_vector(lanes, lanes, chosen)])
+        for i, total in enumerate(part_sums(e, bytes_, self.step)):
             place = (e.times(row, self.steps), e.times(part, PART // self.step), i)
             if self.has_minimum:
                 e.store(e.mul(scale, total), self._place("sums", *place))
@@ -146,9 +129,7 @@ class _Strips:
                     at = e.times(e.sum(e.times(number, steps), i), self.width)
                     for ours, theirs in ((self.factors, scales), (self.minima, minima)):
                         if theirs is not None:
-                            one = theirs
-                            if steps > 1:
-                                one = e.builder.extract_element(theirs, I32(i))
+                            one = e.builder.extract_element(theirs, I32(i))
                             e.store(one, e.at(ours, at, column, j))
 
     def _multiply(self, row: Value, many: int, first: Value) -> None:
@@ -236,9 +217,7 @@ class _Strips:
 
     def _spread(self, place: Value) -> Value:
         """Return an int32 in all lanes."""
-        builder, nothing = self.e.builder, ir.VectorType(I32, self.lanes)(ir.Undefined)
-        one = builder.insert_element(nothing, builder.load(place, typ=I32, align=1), I32(0))
-        return builder.shuffle_vector(one, nothing, same(I32, 0, self.lanes))
+        return self.e.spread(self.e.builder.load(place, typ=I32, align=1), self.lanes)
 
 
 def _turned(e: Emitter, vectors: list[Value]) -> list[Value]:
@@ -249,5 +228,5 @@ def _turned(e: Emitter, vectors: list[Value]) -> list[Value]:
             low = [lane if not lane & size else LANES + lane - size for lane in range(LANES)]
             high = [lane + size if not lane & size else LANES + lane for lane in range(LANES)]
             for to, lanes in ((i, low), (i + size, high)):
-                vectors[to] = e.builder.shuffle_vector(a, b, ir.VectorType(I32, LANES)(lanes))
+                vectors[to] = e.chosen(a, b, lanes)
     return vectors

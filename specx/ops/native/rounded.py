@@ -4,15 +4,14 @@ Each 32 numbers of a row have their own scale, so a row's result depends on no o
 products of 32 numbers are summed exactly, 4 to a lane; scales are applied in float32.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.native.emitter import F32, I8, I16, I32, I64, PLACE, Emitter, Value, VectorUnit, same
-from specx.ops.native.fields import LESS, PART, byte, ends, ends_of_blocks, step_of, stored
-from specx.ops.native.products import LINE, in_groups
+from specx.ops.native.emitter import F32, I8, I16, I32, I64, Emitter, Value, VectorUnit, same
+from specx.ops.native.fields import LESS, PART, byte, ends, step_of, stored
+from specx.ops.native.products import ARGUMENTS, LINE, in_groups
 
 LANES = 8  # int32 of a vector of 32 bytes
 GREATEST = 127
@@ -29,8 +28,7 @@ AHEAD = 4096  # bytes from what is read to what is fetched, at least
 
 def write_rounded(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
     """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, as ``write_packed``."""
-    kinds = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
-    e = Emitter(module, unit, name, kinds)
+    e = Emitter(module, unit, name, ARGUMENTS)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
     rounded = RoundedRows(e, x, x_row, rows, count, form)
     own_bytes = e.max(1, e.times(e.div(count, form.values), form.bytes))  # a share may be empty
@@ -71,18 +69,14 @@ class RoundedRows:
         e.store(scale, e.at(self.scales, e.times(row, self.parts), part))
         if not self.has_sums:
             return
-        lanes = builder.sitofp(dot(e, same(I8, 1, PART), values), FLOATS)
         scale = e.mul(scale, e.number(float(-self.less or 1)))
-        to = e.at(self.sums, e.times(row, self.steps))
-        if self.step == PART:
-            e.store(e.mul(scale, e.lane_sums([lanes])), e.at(to, part))
-            return
-        quarter = e.builder.srem(part, I64(QUARTER))
-        first = e.sum(e.times(e.sub(part, quarter), 2), quarter)  # in the order of ``HALVES``
-        for i in range(2):
-            half = ir.VectorType(I32, QUARTER)(list(range(i * QUARTER, (i + 1) * QUARTER)))
-            total = e.lane_sums([builder.shuffle_vector(lanes, lanes, half)])
-            e.store(e.mul(scale, total), e.at(to, first, i * QUARTER))
+        first = part
+        if self.step < PART:  # in the order of ``HALVES``
+            quarter = e.builder.srem(part, I64(QUARTER))
+            first = e.sum(e.times(e.sub(part, quarter), 2), quarter)
+        to = e.at(self.sums, e.times(row, self.steps), first)
+        for i, total in enumerate(part_sums(e, values, self.step)):
+            e.store(e.mul(scale, total), e.at(to, i * QUARTER))
 
     def product(self, rows: list[Value], line: Value, ahead: Value) -> list[Value]:
         """Return the products of some rows with the blocks of a column.
@@ -107,12 +101,9 @@ class RoundedRows:
     ) -> None:
         """Add the products of some rows with a block of a column, or with adjacent small blocks."""
         e, form = self.e, self.form
-        if form.values > PART:
-            scales, minima = ends(e, place, form, HALVES)
-            parts = [(place, part) for part in range(form.values // PART)]
-        else:
-            scales, minima = ends_of_blocks(e, place, form, size)
-            parts = [(byte(e, place, i * form.bytes), 0) for i in range(size)]
+        scales, minima = ends(e, place, form, HALVES, size)
+        blocks = [byte(e, place, i * form.bytes) for i in range(size)]
+        parts = [(block, part) for block in blocks for part in range(form.values // PART)]
         minima = scales if self.less else minima
         first = e.times(number, form.values)
         quarters = [
@@ -180,19 +171,15 @@ class Totals(NamedTuple):
     added: Any
 
 
-def _chosen(e: Emitter, a: Value, b: Value, lanes: Sequence[int]) -> Value:
-    return e.builder.shuffle_vector(a, b, ir.VectorType(I32, len(lanes))(list(lanes)))
-
-
 def _across(e: Emitter, a: Value, b: Value) -> Value:
     """Return the sum of the two halves of a, followed by that of b."""
-    first = _chosen(e, a, b, [0, 1, 2, 3, 12, 13, 14, 15])
-    return e.builder.add(first, _chosen(e, a, b, [4, 5, 6, 7, 8, 9, 10, 11]))
+    first = e.chosen(a, b, [0, 1, 2, 3, 12, 13, 14, 15])
+    return e.builder.add(first, e.chosen(a, b, [4, 5, 6, 7, 8, 9, 10, 11]))
 
 
 def _eight(e: Emitter, vector: Value, number: int) -> Value:
     """Return 8 lanes of a vector."""
-    return _chosen(e, vector, vector, range(number * LANES, (number + 1) * LANES))
+    return e.chosen(vector, vector, range(number * LANES, (number + 1) * LANES))
 
 
 def _repeated(e: Emitter, numbers: Value) -> Value:
@@ -200,7 +187,7 @@ def _repeated(e: Emitter, numbers: Value) -> Value:
     if numbers.type == F32:
         return e.spread(numbers, LANES)
     size = numbers.type.count
-    return _chosen(e, numbers, numbers, [i % size for i in range(LANES)])
+    return e.chosen(numbers, numbers, [i % size for i in range(LANES)])
 
 
 def _padded(e: Emitter, numbers: Value) -> Value:
@@ -208,7 +195,7 @@ def _padded(e: Emitter, numbers: Value) -> Value:
     if numbers.type == F32:
         return e.builder.insert_element(e.number(0.0, LANES), numbers, I32(0))
     zeros, size = e.number(0.0, numbers.type.count), numbers.type.count
-    return _chosen(e, numbers, zeros, range(LANES)) if size < LANES else numbers
+    return e.chosen(numbers, zeros, range(LANES)) if size < LANES else numbers
 
 
 def rounded_part(e: Emitter, place: Value) -> tuple[Value, Value]:
@@ -223,10 +210,16 @@ def rounded_part(e: Emitter, place: Value) -> tuple[Value, Value]:
     whole = [builder.fptosi(e.math("rint", e.mul(each, factor)), WHOLE) for each in vectors]
     parts = [builder.trunc(each, ir.VectorType(I8, LANES)) for each in whole]
     while len(parts) > 1:
-        places = ir.VectorType(I32, 2 * parts[0].type.count)(list(range(2 * parts[0].type.count)))
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [builder.shuffle_vector(*pair, places) for pair in pairs]
+        pairs, places = zip(parts[::2], parts[1::2], strict=True), range(2 * parts[0].type.count)
+        parts = [e.chosen(*pair, places) for pair in pairs]
     return parts[0], e.mul(most, F32(1.0 / GREATEST))
+
+
+def part_sums(e: Emitter, values: Value, step: int) -> list[Value]:
+    """Return the sums of each ``step`` of 32 int8, in float32."""
+    lanes, size = e.builder.sitofp(dot(e, same(I8, 1, PART), values), FLOATS), LANES * step // PART
+    firsts = range(0, LANES, size)
+    return [e.lane_sums([e.chosen(lanes, lanes, range(i, i + size))]) for i in firsts]
 
 
 def dot(e: Emitter, u: Value, q: Value) -> Value:

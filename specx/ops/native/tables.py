@@ -15,10 +15,9 @@ CALL = (  # of one pass
     "segments", "logit_rows", "logits_to_keep", "logits", "kept",
 )  # fmt: skip
 MODEL = (
-    "layer_count", "hidden", "vocabulary", "embedding", "embedding_by_column",
-    "embedding_is_packed", "embedding_scale",
+    "layer_count", "hidden", "vocabulary", "embedding", "embedding_layout", "embedding_scale",
     "ropes", "rope_count", "layers", "norm", "norm_bias", "eps", "head", "head_bias",
-    "head_by_column", "head_is_short", "head_is_packed", "logit_scale", "logit_cap", "bounds",
+    "head_layout", "logit_scale", "logit_cap", "bounds",
 )  # fmt: skip
 # Memory of each thread, ``stride`` elements behind that of the thread before it.
 AREAS = (
@@ -33,8 +32,9 @@ WHOLE, HALF, BYTES = range(3)  # kept as float32, float16, in 8 bits
 KEPT = ("kept_layer", "queries_kept", "ends_kept")  # of each recorded layer; −1 ends the table
 ROPE = ("frequencies", "attention_factor", "rope_size", "rope_offset")
 MAPS = ("qkv", "out", "gate_up", "down")
-# Short: in bfloat16; packed: in blocks, of which there is a table.
-MAP = ("", "_bias", "_by_column", "_is_short", "_is_packed")
+MAP = ("", "_bias", "_layout")
+# One more: in bfloat16. Packed: in blocks, of which there is a table.
+BY_ROW, BY_COLUMN, PACKED = 0, 2, 4
 NORMS = ("input", "output", "attended", "mlp")
 SIZES = ("query_heads", "kv_heads", "head_dim", "inner")
 LAYER = (  # begins with its sizes, which are read alone where all layers have the same
@@ -45,6 +45,7 @@ LAYER = (  # begins with its sizes, which are read alone where all layers have t
     *(f"{name}{part}" for name in MAPS for part in MAP),
 )  # fmt: skip
 ALWAYS = 2**40  # a window without end
+UNEVEN = 512  # elements by which a thread's share may be larger than another's, of whole blocks
 GROWTH = 16  # segments in a range of rows from one end to twice as far
 
 
@@ -62,26 +63,22 @@ def bounds_to(rows: int) -> list[int]:
 
 
 def area_sizes(
-    sizes: tuple[int, int, int, int], *, owns_heads: bool, norms_whole: bool,
-    rows: int, threads: int, hidden: int, angles: int, units: tuple[int, int],
-) -> dict[str, int]:  # fmt: skip
-    """Return the elements of each area of a thread, in the order in memory.
+    sizes: tuple[int, int, int, int], *, rows: int, threads: int, hidden: int, angles: int
+) -> dict[str, int]:
+    """Return the maximum elements of each area of a thread, in the order in memory.
 
-    ``sizes``: those of a layer; ``angles``: of a row; ``units``: as in ``PassKind``.
+    ``sizes``: those of a layer; ``angles``: of a row.
     """
     query_heads, kv_heads, dim, inner = sizes
-    group = query_heads // kv_heads
-    own_kv = kv_heads // threads if owns_heads else 1
+    group, own_kv = query_heads // kv_heads, -(-kv_heads // threads)
     lines = own_kv * group * rows
-    whole = (query_heads + kv_heads) * dim if norms_whole else 0
-    own_width = own_kv * group * dim if owns_heads else _part(query_heads * dim, threads, units[0])
     found = {
         "hidden_rows": rows * hidden, "angles": rows * angles, "normed": rows * hidden,
-        "heads": rows * (own_kv * (group + 2) * dim if owns_heads else whole),
+        "heads": rows * (query_heads + 2 * kv_heads) * dim,
         "queries": lines * dim, "scores": group * rows * SCORES,
         "sums": lines * dim, "row_max": lines, "denominators": lines,
-        "widened": WIDENED * dim, "attended": rows * own_width,
-        "gates": rows * 2 * _part(inner, threads, units[1]),
+        "widened": WIDENED * dim, "attended": lines * dim + rows * UNEVEN,
+        "gates": rows * 2 * (inner // threads + UNEVEN),
         "after_attention": rows * hidden, "after_mlp": rows * hidden,
     }  # fmt: skip
     return {name: _whole(size) for name, size in found.items()}
@@ -101,11 +98,6 @@ def common_sizes(sizes: tuple[int, int, int, int], *, rows: int, segments: int) 
 def largest(areas: Sequence[dict[str, int]]) -> dict[str, int]:
     """Return the largest size of each area, so that one set of areas serves all layers."""
     return {name: max(each[name] for each in areas) for name in areas[0]}
-
-
-def _part(size: int, threads: int, unit: int) -> int:
-    """Return the maximum elements of a share, in whole units except for the remainder."""
-    return unit * -(-(size // unit) // threads) + size % unit
 
 
 def _whole(size: int) -> int:

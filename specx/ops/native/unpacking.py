@@ -1,4 +1,7 @@
-"""Unpack or multiply packed matrices by machine code, on all of torch's threads."""
+"""Unpack or multiply single matrices by machine code, on all of torch's threads.
+
+Decoders without a pass of their own are computed with these products, layer by layer.
+"""
 
 import ctypes
 from collections.abc import Sequence
@@ -8,11 +11,14 @@ import torch
 from torch import Tensor
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.native.code import Code, load_format, openmp, vector_unit
+from specx.ops.layers import RowFunction
+from specx.ops.native.code import Code, load, load_format, openmp, vector_unit
 from specx.ops.native.fields import PART, step_of
-from specx.ops.native.packed import READABLE, SPREAD
+from specx.ops.native.packed import READABLE
+from specx.ops.native.products import COLUMNS, LINES
 from specx.ops.native.prompts import PRODUCT, WIDEST
 from specx.ops.native.rounded import LANES
+from specx.ops.packed_weight import Weight
 
 
 def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
@@ -20,14 +26,12 @@ def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
 
     Both are contiguous.
     """
-    code = code_of(form.name)
+    code = _code_of(form.name)
     if code is None:
         return False
-    entries = {
-        "to": to.data_ptr(), "blocks": blocks.data_ptr(), "row_bytes": blocks.shape[1],
-        "rows": len(blocks), "count": to.shape[1],
-    }  # fmt: skip
-    _run(code, f"spread_{form.name}", [entries[name] for name in SPREAD])
+    places = to.data_ptr(), blocks.data_ptr()
+    entries = [*places, blocks.shape[1], len(blocks), to.shape[1]]  # ``SPREAD``
+    _run(_address(code, f"spread_{form.name}"), entries)
     return True
 
 
@@ -36,7 +40,7 @@ def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -
 
     Return False if there is no code for it. The columns of ``out`` [T, N] are adjacent.
     """
-    code = code_of(form.name)
+    code = _code_of(form.name)
     if code is None or vector_unit().lanes < LANES or len(blocks) < WIDEST:
         return False
     x, (rows, count) = x.contiguous(), x.shape
@@ -48,14 +52,66 @@ def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -
         "blocks": blocks.data_ptr(), "row_bytes": blocks.stride(0), "rows": rows, "count": count,
         "columns": len(blocks),
     }  # fmt: skip
-    _run(code, f"prompt_{form.name}", [entries[name] for name in PRODUCT])
+    _run(_address(code, f"prompt_{form.name}"), [entries[name] for name in PRODUCT])
     return True
 
 
-def _run(code: Code, name: str, entries: Sequence[int]) -> None:
+def prepared(weight: Weight) -> RowFunction | None:
+    """Prepare x [T, K] · weight [N, K]ᵀ in float32; return None if there is no code for it.
+
+    A tensor is stored row by row or column by column. For a packed weight that ``rounds``, x is
+    rounded to int8.
+    """
+    parts: list[Part | None]
+    if isinstance(weight, Tensor):
+        parts = [_of_tensor(weight)]
+    else:
+        parts = [_of_blocks(*part, rounds=weight.rounds) for part in weight.parts]
+    columns = weight.shape[0]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+
+    def product(x: Tensor) -> Tensor:
+        x, (rows, count) = x.contiguous(), x.shape
+        out = torch.empty(rows, columns)
+        to, source = out.data_ptr(), x.data_ptr()
+        for address, place, stride, own in known:
+            _run(address, [to, columns, source, count, place, stride, rows, count, own])
+            to += 4 * own
+        return out
+
+    return product
+
+
+# The function of a part, its place, its stride, and its columns of y.
+Part = tuple[ctypes.c_void_p, int, int, int]
+
+
+def _of_tensor(weight: Tensor) -> Part | None:
+    code, by_column = _code_of(), not weight.is_contiguous()
+    if code is None or (by_column and not weight.t().is_contiguous()):
+        return None
+    stride = weight.stride(1 if by_column else 0)
+    return _address(code, COLUMNS if by_column else LINES), weight.data_ptr(), stride, len(weight)
+
+
+def _of_blocks(blocks: Tensor, form: BlockFormat, *, rounds: bool) -> Part | None:
+    code = _code_of(form.name)
+    if code is None or (rounds and vector_unit().lanes < LANES):
+        return None
+    name = f"shared_{'rounded' if rounds else 'packed'}_{form.name}"
+    return _address(code, name), blocks.data_ptr(), blocks.stride(0), len(blocks)
+
+
+def _run(address: ctypes.c_void_p, entries: Sequence[int]) -> None:
     table = (ctypes.c_int64 * len(entries))(*entries)
-    address = ctypes.c_void_p(code.address(name))
     openmp().GOMP_parallel(address, table, torch.get_num_threads(), 0)
+
+
+@cache
+def _address(code: Code, name: str) -> ctypes.c_void_p:
+    return ctypes.c_void_p(code.address(name))
 
 
 def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
@@ -71,11 +127,11 @@ def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
 
 
 @cache
-def code_of(name: str) -> Code | None:
-    """Return the code of a format; None if there is none."""
-    if name not in READABLE:
+def _code_of(name: str = "") -> Code | None:
+    """Return the code of a format, or of passes; None if there is none."""
+    if name and name not in READABLE:
         return None
     try:
-        return load_format(name)
+        return load_format(name) if name else load()
     except Exception:  # as of passes: torch computes it then
         return None

@@ -90,7 +90,7 @@ class _CpuProduct:
         if x.ndim != 2 or x.shape[0] > self._most or x.dtype != torch.float32:
             return None
         if self._is_new:
-            from specx.ops.native.single import prepared  # brings llvmlite
+            from specx.ops.native.unpacking import prepared  # brings llvmlite
 
             self._is_new, self._few = False, prepared(self._weight)
         return None if self._few is None else self._few(x)

@@ -19,7 +19,7 @@ from specx.ops.native.emitter import F32, VectorUnit
 from specx.ops.native.fields import step_of
 from specx.ops.native.packed import READABLE, write_packed, write_unpack
 from specx.ops.native.products import write_inner
-from specx.ops.native.prompts import PRODUCT, write_prompt
+from specx.ops.native.prompts import PRODUCT, PromptProduct
 from specx.ops.native.rounded import write_rounded
 from specx.ops.native.unpacking import readable_formats, unpack
 from tests.ops.native.test_functions import call, normal, spaced
@@ -58,11 +58,11 @@ def compiled(request: pytest.FixtureRequest) -> tuple[BlockFormat, Code]:
     write_packed(module, UNITS[lanes], "packed", BY_NAME[name])
     if lanes > 4:
         write_rounded(module, UNITS[lanes], "rounded", BY_NAME[name])
-        write_prompt(module, UNITS[lanes], "prompt", BY_NAME[name])
+        PromptProduct(module, UNITS[lanes], "prompt", BY_NAME[name]).write()
         if code.vector_unit().has_dots:
             with_dots = replace(UNITS[lanes], has_dots=True)
             write_rounded(module, with_dots, "rounded_dots", BY_NAME[name])
-            write_prompt(module, with_dots, "prompt_dots", BY_NAME[name])
+            PromptProduct(module, with_dots, "prompt_dots", BY_NAME[name]).write()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code, "vector_unit", lambda: UNITS[lanes])
         return BY_NAME[name], Code(code.build(str(module), unrolls=False))

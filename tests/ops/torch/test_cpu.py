@@ -109,11 +109,11 @@ def test_products_with_large_weights(rows, biased):
 @pytest.mark.parametrize("by_column", [False, True])
 def test_few_rows_by_machine_code(shape, by_column):
     """What comes out of a row does not depend on those beside it."""
-    from specx.ops.native import single
+    from specx.ops.native.unpacking import prepared
 
     weight = torch.randn(shape)
     weight = weight.mT.contiguous().mT if by_column else weight
-    product = single.prepared(weight)
+    product = prepared(weight)
     if product is None:
         pytest.skip("torch has another OpenMP")
     before = torch.get_num_threads()
