@@ -202,7 +202,7 @@ def _packages(torch: ModuleType) -> Iterator[tuple[str, str]]:
     for name in PACKAGES:
         if not installed_version(name):
             if name == faster:
-                yield name, f"absent; attention would be faster: {INSTALLED_BY[name]}"
+                yield name, f"absent; it would make attention faster: {INSTALLED_BY[name]}"
             continue
         try:
             package = load(name, device, torch.bfloat16, TRIED_HEAD)

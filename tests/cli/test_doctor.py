@@ -112,9 +112,9 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], torch: A
     [
         (
             {"triton": "3.6.0"},
-            {"fa3-fwd": "absent; attention would be faster: pip install fa3-fwd"},
+            {"fa3-fwd": "absent; it would make attention faster: pip install fa3-fwd"},
         ),
-        ({}, {"flash-attn": "absent; attention would be faster: see docs/performance.md"}),
+        ({}, {"flash-attn": "absent; it would make attention faster: see docs/performance.md"}),
         (
             {"triton": "3.6.0", "flash-attn": "2.8.3", "fa3-fwd": "0.0.3"},
             {

@@ -147,7 +147,7 @@ def _of_ollama(name: str, label: str) -> Path:
         raise ModelError(f"{label} names {len(digests)} files of a model in ollama's manifest.")
     blob = _blob(home, digests[0])
     if blob is None:
-        raise ModelError(f"{label} lacks its file among ollama's; run `ollama pull {name}`.")
+        raise ModelError(f"{label} has no file in ollama's folder; run `ollama pull {name}`.")
     return blob
 
 
@@ -210,8 +210,7 @@ def _layers(manifest: Path, label: str) -> list[tuple[str, str]]:
         return [(str(part["mediaType"]), str(part["digest"])) for part in parts]
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ModelError(
-            f"{label} has a manifest of ollama's that cannot be read ({reason(error)}); pull it "
-            "again."
+            f"{label} has an ollama manifest that cannot be read ({reason(error)}); pull it again."
         ) from error
 
 
