@@ -58,8 +58,7 @@ def family_of(keys: Metadata, label: str) -> GgufFamily:
     kind, name = keys.text("general.type", "model"), keys.architecture
     if name == "clip":
         raise ModelError(
-            f"{label} holds the part of a model that reads images; give the file of the language "
-            "model beside it."
+            f"{label} is the part of a model that reads images; give the file of the language model."
         )
     if kind != "model":
         raise ModelError(

@@ -152,16 +152,16 @@ def test_what_ollama_has_not(home: Path) -> None:
     for odd in ("", "..", "a/../b:c", "a:b:c", "a/b/c/d:e", "/etc/passwd"):
         assert "is not an ollama name" in refusal(f"ollama:{odd}")
     pulled(models, place).unlink()
-    assert "lacks its file among ollama's" in refusal("ollama:qwen3:4b")
+    assert "has no file in ollama's folder" in refusal("ollama:qwen3:4b")
     of_model = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:../../x"}
     pulled(models, place, [of_model])
-    assert "lacks its file among ollama's" in refusal("ollama:qwen3:4b")
+    assert "has no file in ollama's folder" in refusal("ollama:qwen3:4b")
     pulled(models, place, [of_model, of_model])
     assert "names 2 files of a model" in refusal("ollama:qwen3:4b")
     pulled(models, place, [{**of_model, "mediaType": "application/vnd.ollama.image.adapter"}])
     assert "has an adapter beside its model" in refusal("ollama:qwen3:4b")
     (models / "manifests" / place).write_text("[" * 9999)
-    assert "manifest of ollama's that cannot be read" in refusal("ollama:qwen3:4b")
+    assert "an ollama manifest that cannot be read" in refusal("ollama:qwen3:4b")
 
 
 # ---------------------------------------------------------------- LM Studio
