@@ -58,7 +58,8 @@ def family_of(keys: Metadata, label: str) -> GgufFamily:
     kind, name = keys.text("general.type", "model"), keys.architecture
     if name == "clip":
         raise ModelError(
-            f"{label} is the part of a model that reads images; give the file of the language model."
+            f"{label} is the part of a model that reads images; give the file of the language "
+            "model."
         )
     if kind != "model":
         raise ModelError(
