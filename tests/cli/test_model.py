@@ -125,8 +125,8 @@ def test_bench_knows_it(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             ["-p", "./big"],
-            "the folder big holds a model; --model FOLDER summarizes with a model and needs no "
-            "profile",
+            "the folder big holds a model; to summarize with a model, use --model FOLDER instead "
+            "of a profile",
         ),
         (
             ["-p", "."],

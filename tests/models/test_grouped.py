@@ -250,6 +250,7 @@ def test_tensors_that_do_not_fit(end: str, tmp_path: Path) -> None:
     save_file(found | {name: found[name][:, :8].contiguous()}, tmp_path / "model.safetensors",
               {"format": "pt"})  # fmt: skip
     with pytest.raises(
-        ModelError, match=r"has scales of model\.layers\.1\.mlp\.down_proj\.weight that"
+        ModelError,
+        match=r"has missing or mismatched scales for model\.layers\.1\.mlp\.down_proj\.weight",
     ):
         loaded(tmp_path)

@@ -120,7 +120,7 @@ def test_style_and_language_are_asked_of_every_level() -> None:
 
 
 def test_a_window_too_small_to_join_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"takes \d+ parts, and the model's window has room for"):
+    with pytest.raises(UsageError, match=r"has \d+ parts, but the model's window has room for"):
         hierarchy(room=180)
 
 
@@ -170,7 +170,7 @@ def test_a_window_that_joins_no_two_summaries_is_refused_with_the_numbers() -> N
     with pytest.raises(UsageError) as caught:
         part_budget(20, 100, 512)
     assert str(caught.value) == (
-        "the document takes 20 parts, and the model's window has room for 100 tokens of their "
+        "the document has 20 parts, but the model's window has room for 100 tokens of their "
         "summaries, too few for two of 64; raise target.window, ask for a shorter summary, or "
         "print the summaries of the parts with --parts"
     )

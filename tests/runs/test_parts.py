@@ -185,7 +185,7 @@ def test_a_window_too_small_is_refused_before_anything_is_written(
     make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(summarizer, "decode", saying("Never."))
-    with pytest.raises(UsageError, match=r"takes \d+ parts, and the model's window has room for"):
+    with pytest.raises(UsageError, match=r"has \d+ parts, but the model's window has room for"):
         summarize(make(generation={"max_new_tokens": 130}))
     assert make.ear.parts == []
     separate = make(generation={"max_new_tokens": 130}, long_documents="separate")
