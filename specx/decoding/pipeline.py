@@ -22,9 +22,10 @@ class Pipeline:
     step launched in the meantime is dropped.
     """
 
-    def __init__(self, state: DecodingState, tuner: Tuner) -> None:
+    def __init__(self, state: DecodingState, tuner: Tuner, ahead: int | None = None) -> None:
+        """``ahead``: steps in flight while one is read; None: the device's default."""
         self.state, self.tuner = state, tuner
-        self._ahead = int(state.end.root.is_cuda)  # steps in flight while one is read
+        self._ahead = int(state.end.root.is_cuda) if ahead is None else ahead
         self._in_flight: deque[LaunchedStep] = deque()
         self._read_steps = 0
         self._ended: Moment | None = None  # of the last step that was read
