@@ -78,12 +78,13 @@ class _CpuProduct:
 
     def __call__(self, x: Tensor) -> Tensor:
         weight, bias, out = self._weight, self._bias, self._of_few(x)
-        if out is None and isinstance(weight, Tensor):
-            if self._least is None or len(x) < self._least:
-                return linear(x, weight, bias)
-            return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         if out is None:
-            out = packed_product(x, weight)
+            if isinstance(weight, PackedWeight):
+                out = packed_product(x, weight)
+            elif self._least is None or len(x) < self._least:
+                return linear(x, weight, bias)
+            else:
+                return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out if bias is None else out.add_(bias)
 
     def _of_few(self, x: Tensor) -> Tensor | None:
