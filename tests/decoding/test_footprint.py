@@ -254,7 +254,7 @@ def test_doctor_recommends_the_largest_that_fits(
     )  # with its draft
     text = CliRunner().invoke(app, command, catch_exceptions=False).stdout
     assert "-p qwen3-4b-gguf\n    fits: " in text
-    with pytest.raises(UsageError, match="leave out --model"):
+    with pytest.raises(UsageError, match="omit --recommend or --model"):
         CliRunner().invoke(app, [*command, "--model", "x"], catch_exceptions=False)
 
 
