@@ -22,6 +22,12 @@ _INDENT = 0.15  # letter sizes; a line that begins so far in has a space behind 
 _WORDS = ("a", "i", "o")  # of one letter
 _BEHIND_A = re.compile("long|way|cross|round|board|like|live|part|side|head|new")
 _BEHIND_ALONG = re.compile("the|an?|with|by|from|of|to|in|on|and|all|its")
+# English words that do not become another one by an "A" in front of them, as far as they begin.
+_NEVER_BEHIND_A = re.compile(
+    "(?:[fhjkqz]|y(?=[eo])|[cfp]l|[dt]r|kn|wh|qu|s(?!ia|ide|yl)|w(?!a[iryk]|e$|e[ds]|o[kl])"
+    "|m(?!eri|ong|id|end|ount|a[zt]|en|us|i[na]|or[tpa]|o[nr]g))[aeiou][a-z]"
+)
+_ENGLISH = 2  # times "the" on a page, at least
 _DROP_CAP = re.compile(r"""["'“‘«„]?\s?[^\W\d_]['’]?""")
 
 
@@ -136,6 +142,8 @@ def _is_word(
     letter, (word, *others) = cap.text.casefold(), first.text.casefold().split()
     if letter == "a" and _BEHIND_A.fullmatch(word):  # "a long time", but "along the road"
         return bool(others) and not _BEHIND_ALONG.fullmatch(others[0])
+    if letter == "a" and words["the"] >= _ENGLISH and _NEVER_BEHIND_A.match(word):
+        return not words[letter + word]
     return letter in _WORDS and words[word] > 1 and not words[letter + word]
 
 

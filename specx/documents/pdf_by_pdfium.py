@@ -16,7 +16,7 @@ import pypdfium2_raw.bindings as pdfium
 
 from specx.documents.lines import ASLANT, MIRRORED, Look, TextRun, is_bold, is_mono
 from specx.documents.pdf_objects import PageObjects, is_in, number_of, pdfium_function
-from specx.documents.pdf_rows import HYPHEN
+from specx.documents.pdf_rows import HYPHEN, WORD_OF_LETTERS
 from specx.documents.strips import Box
 
 _SAMPLE = 64  # characters of a page whose mapping is looked at
@@ -283,6 +283,8 @@ class PageText:
                     continue
                 left, right = self._ends(look, first, last)
             text = self._text_of(first, last)
+            if text[1:2] == " " == text[3:4]:
+                text = self._in_words(look, first, text)
             yield TextRun(text, before, left, right, base, look, (first, last))
             before = " " if self._characters[last : last + 1] == " " else ""
 
@@ -300,6 +302,15 @@ class PageText:
             if self._extent(look, start + 1)[0] - self._extent(look, start)[1] > _LOOSE * look.size:
                 return [(n, n + 1) for n in range(start, end)]
         return [(start, end)]
+
+    def _in_words(self, look: Look, first: int, text: str) -> str:
+        """Return a text whose letters are set apart by spaces, with two spaces between its words."""
+        if len(text) % 2 == 0 or " " in text[::2] or text[1::2].strip():
+            return text
+        spaces = range(first + 1, first + len(text), 2)
+        gaps = [self._extent(look, n + 1)[0] - self._extent(look, n - 1)[1] for n in spaces]
+        wide = (" " * (gap > WORD_OF_LETTERS * min(gaps)) for gap in gaps)
+        return text[0] + "".join(map("{} {}".format, wide, text[2::2]))
 
     def _pass(self, first: int, last: int) -> None:
         """Count invisible characters."""

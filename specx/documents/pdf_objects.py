@@ -60,6 +60,8 @@ _render_mode = pdfium_function("FPDFTextObj_GetTextRenderMode", _Int, _Handle)
 TEXT, PATH = pdfium.FPDF_PAGEOBJ_TEXT, pdfium.FPDF_PAGEOBJ_PATH
 IMAGE, _SHADING = pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_SHADING
 _FORM = pdfium.FPDF_PAGEOBJ_FORM
+_SIDES = (ctypes.c_float * 4)()  # written by PDFium again and again
+_SIDES_AT = tuple(ctypes.addressof(_SIDES) + 4 * n for n in range(4))
 
 
 # A handle, its kind, and the matrix of the forms that it is in.
@@ -80,7 +82,7 @@ class PageObjects:
         self.is_cropped = crop is not None and crop != sheet
         self._colour = (ctypes.c_uint * 4)()  # red, green, blue and alpha
         first = ctypes.addressof(self._colour)
-        self._channels = range(first, first + 16, 4)
+        self._channels = tuple(range(first, first + 16, 4))
 
     def boxes(self, *kinds: int) -> Iterator[Box]:
         return (_bounds(handle, matrix) for handle, kind, matrix in self._all if kind in kinds)
@@ -258,9 +260,8 @@ def _product(m: _Matrix, n: _Matrix) -> _Matrix:
 
 
 def _bounds(handle: int, matrix: _Matrix) -> Box:
-    sides = [ctypes.c_float() for _ in range(4)]
-    _object_bounds(handle, *map(ctypes.byref, sides))
-    left, bottom, right, top = (side.value for side in sides)
+    known = _object_bounds(handle, *_SIDES_AT)
+    left, bottom, right, top = _SIDES if known else (0.0, 0.0, 0.0, 0.0)
     return _placed((left, bottom, right, top), matrix)
 
 

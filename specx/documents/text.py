@@ -94,7 +94,7 @@ def _decode(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     try:
         return data.decode("utf-8"), ()
     except UnicodeDecodeError:
-        return _decode_damaged_utf8(data) or _guess(data, name)
+        return _decode_mixed(data) or _decode_damaged_utf8(data) or _guess(data, name)
 
 
 # As browsers take the names of encodings: each is read as the larger one that contains it.
@@ -204,6 +204,28 @@ def _decode_damaged_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
     return text, (_damage(damaged, "UTF-8"),)
 
 
+def _decode_mixed(data: bytes) -> tuple[str, tuple[str, ...]] | None:
+    """Decode UTF-8 with lines in another encoding, as programs add them to a log; else return None.
+
+    What is not UTF-8 in such lines is accented letters and signs, and nothing in them is UTF-8. One
+    bad byte is damage.
+    """
+    lines = data.split(b"\n")
+    others = [n for n, line in enumerate(lines) if "\ufffd" in line.decode("utf-8", "replace")]
+    added = b"\n".join(lines[n] for n in others)
+    if _foreign(added.decode("utf-8", "replace")) or not _foreign(data.decode("utf-8", "ignore")):
+        return None
+    encoding, title = _by_accents(added)
+    text = added.decode(encoding, "replace")
+    if not 1 < _foreign(text) <= _accented(text) / _LIKELY:
+        return None
+    for n, line in zip(others, text.split("\n"), strict=True):
+        lines[n] = line.encode()
+    count = "1 line is" if len(others) == 1 else f"{len(others)} lines are"
+    warning = f"{count} not UTF-8, but read as {title}, which is a guess: check their letters."
+    return b"\n".join(lines).decode(), (warning,)
+
+
 def _foreign(text: str) -> int:
     """Return the number of characters that are neither ASCII nor damaged."""
     return sum("\x7f" < char != "\ufffd" for char in text)
@@ -266,6 +288,7 @@ _LATIN = {
     **{"cp850": "IBM850", "cp852": "IBM852", "cp857": "IBM857", "cp860": "IBM860"},
     **{"mac-latin2": "Mac Latin 2", "mac-turkish": "Mac Turkish"},
 }
+_LIKELY = 0.6  # of what is not ASCII: letters of one language, and signs
 _RARER = 0.02  # weighs each letter less than the one before
 _ACCENTED = (  # letters of a language, or of several that have next to the same, the usual first
     *("üäöß", "éèàçêùâôîûëïœ", "áéíóúñü", "ãçáéâêíóõúà", "èàùòìé", "åäöéæø", "łęóążśćńź"),
@@ -374,6 +397,8 @@ _TABLE: dict[int, str] = {
 # Control characters without meaning in text, and halves of surrogate pairs, which no file can hold.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _SPACE_RUN = re.compile(" {2,}")
+_FEWEST_APART = 3  # different letters
+_VOWELS = frozenset("AEIOUYАЕИОУЫЭЮЯΑΕΗΙΟΥΩ")
 _INNER_SOFT_HYPHEN = re.compile(SOFT_HYPHEN + r"(?!\s*$)")
 _UNDECODED = re.compile("[\x01-\x08\x0e-\x1f\ufffd\ue000-\uf8ff]")
 
@@ -386,7 +411,24 @@ def clean_line(text: str) -> str:
     """
     if not (text.isascii() and text.isprintable()):
         text = _UNPRINTABLE.sub("", without_escapes(text).translate(_TABLE))
-    return _SPACE_RUN.sub(" ", _INNER_SOFT_HYPHEN.sub("", text)).strip()
+    text = _INNER_SOFT_HYPHEN.sub("", text).strip()
+    if text[1:2] == " " == text[3:4] and _is_set_apart(text):
+        text = " ".join(word.replace(" ", "") for word in _SPACE_RUN.split(text))
+    return _SPACE_RUN.sub(" ", text)
+
+
+def _is_set_apart(text: str) -> bool:
+    """Return True for a title whose letters are set apart: ``C H A P T E R  O N E``.
+
+    A row of marks or of columns' letters has few different ones, no vowel, or is in order.
+    """
+    letters = text.split()
+    return (
+        all(len(each) == 1 and each.isupper() for each in letters)
+        and len(set(letters)) >= _FEWEST_APART
+        and not _VOWELS.isdisjoint(letters)
+        and letters != sorted(letters)
+    )
 
 
 def is_undecoded(text: str) -> bool:

@@ -60,12 +60,21 @@ _PAIRS = (
 _SCORES = {
     first + second: int(score)
     for (first, second), score in zip(product(ascii_lowercase, repeat=2), _PAIRS, strict=True)
-} | {pair: 0 for letter in ascii_lowercase for pair in (f"{letter} ", f" {letter}")}
+}
+
+
+class _Words(dict[str, int]):
+    """How usual the pairs of each word are together; a document says most words again and again."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = sum(map(_SCORES.__getitem__, map(add, word, word[1:])))
+        return self[word]
 
 
 def garbled(pages: Sequence[PageLines]) -> list[int]:
     """Return the numbers of the pages whose text differs from the printed letters."""
-    judged = {page.number: _is_garbled(page) for page in pages}
+    scores = _Words()
+    judged = {page.number: _is_garbled(page, scores) for page in pages}
     if True in judged.values() and False not in judged.values():
         # A page of few letters in a document in which no page can be believed.
         judged = {page.number: any(line.text for line in page.lines) for page in pages}
@@ -94,7 +103,7 @@ def _is_at_edge(line: Line, page: PageLines) -> bool:
     return line.y is not None and not low + margin <= line.y <= top - margin
 
 
-def _is_garbled(page: PageLines) -> bool | None:
+def _is_garbled(page: PageLines, scores: _Words) -> bool | None:
     """Return True if the text of a page differs from the printed letters; None if unknown."""
     text = " ".join(line.text for line in page.lines)
     if is_undecoded(text):
@@ -104,17 +113,22 @@ def _is_garbled(page: PageLines) -> bool | None:
         parts.append(text[-_JUDGED:])
         unmapped = [page.unmapped, *(0.0 for _ in parts[1:])]
         if all(
-            _is_wrong(*each, least=_SURE) is False for each in zip(parts, unmapped, strict=True)
+            _is_wrong(*each, scores, least=_SURE) is False
+            for each in zip(parts, unmapped, strict=True)
         ):
             return False
     # One font of several may be wrong, in the middle of a page or at its end.
     starts = range(0, max(1, len(text) - _JUDGED // 2), _JUDGED // 2)
     pieces = [text[n : n + _JUDGED] for n in starts]
-    judged = {_is_wrong(each, page.unmapped if n == 0 else 0.0) for n, each in enumerate(pieces)}
+    judged = {
+        _is_wrong(each, page.unmapped if n == 0 else 0.0, scores) for n, each in enumerate(pieces)
+    }
     return True if True in judged else False if False in judged else None
 
 
-def _is_wrong(text: str, unmapped: float, least: float = _LEAST_SCORE) -> bool | None:
+def _is_wrong(
+    text: str, unmapped: float, scores: _Words, least: float = _LEAST_SCORE
+) -> bool | None:
     whole = text.casefold()
     folded = whole
     if is_foreign := _FOREIGN.search(whole):
@@ -127,8 +141,8 @@ def _is_wrong(text: str, unmapped: float, least: float = _LEAST_SCORE) -> bool |
     accented = latin - sum(map(len, _LATIN.findall(whole))) if is_foreign else 0
     if accented > _ACCENTED * latin > _FEWEST_LETTERS:
         return True  # Cyrillic or Greek, as a wrong table shows it
-    pairs, joined = latin - len(runs), " ".join(runs)
-    if sum(map(_SCORES.__getitem__, map(add, joined, joined[1:]))) >= least * pairs > 0:
+    pairs = latin - len(runs)
+    if sum(map(scores.__getitem__, runs)) >= least * pairs > 0:
         return False if pairs >= _FEWEST_PAIRS else None
     if pairs < _FEWEST_PAIRS:
         return bool(pairs and unmapped >= _UNMAPPED) or None
