@@ -15,12 +15,11 @@ from typing import Any
 import pypdfium2_raw.bindings as pdfium
 
 from specx.documents.lines import ASLANT, MIRRORED, Look, TextRun, is_bold, is_mono
-from specx.documents.pdf_objects import PageObjects, is_in, number_of, pdfium_function
+from specx.documents.pdf_objects import PageObjects, font_of, is_in, number_of, pdfium_function
 from specx.documents.pdf_rows import HYPHEN, WORD_OF_LETTERS
 from specx.documents.strips import Box
 
 _SAMPLE = 64  # characters of a page whose mapping is looked at
-_FIXED_PITCH = 1  # a flag of fonts
 _SHORT = 6  # characters
 _LINE_LENGTH = 200  # characters
 _LEAST = 1.0  # points; smaller letters are for machines, unless they are wider
@@ -304,7 +303,7 @@ class PageText:
         return [(start, end)]
 
     def _in_words(self, look: Look, first: int, text: str) -> str:
-        """Return a text whose letters are set apart by spaces, with two spaces between its words."""
+        """Return a text with letters set apart by spaces, with two spaces between its words."""
         if len(text) % 2 == 0 or " " in text[::2] or text[1::2].strip():
             return text
         spaces = range(first + 1, first + len(text), 2)
@@ -395,15 +394,6 @@ class PageText:
     def _face(self, font: int | None) -> tuple[bool, bool]:
         """Return True if a font is bold, and True if it is monospaced."""
         if font not in self._faces:
-            name, fixed = _font(font)
+            name, fixed = font_of(font)
             self._faces[font] = is_bold(name), fixed or is_mono(name)
         return self._faces[font]
-
-
-def _font(handle: int | None) -> tuple[str, bool]:
-    """Return the name of a font, and True if it declares itself monospaced."""
-    font = ctypes.cast(handle or 0, pdfium.FPDF_FONT)
-    buffer = ctypes.create_string_buffer(200)
-    length = pdfium.FPDFFont_GetBaseFontName(font, buffer, len(buffer))
-    name = buffer.value.decode("utf-8", "replace") if 0 < length <= len(buffer) else ""
-    return name, bool(max(0, pdfium.FPDFFont_GetFlags(font)) & _FIXED_PITCH)

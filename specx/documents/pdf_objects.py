@@ -21,6 +21,7 @@ _HIDING = 0.5  # of the height of a text, at least; less strikes it out
 _CORNERS = (4, 5)  # of a box; the last may be the first again
 _WHITE = 250  # of 255; a reader sees no difference to paper
 _EMPTY_MODES = (3, 7)  # render modes that paint nothing
+_FIXED_PITCH = 1  # a flag of fonts
 _STROKED_MODES = (1, 2, 5, 6)
 
 _Handle = ctypes.c_void_p
@@ -292,3 +293,12 @@ def _area(box: Box) -> float:
 
 def is_in(boxes: list[Box], x: float, y: float) -> bool:
     return any(left <= x <= right and low <= y <= top for left, low, right, top in boxes)
+
+
+def font_of(handle: int | None) -> tuple[str, bool]:
+    """Return the name of a font, and True if it declares itself monospaced."""
+    font = ctypes.cast(handle or 0, pdfium.FPDF_FONT)
+    buffer = ctypes.create_string_buffer(200)
+    length = pdfium.FPDFFont_GetBaseFontName(font, buffer, len(buffer))
+    name = buffer.value.decode("utf-8", "replace") if 0 < length <= len(buffer) else ""
+    return name, bool(max(0, pdfium.FPDFFont_GetFlags(font)) & _FIXED_PITCH)

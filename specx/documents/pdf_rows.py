@@ -103,7 +103,7 @@ def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:
         runs += [(between, first), *piece.runs[1:]]
     if len(runs) > 1 and all(between == " " and len(run.text) == 1 for between, run in runs[1:]):
         gaps = [run.start - last.end for (_, last), (_, run) in pairwise(runs)]
-        wide = [WORD_OF_LETTERS * min(gaps) < gap for gap in gaps]  # in a title set letter by letter
+        wide = [gap > WORD_OF_LETTERS * min(gaps) for gap in gaps]  # between words
         runs[1:] = [(" " + each * " ", run) for each, (_, run) in zip(wide, runs[1:], strict=True)]
     return runs
 

@@ -187,7 +187,10 @@ def test_utf8_with_a_bad_byte_stays_utf8() -> None:
 
 
 def test_lines_of_another_encoding_among_utf8() -> None:
-    ours, theirs = "Ein Müller – “der letzte” – ging.", "Das Café schließt früh, sagt er – ‘später’."
+    ours, theirs = (
+        "Ein Müller – “der letzte” – ging.",
+        "Das Café schließt früh, sagt er – ‘später’.",
+    )
     text, warnings = decode_text(f"{ours}\n".encode() + theirs.encode("cp1252"), "a")
     assert text == f"{ours}\n{theirs}"
     assert warnings[0].startswith("1 line is not UTF-8, but read as Windows-1252")
