@@ -327,5 +327,7 @@ def _is_set_apart(text: str) -> bool:
 
 def is_undecoded(text: str) -> bool:
     """Return True if more than 40 % of the characters of ``text`` could not be decoded."""
+    if text.isascii() and text.isprintable():  # as most are
+        return False
     letters = len(text) - text.count(" ")
     return letters > 0 and len(_UNDECODED.findall(text)) > 0.4 * letters
