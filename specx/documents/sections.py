@@ -288,11 +288,12 @@ _TERMS = re.compile(
     re.IGNORECASE,
 )
 _HINTS = (  # one of them is in all that these find, and they are found faster
-    "copyright", "©", "rights", "permission", "modify", "under the", "warrant", "verbatim",
-    "published", "received", "trademark", "licen", "commons", "gutenberg", "book", "text is for",
-    "droits", "rechte", "gnu", "in no event", "provided", "all copies", "neutral", "publisher",
-    "intellectual", "recipient", "addressee", "memo", "this document", "syllabus",
-    "revision",
+    "copyright", "©", "rights reserved", "patent rights", "permission", "and/or modify", "gnu",
+    "under the terms", "under the cond", "warrant", "verbatim", "free software foundation",
+    "trademark", "licen", "commons", "gutenberg", "ebook", "e-book", "etext", "e-text",
+    "released under", "droits", "rechte", "in no event", "is provided", "all copies", "neutral",
+    "publisher", "intellectual", "recipient", "addressee", "of this memo", "of this document",
+    "internet", "rfc", "syllabus", "formal revision",
 )  # fmt: skip
 _LONGEST_NOTICE = 500  # characters of a paragraph; a longer one says it twice, or speaks of it
 # A document with such a title is what it says, and all of it is read.
