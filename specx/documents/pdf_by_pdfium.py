@@ -227,7 +227,7 @@ class PageText:
                     start += 1
                     before = before or " "
                     continue
-                if self._marks.get(ord(text[start])) == "":  # an accent that has joined its letter
+                if self._marks and self._marks.get(ord(text[start])) == "":  # a joined accent
                     start += 1
                     continue
                 which = _text_object(self._handle, start)
@@ -266,7 +266,7 @@ class PageText:
         look, base = self._placed(which, start)
         start_x, end_x, lowest, highest = self._shown[look.turn]
         hidden = [] if self.has_layer else self._objects.hidden(which)
-        parts = self._cut(look, start, end)
+        parts = [(start, end)] if end > start + _SHORT else self._cut(look, start, end)
         if hidden:
             parts = [word for part in parts for word in self._bare(hidden, *part)]
         for first, last in parts:
@@ -294,7 +294,7 @@ class PageText:
         letters, they may be the spaces between words. And groff writes spaces in the middle of
         words and takes them back.
         """
-        if start + 1 < end <= start + _SHORT:
+        if start + 1 < end:
             text = self._characters[start:end]
             if " " in text:
                 return [(start + m.start(), start + m.end()) for m in _WORD.finditer(text)]
