@@ -73,7 +73,8 @@ def _lies_across(mark: TextPiece, pieces: Sequence[TextPiece]) -> bool:
 
 def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
     """Yield the line numbers in a margin."""
-    numbers = [piece for piece in pieces if len(piece.runs) == 1 and _is_number(piece)]
+    ones = ((piece, piece.runs[0][1].text) for piece in pieces if len(piece.runs) == 1)
+    numbers = [piece for piece, text in ones if len(text) <= 5 and text.isdecimal()]
     for edge in (attrgetter("end"), attrgetter("start")):
         columns: defaultdict[int, list[TextPiece]] = defaultdict(list)
         for piece in numbers:
@@ -81,11 +82,6 @@ def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
         for column in columns.values():
             if len(column) >= _EACH_FIFTH and _count_lines(column, pieces):
                 yield from column
-
-
-def _is_number(piece: TextPiece) -> bool:
-    text = piece.runs[0][1].text
-    return len(text) <= 5 and text.isdecimal()
 
 
 def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
