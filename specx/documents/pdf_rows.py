@@ -14,6 +14,7 @@ HYPHEN = "\ufffe"  # PDFium's sign for one that divides a word at the end of a l
 _SPACE = 0.18  # letter sizes; a gap that wide is a space, whether PDFium has added one or not
 _TIGHT = 0.03  # letter sizes; narrower is not a gap
 _WORD_GAP = 0.12  # letter sizes; the same between pieces that the file has not drawn one by one
+_LETTERS = 4  # of a title that are set apart, at least
 WORD_OF_LETTERS = 1.6  # times the gap between letters that are set apart: between words
 _RAISED = 0.55  # letter sizes between the base lines of a letter and a sign raised beside it
 _SAME = 0.05  # letter sizes between base lines that are one
@@ -45,7 +46,7 @@ def rows_of(runs: Iterable[TextRun], boxes: Iterable[Box] = ()) -> list[list[Spa
         pieces = body_text(_pieces(its, rules))
         for row, cell in reading_order(pieces, () if turn else boxes):
             spans = list(_spans(_joined(row)))
-            rows.append([spans[0]._replace(cell=cell), *spans[1:]])
+            rows.append([spans[0]._replace(cell=True), *spans[1:]] if cell else spans)
     return rows
 
 
@@ -101,7 +102,8 @@ def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:
         if piece.index == last.index + 1:
             between = _between(last.runs[-1][1], first, ())
         runs += [(between, first), *piece.runs[1:]]
-    if len(runs) > 1 and all(between == " " and len(run.text) == 1 for between, run in runs[1:]):
+    set_apart = all(between == " " for between, _ in runs[1:])
+    if set_apart and len(runs) >= _LETTERS and all(len(run.text) == 1 for _, run in runs):
         gaps = [run.start - last.end for (_, last), (_, run) in pairwise(runs)]
         wide = [gap > WORD_OF_LETTERS * min(gaps) for gap in gaps]  # between words
         runs[1:] = [(" " + each * " ", run) for each, (_, run) in zip(wide, runs[1:], strict=True)]
