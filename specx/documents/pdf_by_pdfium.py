@@ -16,7 +16,7 @@ import pypdfium2_raw.bindings as pdfium
 
 from specx.documents.lines import ASLANT, MIRRORED, Look, TextRun, is_bold, is_mono
 from specx.documents.pdf_objects import PageObjects, font_of, is_in, number_of, pdfium_function
-from specx.documents.pdf_rows import HYPHEN, WORD_OF_LETTERS
+from specx.documents.pdf_rows import HYPHEN, word_ends
 from specx.documents.strips import Box
 
 _SAMPLE = 64  # characters of a page whose mapping is looked at
@@ -306,10 +306,8 @@ class PageText:
         """Return a text with letters set apart by spaces, with two spaces between its words."""
         if len(text) % 2 == 0 or " " in text[::2] or text[1::2].strip():
             return text
-        spaces = range(first + 1, first + len(text), 2)
-        gaps = [self._extent(look, n + 1)[0] - self._extent(look, n - 1)[1] for n in spaces]
-        wide = (" " * (gap > WORD_OF_LETTERS * min(gaps)) for gap in gaps)
-        return text[0] + "".join(map("{} {}".format, wide, text[2::2]))
+        ends = word_ends([self._extent(look, first + n) for n in range(0, len(text), 2)])
+        return text[0] + "".join(map("{} {}".format, (" " * each for each in ends), text[2::2]))
 
     def _pass(self, first: int, last: int) -> None:
         """Count invisible characters."""

@@ -209,7 +209,7 @@ def _decode_mixed(data: bytes) -> tuple[str, tuple[str, ...]] | None:
     bad byte is damage.
     """
     lines = data.split(b"\n")
-    others = [n for n, line in enumerate(lines) if "\ufffd" in line.decode("utf-8", "replace")]
+    others = [n for n, line in enumerate(lines) if line.decode("utf-8", "ignore").encode() != line]
     added = b"\n".join(lines[n] for n in others)
     if _foreign(added.decode("utf-8", "replace")) or not _foreign(data.decode("utf-8", "ignore")):
         return None
@@ -291,7 +291,7 @@ _TABLE: dict[int, str] = {
 # Control characters without meaning in text, and halves of surrogate pairs, which no file can hold.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _SPACE_RUN = re.compile(" {2,}")
-_FEWEST_APART = 3  # different letters
+_FEWEST_APART = 5  # letters
 _VOWELS = frozenset("AEIOUYАЕИОУЫЭЮЯΑΕΗΙΟΥΩ")
 _INNER_SOFT_HYPHEN = re.compile(SOFT_HYPHEN + r"(?!\s*$)")
 _UNDECODED = re.compile("[\x01-\x08\x0e-\x1f\ufffd\ue000-\uf8ff]")
@@ -318,8 +318,9 @@ def _is_set_apart(text: str) -> bool:
     """
     letters = text.split()
     return (
-        all(len(each) == 1 and each.isupper() for each in letters)
-        and len(set(letters)) >= _FEWEST_APART
+        len(letters) >= _FEWEST_APART
+        and all(len(each) == 1 and each.isupper() for each in letters)
+        and len(set(letters)) > 2
         and not _VOWELS.isdisjoint(letters)
         and letters != sorted(letters)
     )

@@ -133,7 +133,7 @@ def test_pages_with_wrong_letters_are_named(save: SaveFile) -> None:
         "Pages 2-3 have a text layer that differs from the printed letters and are missing "
         "(try --ocr).",
     )
-    with pytest.raises(DocumentError, match=r"page 1 has a text layer with other .*; try --ocr"):
+    with pytest.raises(DocumentError, match=r"page 1 has a text layer that differs .*; try --ocr"):
         read_document(save("b.pdf", pdfs.text_pdf([wrong])))
 
 
