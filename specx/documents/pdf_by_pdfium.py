@@ -97,6 +97,7 @@ class PageText:
         self._last = math.nan, 0.0  # the base line and the end of the last run within the page
         self.holes = 0  # letters that are mapped to nothing
         self.has_layer = False  # the text of a picture, as recognition writes it
+        self.outside = 0  # characters that do not stand on the page
         self.unseen = 0  # characters that a reader does not see, as far as they were read
         self._handle = number_of(text)
         self._box = pdfium.FS_RECTF()
@@ -277,9 +278,11 @@ class PageText:
             if lowest <= base <= highest and start_x <= left and right <= end_x:
                 self._last = base, right
             else:
-                first, last = self._shown_part(look, base, first, last)
-                if first == last:
+                inside = self._shown_part(look, base, first, last)
+                if inside[0] == inside[1]:
+                    self.outside += len(self._characters[first:last].replace(" ", ""))
                     continue
+                first, last = inside
                 left, right = self._ends(look, first, last)
             text = self._text_of(first, last)
             if text[1:2] == " " == text[3:4]:
