@@ -112,12 +112,8 @@ class _ZipFiles:
             return None
         self._left -= entry.file_size
         if self._left < 0:
-            raise _too_long()
+            raise RefusedError("too-long", limit=f"{_MOST_UNPACKED // _MEGABYTE} MB of text")
         return self._archive.read(entry)
-
-
-def _too_long() -> RefusedError:
-    return RefusedError("too-long", limit=f"{_MOST_UNPACKED // _MEGABYTE} MB of text")
 
 
 def _read(archive: _ZipFiles) -> PandocInput:

@@ -66,7 +66,6 @@ class _Edges:
     def __init__(self, pages: Sequence[PageLines], body_size: float | None) -> None:
         self._body_size = body_size
         repeated: defaultdict[str, dict[int, Line]] = defaultdict(dict)
-        occurrences = Counter(_key(line.text) for page in pages for line in page.lines)
         counters: defaultdict[_Counter, set[int]] = defaultdict(set)
         outermost: Counter[int] = Counter()
         for index, page in enumerate(pages):
@@ -78,11 +77,14 @@ class _Edges:
                     at_top = line is page.lines[0]
                     if depth == 0 and not self._is_large(line) and _is_footer(template, at_top):
                         outermost[offset] += 1
-        self._repeated = {
-            key
+        often = {
+            key: count
             for key, lines in repeated.items()
-            if _at_one_height(lines.values()) >= max(_FEWEST, _OUTSIDE * occurrences[key])
+            if (count := _at_one_height(lines.values())) >= _FEWEST
         }
+        texts = (line.text for page in pages for line in page.lines) if often else ()
+        occurrences = Counter(map(_key, texts))
+        self._repeated = {key for key, n in often.items() if n >= _OUTSIDE * occurrences[key]}
         self._counters = {key for key, where in counters.items() if len(where) >= _needed(key)}
         # Footers whose words change still count: enough of them share one offset.
         enough = max(_FEWEST, len(pages) // 10)

@@ -190,7 +190,7 @@ def _labels(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> set
         if is_caption(each.text) and _FIGURE_CAPTION.match(each.text):
             ticks = {n for n in above if _is_tick(paragraphs[n].text)}
             beside = {n for n in above if {n - 1, n + 1} & ticks or prominence[n] not in real}
-            found |= {n for n in beside if not _is_named(paragraphs[n])}
+            found |= {n for n in beside if not _SECTION.fullmatch(paragraphs[n].text)}
             above = []
         elif len(each.text) > _LABEL or (above and paragraphs[above[-1]].page != each.page):
             above = []
@@ -224,10 +224,6 @@ def _captioned(paragraphs: Sequence[Paragraph]) -> set[int]:
         and is_in_capitals(each.text)
         and not (_SECTION.fullmatch(each.text) or _OF_A_CASE.search(each.text))
     }
-
-
-def _is_named(paragraph: Paragraph) -> bool:
-    return _SECTION.fullmatch(paragraph.text) is not None
 
 
 def _is_tick(text: str) -> bool:

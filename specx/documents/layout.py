@@ -199,7 +199,7 @@ def _begins_block(group: list[Line], line: Line, typography: Typography, columns
     above = group[-1]
     if line.cell:
         return True
-    if BARE_BULLET.fullmatch(above.text) and len(group) == 1:
+    if len(group) == 1 == len(above.text) and BARE_BULLET.match(above.text):
         return False
     body = typography.body_size
     if begins_footnote(line, body) or follows_footnote(group, line, body):
@@ -247,7 +247,7 @@ def _continues(above: Line, line: Line) -> bool:
 
 
 def _is_item(text: str, group: list[Line]) -> bool:
-    if BARE_BULLET.fullmatch(text):
+    if len(text) == 1 and BARE_BULLET.match(text):
         return True
     if text.startswith("— "):
         return len(group) < 2 or ENDS_SENTENCE.search(group[-1].text) is not None

@@ -148,13 +148,12 @@ def is_mono(font: str) -> bool:
 
 def _one_direction(rows: list[list[Span]]) -> list[list[Span]]:
     """Drop slanted text, and the few rows at right angles to the others, such as a margin stamp."""
+    if len({row[0].look.turn for row in rows}) < 2:
+        return rows
     lengths: Counter[int] = Counter()
     for row in rows:
         lengths[row[0].look.turn] += sum(len(span.text) for span in row)
-    if len(lengths) > 1:
-        del lengths[ASLANT]
-    if not lengths:
-        return rows
+    del lengths[ASLANT]
     turn, most = lengths.most_common(1)[0]
     kept = {turn} if most >= 0.9 * lengths.total() else set(lengths)
     return [row for row in rows if row[0].look.turn in kept]

@@ -22,6 +22,12 @@ _INDENT = 0.15  # letter sizes; a line that begins so far in has a space behind 
 _WORDS = ("a", "i", "o")  # of one letter
 _BEHIND_A = re.compile("long|way|cross|round|board|like|live|part|side|head|new")
 _BEHIND_ALONG = re.compile("the|an?|with|by|from|of|to|in|on|and|all|its")
+# English words that do not become another one by an "A" in front of them, as far as they begin.
+_NEVER_BEHIND_A = re.compile(
+    "(?:[fhjkqz]|y(?=[eo])|[cfp]l|[dt]r|kn|wh|qu|s(?!ia|ide|yl)|w(?!a[iryk]|e$|e[ds]|o[kl])"
+    "|m(?!eri|ong|id|end|ount|a[zt]|en|us|i[na]|or[tpa]|o[nr]g))[aeiou][a-z]"
+)
+_ENGLISH = 2  # times "the" on a page, at least
 _DROP_CAP = re.compile(r"""["'“‘«„]?\s?[^\W\d_]['’]?""")
 
 
@@ -67,7 +73,8 @@ def _lies_across(mark: TextPiece, pieces: Sequence[TextPiece]) -> bool:
 
 def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
     """Yield the line numbers in a margin."""
-    numbers = [piece for piece in pieces if len(piece.runs) == 1 and _is_number(piece)]
+    ones = ((piece, piece.runs[0][1].text) for piece in pieces if len(piece.runs) == 1)
+    numbers = [piece for piece, text in ones if len(text) <= 5 and text.isdecimal()]
     for edge in (attrgetter("end"), attrgetter("start")):
         columns: defaultdict[int, list[TextPiece]] = defaultdict(list)
         for piece in numbers:
@@ -75,11 +82,6 @@ def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
         for column in columns.values():
             if len(column) >= _EACH_FIFTH and _count_lines(column, pieces):
                 yield from column
-
-
-def _is_number(piece: TextPiece) -> bool:
-    text = piece.runs[0][1].text
-    return len(text) <= 5 and text.isdecimal()
 
 
 def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
@@ -136,6 +138,8 @@ def _is_word(
     letter, (word, *others) = cap.text.casefold(), first.text.casefold().split()
     if letter == "a" and _BEHIND_A.fullmatch(word):  # "a long time", but "along the road"
         return bool(others) and not _BEHIND_ALONG.fullmatch(others[0])
+    if letter == "a" and words["the"] >= _ENGLISH and _NEVER_BEHIND_A.match(word):
+        return not words[letter + word]
     return letter in _WORDS and words[word] > 1 and not words[letter + word]
 
 

@@ -79,7 +79,7 @@ def _nothing_to_read(
     if not extracted.drawn and (unseen := extracted.unseen):
         return DocumentError(
             f"{name} has no visible text: {format_pages(unseen)} {have} only white, "
-            "invisible or covered text; there is nothing to summarize"
+            "invisible or covered text, or text beside the page; there is nothing to summarize"
         )
     if not extracted.drawn:
         return DocumentError(
@@ -107,8 +107,8 @@ def _warnings(extracted: Extracted, lost: _NotRead, *, ocr: bool) -> Iterator[st
     if unseen := extracted.unseen:
         pages = format_pages(unseen)
         yield (
-            f"{unseen.total():,} invisible characters (white, transparent or covered, on "
-            f"{pages}) were left out."
+            f"{unseen.total():,} invisible characters (white, transparent, covered or beside "
+            f"the page, on {pages}) were left out."
         )
     every = [line for page in extracted.pages for line in page.lines]
     if lacks_ligatures(every) and foreign_language([line.text for line in every]) is None:

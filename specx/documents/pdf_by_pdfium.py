@@ -15,12 +15,11 @@ from typing import Any
 import pypdfium2_raw.bindings as pdfium
 
 from specx.documents.lines import ASLANT, MIRRORED, Look, TextRun, is_bold, is_mono
-from specx.documents.pdf_objects import PageObjects, is_in, number_of, pdfium_function
-from specx.documents.pdf_rows import HYPHEN
+from specx.documents.pdf_objects import PageObjects, font_of, is_in, number_of, pdfium_function
+from specx.documents.pdf_rows import HYPHEN, word_ends
 from specx.documents.strips import Box
 
 _SAMPLE = 64  # characters of a page whose mapping is looked at
-_FIXED_PITCH = 1  # a flag of fonts
 _SHORT = 6  # characters
 _LINE_LENGTH = 200  # characters
 _LEAST = 1.0  # points; smaller letters are for machines, unless they are wider
@@ -98,6 +97,7 @@ class PageText:
         self._last = math.nan, 0.0  # the base line and the end of the last run within the page
         self.holes = 0  # letters that are mapped to nothing
         self.has_layer = False  # the text of a picture, as recognition writes it
+        self.outside = 0  # characters that do not stand on the page
         self.unseen = 0  # characters that a reader does not see, as far as they were read
         self._handle = number_of(text)
         self._box = pdfium.FS_RECTF()
@@ -228,7 +228,7 @@ class PageText:
                     start += 1
                     before = before or " "
                     continue
-                if self._marks.get(ord(text[start])) == "":  # an accent that has joined its letter
+                if self._marks and self._marks.get(ord(text[start])) == "":  # a joined accent
                     start += 1
                     continue
                 which = _text_object(self._handle, start)
@@ -267,7 +267,7 @@ class PageText:
         look, base = self._placed(which, start)
         start_x, end_x, lowest, highest = self._shown[look.turn]
         hidden = [] if self.has_layer else self._objects.hidden(which)
-        parts = self._cut(look, start, end)
+        parts = [(start, end)] if end > start + _SHORT else self._cut(look, start, end)
         if hidden:
             parts = [word for part in parts for word in self._bare(hidden, *part)]
         for first, last in parts:
@@ -278,11 +278,15 @@ class PageText:
             if lowest <= base <= highest and start_x <= left and right <= end_x:
                 self._last = base, right
             else:
-                first, last = self._shown_part(look, base, first, last)
-                if first == last:
+                inside = self._shown_part(look, base, first, last)
+                if inside[0] == inside[1]:
+                    self.outside += len(self._characters[first:last].replace(" ", ""))
                     continue
+                first, last = inside
                 left, right = self._ends(look, first, last)
             text = self._text_of(first, last)
+            if text[1:2] == " " == text[3:4]:
+                text = self._in_words(look, first, text)
             yield TextRun(text, before, left, right, base, look, (first, last))
             before = " " if self._characters[last : last + 1] == " " else ""
 
@@ -293,13 +297,20 @@ class PageText:
         letters, they may be the spaces between words. And groff writes spaces in the middle of
         words and takes them back.
         """
-        if start + 1 < end <= start + _SHORT:
+        if start + 1 < end:
             text = self._characters[start:end]
             if " " in text:
                 return [(start + m.start(), start + m.end()) for m in _WORD.finditer(text)]
             if self._extent(look, start + 1)[0] - self._extent(look, start)[1] > _LOOSE * look.size:
                 return [(n, n + 1) for n in range(start, end)]
         return [(start, end)]
+
+    def _in_words(self, look: Look, first: int, text: str) -> str:
+        """Return a text with letters set apart by spaces, with two spaces between its words."""
+        if len(text) % 2 == 0 or " " in text[::2] or text[1::2].strip():
+            return text
+        ends = word_ends([self._extent(look, first + n) for n in range(0, len(text), 2)])
+        return text[0] + "".join(map("{} {}".format, (" " * each for each in ends), text[2::2]))
 
     def _pass(self, first: int, last: int) -> None:
         """Count invisible characters."""
@@ -384,15 +395,6 @@ class PageText:
     def _face(self, font: int | None) -> tuple[bool, bool]:
         """Return True if a font is bold, and True if it is monospaced."""
         if font not in self._faces:
-            name, fixed = _font(font)
+            name, fixed = font_of(font)
             self._faces[font] = is_bold(name), fixed or is_mono(name)
         return self._faces[font]
-
-
-def _font(handle: int | None) -> tuple[str, bool]:
-    """Return the name of a font, and True if it declares itself monospaced."""
-    font = ctypes.cast(handle or 0, pdfium.FPDF_FONT)
-    buffer = ctypes.create_string_buffer(200)
-    length = pdfium.FPDFFont_GetBaseFontName(font, buffer, len(buffer))
-    name = buffer.value.decode("utf-8", "replace") if 0 < length <= len(buffer) else ""
-    return name, bool(max(0, pdfium.FPDFFont_GetFlags(font)) & _FIXED_PITCH)

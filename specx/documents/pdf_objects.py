@@ -21,6 +21,7 @@ _HIDING = 0.5  # of the height of a text, at least; less strikes it out
 _CORNERS = (4, 5)  # of a box; the last may be the first again
 _WHITE = 250  # of 255; a reader sees no difference to paper
 _EMPTY_MODES = (3, 7)  # render modes that paint nothing
+_FIXED_PITCH = 1  # a flag of fonts
 _STROKED_MODES = (1, 2, 5, 6)
 
 _Handle = ctypes.c_void_p
@@ -60,6 +61,8 @@ _render_mode = pdfium_function("FPDFTextObj_GetTextRenderMode", _Int, _Handle)
 TEXT, PATH = pdfium.FPDF_PAGEOBJ_TEXT, pdfium.FPDF_PAGEOBJ_PATH
 IMAGE, _SHADING = pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_SHADING
 _FORM = pdfium.FPDF_PAGEOBJ_FORM
+_SIDES = (ctypes.c_float * 4)()  # written by PDFium again and again
+_SIDES_AT = tuple(ctypes.addressof(_SIDES) + 4 * n for n in range(4))
 
 
 # A handle, its kind, and the matrix of the forms that it is in.
@@ -80,7 +83,7 @@ class PageObjects:
         self.is_cropped = crop is not None and crop != sheet
         self._colour = (ctypes.c_uint * 4)()  # red, green, blue and alpha
         first = ctypes.addressof(self._colour)
-        self._channels = range(first, first + 16, 4)
+        self._channels = tuple(range(first, first + 16, 4))
 
     def boxes(self, *kinds: int) -> Iterator[Box]:
         return (_bounds(handle, matrix) for handle, kind, matrix in self._all if kind in kinds)
@@ -258,9 +261,8 @@ def _product(m: _Matrix, n: _Matrix) -> _Matrix:
 
 
 def _bounds(handle: int, matrix: _Matrix) -> Box:
-    sides = [ctypes.c_float() for _ in range(4)]
-    _object_bounds(handle, *map(ctypes.byref, sides))
-    left, bottom, right, top = (side.value for side in sides)
+    known = _object_bounds(handle, *_SIDES_AT)
+    left, bottom, right, top = _SIDES if known else (0.0, 0.0, 0.0, 0.0)
     return _placed((left, bottom, right, top), matrix)
 
 
@@ -291,3 +293,12 @@ def _area(box: Box) -> float:
 
 def is_in(boxes: list[Box], x: float, y: float) -> bool:
     return any(left <= x <= right and low <= y <= top for left, low, right, top in boxes)
+
+
+def font_of(handle: int | None) -> tuple[str, bool]:
+    """Return the name of a font, and True if it declares itself monospaced."""
+    font = ctypes.cast(handle or 0, pdfium.FPDF_FONT)
+    buffer = ctypes.create_string_buffer(200)
+    length = pdfium.FPDFFont_GetBaseFontName(font, buffer, len(buffer))
+    name = buffer.value.decode("utf-8", "replace") if 0 < length <= len(buffer) else ""
+    return name, bool(max(0, pdfium.FPDFFont_GetFlags(font)) & _FIXED_PITCH)

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise, takewhile
+from statistics import median
 
 from specx.documents.lines import Span, TextRun
 from specx.documents.page_marks import body_text
@@ -14,6 +15,9 @@ HYPHEN = "\ufffe"  # PDFium's sign for one that divides a word at the end of a l
 _SPACE = 0.18  # letter sizes; a gap that wide is a space, whether PDFium has added one or not
 _TIGHT = 0.03  # letter sizes; narrower is not a gap
 _WORD_GAP = 0.12  # letter sizes; the same between pieces that the file has not drawn one by one
+_LETTERS = 5  # of a title that are set apart, at least
+_WORD_OF_LETTERS = 1.6  # times the gap between letters that are set apart: between words
+_WORD_STEP = 1.25  # times the distance of two such letters
 _RAISED = 0.55  # letter sizes between the base lines of a letter and a sign raised beside it
 _SAME = 0.05  # letter sizes between base lines that are one
 _BESIDE = 1.0  # letter sizes; a raised sign farther away belongs to another row
@@ -44,7 +48,7 @@ def rows_of(runs: Iterable[TextRun], boxes: Iterable[Box] = ()) -> list[list[Spa
         pieces = body_text(_pieces(its, rules))
         for row, cell in reading_order(pieces, () if turn else boxes):
             spans = list(_spans(_joined(row)))
-            rows.append([spans[0]._replace(cell=cell), *spans[1:]])
+            rows.append([spans[0]._replace(cell=True), *spans[1:]] if cell else spans)
     return rows
 
 
@@ -100,7 +104,22 @@ def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:
         if piece.index == last.index + 1:
             between = _between(last.runs[-1][1], first, ())
         runs += [(between, first), *piece.runs[1:]]
+    set_apart = all(between == " " for between, _ in runs[1:])
+    if set_apart and len(runs) >= _LETTERS and all(len(run.text) == 1 for _, run in runs):
+        ends = word_ends([(run.start, run.end) for _, run in runs])
+        runs[1:] = [(" " + each * " ", run) for each, (_, run) in zip(ends, runs[1:], strict=True)]
     return runs
+
+
+def word_ends(letters: Sequence[tuple[float, float]]) -> list[bool]:
+    """Return for each letter but the last whether a word ends there, of letters set apart.
+
+    They have gaps of one width, or begin at one distance.
+    """
+    pairs = list(pairwise(letters))
+    gap, steps = min(b[0] - a[1] for a, b in pairs), [b[0] - a[0] for a, b in pairs]
+    step = _WORD_STEP * median(steps)
+    return [b[0] - a[1] > _WORD_OF_LETTERS * gap and b[0] - a[0] > step for a, b in pairs]
 
 
 def _sized(runs: list[TextRun]) -> list[TextRun]:

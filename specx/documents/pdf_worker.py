@@ -193,7 +193,7 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
         covered=0.0 if letters.has_layer else objects.covered,
         box=objects.box,
         unmapped=unmapped,
-        unseen=letters.unseen,
+        unseen=letters.unseen + (0 if lines else letters.outside),
     ), bool(letters.holes) or opened.lacks_ligatures(lines)
 
 

@@ -139,7 +139,8 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
         yield from _read(labels[-1], rules, inside=True)
         return
     elif strips and len(bands := ruled(rows, rules.level)) > 1:
-        parts, inside = bands, True
+        yield from _as_bands(bands, rules)
+        return
     elif inside and (boxes := form_boxes(rows, rules.upright)):
         yield from _as_cells(boxes, rules)
         return
@@ -172,6 +173,16 @@ def _as_cells(parts: Iterable[list[TextPiece]], rules: _Rules) -> Iterator[tuple
     for part in parts:
         for n, (row, begins) in enumerate(_read(part, rules, inside=True)):
             yield row, begins or n == 0
+
+
+def _as_bands(bands: Sequence[list[TextPiece]], rules: _Rules) -> Iterator[tuple[Row, bool]]:
+    """Yield the rows between rules; those of a table, each with as many words, begin a cell."""
+    above = 0
+    for band in bands:
+        rows = list(_read(band, rules, inside=True))
+        words = len(rows[0][0]) if len(rows) == 1 else 0
+        yield from ((row, begins or 0 < above == words > 2) for row, begins in rows)
+        above = words
 
 
 def _lines(rows: list[Row]) -> list[Row]:

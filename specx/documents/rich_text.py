@@ -25,7 +25,8 @@ def in_unicode(data: bytes) -> bytes:
     """Return an RTF in UTF-8, without encoded bytes, numbers and their replacements."""
     page, default, fonts = "cp1252", 0, dict[int, str]()
     font, replaced, skipped = 0, 1, 0
-    above: list[tuple[int, int]] = []  # what a group ends
+    unseen = False  # deleted in a revision, or hidden
+    above: list[tuple[int, int, bool]] = []  # what a group ends
     out = [data[:6]]
     units = b""  # the first half of a character of two numbers
     decoder = _decoder(page)
@@ -34,9 +35,9 @@ def in_unicode(data: bytes) -> bytes:
         if brace or word:
             decoder.reset()
         if brace == b"{":
-            above.append((font, replaced))
+            above.append((font, replaced, unseen))
         elif brace and above:
-            font, replaced = above.pop()
+            font, replaced, unseen = above.pop()
         if brace or (word and word != b"u"):
             skipped = 0
         value = int(number or 0)
@@ -44,6 +45,8 @@ def in_unicode(data: bytes) -> bytes:
             raw = bytes([int(code, 16)]) if code else text
             drop = min(skipped, len(raw))
             skipped -= drop
+            if unseen:
+                continue
             if text and raw.isascii() and not decoder.getstate()[0]:
                 out.append(raw[drop:])
             else:
@@ -51,13 +54,15 @@ def in_unicode(data: bytes) -> bytes:
         elif word == b"u":
             units += (value & 0xFFFF).to_bytes(2, "little")
             if value & 0xFC00 != 0xD800:
-                out.append(_written(units.decode("utf-16-le", "replace")))
+                out.append(b"" if unseen else _written(units.decode("utf-16-le", "replace")))
                 units = b""
             skipped = replaced
         elif word == b"uc":
             replaced = min(max(value, 0), 9)
         elif symbol and skipped:
             skipped -= 1
+        elif word in (b"deleted", b"v"):
+            unseen = number != b"0"
         else:
             if word == b"ansicpg":
                 page = _known(f"cp{value}", page)
@@ -68,7 +73,7 @@ def in_unicode(data: bytes) -> bytes:
             elif word == b"f":
                 font = value
             elif word == b"plain":
-                font = default
+                font, unseen = default, False
             elif word == b"fcharset" and value in _CODE_PAGES:
                 fonts[font] = _CODE_PAGES[value]
             out.append(found[0] + b" " if word and found[0][-1:] != b" " else found[0])

@@ -288,11 +288,12 @@ _TERMS = re.compile(
     re.IGNORECASE,
 )
 _HINTS = (  # one of them is in all that these find, and they are found faster
-    "copyright", "©", "rights", "permission", "modify", "under the", "warrant", "verbatim",
-    "published", "received", "trademark", "licen", "commons", "gutenberg", "book", "text is for",
-    "droits", "rechte", "gnu", "in no event", "provided", "all copies", "neutral", "publisher",
-    "intellectual", "recipient", "addressee", "memo", "this document", "syllabus",
-    "revision",
+    "copyright", "©", "rights reserved", "patent rights", "permission", "and/or modify", "gnu",
+    "under the terms", "under the cond", "warrant", "verbatim", "free software foundation",
+    "trademark", "licen", "commons", "gutenberg", "ebook", "e-book", "etext", "e-text",
+    "released under", "droits", "rechte", "in no event", "is provided", "all copies", "neutral",
+    "publisher", "intellectual", "recipient", "addressee", "of this memo", "of this document",
+    "internet", "rfc", "syllabus", "formal revision",
 )  # fmt: skip
 _LONGEST_NOTICE = 500  # characters of a paragraph; a longer one says it twice, or speaks of it
 # A document with such a title is what it says, and all of it is read.
@@ -302,6 +303,7 @@ _AGREEMENT = re.compile(
     re.IGNORECASE,
 )
 _AGREED = re.compile(r"\b(?:shall|hereby|herein|hereunder|thereof|party|parties)\b", re.IGNORECASE)
+_AGREED_HINTS = ("shall", "hereby", "herein", "hereunder", "thereof", "part")
 _AGREED_OFTEN = 0.012  # of the words
 _TITLED_WITHIN = 4  # paragraphs
 # The lines between which Project Gutenberg puts a book, in all languages; older files have others.
@@ -328,7 +330,7 @@ _WHOLE_BOOK = 0.2  # of the characters: a line that ends a book stands behind mo
 
 def is_notice(text: str) -> bool:
     """Return True for text that occurs only in copyright or publisher's notices."""
-    if not _has_hint(text):
+    if not _has_one(_HINTS, text):
         return False
     found = list(islice(_NOTICE.finditer(text), 2))
     return len(found) > 1 or (bool(found) and len(text) <= _LONGEST_NOTICE)
@@ -336,12 +338,12 @@ def is_notice(text: str) -> bool:
 
 def is_legal(text: str) -> bool:
     """Return True for a notice, and for phrases that contracts and statutes share with licences."""
-    return is_notice(text) or (_has_hint(text) and bool(_TERMS.search(text)))
+    return is_notice(text) or (_has_one(_HINTS, text) and bool(_TERMS.search(text)))
 
 
-def _has_hint(text: str) -> bool:
+def _has_one(words: Sequence[str], text: str) -> bool:
     lower = text.lower()
-    return any(hint in lower for hint in _HINTS)
+    return any(map(lower.__contains__, words))
 
 
 def is_agreement(paragraphs: Sequence[Paragraph]) -> bool:
@@ -350,7 +352,8 @@ def is_agreement(paragraphs: Sequence[Paragraph]) -> bool:
     if any(_AGREEMENT.search(each) and not ENDS_SENTENCE.search(each) for each in first):
         return True
     words = sum(p.text.count(" ") + 1 for p in paragraphs)
-    return sum(len(_AGREED.findall(p.text)) for p in paragraphs) > _AGREED_OFTEN * words
+    those = (p.text for p in paragraphs if _has_one(_AGREED_HINTS, p.text))
+    return sum(len(_AGREED.findall(each)) for each in those) > _AGREED_OFTEN * words
 
 
 def with_frame(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:

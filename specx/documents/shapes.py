@@ -78,10 +78,10 @@ def begins_item(line: str, first: str = "", above: str = "", *, full: bool = Fal
     ``first`` and ``above``: the first and the last of these lines. A wrapped line may also begin
     with "1998. " or "- ". ``full``: the line above is full, or there are several lines.
     """
-    bullet = BULLET.match(line)
     fifth = line.startswith("v. ") and (not first or first.startswith("iv."))
-    if not bullet and not ENUMERATOR.match(line) and not fifth:
+    if not fifth and not ITEM_MARK.match(line):
         return False
+    bullet = BULLET.match(line)
     if not first or ENDS_SENTENCE.search(above) or counts_on(line, first):
         return True
     if bullet and (line[0] not in "-–*+" or line[0] == first[0]):

@@ -168,14 +168,15 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
         below = _shown(below, last=end > len(lines)) if form is _CAPTION else below
         line_end = "|" if groups.keys() & {"frame", "tenth"} else "\\N"
         shown = [*(groups.get("said") or "").split(line_end), *below]
-        voice = _VOICE.search(" ".join(shown))
-        speaker = (voice[1] if voice else groups.get("who") or "").strip()
+        said = _VOICE.split("\n".join(shown))  # what is said, with names between
         frame = groups.get("frame")
         seconds = int(int(frame) / rate) if frame and rate else _seconds(each)
         minutes, seconds = divmod(seconds, 60)
         named_time = f"frame {frame}" if frame and not rate else groups.get("when")
         time = named_time or f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
-        yield _Cue(time, speaker, voiced, tuple(_said(shown)))
+        for speaker, text in zip([groups.get("who") or "", *said[1::2]], said[::2], strict=True):
+            if texts := tuple(_said(text.split("\n"))):
+                yield _Cue(time, speaker.strip(), voiced, texts)
 
 
 def _shown(lines: Sequence[str], *, last: bool) -> Sequence[str]:

@@ -2,9 +2,8 @@
 
 import codecs
 import re
-from collections import Counter
-from itertools import pairwise
 
+from specx.documents.encodings import guessed_encoding, likely_encoding
 from specx.errors import DocumentError, without_escapes
 
 READS = (
@@ -52,7 +51,6 @@ _SIGNATURES = (
 
 _INNER_SIGNATURES = ((4, b"ftyp", "a film"), (257, b"ustar", "a tar archive"))
 
-_WINDOWS_1252_GAPS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 _HIGH_HALF = re.compile(b"[\0-\x08\x0e\x0f]")  # of UTF-16 in letters: Latin to Thai
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 LINE_END = re.compile("\r\r\n|\r\n?")  # the first where line ends were converted twice
@@ -94,7 +92,7 @@ def _decode(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     try:
         return data.decode("utf-8"), ()
     except UnicodeDecodeError:
-        return _decode_damaged_utf8(data) or _guess(data, name)
+        return _decode_mixed(data) or _decode_damaged_utf8(data) or _guess(data, name)
 
 
 # As browsers take the names of encodings: each is read as the larger one that contains it.
@@ -204,115 +202,34 @@ def _decode_damaged_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
     return text, (_damage(damaged, "UTF-8"),)
 
 
+def _decode_mixed(data: bytes) -> tuple[str, tuple[str, ...]] | None:
+    """Decode UTF-8 with lines in another encoding, as programs add them to a log; else return None.
+
+    What is not UTF-8 in such lines is accented letters and signs, and nothing in them is UTF-8. One
+    bad byte is damage.
+    """
+    lines = data.split(b"\n")
+    others = [n for n, line in enumerate(lines) if line.decode("utf-8", "ignore").encode() != line]
+    added = b"\n".join(lines[n] for n in others)
+    if _foreign(added.decode("utf-8", "replace")) or not _foreign(data.decode("utf-8", "ignore")):
+        return None
+    if not (likely := likely_encoding(added)):
+        return None
+    encoding, title = likely
+    for n, line in zip(others, added.decode(encoding, "replace").split("\n"), strict=True):
+        lines[n] = line.encode()
+    count = "1 line is" if len(others) == 1 else f"{len(others)} lines are"
+    warning = f"{count} not UTF-8, but read as {title}, which is a guess: check their letters."
+    return b"\n".join(lines).decode(), (warning,)
+
+
 def _foreign(text: str) -> int:
     """Return the number of characters that are neither ASCII nor damaged."""
     return sum("\x7f" < char != "\ufffd" for char in text)
 
 
-# Encodings without a mark, and the most frequent characters of the languages that are written in
-# them. Of a text in another encoding next to none are.
-_KANA = "のにたいしはてをとがるなでかっれすまりこもうらさんくそあけきめ、。ーンスイルトラ"
-_HANZI = "的一是不在有人我了他这中大来上国个到说们为子和你地出道也时年得就那要下以生会自着去之过家"
-_HANZI_TOO = "這來國個說們為時會過對學後開發員實關業議，。、"
-_HANGUL = "이다는의에을가고하로한를은서지도기사시인어자리해대정나있수들과"
-# Of alphabets, the usual letters; of Cyrillic capitals, too, in which alone that of Mac differs.
-_CYRILLIC = "оеаинтсрвлкмдпуыяьгзбіїАБВДЕИКМНОПРСТ"
-_GREEK = "αοιετσνηυρπκμλςωόίάήέ"
-_HEBREW, _ARABIC = "יוהלאתרבשמנ", "الينمورتبدهعسة"
-_THAI = "านรกอเงม่้ลยวทสัตีิคดปหแไ"
-_BY_LETTERS = {
-    "cp932": ("Shift_JIS", _KANA),
-    "euc_jp": ("EUC-JP", _KANA),
-    "gb18030": ("GBK", _HANZI + "，。、"),
-    "cp950": ("Big5", _HANZI + _HANZI_TOO),
-    "cp949": ("EUC-KR", _HANGUL),
-    "cp1251": ("Windows-1251", _CYRILLIC),
-    "koi8-u": ("KOI8-U", _CYRILLIC),  # KOI8-R has lines in the place of its four letters
-    "cp866": ("IBM866", _CYRILLIC),
-    "iso8859-5": ("ISO-8859-5", _CYRILLIC),
-    "mac-cyrillic": ("Mac Cyrillic", _CYRILLIC),
-    "cp1253": ("Windows-1253", _GREEK),
-    "cp737": ("IBM737", _GREEK),
-    "cp1255": ("Windows-1255", _HEBREW),
-    "cp862": ("IBM862", _HEBREW),
-    "cp1256": ("Windows-1256", _ARABIC),
-    "iso8859-6": ("ISO-8859-6", _ARABIC),
-    "cp874": ("Windows-874", _THAI),
-    "utf-16-le": ("UTF-16", _KANA + _HANZI + _HANZI_TOO + _HANGUL),
-    "utf-16-be": ("UTF-16", _KANA + _HANZI + _HANZI_TOO + _HANGUL),
-}
-# The share of these among all characters that are not ASCII, at least; where two bytes are one of
-# thousands of signs, a small one.
-_OF_LETTERS = {_CYRILLIC: 0.75, _GREEK: 0.6, _HEBREW: 0.55, _ARABIC: 0.6, _THAI: 0.6}
-_OF_SIGNS = 0.15
-_HIGH = 0.2  # of the bytes: text in Latin letters has fewer that are not ASCII
-_FEWEST_HIGH = 20
-_SAMPLE = 20_000  # bytes that are looked at
-
-
-def _by_letters(data: bytes) -> tuple[str, str] | None:
-    """Return the encoding in which a text has the usual letters of its language, and its name."""
-    sample = data[:_SAMPLE]
-    if sum(byte > 0x7F for byte in sample) < max(_FEWEST_HIGH, _HIGH * len(sample)):
-        return None
-    shares = {each: _frequent(sample, each, letters) for each, (_, letters) in _BY_LETTERS.items()}
-    best = max(shares, key=lambda each: shares[each])
-    return (best, _BY_LETTERS[best][0]) if shares[best] >= 1 else None
-
-
-_LATIN = {
-    **{"cp1252": "Windows-1252", "cp1250": "Windows-1250", "iso8859-2": "ISO-8859-2"},
-    **{"cp1254": "Windows-1254", "cp1257": "Windows-1257", "mac-roman": "Mac Roman"},
-    **{"cp850": "IBM850", "cp852": "IBM852", "cp857": "IBM857", "cp860": "IBM860"},
-    **{"mac-latin2": "Mac Latin 2", "mac-turkish": "Mac Turkish"},
-}
-_RARER = 0.02  # weighs each letter less than the one before
-_ACCENTED = (  # letters of a language, or of several that have next to the same, the usual first
-    *("üäöß", "éèàçêùâôîûëïœ", "áéíóúñü", "ãçáéâêíóõúà", "èàùòìé", "åäöéæø", "łęóążśćńź"),
-    *("íáéěřůšžčýúďťňó", "áäčďéíĺľňóôŕšťúýž", "áéóöőüűíú", "ăâîşţșț", "ışğçöüİ", "čćžšđ"),
-    *("ėžųšįąūčę", "āčēģīķļņšūž", "äöõüšž", "éëïüöá", "éè"),
-)
-_SIGNS = re.compile(
-    r"(?<!\w)[“„«‘‚¿¡](?=\w)|(?<=\S)[”’»“…ºª](?!\w)|(?<=\w)’(?=\w)|(?<=\s)[–—•](?=\s)|[§°©®£€\xa0]"
-)
-
-
-def _by_accents(data: bytes) -> tuple[str, str]:
-    """Return the encoding in which most non-ASCII characters are a language's letters, or signs.
-
-    No capital follows a small letter.
-    """
-    texts = {each: data[:_SAMPLE].decode(each, "replace") for each in _LATIN}
-    best = max(_LATIN, key=lambda each: _accented(texts[each]))
-    if best == "cp1252" and _WINDOWS_1252_GAPS.search(data):
-        return "latin-1", "Latin-1"
-    return best, _LATIN[best]
-
-
-def _accented(text: str) -> float:
-    counts = Counter(
-        char.lower()
-        for before, char in pairwise(f" {text}")
-        if char > "\x7f" and not (before.islower() and char.isupper())
-    )
-    letters = max(
-        sum(counts[char] * (1 - _RARER * rank) for rank, char in enumerate(language))
-        for language in _ACCENTED
-    )
-    return letters + len(_SIGNS.findall(text))
-
-
-def _frequent(sample: bytes, encoding: str, letters: str) -> float:
-    """Return the share of frequent letters, relative to the minimum in texts of this encoding."""
-    text = sample.decode(encoding, "replace")
-    other = [char for char in text if char > "\x7f"]
-    if text.count("\ufffd") * _RARE > len(text) or not other:
-        return 0.0
-    return sum(map(letters.__contains__, other)) / len(other) / _OF_LETTERS.get(letters, _OF_SIGNS)
-
-
 def _guess(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
-    encoding, title = _by_letters(data) or _by_accents(data)
+    encoding, title = guessed_encoding(data)
     text = data.decode(encoding, "replace")
     if len(_CONTROL.findall(text)) * _RARE > len(text) or text.count("\0") * _RARE > len(text):
         raise _binary(name)
@@ -374,6 +291,8 @@ _TABLE: dict[int, str] = {
 # Control characters without meaning in text, and halves of surrogate pairs, which no file can hold.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _SPACE_RUN = re.compile(" {2,}")
+_FEWEST_APART = 5  # letters
+_VOWELS = frozenset("AEIOUYАЕИОУЫЭЮЯΑΕΗΙΟΥΩ")
 _INNER_SOFT_HYPHEN = re.compile(SOFT_HYPHEN + r"(?!\s*$)")
 _UNDECODED = re.compile("[\x01-\x08\x0e-\x1f\ufffd\ue000-\uf8ff]")
 
@@ -386,10 +305,30 @@ def clean_line(text: str) -> str:
     """
     if not (text.isascii() and text.isprintable()):
         text = _UNPRINTABLE.sub("", without_escapes(text).translate(_TABLE))
-    return _SPACE_RUN.sub(" ", _INNER_SOFT_HYPHEN.sub("", text)).strip()
+    text = _INNER_SOFT_HYPHEN.sub("", text).strip()
+    if text[1:2] == " " == text[3:4] and _is_set_apart(text):
+        text = " ".join(word.replace(" ", "") for word in _SPACE_RUN.split(text))
+    return _SPACE_RUN.sub(" ", text)
+
+
+def _is_set_apart(text: str) -> bool:
+    """Return True for a title whose letters are set apart: ``C H A P T E R  O N E``.
+
+    A row of marks or of columns' letters has few different ones, no vowel, or is in order.
+    """
+    letters = text.split()
+    return (
+        len(letters) >= _FEWEST_APART
+        and all(len(each) == 1 and each.isupper() for each in letters)
+        and len(set(letters)) > 2
+        and not _VOWELS.isdisjoint(letters)
+        and letters != sorted(letters)
+    )
 
 
 def is_undecoded(text: str) -> bool:
     """Return True if more than 40 % of the characters of ``text`` could not be decoded."""
+    if text.isascii() and text.isprintable():  # as most are
+        return False
     letters = len(text) - text.count(" ")
     return letters > 0 and len(_UNDECODED.findall(text)) > 0.4 * letters

@@ -6,11 +6,11 @@ other groups. In Latin script this shows in pairs of letters; elsewhere only the
 """
 
 import re
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
-from operator import add
 from string import ascii_lowercase
 
 from specx.documents.headings import STAMP
@@ -18,7 +18,6 @@ from specx.documents.lines import Line, PageLines
 from specx.documents.text import is_undecoded
 
 _RUN = re.compile(r"[^\W\d_]+")
-_LATIN = re.compile(r"[a-z]+")
 _FOREIGN = re.compile(r"[^\x00-\x7f\W]")
 _ACCENTS = re.compile("[\u0300-\u036f]+")
 _BASE = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ß": "s", "æ": "a", "ı": "i", "œ": "o"})
@@ -57,10 +56,12 @@ _PAIRS = (
     "700070006002035003203000305000400240000230011000002030104000400000130003100010"
     "6231401131334334024411000162026011502224410113422032"
 )
-_SCORES = {
-    first + second: int(score)
-    for (first, second), score in zip(product(ascii_lowercase, repeat=2), _PAIRS, strict=True)
-} | {pair: 0 for letter in ascii_lowercase for pair in (f"{letter} ", f" {letter}")}
+_COUNT = 1 << 20  # of pairs; what is below is their score
+# By the number that the two bytes of a pair are; what is no pair of letters counts for nothing.
+_SCORES = [0] * (1 << 16)
+for (_one, _other), _score in zip(product(ascii_lowercase, repeat=2), _PAIRS, strict=True):
+    _SCORES[int.from_bytes(f"{_one}{_other}".encode(), sys.byteorder)] = _COUNT + int(_score)
+_LETTERS = bytes(code if chr(code) in ascii_lowercase else 32 for code in range(256))
 
 
 def garbled(pages: Sequence[PageLines]) -> list[int]:
@@ -117,22 +118,29 @@ def _is_garbled(page: PageLines) -> bool | None:
 def _is_wrong(text: str, unmapped: float, least: float = _LEAST_SCORE) -> bool | None:
     whole = text.casefold()
     folded = whole
-    if is_foreign := _FOREIGN.search(whole):
+    if is_foreign := not whole.isascii() and _FOREIGN.search(whole):
         folded = unicodedata.normalize("NFD", whole.translate(_BASE))
         folded = _ACCENTS.sub("", folded)
-    runs = _LATIN.findall(folded)
-    latin = sum(map(len, runs))
+    letters = _latin_letters(folded)
+    latin = len(letters) - letters.count(b" ")
     if is_foreign and latin < _LATIN_SHARE * sum(map(len, _RUN.findall(folded))):
         return unmapped >= _UNMAPPED or _is_of_no_language(whole, folded)
-    accented = latin - sum(map(len, _LATIN.findall(whole))) if is_foreign else 0
-    if accented > _ACCENTED * latin > _FEWEST_LETTERS:
+    plain = len(_latin_letters(whole).replace(b" ", b"")) if is_foreign else latin
+    if latin - plain > _ACCENTED * latin > _FEWEST_LETTERS:
         return True  # Cyrillic or Greek, as a wrong table shows it
-    pairs, joined = latin - len(runs), " ".join(runs)
-    if sum(map(_SCORES.__getitem__, map(add, joined, joined[1:]))) >= least * pairs > 0:
+    numbers = (memoryview(each[: len(each) & -2]).cast("H") for each in (letters, letters[1:]))
+    pairs, score = divmod(sum(sum(map(_SCORES.__getitem__, each)) for each in numbers), _COUNT)
+    if score >= least * pairs > 0:
         return False if pairs >= _FEWEST_PAIRS else None
     if pairs < _FEWEST_PAIRS:
         return bool(pairs and unmapped >= _UNMAPPED) or None
+    runs = letters.split()
     return len(set().union(*runs)) >= _FEWEST_LETTERS and _returns(runs)
+
+
+def _latin_letters(text: str) -> bytes:
+    """Return the letters from a to z of a text, with spaces for all others."""
+    return text.encode("ascii", "replace").translate(_LETTERS)
 
 
 def _is_of_no_language(text: str, folded: str) -> bool | None:
@@ -152,7 +160,7 @@ def _is_of_no_language(text: str, folded: str) -> bool | None:
     return None
 
 
-def _returns(runs: Sequence[str]) -> bool:
+def _returns(runs: Sequence[bytes]) -> bool:
     groups = Counter(run[n : n + 3] for run in runs for n in range(len(run) - 2))
     returning = sum(count for count in groups.values() if count > 1)
     return returning >= _RETURNING * groups.total()

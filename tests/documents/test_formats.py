@@ -656,6 +656,10 @@ def test_readings_of_signs_are_in_no_sentence(save: SaveFile) -> None:
         ),
         (rb"\uc2 A\u26085\'93\'fa.", "A日."),
         (rb" A \u-10179?\u-8704? mill\f1\'39\tab\'7d.", "A 😀 mill9 }."),
+        (
+            rb" It {\deleted never \u8220?}turns\v  today\v0 . \v x\plain  It fell.",
+            "It turns. It fell.",
+        ),
     ],
 )
 def test_the_letters_of_an_rtf(save: SaveFile, rtf: bytes, text: str) -> None:

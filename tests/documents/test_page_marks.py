@@ -74,9 +74,38 @@ def test_a_drop_cap_may_be_a_word_whose_line_begins_close_to_it(tmp_path: Path) 
         assert text.startswith(said)
 
 
+def test_a_drop_cap_may_be_a_word_that_stands_nowhere_else(tmp_path: Path) -> None:
+    for first, said in (("fire broke out in", "A fire"), ("mong those who saw", "Among those")):
+        lines = [
+            (80.0, 740.0, f"{first} the mill, and"),
+            (80.0, 727.0, "the men who came to"),
+            (80.0, 714.0, "the river had no boat"),
+            (54.0, 701.0, "in which they might cross."),
+        ]
+        text = drawn(tmp_path, lines, more=lambda canvas: _cap(canvas, "A"))
+        assert text.startswith(said)
+
+
 def _cap(canvas: Canvas, letter: str) -> None:
     canvas.setFont("Times-Roman", 36)
     canvas.drawString(54, 714, letter)
+
+
+def test_a_title_whose_letters_are_set_apart_has_words(tmp_path: Path) -> None:
+    def one_by_one(canvas: Canvas) -> None:
+        canvas.setFont("Times-Bold", 14)
+        left = 72.0
+        for letter in "THE OLD MILL":
+            canvas.drawString(left, 740, letter)
+            left += canvas.stringWidth(letter) + 4
+
+    def typed(canvas: Canvas) -> None:
+        canvas.setFont("Times-Bold", 14)
+        canvas.drawString(72, 740, "T H E   O L D   M I L L")
+
+    for title in (one_by_one, typed):
+        lines = [(72.0, 700.0, "It turns with the tide."), (72.0, 687.0, "Nobody works in it.")]
+        assert drawn(tmp_path, lines, more=title).startswith("THE OLD MILL\n")
 
 
 def test_a_drop_cap_that_is_drawn_first_takes_no_line_along(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ from .pdfs import shown
 
 SEEN = shown("The bridge was closed on Monday, and nobody was told why.")
 PICTURE = b"BI /W 1 /H 1 /CS /G /BPC 8 ID \x80 EI"
-WARNING = "31 invisible characters (white, transparent or covered, on page 1) were left out."
+WARNING = (
+    "31 invisible characters (white, transparent, covered or beside the page, on page 1) "
+    "were left out."
+)
 
 
 def page(*commands: bytes, extra: bytes = b"") -> bytes:
@@ -92,6 +95,14 @@ def test_a_page_of_invisible_text_is_told(save: SaveFile) -> None:
     ) as caught:
         read_document(save("a.pdf", page(b"3 Tr ", SEEN)))
     assert caught.value.exit_code == 3
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_page_whose_text_stands_beside_it_is_told(save: SaveFile) -> None:
+    beside = pdfs.stream(shown("Nobody sees this sentence.", 72, 2000))
+    document = read_document(save("a.pdf", pdfs.pages_pdf([beside, pdfs.stream(SEEN)])))
+    assert document.warnings[0].startswith("23 invisible characters")
+    assert "on page 1" in document.warnings[0]
 
 
 @pytest.mark.usefixtures("in_process")

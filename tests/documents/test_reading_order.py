@@ -295,3 +295,19 @@ def test_turned_and_mirrored_text_is_read_as_it_runs(
     content = b"BT %s (The ferry is late today and) Tj %s (waits for the tide.) Tj ET"
     text = read(tmp_path, pages_pdf([stream(content % (first, second))]))
     assert text == "The ferry is late today and waits for the tide."
+
+
+def test_the_head_of_a_ruled_table_is_a_row(tmp_path: Path) -> None:
+    rows = ["Year Ferry Rents", "1968 40,120 100", "2010 9,400 143", "2015 2,980 160"]
+    heights = [700.0 - 16 * n for n in range(5)]
+    words = [
+        (60.0 + 130 * n, base - 12, word)
+        for row, base in zip(rows, heights, strict=False)
+        for n, word in enumerate(row.split())
+    ]
+
+    def rules(canvas: Canvas) -> None:
+        for height in heights:
+            canvas.line(54, height, 480, height)
+
+    assert drawn(tmp_path, words, more=rules).split("\n") == rows

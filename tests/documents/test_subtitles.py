@@ -54,13 +54,19 @@ intro
 <v.loud Ann Reed>We begin.</v>
 
 01:02:03.000 --> 01:02:05.000
-<v Tom>We end.
+<v Tom>We end.</v>
+<v Ann Reed>Do
+we?</v>
 
 NOTE
 the end
 """
     document = read_document(save("a.vtt", text.encode()))
-    assert said(document) == [("0:00:01", "Ann Reed: We begin."), ("1:02:03", "Tom: We end.")]
+    assert said(document) == [
+        ("0:00:01", "Ann Reed: We begin."),
+        ("1:02:03", "Tom: We end."),
+        ("1:02:03", "Ann Reed: Do we?"),
+    ]
 
 
 def test_a_speaker_stays_until_another_speaks(save: SaveFile) -> None:

@@ -186,6 +186,31 @@ def test_utf8_with_a_bad_byte_stays_utf8() -> None:
     assert warnings == ("The text is UTF-8, but 1 place is damaged and shown as \ufffd.",)
 
 
+def test_lines_of_another_encoding_among_utf8() -> None:
+    ours, theirs = (
+        "Ein Müller – “der letzte” – ging.",
+        "Das Café schließt früh, sagt er – ‘später’.",
+    )
+    text, warnings = decode_text(f"{ours}\n".encode() + theirs.encode("cp1252"), "a")
+    assert text == f"{ours}\n{theirs}"
+    assert warnings[0].startswith("1 line is not UTF-8, but read as Windows-1252")
+    damaged = f"{ours}\n".encode() * 20
+    damaged = damaged.replace("ü".encode(), b"\xff", 1).replace("“".encode(), b"\xfe", 1)
+    assert "2 places are damaged" in decode_text(damaged, "a")[1][0]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("C H A P T E R   O N E", "CHAPTER ONE"),
+        ("I N H A L T", "INHALT"),
+        *((each, each) for each in ("A B C D E F", "Y N N Y", "X Z Q X", "a b a c", "I am A B")),
+    ],
+)
+def test_letters_that_are_set_apart_are_words(written: str, read: str) -> None:
+    assert clean_line(written) == read
+
+
 def test_line_ends_that_were_converted_twice() -> None:
     assert decode_text(b"One\r\r\ntwo\r\r\n\r\r\nthree", "a")[0] == "One\ntwo\n\nthree"
 
