@@ -77,8 +77,13 @@ def own_files(model: str) -> Path:
 
 
 def _check_fetched(folder: Path, label: str) -> None:
-    """Refuse a clone that has Git LFS pointers in place of large files. Raises ModelError."""
+    """Refuse Git LFS pointers in place of large files, and broken links. Raises ModelError."""
     for file in sorted(folder.iterdir()):
+        if file.is_symlink() and not file.exists():
+            raise ModelError(
+                f"{label} has {file.name} as a link to {file.readlink()}, which does not exist; "
+                "download the model again."
+            )
         if is_pointer(file):
             raise ModelError(
                 f"{label} has a Git LFS pointer in place of {file.name}; fetch it with `git lfs "

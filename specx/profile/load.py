@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from importlib import resources
-from os.path import exists, isdir, isfile  # unlike the methods of Path, they cannot fail
+from os.path import exists, isdir  # unlike the methods of Path, they cannot fail
 from pathlib import Path
 
 import yaml
@@ -241,6 +241,9 @@ def model_folder(model: str, home: Path) -> Path | None:
     return None if HUB_ID.fullmatch(model) and not isdir(folder) else folder
 
 
+_OF_A_MODEL = ("config.json", "adapter_config.json", f"*{GGUF}")  # an adapter is refused later
+
+
 def missing_folders(profile: Profile) -> Iterator[tuple[str, str]]:
     """Yield section and sentence for each model of a loaded profile whose folder has no model."""
     for section in MODELS:
@@ -255,5 +258,5 @@ def missing_folders(profile: Profile) -> Iterator[tuple[str, str]]:
             if folder.suffix.lower() != GGUF:
                 advice = "name the folder that holds config.json, or a GGUF file"
                 yield section, f"{name} is the file {folder}; {advice}"
-        elif not isfile(folder / "config.json") and not any(folder.glob(f"*{GGUF}")):
+        elif not any(any(folder.glob(each)) for each in _OF_A_MODEL):
             yield section, f"{name} names the folder {folder}, which holds no config.json"

@@ -182,7 +182,7 @@ def _parameters(name: str) -> float | None:
     """Return a model's approximate number of parameters, by its files or name; None if unknown."""
     folder = Path(name)
     if folder.is_dir():
-        stored = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+        stored = sum(file.stat().st_size for file in folder.glob("*.safetensors") if file.exists())
         dtype = _config(name).get("dtype") or _config(name).get("torch_dtype") or "float32"
         return stored / (4 if dtype == "float32" else 2) if stored else None
     sizes = [float(number) * (1e9 if unit in "bB" else 1e6) for number, unit in _SIZE.findall(name)]

@@ -146,6 +146,14 @@ def test_pointers_of_git_lfs(name: str, tmp_path: Path) -> None:
         examine_model(str(tmp_path), "1k")
 
 
+def test_a_link_to_a_file_that_is_gone(tmp_path: Path) -> None:
+    folder_of(LLAMA, tmp_path)
+    (tmp_path / "model.safetensors").unlink(missing_ok=True)
+    (tmp_path / "model.safetensors").symlink_to("../blobs/0123")
+    with pytest.raises(ModelError, match=r"model.safetensors as a link to \.\./blobs/0123"):
+        examine_model(str(tmp_path), "1k")
+
+
 @pytest.mark.parametrize("model_type", ["gemma3_text", "llama"])
 def test_the_stated_length_has_the_factor_in_it_or_not(model_type: str, tmp_path: Path) -> None:
     rope = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
