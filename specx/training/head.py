@@ -185,16 +185,21 @@ class HeadTrainer:
                 break
             loss, right = self._update(readings, max(over, self.step / self.total))
             if self.step % 20 == 0:
-                self._log(loss=loss, right=right)
+                self._log(loss=round(float(loss), 4), right=_means(right))
             if now - saved > SAVED_EVERY:
                 self.save()
                 saved = now
         self._log(held_out=self.evaluate())
         self.save()
 
-    def _update(self, readings: list[TeacherReading], over: float) -> tuple[float, list[float]]:
-        """Take one optimizer step; ``over``: the completed fraction of the run."""
-        total, right = 0.0, []
+    def _update(
+        self, readings: list[TeacherReading], over: float
+    ) -> tuple[Tensor, list[list[Tensor]]]:
+        """Take one optimizer step; ``over``: the completed fraction of the run.
+
+        Return the loss and each reading's accuracies, on the GPU: to wait for them takes time.
+        """
+        total, right = torch.zeros((), device=self.device), []
         for reading in readings:
             with self._autocast():
                 loss, accuracies = torch.zeros((), device=self.device), []
@@ -204,7 +209,7 @@ class HeadTrainer:
                     loss = loss + FADE**step * (errors * weights).sum() / weights.sum().clamp(1e-9)
                     accuracies.append(_right(ours, theirs, weights))
             (loss / len(readings)).backward()
-            total += float(loss.detach()) / len(readings)
+            total += loss.detach() / len(readings)
             right.append(accuracies)
         self.team.average_gradients(self.trained)
         nn.utils.clip_grad_norm_(self.trained, 1.0)
@@ -214,7 +219,7 @@ class HeadTrainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
-        return round(total, 4), _means(right)
+        return total, right
 
     def _autocast(self) -> torch.autocast:
         half = self.head.embed_tokens.weight.dtype == torch.bfloat16
@@ -252,15 +257,15 @@ class HeadTrainer:
         self.team.log(self.out, step=self.step, **measured)
 
 
-def _right(ours: Tensor, theirs: Tensor, weights: Tensor) -> float:
+def _right(ours: Tensor, theirs: Tensor, weights: Tensor) -> Tensor:
     """Return how many tokens with a full weight the head predicts as the target does."""
     counted = weights == 1
     right = (ours.argmax(-1) == theirs.argmax(-1)) & counted
-    return float(right.sum() / counted.sum().clamp(1))
+    return right.sum() / counted.sum().clamp(1)
 
 
-def _means(rows: list[list[float]]) -> list[float]:
-    columns = [[row[i] for row in rows if len(row) > i] for i in range(STEPS)]
+def _means(rows: list[list[Tensor]]) -> list[float]:
+    columns = [[float(row[i]) for row in rows if len(row) > i] for i in range(STEPS)]
     return [round(sum(column) / max(1, len(column)), 4) for column in columns]
 
 

@@ -92,7 +92,9 @@ class TargetOutputs:
         found = []
         for length, tokens in self.written.items():
             rows = random.permutation(np.arange(min(HELD_OUT, len(tokens) - size), len(tokens)))
-            each = size * max(1, STEP // (length + TOKENS))
+            written = (tokens[rows, length:] != NONE).sum(1).numpy()
+            rows = rows[(written // 16).argsort(kind="stable")]  # of a step: about equally long
+            each = size * max(1, STEP // (length + int(written.mean())))
             count = max(1, len(rows) // each)
             found += [(length, part) for part in np.array_split(rows, count)]
         random.shuffle(cast("list[Any]", found))
