@@ -141,7 +141,10 @@ def decode(
     name = f"{pair.target.source} in {str(pair.target.dtype).removeprefix('torch.')}"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
     begun = partial(_begun, workspace, len(prompt))
-    tuner = tuner_for(settings, workspace.drafter, limit, pair.known, size=pair.size, begun=begun)
+    tuner = tuner_for(
+        settings, workspace.drafter, limit, pair.known,
+        size=pair.size, reads=min(pair.size, pair.weights), begun=begun,
+    )  # fmt: skip
     document = sources.document if sources else None
     return _events(workspace, tuner, budget, prompt, pool, document)
 
