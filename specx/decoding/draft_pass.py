@@ -33,9 +33,7 @@ def words_of(depth: int, width: int) -> int:
 class _Pass:
     """A pass over a fixed number of rows, with inputs that stay where they are."""
 
-    def __init__(
-        self, model: LoadedModel, cache: PreallocatedCache, rows: int, words: int
-    ) -> None:
+    def __init__(self, model: LoadedModel, cache: PreallocatedCache, rows: int, words: int) -> None:
         self._model, self._cache = model, cache
         self._inputs = [
             *torch.zeros(3, rows, dtype=torch.int64, device=model.device),

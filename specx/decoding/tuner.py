@@ -253,7 +253,7 @@ class Tuner:
         if is_known:
             return self.below * expected < plain
         first = self._first(costs)
-        lost = reading + costs.recording(first) * (first not in self.recorded())
+        lost = reading + costs.recording * (first not in self.recorded())
         lost += TRIAL * max(0.0, costs.step(first, 1, first.depth) - costs.plain)
         total = begun.prefill + plain
         self._worst = total / (total + lost)
@@ -346,7 +346,7 @@ class Tuner:
         ratios = self.times.ratios
         ratio = ratios.get(shape, ratios.get(self.shape, 1.0))
         step = ratio * costs.step(shape, costs.interval(shape), levels)
-        recording = 0.0 if shape in self.recorded() else costs.recording(shape)
+        recording = 0.0 if shape in self.recorded() else costs.recording
         return max(self.left, 1) / (1 + accepted) * step + recording
 
     def _modelled(self, step: Step) -> float | None:

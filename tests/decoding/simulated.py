@@ -54,7 +54,7 @@ class SimulatedPair:
 
     def fixed(self, shape: TreeShape, tokens: int, seed: int = 0) -> float:
         """Seconds of a text whose trees have one shape from the first token on."""
-        random, seconds = Random(seed), self.prefill + self.reading + self.costs.recording(shape)
+        random, seconds = Random(seed), self.prefill + self.reading + self.costs.recording
         while tokens > 0:
             step = self.step(shape, random)
             seconds, tokens = seconds + step.seconds, tokens - len(step.tokens)
@@ -76,7 +76,7 @@ class SimulatedPair:
         if costs.record_verify and tuner.may_record:  # while the target reads
             first = TreeShape.of(tuner.first_trees().tree)
             recorded.add(first)
-            written.seconds += max(0.0, costs.recording(first) - self.prefill)
+            written.seconds += max(0.0, costs.recording - self.prefill)
         while tokens > 0:
             change = tuner.decide()
             plan = change if isinstance(change, TreePlan) else None
@@ -95,7 +95,7 @@ class SimulatedPair:
                 written.fell_back = change
             if plan is not None:
                 shape = TreeShape.of(plan.tree)
-                written.seconds += costs.recording(shape) * (shape not in recorded)
+                written.seconds += costs.recording * (shape not in recorded)
                 recorded.add(shape)
                 written.shapes.append(shape)
                 tuner.use(plan)

@@ -67,4 +67,4 @@ def test_a_longer_text_scales_what_reads_the_targets_cache():
 
 def test_recording_is_one_verification_and_a_pass_that_levels_share():
     costs = replace(COSTS, record_verify=0.5, record_level=0.25)
-    assert (costs.recording(TREE), COSTS.recording(TREE)) == (0.75, 0.0)
+    assert (costs.recording, COSTS.recording) == (0.75, 0.0)

@@ -166,9 +166,7 @@ def launch(kernel) -> None:
 
 def test_a_shared_part_is_recorded_once_and_comes_where_stages_have_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(
-        running, "_record", lambda recording, stage, *inputs: running._capture(recording, stage)
-    )
+    monkeypatch.setattr(running, "_record", running._capture)  # without a stream
     done: list[str] = []
     shared = SharedPart(lambda: launch(lambda: done.append("shared")) or "outputs")
 
@@ -195,9 +193,7 @@ def test_a_shared_part_is_recorded_once_and_comes_where_stages_have_it(monkeypat
 
 def test_what_a_shared_part_raises_is_raised(monkeypatch):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(
-        running, "_record", lambda recording, stage, *inputs: running._capture(recording, stage)
-    )
+    monkeypatch.setattr(running, "_record", running._capture)  # without a stream
 
     def fails() -> None:
         raise MemoryError("no room")
