@@ -165,7 +165,9 @@ def _make_workspace(
     if before is not None:
         make_target = partial(Target, cache=before.state.target.cache)
     if device.type == "cuda":
-        torch.cuda.empty_cache()  # what graphs that are gone had for themselves is free then
+        free, memory = torch.cuda.mem_get_info(device)
+        if free < memory // 4:  # what graphs that are gone had for themselves is free then
+            torch.cuda.empty_cache()
     drafter = make_drafter(capacity - MAX_ROWS)
     target = make_target(pair.target, capacity, drafter.retrieval_layer)
     if drafter.features is not None:
@@ -239,7 +241,10 @@ def _events(
         change = tuner.decide()
         trees = change if isinstance(change, TreePlan) else None
         if change is not None:
-            yield from budget.spend_all(steps.drain(recording=trees))
+            begins = change == "draft" and bool(tuner.times.plain)  # behind plain steps
+            recorded = workspace.drafter if begins or trees is not None else None
+            of_trees = tuner.first_trees() if begins else trees
+            yield from budget.spend_all(steps.drain(recorded, of_trees))
             if budget.is_spent:
                 break
         if change == "measure":

@@ -57,6 +57,10 @@ class Runner:
         """
         return None
 
+    def has_recorded(self, stage: Callable[..., object]) -> bool:  # noqa: ARG002
+        """Return True if a stage is recorded."""
+        return False
+
     def forget(self, stage: Callable[..., object]) -> None:
         """Drop the recording of a stage that will change."""
 
@@ -154,6 +158,9 @@ class GraphRunner(Runner):
         began, self._slow = time.perf_counter(), True
         _record(recording, stage, *inputs, **named)
         self.longest = max(self.longest, time.perf_counter() - began)
+
+    def has_recorded(self, stage: Callable[..., object]) -> bool:
+        return stage in self._recordings and self._recordings[stage].graphs is not None
 
     def forget(self, stage: Callable[..., object]) -> None:
         self._recordings.pop(stage, None)

@@ -30,7 +30,7 @@ from specx.records import FellBack, Step
 
 LOSS = 0.03  # of a text's seconds, prompt included: what an unknown draft may cost to try
 MEASURING = 0.02  # of it, what measuring may take
-ODDS, MOST_LOSS = 3.0, 0.06  # so much, where an ordinary draft would gain three times that
+ODDS, MOST_LOSS = 2.0, 0.06  # so much, where an ordinary draft would gain twice that
 TRIAL = 4  # steps after which a draft that is never right is given up, the warm-up among them
 SEEN = 4.0  # steps of a draft from which its acceptance is known
 LIKELY = 1.2  # speedup expected of an unmeasured draft for it to be recorded ahead, or measured
@@ -249,18 +249,27 @@ class Tuner:
             return True
         reading = begun.prefill * self.reads
         is_known, plain = self.acceptance.steps >= SEEN, self.left * costs.plain
-        expected = reading + self._best(costs, self.acceptance)[1]
+        expected = reading + self._begun_now(costs, self.acceptance)
         if is_known:
             return self.below * expected < plain
         first = self._first(costs)
-        lost = reading + costs.recording * (first not in self.recorded())
-        lost += TRIAL * max(0.0, costs.step(first, 1, first.depth) - costs.plain)
+        lost = reading + TRIAL * max(0.0, costs.step(first, 1, first.depth) - costs.plain)
         total = begun.prefill + plain
         self._worst = total / (total + lost)
         if plain - expected >= ODDS * lost and lost <= MOST_LOSS * total:
             return True
-        hoped = reading + self._best(costs, Acceptance.constant(HOPEFUL))[1]
+        hoped = reading + self._begun_now(costs, Acceptance.constant(HOPEFUL))
         return self.below * hoped < plain and lost <= LOSS * total
+
+    def _begun_now(self, costs: Costs, acceptance: Acceptance) -> float:
+        """Return the seconds of the remaining text if drafting begins now.
+
+        While stages are recorded, plain tokens come.
+        """
+        shape, seconds = self._best(costs, acceptance)
+        recording = 0.0 if shape in self.recorded() else costs.recording
+        share = max(0.0, 1 - recording / (max(self.left, 1) * costs.plain))
+        return (seconds - recording) * share + min(recording, self.left * costs.plain)
 
     def learn_costs(self, costs: Costs) -> None:
         """Store the costs measured on this text, for it and others of the pair."""

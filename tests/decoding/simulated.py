@@ -87,6 +87,12 @@ class SimulatedPair:
             if change == "draft":
                 drafts, written.read = True, True
                 written.seconds += self.reading
+                first = TreeShape.of(tuner.first_trees().tree)
+                if first not in recorded:  # meanwhile plain tokens come
+                    recorded.add(first)
+                    meanwhile = min(tokens, int(costs.recording / costs.plain))
+                    written.seconds += meanwhile * costs.plain
+                    tokens, tuner.left = tokens - meanwhile, tuner.left - meanwhile
                 if tuner.needs_retrieval:
                     tuner.learn_costs(costs)
                 plan = tuner.first_trees()
