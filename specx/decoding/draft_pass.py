@@ -13,15 +13,15 @@ from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.runner import SharedPart
 from specx.models.call import TreeCall
 from specx.models.loaded import LoadedModel
-from specx.ops.ancestors import BITS, AncestorMask, words_for
+from specx.ops.ancestors import BITS, AncestorMask, chain_sets, words_for
 
-ROWS = 16  # rows of a pass are a multiple of it
-WORDS = 4  # and words of their sets at least as many: 16 levels of 16 nodes
+ROWS = (16, 32, 64)  # of a pass
+WORDS = 4  # of a set, at least: 16 levels of 16 nodes
 
 
 def filled_up(rows: int) -> int:
     """Return the rows of the pass that reads so many."""
-    return -(-rows // ROWS) * ROWS
+    return next(each for each in ROWS if rows <= each)
 
 
 def words_of(depth: int, width: int) -> int:
@@ -31,30 +31,42 @@ def words_of(depth: int, width: int) -> int:
 
 
 class _Pass:
-    """A pass over a fixed number of rows, with inputs that stay where they are."""
+    """A pass over a fixed number of rows, with inputs that stay where they are.
 
-    def __init__(self, model: LoadedModel, cache: PreallocatedCache, rows: int, words: int) -> None:
-        self._model, self._cache = model, cache
-        self._inputs = [
-            *torch.zeros(3, rows, dtype=torch.int64, device=model.device),
-            torch.zeros(rows, words, dtype=torch.int64, device=model.device),
-        ]
+    ``chain`` int64 [R, W]: the sets of a chain.
+    """
+
+    _cache: PreallocatedCache
+
+    def __init__(self, model: LoadedModel, rows: int, words: int) -> None:
+        self._model, device = model, model.device
+        self._tokens, self._positions, self._slots = torch.zeros(
+            3, rows, dtype=torch.int64, device=device
+        )
+        self._sets = torch.zeros(rows, words, dtype=torch.int64, device=device)
+        self.chain = torch.zeros_like(self._sets)
+        sets = chain_sets(rows, device)
+        self.chain[:, : sets.shape[1]] = sets
         self._shared = SharedPart(self._read)
 
-    def __call__(self, tokens: Tensor, *others: Tensor) -> Tensor:
-        own = [self._inputs[0][: len(tokens)], *self._inputs[1:]]
-        torch._foreach_copy_(own, [tokens, *others])
+    def __call__(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, sets: Tensor,
+        cache: PreallocatedCache,
+    ) -> Tensor:  # fmt: skip
+        self._cache = cache
+        own = [self._tokens[: len(tokens)], self._positions, self._slots, self._sets]
+        torch._foreach_copy_(own, [tokens, positions, slots, sets])
         return self._shared()
 
     def _read(self) -> Tensor:
-        tokens, positions, slots, sets = self._inputs
+        cache, sets = self._cache, self._sets
         call = TreeCall(
             ops=self._model.ops,
-            mapping=self._cache.mapping_to(slots),
-            prefix=self._cache.length,
+            mapping=cache.mapping_to(self._slots),
+            prefix=cache.length,
             mask=AncestorMask(sets, BITS * sets.shape[1]),
         )
-        return self._model.model.run(tokens, positions, call)
+        return self._model.model.run(self._tokens, self._positions, call)
 
 
 class DraftPasses:
@@ -64,20 +76,24 @@ class DraftPasses:
         self._model = model
         self._passes: dict[tuple[int, int], _Pass] = {}
 
+    def prepare(self, words: int) -> None:
+        """Make the inputs of passes, which cannot be made while a stage is recorded."""
+        for rows in ROWS:
+            if (rows, words) not in self._passes:
+                self._passes[rows, words] = _Pass(self._model, rows, words)
+
+    def chain(self, rows: int, words: int) -> Tensor:
+        """Return the sets of a chain of as many rows as a pass has: int64 [R, W]."""
+        return self._passes[rows, words].chain
+
     def read(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        sets: Tensor,
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, sets: Tensor,
         cache: PreallocatedCache,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Read N tokens, and whatever else fills up a pass; return all its logits [R, V].
 
         tokens int64 [N]; positions, slots int64 [R] and sets int64 [R, W] (``AncestorMask``) of all
         rows, of which those behind the N write where nothing is needed. ``cache``: always the same.
         """
-        size = rows, words = sets.shape
-        if size not in self._passes:
-            self._passes[size] = _Pass(self._model, cache, rows, words)
-        return self._passes[size](tokens, positions, slots, sets)
+        rows, words = sets.shape
+        return self._passes[rows, words](tokens, positions, slots, sets, cache)

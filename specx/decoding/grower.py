@@ -51,6 +51,8 @@ class TreeGrower:
         if model.device.type == "cpu":  # on a GPU finding a mask is one launch
             sets = chain_sets(tree.depth, model.device)
             self._chain = [AncestorMask(row[None], 1 + at) for at, row in enumerate(sets)]
+        if passes is not None:
+            passes.prepare(self.words)
         # A level sees its ancestors, which are found as it grows, and each node sees itself.
         self.own = [self.own_sets(level * width, width) for level in range(tree.depth - 1)]
 

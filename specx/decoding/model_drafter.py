@@ -108,7 +108,6 @@ class ModelDrafter(Drafter):
             self.model, self.allowed = self._ids.model, self._ids.allowed
         self.draft_plan, self.adaptive = plan, plan.cache.retrieve == "adaptive"
         self._passes = DraftPasses(self.model) if self._shares_passes else None
-        self._chains: dict[tuple[int, int], Tensor] = {}  # sets of chains, filled up
         self._layouts: dict[TreeShape, Layout] = {}
         self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, model.device), AT_ONCE)
         self._use(TreePlan(plan.tree, plan.cache.every))
@@ -335,11 +334,6 @@ class ModelDrafter(Drafter):
         """Read a chain of tokens by a pass of more rows, which continue it."""
         working, words = self.cache.working, self.grower.words
         rows = filled_up(len(tokens))
-        if (rows, words) not in self._chains:
-            sets = torch.zeros(rows, words, dtype=torch.int64, device=tokens.device)
-            chain = chain_sets(rows, tokens.device)
-            sets[:, : chain.shape[1]] = chain
-            self._chains[rows, words] = sets
         slots = working.mapping(rows).slots
-        logits = passes.read(tokens, slots, slots, self._chains[rows, words], working)
+        logits = passes.read(tokens, slots, slots, passes.chain(rows, words), working)
         return rows_of(logits[: len(tokens)], logits_of)

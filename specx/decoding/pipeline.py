@@ -52,8 +52,7 @@ class Pipeline:
         ``drafter``: its stages for ``trees`` are recorded first, unless they have been, while the
         device still has steps to do.
         """
-        records = drafter is not None and self.state.runner.records
-        if drafter is not None and records and not self.state.is_recorded(drafter, trees):
+        if drafter is not None and self.state.would_record(drafter, trees):
             busy = BUSY if self.state.drafter.levels else BUSY_PLAINLY
             self._fill(busy)
             for _ in self.state.prepare(drafter, trees):

@@ -57,8 +57,8 @@ class Runner:
         """
         return None
 
-    def has_recorded(self, stage: Callable[..., object]) -> bool:  # noqa: ARG002
-        """Return True if a stage is recorded."""
+    def would_record(self, stage: Callable[..., object]) -> bool:  # noqa: ARG002
+        """Return True if ``prepare`` would record a stage."""
         return False
 
     def forget(self, stage: Callable[..., object]) -> None:
@@ -159,8 +159,9 @@ class GraphRunner(Runner):
         _record(recording, stage, *inputs, **named)
         self.longest = max(self.longest, time.perf_counter() - began)
 
-    def has_recorded(self, stage: Callable[..., object]) -> bool:
-        return stage in self._recordings and self._recordings[stage].graphs is not None
+    def would_record(self, stage: Callable[..., object]) -> bool:
+        recording = self._recordings[stage]
+        return recording.graphs is None and recording.calls >= self.eager_calls
 
     def forget(self, stage: Callable[..., object]) -> None:
         self._recordings.pop(stage, None)

@@ -96,10 +96,10 @@ class DecodingState:
             runner.prepare(stages.keep, tree, path)
         yield
 
-    def is_recorded(self, drafter: Drafter, plan: TreePlan | None) -> bool:
-        """Return True if ``prepare`` has nothing left to record."""
+    def would_record(self, drafter: Drafter, plan: TreePlan | None) -> bool:
+        """Return True if ``prepare`` has anything to record."""
         with drafter.laid_out(plan):
-            return self._runner_of(drafter).has_recorded(self.stages(drafter).keep)
+            return self._runner_of(drafter).would_record(self.stages(drafter).keep)
 
     def _prepare_verification(
         self, runner: Runner, stages: Stages, tree: TokenTree

@@ -139,8 +139,9 @@ class WorkspacePool:
         before, self._kept = self._kept, None
         if before is not None:
             same = before.capacity == capacity
-            alike = 0 if before.state.end.root.is_cuda else ALIKE
-            fits = same or before.capacity > capacity >= alike
+            pair = kind[0]
+            on_gpu = isinstance(pair, Pair) and pair.target.device.type == "cuda"
+            fits = same or before.capacity > capacity >= (0 if on_gpu else ALIKE)
             if before.kind == kind and fits and before.begin(prefix):
                 return self._filled(before)
             models = None if before.kind is None else before.kind[0]
