@@ -58,9 +58,9 @@ def test_no_text_takes_much_longer_than_plain_decoding(pair: SimulatedPair, toke
     known, plain = KnownCosts(), pair.plainly(tokens)
     first = [pair.tuned(tokens, seed=seed) for seed in SEEDS]
     later = [pair.tuned(tokens, known, seed) for seed in SEEDS][1:]
-    least = 0.94 if pair in (AWFUL_COPYING, AWFUL_QWEN) and tokens in (200, 600) else 0.97
-    assert min(plain / text.seconds for text in first) >= least
-    assert min(plain / text.seconds for text in later) >= 0.97
+    assert min(plain / text.seconds for text in first) >= (0.97 if tokens > 600 else 0.93)
+    # A part that is being recorded lets the first token wait 2 ms.
+    assert min(plain / text.seconds for text in later) >= (0.97 if tokens > 20 else 0.96)
 
 
 @pytest.mark.parametrize(("name", "share"), [("copying", 0.95), ("good", 0.95), ("qwen", 0.9)])
@@ -80,7 +80,8 @@ def test_a_long_text_is_about_as_fast_as_with_the_best_fixed_tree(name: str, sha
         ("qwen", 20, False),
         ("laptop", 600, False),
         ("good", 200, True),
-        ("good", 20, False),
+        ("good", 20, True),  # it gains a tenth
+        ("awful copying", 20, False),
     ],
 )
 def test_a_draft_whose_reading_cannot_be_earned_back_is_not_read(
