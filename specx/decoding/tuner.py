@@ -67,7 +67,7 @@ class Tuner:
     maximum number of tokens still to come. ``shape``: of the trees in use. ``kind``, ``beside``: as
     in ``Drafter``; with a ``kind``, trees are chosen. ``size``: estimated seconds of the draft's
     pass over the target's; ``reads``: of its reading of the prompt, 0 if it reads beside the
-    target. ``begun``: called once a plain token is timed; ``recorded``: returns the shapes that are.
+    target. ``begun``: called once a plain token is timed; ``recorded``: returns those that are.
     """
 
     below: float | None
