@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
 import torch
@@ -180,28 +180,22 @@ def _record(
     if torch.cuda.mem_get_info()[0] < ROOM:
         torch.cuda.empty_cache()  # waits; while a graph is recorded it is too late for it
     with torch.cuda.stream(_recording_stream(torch.cuda.current_device())):
-        _capture(recording, stage, *inputs, **named)
+        _capture(recording, partial(stage, *inputs, **named))
 
 
-def _capture(
-    recording: _Recording,
-    stage: Callable[..., object],
-    *inputs: object,
-    pool: tuple[int, int] | None = None,
-    **named: object,
-) -> None:
+def _capture(recording: _Recording, stage: Callable[[], object], pool: Any = None) -> None:
     """Record a stage, on the current stream. ``pool``: of graphs whose memory it may use."""
     global _open
     around, _open = _open, [_begun(pool)]
     try:
-        recording.outputs = stage(*inputs, **named)
+        recording.outputs = stage()
     finally:
         _open[-1].capture_end()
         graphs, _open = _open, around
     recording.graphs = graphs
 
 
-def _begun(pool: tuple[int, int] | None) -> torch.cuda.CUDAGraph:
+def _begun(pool: Any) -> torch.cuda.CUDAGraph:
     """Begin to record a graph."""
     graph = torch.cuda.CUDAGraph()
     # Modes other than the relaxed one forbid loading kernels.
