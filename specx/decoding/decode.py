@@ -30,6 +30,8 @@ from specx.ops.trees import MAX_ROWS, NO_CHOICE, Path
 from specx.profile import Settings
 from specx.records import Attention, Event, FellBack, Finished, FinishReason, Step, Stop
 
+LOADING = 0.08  # seconds that recording a pass takes only where kernels are loaded
+
 
 @dataclass
 class Budget:
@@ -289,7 +291,8 @@ def _begin_drafting(
 def _plain_steps(steps: Pipeline, drafter: Drafter, first: HostCopy) -> Iterator[None]:
     """Launch the first plain steps; record the drafter's stages until the first token arrives."""
     yield from steps.launch()
-    if not steps.tuner.may_record:
+    # A process that still loads kernels would let the first token wait for those of the draft.
+    if not steps.tuner.may_record or steps.state.runner.longest > LOADING:
         return
     parts = steps.state.prepare(drafter, steps.tuner.first_trees())
     while not has_passed(first.done) and next(parts, "done") != "done":

@@ -99,7 +99,8 @@ class SharedPart(Generic[T]):
         _open[-1].capture_end()
         try:
             if self._recording.graphs is None:
-                _capture(self._recording, self._part, pool=_open[0].pool())
+                # In memory of its own: it is replayed while a stage still needs what it computed.
+                _capture(self._recording, self._part)
             assert self._recording.graphs is not None
             _open.extend(self._recording.graphs)
         finally:
@@ -183,10 +184,10 @@ def _record(
         _capture(recording, partial(stage, *inputs, **named))
 
 
-def _capture(recording: _Recording, stage: Callable[[], object], pool: Any = None) -> None:
-    """Record a stage, on the current stream. ``pool``: of graphs whose memory it may use."""
+def _capture(recording: _Recording, stage: Callable[[], object]) -> None:
+    """Record a stage, on the current stream."""
     global _open
-    around, _open = _open, [_begun(pool)]
+    around, _open = _open, [_begun()]
     try:
         recording.outputs = stage()
     finally:
@@ -195,8 +196,8 @@ def _capture(recording: _Recording, stage: Callable[[], object], pool: Any = Non
     recording.graphs = graphs
 
 
-def _begun(pool: Any) -> torch.cuda.CUDAGraph:
-    """Begin to record a graph."""
+def _begun(pool: Any = None) -> torch.cuda.CUDAGraph:
+    """Begin to record a graph, in the memory (``pool``) of those of its stage in front of it."""
     graph = torch.cuda.CUDAGraph()
     # Modes other than the relaxed one forbid loading kernels.
     graph.capture_begin(pool, capture_error_mode="relaxed")

@@ -85,14 +85,17 @@ def test_what_was_forgotten_is_recorded_anew() -> None:
 
 
 def test_a_shared_part_is_replayed_where_each_stage_has_it() -> None:
+    """What a stage has computed before, in memory that the part needed when it was recorded, stays
+    as it is."""
     number = torch.zeros(1, dtype=torch.int64, device=CUDA)
-    shared = SharedPart(lambda: number.mul_(2).clone())
+    shared = SharedPart(lambda: (number.mul_(2) + 1 + 1 + 1) - 3)
 
     def stage() -> torch.Tensor:
         number.add_(1)
-        between = shared() + 0  # what a part returns its next run overwrites
+        between = [shared() + 0 for _ in range(1)]  # what a part returns its next run overwrites
+        between += [between[0] + 0, between[0] + 0, between[0] + 0]
         number.add_(3)
-        return 100 * shared() + between
+        return 100 * shared() + sum(between) // 4
 
     def other() -> torch.Tensor:
         number.sub_(40)
