@@ -5,8 +5,8 @@ passes are measured and, on a GPU, recorded. The remaining tokens have to recove
 pair has written a text before, the expected gain follows from its acceptance. Otherwise the draft
 is tried only if the loss is limited in case it is never right: to ``LOSS`` of the text's time, or
 to twice that if an ordinary draft would gain much more. On a CPU, costs are measured before the
-draft reads anything; on a GPU, where measuring takes recordings, after a few steps with a short
-chain.
+draft reads anything; on a GPU, where measuring takes recordings, after a few steps with a small
+tree. While a draft is recorded, plain tokens come.
 
 **The tree** is the one of a few shapes that minimizes the time of the remaining text, by the pair's
 costs (``cost.py``) and the latest acceptance (``acceptance.py``). The time for recording a new
