@@ -66,10 +66,12 @@ class TreeShape(NamedTuple):
 
 CHAINS = tuple(TreeShape(depth, depth, 1) for depth in (1, 2, 3, 4, 6, 8, 12, 16))
 SIBLINGS = tuple(TreeShape(depth + 2, depth, 1) for depth in (1, 2, 3, 4, 6, 10))
-TREES = tuple(
-    TreeShape(*size) for size in ((8, 4, 4), (16, 6, 4), (32, 8, 4), (48, 10, 32), (63, 16, 32))
-)
+# A GPU verifies 32 rows, root included, nearly as fast as one, and reads 16 nodes of a level so. If
+# the draft is not much smaller than its target, few levels pay.
+SIZES = ((8, 4, 4), (15, 6, 4), (31, 2, 16), (31, 3, 16), (31, 8, 4), (63, 4, 16), (48, 10, 32))
+TREES = tuple(TreeShape(*size) for size in (*SIZES, (63, 16, 32)))
 SHAPES = (*CHAINS, *SIBLINGS, *TREES)
+FIRST = tuple(shape for shape in SHAPES if shape.nodes < 32)  # of an unknown draft
 WIDTHS = tuple(sorted({shape.width for shape in SHAPES}))
 
 
@@ -121,9 +123,13 @@ class Costs:
         drafting = self.draft(shape.depth + 1) + (levels - 1) * self.draft(shape.width)
         return drafting + self.verify(shape.nodes + 1) + self.retrieval / every + self.rest
 
-    def recording(self, shape: TreeShape) -> float:
-        """Return the seconds for recording the stages of a shape for the first time."""
-        return self.record_verify + shape.depth * self.record_level
+    @property
+    def recording(self) -> float:
+        """The seconds for recording the stages of a shape for the first time.
+
+        A tree's levels share what is recorded of a pass (``draft_pass.py``).
+        """
+        return self.record_verify + self.record_level
 
     @property
     def measuring(self) -> float:

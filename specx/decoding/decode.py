@@ -30,6 +30,8 @@ from specx.ops.trees import MAX_ROWS, NO_CHOICE, Path
 from specx.profile import Settings
 from specx.records import Attention, Event, FellBack, Finished, FinishReason, Step, Stop
 
+LOADING = 0.08  # seconds that recording a pass takes only where kernels are loaded
+
 
 @dataclass
 class Budget:
@@ -141,7 +143,10 @@ def decode(
     name = f"{pair.target.source} in {str(pair.target.dtype).removeprefix('torch.')}"
     budget = Budget(pair.target.eos_token_ids, limit, at_limit, stop, target=name)
     begun = partial(_begun, workspace, len(prompt))
-    tuner = tuner_for(settings, workspace.drafter, limit, pair.known, size=pair.size, begun=begun)
+    tuner = tuner_for(
+        settings, workspace.drafter, limit, pair.known,
+        size=pair.size, reads=min(pair.size, pair.weights), begun=begun,
+    )  # fmt: skip
     document = sources.document if sources else None
     return _events(workspace, tuner, budget, prompt, pool, document)
 
@@ -162,7 +167,9 @@ def _make_workspace(
     if before is not None:
         make_target = partial(Target, cache=before.state.target.cache)
     if device.type == "cuda":
-        torch.cuda.empty_cache()  # what graphs that are gone had for themselves is free then
+        free, memory = torch.cuda.mem_get_info(device)
+        if free < memory // 4:  # what graphs that are gone had for themselves is free then
+            torch.cuda.empty_cache()
     drafter = make_drafter(capacity - MAX_ROWS)
     target = make_target(pair.target, capacity, drafter.retrieval_layer)
     if drafter.features is not None:
@@ -236,7 +243,10 @@ def _events(
         change = tuner.decide()
         trees = change if isinstance(change, TreePlan) else None
         if change is not None:
-            yield from budget.spend_all(steps.drain(recording=trees))
+            begins = change == "draft" and bool(tuner.times.plain)  # behind plain steps
+            recorded = workspace.drafter if begins or trees is not None else None
+            of_trees = tuner.first_trees() if begins else trees
+            yield from budget.spend_all(steps.drain(recorded, of_trees))
             if budget.is_spent:
                 break
         if change == "measure":
@@ -281,7 +291,8 @@ def _begin_drafting(
 def _plain_steps(steps: Pipeline, drafter: Drafter, first: HostCopy) -> Iterator[None]:
     """Launch the first plain steps; record the drafter's stages until the first token arrives."""
     yield from steps.launch()
-    if not steps.tuner.may_record:
+    # A process that still loads kernels would let the first token wait for those of the draft.
+    if not steps.tuner.may_record or steps.state.runner.longest > LOADING:
         return
     parts = steps.state.prepare(drafter, steps.tuner.first_trees())
     while not has_passed(first.done) and next(parts, "done") != "done":

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from specx.decoding.draft_pass import DraftPasses, filled_up, words_of
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.models.call import AttentionCall, TreeCall
 from specx.models.loaded import LoadedModel
@@ -19,7 +20,7 @@ class TreeGrower:
 
     ``nodes``: per level; ``rows``: cache rows needed after the text. ``forbidden``: bool [V], ids
     never proposed. ``own``: for each level but the last, sets (``AncestorMask``) that hold only the
-    node itself.
+    node itself; ``words``: of each set.
     """
 
     def __init__(
@@ -29,10 +30,12 @@ class TreeGrower:
         tree: TreeSettings,
         reserved: int = 0,
         ids: Tensor | None = None,
+        passes: DraftPasses | None = None,
     ) -> None:
         """``allowed``: bool [V], ids that may be proposed; ``reserved``: nodes left for lookup.
 
-        ``ids`` int64 [V]: the ids of the lm head's rows, None if row i is id i.
+        ``ids`` int64 [V]: the ids of the lm head's rows, None if row i is id i. ``passes``: those
+        that read levels, None if each has a pass of its own size.
         """
         self.ids, self.model, self.ops, self.tree = ids, model, model.ops, tree
         self.nodes = tree.nodes - reserved
@@ -40,16 +43,23 @@ class TreeGrower:
         self.rows = tree.depth * width
         self.forbidden = ~allowed
         self._certain = torch.zeros(1, device=model.device)  # the log-probability of the root
-        words = words_for((tree.depth - 1) * width)
+        self.passes = passes
+        self.words = (
+            words_for((tree.depth - 1) * width) if passes is None else words_of(tree.depth, width)
+        )
         self._chain: list[AncestorMask] = []
         if model.device.type == "cpu":  # on a GPU finding a mask is one launch
             sets = chain_sets(tree.depth, model.device)
             self._chain = [AncestorMask(row[None], 1 + at) for at, row in enumerate(sets)]
+        if passes is not None:
+            passes.prepare(self.words)
         # A level sees its ancestors, which are found as it grows, and each node sees itself.
-        self.own = [
-            single_sets(level * width, width, words, model.device)
-            for level in range(tree.depth - 1)
-        ]
+        self.own = [self.own_sets(level * width, width) for level in range(tree.depth - 1)]
+
+    def own_sets(self, first: int, nodes: int) -> Tensor:
+        """Return the sets of only themselves of nodes whose rows begin at ``first``: [R, W]."""
+        rows = nodes if self.passes is None else filled_up(nodes)
+        return single_sets(first, rows, self.words, self.model.device)
 
     def grow_levels(self, logits: Tensor, cache: PreallocatedCache) -> list[Level]:
         """Grow the levels from which a tree is selected: at most ``depth``.
@@ -98,10 +108,10 @@ class TreeGrower:
         """Read the N nodes of a level, ``depth`` levels below the root.
 
         ``above`` int64 [M, W]: the parents' sets (``AncestorMask``); None if nodes see only
-        themselves. ``own`` int64 [N, W]: the sets that hold only the node itself. Returns logits
-        [N, V] after each node, and the nodes' sets.
+        themselves. ``own`` int64 [R, W]: as of ``own_sets``. Returns logits [N, V] after each node,
+        and the nodes' sets.
         """
-        nodes = len(own)
+        nodes = len(level.tokens)
         if self._chain and nodes == 1:
             return self._read_one(level, depth, cache)
         sets, positions, slots = self.ops.level_inputs(
@@ -109,6 +119,9 @@ class TreeGrower:
             length=cache.length, after=(depth - 1) * nodes,
             position=cache.next_position, ahead=depth - 1,
         )  # fmt: skip
+        if self.passes is not None:
+            logits = self.passes.read(level.tokens, positions, slots, sets, cache)
+            return logits[:nodes], sets
         call = TreeCall(
             ops=self.ops,
             mapping=cache.mapping_to(slots),

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from specx.decoding.cost import WIDTHS, Costs, Curve
+from specx.decoding.cost import Costs, Curve
 from specx.decoding.drafter import Drafter
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.step import DecodingState
@@ -16,11 +16,11 @@ from specx.models.loaded import LoadedModel
 from specx.ops.trees import TokenTree
 
 # On a CPU a pass over more rows takes longer, and measuring it, too. On a GPU only the sizes of
-# kernels count, which change at 16 rows; they are compiled for each width, and none is left to do.
+# kernels count, which change at 16 rows; a draft's passes are filled up to a multiple of them.
 VERIFIED_ROWS = {"cpu": (1, 9), "cuda": (1, 17, 64)}
 # With experts, the first rows cost most: each reads experts that no other has read.
 ROWS_WITH_EXPERTS = {"cpu": (1, 2, 4, 9), "cuda": (1, 2, 4, 8, 17, 64)}
-DRAFTED_ROWS = {"cpu": (1, 9), "cuda": WIDTHS}
+DRAFTED_ROWS = {"cpu": (1, 9), "cuda": (16, 32)}
 MEASURED = 2  # times; the shortest one counts
 LEVELS = 4  # times for a level: in a tree it follows others, and what it needs is in cache
 ENOUGH = 0.03  # seconds after which nothing is measured again; a first short pass may be cold

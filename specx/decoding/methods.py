@@ -70,17 +70,22 @@ class Pair:
         return proposed(self.draft, self.draft_allowed)
 
     @property
+    def weights(self) -> float:
+        """The draft's bytes of weights over the target's."""
+        draft = self.draft
+        return 0.0 if draft is None else draft.weight_bytes / max(1, self.target.weight_bytes)
+
+    @property
     def size(self) -> float:
-        """The draft's estimated seconds per pass over the target's, by weights or layers."""
-        target, draft = self.target, self.draft
+        """The draft's estimated seconds per pass over the target's, by weights and layers."""
+        target, draft, weights = self.target, self.draft, self.weights
         if draft is None:
             return 0.0
-        weights = draft.weight_bytes / max(1, target.weight_bytes)
         if target.is_streamed:
             return weights / LINK
         if target.device.type == "cpu":
             return weights
-        return (weights + draft.num_layers / target.num_layers) / 2  # short layers are as slow
+        return (2 * weights + draft.num_layers / target.num_layers) / 3  # short layers take time
 
     @property
     def row_invariant(self) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 from specx.decoding.cost import TreePlan, TreeShape
 from specx.decoding.draft_cache import DraftCache
 from specx.decoding.draft_ids import DraftIds
+from specx.decoding.draft_pass import DraftPasses, filled_up
 from specx.decoding.drafter import Drafter
 from specx.decoding.forward import PREFILL_CHUNK, cache_shape, in_chunks
 from specx.decoding.grower import TreeGrower
@@ -18,8 +19,9 @@ from specx.decoding.kv_cache import PreallocatedCache
 from specx.decoding.layer_state import CacheGroup
 from specx.decoding.target import Target
 from specx.models.call import PrefillCall, TreeCall
+from specx.models.decoder import Decoder, rows_of
 from specx.models.loaded import LoadedModel
-from specx.ops.ancestors import AncestorMask, chain_sets, single_sets, words_for
+from specx.ops.ancestors import BITS, AncestorMask, chain_sets
 from specx.ops.chunks import Grid, streaming_chunks
 from specx.ops.trees import Level, Path, TokenTree
 from specx.profile import DraftCacheSettings, Settings, TreeSettings
@@ -105,11 +107,14 @@ class ModelDrafter(Drafter):
         if self._ids is not None:
             self.model, self.allowed = self._ids.model, self._ids.allowed
         self.draft_plan, self.adaptive = plan, plan.cache.retrieve == "adaptive"
+        self._passes = DraftPasses(self.model) if self._shares_passes else None
         self._layouts: dict[TreeShape, Layout] = {}
         self._mask_at_once = AncestorMask(chain_sets(AT_ONCE, model.device), AT_ONCE)
         self._use(TreePlan(plan.tree, plan.cache.every))
         chain = len(self.layout.pending)
         behind = max(AT_ONCE if plan.behind else 0, chain + self.grower.rows)
+        if self._passes is not None:
+            behind = max(behind, AT_ONCE, chain + BITS * self.grower.words)
         working = None
         if plan.chooses:  # grows between two retrievals
             unread = plan.cache.every * max(chain, plan.others) + plan.behind
@@ -124,6 +129,17 @@ class ModelDrafter(Drafter):
             max(behind, PREFILL_CHUNK[model.device.type]),
         )
         self.store = self.cache.store
+
+    @property
+    def _shares_passes(self) -> bool:
+        """True if levels share passes, which pays where passes are recorded."""
+        spec = self.model.decoder_spec
+        return (
+            self.model.device.type == "cuda"
+            and isinstance(self.model.model, Decoder)
+            and spec is not None
+            and all(layer.attention.delta is None for layer in spec.layers)
+        )
 
     def _use(self, trees: TreePlan) -> None:
         """Switch to trees of another shape. No tokens are pending."""
@@ -166,7 +182,8 @@ class ModelDrafter(Drafter):
 
     def _make_grower(self, tree: TreeSettings) -> TreeGrower:
         ids = None if self._ids is None else self._ids.ids
-        return TreeGrower(self.model, self.allowed, tree, self.draft_plan.reserved, ids)
+        reserved = self.draft_plan.reserved
+        return TreeGrower(self.model, self.allowed, tree, reserved, ids, self._passes)
 
     @property
     def kind(self) -> str:
@@ -197,7 +214,7 @@ class ModelDrafter(Drafter):
         """Compute one level with ``rows`` nodes, to measure it. The text does not change."""
         tokens = self.layout.pending[:1].expand(rows)
         level = Level(tokens, torch.zeros_like(tokens), torch.zeros(rows, device=tokens.device))
-        own = single_sets(0, rows, words_for(rows), tokens.device)
+        own = self.grower.own_sets(0, rows)
         logits, _ = self.grower.read(level, None, own, 1, self.cache.working)
         self.grower.continue_from(logits, level.weights)
 
@@ -300,6 +317,8 @@ class ModelDrafter(Drafter):
     def _read(self, tokens: Tensor, mask: AncestorMask, logits_of: Tensor | int) -> Tensor:
         """Read a chain of tokens after those already read."""
         working = self.cache.working
+        if self._passes is not None:
+            return self._read_filled_up(tokens, self._passes, logits_of)
         mapping = working.mapping(tokens.shape[0])
         call = TreeCall(
             ops=self.model.ops,
@@ -308,3 +327,13 @@ class ModelDrafter(Drafter):
             mask=mask,
         )
         return self.model.model.run(tokens, mapping.slots, call, logits_of)
+
+    def _read_filled_up(
+        self, tokens: Tensor, passes: DraftPasses, logits_of: Tensor | int
+    ) -> Tensor:
+        """Read a chain of tokens by a pass of more rows, which continue it."""
+        working, words = self.cache.working, self.grower.words
+        rows = filled_up(len(tokens))
+        slots = working.mapping(rows).slots
+        logits = passes.read(tokens, slots, slots, passes.chain(rows, words), working)
+        return rows_of(logits[: len(tokens)], logits_of)

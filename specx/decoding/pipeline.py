@@ -4,14 +4,15 @@ from collections import deque
 from collections.abc import Iterator
 
 from specx.decoding.cost import TreePlan
+from specx.decoding.drafter import Drafter
 from specx.decoding.emission import unpack
 from specx.decoding.pending import HostCopy
 from specx.decoding.step import DecodingState, LaunchedStep, launch_step
-from specx.decoding.stopwatch import Moment, seconds_between
+from specx.decoding.stopwatch import Moment, has_passed, seconds_between
 from specx.decoding.tuner import Tuner
 from specx.records import Step
 
-BUSY = 3  # steps that a device is given to do while others are recorded
+BUSY, BUSY_PLAINLY = 3, 12  # steps that a device is given to do while others are recorded
 
 
 class Pipeline:
@@ -43,17 +44,21 @@ class Pipeline:
         self._fill(self._ahead + 1)
         return self._read()
 
-    def drain(self, recording: TreePlan | None = None) -> Iterator[Step]:
+    def drain(
+        self, drafter: Drafter | None = None, trees: TreePlan | None = None
+    ) -> Iterator[Step]:
         """Yield steps launched but not yet read; after the last one the drafter may change.
 
-        ``recording``: stages for these trees are recorded first, while the device still has steps
-        to do.
+        ``drafter``: its stages for ``trees`` are recorded first, unless they have been, while the
+        device still has steps to do.
         """
-        if recording is not None and self.state.runner.records:
-            self._fill(BUSY)
-            for _ in self.state.prepare(self.state.drafter, recording):
-                yield self.next()
-                self._fill(BUSY)
+        if drafter is not None and self.state.would_record(drafter, trees):
+            busy = BUSY if self.state.drafter.levels else BUSY_PLAINLY
+            self._fill(busy)
+            for _ in self.state.prepare(drafter, trees):
+                while self._in_flight and has_passed(self._in_flight[0].copy.done):
+                    yield self._read()
+                self._fill(busy)
         while self._in_flight:
             yield self._read()
 

@@ -10,8 +10,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from functools import cache, partial
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
 import torch
 
@@ -57,6 +57,10 @@ class Runner:
         """
         return None
 
+    def would_record(self, stage: Callable[..., object]) -> bool:  # noqa: ARG002
+        """Return True if ``prepare`` would record a stage."""
+        return False
+
     def forget(self, stage: Callable[..., object]) -> None:
         """Drop the recording of a stage that will change."""
 
@@ -67,9 +71,42 @@ class Runner:
 
 @dataclass
 class _Recording:
+    """``graphs``: replayed one after another; None until the stage is recorded."""
+
     calls: int = 0
-    graph: torch.cuda.CUDAGraph | None = None
+    graphs: "list[torch.cuda.CUDAGraph] | None" = None
     outputs: Any = None
+
+
+_open: "list[torch.cuda.CUDAGraph] | None" = None
+"""The graphs of what is being recorded; the last one records."""
+
+
+class SharedPart(Generic[T]):
+    """A part that several stages have in common, or one several times: it is recorded only once.
+
+    Where a stage is recorded, the part's own graph comes between two of the stage. ``part``: as a
+    stage without inputs.
+    """
+
+    def __init__(self, part: Callable[[], T]) -> None:
+        self._part, self._recording = part, _Recording()
+
+    def __call__(self) -> T:
+        """Run the part, or record it; return its outputs, which its next run overwrites."""
+        if _open is None:
+            return self._part()
+        _open[-1].capture_end()
+        try:
+            if self._recording.graphs is None:
+                # In memory of its own: it is replayed while a stage still needs what it computed.
+                _capture(self._recording, self._part)
+            assert self._recording.graphs is not None
+            _open.extend(self._recording.graphs)
+        finally:
+            _open.append(_begun(_open[0].pool()))
+        outputs: T = self._recording.outputs
+        return outputs
 
 
 @dataclass
@@ -99,10 +136,11 @@ class GraphRunner(Runner):
         if recording.calls <= self.eager_calls:
             self._slow = True
             return stage(*inputs, **named)
-        if recording.graph is None:
+        if recording.graphs is None:
             self._record(recording, stage, *inputs, **named)
-        assert recording.graph is not None
-        recording.graph.replay()
+        assert recording.graphs is not None
+        for graph in recording.graphs:
+            graph.replay()
         outputs: T = recording.outputs
         return outputs
 
@@ -110,7 +148,7 @@ class GraphRunner(Runner):
         recording = self._recordings[stage]
         if recording.calls < self.eager_calls:
             return None
-        if recording.graph is None:
+        if recording.graphs is None:
             self._record(recording, stage, *inputs, **named)
         outputs: T = recording.outputs
         return outputs
@@ -121,6 +159,10 @@ class GraphRunner(Runner):
         began, self._slow = time.perf_counter(), True
         _record(recording, stage, *inputs, **named)
         self.longest = max(self.longest, time.perf_counter() - began)
+
+    def would_record(self, stage: Callable[..., object]) -> bool:
+        recording = self._recordings[stage]
+        return recording.graphs is None and recording.calls >= self.eager_calls
 
     def forget(self, stage: Callable[..., object]) -> None:
         self._recordings.pop(stage, None)
@@ -138,15 +180,28 @@ def _record(
     """
     if torch.cuda.mem_get_info()[0] < ROOM:
         torch.cuda.empty_cache()  # waits; while a graph is recorded it is too late for it
-    graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(_recording_stream(torch.cuda.current_device())):
-        # Modes other than the relaxed one forbid loading kernels.
-        graph.capture_begin(capture_error_mode="relaxed")
-        try:
-            recording.outputs = stage(*inputs, **named)
-        finally:
-            graph.capture_end()
-    recording.graph = graph
+        _capture(recording, partial(stage, *inputs, **named))
+
+
+def _capture(recording: _Recording, stage: Callable[[], object]) -> None:
+    """Record a stage, on the current stream."""
+    global _open
+    around, _open = _open, [_begun()]
+    try:
+        recording.outputs = stage()
+    finally:
+        _open[-1].capture_end()
+        graphs, _open = _open, around
+    recording.graphs = graphs
+
+
+def _begun(pool: Any = None) -> torch.cuda.CUDAGraph:
+    """Begin to record a graph, in the memory (``pool``) of those of its stage in front of it."""
+    graph = torch.cuda.CUDAGraph()
+    # Modes other than the relaxed one forbid loading kernels.
+    graph.capture_begin(pool, capture_error_mode="relaxed")
+    return graph
 
 
 @cache

@@ -96,6 +96,11 @@ class DecodingState:
             runner.prepare(stages.keep, tree, path)
         yield
 
+    def would_record(self, drafter: Drafter, plan: TreePlan | None) -> bool:
+        """Return True if ``prepare`` has anything to record."""
+        with drafter.laid_out(plan):
+            return self._runner_of(drafter).would_record(self.stages(drafter).keep)
+
     def _prepare_verification(
         self, runner: Runner, stages: Stages, tree: TokenTree
     ) -> Generator[None, None, Path]:

@@ -5,8 +5,8 @@ passes are measured and, on a GPU, recorded. The remaining tokens have to recove
 pair has written a text before, the expected gain follows from its acceptance. Otherwise the draft
 is tried only if the loss is limited in case it is never right: to ``LOSS`` of the text's time, or
 to twice that if an ordinary draft would gain much more. On a CPU, costs are measured before the
-draft reads anything; on a GPU, where measuring takes recordings, after a few steps with a short
-chain.
+draft reads anything; on a GPU, where measuring takes recordings, after a few steps with a small
+tree. While a draft is recorded, plain tokens come.
 
 **The tree** is the one of a few shapes that minimizes the time of the remaining text, by the pair's
 costs (``cost.py``) and the latest acceptance (``acceptance.py``). The time for recording a new
@@ -22,7 +22,7 @@ from statistics import mean, median
 from typing import Literal
 
 from specx.decoding.acceptance import Acceptance, RetrievalClock
-from specx.decoding.cost import CHAINS, SHAPES, Begun, Costs, TreePlan, TreeShape
+from specx.decoding.cost import FIRST, SHAPES, Begun, Costs, TreePlan, TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter
 from specx.decoding.times import PLAIN_STEPS, KnownCosts, Strategy, Times
 from specx.profile import AutoTree, Settings
@@ -30,12 +30,12 @@ from specx.records import FellBack, Step
 
 LOSS = 0.03  # of a text's seconds, prompt included: what an unknown draft may cost to try
 MEASURING = 0.02  # of it, what measuring may take
-ODDS, MOST_LOSS = 3.0, 0.06  # so much, where an ordinary draft would gain three times that
-TRIAL = 6  # steps after which a draft that is never right is given up, the warm-up among them
+ODDS, MOST_LOSS = 2.0, 0.06  # so much, where an ordinary draft would gain twice that
+TRIAL = 4  # steps after which a draft that is never right is given up, the warm-up among them
 SEEN = 4.0  # steps of a draft from which its acceptance is known
 LIKELY = 1.2  # speedup expected of an unmeasured draft for it to be recorded ahead, or measured
 HOPEFUL = 0.9  # acceptance that an unknown draft must pay with, to be tried
-LOOKS = (4, 8, 12, 16)  # steps after which the trees are judged; then every 16
+LOOKS = (2, 4, 8, 12, 16)  # steps after which the trees are judged; then every 16
 # Seen before trees of a fixed shape are judged, after one that is a warm-up; fewer if they lost
 # MOST_LOSS of the text's seconds.
 DRAFTING_STEPS = 16
@@ -66,8 +66,8 @@ class Tuner:
     ``below``: drafting stops below this speedup over plain decoding; None: never. ``left``: the
     maximum number of tokens still to come. ``shape``: of the trees in use. ``kind``, ``beside``: as
     in ``Drafter``; with a ``kind``, trees are chosen. ``size``: estimated seconds of the draft's
-    pass over the target's; ``reads``: the draft has yet to read the prompt. ``begun``: called once
-    a plain token is timed; ``recorded``: returns the shapes recorded already.
+    pass over the target's; ``reads``: of its reading of the prompt, 0 if it reads beside the
+    target. ``begun``: called once a plain token is timed; ``recorded``: returns those that are.
     """
 
     below: float | None
@@ -77,7 +77,7 @@ class Tuner:
     kind: str | None = None
     beside: int | None = None
     size: float = 0.0
-    reads: bool = True
+    reads: float = 0.0
     begun: Callable[[], Begun] = Begun
     recorded: Callable[[], Set[TreeShape]] = frozenset
     times: Times = field(default_factory=Times)
@@ -247,20 +247,29 @@ class Tuner:
         costs = self.costs
         if not self.below:
             return True
-        reading = begun.prefill * costs.draft(1) / costs.plain if self.reads else 0.0
+        reading = begun.prefill * self.reads
         is_known, plain = self.acceptance.steps >= SEEN, self.left * costs.plain
-        expected = reading + self._best(costs, self.acceptance)[1]
+        expected = reading + self._begun_now(costs, self.acceptance)
         if is_known:
             return self.below * expected < plain
         first = self._first(costs)
-        lost = reading + costs.recording(first) * (first not in self.recorded())
-        lost += TRIAL * max(0.0, costs.step(first, 1, first.depth) - costs.plain)
+        lost = reading + TRIAL * max(0.0, costs.step(first, 1, first.depth) - costs.plain)
         total = begun.prefill + plain
         self._worst = total / (total + lost)
         if plain - expected >= ODDS * lost and lost <= MOST_LOSS * total:
             return True
-        hoped = reading + self._best(costs, Acceptance.constant(HOPEFUL))[1]
+        hoped = reading + self._begun_now(costs, Acceptance.constant(HOPEFUL))
         return self.below * hoped < plain and lost <= LOSS * total
+
+    def _begun_now(self, costs: Costs, acceptance: Acceptance) -> float:
+        """Return the seconds of the remaining text if drafting begins now.
+
+        While stages are recorded, plain tokens come.
+        """
+        shape, seconds = self._best(costs, acceptance)
+        recording = 0.0 if shape in self.recorded() else costs.recording
+        share = max(0.0, 1 - recording / (max(self.left, 1) * costs.plain))
+        return (seconds - recording) * share + min(recording, self.left * costs.plain)
 
     def learn_costs(self, costs: Costs) -> None:
         """Store the costs measured on this text, for it and others of the pair."""
@@ -293,9 +302,9 @@ class Tuner:
         return seconds * LIKELY < self.left
 
     def _first(self, costs: Costs) -> TreeShape:
-        """Return the first shape: a chain, if the draft is unknown."""
+        """Return the first shape: a small tree, if the draft is unknown."""
         is_known = self.acceptance.steps >= SEEN and self.kind in self.known.costs
-        return self._best(costs, self.acceptance, SHAPES if is_known else CHAINS)[0]
+        return self._best(costs, self.acceptance, SHAPES if is_known else FIRST)[0]
 
     def use(self, plan: TreePlan) -> None:
         """Record that the drafter grows these trees from now on."""
@@ -319,7 +328,7 @@ class Tuner:
             seconds += self.costs.measuring
         hoped = seconds * self.below * (1.0 if self._is_measured else LIKELY)
         plain = left * self.costs.plain
-        may_be_luck = times.seen == LOOKS[0]
+        may_be_luck = times.seen <= LOOKS[1]
         if min(now * self.below, hoped) > plain * (LIKELY if may_be_luck else 1.0):
             return self._fall_back(times.speedup)
         if shape == self.shape or now < GAIN * seconds or hoped > plain:
@@ -346,7 +355,7 @@ class Tuner:
         ratios = self.times.ratios
         ratio = ratios.get(shape, ratios.get(self.shape, 1.0))
         step = ratio * costs.step(shape, costs.interval(shape), levels)
-        recording = 0.0 if shape in self.recorded() else costs.recording(shape)
+        recording = 0.0 if shape in self.recorded() else costs.recording
         return max(self.left, 1) / (1 + accepted) * step + recording
 
     def _modelled(self, step: Step) -> float | None:
@@ -363,9 +372,10 @@ def tuner_for(
     known: KnownCosts,
     *,
     size: float = 0.0,
+    reads: float = 0.0,
     begun: Callable[[], Begun] = Begun,
 ) -> Tuner:
-    """Return the tuner of a text; ``left``, ``size``, ``begun``: as in ``Tuner``."""
+    """Return the tuner of a text; ``left``, ``size``, ``reads``, ``begun``: as in ``Tuner``."""
     kind = drafter.kind if isinstance(settings.tree, AutoTree) else None
     below = settings.fallback
     if kind is not None:
@@ -378,7 +388,7 @@ def tuner_for(
         kind=kind,
         beside=drafter.beside,
         size=size,
-        reads=drafter.features is None,
+        reads=reads if drafter.features is None else 0.0,
         begun=begun,
         recorded=lambda: drafter.shapes,
     )

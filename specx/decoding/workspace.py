@@ -16,8 +16,8 @@ from specx.ops.trees import MAX_ROWS
 from specx.profile import InstructPrompt, Settings
 
 STEP = 2048  # rows by which small caches grow; large ones grow by an eighth
-# From here on no kernel divides its work by the capacity, so caches of any size round alike:
-# tree attention has at most 64 parts of at least two blocks of 64 rows.
+# From here on nothing on a CPU divides its work by the capacity, so caches of any size round alike;
+# on a GPU a row's numbers are its own in any cache.
 ALIKE = 8192
 
 
@@ -139,7 +139,9 @@ class WorkspacePool:
         before, self._kept = self._kept, None
         if before is not None:
             same = before.capacity == capacity
-            fits = same or before.capacity > capacity >= ALIKE
+            pair = kind[0]
+            on_gpu = isinstance(pair, Pair) and pair.target.device.type == "cuda"
+            fits = same or before.capacity > capacity >= (0 if on_gpu else ALIKE)
             if before.kind == kind and fits and before.begin(prefix):
                 return self._filled(before)
             models = None if before.kind is None else before.kind[0]

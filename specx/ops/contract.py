@@ -284,13 +284,14 @@ class Ops(Protocol):
         self, parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
         position: Tensor, ahead: int,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Return the sets, positions and slots of the N nodes of a level.
+        """Return the sets, positions and slots of the N nodes of a level, and of R − N more rows.
 
         parents int64 [N]: indices into the level above, whose sets are ``above`` int64 [M, W], None
-        if nodes see only themselves; own int64 [N, W]: for each node, the set of only itself.
+        if nodes see only themselves; own int64 [R, W]: for each row, the set of only itself. Rows
+        that are no nodes see only themselves.
 
-        Returns int64 [N, W]: the rows after the text that each node sees (``AncestorMask.sets``);
-        int64 [N]: positions in the text, ``position + ahead`` (position int64 [1]); int64 [N]: the
+        Returns int64 [R, W]: the rows after the text that each node sees (``AncestorMask.sets``);
+        int64 [R]: positions in the text, ``position + ahead`` (position int64 [1]); int64 [R]: the
         cache rows to write, ``length + after + i`` (length int64 [1]).
         """
 

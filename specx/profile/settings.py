@@ -179,7 +179,7 @@ def _tree(profile: Profile, method: Method, device: Device) -> TreeSettings:
     """Return the tree of a method.
 
     With lookup, the tree has a fixed shape, and one node of each level is lookup's. On a CPU the
-    tree is small, because each row takes time; on a GPU, because each level is recorded.
+    tree is small, because each row takes time; on a GPU it has few levels, because each level does.
     """
     tree = profile.tree
     if method != "specextend+lookup":

@@ -65,6 +65,6 @@ def test_a_longer_text_scales_what_reads_the_targets_cache():
     assert longer.retrieval == COSTS.retrieval
 
 
-def test_recording_is_one_verification_and_a_pass_a_level():
+def test_recording_is_one_verification_and_a_pass_that_levels_share():
     costs = replace(COSTS, record_verify=0.5, record_level=0.25)
-    assert (costs.recording(TREE), COSTS.recording(TREE)) == (1.5, 0.0)
+    assert (costs.recording, COSTS.recording) == (0.75, 0.0)

@@ -80,10 +80,15 @@ def assert_best(tree: TokenTree, expected: dict[tuple[int, ...], float]) -> None
     ("nodes", "depth", "width"),
     [(1, 1, None), (6, 1, None), (6, 3, None), (20, 4, None), (8, 8, 1), (6, 3, 2), (5, 2, 5)],
 )
+@pytest.mark.parametrize("shared", [False, True])
 def test_the_tree_is_the_best_of_the_drafts_own_probabilities(
-    family, nodes, depth, width, monkeypatch
+    family, nodes, depth, width, shared, monkeypatch
 ):
-    """After the prompt, and after steps that emitted one token and several."""
+    """After the prompt, and after steps that emitted one token and several.
+
+    Also where passes are filled up, as on a GPU.
+    """
+    monkeypatch.setattr(ModelDrafter, "_shares_passes", shared)
     monkeypatch.setitem(PREFILL_CHUNK, "cpu", 16)
     model, plain = loaded(family), make_model(family)
     shape = {"nodes": nodes, "depth": depth, "threshold": 0.0, "width": width}
@@ -115,8 +120,10 @@ def assert_is_tree_behind(tree: TokenTree, nodes: int, levels: int) -> None:
 
 @pytest.mark.parametrize("cache", [FULL, {"chunk": 8, "top_k": 20, "every": 4, "window": None}])
 @pytest.mark.parametrize("following", [[60], [61, 62, 63, 64, 65]])
-def test_other_trees_are_grown_from_all_that_was_emitted(cache, following):
+@pytest.mark.parametrize("shared", [False, True])
+def test_other_trees_are_grown_from_all_that_was_emitted(cache, following, shared, monkeypatch):
     """More tokens may wait to be read than the new trees have levels; then larger ones again."""
+    monkeypatch.setattr(ModelDrafter, "_shares_passes", shared)
     model, plain = loaded(), make_model()
     largest = {"nodes": 20, "depth": 4, "threshold": 0.0}
     cache = {"policy": "streaming", **cache}

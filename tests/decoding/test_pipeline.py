@@ -6,6 +6,7 @@ As on a GPU, where nothing of what was launched has happened before someone wait
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,35 @@ TARGET = loaded("llama", 0)
 PAIR = pair_of(TARGET, loaded("llama", 5))
 PROMPT = make_prompt(40)
 METHODS = ["plain", "tree", "streaming", "specextend"]
+
+
+@pytest.mark.parametrize(("levels", "busy"), [(0, pipeline.BUSY_PLAINLY), (3, pipeline.BUSY)])
+def test_a_device_has_steps_to_do_while_others_are_recorded(levels: int, busy: int) -> None:
+    in_flight: list[int] = []
+
+    class Steps(Pipeline):
+        def _launch(self):
+            self._in_flight.append(SimpleNamespace(copy=SimpleNamespace(done=0.0)))
+            return iter(())
+
+        def _read(self):
+            return self._in_flight.popleft()
+
+    def prepare(*_):
+        for _ in range(3):
+            in_flight.append(len(steps._in_flight))
+            yield
+
+    state = SimpleNamespace(
+        drafter=SimpleNamespace(levels=levels), prepare=prepare,
+        would_record=lambda drafter, _: drafter == "another",
+    )  # fmt: skip
+    steps = Steps(state, None, ahead=1)
+    steps._fill(1)
+    assert len(list(steps.drain("another"))) == 4 * busy
+    assert in_flight == [busy] * 3
+    steps._fill(2)
+    assert len(list(steps.drain("recorded"))) == 2
 
 
 @pytest.fixture(params=[1, 2])

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from specx.decoding import decode as decoding
-from specx.decoding.runner import GraphRunner, Runner, runner_for
+from specx.decoding import runner as running
+from specx.decoding.model_drafter import ModelDrafter
+from specx.decoding.runner import GraphRunner, Runner, SharedPart, runner_for
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
 METHODS = ["plain", "tree", "streaming", "specextend", "lookup", "specextend+lookup"]
@@ -90,8 +92,10 @@ def on_the_host(thing: Any, seen: set[int] | None = None) -> Any:
 
 @pytest.mark.parametrize("below", [None, 1e9])
 @pytest.mark.parametrize("method", METHODS)
-def test_replayed_stages_write_the_same(method, below, monkeypatch):
-    """Also through a fallback, which changes the stages."""
+@pytest.mark.parametrize("shared", [False, True])
+def test_replayed_stages_write_the_same(method, below, shared, monkeypatch):
+    """Also through a fallback, which changes the stages, and where passes are filled up."""
+    monkeypatch.setattr(ModelDrafter, "_shares_passes", shared)
     profile = make_profile(cache=CACHE, max_new_tokens=160, below=below)
     expected = run(pair(), profile, method, PROMPT)
     monkeypatch.setattr(decoding, "runner_for", lambda *_, **__: Replaying())
@@ -127,3 +131,80 @@ def test_graphs_are_for_gpus_and_can_be_switched_off():
     assert all(isinstance(each, GraphRunner) for each in recording)
     assert [each.eager_calls for each in recording] == [0, 1]
     assert recording[1].another() == recording[1]
+
+
+class Graph:
+    """A CUDA graph whose kernels are functions: what is launched while it records is kept."""
+
+    recording: "Graph | None" = None
+    begun = 0
+
+    def __init__(self) -> None:
+        self.launched: list[Any] = []
+
+    def capture_begin(self, pool, capture_error_mode) -> None:  # noqa: ARG002
+        assert Graph.recording is None
+        Graph.recording, self.given = self, pool
+        Graph.begun += 1
+
+    def capture_end(self) -> None:
+        assert Graph.recording is self
+        Graph.recording = None
+
+    def pool(self) -> tuple[int, int]:
+        return 0, id(self)
+
+    def replay(self) -> None:
+        assert Graph.recording is None
+        for kernel in self.launched:
+            kernel()
+
+
+def launch(kernel) -> None:
+    kernel() if Graph.recording is None else Graph.recording.launched.append(kernel)
+
+
+def test_a_shared_part_is_recorded_once_and_comes_where_stages_have_it(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(running, "_record", running._capture)  # without a stream
+    done: list[str] = []
+    shared = SharedPart(lambda: launch(lambda: done.append("shared")) or "outputs")
+
+    def stage(name: str):
+        def of_stage() -> None:
+            launch(lambda: done.append(f"{name} 1"))
+            assert shared() == "outputs"
+            launch(lambda: done.append(f"{name} 2"))
+            assert shared() == "outputs"
+            launch(lambda: done.append(f"{name} 3"))
+
+        return of_stage
+
+    one, other, runner = stage("a"), stage("b"), GraphRunner(eager_calls=0)
+    Graph.begun = 0
+    for each, name in ((one, "a"), (other, "b"), (one, "a")):
+        runner.run(each)
+        assert done == [f"{name} 1", "shared", f"{name} 2", "shared", f"{name} 3"]
+        done.clear()
+    assert Graph.begun == 1 + 2 * 3
+    graphs = runner._recordings[other].graphs
+    first, own, _, again, _ = graphs
+    assert own is again
+    # What frees memory while it is recorded may use it again when it is replayed, so a part that is
+    # replayed out of turn shares none.
+    assert [each.given for each in graphs] == [None, None, first.pool(), None, first.pool()]
+    one()
+    assert done == ["a 1", "shared", "a 2", "shared", "a 3"]
+
+
+def test_what_a_shared_part_raises_is_raised(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(running, "_record", running._capture)  # without a stream
+
+    def fails() -> None:
+        raise MemoryError("no room")
+
+    with pytest.raises(MemoryError, match="no room"):
+        GraphRunner(eager_calls=0).run(SharedPart(fails))
+    assert Graph.recording is None
+    assert running._open is None

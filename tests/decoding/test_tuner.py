@@ -58,14 +58,13 @@ def test_no_text_takes_much_longer_than_plain_decoding(pair: SimulatedPair, toke
     known, plain = KnownCosts(), pair.plainly(tokens)
     first = [pair.tuned(tokens, seed=seed) for seed in SEEDS]
     later = [pair.tuned(tokens, known, seed) for seed in SEEDS][1:]
-    least = 0.94 if pair is AWFUL_COPYING and tokens == 600 else 0.97
-    assert min(plain / text.seconds for text in first) >= least
-    assert min(plain / text.seconds for text in later) >= 0.97
+    assert min(plain / text.seconds for text in first) >= (0.97 if tokens > 600 else 0.93)
+    # A part that is being recorded lets the first token wait 2 ms.
+    assert min(plain / text.seconds for text in later) >= (0.97 if tokens > 20 else 0.96)
 
 
-@pytest.mark.parametrize(("name", "share"), [("copying", 0.95), ("good", 0.95), ("qwen", 0.92)])
+@pytest.mark.parametrize(("name", "share"), [("copying", 0.95), ("good", 0.95), ("qwen", 0.9)])
 def test_a_long_text_is_about_as_fast_as_with_the_best_fixed_tree(name: str, share: float) -> None:
-    """The real pair on an H100 gains a tenth at most, and is given up now and then."""
     pair, tokens = PAIRS[name], 3000
     best = min(mean(pair.fixed(shape, tokens, seed) for seed in SEEDS) for shape in SHAPES)
     taken = mean(pair.tuned(tokens, seed=seed).seconds for seed in SEEDS)
@@ -77,10 +76,12 @@ def test_a_long_text_is_about_as_fast_as_with_the_best_fixed_tree(name: str, sha
     [
         ("copying", 200, False),  # a fifth of the decoding; that it copies nobody knows yet
         ("copying", 3000, True),
-        ("qwen", 600, False),
+        ("qwen", 200, True),
+        ("qwen", 20, False),
         ("laptop", 600, False),
         ("good", 200, True),
-        ("good", 20, False),
+        ("good", 20, True),  # it gains a tenth
+        ("awful copying", 20, False),
     ],
 )
 def test_a_draft_whose_reading_cannot_be_earned_back_is_not_read(
@@ -234,7 +235,7 @@ def test_costs_serve_texts_of_about_the_same_plain_step():
 def test_what_was_recorded_while_the_target_read_costs_nothing():
     """With a draft as large as its target, recording would keep the device waiting."""
     assert Tuner(below=1.0, left=300, shape=SHAPES[0], kind="tiny", size=0.05).may_record
-    assert not Tuner(below=1.0, left=300, shape=SHAPES[0], kind="tiny", size=0.6).may_record
+    assert not Tuner(below=1.0, left=300, shape=SHAPES[0], kind="tiny", size=0.9).may_record
 
 
 def test_a_fixed_tree_is_judged_as_before():

@@ -11,7 +11,7 @@ from specx.bench.generated import generate_report
 from specx.decoding import decode as decode_module
 from specx.decoding import runner as runner_module
 from specx.decoding.pipeline import Pipeline
-from specx.decoding.runner import GraphRunner, Runner, runner_for
+from specx.decoding.runner import GraphRunner, Runner, SharedPart, runner_for
 from specx.decoding.target import Target
 from specx.decoding.times import PLAIN_STEPS
 from specx.decoding.tuner import Tuner
@@ -82,6 +82,28 @@ def test_what_was_forgotten_is_recorded_anew() -> None:
     for each in (graphs, another):
         each.run(stage)
     assert stage.calls == 3
+
+
+def test_a_shared_part_is_replayed_where_each_stage_has_it() -> None:
+    """What a stage has computed before, in memory that the part needed when it was recorded, stays
+    as it is."""
+    number = torch.zeros(1, dtype=torch.int64, device=CUDA)
+    shared = SharedPart(lambda: (number.mul_(2) + 1 + 1 + 1) - 3)
+
+    def stage() -> torch.Tensor:
+        number.add_(1)
+        between = [shared() + 0 for _ in range(1)]  # what a part returns its next run overwrites
+        between += [between[0] + 0, between[0] + 0, between[0] + 0]
+        number.add_(3)
+        return 100 * shared() + sum(between) // 4
+
+    def other() -> torch.Tensor:
+        number.sub_(40)
+        return shared() + 7
+
+    graphs = GraphRunner(0)
+    found = [int(graphs.run(each)) for each in (stage, stage, other, stage)]
+    assert found == [1002, 5022, 27, 9042]
 
 
 def test_what_is_prepared_is_not_done_until_it_runs() -> None:

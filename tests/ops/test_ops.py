@@ -627,10 +627,14 @@ def test_best_continuations(backend: Backend, case: LevelCase) -> None:
 
 
 @WHOLE_NUMBERS
+@pytest.mark.parametrize("more", [0, 7])
 @pytest.mark.parametrize(("nodes", "above", "words"), [(1, None, 1), (9, 4, 1), (33, 64, 3)])
-def test_level_inputs(backend: Backend, nodes: int, above: int | None, words: int) -> None:
+def test_level_inputs(
+    backend: Backend, nodes: int, above: int | None, words: int, more: int
+) -> None:
+    """Also of ``more`` rows than nodes, which see only themselves."""
     generator = torch.Generator().manual_seed(nodes)
-    own = torch.randint(-(2**63), 2**63 - 1, (nodes, words), generator=generator)
+    own = torch.randint(-(2**63), 2**63 - 1, (nodes + more, words), generator=generator)
     parents = torch.randint(0, above or 1, (nodes,), generator=generator)
     sets = None
     if above is not None:
@@ -641,12 +645,15 @@ def test_level_inputs(backend: Backend, nodes: int, above: int | None, words: in
         position=one(5000, backend), ahead=3,
     )  # fmt: skip
     expected = [
-        [bits | (0 if sets is None else int(sets[parents[i], w])) for w, bits in enumerate(row)]
+        [
+            bits | (0 if sets is None or i >= nodes else int(sets[parents[i], w]))
+            for w, bits in enumerate(row)
+        ]
         for i, row in enumerate(own.tolist())
     ]
     assert visible.tolist() == expected
-    assert positions.tolist() == [5003] * nodes
-    assert slots.tolist() == list(range(127, 127 + nodes))
+    assert positions.tolist() == [5003] * (nodes + more)
+    assert slots.tolist() == list(range(127, 127 + nodes + more))
     assert visible.data_ptr() != own.data_ptr()
 
 

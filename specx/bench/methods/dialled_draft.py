@@ -7,6 +7,7 @@ ranks. The target's choices are unchanged, so the output is the target's own.
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,9 +93,15 @@ class DialledGrower(TreeGrower):
     drawn: Tensor
 
     def __init__(
-        self, model: LoadedModel, allowed: Tensor, tree: TreeSettings, dialling: Dialling
+        self,
+        model: LoadedModel,
+        allowed: Tensor,
+        tree: TreeSettings,
+        dialling: Dialling,
+        **how: Any,
     ) -> None:
-        super().__init__(model, allowed, tree)
+        """``how``: further arguments of ``TreeGrower``."""
+        super().__init__(model, allowed, tree, **how)
         self.dialling = dialling
 
     def grow_levels(self, logits: Tensor, cache: PreallocatedCache) -> list[Level]:
@@ -155,7 +162,8 @@ class DialledDrafter(ModelDrafter):
         self._plain, self.dialling.tree = super()._make_grower(trees.tree), trees.tree
 
     def _make_grower(self, tree: TreeSettings) -> TreeGrower:
-        return self.dialled_grower(self.model, self.allowed, tree, self.dialling)
+        how = {} if self._passes is None else {"passes": self._passes}
+        return self.dialled_grower(self.model, self.allowed, tree, self.dialling, **how)
 
     def grow_levels(self) -> list[Level]:
         logits, grower = self.read_pending(), self.grower

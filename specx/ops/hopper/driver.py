@@ -8,7 +8,7 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_uint, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -78,22 +78,31 @@ def tensor_map(array: Tensor, box: Sequence[int]) -> "ctypes.Array[c_char]":
     last, swizzled by 128 bytes. Elements outside the array read as 0.
     """
 
-    size, rank = array.itemsize, array.dim()
-    strides = [size * n for n in array.stride()[-2::-1]]
-    assert (array.stride(-1), box[-1] * size, len(box)) == (1, SWIZZLED_BYTES, rank)
-    assert all(each % 16 == 0 for each in (array.data_ptr(), *strides))
+    size, data = array.itemsize, array.data_ptr()
+    strides = tuple(size * n for n in array.stride()[-2::-1])
+    assert (array.stride(-1), box[-1] * size, len(box)) == (1, SWIZZLED_BYTES, array.dim())
+    assert all(each % 16 == 0 for each in (data, *strides))
+    return _encoded(data, FORMATS[array.dtype], tuple(array.shape[::-1]), strides, tuple(box[::-1]))
+
+
+@lru_cache(2048)  # the layers of a pass have their rows in the same few places
+def _encoded(
+    data: int, kind: int, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]
+) -> "ctypes.Array[c_char]":
+    """Describe an array, all sizes in the driver's order, the innermost first."""
+    rank = len(shape)
     memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
     # Keeps the memory as long as it is there itself.
     aligned = (c_char * MAP_BYTES).from_buffer(memory, -ctypes.addressof(memory) % MAP_ALIGNMENT)
     _call(
         "cuTensorMapEncodeTiled",
         c_void_p(ctypes.addressof(aligned)),
-        c_int(FORMATS[array.dtype]),
+        c_int(kind),
         c_uint32(rank),
-        c_void_p(array.data_ptr()),
-        (c_uint64 * rank)(*array.shape[::-1]),
+        c_void_p(data),
+        (c_uint64 * rank)(*shape),
         (c_uint64 * (rank - 1))(*strides),
-        (c_uint32 * rank)(*reversed(box)),
+        (c_uint32 * rank)(*box),
         (c_uint32 * rank)(*[1] * rank),
         c_int(0),
         c_int(SWIZZLE_128),
@@ -101,6 +110,23 @@ def tensor_map(array: Tensor, box: Sequence[int]) -> "ctypes.Array[c_char]":
         c_int(0),
     )
     return aligned
+
+
+@lru_cache(1024)
+def _configured(
+    grid: tuple[int, int, int], block: int, shared: int, cluster: int
+) -> _Configuration:
+    """Return the configuration of a launch, which lacks a stream."""
+    attributes = (_Attribute * 2)()
+    attributes[0].kind, attributes[0].value[0] = EARLY, 1
+    attributes[1].kind, attributes[1].value[:3] = CLUSTER, (cluster, 1, 1)
+    number = 2 if cluster > 1 else 1
+    return _Configuration(grid, (block, 1, 1), shared, None, attributes, number)
+
+
+def _current_stream() -> int:
+    # As Triton asks for it: torch.cuda.current_stream takes a third of the time of a launch.
+    return torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
 
 
 @dataclass(frozen=True)
@@ -119,11 +145,8 @@ class Kernel:
         kernel must wait for that itself. ``arguments``: tensor maps and values of ``ctypes``, in
         the order of the parameters.
         """
-        attributes = (_Attribute * 2)()
-        attributes[0].kind, attributes[0].value[0] = EARLY, 1
-        attributes[1].kind, attributes[1].value[:3] = CLUSTER, (cluster, 1, 1)
-        stream, number = torch.cuda.current_stream().cuda_stream, 2 if cluster > 1 else 1
-        configuration = _Configuration(grid, (block, 1, 1), self.shared, stream, attributes, number)
+        configuration = _configured(grid, block, self.shared, cluster)
+        configuration.stream = _current_stream()
         parameters = (c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
         _call("cuLaunchKernelEx", byref(configuration), self.function, parameters, None)
 

@@ -148,7 +148,7 @@ class _BlocksWeight(WeightProduct):
         given = self._parts[0][0], self._parts[-1][0], x, out, self.bias, residual
         pointers = [c_uint64(0 if each is None else each.data_ptr()) for each in given]
         numbers = map(c_int, (len(x), self.columns, self._pieces, self._boundary))
-        with torch.cuda.device(x.device):
+        with torch.cuda.device(x.get_device()):
             kernel.launch((grid, 1, 1), threads, [*pointers, heads, *numbers])
 
 

@@ -189,7 +189,7 @@ class WeightProduct:
             c_int(self.columns),
             c_int(-(-inputs // (WIDTH * slices))),
         ]
-        with torch.cuda.device(x.device):
+        with torch.cuda.device(x.get_device()):
             self._kernel.launch(
                 (self._grid, 1, 1),
                 GROUP * self.launch.groups + LOADERS,

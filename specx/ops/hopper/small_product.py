@@ -111,7 +111,7 @@ class _SmallWeight(WeightProduct):
         given = self.weight, x, out, self.bias, residual
         pointers = [c_uint64(0 if each is None else each.data_ptr()) for each in given]
         arguments = [*pointers, heads, norm, c_int(len(x)), c_int(self.columns)]
-        with torch.cuda.device(x.device):
+        with torch.cuda.device(x.get_device()):
             self._kernel.launch((self._grid, 1, 1), THREADS, arguments)
 
 

@@ -66,7 +66,7 @@ def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: L
         *map(c_uint64, (q.stride(0), q.stride(1), visible.stride(0), visible.stride(1))),
     ]
     grid = (-(-inputs.rows // ROWS), inputs.kv_heads, launch.splits)
-    with torch.cuda.device(q.device):
+    with torch.cuda.device(q.get_device()):
         kernel.launch(grid, THREADS, arguments)
 
 
@@ -85,7 +85,7 @@ def merge(
         *map(c_int, (inputs.nodes, inputs.heads, group, launch.splits)),
         *(c_uint64(stride) for each in (q, keys, values) for stride in each.stride()[:2]),
     ]
-    with torch.cuda.device(q.device):
+    with torch.cuda.device(q.get_device()):
         kernel.launch((inputs.nodes * inputs.kv_heads, 1, 1), MERGE_THREADS, arguments)
 
 
@@ -104,7 +104,7 @@ def attend_short(inputs: TreeInputs) -> tuple[Tensor, Tensor]:
         *(c_uint64(stride) for each in (q, keys, values) for stride in each.stride()[:2]),
     ]
     grid = (RANKS * inputs.kv_heads * -(-inputs.nodes // nodes), 1, 1)
-    with torch.cuda.device(q.device):
+    with torch.cuda.device(q.get_device()):
         kernel.launch(grid, SHORT_THREADS, arguments, cluster=RANKS)
     return out, lse
 

@@ -70,7 +70,9 @@ def level_inputs(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``Ops.level_inputs``."""
     # Without parents a copy: what compiled layers get is always made in inference mode.
-    visible = own.clone() if above is None else above[parents] | own
+    visible = own.clone()
+    if above is not None:
+        visible[: len(parents)] |= above[parents]
     slots = length + torch.arange(after, after + len(own), device=own.device)
     return visible, (position + ahead).expand(len(own)), slots
 

@@ -378,7 +378,7 @@ def level_inputs(
     places = torch.empty_like(positions)
     _footing[(1,)](
         parents, own if above is None else above, own, length, after, position, ahead,
-        sets, positions, places, count, words,
+        sets, positions, places, count, len(parents), words,
         ABOVE=above is not None, BLOCK=MAX_ROWS,
         BLOCK_WORDS=max(WORDS, triton.next_power_of_2(words)), num_warps=4,
     )  # fmt: skip
@@ -386,21 +386,22 @@ def level_inputs(
 
 
 @triton.jit(
-    do_not_specialize=["after", "ahead", "count", "words"],
+    do_not_specialize=["after", "ahead", "count", "nodes", "words"],
     do_not_specialize_on_alignment=["parents_ptr", "length_ptr", "position_ptr"],
 )
 def _footing(
-    parents_ptr: tl.tensor,  # int64 [N]
+    parents_ptr: tl.tensor,  # int64 [nodes]
     above_ptr: tl.tensor,  # int64 [M, W] where ABOVE
-    own_ptr: tl.tensor,  # int64 [N, W]
+    own_ptr: tl.tensor,  # int64 [count, W]
     length_ptr: tl.tensor,  # int64 [1]
     after: tl.tensor,
     position_ptr: tl.tensor,  # int64 [1]
     ahead: tl.tensor,
-    sets_ptr: tl.tensor,  # int64 [N, W]
-    positions_ptr: tl.tensor,  # int64 [N]
-    places_ptr: tl.tensor,  # int64 [N]
+    sets_ptr: tl.tensor,  # int64 [count, W]
+    positions_ptr: tl.tensor,  # int64 [count]
+    places_ptr: tl.tensor,  # int64 [count]
     count: tl.tensor,
+    nodes: tl.tensor,
     words: tl.tensor,
     ABOVE: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -412,8 +413,9 @@ def _footing(
     own = node[:, None] * words + word
     sets = tl.load(own_ptr + own, mask=inside, other=0)
     if ABOVE:
-        parent = tl.load(parents_ptr + node, mask=is_node, other=0)
-        sets |= tl.load(above_ptr + parent[:, None] * words + word, mask=inside, other=0)
+        parent = tl.load(parents_ptr + node, mask=node < nodes, other=0)
+        seen = inside & (node < nodes)[:, None]
+        sets |= tl.load(above_ptr + parent[:, None] * words + word, mask=seen, other=0)
     tl.store(sets_ptr + own, sets, mask=inside)
     tl.store(positions_ptr + node, tl.load(position_ptr) + ahead, mask=is_node)
     tl.store(places_ptr + node, tl.load(length_ptr) + after + node, mask=is_node)

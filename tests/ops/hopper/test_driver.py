@@ -33,6 +33,7 @@ class Notes:
 def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notes]:
     notes = Notes()
     monkeypatch.setattr(driver, "_driver", lambda: notes)
+    driver._encoded.cache_clear()
     return notes
 
 
@@ -94,10 +95,7 @@ def test_boxes_that_are_none(box: tuple[int, ...], notes: Notes) -> None:
 def test_a_launch_is_early_and_in_clusters(
     cluster: int, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Stream:
-        cuda_stream = 77
-
-    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(driver, "_current_stream", lambda: 77)
     found = tensor_map(torch.empty(64, 64, dtype=torch.float16), (64, 64))
     number = ctypes.c_int(5)
     kernel = Kernel(ctypes.c_void_p(99), shared=1000)
@@ -135,5 +133,6 @@ def test_a_machine_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
     driver._driver.cache_clear()
+    driver._encoded.cache_clear()
     with pytest.raises(CudaError, match=r"libcuda\.so\.1: cannot open"):
         tensor_map(torch.empty(64, 64, dtype=torch.float16), (64, 64))
