@@ -22,7 +22,7 @@ from specx.models.model_files import (
     unpacked_dtype,
 )
 from specx.ops.blocks import BlockFormat
-from specx.ops.contract import kept_formats
+from specx.ops.contract import kept_formats, packed_row_bytes
 from specx.ops.delta_state import wide_format
 from specx.ops.layer_stream import BUFFERS
 from specx.ops.spec import AttentionSpec, DecoderSpec, LayerSpec
@@ -143,7 +143,7 @@ def _weights(
             return None
         packing = packing_of(files, spec, stated, count)
         form = files.reading.packed if files.reading and packing.kept else None
-        size = _bytes(spec, count, packing.dtype, form)
+        size = _bytes(spec, count, packing.dtype, form, device)
         return packing.dtype, size, packing.formats(files.reading), packing.rounds
     dtype = unpacked_dtype(files)
     needed = files.gguf.bytes_in((), dtype, device)
@@ -173,10 +173,26 @@ def _streamed(
     return streamed, BUFFERS * streamed * max(layers) // sum(layers)
 
 
-def _bytes(spec: DecoderSpec, count: int, dtype: torch.dtype, form: BlockFormat | None) -> int:
-    """Return the bytes of ``count`` weights, packed except for embedding and lm head."""
+def _bytes(
+    spec: DecoderSpec,
+    count: int,
+    dtype: torch.dtype,
+    form: BlockFormat | None,
+    device: torch.device,
+) -> int:
+    """Return the bytes of ``count`` weights, packed except for embedding and lm head; of a model
+    with experts, only theirs are packed."""
     if form is None:
         return count * dtype.itemsize
+    experts = [layer.mlp for layer in spec.layers if layer.mlp.experts is not None]
+    if experts:
+        size = 0
+        for mlp in experts:
+            assert mlp.experts is not None
+            for rows, columns in ((2 * mlp.inner, spec.hidden), (spec.hidden, mlp.inner)):
+                count -= mlp.experts.count * rows * columns
+                size += mlp.experts.count * rows * packed_row_bytes(device, form, columns)
+        return size + count * dtype.itemsize
     outside = spec.vocabulary * spec.hidden * (1 if spec.tied else 2)
     return outside * dtype.itemsize + (count - outside) * form.bytes // form.values
 

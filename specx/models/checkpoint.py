@@ -17,10 +17,11 @@ from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory, reason
 from specx.models.grouped import Grouped, GroupStyle, shape_of
 from specx.models.grouped import read as read_grouped
 from specx.models.quantized import Reading
-from specx.ops.blocks import FP8, mxfp4_in_pairs
+from specx.ops.blocks import FP8, by_name, mxfp4_blocks, mxfp4_in_pairs
 from specx.ops.packed_weight import PackedWeight, Part, Weight
 
 BLOCKS, SCALES = "_blocks", "_scales"  # behind the name of a tensor in MXFP4
+_MXFP4 = by_name("MXFP4")
 _FP8, _FP8_SCALES = "F8_E4M3", ("_scale_inv", "_scale")  # behind the name of a matrix
 _FORMATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 
@@ -100,7 +101,7 @@ class Checkpoint:
         floating-point, and OutOfMemoryError.
         """
         if names[0] + BLOCKS in self._places:
-            return self._unpacked(names[0])
+            return self._experts(names[0])
         if self.kept and (parts := self._packed(names)):
             return PackedWeight(parts, rounds=self.rounds, dtype=self.dtype or torch.bfloat16)
         shapes = [self.shape(name) for name in names]
@@ -122,19 +123,25 @@ class Checkpoint:
         assert whole is not None
         return whole
 
-    def _unpacked(self, name: str) -> Tensor:
-        """Read a tensor in MXFP4, one expert at a time."""
+    def _experts(self, name: str) -> Weight:
+        """Read a tensor in MXFP4, one expert at a time; packed, all rows of all experts."""
         try:
             blocks, scales = (self._slice(name + end) for end in (BLOCKS, SCALES))
             experts, columns, rows = self.shape(name)
-            dtype = self.dtype or torch.bfloat16
-            whole = torch.empty((experts, rows, columns), dtype=dtype, device=self.device)
+            dtype, is_packed = self.dtype or torch.bfloat16, _MXFP4.name in self.kept
+            size = _MXFP4.row_bytes(columns) if is_packed else columns
+            whole = torch.empty(
+                (experts, rows, size), dtype=torch.uint8 if is_packed else dtype, device=self.device
+            )
+            read = mxfp4_blocks if is_packed else mxfp4_in_pairs
             for i in range(experts):
-                whole[i].copy_(mxfp4_in_pairs(blocks[i].to(self.device), scales[i].to(self.device)))
+                whole[i].copy_(read(blocks[i].to(self.device), scales[i].to(self.device)))
         except (SafetensorError, RuntimeError, OSError, ValueError) as error:
             if is_out_of_memory(error):
                 raise no_room(self.label) from error
             raise unreadable(self.label, error) from error
+        if is_packed:
+            return PackedWeight(((whole.flatten(0, 1), _MXFP4),), dtype=dtype)
         return whole.mT
 
     def is_zero(self, name: str) -> bool:

@@ -8,12 +8,18 @@ from pathlib import Path
 import torch
 
 from specx.errors import ModelError, UsageError
-from specx.models.decoder_files import load_decoder, load_gguf
+from specx.models.decoder_files import load_decoder, load_gguf, parameters
 from specx.models.families import family_of, read_architecture
 from specx.models.families.text_part import has_parts
 from specx.models.gguf.checkpoint import parts_of
 from specx.models.loaded import LoadedModel, ModelSpec, Role, no_int8
-from specx.models.model_files import ModelFiles, fetch_weights, open_model, stated_dtype
+from specx.models.model_files import (
+    ModelFiles,
+    fetch_weights,
+    open_model,
+    packing_of,
+    stated_dtype,
+)
 from specx.models.quantized import check_quantized
 from specx.models.source import ModelSource
 
@@ -94,7 +100,7 @@ def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None
     if not all(str(name).endswith(_GENERATES) for name in raw.get("architectures") or []):
         return None
     try:
-        read_architecture(raw, label)
+        architecture = read_architecture(raw, label)
     except ModelError as refusal:
         if has_parts(raw):
             raise
@@ -103,9 +109,9 @@ def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None
         except ModelError:
             raise refusal from None
     _ = files.tokenizer  # refused, if it is missing, before gigabytes come down the line
-    source, found = fetch_weights(
-        files, stated_dtype(raw) or torch.float32, is_quantized=files.method is not None
-    )
+    spec, stored = architecture.spec, stated_dtype(raw) or torch.float32
+    packing = packing_of(files, spec, stored, parameters(spec, architecture.weights))
+    source, found = fetch_weights(files, stored, packing)
     if any(file.suffix != ".safetensors" for file in found):
         if has_parts(raw):
             raise ModelError(

@@ -123,13 +123,14 @@ def kept_in_blocks(
     """Return the formats in which a model's matrices stay packed, because kernels read them.
 
     ``needed``: bytes of its weights unpacked. ``rounds``: on a CPU, with int8 inputs; on a GPU
-    inputs are bfloat16. On a GPU, matrices stay packed only if they would not fit in bfloat16,
-    which is faster on an H200, and if no ``dtype`` is requested. No kernels support experts or
-    per-layer embeddings; on a GPU, neither delta rules nor latent attention.
+    inputs are bfloat16. On a GPU, matrices stay packed only if they would not fit in bfloat16, and
+    if no ``dtype`` is requested. No kernels support per-layer embeddings, or experts except those
+    of a checkpoint in MXFP4 on a GPU; on a GPU, neither delta rules nor latent attention.
     """
     on_cpu = files.device.type == "cpu"
+    reads_experts = not on_cpu and files.reading is not None and files.reading.name == "MXFP4"
     is_known = spec.per_layer is None and all(
-        layer.mlp.experts is None
+        (layer.mlp.experts is None or reads_experts)
         and (on_cpu or layer.attention.delta is layer.attention.latent is None)
         for layer in spec.layers
     )
@@ -154,7 +155,7 @@ class Packing:
 
     def formats(self, reading: Reading | None) -> str | None:
         """Return the format names of a quantized checkpoint's matrices; None if not quantized."""
-        if reading is None or reading.name == "MXFP4":
+        if reading is None or (reading.name == "MXFP4" and not self.kept):
             return None
         if not self.kept:
             return f"{reading.name}, unpacked to {str(self.dtype).removeprefix('torch.')}"
@@ -205,21 +206,23 @@ def usable(device: str | torch.device) -> torch.device:
 
 
 def fetch_weights(
-    files: ModelFiles, stored: torch.dtype, *, is_quantized: bool = False
+    files: ModelFiles, stored: torch.dtype, packing: Packing | None = None
 ) -> tuple[ModelSource, tuple[Path, ...]]:
     """Download the weights if needed, and check that they are complete and fit into memory.
 
-    ``stored``: the dtype stated in the config. Returns their folder, and their files.
+    ``stored``: the dtype stated in the config; ``packing``: of the matrices that we
+    read. Returns their folder, and their files.
     """
     source, device, dtype = files.source, files.device, DTYPES[files.spec.dtype]
     wanted = None if dtype is None else dtype.itemsize
     stated = bytes_to_download(source)
-    if stated is not None and not is_quantized:
+    if stated is not None and (packing is None or files.method is None):
         # Refused before gigabytes come down the line; the exact answer needs the files.
         needed = stated * (wanted or stored.itemsize) // stored.itemsize
         check_fit(needed, source, device, files.spec.offload)
     found = weight_files(source)
-    needed = loaded_bytes(found, source.label, stored.itemsize, wanted)
+    packed = packing is not None and bool(packing.kept)
+    needed = loaded_bytes(found, source.label, stored.itemsize, wanted, packed)
     check_fit(needed, source, device, files.spec.offload)
     source = ModelSource(found[0].parent, source.label, source.hub_id, source.revision)
     return source, found

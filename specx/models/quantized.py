@@ -55,7 +55,7 @@ def reading_of(raw: Mapping[str, Any], method: str | None, folder: Path) -> Read
     """
     settings = raw.get("quantization_config") or text_config(raw).get("quantization_config") or {}
     if method == "mxfp4" and raw.get("model_type") == "gpt_oss":
-        return Reading("MXFP4")
+        return Reading("MXFP4", packed=by_name("MXFP4"))
     if method == "modelopt":
         kind = _format(raw, folder)
         by_kind = {"FP8": Reading("FP8", packed=FP8), "NVFP4": Reading("NVFP4", STYLES["nvfp4"])}

@@ -56,19 +56,21 @@ def bytes_to_download(source: ModelSource) -> int | None:
     return None
 
 
-def loaded_bytes(files: Sequence[Path], label: str, stored: int, wanted: int | None) -> int:
+def loaded_bytes(
+    files: Sequence[Path], label: str, stored: int, wanted: int | None, packed: bool = False
+) -> int:
     """Add up the bytes of all tensors once loaded, without reading them.
 
-    ``wanted``: bytes of a floating-point number once loaded; None: as stored. Packed integers and
-    float8 keep their type. The header of a torch file is slow to read, so its whole size counts as
-    floats of ``stored`` bytes. Raises ModelError for a safetensors file that is truncated or
-    damaged.
+    ``wanted``: bytes of a floating-point number once loaded; None: as stored. ``packed``: tensors
+    in MXFP4 stay packed. Packed integers and float8 keep their type. The header of a torch file is
+    slow to read, so its whole size counts as floats of ``stored`` bytes. Raises ModelError for a
+    safetensors file that is truncated or damaged.
     """
     total = 0
     for file in files:
         size = file.stat().st_size
         if file.suffix == ".safetensors":
-            total += _loaded_safetensors(file, label, wanted)
+            total += _loaded_safetensors(file, label, wanted, packed)
         else:
             total += size if wanted is None else size // stored * wanted
     return total
@@ -113,7 +115,7 @@ def _all_there(source: ModelSource, folder: Path, names: list[str]) -> tuple[Pat
     return tuple(folder / name for name in names)
 
 
-def _loaded_safetensors(file: Path, label: str, wanted: int | None) -> int:
+def _loaded_safetensors(file: Path, label: str, wanted: int | None, packed: bool) -> int:
     header, start = _read_header(file, label)
     total = end = 0
     for name, tensor in header.items():
@@ -126,7 +128,7 @@ def _loaded_safetensors(file: Path, label: str, wanted: int | None) -> int:
             raise _damaged(file, label) from error
         end = max(end, last)
         if name.endswith(BLOCKS):
-            total += 2 * count * (wanted or _HALF)
+            total += count + count // 16 if packed else 2 * count * (wanted or _HALF)
         else:
             total += last - first if wanted is None or kind not in _FLOATS else count * wanted
     if start + end > file.stat().st_size:

@@ -147,6 +147,16 @@ def mxfp4_in_pairs(packed: torch.Tensor, exponents: torch.Tensor) -> torch.Tenso
     return (_half_power(exponents).unsqueeze(-1) * _looked_up(values, FLOAT_4)).flatten(-2)
 
 
+def mxfp4_blocks(packed: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
+    """Put MXFP4 as safetensors have it into blocks, whose bytes hold a value of each half.
+
+    packed uint8 [N, n, 16], exponents uint8 [N, n] -> uint8 [N, 17 n].
+    """
+    values = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
+    codes = values[..., :16] | values[..., 16:] << 4
+    return torch.cat([exponents.unsqueeze(-1), codes], dim=-1).flatten(-2)
+
+
 def _half_power(exponents: torch.Tensor) -> torch.Tensor:
     """Return half of 2^(e − 127) as float32, for values that are stored doubled."""
     exponents = exponents.to(torch.int32)

@@ -19,11 +19,16 @@ from transformers import (
 from specx.bench.methods.stock import stock_model
 from specx.decoding.methods import Pair
 from specx.errors import ModelError, OutOfMemoryError, UsageError
+from specx.models.checkpoint import Checkpoint
 from specx.models.decoder import Decoder
+from specx.models.families import read_architecture
+from specx.models.families.weight_reader import WeightReader
 from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
+from specx.models.source import read_raw
 from specx.models.weight_files import loaded_bytes
 from specx.ops.native import HAS_LLVMLITE
+from specx.ops.packed_weight import PackedWeight
 from tests.models.families import Text
 from tests.tiny import EOS, LINEAR, LLAMA3, YARN, make_tokenizer
 
@@ -500,6 +505,26 @@ def write_mxfp4(folder: Path) -> torch.Tensor:
     make_tokenizer().save_pretrained(folder)
     with torch.no_grad():
         return model(torch.arange(3, 33)[None]).logits[0]
+
+
+def test_experts_in_mxfp4_that_stay_packed(tmp_path: Path) -> None:
+    """As a GPU has them: the same values in the same rows."""
+    write_mxfp4(tmp_path)
+    architecture, layers = read_architecture(read_raw(tmp_path, ""), ""), []
+    for kept in ((), ("MXFP4",)):
+        with Checkpoint([tmp_path / "model.safetensors"], "", torch.device("cpu")) as tensors:
+            tensors.dtype, tensors.kept = torch.float32, kept
+            reader = WeightReader(
+                spec=architecture.spec, weight_map=architecture.weights.as_stored(tensors.names),
+                joined=tensors.joined, prepack=lambda weight: weight,
+            )  # fmt: skip
+            layers.append(reader.layer(1))
+    for name in ("gate_up", "down"):
+        unpacked, packed = (getattr(each, name) for each in layers)
+        assert isinstance(packed.weight, PackedWeight)
+        assert packed.weight.nbytes == unpacked.weight.numel() * 17 // 32
+        assert torch.equal(packed.weight.unpack().view_as(unpacked.weight), unpacked.weight)
+        assert torch.equal(packed.bias, unpacked.bias)
 
 
 def test_gpt_oss_as_it_is_published(load: Load, tmp_path: Path) -> None:

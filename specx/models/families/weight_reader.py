@@ -125,9 +125,13 @@ class WeightReader:
         return LinearMap(weight, self._maybe(self._read, names, f"{name}_bias"))
 
     def _experts(self, names: dict[str, Names], name: str) -> LinearMap:
-        """Read a map of all experts: [E, N, K], its bias [E, N]."""
-        weight, bias = self._read(names, name), self._maybe(self._read, names, f"{name}_bias")
-        if self.weight_map.experts.across:
+        """Read a map of all experts: [E, N, K], or packed all their rows; its bias [E, N]."""
+        weight, bias = self.joined(names[name]), self._maybe(self._read, names, f"{name}_bias")
+        if isinstance(weight, PackedWeight):  # of gpt-oss, whose maps have biases
+            if name == "gate_up":
+                rows = torch.arange(len(weight), device=weight.device).view(bias.shape)
+                weight, bias = with_rows(weight, _in_halves(rows).flatten()), _in_halves(bias)
+        elif self.weight_map.experts.across:
             weight = weight.mT.contiguous()
             if name == "gate_up":
                 weight, bias = _in_halves(weight), None if bias is None else _in_halves(bias)

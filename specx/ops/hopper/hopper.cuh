@@ -110,6 +110,13 @@ __device__ __forceinline__ void load(u32 to, const TensorMap& map, int c0, int c
         "r"(c2), "r"(c3), "r"(c4), "r"(barrier), "l"(policy) : "memory");
 }
 
+// Bytes one after the other: a multiple of 16 of them, aligned alike.
+__device__ __forceinline__ void load(u32 to, const unsigned char* from, u32 bytes, u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+
 // Of what nobody reads again soon.
 __device__ __forceinline__ u64 read_once() {
     u64 policy;

@@ -1,84 +1,64 @@
 // out[t, n] = sum over k of x[t, k] · weight[n, k], for up to 64 rows of x and a weight that stays packed,
 // in Q4_K or Q6_K, in the order of packed_layout.py. For Hopper.
 //
-// A warp has GROUPS times 16 rows of the weight, and takes pieces of 256 inputs; SHARE warps take them in
-// turns, and their sums are added in order. Blocks stay for several tiles. A warp asks for its first pieces
-// before the kernel in front is done, as many as fit into its own memory, and for those of the next
-// tile while it multiplies. It takes codes from there as tensor cores want them: 16 bytes of a row are
-// neighbouring inputs of four parts, and in which order the inputs of a part are multiplied does not
-// matter as long as x has the same. A code in the lower bits of bfloat16 128.0 is 128 more than it is:
-// Q4_K takes it off with the minimum, by the sum of x over a part.
+// A warp has GROUPS times 16 rows of the weight, and takes pieces of 256 inputs, one of SHARE parts of
+// them after the other. Blocks stay for several tiles. A warp asks for its first pieces before the kernel
+// in front is done, as many as fit into its own memory, and for those of the next tile while it
+// multiplies: 8 rows of a piece are one copy. It takes codes from there as tensor cores want them: 16
+// bytes of a row are neighbouring inputs of four parts, and in which order the inputs of a part are
+// multiplied does not matter as long as x has the same. A code in the lower bits of bfloat16 128.0 is
+// 128 more than it is: Q4_K takes it off with the minimum, by the sum of x over a part.
+//
+// Of one row of x, or a few, SHARE warps have a part each, and read x themselves. Of more rows
+// reading x takes longer than the weight. Then all warps of a block have other rows and the same piece,
+// and its x is copied to shared memory once (TOGETHER); SPLITS blocks share the parts of long sums. The
+// sums of parts are added in order in both, so a row of x has the same bits.
 //
 // Tensor cores make these sums, with x as rows and a column of ones for each part, and multiply them with
 // scales and minima: both are whole numbers, and a sum is two numbers in bfloat16.
 //
 // A row of x is a column to tensor cores, and nothing depends on how many there are.
 //
-// Defined from outside: TILES of 8 rows of x, GROUPS, WARPS of a block, SHARE, STAGES of a warp's pieces,
-// KEEP (sums of x over parts are made once for all tiles), RESIDENT blocks on a multiprocessor, FIRST and
-// SECOND, the bits of codes in both parts of the weight, HALF (0), and as for product.cu KIND, HEAD and ACTIVATION.
+// Defined from outside: TILES of 8 rows of x, GROUPS, WARPS of a block, SHARE, TOGETHER, SPLITS, STAGES
+// of a warp's pieces, KEEP (sums of x over parts are made once for all tiles), RESIDENT blocks on a
+// multiprocessor, FIRST and SECOND, the bits of codes in both parts of the weight, HALF (0), and as for
+// product.cu KIND, HEAD and ACTIVATION.
 
 #include "hopper.cuh"
 
 constexpr int THREADS = WARPS * 32;
 constexpr int WIDTH = 256, WORDS = 5;  // of a piece: inputs, and words with scales of a row
-constexpr int EACH = 16 / SIDES, OUTPUTS = WARPS / SHARE * GROUPS * EACH;  // of a group, of a tile
-constexpr int PARTIALS = WARPS * GROUPS * TILES * 32, BUFFERS = TILES <= 2 ? 2 : 1;
-constexpr u32 CODES_ROW = 128, UPPER_ROW = 64;  // bytes of a row of a piece
-constexpr u32 CODES = 16 * CODES_ROW, SCALES = 16 * WORDS * 4;
+constexpr int EACH = 16 / SIDES, OUTPUTS = WARPS / (TOGETHER ? 1 : SHARE) * GROUPS * EACH;  // of a group, of a tile
+constexpr u32 CODES_ROW = 128, UPPER_ROW = 64, CODES = 8 * CODES_ROW;  // bytes of a row of a piece; of 8
 
-__device__ constexpr u32 upper_bytes(int bits) { return bits == 6 ? 16 * UPPER_ROW : 0; }
+__device__ constexpr u32 upper_bytes(int bits) { return bits == 6 ? 8 * UPPER_ROW : 0; }
 
-__device__ constexpr u32 group_bytes(int bits) { return CODES + upper_bytes(bits) + SCALES; }
+// Of 8 rows of a piece, which lie together.
+__device__ constexpr u32 eight_bytes(int bits) { return CODES + upper_bytes(bits) + 8 * WORDS * 4; }
 
-constexpr u32 STAGE = GROUPS * (group_bytes(FIRST) > group_bytes(SECOND) ? group_bytes(FIRST) : group_bytes(SECOND));
+constexpr u32 STAGE = GROUPS * 2 * (FIRST == 6 || SECOND == 6 ? eight_bytes(6) : eight_bytes(4));
 
-// What a thread asks for next, of a warp's rows: 16 of each group, the last 8 of them `step` behind the first.
+// What a warp asks for next: 16 rows of each group, the last 8 of them `step` behind the first.
 struct Source {
-    const unsigned char *codes, *upper, *scales;
-    u32 stride, step, words[3];  // bytes; from the scales
+    const unsigned char* eight;
+    u32 size, line, behind;  // bytes: of 8 rows of a piece, of 8 rows, and from the first 8 to the last
 
-    // rows: of the part of the weight; pieces: of a row.
-    template <int BITS>
-    __device__ __forceinline__ void begin(const unsigned char* rows, u32 stride, u32 step, int pieces, int piece,
-                                          int lane) {
-        this->stride = stride, this->step = step * stride;
-        const unsigned char* const behind = rows + pieces * CODES_ROW;
-        codes = rows + lane / 8 * stride + piece * CODES_ROW + lane % 8 * 16;
-        upper = behind + lane / 4 * stride + piece * UPPER_ROW + lane % 4 * 16;
-        scales = behind + (BITS == 6 ? pieces * UPPER_ROW : 0) + piece * (WORDS * 4);
+    // part: of the weight; pieces: of a row.
+    __device__ __forceinline__ void begin(const unsigned char* part, int row, u32 step, int bits, int pieces,
+                                          int piece) {
+        size = eight_bytes(bits), line = pieces * size, behind = step / 8 * line;
+        eight = part + static_cast<u64>(row / 8) * line + piece * size;
+    }
+
+    __device__ __forceinline__ void ask(u32 to, u32 barrier, int lane) const {
+        if (lane) return;
+        arrive_and_expect(barrier, GROUPS * 2 * size);
 #pragma unroll
-        for (int i = 0; i < 3; i++) {
-            const u32 at = i < 2 ? lane + 32 * i : 64 + lane % 16, row = at / WORDS;
-            words[i] = row % 8 * stride + row / 8 * this->step + at % WORDS * 4;
-        }
+        for (int i = 0; i < GROUPS * 2; i++)
+            load(to + i * size, eight + i / 2 * (EACH / 8) * line + i % 2 * behind, size, barrier);
     }
 
-    // Ask for a piece, of a group `behind` bytes behind the first.
-    template <int BITS>
-    __device__ __forceinline__ void ask(u32 to, u32 behind, int lane) const {
-        const u32 chunk = BITS == 6 ? lane % 8 ^ lane / 8 % 4 * 2 : lane % 8 ^ lane / 8 % 2 * 4;
-        const u32 there = to + lane / 8 * CODES_ROW + chunk * 16;
-        const u32 place = to + CODES + upper_bytes(BITS) + lane * 4;
-        const unsigned char *const from = codes + behind, *const last = from + step;
-        copy(there, from, true);
-        copy(there + 4 * CODES_ROW, from + 4 * stride, true);
-        copy(there + 8 * CODES_ROW, last, true);
-        copy(there + 12 * CODES_ROW, last + 4 * stride, true);
-        if (BITS == 6) {
-            const u32 at = to + CODES + lane / 4 * UPPER_ROW + (lane % 4 ^ lane / 8 % 2 * 2) * 16;
-            copy(at, upper + behind, true);
-            copy(at + 8 * UPPER_ROW, upper + behind + step, true);
-        }
-        const unsigned char* const own = scales + behind;
-        copy(place, reinterpret_cast<const float*>(own + words[0]));
-        copy(place + 128, reinterpret_cast<const float*>(own + words[1]));
-        copy(place + 256 - lane / 16 * 64, reinterpret_cast<const float*>(own + words[2]));  // two the same
-    }
-
-    __device__ __forceinline__ void advance() {
-        codes += SHARE * CODES_ROW, upper += SHARE * UPPER_ROW, scales += SHARE * (WORDS * 4);
-    }
+    __device__ __forceinline__ void advance(int by = SHARE) { eight += by * static_cast<int>(size); }
 };
 
 template <int WORDS>
@@ -104,15 +84,6 @@ __device__ __forceinline__ void multiply_first(float (&d)[4], const u32 (&a)[4],
                  " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
                  : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.f));
-}
-
-// sums[16, 8] = the product of a[16, PAIRS / 2, 16] and b: 16 inputs of each pair of pairs.
-template <int PAIRS>
-__device__ __forceinline__ void multiply_part(float (&d)[4], const u32 (&a)[PAIRS / 2][4],
-                                              const u32 (&b)[PAIRS]) {
-    multiply_first(d, a[0], b[0], b[1]);
-#pragma unroll
-    for (int i = 2; i < PAIRS; i += 2) multiply_tile(d, a[i / 2], b[i], b[i + 1]);
 }
 
 // (a & b) | c
@@ -163,16 +134,18 @@ struct Kept {
 };
 
 // Add the inputs of a thread of part `of`, with one scale, of rows of x, to sums over parts.
-__device__ __forceinline__ void sum_up(float (&summed)[TILES][4], const u32 (&b)[TILES][4], int of, int lane) {
+template <int COUNT>
+__device__ __forceinline__ void sum_up(float (&summed)[COUNT][4], const u32 (&b)[COUNT][4], int of, int lane) {
     const u32 ones = lane / 4 == of ? 0x3F803F80 : 0;
 #pragma unroll
-    for (int tile = 0; tile < TILES; tile++) multiply_tile(summed[tile], b[tile], ones, ones);
+    for (int tile = 0; tile < COUNT; tile++) multiply_tile(summed[tile], b[tile], ones, ones);
 }
 
 // Sums over parts as tensor cores take them: of a part two numbers in bfloat16.
-__device__ __forceinline__ void split_sums(u32 (&sums)[TILES][2], const float (&summed)[TILES][4]) {
+template <int COUNT>
+__device__ __forceinline__ void split_sums(u32 (&sums)[COUNT][2], const float (&summed)[COUNT][4]) {
 #pragma unroll
-    for (int tile = 0; tile < TILES; tile++)
+    for (int tile = 0; tile < COUNT; tile++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const float sum = summed[tile][i] + summed[tile][i + 2], most = rounded(sum);
@@ -180,17 +153,18 @@ __device__ __forceinline__ void split_sums(u32 (&sums)[TILES][2], const float (&
         }
 }
 
-// Add a piece of a warp's groups, multiplied, to `total`. lines: of x, at the piece; kept_sums: of it.
-template <int BITS>
-__device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][TILES][4], const unsigned char* base,
-                                               const u16* const (&lines)[TILES], const u32* kept_sums,
-                                               const Kept& kept, int lane) {
+// Add a piece of a warp's groups, multiplied, to `total`. load_x(to, tile, of): inputs of part `of` of a
+// thread, of rows of x; kept_sums: of the piece.
+template <int BITS, bool KEPT, int COUNT, class Load>
+__device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][COUNT][4], const unsigned char* base,
+                                               const Load& load_x, const u32* kept_sums, const Kept& kept,
+                                               int lane) {
     constexpr int PARTS = 4, SPANS = BITS == 6 ? 4 : 2;  // that lie together; of them in a piece
     constexpr int PART = WIDTH / PARTS / SPANS, OWN = PART / 8;  // inputs; pairs of a thread
     const int row = lane / 4, place = lane % 4;
     const auto words_of = [&](int group, int half) {
-        const u32 at = group * group_bytes(BITS) + CODES + upper_bytes(BITS);
-        return reinterpret_cast<const u32*>(base + at) + (row + 8 * half) * WORDS;
+        const u32 at = (group * 2 + half) * eight_bytes(BITS) + CODES + upper_bytes(BITS);
+        return reinterpret_cast<const u32*>(base + at) + row * WORDS;
     };
     float by[GROUPS][2], least[GROUPS][2];  // multiply scales and minima
 #pragma unroll
@@ -200,37 +174,39 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][TILES][4],
             const u32 both = *words_of(group, half);
             by[group][half] = half_of(both), least[group][half] = -half_of(both >> 16);
         }
-    float summed[TILES][4] = {};  // x over parts 2 · place and one more, over halves of each
+    float summed[COUNT][4] = {};  // x over parts 2 · place and one more, over halves of each
+    // Tiles of x at a time: tensor cores take four products on the way, and x is there one turn earlier.
+    constexpr int BATCH = COUNT * GROUPS > 4 ? 4 / GROUPS : COUNT, TURNS = COUNT / BATCH;
+    u32 b[2][BATCH][OWN];
+    const auto load_batch = [&](int turn, int of) {
 #pragma unroll
+        for (int i = 0; i < BATCH; i++) load_x(b[turn % 2][i], turn % TURNS * BATCH + i, of);
+    };
+    load_batch(0, 0);
+#pragma unroll (COUNT * GROUPS > 4 ? 1 : SPANS)
     for (int span = 0; span < SPANS; span++) {
         u32 codes[GROUPS][2][OWN], above[GROUPS][2][2], scales[GROUPS][2];
 #pragma unroll
         for (int group = 0; group < GROUPS; group++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                const unsigned char* const at = base + group * group_bytes(BITS);
-                const int line = row + 8 * half;
+                const unsigned char* const at = base + (group * 2 + half) * eight_bytes(BITS);
                 scales[group][half] = words_of(group, half)[1 + span];
                 if (BITS == 4) {
                     const u32 chunk = (span * 4 + place) ^ row % 2 * 4;
-                    load_words(codes[group][half], at + line * CODES_ROW + chunk * 16);
+                    load_words(codes[group][half], at + row * CODES_ROW + chunk * 16);
                 } else {
                     const u32 chunk = (span * 2 + place / 2) ^ row % 4 * 2;
-                    load_words(codes[group][half], at + line * CODES_ROW + chunk * 16 + place % 2 * 8);
+                    load_words(codes[group][half], at + row * CODES_ROW + chunk * 16 + place % 2 * 8);
                     const u32 other = (span / 2 * 2 + place / 2) ^ row / 2 % 2 * 2;
                     load_words(above[group][half],
-                               at + CODES + line * UPPER_ROW + other * 16 + place % 2 * 8);
+                               at + CODES + row * UPPER_ROW + other * 16 + place % 2 * 8);
+                    above[group][half][0] >>= span % 2 * 8, above[group][half][1] >>= span % 2 * 8;
                 }
             }
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
             const int of = span * PARTS + part;
-            u32 b[TILES][OWN];
-#pragma unroll
-            for (int tile = 0; tile < TILES; tile++) load_words(b[tile], lines[tile] + of * PART);
-            if constexpr (BITS == 4) {
-                if (!KEEP) sum_up(summed, b, of, lane);
-            }
             u32 a[GROUPS][OWN / 2][4];
             float scale[GROUPS][2];
 #pragma unroll
@@ -244,28 +220,43 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][TILES][4],
                         const u32 word = codes[group][half][i];
                         a[group][i / 2][half + i % 2 * 2] =
                             BITS == 4 ? kept.two_codes(word, 4 * part)
-                                      : kept.two_codes(word, 4 * part, above[group][half][i % 2], of % 8 * 2);
+                                      : kept.two_codes(word, 4 * part, above[group][half][i % 2], part * 2);
                     }
                 }
 #pragma unroll
-            for (int tile = 0; tile < TILES; tile++)
+            for (int turn = 0; turn < TURNS; turn++) {
+                const int all = part * TURNS + turn, now = all % 2, first = turn * BATCH;
+                if (all + 1 < PARTS * TURNS) load_batch(all + 1, span * PARTS + (all + 1) / TURNS);
+                else if (span + 1 < SPANS) load_batch(all + 1, (span + 1) * PARTS);
+                if constexpr (BITS == 4 && !KEPT) {
+                    const u32 ones = lane / 4 == of ? 0x3F803F80 : 0;
 #pragma unroll
-                for (int group = 0; group < GROUPS; group++) {
-                    float found[4];
-                    multiply_part<OWN>(found, a[group], b[tile]);
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        float& to = total[group][tile][i];
-                        to = fmaf(scale[group][i / 2], found[i], to);
-                    }
+                    for (int i = 0; i < BATCH; i++) multiply_tile(summed[first + i], b[now][i], ones, ones);
                 }
+                float found[BATCH][GROUPS][4];
+#pragma unroll
+                for (int step = 0; step < OWN / 2; step++)
+#pragma unroll
+                    for (int i = 0; i < BATCH * GROUPS; i++) {
+                        float(&to)[4] = found[i / GROUPS][i % GROUPS];
+                        const u32(&its)[OWN] = b[now][i / GROUPS];
+                        if (step == 0) multiply_first(to, a[i % GROUPS][0], its[0], its[1]);
+                        else multiply_tile(to, a[i % GROUPS][step], its[2 * step], its[2 * step + 1]);
+                    }
+#pragma unroll
+                for (int i = 0; i < BATCH * GROUPS * 4; i++) {
+                    const int group = i / 4 % GROUPS, tile = first + i / 4 / GROUPS;
+                    float& to = total[group][tile][i % 4];
+                    to = fmaf(scale[group][i % 4 / 2], found[i / 4 / GROUPS][group][i % 4], to);
+                }
+            }
         }
     }
     if constexpr (BITS == 4) {
-        u32 sums[TILES][2];
-        if (!KEEP) split_sums(sums, summed);
+        u32 sums[COUNT][2];
+        if (!KEPT) split_sums(sums, summed);
 #pragma unroll
-        for (int tile = 0; KEEP && tile < TILES; tile++) load_words(sums[tile], kept_sums + (tile * 32 + lane) * 2);
+        for (int tile = 0; KEPT && tile < COUNT; tile++) load_words(sums[tile], kept_sums + (tile * 32 + lane) * 2);
 #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
             u32 a[2][4];  // scales and minima
@@ -277,7 +268,7 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][TILES][4],
                     a[i][half] = kept.twice<0>(bytes), a[i][half + 2] = kept.twice<1>(bytes);
                 }
 #pragma unroll
-            for (int tile = 0; tile < TILES; tile++) {
+            for (int tile = 0; tile < COUNT; tile++) {
                 float found[2][4];
 #pragma unroll
                 for (int i = 0; i < 2; i++) multiply_first(found[i], a[i], sums[tile][0], sums[tile][1]);
@@ -292,10 +283,30 @@ __device__ __forceinline__ void multiply_piece(float (&total)[GROUPS][TILES][4],
     }
 }
 
+// Of a warp's stages.
+__device__ __forceinline__ void make_barriers(u32 barriers, int lane) {
+    if (lane) return;
+    for (int i = 0; i < STAGES; i++) init(barriers + i * 8, 1);
+    publish_barriers();
+}
+
 // Of two columns of a result: what they are joined with, and where they go.
 struct Joined {
     u32 bias[2], with, sine;
     u16* to;
+};
+
+#if !TOGETHER
+constexpr int PARTIALS = WARPS * GROUPS * TILES * 32, BUFFERS = TILES <= 2 ? 2 : 1;
+
+// x where it is.
+struct FromRows {
+    const u16* const (&lines)[TILES];
+
+    template <int COUNT>
+    __device__ __forceinline__ void operator()(u32 (&to)[COUNT], int tile, int of) const {
+        load_words(to, lines[tile] + of * (COUNT * 8));
+    }
 };
 
 // out [nodes, columns], or queries. first, second: uint8 rows of the weight's parts, `boundary` of them
@@ -310,6 +321,8 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     const u32 step = KIND == PLAIN ? 8 : KIND == GATED ? columns : HALF_HEAD;
     float4* const partials = reinterpret_cast<float4*>(memory);  // [BUFFERS, WARPS, GROUPS, TILES, 32]
     unsigned char* const own = memory + BUFFERS * PARTIALS * 16 + warp * STAGES * STAGE;
+    unsigned char* const behind = memory + BUFFERS * PARTIALS * 16 + WARPS * STAGES * STAGE;
+    const u32 barriers = shared(behind) + warp * STAGES * 8;
     const Kept kept(nodes >> 31);
     const auto row_of = [&](int column) {
         return KIND == ROTATED ? column / HALF_HEAD * HEAD + column % HALF_HEAD : column;
@@ -324,23 +337,12 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     const auto begin_tile = [&] {
         const int row = row_of(next_column), bits = bits_of(next_column);
         const bool is_first = FIRST == SECOND || row < boundary;
-        const u32 bytes = CODES_ROW + (bits == 6 ? UPPER_ROW : 0) + WORDS * 4;
-        const u32 stride = (pieces * bytes + 15) / 16 * 16;
-        const unsigned char* const rows =
-            (is_first ? first : second) + static_cast<u64>(is_first ? row : row - boundary) * stride;
         next_bits = bits;
-        if (bits == FIRST) next.begin<FIRST>(rows, stride, step, pieces, share, lane);
-        else next.begin<SECOND>(rows, stride, step, pieces, share, lane);
+        next.begin(is_first ? first : second, is_first ? row : row - boundary, step, bits, pieces, share);
     };
     const auto ask_for = [&](int stage) {
         if (next_column < columns && next_piece < pieces) {
-#pragma unroll
-            for (int group = 0; group < GROUPS; group++) {
-                const u32 to = shared(own) + stage * STAGE + group * group_bytes(next_bits);
-                const u32 behind = group * EACH * next.stride;
-                if (next_bits == FIRST) next.ask<FIRST>(to, behind, lane);
-                else next.ask<SECOND>(to, behind, lane);
-            }
+            next.ask(shared(own) + stage * STAGE, barriers + stage * 8, lane);
             next.advance();
             next_piece += SHARE;
             if (next_piece >= pieces) {
@@ -348,9 +350,10 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
                 begin_tile();
             }
         }
-        commit_copies();
     };
     begin_tile();
+    make_barriers(barriers, lane);
+    __syncwarp();
 #pragma unroll 1
     for (int i = 0; i < STAGES; i++) ask_for(i);
     wait_for_kernel_in_front();
@@ -383,7 +386,7 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
         }
     };
     // Of a warp's own pieces [pieces, TILES, 32, 2].
-    u32* const kept_sums = reinterpret_cast<u32*>(memory + BUFFERS * PARTIALS * 16 + WARPS * STAGES * STAGE) +
+    u32* const kept_sums = reinterpret_cast<u32*>(behind + (WARPS * STAGES * 8 + 15) / 16 * 16) +
                            warp * ((pieces + SHARE - 1) / SHARE) * (TILES * 64);
 #pragma unroll 1
     for (int piece = share; KEEP && piece < pieces; piece += SHARE) {
@@ -407,6 +410,7 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
     }
 
     int stage = 0, buffer = 0;
+    u32 parity = 0;
     for (int begin = blockIdx.x * OUTPUTS; begin < columns; begin += gridDim.x * OUTPUTS) {
         // Of this thread's first result, asked for while there is time.
         Joined joined;
@@ -418,14 +422,14 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
             const u16* lines[TILES];
             lines_of(lines, piece, bits);
             const u32* const its_sums = kept_sums + piece / SHARE * (TILES * 64);
-            finish_copies<STAGES - 1>();
-            __syncwarp();
+            wait(barriers + stage * 8, parity);
             const unsigned char* const base = own + stage * STAGE;
-            if (bits == FIRST) multiply_piece<FIRST>(total, base, lines, its_sums, kept, lane);
-            else multiply_piece<SECOND>(total, base, lines, its_sums, kept, lane);
+            const FromRows load_x{lines};
+            if (bits == FIRST) multiply_piece<FIRST, KEEP>(total, base, load_x, its_sums, kept, lane);
+            else multiply_piece<SECOND, KEEP>(total, base, load_x, its_sums, kept, lane);
             __syncwarp();
             ask_for(stage);
-            stage = stage + 1 == STAGES ? 0 : stage + 1;
+            if (++stage == STAGES) stage = 0, parity ^= 1;
         }
 
         float4* const all = partials + buffer * PARTIALS;
@@ -464,5 +468,262 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
         if (BUFFERS == 1) __syncthreads();
         else buffer ^= 1;
     }
+}
+#else
+constexpr int OWN_SHARES = SHARE / SPLITS, FRAGMENTS = WARPS * GROUPS * TILES;
+constexpr u32 X_ROW = WIDTH * 2, X_STAGE = TILES * 8 * X_ROW;
+constexpr bool HAS_MINIMA = FIRST == 4 || SECOND == 4;
+
+// x in shared memory, from a thread's row on.
+struct FromMemory {
+    const unsigned char* line;
+    int swizzle, place;
+
+    template <int COUNT>
+    __device__ __forceinline__ void operator()(u32 (&to)[COUNT], int tile, int of) const {
+        const int chunk = (of * COUNT + place * COUNT / 4) ^ swizzle;
+        load_words(to, line + tile * 8 * X_ROW + chunk * 16 + place * COUNT % 4 * 4);
+    }
+};
+
+// What another block wrote: not from L1, which does not know of it.
+__device__ __forceinline__ float4 load_of_others(const float4* at) {
+    float4 d;
+    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(d.x), "=f"(d.y), "=f"(d.z), "=f"(d.w) : "l"(at) : "memory");
+    return d;
+}
+
+// Wait until all SPLITS blocks of a tile have come so far. Each of them is on the device by then.
+__device__ __forceinline__ void meet_others(u32* counter) {
+    u32 before, now;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+    } while (now - before / SPLITS * SPLITS < SPLITS);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+product(const unsigned char* first, const unsigned char* second, const u16* x, u16* out, const u16* bias,
+        const u16* residual, const __grid_constant__ Heads heads, int nodes, int columns, int pieces,
+        int boundary, float4* partials, u32* counters) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+    const int own_column = warp * GROUPS * EACH, inputs = pieces * WIDTH;
+    const int rank = blockIdx.x % SPLITS, first_share = rank * OWN_SHARES;
+    const int first_tile = blockIdx.x / SPLITS * OUTPUTS, tile_step = gridDim.x / SPLITS * OUTPUTS;
+    const u32 step = KIND == PLAIN ? 8 : KIND == GATED ? columns : HALF_HEAD;
+    unsigned char* const x_memory = memory;  // [STAGES, TILES * 8, WIDTH]
+    u32* const x_sums = reinterpret_cast<u32*>(memory + STAGES * X_STAGE);  // [2, TILES, 32, 2]
+    unsigned char* const weights = memory + STAGES * X_STAGE + 2 * TILES * 256;
+    unsigned char* const own = weights + warp * STAGES * STAGE;
+    const u32 barriers = shared(weights) + WARPS * STAGES * STAGE + warp * STAGES * 8;
+    const Kept kept(nodes >> 31);
+    const auto row_of = [&](int column) {
+        return KIND == ROTATED ? column / HALF_HEAD * HEAD + column % HALF_HEAD : column;
+    };
+    const auto bits_of = [&](int column) {
+        return FIRST == SECOND || row_of(column) < boundary ? FIRST : SECOND;
+    };
+
+    let_next_kernel_come();
+    int next_begin = first_tile, next_share = 0, next_piece = first_share, next_bits = FIRST;
+    Source next;
+    const auto begin_tile = [&] {
+        const int row = row_of(next_begin + own_column), bits = bits_of(next_begin + own_column);
+        const bool is_first = FIRST == SECOND || row < boundary;
+        next_bits = bits;
+        next.begin(is_first ? first : second, is_first ? row : row - boundary, step, bits, pieces, first_share);
+    };
+    const auto ask_for_weights = [&](int stage) {
+        if (next_begin + own_column < columns)
+            next.ask(shared(own) + stage * STAGE, barriers + stage * 8, lane);
+    };
+    const auto ask_for_x = [&](int stage, int piece) {
+        const u16* const from = x + piece * WIDTH + lane * 8;
+        for (int row = warp; row < nodes; row += WARPS) {
+            const u32 chunk = lane ^ (row % 2 * 4 + row / 2 % 2 * 2);
+            copy(shared(x_memory) + stage * X_STAGE + row * X_ROW + chunk * 16, from + row * inputs, true);
+        }
+    };
+    const auto advance = [&] {
+        next_piece += SHARE;
+        int by = SHARE;
+        if (next_piece >= pieces) {
+            by -= next_piece, next_share++;
+            next_piece = first_share + next_share, by += next_piece;
+            if (next_share == OWN_SHARES || next_piece >= pieces) {
+                next_share = 0, next_piece = first_share, next_begin += tile_step;
+                begin_tile();
+                return;
+            }
+        }
+        next.advance(by);
+    };
+    const auto x_at = [&](int stage, int tile) {
+        return x_memory + stage * X_STAGE + (tile * 8 + lane / 4) * X_ROW;
+    };
+    const int swizzle = lane / 4 % 2 * 4 + lane / 8 % 2 * 2;  // rows that are read at once: other banks
+    const auto make_sums = [&](int stage, int to, int tile) {
+        const unsigned char* const line = x_at(stage, tile);
+        float summed[2][1][4] = {};
+#pragma unroll
+        for (int of = 0; of < 8; of++) {
+            u32 b[1][4];
+            load_words(b[0], line + ((of * 4 + lane % 4) ^ swizzle) * 16);
+            sum_up(summed[of % 2], b, of, lane);
+        }
+        // Of each part one has the sum, the other a zero.
+#pragma unroll
+        for (int i = 0; i < 4; i++) summed[0][0][i] += summed[1][0][i];
+        u32 sums[1][2];
+        split_sums(sums, summed[0]);
+        u32* const at = x_sums + (to * TILES + tile) * 64 + lane * 2;
+        at[0] = sums[0][0], at[1] = sums[0][1];
+    };
+    // Write 16 columns, or 8 of two sums, of 8 rows of x.
+    const auto finish_tile = [&](const float (&sums)[4], int begin, int tile) {
+        const int row = lane / 4 & 6, odd = lane / 4 & 1, node = tile * 8 + lane % 4 * 2 + odd;
+        float pairs[2][2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float its = __shfl_xor_sync(~0u, odd ? sums[2 * i] : sums[2 * i + 1], 4);
+            pairs[i][0] = odd ? its : sums[2 * i], pairs[i][1] = odd ? sums[2 * i + 1] : its;
+        }
+        if (node >= nodes) return;
+#pragma unroll
+        for (int i = 0; i < 3 - SIDES; i++) {
+            const int column = begin + row + 8 * i;
+            if (column >= columns) return;
+            const u64 line = static_cast<u64>(node) * columns + column;
+            Joined joined = {};
+            joined.to = out + line;
+            if (bias)
+#pragma unroll
+                for (int side = 0; side < SIDES; side++) joined.bias[side] = pair_at(bias + row_of(column) + side * step);
+            if (KIND == PLAIN && residual) joined.with = pair_at(residual + line);
+            if (KIND == ROTATED) {
+                const int inner = column % HALF_HEAD;
+                joined.with = pair_at(heads.cos + node * heads.angle_row + inner);
+                joined.sine = pair_at(heads.sin + node * heads.angle_row + inner);
+                joined.to = heads.row_of(column / HALF_HEAD, node, heads.places[node], out) + inner;
+            }
+            float both[2][2];
+#pragma unroll
+            for (int side = 0; side < SIDES; side++) {
+                both[side][0] = pairs[side + i][0] + low_of(joined.bias[side]);
+                both[side][1] = pairs[side + i][1] + high_of(joined.bias[side]);
+            }
+            u32 low, high;
+            const int head = column / HALF_HEAD;
+            finish_pair(low, high, both[0], both[1], joined.with, joined.sine, head < heads.heads + heads.kv_heads);
+            *reinterpret_cast<u32*>(joined.to) = low;
+            if (KIND == ROTATED) *reinterpret_cast<u32*>(joined.to + HALF_HEAD) = high;
+        }
+    };
+
+    begin_tile();
+    make_barriers(barriers, lane);
+    __syncwarp();
+    int there = next_begin, its = 0, at = first_share;
+#pragma unroll 1
+    for (int i = 0; i < STAGES - 1; i++)
+        if (next_begin < columns) ask_for_weights(i), advance();
+    wait_for_kernel_in_front();
+#pragma unroll 1
+    for (int i = 0; i < STAGES - 1; i++) {
+        if (there < columns) {
+            ask_for_x(i, at);
+            at += SHARE;
+            if (at >= pieces) {
+                at = first_share + ++its;
+                if (its == OWN_SHARES || at >= pieces) its = 0, at = first_share, there += tile_step;
+            }
+        }
+        commit_copies();
+    }
+    if (HAS_MINIMA) {
+        finish_copies<STAGES - 2>();
+        __syncthreads();
+        for (int tile = warp; tile < TILES; tile += WARPS) make_sums(0, 0, tile);
+    }
+    int stage = 0, turn = 0;
+    u32 parity = 0;
+    for (int begin = first_tile; begin < columns; begin += tile_step) {
+        float total[GROUPS][TILES][4] = {}, sum[GROUPS][TILES][4] = {};  // of a share; of those before
+        const int bits = bits_of(begin + own_column);
+        const bool is_there = begin + own_column < columns;
+        int share = 0, piece = first_share;
+#pragma unroll 1
+        while (share < OWN_SHARES && piece < pieces) {
+            finish_copies<STAGES - 2 - HAS_MINIMA>();  // the next x, too
+            __syncthreads();
+            if (next_begin < columns) {
+                const int to = stage == 0 ? STAGES - 1 : stage - 1;
+                ask_for_weights(to), ask_for_x(to, next_piece);
+                advance();
+            }
+            commit_copies();
+#pragma unroll 1
+            for (int tile = warp; HAS_MINIMA && tile < TILES; tile += WARPS)
+                make_sums(stage + 1 == STAGES ? 0 : stage + 1, turn ^ 1, tile);
+            if (is_there) {
+                wait(barriers + stage * 8, parity);
+                const unsigned char* const base = own + stage * STAGE;
+                const unsigned char* const line = x_at(stage, 0);
+                const u32* const its_sums = x_sums + turn * (TILES * 64);
+                const FromMemory load_x{line, swizzle, lane % 4};
+                if (bits == FIRST) multiply_piece<FIRST, true>(total, base, load_x, its_sums, kept, lane);
+                else multiply_piece<SECOND, true>(total, base, load_x, its_sums, kept, lane);
+            }
+            turn ^= 1;
+            if (++stage == STAGES) stage = 0, parity ^= 1;
+            piece += SHARE;
+            if (piece < pieces) continue;
+            if (OWN_SHARES > 1 && (SPLITS == 1 || share == 0)) {
+#pragma unroll
+                for (int i = 0; i < GROUPS * TILES * 4; i++) {
+                    float& its = total[i / 4 / TILES][i / 4 % TILES][i % 4];
+                    sum[i / 4 / TILES][i / 4 % TILES][i % 4] += its, its = 0.f;
+                }
+            }
+            piece = first_share + ++share;
+        }
+        if (SPLITS == 1) {
+#pragma unroll
+            for (int i = 0; i < GROUPS * TILES; i++)
+                finish_tile((OWN_SHARES > 1 ? sum : total)[i / TILES][i % TILES], begin + own_column + i / TILES * EACH,
+                            i % TILES);
+        } else {
+            // [SPLITS, OWN_SHARES, FRAGMENTS, 32], of a tile.
+            const int tile = begin / OUTPUTS, all = OWN_SHARES * FRAGMENTS * 32;
+            float4* const its = partials + static_cast<u64>(tile) * SPLITS * all;
+#pragma unroll
+            for (int i = 0; i < GROUPS * TILES; i++) {
+                const int at = rank * all + (warp * GROUPS * TILES + i) * 32 + lane;
+                const float(&last)[4] = total[i / TILES][i % TILES];
+                const float(&before)[4] = sum[i / TILES][i % TILES];
+                if (OWN_SHARES == 2) its[at] = {before[0], before[1], before[2], before[3]};
+                its[(OWN_SHARES - 1) * FRAGMENTS * 32 + at] = {last[0], last[1], last[2], last[3]};
+            }
+            __threadfence();
+            __syncthreads();
+            if (thread == 0) meet_others(counters + tile);
+            __syncthreads();
+#pragma unroll 1
+            for (int i = rank * WARPS + warp; i < FRAGMENTS; i += SPLITS * WARPS) {
+                float4 parts[SHARE];
+                float sums[4] = {};
+#pragma unroll
+                for (int of = 0; of < SHARE; of++) parts[of] = load_of_others(its + (of * FRAGMENTS + i) * 32 + lane);
+#pragma unroll
+                for (int of = 0; of < SHARE; of++)
+                    sums[0] += parts[of].x, sums[1] += parts[of].y, sums[2] += parts[of].z, sums[3] += parts[of].w;
+                const int its_warp = i / (GROUPS * TILES), rest = i % (GROUPS * TILES);
+                finish_tile(sums, begin + (its_warp * GROUPS + rest / TILES) * EACH, rest % TILES);
+            }
+        }
+    }
     finish_copies<0>();
 }
+#endif

@@ -5,8 +5,12 @@ result does not depend on the other rows: the inputs and order of a sum depend o
 Other formats and other GPUs use the kernel of ``triton/packed.py``.
 """
 
+from collections.abc import Sequence
 from ctypes import c_int, c_uint64
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import product
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -36,7 +40,9 @@ PACKED_SOURCE = SOURCE.with_name("packed_product.cu")
 BITS = {"Q4_K": 4, "Q6_K": 6}  # of a code, by formats
 TILES = (1, 2, 4, 8)  # of 8 rows of x, each with a kernel
 MOST_STAGES = 4
-FEW_ROWS, WIDE, HEAD_ROWS = 2112, 16384, 65536  # of a weight
+FEW_ROWS, WIDE, WIDEST = 2112, 16384, 24576  # of a weight
+MANY = 6144 * 16  # pieces of a weight
+X_BYTES = 8 * 2 * BLOCK  # of a tile, in a piece
 MOST_KEPT = 2  # pieces of a warp whose sums of x are kept for all tiles
 
 
@@ -44,37 +50,96 @@ MOST_KEPT = 2  # pieces of a warp whose sums of x are kept for all tiles
 class BlocksLaunch:
     """The division of a product among the device's blocks and warps.
 
-    ``warps``: of a block; ``share`` of them share the inputs of ``groups`` times 16 rows of the
-    weight. ``resident``: blocks that run at once on a multiprocessor.
+    Each of a block's ``warps`` has ``groups`` times 16 rows of the weight at a time. A sum has
+    ``share`` parts. As many warps have the same rows; or, if ``together``, a warp computes one part
+    after another, all warps of a block read the same piece of x, and ``splits`` blocks share the
+    parts. ``resident``: blocks that run at once on a multiprocessor.
     """
 
     warps: int
     share: int
     groups: int
     resident: int
+    together: bool = False
+    splits: int = 1
+
+    def stages(self, tiles: int, formats: Sequence[str], kept: int = 0) -> tuple[int, int]:
+        """Return the number of pieces in flight, and the bytes of a block's shared memory.
+
+        ``tiles``: of x; ``kept``: bytes of its sums.
+        """
+        stage = self.warps * (self.groups * max(map(_piece_bytes, formats)) + 8)  # with barriers
+        sums = self.warps * self.groups * tiles * 512 * (2 if tiles <= 2 else 1)  # of all warps
+        if self.together:
+            stage, sums = stage + tiles * X_BYTES, 2 * tiles * 256
+        room = (SHARED + 1024) // self.resident - 1024 - sums - kept - 8
+        stages = min(MOST_STAGES, room // stage)
+        return stages, sums + kept + 8 + stages * stage
 
 
-def plan(tiles: int, rows: int, pieces: int) -> BlocksLaunch:
+def _piece_bytes(name: str) -> int:
+    """Return the bytes of 16 rows of a piece."""
+    return LAYOUTS[name].row_bytes(16 * BLOCK)
+
+
+def share_of(rows: int, pieces: int) -> int:
+    """Return the parts of a sum. They affect rounding, so they do not depend on the rows of x."""
+    if rows >= WIDEST:
+        return 1
+    turns = -(-pieces // (12 if rows <= FEW_ROWS else 8))
+    return -(-pieces // turns)
+
+
+def plan(
+    tiles: int, rows: int, pieces: int, formats: Sequence[str], multiprocessors: int
+) -> BlocksLaunch:
     """Plan the launch for a weight of ``rows`` rows of ``pieces`` pieces, and ``tiles`` of x.
 
-    The share affects a row's rounding, so it does not depend on the rows of x. The choices were
-    measured on an H200, with the weights of 1.5B and 8B models.
+    The choices were measured on an H200, with the weights of 1.5B and 8B models.
     """
-    if rows >= HEAD_ROWS:
-        return BlocksLaunch(8, 2, 1, 2 if tiles <= 2 else 1)
+    share = share_of(rows, pieces)
+    if tiles > 2 or (tiles == 2 and rows * pieces >= MANY):
+        found = _together(tiles, rows, pieces, formats, multiprocessors)
+        if found:
+            return min(found, key=itemgetter(0, 1, 2, 3))[-1]
+    if rows >= WIDEST:
+        return BlocksLaunch(8, share, 1, 2)
+    if rows >= WIDE and tiles == 1 and len(formats) == 1 and rows % 32 == 0:
+        return (
+            BlocksLaunch(2 * share, share, 1, 1) if pieces > 8 else BlocksLaunch(share, share, 2, 2)
+        )
     # One block on a multiprocessor where there are no more, with as many warps as are of use.
-    most = 12 if rows <= FEW_ROWS else 8
-    turns = -(-pieces // most)
-    share = -(-pieces // turns)
-    warps, groups, resident = share, 1, 2 if tiles <= 2 and most == 8 else 1
-    if rows >= WIDE:
-        if tiles == 1 and pieces > 8:
-            warps, resident = 2 * share, 1
-        elif tiles == 1:
-            groups = 2
-        elif tiles == 2:
-            groups, resident = 2, 1
-    return BlocksLaunch(warps, share, groups, resident)
+    return BlocksLaunch(share, share, 1, 1 if rows <= FEW_ROWS else 2)
+
+
+def _together(
+    tiles: int, rows: int, pieces: int, formats: Sequence[str], multiprocessors: int
+) -> list[tuple[int, int, int, int, BlocksLaunch]]:
+    """Return launches of blocks whose warps share x, each after the numbers to compare it by."""
+    share, has_minima, found = share_of(rows, pieces), "Q4_K" in formats, []
+    for splits, groups, warps in product(range(1, share + 1), (1, 2), range(1, 17)):
+        launch = BlocksLaunch(warps, share, groups, 1, True, splits)
+        # A block has two parts of a sum at most, unless it has all; registers go round.
+        is_served = splits == 1 if rows >= WIDE else share in (splits, 2 * splits)
+        is_served = is_served and warps * groups <= 16 and splits <= multiprocessors
+        if groups == 2:
+            is_served = is_served and len(formats) == 1 and rows % 32 == 0
+            is_served = is_served and not (has_minima and splits > 1 and tiles > 2)
+        # Sums of x are made one piece ahead.
+        if not is_served or launch.stages(tiles, formats)[0] < 2 + has_minima:
+            continue
+        blocks = -(-rows // (16 * groups * warps))
+        turns = -(-blocks // (multiprocessors // splits)) * (share // splits) * -(-pieces // share)
+        # A scheduler, of four, has every fourth warp.
+        cost = turns * max(8, groups * -(-warps // 4) * 4)
+        found.append((cost, splits * (tiles > 2 and has_minima), -warps * groups, -groups, launch))
+    return found
+
+
+@cache
+def _partials(device: torch.device, size: int) -> Tensor:
+    """Return the memory for sums of blocks that share rows, which kernels use one after another."""
+    return torch.empty(size, dtype=torch.uint8, device=device)
 
 
 class _BlocksWeight(WeightProduct):
@@ -104,6 +169,7 @@ class _BlocksWeight(WeightProduct):
             and weight.dtype == torch.bfloat16
             and (bias is None or (bias.dtype == weight.dtype and bias.is_contiguous()))
             and inputs % BLOCK == 0
+            and weight.eights
             and all(name in BITS for name in formats)
             and len(formats) <= (1 if self.kind == GATED else 2)
             and (len(formats) == 1 or self._boundary % apart == 0)
@@ -114,42 +180,50 @@ class _BlocksWeight(WeightProduct):
         constants: dict[str, int] = {"KIND": self.kind, "HALF": 0, "HEAD": head_dim or 2}
         constants |= {"FIRST": BITS[formats[0]], "SECOND": BITS[formats[-1]]}
         constants |= {"ACTIVATION": ACTIVATIONS.index(activation)}
-        piece = max(LAYOUTS[name].row_bytes(16 * BLOCK) for name in formats)  # of 16 rows
-        self._kernels: list[tuple[int, int, int, Kernel]] = []
+        self._kernels: list[tuple[int, int, int, Kernel, tuple[Tensor, Tensor] | None]] = []
         multiprocessors, _ = limits_of(weight.device)
         for tiles in TILES:
-            launch = plan(tiles, rows, self._pieces)
-            if len(formats) > 1 or self.columns // self._outputs % launch.groups:
-                launch = replace(launch, groups=1)
-            outputs = launch.warps // launch.share * launch.groups * self._outputs
+            launch = plan(tiles, rows, self._pieces, formats, multiprocessors)
+            outputs = launch.warps * launch.groups * self._outputs
+            if not launch.together:
+                outputs //= launch.share
+            blocks = -(-self.columns // outputs)
             own = -(-self._pieces // launch.share)
-            blocks, most = -(-self.columns // outputs), launch.resident * multiprocessors
+            most = launch.resident * multiprocessors // launch.splits
             keeps = blocks >= 2 * most and own <= MOST_KEPT and formats == ["Q4_K"]
-            # Sums of all warps of one or two tiles, of x over parts, and pieces, as many as fit.
-            shared = (2 if tiles <= 2 else 1) * launch.warps * launch.groups * tiles * 512
-            shared += keeps * launch.warps * own * tiles * 256
-            room = (SHARED + 1024) // launch.resident - 1024 - shared
-            stages = min(MOST_STAGES, room // (launch.warps * launch.groups * piece))
+            keeps = keeps and not launch.together
+            kept = keeps * launch.warps * own * tiles * 256
+            stages, shared = launch.stages(tiles, formats, kept)
             assert stages > 0
-            shared += launch.warps * launch.groups * stages * piece
-            told = {**constants, **{name.upper(): n for name, n in asdict(launch).items()}}
+            told = {**constants, **{name.upper(): int(n) for name, n in asdict(launch).items()}}
             told |= {"TILES": tiles, "STAGES": stages, "KEEP": keeps}
             kernel = kernel_of(PACKED_SOURCE, "product", shared, weight.device, **told)
             if kernel is None:
                 raise CudaError(f"no kernel of {PACKED_SOURCE.name} for {weight.device}")
-            self._kernels.append((8 * tiles, min(blocks, most), 32 * launch.warps, kernel))
+            exchanged = None
+            if launch.splits > 1:
+                size = blocks * launch.share * launch.warps * launch.groups * tiles * 512
+                counters = torch.zeros(blocks, dtype=torch.int32, device=weight.device)
+                exchanged = _partials(weight.device, 1 << (size - 1).bit_length()), counters
+            grid = min(blocks, most) * launch.splits
+            self._kernels.append((8 * tiles, grid, 32 * launch.warps, kernel, exchanged))
 
     def _run(self, x: Tensor, out: Tensor, residual: Tensor | None, heads: HeadsArgument) -> None:
         assert len(x) <= MOST_ROWS
         assert x.shape[1] == self._pieces * BLOCK
         assert x.dtype == torch.bfloat16
         assert x.is_contiguous()
-        grid, threads, kernel = next(each[1:] for each in self._kernels if len(x) <= each[0])
+        grid, threads, kernel, exchanged = next(
+            each[1:] for each in self._kernels if len(x) <= each[0]
+        )
         given = self._parts[0][0], self._parts[-1][0], x, out, self.bias, residual
-        pointers = [c_uint64(0 if each is None else each.data_ptr()) for each in given]
+        pointers, more = (
+            [c_uint64(0 if each is None else each.data_ptr()) for each in some]
+            for some in (given, exchanged or (None, None))
+        )
         numbers = map(c_int, (len(x), self.columns, self._pieces, self._boundary))
         with torch.cuda.device(x.get_device()):
-            kernel.launch((grid, 1, 1), threads, [*pointers, heads, *numbers])
+            kernel.launch((grid, 1, 1), threads, [*pointers, heads, *numbers, *more])
 
 
 class PlainBlocksProduct(_BlocksWeight, CudaProduct):

@@ -11,6 +11,7 @@ the bit.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -24,6 +25,16 @@ from specx.ops.torch.experts import route as route_one_by_one
 from specx.ops.torch.experts import wide_map
 from specx.ops.triton import programmatic_launch
 from specx.ops.triton.layer import activation_of, rounded
+from specx.ops.triton.packed import (
+    COLUMNS,
+    WIDENED,
+    TritonWeight,
+    add_block,
+    constants_of,
+    instructions_of,
+    widened,
+)
+from specx.ops.triton.packed_layout import LAYOUTS
 from specx.ops.triton.programmatic_launch import wait
 
 FEW_ROWS = 64
@@ -89,8 +100,8 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
         pairs = few_pairs(chosen) if few else many_pairs(chosen, spec.count, x.itemsize)
         if routing.scales is not None:
             shares = shares * routing.scales[chosen]
-        inner = product(pairs, x, weights.gate_up, mlp, shared=up)
-        parts = product(pairs, inner, weights.down, shared=down)
+        inner = product(pairs, x, weights.gate_up, spec.count, mlp, shared=up)
+        parts = product(pairs, inner, weights.down, spec.count, shared=down)
         return parts.view(*chosen.shape, -1), shares
 
     return routed
@@ -158,37 +169,65 @@ def product(
     pairs: Pairs,
     x: Tensor,
     maps: LinearMap,
+    experts: int,
     mlp: MlpSpec | None = None,
     shared: Tensor | None = None,
 ) -> Tensor:
-    """Multiply pairs by the maps of their experts -> [T · n, N].
+    """Multiply pairs by the maps of their experts, E of them -> [T · n, N].
 
     With ``mlp``, x [T, K] has the rows of the pairs, the maps are [E, 2 N, K], and its gate is
-    applied. Without, x [T · n, K] has the pairs themselves, and the maps are [E, N, K]. ``shared``:
-    the map of expert E.
+    applied. Without, x [T · n, K] has the pairs themselves, and the maps are [E, N, K]. Packed maps
+    have the rows of all experts. ``shared``: the map of expert E.
     """
-    weight, bias = maps.tensor, maps.bias
+    bias = maps.bias
     gate: str = "" if mlp is None else mlp.activation
     alpha, limit = 1.0, 0.0
     if mlp is not None and mlp.clamp is not None:
         gate, (alpha, limit) = "clamp", mlp.clamp
-    outputs, inputs = weight.shape[1:]
+    width, depth = (32, 128) if pairs.few else (64, 64)
+    stages = 4 if pairs.few else 3
+    if isinstance(maps.weight, TritonWeight):
+        assert shared is None
+        ((packed, form),), inputs = maps.weight.parts, maps.weight.columns
+        outputs, layout = len(packed) // experts, LAYOUTS[form.name]
+    else:
+        weight = maps.tensor
+        outputs, inputs = weight.shape[1:]
+        assert weight.is_contiguous()
     columns = outputs // 2 if gate else outputs
     assert x.shape == (pairs.count // pairs.each if gate else pairs.count, inputs)
     assert x.is_contiguous()
-    assert weight.is_contiguous()
     assert bias is None or bias.is_contiguous()
     out = x.new_empty((pairs.count, columns))
-    width, depth = (32, 128) if pairs.few else (64, 64)
-    _experts_product[(triton.cdiv(columns, width), pairs.programs)](
-        x, weight, shared, bias, out, *pairs.places, columns, pairs.programs, len(weight),
-        alpha, limit, GATE=gate, GATED=bool(gate), BIASED=bias is not None,
-        SHARED=shared is not None, FEW=pairs.few, EACH=pairs.each,
+    options: dict[str, Any] = dict(
+        GATE=gate, GATED=bool(gate), BIASED=bias is not None, FEW=pairs.few, EACH=pairs.each,
         PAIRS=triton.next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
-        BLOCK_EACH=triton.next_power_of_2(pairs.each), BLOCK_M=pairs.block, BLOCK_N=width,
-        BLOCK_K=depth, num_warps=4, num_stages=4 if pairs.few else 3,
-        **programmatic_launch.options(x.device),
+        BLOCK_EACH=triton.next_power_of_2(pairs.each), BLOCK_M=pairs.block,
+        num_stages=stages, **programmatic_launch.options(x.device),
     )  # fmt: skip
+    if isinstance(maps.weight, TritonWeight) and pairs.few:
+        uses_words = x.is_cuda and x.dtype == torch.bfloat16
+        _packed_experts_product[(triton.cdiv(columns, COLUMNS), pairs.programs)](
+            x, packed, packed.view(torch.int32), bias, out, *pairs.places, columns, pairs.programs,
+            alpha, limit, STRIDE=packed.shape[1], ASM=instructions_of(layout) if uses_words else (),
+            **constants_of(layout), BLOCK_N=COLUMNS, STAGES=stages,
+            num_warps=2 if pairs.block <= 32 else 4, **options,
+        )  # fmt: skip
+        return out
+    # Packed experts of many rows are widened some at a time.
+    step = (
+        max(1, WIDENED // (outputs * inputs)) if isinstance(maps.weight, TritonWeight) else experts
+    )
+    for first in range(0, experts, step):
+        held = min(step, experts - first)
+        if isinstance(maps.weight, TritonWeight):
+            rows = packed[first * outputs : (first + held) * outputs]
+            weight = widened(rows, form, inputs, x.dtype)
+        _experts_product[(triton.cdiv(columns, width), pairs.programs)](
+            x, weight, shared, bias, out, *pairs.places, columns, pairs.programs, experts, first,
+            held, alpha, limit, SHARED=shared is not None, SOME=held < experts, BLOCK_N=width,
+            BLOCK_K=depth, num_warps=4, **options,
+        )  # fmt: skip
     return out
 
 
@@ -393,7 +432,7 @@ def _ranked(x: tl.tensor) -> tl.tensor:
     return tl.where(x > -1e37, x, -1e37)  # two of which can be added
 
 
-@triton.jit(do_not_specialize=["programs"])
+@triton.jit(do_not_specialize=["programs", "first", "held"])
 def _experts_product(
     x_ptr: tl.tensor,  # [T, K] where GATED, else [T · n, K]
     weight_ptr: tl.tensor,  # [E, N, K], or [E, 2 N, K] where GATED
@@ -406,12 +445,15 @@ def _experts_product(
     columns: tl.tensor,  # N
     programs: tl.tensor,
     experts: tl.tensor,  # E
+    first: tl.tensor,  # of those that the weight has, where SOME
+    held: tl.tensor,  # how many these are
     alpha: tl.tensor,
     limit: tl.tensor,
     GATE: tl.constexpr,
     GATED: tl.constexpr,
     BIASED: tl.constexpr,
     SHARED: tl.constexpr,
+    SOME: tl.constexpr,
     FEW: tl.constexpr,
     EACH: tl.constexpr,
     PAIRS: tl.constexpr,
@@ -427,31 +469,19 @@ def _experts_product(
     program = tl.program_id(1)
     expert = tl.load(expert_ptr + program)
     line = tl.arange(0, BLOCK_M)
-    if FEW:
-        # All pairs of the expert, which an earlier program may have had.
-        before = tl.arange(0, PAIRS)
-        others = tl.load(order_ptr + before, mask=before < program, other=-1)
-        if tl.sum((others == expert).to(tl.int32), 0) > 0:
+    if SOME:  # noqa: SIM102
+        if (expert < first) | (expert >= first + held):
             return
-        place = tl.arange(0, BLOCK_EACH)[None, :]
-        at = line[:, None] * EACH + place
-        there = (place < EACH) & (at < programs)
-        own = tl.load(order_ptr + at, mask=there, other=-1) == expert
-        is_pair = tl.sum(own.to(tl.int32), 1) > 0
-        pair = line * EACH + tl.sum(own.to(tl.int32) * place, 1)
-    else:
-        begin = tl.load(bounds_ptr + program)
-        end = tl.load(bounds_ptr + programs + program)
-        if begin >= end:
-            return
-        is_pair = begin + line < end
-        pair = tl.load(order_ptr + begin + line, mask=is_pair, other=0)
-    pair = pair.to(tl.int64)
+    is_pair, pair = _own_pairs(
+        expert, line, order_ptr, bounds_ptr, program, programs, FEW, EACH, PAIRS, BLOCK_EACH
+    )
+    if tl.max(is_pair.to(tl.int32), 0) == 0:
+        return
     row = pair // EACH if GATED else pair
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     is_column = column < columns
     HALVES: tl.constexpr = 2 if GATED else 1
-    weight_ptr += expert * columns.to(tl.int64) * (HALVES * K)
+    weight_ptr += (expert - first) * columns.to(tl.int64) * (HALVES * K)
     if SHARED:  # noqa: SIM102 - without, there is no such pointer
         if expert == experts:
             weight_ptr = shared_ptr
@@ -469,8 +499,139 @@ def _experts_product(
         if GATED:
             w = tl.load(up_block + start, mask=is_column[:, None] & inside, other=0.0)
             ups = tl.dot(x, tl.trans(w), ups, input_precision="ieee")
+    _store_pairs(
+        total, ups, bias_ptr, out_ptr, expert, columns, column, pair, is_pair, alpha, limit,
+        GATE, GATED, BIASED,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["programs"])
+def _packed_experts_product(
+    x_ptr: tl.tensor,  # as in ``_experts_product``, as all that is not said here
+    packed_ptr: tl.tensor,  # uint8 [E · N, STRIDE], or [E · 2 N, STRIDE] where GATED
+    words_ptr: tl.tensor,  # the same, as int32
+    bias_ptr: tl.tensor,
+    out_ptr: tl.tensor,
+    order_ptr: tl.tensor,
+    expert_ptr: tl.tensor,
+    bounds_ptr: tl.tensor,
+    columns: tl.tensor,
+    programs: tl.tensor,
+    alpha: tl.tensor,
+    limit: tl.tensor,
+    GATE: tl.constexpr,
+    GATED: tl.constexpr,
+    BIASED: tl.constexpr,
+    FEW: tl.constexpr,
+    EACH: tl.constexpr,
+    PAIRS: tl.constexpr,
+    K: tl.constexpr,
+    STRIDE: tl.constexpr,
+    ASM: tl.constexpr,
+    LOW: tl.constexpr,
+    HIGH: tl.constexpr,
+    PART: tl.constexpr,
+    SCALES: tl.constexpr,
+    BIAS: tl.constexpr,
+    MINIMUM: tl.constexpr,
+    ZERO: tl.constexpr,
+    TABLE: tl.constexpr,
+    WORDS: tl.constexpr,
+    FLOAT: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK_EACH: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    """Some outputs of pairs that have one expert, whose rows stay packed."""
+    wait(EARLY)
+    program = tl.program_id(1)
+    expert = tl.load(expert_ptr + program)
+    line = tl.arange(0, BLOCK_M)
+    is_pair, pair = _own_pairs(
+        expert, line, order_ptr, bounds_ptr, program, programs, FEW, EACH, PAIRS, BLOCK_EACH
+    )
+    if tl.max(is_pair.to(tl.int32), 0) == 0:
+        return
+    row = pair // EACH if GATED else pair
+    column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    # Columns that are not there repeat the last one.
+    known = expert * columns * (2 if GATED else 1) + tl.minimum(column, columns - 1)
+    x_row = x_ptr + row[None, :] * K
+    total = tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32)
+    ups = total
+    for block in tl.range(0, (K + 255) // 256, num_stages=STAGES):
+        total = add_block(
+            total, packed_ptr, words_ptr, known, x_row, is_pair[None, :], block, K, STRIDE,
+            ASM, LOW, HIGH, PART, SCALES, BIAS, MINIMUM, ZERO, TABLE, WORDS, FLOAT, WIDE,
+        )  # fmt: skip
+        if GATED:
+            ups = add_block(
+                ups, packed_ptr, words_ptr, known + columns, x_row, is_pair[None, :], block, K,
+                STRIDE, ASM, LOW, HIGH, PART, SCALES, BIAS, MINIMUM, ZERO, TABLE, WORDS, FLOAT,
+                WIDE,
+            )  # fmt: skip
+    _store_pairs(
+        tl.trans(total), tl.trans(ups), bias_ptr, out_ptr, expert, columns, column, pair, is_pair,
+        alpha, limit, GATE, GATED, BIASED,
+    )  # fmt: skip
+
+
+@triton.jit
+def _own_pairs(
+    expert: tl.tensor,
+    line: tl.tensor,  # [M]
+    order_ptr: tl.tensor,
+    bounds_ptr: tl.tensor,
+    program: tl.tensor,
+    programs: tl.tensor,
+    FEW: tl.constexpr,
+    EACH: tl.constexpr,
+    PAIRS: tl.constexpr,
+    BLOCK_EACH: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """Which lines of a program are pairs, and int64 [M] which pairs."""
+    if FEW:
+        # All pairs of the expert; none if an earlier program has them.
+        before = tl.arange(0, PAIRS)
+        others = tl.load(order_ptr + before, mask=before < program, other=-1)
+        last = tl.where(tl.sum((others == expert).to(tl.int32), 0) == 0, programs, 0)
+        place = tl.arange(0, BLOCK_EACH)[None, :]
+        at = line[:, None] * EACH + place
+        there = (place < EACH) & (at < last)
+        own = (tl.load(order_ptr + at, mask=there, other=-1) == expert).to(tl.int32)
+        is_pair = tl.sum(own, 1) > 0
+        pair = line * EACH + tl.sum(own * place, 1)
+    else:
+        begin = tl.load(bounds_ptr + program)
+        is_pair = begin + line < tl.load(bounds_ptr + programs + program)
+        pair = tl.load(order_ptr + begin + line, mask=is_pair, other=0)
+    return is_pair, pair.to(tl.int64)
+
+
+@triton.jit
+def _store_pairs(
+    total: tl.tensor,  # float32 [M, N]
+    ups: tl.tensor,  # the same, where GATED
+    bias_ptr: tl.tensor,
+    out_ptr: tl.tensor,
+    expert: tl.tensor,
+    columns: tl.tensor,
+    column: tl.tensor,
+    pair: tl.tensor,
+    is_pair: tl.tensor,
+    alpha: tl.tensor,
+    limit: tl.tensor,
+    GATE: tl.constexpr,
+    GATED: tl.constexpr,
+    BIASED: tl.constexpr,
+) -> None:
+    """Add biases, and store what follows."""
+    is_column = column < columns
     if BIASED:
-        bias_ptr += expert * columns * HALVES
+        bias_ptr += expert * columns * (2 if GATED else 1)
         total += tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.float32)[None, :]
         if GATED:
             more = tl.load(bias_ptr + columns + column, mask=is_column, other=0.0)

@@ -9,7 +9,7 @@ A row's result does not depend on the other rows: parts are summed in a fixed or
 alone determines which programs share a sum.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -19,13 +19,15 @@ import triton.language as tl
 from torch import Tensor
 
 from specx.ops.blocks import BlockFormat
+from specx.ops.hopper.driver import is_hopper
 from specx.ops.packed_weight import PackedWeight
 from specx.ops.triton import programmatic_launch
 from specx.ops.triton.few_rows import MOST_ROWS, MOST_TILES
-from specx.ops.triton.packed_layout import BLOCK, LAYOUTS, PackedLayout, laid_out
+from specx.ops.triton.packed_layout import BLOCK, LAYOUTS, PackedLayout, in_eights, laid_out
 from specx.ops.triton.programmatic_launch import wait
 
 FORMATS = tuple(LAYOUTS)
+EIGHTS = ("Q4_K", "Q6_K")  # which Hopper's own kernel reads, 8 rows together
 WIDENED = 1 << 25  # values of a weight that are there at a time for products of many rows
 COLUMNS = 32  # of a program's result
 UNPACKED = 1024  # values of a row that a program unpacks
@@ -36,10 +38,12 @@ AND_OR = 0xEA  # of PTX's lop3: (a & b) | c
 class TritonWeight(PackedWeight):
     """A weight [N, K] in the layout of the kernels: rows uint8 [N, bytes] of each part in a format.
 
-    ``columns``: K. Products with it have the dtype ``dtype``.
+    ``columns``: K. Products with it have the dtype ``dtype``. ``eights``: rows are stored 8
+    together (``in_eights``).
     """
 
     columns: int = 0
+    eights: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -50,7 +54,7 @@ class TritonWeight(PackedWeight):
         whole = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         first = 0
         for packed, form in self.parts:
-            unpack(packed, form, whole[first : first + len(packed)])
+            unpack(packed, form, whole[first : first + len(packed)], eights=self.eights)
             first += len(packed)
         return whole
 
@@ -59,13 +63,34 @@ class TritonWeight(PackedWeight):
         found = torch.empty((ids.numel(), self.columns), dtype=self.dtype, device=self.device)
         ids, first = ids.contiguous(), 0
         for packed, form in self.parts:
-            _launch_unpack(packed, form, found, ids, first)
+            _launch_unpack(packed, form, found, ids, first, self.eights)
             first += len(packed)
         return found.view(*ids.shape, -1)
 
 
 def lay_out(weight: PackedWeight) -> TritonWeight:
     """Convert a weight's blocks to the layout of the kernels; parts in one format become one."""
+    own = in_rows_of(weight)
+    suits = own.columns % BLOCK == 0 and all(
+        form.name in EIGHTS and len(packed) % 16 == 0 for packed, form in own.parts
+    )
+    is_ours = suits and own.device.type == "cuda" and is_hopper(own.device)
+    return moved(own, eights=True) if is_ours else own
+
+
+def moved(weight: TritonWeight, *, eights: bool) -> TritonWeight:
+    """Return the weight with 8 rows together, or with each by itself."""
+    if weight.eights == eights:
+        return weight
+    parts = tuple(
+        (in_eights(packed, LAYOUTS[form.name], weight.columns, back=not eights), form)
+        for packed, form in weight.parts
+    )
+    return replace(weight, parts=parts, eights=eights)
+
+
+def in_rows_of(weight: PackedWeight) -> TritonWeight:
+    """Convert a weight's blocks to the layout of Triton's kernels, row by row."""
     parts: list[tuple[Tensor, BlockFormat]] = []
     for blocks, form in weight.parts:
         part = laid_out(blocks, form)
@@ -75,28 +100,28 @@ def lay_out(weight: PackedWeight) -> TritonWeight:
     return TritonWeight(tuple(parts), dtype=weight.dtype, columns=weight.shape[1])
 
 
-def unpack(packed: Tensor, form: BlockFormat, to: Tensor) -> None:
+def unpack(packed: Tensor, form: BlockFormat, to: Tensor, *, eights: bool = False) -> None:
     """Unpack rows uint8 [N, bytes] to [N, K] on the same device: float32, rounded once."""
     assert to.is_contiguous()
     assert len(to) == len(packed)
-    _launch_unpack(packed, form, to, None, 0)
+    _launch_unpack(packed, form, to, None, 0, eights)
 
 
 def _launch_unpack(
-    packed: Tensor, form: BlockFormat, to: Tensor, ids: Tensor | None, first: int
+    packed: Tensor, form: BlockFormat, to: Tensor, ids: Tensor | None, first: int, eights: bool
 ) -> None:
     """Unpack all rows, or those with ``ids`` (int64), counted from ``first``."""
-    count, columns = to.shape
+    (count, columns), layout = to.shape, LAYOUTS[form.name]
     _unpack[(count, triton.cdiv(columns, UNPACKED))](
-        ids, packed, to, first, first + len(packed),
-        CHOSEN=ids is not None, K=columns, STRIDE=packed.shape[1], **_constants(LAYOUTS[form.name]),
-        SIZE=UNPACKED, num_warps=4, enable_fp_fusion=False,
-        **programmatic_launch.options(to.device),
+        ids, packed, to, first, first + len(packed), CHOSEN=ids is not None, EIGHTS=eights,
+        K=columns, STRIDE=packed.shape[1], **constants_of(layout), SIZE=UNPACKED,
+        num_warps=4, enable_fp_fusion=False, **programmatic_launch.options(to.device),
     )  # fmt: skip
 
 
 @cache
-def _constants(layout: PackedLayout) -> dict[str, Any]:
+def constants_of(layout: PackedLayout) -> dict[str, Any]:
+    """Return what kernels are told of a format."""
     return {
         "LOW": layout.low, "HIGH": layout.high, "PART": layout.part, "SCALES": layout.scales,
         "BIAS": layout.bias, "MINIMUM": layout.minimum, "ZERO": layout.zero, "TABLE": layout.table,
@@ -139,6 +164,7 @@ class BlocksProduct:
 
     def __init__(self, weight: TritonWeight, bias: Tensor | None) -> None:
         self.weight, self._bias = weight, bias
+        self._rows: TritonWeight | None = None
         _counters(weight.device)  # made while a graph is recorded, they would be zeros too late
 
     def of_few(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -146,7 +172,9 @@ class BlocksProduct:
 
         All are contiguous; the total is rounded once.
         """
-        weight, first = self.weight, 0
+        if self._rows is None:
+            self._rows = moved(self.weight, eights=False)
+        weight, first = self._rows, 0
         out = x.new_empty((len(x), len(weight)))
         for packed, form in weight.parts:
             end = first + len(packed)
@@ -162,16 +190,23 @@ class BlocksProduct:
         """Multiply x [T, K] with the weight, unpacked some rows at a time -> [T, N]."""
         weight, begin = self.weight, 0
         out = x.new_empty((len(x), len(weight)))
-        step = max(1, WIDENED // weight.columns)
+        step = max(8, WIDENED // weight.columns // 8 * 8)
         for packed, form in weight.parts:
             for first in range(0, len(packed), step):
                 part = packed[first : first + step]
-                room = _room(x.device, x.dtype)[: len(part) * weight.columns]
-                widened = room.view(len(part), weight.columns)
-                unpack(part, form, widened)
-                torch.mm(x, widened.t(), out=out[:, begin : begin + len(part)])
+                wide = widened(part, form, weight.columns, x.dtype, eights=weight.eights)
+                torch.mm(x, wide.t(), out=out[:, begin : begin + len(part)])
                 begin += len(part)
         return out if self._bias is None else out.add_(self._bias)
+
+
+def widened(
+    packed: Tensor, form: BlockFormat, columns: int, dtype: torch.dtype, *, eights: bool = False
+) -> Tensor:
+    """Unpack rows, ``WIDENED`` values at most, to memory that the next call reuses: [N, K]."""
+    room = _room(packed.device, dtype)[: len(packed) * columns].view(len(packed), columns)
+    unpack(packed, form, room, eights=eights)
+    return room
 
 
 @cache
@@ -222,7 +257,7 @@ def packed_product(
         x, packed, packed.view(torch.int32), bias, residual, out, parts, counters, rows, columns,
         out.stride(0), BIASED=bias is not None, ADD=residual is not None,
         EVEN=columns % launch.columns == 0, K=inputs, STRIDE=packed.shape[1],
-        ASM=instructions_of(layout) if uses_words else (), **_constants(layout),
+        ASM=instructions_of(layout) if uses_words else (), **constants_of(layout),
         SPLITS=launch.splits, BLOCK_M=block, BLOCK_N=launch.columns, STAGES=launch.stages,
         num_warps=launch.warps, num_stages=launch.stages, **programmatic_launch.options(x.device),
     )  # fmt: skip
@@ -405,52 +440,19 @@ def _product(
     BLOCKS: tl.constexpr = (K + 255) // 256
     OWN: tl.constexpr = BLOCKS // SPLITS
     SIZE: tl.constexpr = BLOCK_M * BLOCK_N
-    TOGETHER: tl.constexpr = 4 if WIDE else 8 // LOW  # parts in a tile
-    TILES: tl.constexpr = 256 // PART // TOGETHER
-    UNIT: tl.constexpr = 2 if WIDE else 1  # bytes
-    RAGGED: tl.constexpr = K % 256 != 0
     tile, split = tl.program_id(0), tl.program_id(1)
     column = tile * BLOCK_N + tl.arange(0, BLOCK_N)
     line = tl.arange(0, BLOCK_M)
-    depth = tl.arange(0, PART)
-    is_row = (line < rows)[None, :]
+    is_row, x_row = (line < rows)[None, :], x_ptr + line[None, :] * K
     # Columns that are not there repeat the last one.
     known = (column if EVEN else tl.minimum(column, columns - 1)).to(tl.int64)
-    if WIDE:
-        packed_ptr = packed_ptr.to(tl.pointer_type(tl.int16))
-    low_row = packed_ptr + known[:, None] * (STRIDE // UNIT) + depth[None, :]
-    high_row = low_row + BLOCKS * (32 * LOW // UNIT)
-    words_row = words_ptr + known * (STRIDE // 4) + BLOCKS * (8 * (LOW + HIGH))
-    x_column = x_ptr + line[None, :] * K + depth[:, None]
     wait(EARLY)
-    nothing = tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32)
-    total = nothing
+    total = tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32)
     for block in tl.range(split * OWN, split * OWN + OWN, num_stages=STAGES):
-        words = words_row + block * WORDS
-        ends = tl.load(words)
-        for t in tl.static_range(TILES):
-            low = tl.load(low_row + block * (32 * LOW // UNIT) + t * PART)
-            high = low
-            if HIGH > 0:
-                plane = t * TOGETHER // (8 * UNIT // HIGH) * PART
-                high = tl.load(high_row + block * (32 * HIGH // UNIT) + plane)
-            codes = _codes_of(
-                low, high, x_ptr.dtype.element_ty, t, ASM, LOW, HIGH, MINIMUM, ZERO, TABLE, FLOAT,
-                WIDE,
-            )  # fmt: skip
-            for k in tl.static_range(TOGETHER):
-                begin = block * 256 + (TOGETHER * t + k) * PART
-                inside = is_row
-                if RAGGED:
-                    inside = is_row & (begin + depth < K)[:, None]
-                x = tl.load(x_column + begin, mask=inside, other=0.0)
-                part = tl.dot(codes[k], x, nothing, input_precision="ieee")
-                scale = _scale_of(words, ends, TOGETHER * t + k, SCALES, BIAS, ASM)
-                total += scale[:, None] * part
-                if MINIMUM:
-                    sums = tl.dot(codes[TOGETHER], x, nothing, input_precision="ieee")
-                    added = _minimum_of(words, ends, TOGETHER * t + k, SCALES, ASM)
-                    total += (added - 128.0 * scale)[:, None] * sums
+        total = add_block(
+            total, packed_ptr, words_ptr, known, x_row, is_row, block, K, STRIDE,
+            ASM, LOW, HIGH, PART, SCALES, BIAS, MINIMUM, ZERO, TABLE, WORDS, FLOAT, WIDE,
+        )  # fmt: skip
     if SPLITS > 1:
         flat = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + line[None, :]
         shared = parts_ptr + tile * (SPLITS * SIZE) + flat
@@ -470,6 +472,80 @@ def _product(
     if ADD:
         total += tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(out_ptr + at, total.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def add_block(
+    total: tl.tensor,  # float32 [N, M]
+    packed_ptr: tl.tensor,  # uint8 rows
+    words_ptr: tl.tensor,  # the same, as int32
+    known: tl.tensor,  # int64 [N]: which of them
+    x_row: tl.tensor,  # pointers to rows of x [1, M]
+    is_row: tl.tensor,  # bool [1, M]
+    block: tl.tensor,
+    K: tl.constexpr,
+    STRIDE: tl.constexpr,
+    ASM: tl.constexpr,
+    LOW: tl.constexpr,
+    HIGH: tl.constexpr,
+    PART: tl.constexpr,
+    SCALES: tl.constexpr,
+    BIAS: tl.constexpr,
+    MINIMUM: tl.constexpr,
+    ZERO: tl.constexpr,
+    TABLE: tl.constexpr,
+    WORDS: tl.constexpr,
+    FLOAT: tl.constexpr,
+    WIDE: tl.constexpr,
+) -> tl.tensor:
+    """Rows of a weight times rows of x, over a block of 256 inputs, and what was there."""
+    BLOCKS: tl.constexpr = (K + 255) // 256
+    TOGETHER: tl.constexpr = 4 if WIDE else 8 // LOW  # parts in a tile
+    TILES: tl.constexpr = 256 // PART // TOGETHER
+    UNIT: tl.constexpr = 2 if WIDE else 1  # bytes
+    RAGGED: tl.constexpr = K % 256 != 0
+    # Values at whose end the first plane may end, and its bytes.
+    SPAN: tl.constexpr = 256 if HIGH > 0 else PART * TOGETHER
+    FIRST: tl.constexpr = (K + SPAN - 1) // SPAN * (SPAN * LOW // 8)
+    depth = tl.arange(0, PART)
+    if WIDE:
+        packed_ptr = packed_ptr.to(tl.pointer_type(tl.int16))
+    low_row = packed_ptr + known[:, None] * (STRIDE // UNIT) + depth[None, :]
+    high_row = low_row + FIRST // UNIT
+    x_column = x_row + depth[:, None]
+    nothing = tl.zeros(total.shape, dtype=tl.float32)
+    words = words_ptr + known * (STRIDE // 4) + (FIRST // 4 + BLOCKS * 8 * HIGH) + block * WORDS
+    ends = tl.load(words)
+    for t in tl.static_range(TILES):
+        at = low_row + block * (32 * LOW // UNIT) + t * PART
+        if RAGGED:
+            # The plane ends with the parts that have inputs.
+            is_there = (block * 256 + t * TOGETHER * PART < K) & (depth[None, :] >= 0)
+            low = tl.load(at, mask=is_there, other=0)
+        else:
+            low = tl.load(at)
+        high = low
+        if HIGH > 0:
+            plane = t * TOGETHER // (8 * UNIT // HIGH) * PART
+            high = tl.load(high_row + block * (32 * HIGH // UNIT) + plane)
+        codes = _codes_of(
+            low, high, x_row.dtype.element_ty, t, ASM, LOW, HIGH, MINIMUM, ZERO, TABLE, FLOAT,
+            WIDE,
+        )  # fmt: skip
+        for k in tl.static_range(TOGETHER):
+            begin = block * 256 + (TOGETHER * t + k) * PART
+            inside = is_row
+            if RAGGED:
+                inside = is_row & (begin + depth < K)[:, None]
+            x = tl.load(x_column + begin, mask=inside, other=0.0)
+            part = tl.dot(codes[k], x, nothing, input_precision="ieee")
+            scale = _scale_of(words, ends, TOGETHER * t + k, SCALES, BIAS, ASM)
+            total += scale[:, None] * part
+            if MINIMUM:
+                sums = tl.dot(codes[TOGETHER], x, nothing, input_precision="ieee")
+                added = _minimum_of(words, ends, TOGETHER * t + k, SCALES, ASM)
+                total += (added - 128.0 * scale)[:, None] * sums
+    return total
 
 
 @triton.jit
@@ -671,6 +747,7 @@ def _unpack(
     begin: tl.tensor,
     end: tl.tensor,  # ids of the first row, and behind the last
     CHOSEN: tl.constexpr,
+    EIGHTS: tl.constexpr,
     K: tl.constexpr,
     STRIDE: tl.constexpr,
     LOW: tl.constexpr,
@@ -701,17 +778,29 @@ def _unpack(
         row -= begin
     block, inner = at // 256, at % 256
     part, place = inner // PART, inner % PART
-    packed_ptr += row * STRIDE
-    bytes_ptr = packed_ptr + BLOCKS * (32 * (LOW + HIGH)) + block * (4 * WORDS)
+    UNIT: tl.constexpr = 2 if WIDE else 1  # bytes
+    SPAN: tl.constexpr = 256 if HIGH > 0 else PART * (4 if WIDE else 8 // LOW)
+    FIRST: tl.constexpr = (K + SPAN - 1) // SPAN * (SPAN * LOW // 8)
+    if EIGHTS:
+        low_ptr = packed_ptr + row // 8 * (8 * STRIDE) + block * (8 * (128 + 32 * HIGH + 4 * WORDS))
+        high_ptr = low_ptr + 1024 + row % 8 * 64
+        bytes_ptr = low_ptr + (1024 + 256 * HIGH) + row % 8 * (4 * WORDS)
+        low_ptr += row % 8 * 128
+        low_move = row % 4 * 32 if HIGH > 0 else row % 2 * 64
+        high_move = row // 2 % 2 * 32
+    else:
+        low_ptr = packed_ptr + row * STRIDE + block * 128
+        high_ptr = packed_ptr + (row * STRIDE + FIRST) + block * (32 * HIGH)
+        bytes_ptr = packed_ptr + (row * STRIDE + FIRST + BLOCKS * 32 * HIGH) + block * (4 * WORDS)
+        low_move = row * 0
+        high_move = low_move
     if LOW == 8:
-        code = tl.load(packed_ptr + at, mask=inside, other=0)
+        code = tl.load(packed_ptr + row * STRIDE + at, mask=inside, other=0)
         value = _float_8(code) if FLOAT else code.to(tl.int8, bitcast=True).to(tl.float32)
     else:
-        UNIT: tl.constexpr = 2 if WIDE else 1  # bytes
-        code = _bits(packed_ptr + block * 128, part, place, 4, PART, UNIT, inside)
+        code = _bits(low_ptr, low_move, part, place, 4, PART, UNIT, inside)
         if HIGH > 0:
-            high_ptr = packed_ptr + BLOCKS * 128 + block * (32 * HIGH)
-            code |= _bits(high_ptr, part, place, HIGH, PART, UNIT, inside) << 4
+            code |= _bits(high_ptr, high_move, part, place, HIGH, PART, UNIT, inside) << 4
         value = _looked_up(code, TABLE) if len(TABLE) > 0 else (code - ZERO).to(tl.float32)
     if SCALES == "bytes":
         scale = _half_at(bytes_ptr, inside)
@@ -736,6 +825,7 @@ def _unpack(
 @triton.jit
 def _bits(
     pointer: tl.tensor,  # to the bits of a block
+    move: tl.tensor,  # of a row: where its chunks are, of those of 16 bytes
     part: tl.tensor,
     place: tl.tensor,
     BITS: tl.constexpr,
@@ -747,7 +837,7 @@ def _bits(
     IN_BYTE: tl.constexpr = 8 // BITS
     unit, rest = part // (IN_BYTE * UNIT), part % (IN_BYTE * UNIT)
     at = (unit * PART + place) * UNIT + rest // IN_BYTE
-    found = tl.load(pointer + at, mask=inside, other=0).to(tl.int32)
+    found = tl.load(pointer + (at ^ move), mask=inside, other=0).to(tl.int32)
     return found >> (BITS * (rest % IN_BYTE)) & ((1 << BITS) - 1)
 
 

@@ -3,7 +3,12 @@
 A row has three consecutive planes, each in pieces for 256 values: the lower bits of all codes, the
 upper bits, and the scales as whole words. Values, scales and minima equal those of the file, to the
 bit. Scales of 6 bits take 8 bits here, and a row is a multiple of 16 bytes, so it takes up to 3 %
-more than in a file. A row whose length is not a multiple of 256 is padded with zeros.
+more than in a file. A row whose length is not a multiple of 256 is padded with zeros; in a format
+without upper bits, the first plane is padded only to the parts that are stored together.
+
+Hopper's kernel stores 8 rows of a piece together, plane after plane, so that one copy brings them to
+shared memory. There the chunks of 16 bytes of a row are permuted, so that rows that are read at once
+begin in different banks.
 """
 
 from dataclasses import dataclass
@@ -60,10 +65,15 @@ class PackedLayout:
             return 8 if self.minimum else 4
         return 1 + BLOCK // self.part // 4 * (2 if self.minimum else 1)
 
+    def first_bytes(self, values: int) -> int:
+        """Return the bytes of the first plane of a row."""
+        together = BLOCK if self.high else self.part * self.together
+        return -(-values // together) * together * self.low // 8
+
     def row_bytes(self, values: int) -> int:
         """Return the bytes of a row."""
         blocks = -(-values // BLOCK)
-        size = blocks * (BLOCK // 8 * (self.low + self.high) + 4 * self.words)
+        size = self.first_bytes(values) + blocks * (BLOCK // 8 * self.high + 4 * self.words)
         return -(-size // ALIGNED) * ALIGNED
 
 
@@ -91,10 +101,38 @@ def laid_out(packed: Tensor, form: BlockFormat) -> Tensor:
     step = max(1, AT_ONCE // values)
     for first in range(0, len(packed), step):
         planes = _planes(packed[first : first + step], form, layout)
+        planes[0] = planes[0][:, : layout.first_bytes(values)]
         begin = 0
         for plane in planes:
             out[first : first + step, begin : begin + plane.shape[1]] = plane
             begin += plane.shape[1]
+    return out
+
+
+def in_eights(rows: Tensor, layout: PackedLayout, values: int, *, back: bool = False) -> Tensor:
+    """Put 8 rows of ``values`` values together, piece by piece: uint8 [N, bytes], or ``back``."""
+    pieces, high, words = values // BLOCK, BLOCK // 8 * layout.high, 4 * layout.words
+    sizes = (BLOCK // 2, high, words) if high else (BLOCK // 2, words)
+    size, row = pieces * sum(sizes), torch.arange(8, device=rows.device)
+    moves = (row % 4 * 2, row // 2 % 2 * 2) if high else (row % 2 * 4,)
+    out = rows.new_zeros((len(rows), layout.row_bytes(values) if back else size))
+    step = max(1, AT_ONCE // values // 8) * 8
+    for first in range(0, len(rows), step):
+        own = rows[first : first + step, :size]
+        if back:
+            parts = own.reshape(-1, pieces, 8 * sum(sizes)).split([8 * n for n in sizes], dim=2)
+            planes = [part.unflatten(2, (8, -1)).transpose(1, 2) for part in parts]
+        else:
+            parts = own.split([pieces * n for n in sizes], dim=1)
+            planes = [part.reshape(-1, 8, pieces, part.shape[1] // pieces) for part in parts]
+        for i, move in enumerate(moves):
+            chunks = planes[i].unflatten(3, (-1, ALIGNED))
+            at = torch.arange(chunks.shape[3], device=rows.device) ^ move[:, None]
+            planes[i] = chunks.gather(3, at[None, :, None, :, None].expand_as(chunks)).flatten(3)
+        if not back:
+            planes = [each.transpose(1, 2) for each in planes]
+        done = torch.cat([each.flatten(2) for each in planes], 2).reshape(-1, size)
+        out[first : first + step, :size] = done
     return out
 
 

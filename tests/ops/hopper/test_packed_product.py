@@ -30,7 +30,7 @@ def weight(
         )
         for n, rows in parts
     )
-    return TritonWeight(made, dtype=dtype, columns=inputs)
+    return TritonWeight(made, dtype=dtype, columns=inputs, eights=True)
 
 
 @pytest.fixture
@@ -51,14 +51,16 @@ def test_what_the_kernel_is_told(notes: Notes) -> None:
     product = PlainBlocksProduct(own)
     assert [each["TILES"] for each in notes.kernels] == [1, 2, 4, 8]
     assert {(each["FIRST"], each["SECOND"], each["KEEP"]) for each in notes.kernels} == {(4, 6, 0)}
+    assert [each["TOGETHER"] for each in notes.kernels] == [0, 1, 1, 1]
     for count in (1, 16, 64):
         x = torch.empty(count, 4096, dtype=torch.bfloat16)
         out = product(x, residual := torch.empty(count, 6144, dtype=torch.bfloat16))
         grid, threads, arguments = notes.launches.pop()
-        assert (grid, threads) == ((8 if count <= 16 else 4, 1, 1), 256)  # of 4 multiprocessors
+        assert grid == (8 if count == 1 else 4, 1, 1)  # of 4 multiprocessors
+        assert threads == 32 * notes.kernels[TILES.index(count // 8 or 1)]["WARPS"]
         pointers = [each.data_ptr() for each in (x, out)]
         assert [each.value for each in arguments[2:6]] == [*pointers, 0, residual.data_ptr()]
-        assert [each.value for each in arguments[7:]] == [count, 6144, 16, 5120]
+        assert [each.value for each in arguments[7:-2]] == [count, 6144, 16, 5120]
     with pytest.raises(AssertionError):
         product(torch.empty(65, 4096, dtype=torch.bfloat16))
 
@@ -72,19 +74,42 @@ def test_a_block_has_room(name: str, inputs: int, notes: Notes) -> None:
     for told in notes.kernels:
         assert told["shared"] <= BLOCK
         assert told["RESIDENT"] * (told["shared"] + 1024) <= 228 * 1024
-        assert told["WARPS"] % told["SHARE"] == 0
+        assert told["TOGETHER"] or told["WARPS"] % told["SHARE"] == 0
 
 
-def test_a_row_has_one_share_whatever_is_beside_it() -> None:
-    for rows, pieces in [(1536, 35), (17_920, 6), (28_672, 16), (4096, 56), (151_936, 6)]:
-        assert len({plan(tiles, rows, pieces).share for tiles in TILES}) == 1
-    assert [plan(1, 1536, pieces).share for pieces in (1, 6, 16, 35)] == [1, 6, 8, 12]
-    assert [plan(1, 4096, pieces).share for pieces in (16, 35, 56)] == [8, 7, 8]
+@pytest.mark.parametrize(
+    ("rows", "pieces", "share"),
+    [(1536, 35, 12), (1536, 6, 6), (17_920, 6, 6), (28_672, 16, 1), (4096, 56, 8), (5376, 84, 8),
+     (4096, 35, 7), (8192, 21, 7), (64, 1, 1), (16_368, 16, 8)],
+)  # fmt: skip
+@pytest.mark.parametrize("formats", [["Q4_K"], ["Q6_K"], ["Q4_K", "Q6_K"]])
+def test_a_row_has_one_share_whatever_is_beside_it(
+    formats: list[str], rows: int, pieces: int, share: int
+) -> None:
+    for tiles in TILES:
+        launch = plan(tiles, rows, pieces, formats, 132)
+        assert launch.share == share
+        assert launch.stages(tiles, formats)[0] >= (2 + ("Q4_K" in formats)) * launch.together
+        assert launch.together or launch.warps % share == 0
+    assert plan(8, rows, pieces, formats, 132).together
+
+
+def test_blocks_that_share_rows_have_memory_for_their_sums(notes: Notes) -> None:
+    product = PlainBlocksProduct(weight(4096, ("Q4_K", 4096)))  # 8 parts, two by two on 4
+    for most, grid, threads, _, exchanged in product._kernels[2:]:
+        partials, counters = exchanged or pytest.fail("no memory")
+        told = notes.kernels[TILES.index(most // 8)]
+        assert (told["SPLITS"], grid) == (4, 4)
+        assert len(counters) * 16 * told["GROUPS"] * threads // 32 >= 4096
+        assert len(partials) >= 8 * 4096 * most * 4
 
 
 def test_sums_are_kept_where_blocks_have_several_tiles(notes: Notes) -> None:
     GatedBlocksProduct(weight(4096, ("Q4_K", 28_672)))
-    assert all(each["KEEP"] for each in notes.kernels)
+    assert not any(each["KEEP"] for each in notes.kernels)
+    notes.kernels.clear()
+    GatedBlocksProduct(weight(1536, ("Q4_K", 17_920)))
+    assert [each["KEEP"] for each in notes.kernels] == [1, 0, 0, 0]
     notes.kernels.clear()
     GatedBlocksProduct(weight(4096, ("Q6_K", 28_672)))
     PlainBlocksProduct(weight(14_336, ("Q4_K", 4096)))

@@ -1,5 +1,7 @@
 """Weights in blocks as kernels on a GPU read them: on a device or in the interpreter."""
 
+from dataclasses import replace
+
 import gguf
 import numpy as np
 import pytest
@@ -10,19 +12,27 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from specx.ops.blocks import FP8, BlockFormat, by_name
+from specx.ops.layers import LinearMap
 from specx.ops.packed_weight import PackedWeight
+from specx.ops.spec import ExpertsSpec
+from specx.ops.triton.backend import TritonOps
 from specx.ops.triton.packed import (
     FORMATS,
     BlocksProduct,
     PackedLaunch,
+    in_rows_of,
     instructions_of,
     lay_out,
+    moved,
     packed_product,
 )
 from specx.ops.triton.packed_layout import LAYOUTS
 from tests.interpreter import multiply_in_order
+from tests.ops import reference
 from tests.ops.examples import error
 from tests.ops.test_blocks import random_blocks
+from tests.ops.test_experts import Case, layer, rows_of
+from tests.ops.test_ops import Backend
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPE = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32
@@ -78,6 +88,24 @@ def test_every_bit_is_that_of_gguf(name: str) -> None:
     assert torch.equal(own.rows(ids).cpu(), expected[ids.cpu()])
 
 
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+def test_eight_rows_together(name: str) -> None:
+    """As Hopper's own kernel has them: 16 bytes of a row, in one order or another."""
+    own = in_rows_of(weight(16, 512, name)[0])
+    eights = moved(own, eights=True)
+    assert torch.equal(moved(eights, eights=False).parts[0][0], own.parts[0][0])
+    assert torch.equal(eights.unpack(), own.unpack())
+    ids = torch.tensor([3, 15, 0, 8], device=DEVICE)
+    assert torch.equal(eights.rows(ids), own.rows(ids))
+    x = rows(2, 512)
+    products = [BlocksProduct(each, None) for each in (own, eights)]
+    assert torch.equal(*(each.of_few(x) for each in products))
+    piece = eights.parts[0][0].flatten()[: 8 * own.parts[0][0].shape[1] // 2]
+    line = own.parts[0][0][3, :128].view(8, 16)
+    assert torch.equal(piece[3 * 128 : 4 * 128].view(8, 16)[[4, 0] if name == "Q4_K" else [6, 2]],
+                       line[[0, 4]])  # fmt: skip
+
+
 @EACH
 def test_no_more_than_three_percent_is_added(name: str) -> None:
     own, form = lay_out(weight(2, 4096, name)[0]), by_name(name)
@@ -129,6 +157,29 @@ def test_a_row_is_the_same_beside_others(name: str) -> None:
     for count in (1, 2, 3, 8, 16, 33):
         assert torch.equal(product.of_few(x[:count].contiguous()), together[:count])
     assert torch.equal(product.of_few(x[63:].contiguous()), together[63:])
+
+
+@pytest.mark.usefixtures("in_order")
+@pytest.mark.parametrize("name", ["MXFP4", "Q4_K"])
+def test_experts_that_stay_packed(name: str) -> None:
+    """Of one row, of few and of many; a row of few is the same to the bit beside others."""
+    case = Case(ExpertsSpec(count=4, chosen=2), clamp=(1.7, 7.0), biased=True)
+    hidden, inner = (288, 64) if name == "MXFP4" else (256, 256)
+    backend = Backend(TritonOps(), DTYPE, DEVICE)
+    packed = whole = layer(case, backend, hidden, inner)
+    for each, size in {"gate_up": (8 * inner, hidden), "down": (4 * hidden, inner)}.items():
+        own, all_of_them = weight(*size, name)
+        bias = getattr(packed, each).bias
+        packed = replace(packed, **{each: LinearMap(lay_out(own), bias)})
+        maps = all_of_them.view(4, -1, size[1]).to(DEVICE)
+        whole = replace(whole, **{each: LinearMap(maps, bias)})
+    x = rows_of(backend, 70, hidden) / 8
+    experts, expected = TritonOps().experts(packed), reference.experts(x, whole).to(DEVICE)
+    assert error(experts(x), expected) < TOLERANCE * 2
+    few = experts(x[:20])
+    assert error(few, expected[:20]) < TOLERANCE * 2
+    for count in (1, 3):
+        assert torch.equal(experts(x[:count].contiguous()), few[:count])
 
 
 def run(instructions: str, results: int, *words: int) -> dict[str, int]:
