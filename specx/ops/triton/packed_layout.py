@@ -6,9 +6,9 @@ bit. Scales of 6 bits take 8 bits here, and a row is a multiple of 16 bytes, so 
 more than in a file. A row whose length is not a multiple of 256 is padded with zeros; in a format
 without upper bits, the first plane is padded only to the parts that are stored together.
 
-Hopper's kernel stores 8 rows of a piece together, plane after plane, so that one copy brings them to
-shared memory. There the chunks of 16 bytes of a row are permuted, so that rows that are read at once
-begin in different banks.
+Hopper's kernel stores 8 rows of a piece together, plane after plane, so that one copy brings them
+to shared memory. The chunks of 16 bytes of a row are permuted, so that rows that are read at once
+begin in different banks there.
 """
 
 from dataclasses import dataclass
