@@ -15,6 +15,7 @@ from specx.ops.blocks import FP8, BlockFormat, by_name
 from specx.ops.layers import LinearMap
 from specx.ops.packed_weight import PackedWeight
 from specx.ops.spec import ExpertsSpec
+from specx.ops.triton import experts as triton_experts
 from specx.ops.triton.backend import TritonOps
 from specx.ops.triton.packed import (
     FORMATS,
@@ -161,7 +162,7 @@ def test_a_row_is_the_same_beside_others(name: str) -> None:
 
 @pytest.mark.usefixtures("in_order")
 @pytest.mark.parametrize("name", ["MXFP4", "Q4_K"])
-def test_experts_that_stay_packed(name: str) -> None:
+def test_experts_that_stay_packed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one row, of few and of many; a row of few is the same to the bit beside others."""
     case = Case(ExpertsSpec(count=4, chosen=2), clamp=(1.7, 7.0), biased=True)
     hidden, inner = (288, 64) if name == "MXFP4" else (256, 256)
@@ -175,6 +176,8 @@ def test_experts_that_stay_packed(name: str) -> None:
         whole = replace(whole, **{each: LinearMap(maps, bias)})
     x = rows_of(backend, 70, hidden) / 8
     experts, expected = TritonOps().experts(packed), reference.experts(x, whole).to(DEVICE)
+    assert error(experts(x), expected) < TOLERANCE * 2
+    monkeypatch.setattr(triton_experts, "WIDENED", 4 * inner * hidden)  # of two and four experts
     assert error(experts(x), expected) < TOLERANCE * 2
     few = experts(x[:20])
     assert error(few, expected[:20]) < TOLERANCE * 2
