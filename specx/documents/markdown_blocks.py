@@ -18,13 +18,15 @@ _WRAPPED_MARK = re.compile(r"(?:[-+*>]|#{1,6}|\d{1,9}(?=[.)]))(?=[.)]?[ \t])")
 _FULL = 50  # characters of a line that goes on, at least
 _TASK = re.compile(r"\[[ xX]\]\s+")
 _DONE = re.compile(r"[.:;!?。：；！？]\W*$|^\s*(?:[-+*>|#]|\d{1,9}[.)])")  # nothing goes on below
-_FOOTNOTE = re.compile(r"\[\^[^\]\s]{1,30}\]:\s*")
+_FOOTNOTE = re.compile(r"\[\^[^\]\s]{1,60}\]:\s*")
 # Of a footnote, of a notice (of GitHub), and an emoji.
 _SIGNS = re.compile(
-    r"\[\^[^\]\s]{1,30}\](?!:)|^\[!(?:NOTE|TIP|IMPORTANT|WARNING|CAUTION)\][ \t]*"
+    r"\[\^[^\]\s]{1,60}\](?!:)|^\[!(?:NOTE|TIP|IMPORTANT|WARNING|CAUTION)\][ \t]*"
     r"|(?:^|(?<=\s)):[a-z][a-z0-9_+-]{1,30}:(?=\s|$)"
 )
 _TAG = re.compile(r"<[^<>]*>")
+# Code, and an address that a site's generator writes: [text]({{< ref "page" >}})
+_TEMPLATE = re.compile(r"(`+)[^`]+\1|(?<=\])\(\{[{%][^{}]*[}%]\}\)")
 _DELIMITER_ROW = re.compile(r"[\s|:-]*")
 
 
@@ -112,6 +114,7 @@ def _plain(text: str) -> str:
     text = _SIGNS.sub("", text)
     if len(text) > _LONGEST_INLINE:
         return text
+    text = _TEMPLATE.sub(lambda each: each[0] if each[1] else "(#)", text)
     tokens: list[Token] = []
     blocks, spans = _parsers()
     spans.inline.parse(text, blocks, {}, tokens)

@@ -37,6 +37,11 @@ def test_marks_are_not_text() -> None:
     assert found(text) == [("text", "The old town hall has x_y,* a roof.", (1, 2))]
 
 
+def test_an_address_from_a_template_is_no_text() -> None:
+    text = 'See [the mill]({{< ref "a b.md" >}}), [a map]({% page "/map/" %}) and `[x]({% y %})`.\n'
+    assert found(text) == [("text", "See the mill, a map and [x]({% y %}).", (1, 1))]
+
+
 def test_code_is_known_as_code() -> None:
     text = "Run it:\n\n```sh\nmake all\n```\n\n    indented\n\nDone.\n"
     assert found(text) == [
@@ -64,7 +69,8 @@ def test_a_rule_at_the_beginning_is_no_front_matter() -> None:
 
 
 def test_footnotes_are_footnotes_and_their_signs_no_text() -> None:
-    text = "It rose.[^1] It fell.\n\n[^1]: By a metre, says the board.\n"
+    mark = "[^what-the-board-of-the-water-works-said]"
+    text = f"It rose.{mark} It fell.\n\n{mark}: By a metre, says the board.\n"
     assert found(text) == [
         ("text", "It rose. It fell.", (1, 1)),
         ("footnote", "By a metre, says the board.", (3, 3)),

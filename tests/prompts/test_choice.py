@@ -94,6 +94,17 @@ def test_what_stands_in_every_contract_is_no_news() -> None:
     assert max(found[each] for each in usual) < 0.3 * found[cap]
 
 
+def test_what_a_template_of_minutes_says_is_no_news() -> None:
+    done = "Ann moved the tests of the parser into a folder of their own."
+    template = (
+        "Like all of ours, this meeting will follow our Code of Conduct.",
+        "60 second updates on things you have been up to, questions you have, or news.",
+        "If you are joining the video meeting, sign in below so we know who was here.",
+    )
+    found = worths_in("Attending: Ann, Tom.", done, *template)
+    assert max(found[each] for each in template) < 0.3 * found[done]
+
+
 def test_an_outcome_in_a_line_of_its_own_brings_what_was_decided() -> None:
     texts = ["Action: the group evaluates all applicants by May.", "Results: Approved"]
     paragraphs = [Paragraph(each, None, kind="item") for each in texts]
