@@ -121,8 +121,8 @@ class Control:
         self._request = tokenizer.get_vocab().get("<sub>")
         if not paired or self._request is None:
             raise ModelError(
-                "the task control needs a model with the token <sub> and with an even number of "
-                "text tokens as its last ids, such as the embedded one; use --task digest"
+                "the task control needs a model whose vocabulary has the token <sub> and ends with "
+                "an even number of text tokens, such as the embedded model; use --task digest"
             )
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:

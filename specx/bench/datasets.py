@@ -65,7 +65,9 @@ def dataset_documents(
         if document is not None:
             found.append(document)
     if not found:
-        raise UsageError(f"no document of {name} has {longest} tokens; ask for less with --length")
+        raise UsageError(
+            f"every document of {name} has fewer than {longest} tokens; choose a smaller --length"
+        )
     return tuple(found)
 
 
@@ -89,7 +91,9 @@ def _document(row: Row, name: str, spec: DatasetSpec, least: int) -> Document | 
 def _files(folder: Path, spec: DatasetSpec) -> list[Path]:
     """Find the files of a split in a local copy by words in their paths."""
     if not folder.is_dir():
-        raise UsageError(f"--data {folder} is not a folder; give that of a copy of the data set")
+        raise UsageError(
+            f"--data {folder} is not a folder; give the folder that holds a copy of the data set"
+        )
     files = sorted(
         path for path in folder.rglob("*") if path.suffix in (".jsonl", ".json", ".parquet")
     )
@@ -99,8 +103,8 @@ def _files(folder: Path, spec: DatasetSpec) -> list[Path]:
         if chosen:
             return chosen
     raise UsageError(
-        f"--data {folder} has no .jsonl or .parquet with {spec.split!r} in its path; use a "
-        f"copy of {spec.hub_id}"
+        f"--data {folder} has no .jsonl, .json or .parquet file with {spec.split!r} in its path; "
+        f"use a copy of {spec.hub_id}"
     )
 
 
@@ -124,9 +128,9 @@ def _fetched(name: str, spec: DatasetSpec, *, download: bool) -> list[Path]:
         cause = error
     if files:
         return files
-    why = "is not in the local cache; --download fetches it"
-    why = "could not be fetched from the hub" if download else why
-    raise UsageError(f"{name} ({spec.hub_id}) {why}; --data names a local copy") from cause
+    why = "is not in the local cache; fetch it with --download, or"
+    why = "could not be fetched from the hub;" if download else why
+    raise UsageError(f"{name} ({spec.hub_id}) {why} give a local copy with --data") from cause
 
 
 def _rows(files: list[Path]) -> Iterator[Row]:
@@ -151,7 +155,8 @@ def _parquet_rows(file: Path) -> Iterator[Row]:
         from datasets import load_dataset
     except ImportError as error:
         raise UsageError(
-            f"{file.name} is Parquet, which needs the package datasets: `pip install 'datasets>=4'`"
+            f"{file.name} is a Parquet file, which needs the package datasets; install it with "
+            "`pip install 'datasets>=4'`"
         ) from error
     read = load_dataset("parquet", data_files=str(file), split="train", streaming=True)
     yield from map(dict, read)

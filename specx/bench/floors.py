@@ -100,7 +100,7 @@ def floors(
 ) -> dict[str, float]:
     """Return the floors of prefill and of a step's parts after ``prompt`` tokens, in ms.
 
-    ``drafts``: the draft of the pair grows a tree of ``profile.tree`` at each step.
+    ``drafts``: True if the pair's draft model is to grow a tree of ``profile.tree`` at each step.
     """
     target, draft = pair.target, pair.draft
     cached = cache_bytes(target, prompt)
@@ -128,8 +128,8 @@ def floors(
 def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -> float:
     """Return the floor of a pass over ``rows`` rows after ``prompt`` tokens on a CPU, in seconds.
 
-    It is the maximum of the times for reading the weights and for the products, which limit a CPU
-    even with few rows.
+    It is the maximum of two times: that of reading the weights and the cache, and that of the
+    matrix products. The products limit a CPU even with few rows.
     """
     read = (read_bytes(model, rows) + cache_bytes(model, prompt)) / ceilings.bandwidth
     body, head = _weights(model)

@@ -58,7 +58,7 @@ class Measurement:
 
     @classmethod
     def of(cls, method: str, case: Case, output: Sequence[int], **fields: Any) -> "Measurement":
-        """Return a run of a method on a case; other ``fields`` default to an untimed run."""
+        """Return a run of a method on a case; ``fields`` left out are those of an untimed run."""
         given = {"repeat": 0, "decode_s": 0.0} | fields
         return cls(
             method=method,
@@ -87,7 +87,10 @@ class Measurement:
 def run_from_raw(raw: Mapping[str, Any]) -> Measurement:
     """Read a run as it is in JSON. Raises UsageError for one without its output."""
     if "output" not in raw:
-        raise UsageError("a run has no output, so nothing can be concluded from it")
+        raise UsageError(
+            "a run in the report has no output, so its results cannot be computed; run the "
+            "benchmark again"
+        )
     names = [field.name for field in fields(Measurement) if field.name in raw]
     return Measurement(**{name: raw[name] for name in names} | {"output": tuple(raw["output"])})
 

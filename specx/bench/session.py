@@ -105,7 +105,7 @@ def _models(request: Request, profile: Profile, device: torch.device) -> tuple[P
             profile, "plain" if profile.draft is None else "specextend", device
         )
     if not profile.target.model.startswith("embedded:"):
-        raise UsageError("--scale enlarges the embedded pair; leave --profile out")
+        raise UsageError("--scale works only with the embedded pair; omit --profile and --model")
     drafts_with_head = profile.draft is not None and profile.draft.model == EMBEDDED.model
     draft = request.scale_draft or (HEAD if drafts_with_head else SMALL.name)
     pair = scaled_pair(request.scale, draft, device)
@@ -129,8 +129,8 @@ def _check_window(bench: Workbench) -> None:
     longest = max(bench.lengths)
     if longest + limit > window:
         raise UsageError(
-            f"{label(longest)} tokens and an output of {limit} do not fit into the window of "
-            f"{window} tokens; ask for less with --length or --tokens"
+            f"an input of {label(longest)} tokens and an output of {limit} do not fit into the "
+            f"window of {window} tokens; ask for less with --length or --tokens"
         )
 
 

@@ -42,13 +42,13 @@ def ask(
     context: typer.Context,
     document: Annotated[str, typer.Argument(help="A file, folder or pattern; - is stdin.")],
     questions: Annotated[
-        list[str] | None, typer.Argument(help="Default: one question per line of stdin.")
+        list[str] | None, typer.Argument(help="Questions. Default: one per line of stdin.")
     ] = None,
     profile: common.ProfileName = None,
     model: common.Model = None,
     draft: common.Draft = None,
     method: Annotated[
-        Method | None, option("Model", "Default: lookup or, with a draft, specextend.")
+        Method | None, option("Model", "Default: specextend with a draft, else lookup.")
     ] = None,
     set_: common.SetKey = None,
     device: common.Device = "auto",
@@ -59,7 +59,8 @@ def ask(
         int | None,
         option(
             SUMMARY,
-            "Earlier answers passed to each question. Default: 1 if typed in a terminal, else 0.",
+            "Number of earlier answers given with each question. Default: 1 if questions are typed "
+            "in a terminal, else 0.",
             min=0,
         ),
     ] = None,
@@ -94,7 +95,7 @@ def ask(
     if isinstance(chosen.prompt, DigestPrompt):
         raise UsageError(
             f"the model of the profile {chosen.name} only copies sentences and cannot answer "
-            "questions; name another with --model, or choose a profile: specx profiles ls"
+            "questions; name another model with --model, or choose a profile: specx profiles ls"
         )
     # Questions take the place of the instruction.
     prompt: dict[str, object] = {"instruction": "Answer.", "words": words, "language": language}

@@ -58,13 +58,14 @@ def bench(
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="Use documents of govreport, pg19, booksum or aime24."),
+        typer.Option(help="Data set: govreport, pg19, booksum or aime24."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Local copy of --dataset (default: the hub's cache).")
+        Path | None,
+        typer.Option(help="Folder with a copy of the data set (default: the hub's cache)."),
     ] = None,
     download: Annotated[
-        bool, typer.Option("--download", help="Fetch --dataset from the hub if it is missing.")
+        bool, typer.Option("--download", help="Fetch the data set from the hub if it is missing.")
     ] = False,
     length: Annotated[
         str | None,
@@ -96,7 +97,7 @@ def bench(
     ] = "digest",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the generated reports.")] = 0,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Run a minute: one document, few methods.")
+        bool, typer.Option("--quick", help="Run for about a minute: one document, few methods.")
     ] = False,
     scale: Annotated[
         str | None,
@@ -112,7 +113,7 @@ def bench(
     ] = None,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Print the report as JSON; write no folder without --out."),
+        typer.Option("--json", help="Print the report as JSON; without --out, write no folder."),
     ] = False,
     again: Annotated[
         Path | None, typer.Option("--from", help="Rebuild the report from a bench.json.")
@@ -241,7 +242,7 @@ def _tasks(profile: Profile, task: Task) -> tuple[str, ...]:
     if task != "digest":
         raise UsageError(
             f"--task needs a digest model, but the prompt of the profile {profile.name} has the "
-            "kind instruct"
+            "kind instruct; omit --task"
         )
     return ("instruct",)
 

@@ -11,7 +11,7 @@ from specx.errors import printable
 from specx.reports.progress import counted
 
 app = typer.Typer(
-    help="List and delete kept prompts.",
+    help="List and delete prompts kept by --keep.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

@@ -65,7 +65,7 @@ COMMANDS = {
     "ask": ("specx.cli.ask:ask", "Answer questions about documents, with sources."),
     "extract": ("specx.cli.extract:extract", "Print the text that specx reads."),
     "bench": ("specx.cli.bench:bench", "Measure methods side by side on this machine."),
-    "cache": ("specx.cli.cache:app", "List and delete kept prompts."),
+    "cache": ("specx.cli.cache:app", "List and delete prompts kept by --keep."),
     "profiles": ("specx.cli.profiles:app", "List, show, check and copy profiles."),
     "doctor": ("specx.cli.doctor:doctor", "Show what this machine has and what specx will use."),
 }

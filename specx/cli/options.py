@@ -51,11 +51,11 @@ Pages = Annotated[
 ]
 Password = Annotated[
     str | None,
-    option(INPUT, "PDF password; or set SPECX_PDF_PASSWORD.", metavar="TEXT"),
+    option(INPUT, "Password of a PDF (or set SPECX_PDF_PASSWORD).", metavar="TEXT"),
 ]
 Ocr = Annotated[
     bool,
-    option(INPUT, "Recognize scanned pages (extra ocr).", "--ocr"),
+    option(INPUT, "Recognize the text of scanned pages (needs the extra ocr).", "--ocr"),
 ]
 
 Device = Annotated[
@@ -66,7 +66,7 @@ Threads = Annotated[
     int | None, option(MODEL, "CPU threads. Default: one per free core.", min=1, metavar="N")
 ]
 MaxNewTokens = Annotated[
-    int | None, option(SUMMARY, "Maximum tokens of a text.", min=1, metavar="N")
+    int | None, option(SUMMARY, "Maximum tokens of each output.", min=1, metavar="N")
 ]
 Temperature = Annotated[
     float | None, option(SUMMARY, "Sampling temperature; 0 is greedy.", min=0, metavar="X")
@@ -78,13 +78,16 @@ Quiet = Annotated[
     bool, option(OUTPUT, "Print only warnings and errors on stderr.", "--quiet", "-q")
 ]
 Everything = Annotated[
-    bool, option(INPUT, "Keep title pages, licences, contents and references.", "--everything")
+    bool, option(INPUT, "Also read title pages, licences, contents and references.", "--everything")
 ]
 Keep = Annotated[
     bool, option(MODEL, "Keep the document's KV cache on disk for later requests.", "--keep")
 ]
 KeepLimit = Annotated[
-    str, option(MODEL, "Disk limit of kept prompts; the oldest are deleted.", metavar="SIZE")
+    str,
+    option(
+        MODEL, "Disk space for kept prompts; beyond it, the oldest are deleted.", metavar="SIZE"
+    ),
 ]
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
 
@@ -124,7 +127,9 @@ def parse_settings(texts: list[str]) -> dict[str, Any]:
             if not isinstance(section, dict):
                 break
         if not isinstance(section, dict) or names[-1] in section:
-            raise UsageError(f"--set {text!r} sets a key that another --set sets already")
+            raise UsageError(
+                f"--set {text!r} sets a key that another --set has set already; keep one of them"
+            )
         try:
             section[names[-1]] = yaml.safe_load(value)
         except yaml.YAMLError as error:
@@ -205,10 +210,10 @@ def _refuse_for_digest(profile: Profile, asked: dict[str, object]) -> None:
             )
         if name == "language":
             raise UsageError(
-                f"{copies}, so it cannot write another language; for --language {choose}"
+                f"{copies}, so it cannot write in another language; for --language {choose}"
             )
         if name == "think":
-            raise UsageError(f"{copies}, and does not reason; for --think {choose}")
+            raise UsageError(f"{copies}, so it cannot reason; for --think {choose}")
         if name in ("style", "instruction"):
             raise UsageError(f"{copies}, so it cannot follow other requests; for --{name} {choose}")
 

@@ -180,7 +180,7 @@ def copy(
     """
     if model is not None:
         if destination is not None:
-            raise UsageError("with --model, the only argument is the path of the copy")
+            raise UsageError("with --model, give only one argument: the path of the copy")
         name, destination = None, Path(name) if name else None
     text = _text(name, model, draft)
     if name is None:
@@ -210,7 +210,10 @@ def _destination(stem: str, destination: Path | None) -> Path:
         return destination
     if destination.parent == Path():  # a bare word
         return user_folder() / f"{destination}.yaml"
-    raise UsageError(f"{destination} is not a folder and does not end in .yaml")
+    raise UsageError(
+        f"{destination} is not a folder and does not end in .yaml; name a folder, a .yaml file or "
+        "a new profile"
+    )
 
 
 def _check_name(name: str) -> None:

@@ -57,8 +57,8 @@ def summarize(
         Method | None,
         option(
             MODEL,
-            "plain, tree, streaming, specextend, lookup or specextend+lookup. "
-            "Default: lookup for digests and without a draft, else specextend.",
+            "plain, tree, streaming, specextend, lookup or specextend+lookup. Default: lookup for "
+            "digests or without a draft, else specextend.",
             metavar="METHOD",
         ),
     ] = None,
@@ -130,7 +130,9 @@ def summarize(
     everything: common.Everything = False,
     field: Annotated[
         str | None,
-        option(INPUT, "Key of the text in JSON lines; stdin is then JSON lines.", metavar="KEY"),
+        option(
+            INPUT, "Key of the text in JSON lines; stdin is then read as JSON lines.", metavar="KEY"
+        ),
     ] = None,
     skip_existing: Annotated[
         bool, option(MANY, "Skip documents with complete outputs in --out.", "--skip-existing")
@@ -142,7 +144,10 @@ def summarize(
         bool, option(MANY, "Stop at the first document that fails.", "--fail-fast")
     ] = False,
     allow_failures: Annotated[
-        str | None, option(MANY, "Tolerate N failures, or those listed in FILE.", metavar="N|FILE")
+        str | None,
+        option(
+            MANY, "Tolerate N failures, or those of documents listed in FILE.", metavar="N|FILE"
+        ),
     ] = None,
     timeout: Annotated[
         float | None, option(MANY, "Maximum time per document.", min=0.001, metavar="SECONDS")
@@ -163,12 +168,16 @@ def summarize(
     ] = None,
     check_lossless: Annotated[
         bool,
-        option(CHECKS, "Compare with plain decoding; exit 6 if it differs.", "--check-lossless"),
+        option(
+            CHECKS, "Compare with plain decoding; exit 6 if the outputs differ.", "--check-lossless"
+        ),
     ] = False,
     strict_numbers: Annotated[
         bool,
         option(
-            CHECKS, "Exit 8 if a number, date or name is not in the document.", "--strict-numbers"
+            CHECKS,
+            "Exit 8 if a summary has a number, date or name that is not in its document.",
+            "--strict-numbers",
         ),
     ] = False,
 ) -> None:

@@ -78,9 +78,9 @@ class Budget:
             return "end"
         if token == NO_CHOICE:
             raise ModelError(
-                f"the target {self.target} computes logits that are not finite, so no token can "
-                "be chosen; set its dtype to float32 or bfloat16 in the profile or, if it is one "
-                "of these, download the model again"
+                f"the target {self.target} computes logits that are not finite, so no token can be "
+                "chosen; set its dtype to float32 or bfloat16 in the profile, or download the "
+                "model again if the dtype is already one of these"
             )
         return self.stop(token) if self.stop else None
 
@@ -126,7 +126,7 @@ def decode(
     limit = settings.limit_behind(len(prompt))
     if not prompt or limit < 1:
         raise DocumentError(
-            f"the prompt has {len(prompt)} tokens, but the window is {settings.window}"
+            f"the prompt has {len(prompt)} tokens, but the window holds {settings.window}"
         )
     prefix = tuple(prompt[: shared + 1]) if 0 < shared < len(prompt) else ()
     capacity, kind = capacity_for(len(prompt) + limit), None

@@ -296,8 +296,8 @@ def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
         found = [meant for name in found if (meant := _meant(name))]
     if sum(len(name) == 1 for name in found) > max(2, len(found) / 2):
         raise UsageError(
-            f"the list {_shown(source)} has names of single characters, as if its encoding were "
-            "not UTF-8; save it as UTF-8"
+            f"the list {_shown(source)} has mostly names of one character, so it is probably not "
+            "in UTF-8; save it as UTF-8"
         )
     if not found:
         raise UsageError(f"the list {_shown(source)} names no files")

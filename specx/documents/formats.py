@@ -112,8 +112,8 @@ def read_format(request: ChildRequest, kind: str) -> Document:
     pandoc = find_pandoc()
     if pandoc is None:
         raise DocumentError(
-            f"{request.name} needs pandoc and selectolax, which are not installed: "
-            "pip install pypandoc-binary selectolax"
+            f"{request.name} needs pandoc and selectolax, which are not installed; install them "
+            "with `pip install pypandoc-binary selectolax`"
         )
     details = {
         "pandoc": str(pandoc),

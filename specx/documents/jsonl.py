@@ -22,7 +22,7 @@ class LineError(DocumentError):
 
 
 def looks_like_json(data: bytes) -> bool:
-    """Return True for objects or arrays of JSON, and nothing else."""
+    """Return True if the data is a JSON object or array; other JSON values give False."""
     if data[:_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
         return False
     try:

@@ -56,15 +56,15 @@ def _data_folder(name: str) -> Path:
     """Return the folder of tesseract's English data."""
     if find_spec("tesserocr") is None or find_spec("pypdfium2") is None:
         raise DocumentError(
-            f"{name} needs packages for --ocr that are not installed: "
-            "pip install 'tesserocr>=2.8' 'pillow>=11'"
+            f"{name} needs packages for --ocr that are not installed; install them with "
+            "`pip install 'tesserocr>=2.8' 'pillow>=11'`"
         )
     for folder in _folders():
         if (folder / _DATA).is_file():
             return folder.resolve()
     raise DocumentError(
-        f"{name} needs tesseract's data for --ocr ({_DATA}): install them, as with "
-        f"`apt-get install tesseract-ocr-eng`, or name their folder in {_VARIABLE}"
+        f"{name} needs tesseract's data for --ocr ({_DATA}); install them, for example with "
+        f"`apt-get install tesseract-ocr-eng`, or set {_VARIABLE} to their folder"
     )
 
 

@@ -159,8 +159,8 @@ class SlotMapping:
 class AttentionCall(ABC):
     """The attention of one forward pass over T new tokens.
 
-    ``recorded``: the query records, one per layer whose queries are kept, ascending. ``features``:
-    the record of hidden states.
+    ``recorded``: the query records, one per layer whose queries are kept, in order of layers.
+    ``features``: the record of hidden states.
     """
 
     ops: Ops

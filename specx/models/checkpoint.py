@@ -270,10 +270,16 @@ def read_torch_file(file: Path, label: str) -> dict[str, Tensor]:
     except (RuntimeError, OSError, ValueError, EOFError) as error:
         raise unreadable(label, error) from error
     if not isinstance(found, dict):
-        raise ModelError(f"{label} has a torch file without a dictionary of named tensors.")
+        raise ModelError(
+            f"{label} has a torch file without a dictionary of named tensors; choose a checkpoint "
+            "in safetensors."
+        )
     for name, tensor in found.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor) or not _is_plain(tensor):
-            raise ModelError(f"{label} has no plain tensor under {name!r} in {file.name}.")
+            raise ModelError(
+                f"{label} has no plain tensor under {name!r} in {file.name}; choose a checkpoint "
+                "in safetensors."
+            )
     return found
 
 

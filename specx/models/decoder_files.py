@@ -257,15 +257,15 @@ def check_complete(missing: Collection[str], ignored: Collection[str], label: st
     """Raise ModelError for missing tensors, and for unused tensors of layers."""
     if missing:
         raise ModelError(
-            f"{label} lacks {len(missing)} of its weights, the first is {min(missing)}; the "
-            "checkpoint is incomplete or of another architecture."
+            f"{label} lacks {len(missing)} of its weights, such as {min(missing)}; the checkpoint "
+            "is incomplete or has another architecture."
         )
     # Older formats have frequencies and masks in layers as well.
     ignored = [name for name in ignored if name.endswith(_WEIGHTS) and "rotary_emb" not in name]
     if ignored:
         raise ModelError(
-            f"{label} has weights that its architecture does not use, the first is "
-            f"{min(ignored)}; its config.json names the wrong architecture."
+            f"{label} has weights that its architecture does not use, such as {min(ignored)}; its "
+            "config.json names the wrong architecture."
         )
 
 

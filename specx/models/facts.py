@@ -58,8 +58,8 @@ def check_rope(config: Any, label: str, *, moves_keys: bool) -> None:
     kind = rope_kind(config)
     if moves_keys and kind not in FIXED:
         raise ModelError(
-            f"{label} has {kind} RoPE, but retrieval needs fixed RoPE frequencies; choose a draft "
-            f"with one of {', '.join(sorted(FIXED))}."
+            f"{label} has {kind} RoPE, but retrieval needs a RoPE type with fixed frequencies; "
+            f"choose a draft with one of these: {', '.join(sorted(FIXED))}."
         )
     if kind == "longrope":
         raise ModelError(
@@ -82,8 +82,8 @@ def window(config: Any, tokenizer_limit: int | None = None) -> int:
     stated = getattr(config, "max_position_embeddings", None)
     if not isinstance(stated, int) or stated < 1:
         raise ModelError(
-            f"The model type {config.model_type} states no max_position_embeddings in its "
-            "config.json; specx needs the maximum length of its input."
+            f"The config.json of the {config.model_type} model states no max_position_embeddings, "
+            "the maximum length of its input; choose another model."
         )
     settings = rope_parameters(config)
     if rope_kind(config) not in LENGTHENED or config.model_type in _INCLUDED:

@@ -129,7 +129,7 @@ def read_head_spec(
     is_eagle3 = "layers.0.hidden_norm.weight" in shapes or project != "SafeAILab"
     if not is_eagle3 and "lm_head.weight" in shapes:
         raise ModelError(
-            f"{label} lacks the tensor layers.0.hidden_norm.weight of an EAGLE-3 head."
+            f"{label} lacks the tensor layers.0.hidden_norm.weight, which an EAGLE-3 head needs."
         )
     layer = raw.get("transformer_layer_config") if project == "speculators" else raw
     if not isinstance(layer, dict):
@@ -201,7 +201,7 @@ def _mask_token(raw: dict[str, Any], config: dict[str, Any], label: str) -> int:
     ]
     if not stated or type(stated[0]) is not int or not 0 <= stated[0] < config["vocab_size"]:
         raise ModelError(
-            f"{label} has a tensor {MASK}, but no token for it in its config.json "
+            f"{label} has a tensor {MASK}, but its config.json names no token for it "
             f"({_MASK_TOKENS[0]})."
         )
     return stated[0]
@@ -218,8 +218,8 @@ def _norm_output(
     meaning = chosen.norm_output or own
     if "norm_output" in raw and meaning is None:
         raise ModelError(
-            f"{label} has norm_output in its config.json but does not say which project's; set "
-            "draft.norm_output to fed-back (speculators) or lm-head (SpecForge)."
+            f"{label} has norm_output in its config.json, which two projects understand "
+            "differently; set draft.norm_output to fed-back (speculators) or lm-head (SpecForge)."
         )
     meaning = meaning or "lm-head"
     return meaning, _flag(raw, "norm_output", default=meaning == "lm-head", label=label)
@@ -241,7 +241,7 @@ def _features(
     elif (stated := _stated_layers(raw, project, label)) is not None:
         layers, key = stated, IDS
     else:
-        layers, key = (2, target.num_layers // 2, target.num_layers - 3), "The default"
+        layers, key = (2, target.num_layers // 2, target.num_layers - 3), "the default"
     if len(layers) != count:
         raise ModelError(
             f"{label} has an fc.weight for {count} layers of the target, but {key} names "
@@ -268,8 +268,8 @@ def _stated_layers(raw: dict[str, Any], project: Project, label: str) -> tuple[i
     expected = inner is None if project == "speculators" else outer is None
     if not expected:
         raise ModelError(
-            f"{label} has {IDS}, which may mean layers' inputs or outputs; set draft.layers to "
-            "the layers whose inputs it reads."
+            f"{label} has {IDS}, which may count layers' inputs or outputs; set draft.layers to "
+            "the layers whose inputs the head reads."
         )
     for ids in (outer, inner):
         if ids is not None and not (
@@ -295,7 +295,7 @@ def _window(layer: dict[str, Any], label: str) -> int | None:
     if kinds - {"full_attention", "sliding_attention"} or len(kinds) > 1:
         raise ModelError(
             f"{label} has layer_types {sorted(kinds)}, which are not supported; a head's layers "
-            "must all have full attention, or the same window."
+            "must all have full attention, or all the same window."
         )
     if kinds != {"sliding_attention"}:
         return None
@@ -310,7 +310,7 @@ def _layer_config(
         kind = "llama"
     if kind not in _KINDS:
         known = " or ".join(_KINDS)
-        raise ModelError(f"{label} has model_type {kind!r}; the layers of a head are {known}.")
+        raise ModelError(f"{label} has model_type {kind!r}; the layers of a head must be {known}.")
     if layer.get("hidden_act", "silu") not in ("silu", "swish"):
         raise ModelError(f"{label} has hidden_act {layer['hidden_act']!r}; it must be silu.")
     sizes = {key: _size(layer, key, label) for key in _NEEDED}
@@ -342,8 +342,8 @@ def _rope(layer: dict[str, Any], project: Project, label: str) -> dict[str, Any]
         kind = "default"
     if kind not in FIXED:
         raise ModelError(
-            f"{label} has {kind} RoPE (rope_scaling), but retrieval needs fixed frequencies: one "
-            f"of {', '.join(sorted(FIXED))}."
+            f"{label} has {kind} RoPE (rope_scaling), but retrieval needs a RoPE type with fixed "
+            f"frequencies: one of {', '.join(sorted(FIXED))}."
         )
     for key in ("factor", "original_max_position_embeddings"):
         if stated.get(key) is not None:

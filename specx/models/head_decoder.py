@@ -1,4 +1,4 @@
-"""A head is a decoder with another input: embeddings joined with states or target features.
+"""A head is a decoder with a different input: embeddings joined with states or target features.
 
 Row t joins the embedding of token t + 1 with the head's state at position t. For tokens that the
 target has read, the state is computed from the target's features (``project``). For later tokens,

@@ -160,13 +160,13 @@ def checked(
     given = tensors.keys() - {"d2t", "t2d"}
     if missing := sorted(expected.keys() - given):
         raise ModelError(
-            f"{label} lacks {len(missing)} of its tensors, the first is {missing[0]}; the "
-            "checkpoint is incomplete, or its config.json belongs to another head."
+            f"{label} lacks {len(missing)} of its tensors, such as {missing[0]}; the checkpoint is "
+            "incomplete, or its config.json belongs to another head."
         )
     if extra := sorted(given - expected.keys()):
         raise ModelError(
-            f"{label} has tensors that its config.json does not need, the first is {extra[0]}; "
-            "the config belongs to another head, or lacks a flag."
+            f"{label} has tensors that its config.json does not need, such as {extra[0]}; the "
+            "config.json belongs to another head, or lacks a flag."
         )
     for name, shape in expected.items():
         tensor = tensors[name]
@@ -210,11 +210,11 @@ def target_ids(
     ids = own + offsets
     if int(ids.min()) < 0 or int(ids.max()) >= target.vocab_size or len(ids.unique()) < rows:
         raise ModelError(
-            f"{label} has a d2t that does not map to distinct ids of the target, which has "
-            f"{target.vocab_size}."
+            f"{label} has a tensor d2t that does not map to distinct ids of the target (0 to "
+            f"{target.vocab_size - 1})."
         )
     if known is not None and not _agree(known, ids):
-        raise ModelError(f"{label} has a t2d and a d2t that do not agree on the ids.")
+        raise ModelError(f"{label} has tensors t2d and d2t that disagree on the ids.")
     return ids
 
 

@@ -100,8 +100,8 @@ def transformers_model(
     state = dict(_state(gguf, GgufTensors(gguf, torch.device("cpu"), dtype)))
     if type(config) not in AutoModelForCausalLM._model_mapping:
         raise ModelError(
-            f"{gguf.label} cannot be compared: transformers has no class for the text part of "
-            f"{config.model_type} alone."
+            f"{gguf.label} cannot be compared with transformers, which has no class for the text "
+            f"part of {config.model_type} alone."
         )
     kind = AutoModelForCausalLM._model_mapping[type(config)]
     model, report = kind.from_pretrained(

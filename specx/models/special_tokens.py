@@ -133,7 +133,7 @@ def _marked(token: Special, is_named: bool) -> AddedToken:
 
 def _checked(token: Any) -> Special:
     if not isinstance(token, Special):
-        raise TypeError(f"a special token is {token!r}")
+        raise TypeError(f"the special token {token!r} is not text")
     return token
 
 

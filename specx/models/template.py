@@ -68,7 +68,7 @@ class _Namespace(Namespace):
 
 def _check_name(name: object) -> None:
     if isinstance(name, str) and name.startswith("_"):
-        raise SecurityError(f"a namespace takes no name with an underscore in front: {name!r}")
+        raise SecurityError(f"a name in a namespace must not begin with an underscore: {name!r}")
 
 
 def _refuse(message: str) -> NoReturn:

@@ -33,8 +33,8 @@ def weight_files(source: ModelSource) -> tuple[Path, ...]:
             return _all_there(source, folder, names)
     _check_reachable(source)
     raise ModelError(
-        f"{source.label} has no weights in a format that specx reads; it needs "
-        f"{SINGLE[0]} or {SINGLE[1]}, or one of them in shards with its index."
+        f"{source.label} has no weights in a format that specx reads; it needs {SINGLE[0]} or "
+        f"{SINGLE[1]}, or the shards of one of these with their index."
     )
 
 
@@ -84,7 +84,10 @@ def _shards(index: Path, label: str) -> list[str]:
             f"{label} has a damaged {index.name} ({reason(error)}); download it again."
         ) from error
     if not names or any(Path(name).name != name for name in names):
-        raise ModelError(f"{label} has an {index.name} that names no files beside it.")
+        raise ModelError(
+            f"{label} has an {index.name} that does not name files in its own folder; download the "
+            "model again."
+        )
     return names
 
 

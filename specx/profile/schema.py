@@ -279,7 +279,7 @@ class TreeSettings(Section):
     def _width_fits_nodes(cls, width: int | None, info: ValidationInfo) -> int | None:
         nodes = info.data.get("nodes")
         if width is not None and nodes is not None and width > nodes:
-            raise ValueError(f"is {width}, but a level has at most {nodes} nodes")
+            raise ValueError(f"is {width}, but the whole tree has at most {nodes} nodes")
         return width
 
     @field_validator("depth")
@@ -317,7 +317,9 @@ def _auto_or_keys(tree: object) -> object:
     if tree == "auto":
         return AutoTree()
     if isinstance(tree, str):
-        raise ValueError(f"is {shown(tree)}; it must be auto or keys of its own")
+        raise ValueError(
+            f"is {shown(tree)}; it must be auto, or keys of its own, indented below it"
+        )
     return tree
 
 
@@ -396,5 +398,5 @@ class FallbackSettings(Section):
 def _known_embedded(model: str, *names: str) -> str:
     if model.startswith(EMBEDDED) and model.removeprefix(EMBEDDED) not in names:
         here = " or ".join(f"{EMBEDDED}{name}" for name in names)
-        raise ValueError(f"is {shown(model)}; an embedded model here is {here}")
+        raise ValueError(f"is {shown(model)}; the embedded model for this key is {here}")
     return model

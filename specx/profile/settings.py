@@ -67,9 +67,10 @@ PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "no_
 class Settings:
     """All user settings, resolved.
 
-    ``docs/profiles.md`` explains fields named like a profile's key. ``profile``: its name;
-    ``prompt``: unchanged; ``revision``: the target's. ``draft_cache``: adapted to method and
-    models: ``full`` if the draft sees everything, ``streaming`` without a layer for retrieval.
+    ``docs/profiles.md`` explains fields named like a profile's key. ``profile``: the name of the
+    profile; ``prompt``: as written in the profile; ``revision``: the revision of the target model.
+    ``draft_cache``: adapted to method and models: ``full`` if the draft sees everything,
+    ``streaming`` if no layer is chosen for retrieval.
 
     ``limit``: the output limit in tokens; ``limit_follows``: it was derived from the prompt, not
     set. ``origins``: the source of each value of ``sampling``. ``window``: the most tokens of

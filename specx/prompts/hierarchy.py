@@ -107,8 +107,9 @@ def part_budget(parts: int, room: int, limit: int) -> int:
     """Return the token limit of the summary of each of ``parts`` parts.
 
     ``room``: the tokens of summaries that one prompt can hold. ``limit``: the token limit of the
-    last summary. Each level loses detail, so the number of levels is the minimum. With this number,
-    the summaries are as long as possible, up to ``limit``: they fill the prompts of the next level.
+    final summary. Each level loses detail, so the fewest possible levels are used. With that many
+    levels, the summaries are as long as possible, up to ``limit``: they fill the prompts of the
+    next level.
 
     Raises UsageError if a prompt cannot hold two summaries of the shortest length.
     """
@@ -119,8 +120,9 @@ def part_budget(parts: int, room: int, limit: int) -> int:
     if most < 2:
         raise UsageError(
             f"the document has {parts} parts, but the model's window has room for {max(room, 0)} "
-            f"tokens of their summaries, too few for two of {shortest}; raise target.window, ask "
-            "for a shorter summary, or print the summaries of the parts with --parts"
+            f"tokens of their summaries and needs room for two summaries of {shortest} tokens; "
+            "raise target.window, ask for a shorter summary, or print the summaries of the parts "
+            "with --parts"
         )
     levels = _levels_of(parts, most)
     joined = next(fan for fan in range(2, most + 1) if _levels_of(parts, fan) <= levels)

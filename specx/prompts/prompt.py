@@ -241,8 +241,8 @@ def refuse_if_longer(document: Document, prompts: Sequence[Prompt], room: int) -
         tokens = sum(len(prompt.token_ids) for prompt in prompts)
         pages = ", or choose pages with --pages" if document.kind == "pdf" else ""
         raise DocumentError(
-            f"{document.name} needs {tokens} prompt tokens, and the model's window has room for "
-            f"{room} beside the output; set long_documents: parts in the profile{pages}"
+            f"{document.name} needs {tokens} prompt tokens, but the model's window has room for "
+            f"{room} beside the output; set `long_documents: parts` in the profile{pages}"
         )
 
 

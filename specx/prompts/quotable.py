@@ -1,6 +1,6 @@
 """Find the sentences of a document that a digest may quote.
 
-A sentence that cannot be understood by itself brings the one before it.
+A sentence that cannot be understood by itself is quoted together with the one before it.
 """
 
 import re

@@ -140,7 +140,8 @@ def _below(known: Tree, name: str, key: str) -> Tree:
     wanted = f"--jsonl-keys: no line has the key {key or repr(key)}"
     if not known:
         raise UsageError(
-            f"{wanted}; {key.rpartition('.')[0]} has no keys inside; choose it as a whole"
+            f"{wanted}; {key.rpartition('.')[0]} has no keys inside and can only be chosen as a "
+            "whole"
         )
     close = get_close_matches(name, known, n=1)
     hint = f"did you mean {key.removesuffix(name)}{close[0]}? " if close and key else ""

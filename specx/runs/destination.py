@@ -143,7 +143,7 @@ class Destination:
         return paths
 
     def view_paths(self, relative: PurePath) -> list[Path]:
-        """Return the possible text views beside a document's pages."""
+        """Return the paths where a text view may lie, beside the document's report pages."""
         return _views(self.report_paths(relative))
 
     @property

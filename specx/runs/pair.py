@@ -146,13 +146,13 @@ def _check_reach(profile: Profile, method: Method, draft: LoadedModel) -> None:
     settings, cache = profile.draft, method_cache(profile, method)
     if settings is None or cache.working_tokens is None:
         return
-    limits: dict[str, int | None] = {
-        "draft.trained_context is": settings.trained_context,
-        "draft_cache holds chunk × top_k =": cache.working_tokens,
-    }
-    for limit, tokens in limits.items():
+    limits = (
+        ("draft.trained_context is", settings.trained_context, "lower draft.trained_context"),
+        ("draft_cache holds chunk × top_k =", cache.working_tokens, "lower chunk or top_k"),
+    )
+    for limit, tokens, advice in limits:
         if tokens is not None and tokens > draft.window:
             raise ModelError(
                 f"{limit} {tokens} tokens, more than the window of the draft {draft.source} "
-                f"({draft.window} tokens); lower it"
+                f"({draft.window} tokens); {advice}"
             )

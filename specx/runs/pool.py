@@ -49,7 +49,7 @@ def parse_workers(text: str | None) -> int | None:
         return None
     if text.isascii() and text.isdigit() and 0 < int(text) < 10**4:
         return int(text)
-    raise UsageError(f"--workers {text} is neither a number of processes nor auto nor ray")
+    raise UsageError(f"--workers is {text}; it must be a number of processes, auto or ray")
 
 
 def choose_placement(

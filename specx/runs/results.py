@@ -74,7 +74,7 @@ class Results:
     # ---------------------------------------------------------------- before a document
 
     def is_done(self, relative: PurePath, identity: Identity | None) -> bool:
-        """Return True if an earlier run has finished a document, so that this one skips it."""
+        """Return True if this run skips a document, because an earlier one has finished it."""
         if self._job.skip_existing and self.are_complete(relative):
             return True
         folder = self._to.folder

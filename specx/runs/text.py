@@ -68,7 +68,7 @@ def room_of(settings: Settings, reasoning: int) -> int:
     window, limit = settings.window - reserved(reasoning), settings.limit
     if limit < window:
         return window - limit
-    output, advice = f"max_new_tokens is {limit}", "lower it"
+    output, advice = f"max_new_tokens is {limit}", "lower max_new_tokens"
     prompt, follows = settings.prompt, settings.limit_follows
     if follows and isinstance(prompt, DigestPrompt):
         output = f"{prompt.sentences} sentences may take {limit} tokens"

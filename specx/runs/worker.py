@@ -37,8 +37,8 @@ QUIET_LOOKS = 4  # in a row, before cores are taken back
 class Worker:
     """Summarizes documents and reports how each ends.
 
-    ``listener``: gets the progress of a document, in the process of the run; without one, progress
-    is sent as messages, a few times a second.
+    ``listener``: called with each document's progress, if the worker runs in the main process.
+    Without a listener, progress is sent as messages, a few times a second.
     """
 
     def __init__(

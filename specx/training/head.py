@@ -63,7 +63,10 @@ class TeacherReading:
 def read_documents(
     target: PreTrainedModel, head: Head, ids: Tensor, first: int, weights: Tensor | None = None
 ) -> TeacherReading:
-    """Let the target read documents int64 [B, L]; ``weights`` [B, L - first], by default 1."""
+    """Let the target read documents int64 [B, L].
+
+    ``weights`` [B, L - first]: of the tokens from ``first`` on; None: all 1.
+    """
     output = cast("Any", target).model(ids, use_cache=False, output_hidden_states=True)
     features = torch.cat([output.hidden_states[layer] for layer in head.features], -1)
     lm_head = target.get_output_embeddings().weight

@@ -14,10 +14,10 @@ EQUAL = 1e-3  # sections whose scores differ by less offer nothing to choose
 
 
 class Judge(nn.Module):
-    """Predicts tokens' worths from the output of ``layers[0]``, lead scores from ``layers[1]``.
+    """Predicts each token's worth from the output of ``layers[0]``, lead scores from ``layers[1]``.
 
-    It is not part of the model. The choices alone are too few to teach quickly which paragraphs are
-    good; the judge teaches the lower layers at every token.
+    It is not part of the model. The paragraph choices alone are too few to teach quickly which
+    paragraphs are good; the judge teaches the lower layers at every token.
     """
 
     def __init__(self, hidden: int, layers: tuple[int, int]) -> None:

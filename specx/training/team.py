@@ -1,4 +1,4 @@
-"""Several processes that train one model together: one on each GPU, or some on one."""
+"""Several processes that train one model together: one per GPU, or several sharing one GPU."""
 
 import json
 import os

@@ -81,7 +81,9 @@ def test_nothing_is_fetched_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
         raise FileNotFoundError
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    with pytest.raises(UsageError, match=r"not in the local cache; --download fetches it"):
+    with pytest.raises(
+        UsageError, match=r"not in the local cache; fetch it with --download, or give a local copy"
+    ):
         read("aime24", None)
     with pytest.raises(UsageError, match=r"could not be fetched from the hub"):
         read("aime24", None, download=True)
@@ -106,7 +108,7 @@ def test_the_cache_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ("pg19", "{", r"is not made of JSON objects"),
         ("pg19", "[1]", r"is not made of JSON objects"),
         ("pg19", '{"report": "x"}', r"pg19#0 has no text in the field 'text'"),
-        ("pg19", '{"text": "short"}', r"no document of pg19 has 20 tokens"),
+        ("pg19", '{"text": "short"}', r"every document of pg19 has fewer than 20 tokens"),
     ],
 )
 def test_wrong_names_and_files(tmp_path: Path, name: str, content: str, message: str) -> None:

@@ -202,8 +202,8 @@ def test_longer_than_the_window_and_refused(summarize: Run, tmp_path: Path) -> N
     needed = int(ended.sentence().split()[2])
     assert needed > 276
     assert ended.sentence() == (
-        f"long.txt needs {needed} prompt tokens, and the model's window has room for 276 beside "
-        "the output; set long_documents: parts in the profile"
+        f"long.txt needs {needed} prompt tokens, but the model's window has room for 276 beside "
+        "the output; set `long_documents: parts` in the profile"
     )
 
 

@@ -161,7 +161,7 @@ def test_it_is_said_what_to_do(specx: Run, options: list[str], sentence: str) ->
         (["show"], "name a profile (specx profiles ls), or a model with --model"),
         (["copy", "--draft", "small"], "--draft needs --model here; in a profile, `draft.model` "),
         (["show", "mini", "--model", "big"], "give either the profile mini or --model, not both"),
-        (["copy", "--model", "big", "mini", "mine"], "with --model, the only argument is the "),
+        (["copy", "--model", "big", "mini", "mine"], "with --model, give only one argument: the "),
     ],
 )
 def test_of_profiles(

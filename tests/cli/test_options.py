@@ -115,7 +115,7 @@ def test_old_spellings_are_settings() -> None:
         ({"words": 100}, "so it cannot count words; use --sentences instead of --words"),
         (
             {"language": "German"},
-            "so it cannot write another language; for --language choose a profile",
+            "so it cannot write in another language; for --language choose a profile",
         ),
         ({"style": "bullets"}, "so it cannot follow other requests; for --style choose a profile"),
         ({"instruction": "Go."}, "so it cannot follow other requests; for --instruction choose a "),

@@ -237,10 +237,10 @@ def test_a_profile_names_the_head(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda kept: kept.pop("mtp.fc.weight"), "lacks 1 of its tensors, the first is fc.weight"),
+        (lambda kept: kept.pop("mtp.fc.weight"), "lacks 1 of its tensors, such as fc.weight"),
         (
             lambda kept: kept.update({"mtp.layers.0.extra.weight": torch.zeros(3)}),
-            "the first is layers.0.extra.weight",
+            "such as layers.0.extra.weight",
         ),
         (
             lambda kept: kept.update({"mtp.norm.weight": torch.zeros(3)}),

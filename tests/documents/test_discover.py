@@ -331,7 +331,7 @@ def test_lists_in_encodings_of_windows(tmp_path: Path, encoding: str) -> None:
 
 def test_a_list_in_a_wrong_encoding_names_no_folder(tmp_path: Path) -> None:
     (tmp_path / "list").write_bytes("docs/a.txt\n".encode("utf-32-le"))
-    with pytest.raises(UsageError, match="names of single characters"):
+    with pytest.raises(UsageError, match="mostly names of one character"):
         read_names(str(tmp_path / "list"))
 
 

@@ -81,7 +81,7 @@ WRONG = {
         "d2t that does not map to distinct ids",
     ),
     "d2t that repeats": ("specforge", of("d2t", lambda t: -torch.arange(len(t))), "distinct ids"),
-    "t2d of other ids": ("specforge", of("t2d", lambda t: ~t), "t2d and a d2t"),
+    "t2d of other ids": ("specforge", of("t2d", lambda t: ~t), "tensors t2d and d2t"),
     "t2d alone": ("safeailab", drop("d2t"), "lacks the tensor d2t"),
     "another target's size": (
         "safeailab",
@@ -137,7 +137,7 @@ WRONG = {
     "layers in two places": (
         "speculators",
         says(**{IDS: [2, 4, 5], "eagle_config": {IDS: [1, 3, 4]}}),
-        f"{IDS}, which may mean",
+        f"{IDS}, which may count",
     ),
     "layers of an unknown meaning": ("safeailab", says(**{IDS: [2, 4, 5]}), f"{IDS}, which may"),
     "two layers for three": (

@@ -143,7 +143,9 @@ def test_draft_with_changing_rope(
         )
     error = refusal(folder, "draft", modules=True)
     assert isinstance(error, ModelError)
-    assert f"has {rope_type} RoPE, but retrieval needs fixed RoPE frequencies" in str(error)
+    assert f"has {rope_type} RoPE, but retrieval needs a RoPE type with fixed frequencies" in str(
+        error
+    )
     if rope_type == "dynamic":
         assert load(folder, modules=True).window == 2048 - 64  # positions of a tree
     else:
@@ -249,7 +251,7 @@ def test_adapter(broken: Make, refusal: Refusal) -> None:
         ),
         ({"model_type": "clip"}, "is of a type (clip) for which transformers has no causal"),
         ({"architectures": ["LlamaModel"]}, "is not a causal language model (LlamaModel)"),
-        ({"num_hidden_layers": 3}, "lacks 9 of its weights, the first is model.layers.2."),
+        ({"num_hidden_layers": 3}, "lacks 9 of its weights, such as model.layers.2."),
         ({"vocab_size": 400}, "weights of another shape than its config.json states"),
     ],
 )
@@ -263,7 +265,7 @@ def test_config_of_another_model(
 
 def test_ignored_weights(checkpoint: Make, broken: Make, refusal: Refusal) -> None:
     folder = broken(checkpoint("qwen2"), model_type="llama", architectures=["LlamaForCausalLM"])
-    assert "does not use, the first is model.layers.0.self_attn.k_proj.bias" in str(refusal(folder))
+    assert "does not use, such as model.layers.0.self_attn.k_proj.bias" in str(refusal(folder))
 
 
 @pytest.mark.parametrize(
@@ -402,7 +404,7 @@ def test_index_that_points_elsewhere(checkpoint: Make, broken: Make, refusal: Re
     folder = broken(checkpoint(shard_size="100KB"))
     index = {"weight_map": {"lm_head.weight": "../other/model.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "names no files beside it" in str(refusal(folder))
+    assert "does not name files in its own folder" in str(refusal(folder))
 
 
 class _Planted:

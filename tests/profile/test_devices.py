@@ -124,7 +124,7 @@ def test_mini_keeps_its_small_tree_on_a_cpu() -> None:
         ("{cuda: {tree: 3}}", "5: `devices.cuda.tree` is 3; it must be keys of its own, indented"),
         (
             "{cuda: {tree: 3x}}",
-            "5: `devices.cuda.tree` is '3x'; it must be auto or keys of its own",
+            "5: `devices.cuda.tree` is '3x'; it must be auto, or keys of its own",
         ),
         ("{cuda: fast}", "5: `devices.cuda` is 'fast'; it must be keys of its own, indented"),
         ("cuda", "5: `devices` is 'cuda'; it must be keys of its own, indented below it"),

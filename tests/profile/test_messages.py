@@ -57,7 +57,7 @@ draft_cache:
         ("tree: {nodes: 4}", "`tree.depth` is 10, but 4 nodes reach at most 4 levels"),
         (
             "tree: {nodes: 4, depth: 4, width: 5}",
-            "`tree.width` is 5, but a level has at most 4 nodes",
+            "`tree.width` is 5, but the whole tree has at most 4 nodes",
         ),
         ("tree: {nodes: 1.5}", "`tree.nodes` is 1.5; it must be a whole number"),
         ("tree: {nodes: true}", "`tree.nodes` is true; it must be a whole number"),
@@ -65,7 +65,7 @@ draft_cache:
         ("tree: {threshold: .inf}", "`tree.threshold` is inf; it must be a finite number"),
         ("tree:", "`tree` is empty; it must be keys of its own, indented below it"),
         ("tree: [1, 2]", "`tree` is a list; it must be keys of its own, indented below it"),
-        ("tree: fast", "`tree` is 'fast'; it must be auto or keys of its own"),
+        ("tree: fast", "`tree` is 'fast'; it must be auto, or keys of its own"),
         (
             "draft_cache: {top_k: 65}",
             "`draft_cache` holds chunk × top_k = 2080 tokens, "
@@ -132,7 +132,8 @@ def test_one_problem(text: str, expected: str) -> None:
     [
         (
             "target: {model: embedded:draft}\ndraft: null",
-            "line 2: `target.model` is 'embedded:draft'; an embedded model here is embedded:target",
+            "line 2: `target.model` is 'embedded:draft'; the embedded model for this key is "
+            "embedded:target",
         ),
         (
             "target: {model: m, dtype: fp16}\ndraft: null",

@@ -137,7 +137,8 @@ def test_a_failure_keeps_its_reason() -> None:
         ("summary,zzz", "no line has the key zzz; there are schema, index, made, input (name, "),
         (
             "settings.seed",
-            "no line has the key settings.seed; settings has no keys inside; choose it as a whole",
+            "no line has the key settings.seed; settings has no keys inside and can only be "
+            "chosen as a whole",
         ),
         ("summary,", "no line has the key ''; there are schema"),
         ("input.", "no line has the key input.; there are schema"),

@@ -43,8 +43,8 @@ class Excerpt(PreallocatedCache):
         """
         if len(source.states) > 1 or len(source.storages) != 1:
             raise UsageError(
-                "this method drafts with the target on chosen rows of its cache, and some of its "
-                "layers keep a window or a state instead; choose another method"
+                "this method needs a target whose layers all keep the whole text in the cache, but "
+                "some layers of this target keep only a window or a state; choose another method"
             )
         super().__init__(shape, capacity)
         self.source = source

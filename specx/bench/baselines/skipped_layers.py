@@ -43,7 +43,7 @@ class SkippingDraft:
 def with_layers(loaded: LoadedModel, kept: Sequence[int]) -> LoadedModel:
     """Return the model reduced to the layers ``kept``; all weights are shared.
 
-    It uses these layers of the whole model's cache.
+    The reduced model shares the whole model's cache, of which it uses only these layers.
     """
     whole = loaded.model
     assert whole.spec.per_layer is None, "tables have the inputs of all layers"
@@ -130,12 +130,12 @@ def choose_layers(
     if spec is None:
         raise UsageError(
             f"{loaded.source} runs in transformers, but self-draft can skip layers only in specx's "
-            "own decoders"
+            "own decoders; choose another method"
         )
     if len(loaded.full_layers) < loaded.num_layers or spec.per_layer:
         raise UsageError(
-            f"{loaded.source} has layers with windows, or with inputs of their own, which "
-            "self-draft cannot skip"
+            f"{loaded.source} has layers with a window, or with an input table for each layer, "
+            "which self-draft cannot skip; choose another method"
         )
     text = torch.tensor([*prompt, *output], device=loaded.device)
     target = Target(loaded, len(text) + MAX_ROWS, None)

@@ -48,8 +48,9 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             if not dials:
                 share = f"{calibration.record.agreement:.0%}"
                 raise UsageError(
-                    f"the draft agrees with the target on only {share} of the tokens, too few for "
-                    "any setting"
+                    f"the draft agrees with the target on only {share} of the tokens, so it "
+                    "reaches none of the acceptance lengths of this experiment; choose another "
+                    "draft"
                 )
             yield from calibration.runs(dials)
             yield from _measure_settings(bench, calibration, dials, length, task)

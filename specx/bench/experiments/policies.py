@@ -94,7 +94,10 @@ def _policies(bench: Workbench) -> list[Engine]:
     policies = [method for method in found if isinstance(method, Engine)]
     for method in found:
         if type(method) is not Engine or not isinstance(method.drafter(setting)(1), ModelDrafter):
-            raise UsageError(f"{method.name} does not draft with a model that has a working cache")
+            raise UsageError(
+                f"{method.name} does not use a draft model with a working cache, which this "
+                "experiment needs"
+            )
     return policies
 
 

@@ -48,7 +48,7 @@ class Dialling:
         self.seconds, self.tree = 0.0, TreeSettings()
         self.ids = allowed.nonzero().flatten()
         if len(self.ids) <= RANKS:
-            raise UsageError(f"a dialled draft needs more than {RANKS} ids of a vocabulary")
+            raise UsageError(f"a dialled draft needs a vocabulary of more than {RANKS} usable ids")
         self.place_of = allowed.long().cumsum(0) - 1
         # Other ids are far from the first choice: neighbours in a vocabulary may be alike.
         self.offsets = torch.arange(1, RANKS + 1, device=allowed.device) * (

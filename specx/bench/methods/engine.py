@@ -64,7 +64,7 @@ class Engine:
         if isinstance(profile.tree, AutoTree) and (self.tree or self.chain):
             raise UsageError(
                 f"{self.name} changes keys of `tree`, but the profile {profile.name} has "
-                "`tree: auto` without keys"
+                "`tree: auto`, which has no keys; choose another profile"
             )
         tree = dict(self.tree)
         if self.chain:
@@ -119,7 +119,7 @@ def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any
     try:
         return key, yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise UsageError(f"invalid value {value!r} in {name}") from error
+        raise UsageError(f"the value {value!r} in {name} is not valid YAML") from error
 
 
 def _only(changes: Changes, keys: tuple[str, ...]) -> Changes:

@@ -81,7 +81,9 @@ class Stock:
         settings = resolve(setting.profile, "plain", pair.facts)
         limit, window = settings.limit_behind(len(case.ids)), settings.window
         if limit < 1:
-            raise DocumentError(f"the prompt has {len(case.ids)} tokens and the window is {window}")
+            raise DocumentError(
+                f"the prompt has {len(case.ids)} tokens, but the window holds {window}"
+            )
         if self.drafts:
             draft, _ = draft_model(pair, self.name)
             if draft.vocab_size != pair.target.vocab_size:

@@ -252,7 +252,7 @@ def _longrope(rope: RopeInputs) -> Frequencies:
     is_long = (rope.config.length or rope.longest) > original
     factors = torch.tensor(stated["long_factor" if is_long else "short_factor"])
     if factors.shape != (rope.rotated // 2,):
-        raise ValueError("one factor for each frequency")
+        raise ValueError("it must have one factor for each frequency")
     return 1.0 / (factors.float() * rope.powers()), float(attention_factor)
 
 

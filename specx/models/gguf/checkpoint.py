@@ -200,12 +200,14 @@ def _joined(files: tuple[Path, ...], label: str) -> Contents:
     for i, (file, (metadata, own)) in enumerate(zip(files, found, strict=True)):
         if len(files) > 1 and metadata.get(_NUMBER) != i:
             raise ModelError(
-                f"{label} has a file {file.name} that is named part {i + 1}, but its metadata say "
-                "otherwise; download it again."
+                f"{label} has a file {file.name}, which is part {i + 1} by its name but not by its "
+                "metadata; download it again."
             )
         twice = tensors.keys() & own.keys()
         if twice:
-            raise ModelError(f"{label} has the tensor {min(twice)} in two of its files.")
+            raise ModelError(
+                f"{label} has the tensor {min(twice)} in two of its files; download them again."
+            )
         tensors |= own
     stated = first.get(_TENSORS, len(tensors))
     if len(files) > 1 and stated != len(tensors):

@@ -63,7 +63,8 @@ def family_of(keys: Metadata, label: str) -> GgufFamily:
         )
     if kind != "model":
         raise ModelError(
-            f"{label} is not a language model but {kind!r} (general.type); give the model's file."
+            f"{label} is not a language model but {kind!r} (general.type); give the file of the "
+            "language model."
         )
     if name not in FAMILIES:
         raise ModelError(

@@ -129,8 +129,8 @@ def _of_hub(hub_id: str, tag: str, revision: str | None, label: str) -> Path:
     found = _tagged(folder.rglob(f"*{GGUF}"), tag)
     if not found:
         raise ModelError(
-            f"{label} is not a file in the local cache or on the hub; see the names of the GGUF "
-            f"files of {hub_id}, and add a tag, such as {hub_id}:Q4_K_M."
+            f"{label} matches no GGUF file in the local cache or on the hub; see the names of the "
+            f"files of {hub_id}, and add the tag of one, such as {hub_id}:Q4_K_M."
         )
     return _only(found, label, "give more of the name of one of them")
 
@@ -142,9 +142,15 @@ def _of_ollama(name: str, label: str) -> Path:
     home, layers = _ollama_layers(name, label)
     digests = [digest for kind, digest in layers if kind == _MODEL_LAYER]
     if any(kind == _ADAPTER_LAYER for kind, _ in layers):
-        raise ModelError(f"{label} has an adapter beside its model, which is not supported.")
+        raise ModelError(
+            f"{label} has an adapter beside its model, which is not supported; choose a model "
+            "without an adapter."
+        )
     if len(digests) != 1:
-        raise ModelError(f"{label} names {len(digests)} files of a model in ollama's manifest.")
+        raise ModelError(
+            f"{label} has {len(digests)} model files in ollama's manifest instead of one; choose "
+            "another model."
+        )
     blob = _blob(home, digests[0])
     if blob is None:
         raise ModelError(f"{label} has no file in ollama's folder; run `ollama pull {name}`.")
@@ -180,7 +186,7 @@ def _ollama_layers(name: str, label: str) -> tuple[Path, list[tuple[str, str]]]:
     if not manifest.is_file():
         raise ModelError(
             f"{label} is not among ollama's models in {home}; run `ollama pull {name}`, or set "
-            "OLLAMA_MODELS to the folder that holds them."
+            "OLLAMA_MODELS to the folder that holds the models."
         )
     return home, _layers(manifest, label)
 
@@ -235,8 +241,8 @@ def _of_lm_studio(name: str, label: str) -> Path:
     files = list(folder.rglob(f"*{GGUF}"))
     found = _tagged(files, tag) if tag else _models(files)
     if not found:
-        raise ModelError(f"{label} has no such GGUF file in {folder}.")
-    return _only(found, label, f"choose by {LM_STUDIO}{path}:TAG")
+        raise ModelError(f"{label} matches no GGUF file in {folder}; check the name and the tag.")
+    return _only(found, label, f"choose one with {LM_STUDIO}{path}:TAG")
 
 
 # ---------------------------------------------------------------- Python packages

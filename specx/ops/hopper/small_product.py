@@ -89,7 +89,7 @@ class _SmallWeight(WeightProduct):
         self.columns = len(weight) // self.sides
         rows = rows_of_block(self.columns, inputs, self.sides, multiprocessors)
         if rows is None:
-            raise CudaError(f"a weight of {self.columns} and {inputs} is not small")
+            raise CudaError(f"the small product cannot take a weight of {self.columns} × {inputs}")
         constants: dict[str, int] = {"KIND": self.kind, "HALF": weight.dtype == torch.float16}
         constants |= {"ROWS": rows, "INPUTS": inputs, "HEAD": head_dim or 2}
         constants |= {"ACTIVATION": ACTIVATIONS.index(activation), "NORMED": norm is not None}

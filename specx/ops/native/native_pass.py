@@ -164,7 +164,9 @@ class NativePass:
         if isinstance(storage, Tensor):
             place, capacity, kept = storage.data_ptr(), storage.shape[3], _kept_as(storage.dtype)
             if prefix + behind > capacity:
-                raise IndexError(f"{behind} rows after {prefix} exceed the cache's {capacity}")
+                raise IndexError(
+                    f"{behind} rows after {prefix} do not fit into a cache of {capacity} rows"
+                )
             known, table = self._places
             if known != (place, capacity, kept):
                 step = storage.element_size() * storage.stride(0)
@@ -177,7 +179,9 @@ class NativePass:
             capacity = layer.shape[2]
             needed = prefix if window is None else min(prefix, window)
             if needed + behind > capacity:
-                raise IndexError(f"{behind} rows after {prefix} exceed the cache's {capacity}")
+                raise IndexError(
+                    f"{behind} rows after {prefix} do not fit into a cache of {capacity} rows"
+                )
             flat += [layer.data_ptr(), capacity, _kept_as(layer.dtype)]
         return _table(flat)
 

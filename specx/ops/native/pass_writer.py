@@ -115,11 +115,11 @@ class PassWriter:
         rows: Value, shape: tuple[Value, Value], inputs: tuple[Any, Value],
         outputs: tuple[Value, Value],
     ) -> None:  # fmt: skip
-        """Compute y = x · part of a map's weight, plus its bias; ``entries``: of the map.
+        """Compute y = x · part of a map's weight, plus its bias.
 
-        y, x: places and strides; ``shape``: all inputs and outputs of the map; ``inputs``,
-        ``outputs``: the first ones of the part and their number. x begins with the first input of
-        the part.
+        ``entries``: the map's entries. y, x: (place, stride); x begins with the part's first input.
+        ``shape``: (inputs, outputs) of the whole map. ``inputs``, ``outputs``: (first index, count)
+        of the part.
         """
         e = self.e
         (first_in, count_in), (first_out, count_out) = inputs, outputs

@@ -86,10 +86,10 @@ def without(name):
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (without("1.0.linear.bias"), r"the first is 1\.0\.linear\.bias"),
-        (without("2.2.weight"), r"the first is 2\.2\.weight"),
-        ({**weights(), "fc.weight": torch.ones(1)}, r"the first is fc\.weight"),
-        ({**weights(), "0.7.weight": torch.ones(1, 1)}, r"the first is 0\.7\.weight"),
+        (without("1.0.linear.bias"), r"such as 1\.0\.linear\.bias"),
+        (without("2.2.weight"), r"such as 2\.2\.weight"),
+        ({**weights(), "fc.weight": torch.ones(1)}, r"such as fc\.weight"),
+        ({**weights(), "0.7.weight": torch.ones(1, 1)}, r"such as 0\.7\.weight"),
         ({**weights(), "0.1.linear.bias": torch.ones(3)}, r"0\.1\.linear\.bias of shape \[3\]"),
         (
             {**weights(), **{f"{n}.2.weight": torch.ones(7, SIZE) for n in range(3)}},

@@ -102,7 +102,7 @@ def test_a_useless_layer_is_left_out():
 
 def test_targets_with_windows_are_refused():
     pair = pair_of(loaded("mistral", sliding_window=16))
-    with pytest.raises(UsageError, match="layers with windows"):
+    with pytest.raises(UsageError, match="layers with a window"):
         choose_layers(pair, [1, 2], [3], depth=2)
 
 

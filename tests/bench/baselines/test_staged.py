@@ -70,5 +70,5 @@ def test_what_it_needs():
     profile = small_profile().changed(tree="auto")
     from specx.bench.methods import find_methods
 
-    with pytest.raises(UsageError, match="`tree: auto` without keys"):
+    with pytest.raises(UsageError, match="`tree: auto`, which has no keys"):
         find_methods("staged", profile)

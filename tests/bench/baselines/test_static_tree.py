@@ -146,5 +146,5 @@ def test_shapes_are_fitted_once_to_what_was_measured(monkeypatch):
 
 
 def test_a_tree_that_is_chosen_has_no_shape():
-    with pytest.raises(UsageError, match="`tree: auto` without keys"):
+    with pytest.raises(UsageError, match="`tree: auto`, which has no keys"):
         find_methods("sequoia", small_profile().changed(tree="auto"))

@@ -47,7 +47,7 @@ def test_a_name_is_a_method_and_settings():
         ("chain:width=2", r"chain:width=2 has no setting 'width'; did you mean 'depth'|width"),
         ("specextend:chunk=0", r"specextend:chunk=0: `draft_cache.chunk` is 0; it must be at"),
         ("specextend:chunk=a", r"`draft_cache.chunk` is 'a'; it must be a whole number"),
-        ("specextend:chunk=[", r"invalid value '\[' in specextend:chunk=\["),
+        ("specextend:chunk=[", r"the value '\[' in specextend:chunk=\[ is not valid YAML"),
         ("specextend:layer=middle", r"`draft_cache.layer` is 'middle'; it must be last, auto"),
         ("tree:nodes=2", r"`tree.depth` is 3, but 2 nodes reach at most 2 levels"),
         ("specextend:top_k=99999", r"holds chunk × top_k = 399996 tokens"),

@@ -154,7 +154,7 @@ def test_weights_that_were_changed_are_loaded_again(tmp_path):
 
 def test_a_prompt_that_fills_the_window_is_refused():
     setting = tiny_setting(window=30)
-    with pytest.raises(DocumentError, match="the prompt has 30 tokens and the window is 30"):
+    with pytest.raises(DocumentError, match="the prompt has 30 tokens, but the window holds 30"):
         run_method("hf-generate", setting, tiny_case(30))
     assert len(run_method("hf-generate", setting, tiny_case(28)).output) == 2
 

@@ -79,7 +79,7 @@ def test_a_file_of_the_hub_by_its_tag(snapshot: Path) -> None:
         "BF16": "BF16/m-BF16-00001-of-00002.gguf",
     }.items():
         assert gguf_file(f"org/m-GGUF:{tag}", None, LABEL) == snapshot / name
-    assert "is not a file in the local cache or on the hub" in refusal("org/m-GGUF:Q6_K")
+    assert "matches no GGUF file in the local cache or on the hub" in refusal("org/m-GGUF:Q6_K")
     make(snapshot / "other-Q8_0.gguf")
     assert "has 2 GGUF files (m-Q8_0.gguf, other-Q8_0.gguf)" in refusal("org/m-GGUF:Q8_0")
 
@@ -174,8 +174,8 @@ def test_what_lm_studio_has(home: Path, place: str) -> None:
     assert gguf_file("lmstudio:org/m-GGUF", None, LABEL) == folder / "m-Q4_K_M.gguf"
     make(folder / "m-Q8_0.gguf")
     assert gguf_file("lmstudio:org/m-GGUF:Q8_0", None, LABEL) == folder / "m-Q8_0.gguf"
-    assert "choose by lmstudio:org/m-GGUF:TAG" in refusal("lmstudio:org/m-GGUF")
-    assert "has no such GGUF file" in refusal("lmstudio:org/m-GGUF:Q2_K")
+    assert "choose one with lmstudio:org/m-GGUF:TAG" in refusal("lmstudio:org/m-GGUF")
+    assert "matches no GGUF file" in refusal("lmstudio:org/m-GGUF:Q2_K")
     assert "is not among LM Studio's models" in refusal("lmstudio:org/none")
     assert "is not an LM Studio name" in refusal("lmstudio:../../etc")
 
