@@ -28,7 +28,7 @@ from specx.ops.triton.programmatic_launch import wait
 from specx.ops.triton.tree_attention import recent_rows
 from specx.ops.triton.tree_inputs import RECENT
 
-COLUMNS = 16  # of a state that a program has
+COLUMNS = 32  # of a state that a program has
 WARPS = 1
 STAGES = 3  # rows of a path that are on the way
 ROWS = 16  # of a prompt that a program makes
