@@ -19,6 +19,7 @@ from transformers.models.llama.modeling_llama import (
 
 LAYERS = (2, 5, 6)  # layers of the target whose input the head reads; layer 5 finds what is copied
 POINTER = 5
+SHARPNESS = 1.6  # of what an MTP head begins to look for
 
 
 class Head(nn.Module):
@@ -218,7 +219,7 @@ def make_mtp(target: PreTrainedModel, texts: Iterable[Tensor]) -> MtpHead:
             weight = getattr(attention, name).weight.mul_(0.1)
             for index in range(of):
                 part = directions[:, index * groups // of :: groups][:, :each]
-                weight[index * dim + slow] = part.T
+                weight[index * dim + slow] = SHARPNESS * part.T
         attention.v_proj.weight.copy_(own.T)
         parts = own.unflatten(1, (groups, dim)).repeat_interleave(heads // groups, 1)
         attention.o_proj.weight.copy_(parts.flatten(1) * (groups / heads))
