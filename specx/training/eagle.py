@@ -19,7 +19,7 @@ from transformers.models.llama.modeling_llama import (
 
 LAYERS = (2, 5, 6)  # layers of the target whose input the head reads; layer 5 finds what is copied
 POINTER = 5
-SHARPNESS = 1.6  # of what an MTP head begins to look for
+SHARPNESS = 2.5  # of what an MTP head begins to look for
 
 
 class Head(nn.Module):
