@@ -180,14 +180,14 @@ def product(
     assert weight.is_contiguous()
     assert bias is None or bias.is_contiguous()
     out = x.new_empty((pairs.count, columns))
-    width, depth = (32, 128) if pairs.few else (64, 64)
+    width, depth = (32, 128) if pairs.few else (64 if gate else 128, 64)
     _experts_product[(triton.cdiv(columns, width), pairs.programs)](
         x, weight, shared, bias, out, *pairs.places, columns, pairs.programs, len(weight),
         alpha, limit, GATE=gate, GATED=bool(gate), BIASED=bias is not None,
         SHARED=shared is not None, FEW=pairs.few, EACH=pairs.each,
         PAIRS=triton.next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
         BLOCK_EACH=triton.next_power_of_2(pairs.each), BLOCK_M=pairs.block, BLOCK_N=width,
-        BLOCK_K=depth, num_warps=4, num_stages=4 if pairs.few else 3,
+        BLOCK_K=depth, num_warps=4 if pairs.few else 8, num_stages=4 if pairs.few else 3,
         **programmatic_launch.options(x.device),
     )  # fmt: skip
     return out
