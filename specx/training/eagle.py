@@ -1,4 +1,4 @@
-"""A head as it is trained, EAGLE-3 or MTP: its layer, what it begins with, and its file."""
+"""A head for training, EAGLE-3 or MTP: its layer, its initial weights, and its file."""
 
 import json
 import shutil

@@ -130,7 +130,7 @@ def few_pairs(chosen: Tensor) -> Pairs:
 
 
 def many_pairs(chosen: Tensor, experts: int, itemsize: int) -> Pairs:
-    """Return the pairs of any number of rows. chosen int64 [T, n], below ``experts``."""
+    """Return the pairs of any number of rows; chosen int64 [T, n], below ``experts``."""
     tile, count, device = TILE // itemsize, chosen.numel(), chosen.device
     programs = triton.cdiv(count, tile) + min(experts, count)  # at most
     sizes = torch.zeros(experts, dtype=torch.int32, device=device)
