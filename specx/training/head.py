@@ -298,6 +298,7 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)  # the same head everywhere in the team
     lessons: Lessons
+    head: Head
     if arguments.target:
         outputs, target = (
             TargetOutputs.load(arguments.outputs),
@@ -314,7 +315,7 @@ def main() -> None:
             first = DigestDataset(pool.training, LENGTHS, TOKENS, range(4), 0, MIXTURE)
             batches = (first[step] for step in range(len(first)))
             texts = [ids.to(device) for batch in batches for ids, _ in batch.without_padding()]
-            head: Head = make_mtp(target, texts).to(device)
+            head = make_mtp(target, texts).to(device)
         else:
             head = make_head(target).to(device)
         lessons = DigestLessons(target, head, pool, team)

@@ -64,9 +64,13 @@ def test_a_head_learns_and_can_be_loaded(tmp_path):
 def test_a_head_for_multi_token_prediction_is_read_from_its_targets_checkpoint(tmp_path):
     target = load_target(EMBEDDED / "target", CPU)
     pool = generated_pool(AutoTokenizer.from_pretrained(EMBEDDED / "target"), range(20, 32), 3000)
-    lessons = DigestLessons(target, make_head(target), pool, Team())
+    documents = next(DigestLessons(target, make_head(target), pool, Team()).batches(range(1, 2)))
+    head = make_mtp(target, [each.tokens for each in documents])
+    lessons = DigestLessons(target, head, pool, Team())
     readings = next(lessons.batches(range(1, 2)))[:2]
-    head = make_mtp(target, [each.tokens for each in readings])
+    with torch.no_grad():
+        ours, theirs, _ = next(unroll(head, readings[0]))
+    assert (ours.argmax(-1) == theirs.argmax(-1)).float().mean() > 0.2  # before any training
     trainer = HeadTrainer(tmp_path, head, lessons, 4, 1e-3, Team())
     before = head.fc.weight.clone()
     trainer._update(readings, 0.0)
