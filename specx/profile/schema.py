@@ -27,7 +27,7 @@ MTP, NO_DRAFT = "mtp", "none"  # as drafts: the target's own head; none at all
 # Types of models whose checkpoints may have a head for further tokens that specx reads.
 # -> what its tensors begin with; {}: the number of layers.
 MTP_TYPES = dict.fromkeys(
-    ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"), "mtp."
+    ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next", "llama"), "mtp."
 ) | {"glm4_moe": "model.layers.{}."}
 EMBEDDED_DRAFTS = ("draft", "head")
 FEWEST_SENTENCES, MOST_SENTENCES = 1, 64

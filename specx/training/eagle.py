@@ -1,12 +1,14 @@
-"""An EAGLE-3 head for training: its layer, its initial weights, and its file."""
+"""A head for training, EAGLE-3 or MTP: its layer, its initial weights, and its file."""
 
 import json
+import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.llama.modeling_llama import (
@@ -17,6 +19,7 @@ from transformers.models.llama.modeling_llama import (
 
 LAYERS = (2, 5, 6)  # layers of the target whose input the head reads; layer 5 finds what is copied
 POINTER = 5
+SHARPNESS = 2.5  # of what an MTP head begins to look for
 
 
 class Head(nn.Module):
@@ -24,8 +27,10 @@ class Head(nn.Module):
 
     Row t reads the embedding of token t + 1 and a state of position t: the target's features
     (``fc``) or the head's own output. ``ids`` int64 [V]: the target's ids that it proposes, in
-    order. ``features``: the layers whose input it reads.
+    order. ``features``: the layers whose input it reads. ``shared``: parts that are the target's.
     """
+
+    shared: tuple[str, ...] = ("embed_tokens.",)
 
     def __init__(
         self, target: LlamaConfig, embed_tokens: nn.Module, ids: Tensor, features: tuple[int, ...]
@@ -78,9 +83,55 @@ class Head(nn.Module):
         x = x + layer.mlp(layer.post_attention_layernorm(x))
         return x, self.lm_head(self.norm(x))
 
+    def states(self, features: Tensor) -> Tensor:
+        """Compute states [..., H] from the target's features [..., F]."""
+        states: Tensor = self.fc(features)
+        return states
+
     def trained(self) -> dict[str, Tensor]:
-        """Return its weights by name, except for the target's embeddings."""
-        return {k: v for k, v in self.state_dict().items() if not k.startswith("embed_tokens.")}
+        """Return its weights by name, except for the target's."""
+        return {k: v for k, v in self.state_dict().items() if not k.startswith(self.shared)}
+
+
+class MtpHead(Head):
+    """A head for multi-token prediction, with the names of Qwen3.5's checkpoints behind ``mtp.``.
+
+    It reads the target's normed output and feeds back its own, through a layer like the target's
+    and the target's lm head.
+    """
+
+    shared = ("embed_tokens.", "lm_head.")
+
+    def __init__(self, target: PreTrainedModel) -> None:
+        config, lm_head = target.config, target.get_output_embeddings()
+        ids, last = torch.arange(config.vocab_size), (config.num_hidden_layers,)
+        super().__init__(config, target.get_input_embeddings(), ids, last)
+        self.config.num_key_value_heads = config.num_key_value_heads
+        hidden, eps = config.hidden_size, config.rms_norm_eps
+        self.layers = nn.ModuleList([LlamaDecoderLayer(self.config, 0)])
+        self.fc = nn.Linear(2 * hidden, hidden, bias=False)
+        self.pre_fc_norm_embedding = LlamaRMSNorm(hidden, eps)
+        self.pre_fc_norm_hidden = LlamaRMSNorm(hidden, eps)
+        self.lm_head = cast("nn.Linear", lm_head)
+
+    def states(self, features: Tensor) -> Tensor:
+        return features
+
+    def forward(
+        self, tokens: Tensor, states: Tensor, positions: Tensor, rows: Tensor, call: "UnrolledCall"
+    ) -> tuple[Tensor, Tensor]:
+        embedded = self.pre_fc_norm_embedding(self.embed_tokens(tokens))
+        x = self.fc(torch.cat([embedded, self.pre_fc_norm_hidden(states)], dim=-1))
+        layer: Any = self.layers[0]
+        found, _ = layer.self_attn(
+            hidden_states=layer.input_layernorm(x),
+            attention_mask=None,
+            position_embeddings=self.rotary_emb(x, positions),
+            specx_call=call,
+        )
+        x = (x + found)[:, rows]
+        x = self.norm(x + layer.mlp(layer.post_attention_layernorm(x)))
+        return x, self.lm_head(x)
 
 
 def head_dim(config: Any) -> int:
@@ -138,6 +189,45 @@ def make_head(target: PreTrainedModel) -> Head:
     return head
 
 
+def make_mtp(target: PreTrainedModel, texts: Iterable[Tensor]) -> MtpHead:
+    """Make an MTP head for the embedded target that begins by looking for the token that it reads.
+
+    Row t reads token t + 1. Its query is that token's embedding; the key of row s is that of token
+    s, guessed from the target's output by least squares over ``texts`` int64 [1, L]; the value is
+    the embedding of token s + 1. Embeddings are parted by principal components: one half of a
+    vector carries the first of the token, the other those of the guess. They meet in dimensions
+    that turn slowly.
+    """
+    head, config = MtpHead(target), target.config
+    hidden, dim, heads = config.hidden_size, config.head_dim, config.num_attention_heads
+    model, groups = cast("Any", target).model, config.num_key_value_heads
+    rms, attention = LlamaRMSNorm(hidden).to(target.device), cast("Any", head.layers[0]).self_attn
+    with torch.no_grad():
+        pairs = [(model(ids, use_cache=False).last_hidden_state[0], ids[0]) for ids in texts]
+        embeddings = rms(head.embed_tokens.weight.float())
+        states = torch.cat([rms(state.float()) for state, _ in pairs])
+        tokens = embeddings[torch.cat([ids for _, ids in pairs])]
+        square = states.T @ states
+        square.diagonal().add_(0.01 * square.diagonal().mean())
+        guess = torch.linalg.solve(square, states.T @ tokens).cpu()
+        basis = torch.linalg.svd((embeddings.T @ embeddings).cpu()).U
+        own, free = basis.chunk(2, dim=1)
+        head.fc.weight.copy_(0.1 * torch.cat([own @ own.T, free @ own.T @ guess.T], dim=1))
+        slow = torch.arange(dim // 4, dim // 2)
+        slow, each = torch.cat([slow, slow + dim // 2]), len(slow) * 2
+        for name, directions, of in (("q_proj", own, heads), ("k_proj", free, groups)):
+            weight = getattr(attention, name).weight.mul_(0.1)
+            for index in range(of):
+                part = directions[:, index * groups // of :: groups][:, :each]
+                weight[index * dim + slow] = SHARPNESS * part.T
+        attention.v_proj.weight.copy_(own.T)
+        parts = own.unflatten(1, (groups, dim)).repeat_interleave(heads // groups, 1)
+        attention.o_proj.weight.copy_(parts.flatten(1) * (groups / heads))
+        cast("Any", head.layers[0]).mlp.down_proj.weight.mul_(0.1)
+        head.norm.weight.fill_(0.3)
+    return head
+
+
 @dataclass
 class UnrolledCall:
     """Attention of several drafting steps.
@@ -156,6 +246,8 @@ class UnrolledCall:
     ) -> Tensor:
         """Attend from query [B, H, T, D]; key, value [B, H, T, D], new -> [B, T, H, D]."""
         assert layer == 0
+        each = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(each, 1), value.repeat_interleave(each, 1)
         self.keys.append(key)
         self.values.append(value)
         q, step, start = query * scaling, len(self.keys) - 1, self.starts[-1]
@@ -174,6 +266,13 @@ class UnrolledCall:
 
     def _ancestors(self, parts: list[Tensor], step: int, rows: Tensor) -> Tensor:
         return parts[step].index_select(2, rows - self.starts[step])
+
+
+def write_mtp(head: Head, target: Path, folder: Path) -> None:
+    """Write a copy of the target's folder whose checkpoint has the head, in bfloat16."""
+    shutil.copytree(target, folder, dirs_exist_ok=True)
+    own = {f"mtp.{name}": each.bfloat16().cpu() for name, each in head.trained().items()}
+    save_file(load_file(target / "model.safetensors") | own, folder / "model.safetensors")
 
 
 def write_head(head: Head, folder: Path) -> None:

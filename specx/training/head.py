@@ -23,7 +23,16 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
 from specx.models.seam import NAME
-from specx.training.eagle import Head, UnrolledCall, head_for, make_head, write_head
+from specx.training.eagle import (
+    Head,
+    MtpHead,
+    UnrolledCall,
+    head_for,
+    make_head,
+    make_mtp,
+    write_head,
+    write_mtp,
+)
 from specx.training.outputs import NONE, TargetOutputs, load_target
 from specx.training.pool import Pool, generated_pool
 from specx.training.task import Batch, DigestDataset, Mixture
@@ -90,7 +99,7 @@ def unroll(head: Head, reading: TeacherReading) -> Iterator[tuple[Tensor, Tensor
     """
     call, last = UnrolledCall(), reading.tokens.shape[1] - 2  # the last row has a goal
     positions = torch.arange(last, device=reading.tokens.device)[None]
-    states, start, first = head.fc(reading.features[:, :last]), 0, reading.first - 1
+    states, start, first = head.states(reading.features[:, :last]), 0, reading.first - 1
     for step in range(STEPS):
         begin = first + step
         if begin >= last:
@@ -248,7 +257,10 @@ class HeadTrainer:
             "step": self.step,
         }
         torch.save(state, self.out / "checkpoint.pt")
-        write_head(self.head, self.out / "model")
+        if isinstance(self.head, MtpHead):
+            write_mtp(self.head, EMBEDDED / "target", self.out / "model")
+        else:
+            write_head(self.head, self.out / "model")
 
     def resume(self) -> None:
         state = torch.load(self.out / "checkpoint.pt", weights_only=True, map_location=self.device)
@@ -279,6 +291,7 @@ def main() -> None:
     parser.add_argument("--target", type=Path, help="another target, a folder or a GGUF file")
     parser.add_argument("--outputs", type=Path, help="what it has written (outputs.py)")
     parser.add_argument("--ids", type=int, default=32_768, help="that a head for it proposes")
+    parser.add_argument("--mtp", action="store_true", help="for multi-token prediction instead")
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--rate", type=float, default=1e-3, help="peak learning rate")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after")
@@ -288,6 +301,7 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)  # the same head everywhere in the team
     lessons: Lessons
+    head: Head
     if arguments.target:
         outputs, target = (
             TargetOutputs.load(arguments.outputs),
@@ -298,9 +312,16 @@ def main() -> None:
     else:
         tokenizer = AutoTokenizer.from_pretrained(EMBEDDED / "target")
         made = None if arguments.pool else generated_pool(tokenizer, REPORTS, CHARACTERS)
+        pool = made or Pool.load(arguments.pool)
         target = load_target(EMBEDDED / "target", device)
-        head = make_head(target).to(device)
-        lessons = DigestLessons(target, head, made or Pool.load(arguments.pool), team)
+        if arguments.mtp:
+            first = DigestDataset(pool.training, LENGTHS, TOKENS, range(4), 0, MIXTURE)
+            batches = (first[step] for step in range(len(first)))
+            texts = [ids.to(device) for batch in batches for ids, _ in batch.without_padding()]
+            head = make_mtp(target, texts).to(device)
+        else:
+            head = make_head(target).to(device)
+        lessons = DigestLessons(target, head, pool, team)
     trainer = HeadTrainer(arguments.out, head, lessons, arguments.steps, arguments.rate, team)
     if arguments.resume:
         trainer.resume()

@@ -9,12 +9,15 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from specx.models.head_files import load_head, open_head
+from specx.decoding.forward import cache_shape
+from specx.decoding.kv_cache import PreallocatedCache
+from specx.models.call import PrefillCall
+from specx.models.head_files import load_head, open_head, open_mtp
 from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
 from specx.training import head as recipe
 from specx.training import outputs
-from specx.training.eagle import LAYERS, head_for, make_head
+from specx.training.eagle import LAYERS, UnrolledCall, head_for, make_head, make_mtp
 from specx.training.head import (
     EMBEDDED,
     STEPS,
@@ -56,6 +59,39 @@ def test_a_head_learns_and_can_be_loaded(tmp_path):
     again.resume()
     assert again.step == 1
     assert loaded(tmp_path / "model").features == LAYERS
+
+
+def test_a_head_for_multi_token_prediction_is_read_from_its_targets_checkpoint(tmp_path):
+    target = load_target(EMBEDDED / "target", CPU)
+    pool = generated_pool(AutoTokenizer.from_pretrained(EMBEDDED / "target"), range(20, 32), 3000)
+    documents = next(DigestLessons(target, make_head(target), pool, Team()).batches(range(1, 2)))
+    head = make_mtp(target, [each.tokens for each in documents])
+    lessons = DigestLessons(target, head, pool, Team())
+    readings = next(lessons.batches(range(1, 2)))[:2]
+    with torch.no_grad():
+        ours, theirs, _ = next(unroll(head, readings[0]))
+    assert (ours.argmax(-1) == theirs.argmax(-1)).float().mean() > 0.2  # before any training
+    trainer = HeadTrainer(tmp_path, head, lessons, 4, 1e-3, Team())
+    before = head.fc.weight.clone()
+    trainer._update(readings, 0.0)
+    assert not torch.equal(before, head.fc.weight)
+    trainer.save()
+    head.load_state_dict({name: each.bfloat16() for name, each in head.state_dict().items()})
+
+    spec = ModelSpec(str(tmp_path / "model"), None, "float32")
+    found = load_head(open_mtp(spec), spec, load_model(spec, "cpu", "target"))
+    ids, call = readings[0].tokens[0], UnrolledCall(starts=[0])
+    count = len(ids) - 1
+    rows, hidden = torch.arange(count), readings[0].features[:, :-1]
+    cache = PreallocatedCache(cache_shape(found), 2 * count)
+    with torch.no_grad():
+        expected = head(ids[None, 1:], hidden, rows[None], rows, call)
+        own = found.model.run(
+            (ids[1:], found.model.project(hidden[0]), rows),
+            PrefillCall(ops=found.ops, mapping=cache.mapping(count), past=0),
+        )
+    for each, other in zip(own, expected, strict=True):
+        torch.testing.assert_close(each, other[0], atol=1e-3, rtol=1e-3)
 
 
 def loaded(folder):

@@ -20,6 +20,7 @@ from specx.ops.layers import LayerWeights, LinearMap, RowFunction
 from specx.ops.spec import AttentionSpec
 from specx.ops.torch import delta as torch_delta
 from specx.ops.torch.delta import EPS, DeltaRows
+from specx.ops.trees import MAX_ROWS
 from specx.ops.triton import delta_prompt, programmatic_launch
 from specx.ops.triton.delta_prompt import gated
 from specx.ops.triton.layer import rounded
@@ -27,7 +28,7 @@ from specx.ops.triton.programmatic_launch import wait
 from specx.ops.triton.tree_attention import recent_rows
 from specx.ops.triton.tree_inputs import RECENT
 
-COLUMNS = 16  # of a state that a program has
+COLUMNS = 32  # of a state that a program has
 WARPS = 1
 STAGES = 3  # rows of a path that are on the way
 ROWS = 16  # of a prompt that a program makes
@@ -146,8 +147,8 @@ def read_tree(
         HEADS=heads, KEY_HEADS=rows.k.shape[1], TILED=attention.delta.tiled,
         KEY_DIM=attention.delta.key_dim, DIM=dim,
         BLOCK=triton.next_power_of_2(attention.delta.key_dim), COLUMNS=COLUMNS,
-        BLOCK_ROWS=triton.next_power_of_2(count), STAGES=STAGES,
-        num_warps=WARPS, enable_fp_fusion=False, **programmatic_launch.options(out.device),
+        BLOCK_ROWS=MAX_ROWS, STAGES=STAGES,
+        num_warps=WARPS, **programmatic_launch.options(out.device),
     )  # fmt: skip
     return out
 
@@ -380,11 +381,13 @@ def _read_tree(
         known = tl.load(updates_ptr + seen * HEADS * DIM, mask=is_column & is_old, other=0.0)
         decay = tl.load(decays_ptr + seen * HEADS)
         beta = tl.load(beta_ptr + mine * HEADS)
-        state = state * tl.exp(decay)[None, :]
-        update = (value - tl.sum(state * key[:, None], axis=0)) * beta
-        update = tl.where(is_old, known, update)
-        state = state + key[:, None] * update[None, :]
-        out = tl.sum(state * query[:, None], axis=0)
+        # Both sums over the state before the row is in it, so that they do not wait in turn.
+        decay = tl.exp(decay)
+        by_key = decay * tl.sum(state * key[:, None], axis=0)
+        by_query = decay * tl.sum(state * query[:, None], axis=0)
+        update = tl.where(is_old, known, (value - by_key) * beta)
+        state = tl.fma(key[:, None], update[None, :], state * decay[None, :])
+        out = by_query + tl.sum(key * query, axis=0) * update
         is_mine = is_column & (columns * 0 + seen >= old)
         tl.store(updates_ptr + seen * HEADS * DIM, update, mask=is_mine)
         tl.store(out_ptr + mine * HEADS * DIM, out.to(out_ptr.dtype.element_ty), mask=is_mine)
@@ -425,6 +428,6 @@ def _keep(
         update = tl.load(
             updates_ptr + (row * HEADS + head) * DIM + columns, mask=is_column, other=0.0
         )
-        state = state * tl.exp(tl.load(decays_ptr + row * HEADS + head))
-        state = state + key[:, None] * update[None, :]
+        decay = tl.exp(tl.load(decays_ptr + row * HEADS + head))
+        state = tl.fma(key[:, None], update[None, :], state * decay)  # as ``_read_tree`` rounds
     tl.store(state_ptr + at, state, mask=inside)

@@ -40,6 +40,7 @@ from specx.ops.triton.programmatic_launch import wait
 FEW_ROWS = 64
 TILE = 256  # bytes of a column of rows of an expert that a program multiplies, of many
 COLUMNS_AT_ONCE = 1024
+PAIRS_AT_ONCE = 64
 
 
 def suits(weights: LayerWeights) -> bool:
@@ -141,27 +142,27 @@ def few_pairs(chosen: Tensor) -> Pairs:
 
 def many_pairs(chosen: Tensor, experts: int, itemsize: int) -> Pairs:
     """Return the pairs of any number of rows; chosen int64 [T, n], below ``experts``."""
-    tile = TILE // itemsize
-    order = chosen.flatten().to(torch.int16).argsort(stable=True)  # in two passes
-    ids = torch.arange(experts, device=chosen.device)
-    ends = torch.searchsorted(chosen.flatten()[order], ids, right=True)
-    sizes = torch.diff(ends, prepend=ends.new_zeros(1))
-    tiles = (sizes + tile - 1) // tile
-    last = tiles.cumsum(0)
-    count = chosen.numel()
+    tile, count, device = TILE // itemsize, chosen.numel(), chosen.device
     programs = triton.cdiv(count, tile) + min(experts, count)  # at most
-    program = torch.arange(programs, device=chosen.device)
-    expert = torch.searchsorted(last, program, right=True)
-    known = expert.clamp(max=experts - 1)
-    begin = (ends - sizes)[known] + (program - (last - tiles)[known]) * tile
-    end = torch.where(expert < experts, ends[known], begin)  # of none, where none is left
+    sizes = torch.zeros(experts, dtype=torch.int32, device=device)
+    ranks = torch.empty(count, dtype=torch.int32, device=device)
+    order = torch.empty(count, dtype=torch.int64, device=device)
+    owners = torch.empty(programs, dtype=torch.int64, device=device)
+    bounds = torch.empty((2, programs), dtype=torch.int64, device=device)
+    _count[(triton.cdiv(count, PAIRS_AT_ONCE),)](
+        chosen, sizes, ranks, count, BLOCK=PAIRS_AT_ONCE, num_warps=4
+    )
+    _place[(triton.cdiv(max(count, programs), PAIRS_AT_ONCE),)](
+        chosen, sizes, ranks, order, owners, bounds, count, programs, EXPERTS=experts, TILE=tile,
+        BLOCK=PAIRS_AT_ONCE, BLOCK_EXPERTS=triton.next_power_of_2(experts), num_warps=4,
+    )  # fmt: skip
     return Pairs(
         count=count,
         each=chosen.shape[1],
         programs=programs,
         block=tile,
         few=False,
-        places=(order, known, torch.stack([begin, end])),
+        places=(order, owners, bounds),
     )
 
 
@@ -184,7 +185,7 @@ def product(
     alpha, limit = 1.0, 0.0
     if mlp is not None and mlp.clamp is not None:
         gate, (alpha, limit) = "clamp", mlp.clamp
-    width, depth = (32, 128) if pairs.few else (64, 64)
+    width, depth = (32, 128) if pairs.few else (64 if gate else 128, 64)
     stages = 4 if pairs.few else 3
     if isinstance(maps.weight, TritonWeight):
         assert shared is None
@@ -226,7 +227,7 @@ def product(
         _experts_product[(triton.cdiv(columns, width), pairs.programs)](
             x, weight, shared, bias, out, *pairs.places, columns, pairs.programs, experts, first,
             held, alpha, limit, SHARED=shared is not None, SOME=held < experts, BLOCK_N=width,
-            BLOCK_K=depth, num_warps=4, **options,
+            BLOCK_K=depth, num_warps=4 if pairs.few else 8, **options,
         )  # fmt: skip
     return out
 
@@ -430,6 +431,61 @@ def _scores(
 def _ranked(x: tl.tensor) -> tl.tensor:
     """Return x with −inf and NaN replaced by numbers, so that each wins once."""
     return tl.where(x > -1e37, x, -1e37)  # two of which can be added
+
+
+@triton.jit(do_not_specialize=["count"])
+def _count(
+    chosen_ptr: tl.tensor,  # [T · n]
+    sizes_ptr: tl.tensor,  # int32 [E], zero at first
+    ranks_ptr: tl.tensor,  # int32 [T · n]
+    count: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:
+    """The pairs of each expert, and for some pairs how many of theirs were counted before."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    expert = tl.load(chosen_ptr + at, mask=at < count, other=0)
+    rank = tl.atomic_add(sizes_ptr + expert, 1, mask=at < count, sem="relaxed")
+    tl.store(ranks_ptr + at, rank, mask=at < count)
+
+
+@triton.jit(do_not_specialize=["count", "programs"])
+def _place(
+    chosen_ptr: tl.tensor,  # [T · n]
+    sizes_ptr: tl.tensor,  # int32 [E]
+    ranks_ptr: tl.tensor,  # int32 [T · n]
+    order_ptr: tl.tensor,  # the rest as in ``Pairs.places``
+    owners_ptr: tl.tensor,
+    bounds_ptr: tl.tensor,
+    count: tl.tensor,
+    programs: tl.tensor,
+    EXPERTS: tl.constexpr,
+    TILE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_EXPERTS: tl.constexpr,
+) -> None:
+    """The places of some pairs, and what some programs multiply."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ids = tl.arange(0, BLOCK_EXPERTS)
+    sizes = tl.load(sizes_ptr + ids, mask=ids < EXPERTS, other=0)
+    tiles = (sizes + TILE - 1) // TILE
+    ends, last = tl.cumsum(sizes, 0), tl.cumsum(tiles, 0)
+    expert = tl.load(chosen_ptr + at, mask=at < count, other=0)
+    rank = tl.load(ranks_ptr + at, mask=at < count, other=0)
+    place = _of(ends - sizes, expert, ids) + rank
+    tl.store(order_ptr + place, at.to(tl.int64), mask=at < count)
+    # A program behind the last one with pairs begins behind the end of the last expert.
+    owner = tl.minimum(tl.sum((last[None, :] <= at[:, None]).to(tl.int32), 1), EXPERTS - 1)
+    end = _of(ends, owner, ids)
+    begin = end - _of(sizes, owner, ids) + (at - _of(last - tiles, owner, ids)) * TILE
+    tl.store(owners_ptr + at, owner.to(tl.int64), mask=at < programs)
+    tl.store(bounds_ptr + at, begin.to(tl.int64), mask=at < programs)
+    tl.store(bounds_ptr + programs + at, end.to(tl.int64), mask=at < programs)
+
+
+@triton.jit
+def _of(values: tl.tensor, which: tl.tensor, ids: tl.tensor) -> tl.tensor:
+    """The values of experts: values, ids [E], which [P] -> [P]."""
+    return tl.sum(tl.where(which[:, None] == ids[None, :], values[None, :], 0), 1)
 
 
 @triton.jit(do_not_specialize=["programs", "first", "held"])
