@@ -80,12 +80,14 @@ def plan(
     multiprocessors: int,
     shared_memory: int,
     *,
+    words: int = 1,
     in_bytes: bool = False,
 ) -> Launch:
     """Plan the launch for ``nodes`` nodes, and ``group`` query heads per key head.
 
     ``itemsize``: bytes of an element that is multiplied; ``shared_memory``: bytes available to a
-    program; ``in_bytes``: keys and values are in 8 bits, and get their scales in registers.
+    program; ``words``: of a node's set of ancestors; ``in_bytes``: keys and values are in 8 bits,
+    and get their scales in registers.
     """
     width = triton.next_power_of_2(head_dim)
     rows = max(16, triton.next_power_of_2(nodes * group))
@@ -106,7 +108,10 @@ def plan(
         if width > 128:  # few rows read as fast as many blocks are on the way
             splits = max(1, min(MOST_SPLITS, multiprocessors // kv_heads))
             if _fits(64, 3, width * itemsize, shared_memory):
-                return Launch(splits, min(rows, 64), 64, 4, 3)
+                # A Hopper GPU has 232,448 bytes: 64 rows and 3 stages take 231,424 with one word,
+                # 233,472 with two.
+                stages = 3 if rows <= 32 or words == 1 else 2
+                return Launch(splits, min(rows, 64), 64, 4, stages)
         return Launch(splits, min(rows, 64), 64 if width <= 128 else 32, 4, 2)
     # A tile of results fills the registers of twice as many threads.
     return Launch(splits, min(rows, 32), 16, 8, 2)
@@ -123,7 +128,7 @@ def plan_for(inputs: TreeInputs) -> Launch:
     q, group = inputs.q, inputs.heads // inputs.kv_heads
     limits = limits_of(q.device)
     sizes = inputs.nodes, group, inputs.kv_heads, inputs.dim, q.itemsize
-    return plan(*sizes, *limits, in_bytes=inputs.in_bytes)
+    return plan(*sizes, *limits, words=inputs.visible.shape[1], in_bytes=inputs.in_bytes)
 
 
 def merge(

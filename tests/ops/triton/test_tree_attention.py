@@ -406,6 +406,9 @@ def test_a_plan_leaves_a_program_to_each_multiprocessor():
     assert plan(1, 6, 2, 128, 2, *H200) == replace(few, splits=22)
     assert plan(1, 1, 32, 128, 2, *H200) == replace(few, splits=4)
     assert plan(1, 4, 4, 256, 2, *H200) == replace(few, splits=33, block_columns=64)
+    wide = replace(few, splits=33, block_rows=64, block_columns=64)
+    assert plan(64, 4, 4, 256, 2, *H200) == wide
+    assert plan(64, 4, 4, 256, 2, *H200, words=2) == replace(wide, stages=2)  # 3 need too much
 
 
 def test_a_plan_takes_no_more_memory_than_there_is():
