@@ -119,7 +119,9 @@ def test_wrong_names_and_files(tmp_path: Path, name: str, content: str, message:
 
 def test_folders_without_the_split(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("{}")
-    with pytest.raises(UsageError, match=r"no \.jsonl or \.parquet with 'test' in its path"):
+    with pytest.raises(
+        UsageError, match=r"no \.jsonl, \.json or \.parquet file with 'test' in its path"
+    ):
         read("pg19", tmp_path)
     with pytest.raises(UsageError, match="is not a folder"):
         read("pg19", tmp_path / "nothing")

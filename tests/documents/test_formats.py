@@ -315,8 +315,8 @@ def without_pandoc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_message_names_the_packages(save: SaveFile, name: str, data: bytes) -> None:
     said = refused(save, name, data)
     assert said == (
-        f"{name} needs pandoc and selectolax, which are not installed: "
-        "pip install pypandoc-binary selectolax"
+        f"{name} needs pandoc and selectolax, which are not installed; install them "
+        "with `pip install pypandoc-binary selectolax`"
     )
 
 

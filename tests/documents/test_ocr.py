@@ -86,7 +86,7 @@ def test_the_message_names_the_extra(save: SaveFile, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ocr, "find_spec", lambda _: None)
     with pytest.raises(DocumentError) as caught:
         read_document(save("a.pdf", pdfs.scanned_pdf("s")), RECOGNIZE)
-    packages = "pip install 'tesserocr>=2.8' 'pillow>=11'"
+    packages = "install them with `pip install 'tesserocr>=2.8' 'pillow>=11'`"
     assert str(caught.value).endswith(
         f"needs packages for --ocr that are not installed; {packages}"
     )

@@ -118,7 +118,7 @@ WRONG = {
     "a mask of nobody": (
         "specforge",
         put("mask_hidden", 1, 1, 3 * HIDDEN),
-        "no token for it in its config.json (mask_token_id)",
+        "its config.json names no token for it (mask_token_id)",
     ),
     "a mask of another size": (
         "specforge",

@@ -351,7 +351,7 @@ def test_parts_that_do_not_fit_together(tmp_path: Path) -> None:
     second.unlink()
     assert "lacks m-00002-of-00002.gguf (1 of its 2 files are missing)" in sentence(first)
     second.write_bytes(first.read_bytes())
-    assert "m-00002-of-00002.gguf that is named part 2" in sentence(first)
+    assert "m-00002-of-00002.gguf, which is part 2 by its name" in sentence(first)
     second.write_bytes(good[:-100])
     assert "file m-00002-of-00002.gguf, is cut short" in sentence(first)
     doubled = parts()

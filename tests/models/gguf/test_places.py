@@ -157,7 +157,7 @@ def test_what_ollama_has_not(home: Path) -> None:
     pulled(models, place, [of_model])
     assert "has no file in ollama's folder" in refusal("ollama:qwen3:4b")
     pulled(models, place, [of_model, of_model])
-    assert "names 2 files of a model" in refusal("ollama:qwen3:4b")
+    assert "has 2 model files" in refusal("ollama:qwen3:4b")
     pulled(models, place, [{**of_model, "mediaType": "application/vnd.ollama.image.adapter"}])
     assert "has an adapter beside its model" in refusal("ollama:qwen3:4b")
     (models / "manifests" / place).write_text("[" * 9999)
