@@ -63,7 +63,7 @@ def make_cases(
 ) -> list[Case]:
     """Return cases for the first ``most`` documents that are long enough.
 
-    Raises UsageError without such a document.
+    Raises UsageError if no document is long enough.
     """
     cases: list[Case] = []
     for document in documents:

@@ -23,8 +23,8 @@ from specx.ops.delta_state import DeltaState
 class CacheShape:
     """The groups of a model's cache, and the operations on it.
 
-    ``places``: the group of each layer of the model, and its index in the group. Layers that share
-    keys and values have one place.
+    ``places``: for each layer of the model, the index of its group and its index in that group.
+    Layers that share keys and values have one place.
     """
 
     groups: tuple[Group, ...]
@@ -119,8 +119,8 @@ class PreallocatedCache:
     def mark(self, rows: int) -> None:
         """Save the text as it is now, ``rows`` rows, for ``rewind``.
 
-        Later rows overwrite rings and states. So states are copied, and of rings the rows that the
-        next row sees.
+        Later rows overwrite rings and states. So states are copied, and so are the rows of rings
+        that the next row sees.
         """
         self.marked, self._ends = rows, {}
         others = (state for state in self.states if not isinstance(state, KeyValues))

@@ -46,7 +46,7 @@ _PAGE_NUMBER: _Sign = ("page #", 0)
 def set_furniture_apart(
     pages: Sequence[PageLines], body_size: float | None = None
 ) -> tuple[list[PageLines], tuple[Paragraph, ...]]:
-    """Return ``pages`` without running headers, footers and page numbers; and these, in order.
+    """Return ``pages`` without furniture, and the furniture in order.
 
     ``body_size``: the letter size of running text in points, if known.
     """

@@ -69,9 +69,9 @@ def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict
 
 
 def with_heads(xml: bytes, heads: Iterable[bytes]) -> tuple[bytes, int]:
-    """Return a textless DOCX with the text of its headers, and their letters, if it is enough.
+    """Return a DOCX without text with the text of its headers added, and its number of letters.
 
-    Little text is only a letterhead or a page number.
+    A header with few letters is not added; it is only a letterhead or a page number.
     """
     root = parsed(xml)
     body = None if root is None else _first(root, "body")
@@ -93,7 +93,7 @@ class _WordPart:
     fields: list[bool] = field(default_factory=list)
 
     def content(self, element: ET.Element, moved: list[ET.Element]) -> list[ET.Element]:
-        """Return the children of an element; ``moved`` gets content for after their paragraph."""
+        """Return an element's children; add to ``moved`` the content for after their paragraph."""
         found: list[ET.Element] = []
         for child in element:
             found += self._replaced(child, moved)

@@ -176,7 +176,7 @@ def scaled_heads(target: LoadedModel, size: int) -> MedusaHeads:
 def head_chances(
     heads: MedusaHeads, pair: Pair, texts: Sequence[tuple[Sequence[int], Sequence[int]]], ranks: int
 ) -> Chances:
-    """Return for each head the share of tokens that its first, second, … choice predicts.
+    """Return, for each head, the share of tokens that its choice of each rank predicts.
 
     ``texts``: prompts, each with the target's output.
     """

@@ -45,7 +45,7 @@ class Rapid(ModelDrafter):
 
 
 def retrieved_rows(prompt: list[int], size: int, most: int) -> list[int]:
-    """Return the rows of the ``most`` best passages of ``size`` tokens and of the frame, ascending.
+    """Return the rows of the best ``most`` passages of ``size`` tokens and of the frame, ascending.
 
     Passages are ranked by BM25, with the whole prompt as the query.
     """
