@@ -128,8 +128,8 @@ def floors(
 def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -> float:
     """Return the floor of a pass over ``rows`` rows after ``prompt`` tokens on a CPU, in seconds.
 
-    It is the maximum of the times for reading the weights and for the products, which limit a CPU
-    even with few rows.
+    It is the maximum of the times for reading weights and cache and for the products. Even with few
+    rows, the products may limit a CPU.
     """
     read = (read_bytes(model, rows) + cache_bytes(model, prompt)) / ceilings.bandwidth
     body, head = _weights(model)

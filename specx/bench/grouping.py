@@ -35,7 +35,7 @@ def is_disturbed(run: Measurement) -> bool:
 
 
 def undisturbed(runs: Iterable[Measurement]) -> list[Measurement]:
-    """Leave out disturbed repetitions, except for prompts without an undisturbed one."""
+    """Leave out disturbed repetitions; keep them for prompts that have no others."""
     runs = list(runs)
     prompt_of = attrgetter(*PROMPT)
     calm = {prompt_of(run) for run in runs if run.decode_s > 0 and not is_disturbed(run)}
@@ -84,7 +84,7 @@ class Group:
     def ratios(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> list[float]:
         """Return the ratio of ``measure`` to the baseline's, for each prompt that both ran on.
 
-        It is the median over repetitions. Pairs in which either value is 0 do not count.
+        Each ratio is the median over repetitions. Pairs in which either value is 0 do not count.
         """
         found = []
         for methods in self._beside(baseline):

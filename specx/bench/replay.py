@@ -118,8 +118,8 @@ class Replay:
     ) -> Measurement:
         """Return the acceptance of a policy's trees on a text; nothing is timed.
 
-        ``read``: snapshots of drafts after the prompt, by a key for how they read it. New snapshots
-        are added.
+        ``read``: snapshots of drafts that have read the prompt, by a key for how they read it. New
+        snapshots are added.
         """
         drafter, runner = self._drafter(policy, setting)
         known.ask(drafter.retrieval_layer)

@@ -85,7 +85,7 @@ class Measurement:
 
 
 def run_from_raw(raw: Mapping[str, Any]) -> Measurement:
-    """Read a run as it is in JSON. Raises UsageError for one without its output."""
+    """Read a run from its JSON object. Raises UsageError if it has no output."""
     if "output" not in raw:
         raise UsageError("a run has no output, so nothing can be concluded from it")
     names = [field.name for field in fields(Measurement) if field.name in raw]

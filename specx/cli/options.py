@@ -146,7 +146,7 @@ def changed_profile(
     *,
     parts: bool,
 ) -> Profile:
-    """Return the profile with the settings of the command line. Raises UsageError.
+    """Return the profile changed by the command line. Raises UsageError for an invalid setting.
 
     ``prompt``, ``generation``: values for the keys of these sections; None keeps the profile's
     value. An ``instruction`` is a text, or ``@`` and the name of a file. ``changes``: from

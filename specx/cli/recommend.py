@@ -32,7 +32,7 @@ PUBLISHED: dict[str, dict[str, Any]] = json.loads(
 
 
 def kind_of(model: str) -> str:
-    """Return the tag of a published model's file; empty for a checkpoint."""
+    """Return the quantization tag of a published GGUF file; empty for a checkpoint."""
     return "Q4_1" if model.startswith("package:") else model.partition(":")[2]
 
 

@@ -20,8 +20,8 @@ MEAN_MEMORY = 0.8  # weight of what was before in the running mean of accepted d
 class Acceptance:
     """Acceptance counts of a text's steps, starting from those of the previous text.
 
-    ``tried``: by depth, the steps whose accepted path reached this level of their tree; ``hit``:
-    those that accepted the level's likeliest node. ``missed``: those that did not, at all depths,
+    ``tried``: by depth, the steps whose accepted path reached a level of this depth; ``hit``: those
+    that accepted the level's likeliest node. ``missed``: those that did not, at all depths,
     weighted by ``cover``; ``rescued``: those that accepted a sibling instead. ``could``: the levels
     below the first that trees could grow; ``grew``: the levels that they grew. ``wanted``,
     ``there``: the same two numbers, counted only below accepted drafts.
@@ -97,7 +97,7 @@ class Acceptance:
 
 
 def cover(shape: TreeShape) -> float:
-    """Return the misses that a tree's siblings rescue, as a share of what all siblings would."""
+    """Return, of the misses that siblings can rescue, the share that a tree's siblings rescue."""
     beside = shape.nodes / shape.depth - 1  # siblings per level
     return beside / (beside + 1)
 

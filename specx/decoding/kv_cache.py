@@ -226,7 +226,7 @@ class PreallocatedCache:
         self.length.fill_(kept.length)
 
     def refill(self, rows: Tensor) -> None:
-        """Set the text to the first ``rows`` rows (int64 []) of the storage, newly filled."""
+        """Set the text to the first ``rows`` (int64 []) rows, which the caller has filled."""
         assert not self._has_rings, "a ring is filled from its end"
         assert len(self.states) == len(self.storages), "a state is not filled from rows"
         self.length.copy_(rows)

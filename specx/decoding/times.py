@@ -29,9 +29,9 @@ class Times:
 
     ``plain``: seconds of plain tokens, converted to the machine's speed at the start (``pace``);
     the first is a warm-up. ``at_start``: the median of those timed before drafting. ``rows``: the
-    latest steps of every other strategy. ``recent``: of the steps that drafted since the trees last
-    changed, the latest, without the first, which is a warm-up; ``seen``: the number of all these
-    steps. ``ratios``: by the shapes used, the measured seconds relative to the modelled ones.
+    latest steps of every other strategy. ``recent``: the latest steps that drafted since the trees
+    last changed, except the first one, a warm-up; ``seen``: the number of all such steps.
+    ``ratios``: by the shapes used, the measured seconds relative to the modelled ones.
     """
 
     plain: list[float] = field(default_factory=list)

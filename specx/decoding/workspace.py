@@ -89,7 +89,7 @@ class Workspace:
 
     @property
     def beginning(self) -> Beginning:
-        """Return the prefix, its ``numbers``, and the caches of the models, by role."""
+        """Return what can be kept: the prefix, ``numbers``, and the models' caches by role."""
         found = {"target": self.state.target.cache, "draft": self.drafter.store}
         stores = {role: cache for role, cache in found.items() if cache is not None}
         return self.prefix, self.numbers, stores

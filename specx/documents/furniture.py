@@ -1,6 +1,6 @@
 """Separate furniture from the text: running headers, footers and page numbers.
 
-There are two signs. A line that appears word for word at the edge of several pages, at the same
+Furniture has two signs. A line that appears word for word at the edge of several pages, at the same
 height and seldom inside a page, is a running header. A line with a number that grows by one from
 page to page carries the page number, even if it also has other words, such as a section title.
 Everything else is text and stays.

@@ -1,4 +1,4 @@
-"""Move text that pandoc skips in a DOCX or ODT to where it reads: boxes, fields, controls.
+"""Move text that pandoc skips in a DOCX or ODT (boxes, fields, controls) to where pandoc reads.
 
 A part that is not XML is returned unchanged; pandoc reports the error.
 """
@@ -35,7 +35,7 @@ def _first(element: ET.Element, name: str) -> ET.Element | None:
 
 
 def parsed(xml: bytes) -> ET.Element | None:
-    """Return the root of an XML text; written again, it has its original prefixes."""
+    """Return the root of an XML text, which keeps its prefixes when it is written again."""
     events = ET.iterparse(io.BytesIO(xml), events=["start-ns"])
     with suppress(ET.ParseError, LookupError, ValueError):  # encodings that nobody knows, too
         for _, (prefix, address) in events:
@@ -69,7 +69,7 @@ def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict
 
 
 def with_heads(xml: bytes, heads: Iterable[bytes]) -> tuple[bytes, int]:
-    """Return a DOCX without text with the text of its headers added, and its number of letters.
+    """Add its headers' text to a DOCX without text; return it and its number of letters.
 
     A header with few letters is not added; it is only a letterhead or a page number.
     """
