@@ -104,9 +104,9 @@ def kept_files(folder: Path) -> list[KeptFile]:
 
 
 def drop_oldest(folder: Path, room: int) -> list[KeptFile]:
-    """Delete the least recently used prompts until the rest fits into ``room`` bytes; return them.
+    """Delete the least recently used prompts until the rest fits into ``room`` bytes.
 
-    Partial files of dead processes are deleted, too.
+    Partial files of dead processes are deleted, too. Returns the deleted prompts.
     """
     for path in folder.glob(f"*{KEPT}.*"):
         number = path.suffix[1:]

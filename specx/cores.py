@@ -118,10 +118,11 @@ class LoadMonitor:
         """Return the share of the time of ``threads`` threads that others took since the last call.
 
         From 0 to 1; None if unknown. The result is the larger of two estimates. One is the number
-        of cores that both wanted, relative to the cores that the threads can use; it is 0 while
-        others leave enough cores. The other is the time that threads waited for a core, since every
-        operation waits for its slowest thread. It is not used with more threads than cores, or than
-        a quota allows, because then threads wait in any case.
+        of cores that both these threads and others wanted, relative to the cores that the threads
+        can use; it is 0 while others leave enough cores. The other is the time that threads waited
+        for a core, since every operation waits for its slowest thread. The second estimate is not
+        used with more threads than cores, or than a quota allows, because then threads wait in any
+        case.
         """
         rates = self._rates()
         if rates is None:

@@ -63,7 +63,7 @@ def make_cases(
 ) -> list[Case]:
     """Return cases for the first ``most`` documents that are long enough.
 
-    Raises UsageError without such a document.
+    Raises UsageError if no document is long enough.
     """
     cases: list[Case] = []
     for document in documents:
@@ -106,9 +106,9 @@ def first_paragraphs(document: Document, count: int) -> Document:
 class Control:
     """Prompts for the control of a digest: the digest with every text token t written as t ^ 1.
 
-    Reading and choosing are the same as for a digest, but lookup in the document drafts nothing
-    useful. Prompts have ``<sub>`` in place of ``<sum>``. Raises ModelError for a tokenizer without
-    these tokens.
+    The target reads and chooses the same content as for a digest, but lookup in the document drafts
+    nothing useful. Prompts have ``<sub>`` in place of ``<sum>``. Raises ModelError for a tokenizer
+    without these tokens.
     """
 
     final = True

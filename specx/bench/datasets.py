@@ -20,7 +20,7 @@ CHARACTERS = 4  # of a token, at most
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """The place of a data set on the hub, and its fields; ``title`` is empty if there is none."""
+    """The place of a data set on the hub, and its fields; ``title``: empty without such a field."""
 
     hub_id: str
     config: str = "default"
@@ -47,7 +47,7 @@ DATASETS = {
 def dataset_documents(
     name: str, folder: Path | None, *, download: bool, longest: int, most: int
 ) -> tuple[Document, ...]:
-    """Return the first ``most`` documents of a data set that may have ``longest`` tokens.
+    """Return the first ``most`` documents of a data set that may reach ``longest`` tokens.
 
     ``folder``: a local copy; None: the hub's cache or, with ``download``, the hub. Raises
     UsageError for an unknown name, missing files and rows of another layout.

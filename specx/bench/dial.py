@@ -28,9 +28,9 @@ class Dial:
     """A draft whose first choice is right with probability ``sure`` times ``agreement``.
 
     If all choices before it are wrong, choice r is right with ``sure`` / r, as public heads suggest
-    (``docs/notes/2026-11-23-expectation.md``). ``agreement``: how often the base draft's first
-    choice is the target's; ``below``: the same at each further level of a tree, if the levels above
-    are right. The last number holds for all deeper levels.
+    (``docs/notes/2026-11-23-expectation.md``). ``agreement``: the share of tokens for which the
+    base draft's first choice is the target's; ``below``: this share at each further level of a
+    tree, if the levels above are right. Its last number holds for all deeper levels.
     """
 
     sure: float
@@ -82,9 +82,10 @@ def fixed_tree(levels: Sequence[Sequence[float]], tree: TreeSettings) -> frozens
 class AgreementRecord:
     """The base draft's first choices along known outputs.
 
-    ``right``: for each output, True for each token after the first that was the first choice.
-    ``uniforms``: random numbers for these tokens, several rows per output. ``chains``: for heads,
-    which read their own output, the values of ``right`` along a chain drafted from each token.
+    ``right``: for each output, one value per token after the first: True if it was the first
+    choice. ``uniforms``: random numbers for these tokens, several rows per output. ``chains``: for
+    heads, which read their own output, the values of ``right`` along a chain drafted from each
+    token.
     """
 
     right: tuple[tuple[bool, ...], ...]
@@ -93,7 +94,7 @@ class AgreementRecord:
 
     @property
     def agreement(self) -> float:
-        """Return the share of tokens that were the first choice."""
+        """Return the share of tokens that were the draft's first choice."""
         places = [right for output in self.right for right in output]
         return sum(places) / len(places) if places else 0.0
 

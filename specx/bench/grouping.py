@@ -35,7 +35,7 @@ def is_disturbed(run: Measurement) -> bool:
 
 
 def undisturbed(runs: Iterable[Measurement]) -> list[Measurement]:
-    """Leave out disturbed repetitions, except for prompts without an undisturbed one."""
+    """Leave out disturbed repetitions; keep them for prompts that have no others."""
     runs = list(runs)
     prompt_of = attrgetter(*PROMPT)
     calm = {prompt_of(run) for run in runs if run.decode_s > 0 and not is_disturbed(run)}
@@ -84,7 +84,7 @@ class Group:
     def ratios(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> list[float]:
         """Return the ratio of ``measure`` to the baseline's, for each prompt that both ran on.
 
-        It is the median over repetitions. Pairs in which either value is 0 do not count.
+        Each ratio is the median over repetitions. Pairs in which either value is 0 do not count.
         """
         found = []
         for methods in self._beside(baseline):
@@ -123,7 +123,7 @@ def groups_of(runs: Iterable[Measurement]) -> list[Group]:
 
 
 def methods_first(runs: Sequence[Measurement]) -> list[Group]:
-    """Return the same groups, with all lengths of a method together."""
+    """Return the groups of ``groups_of``, with all lengths of a method together."""
     order = list(by(runs, "method"))
     return sorted(groups_of(runs), key=lambda group: order.index(group.method))
 
@@ -134,8 +134,9 @@ def methods_first(runs: Sequence[Measurement]) -> list[Group]:
 def headline(runs: Sequence[Measurement]) -> tuple[str, str]:
     """Return the result in one line, and the reason for withholding it; one or both are empty.
 
-    ``lookup 3.1 × plain at 4K, 2.4 × end to end, same text; specextend 2.0 ×``: the fastest method
-    in decoding at the longest length, then the fastest of ours and the fastest end to end.
+    ``lookup 3.1 × plain at 4K, 2.4 × end to end, same text; specextend 2.0 ×``: first the fastest
+    method in decoding at the longest length, then specx's own fastest method and the fastest method
+    end to end.
     """
     tasks = by(runs, "task")
     for task, of_task in tasks.items():

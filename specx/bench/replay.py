@@ -29,7 +29,7 @@ class KnownText(Target):
     """A target that has read a prompt and its output.
 
     ``prompt`` int64 [L], ``output`` int64 [N]. Row i of the kept queries belongs to the token
-    before token i of the output, so row 0 is that of the prompt's last token.
+    before token i of the output, so row 0 belongs to the prompt's last token.
     """
 
     @torch.inference_mode()
@@ -67,7 +67,7 @@ class KnownText(Target):
         return {layer: _joined(parts) for layer, parts in found.items()}
 
     def ask(self, layer: int | None) -> None:
-        """Choose chunks by a layer from now on, starting at the beginning of the output."""
+        """Choose chunks by this layer from now on, and return to the beginning of the output."""
         self.retrieval = None if layer is None else self._known[layer]
         self.go_to(1)
 

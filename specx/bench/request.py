@@ -15,9 +15,9 @@ class Request:
     """The request for a benchmark.
 
     ``experiments``, ``methods``: names; ``documents``: empty for reports generated from ``seed``;
-    ``most``: documents at a length; ``tokens``: maximum tokens of an output, None for the
-    profile's; ``scale``, ``scale_draft``: shapes for the embedded pair (``bench/shapes.py``);
-    ``enough_s``: repetitions of a case stop after this many seconds.
+    ``most``: the maximum number of documents at a length; ``tokens``: maximum tokens of an output,
+    None for the profile's; ``scale``, ``scale_draft``: shapes for the embedded pair
+    (``bench/shapes.py``); ``enough_s``: repetitions of a case stop after this many seconds.
     """
 
     command: str

@@ -29,11 +29,11 @@ class Measurement:
     """A raw measurement, as in the JSON of a report.
 
     ``output``: token ids, the first ``prefilled`` of them decided by prefill; ``decode_s``: seconds
-    from those to the last token; ``prefill_s``: by model, for what this run read itself;
-    ``parts_ms``: medians of the parts of a step; ``total_s``: seconds of each part, as in
-    ``Timings``; ``facts``: additions of an experiment; ``read_s``: seconds for reading the part of
-    the prompt that methods share; ``taken``: share of the repetition's time that other processes
-    took. ``read_s`` and ``taken`` are None in older files.
+    from the last of these to the last token; ``prefill_s``: seconds of prefill by model, for what
+    this run read itself; ``parts_ms``: medians of the parts of a step; ``total_s``: seconds of each
+    part, as in ``Timings``; ``facts``: values added by an experiment; ``read_s``: seconds for
+    reading the part of the prompt that methods share; ``taken``: share of the repetition's time
+    that other processes took. ``read_s`` and ``taken`` are None in older files.
     """
 
     method: str
@@ -85,7 +85,7 @@ class Measurement:
 
 
 def run_from_raw(raw: Mapping[str, Any]) -> Measurement:
-    """Read a run as it is in JSON. Raises UsageError for one without its output."""
+    """Read a run from its JSON object. Raises UsageError if it has no output."""
     if "output" not in raw:
         raise UsageError(
             "a run in the report has no output, so its results cannot be computed; run the "
@@ -99,8 +99,8 @@ def run_from_raw(raw: Mapping[str, Any]) -> Measurement:
 class Setting:
     """Models and profile of one measurement.
 
-    ``read``: the target's snapshot of the prompt, for all methods; ``read_s``: the seconds it took
-    to read.
+    ``read``: the target's snapshot of the prompt, for all methods; ``read_s``: the seconds in which
+    the target read the prompt.
     """
 
     pair: Pair

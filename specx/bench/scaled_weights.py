@@ -27,7 +27,7 @@ def scaled_layer(layer: int, small_layers: int, large_layers: int) -> int:
 
 
 def fill_randomly(weight: Tensor, seed: int) -> None:
-    """Fill a weight with normal random numbers; around 1 for a norm."""
+    """Fill a weight with normal random numbers; those of a norm have mean 1."""
     generator = torch.Generator(weight.device).manual_seed(seed)
     weight.normal_(1.0 if weight.ndim == 1 else 0.0, STD, generator=generator)
 
@@ -36,9 +36,9 @@ def place_heads(small: Shape, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
     """Assign every small query head to a copy of its own KV head.
 
     Return three int64 tensors. The first has the small KV head that each large one copies. The
-    second has, for each row of the small q_proj (column of o_proj), the row of the large one. The
-    third has the same for k_proj and v_proj, with the small rows repeated in the order of the first
-    tensor.
+    second has, for each row of the small q_proj (column of o_proj), the index of that row in the
+    large q_proj. The third has the indices for k_proj and v_proj, with the small rows repeated in
+    the order of the first tensor.
     """
     kv_heads, size = small.num_kv_heads, small.head_dim
     sources = torch.arange(shape.num_kv_heads) * kv_heads // shape.num_kv_heads
@@ -59,7 +59,8 @@ def place_heads(small: Shape, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
 class ScaledTensors:
     """The tensors of a large form by name, each made on the device when requested.
 
-    ``names``: of all tensors. The same seed makes the same tensors, in any order of requests.
+    ``names``: the names of all tensors. The same seed makes the same tensors, in any order of
+    requests.
     """
 
     def __init__(

@@ -139,7 +139,7 @@ def carry_out(
 ) -> list[str]:
     """Run the experiments and add each section to ``sections``, even if it is interrupted.
 
-    Return a sentence for each of several experiments that cannot be measured here.
+    If there are several experiments, return a sentence for each that cannot be measured here.
     """
     left_out = []
     for experiment in experiments:

@@ -21,11 +21,11 @@ FEWEST = 3  # repetitions, also where time is short
 class Workbench:
     """Models, documents and extent of a benchmark.
 
-    ``profile``: for the device, without fallback; ``most``: documents at a length; ``tasks``:
-    ``digest`` and ``control``, or ``instruct``; ``shared``: the target reads a prompt once for all
-    methods; on a GPU each method reads it, because the host prepares steps meanwhile. ``enough_s``:
-    seconds after which a case gets no more repetitions, once it has FEWEST; ``taken``: returns the
-    share of the time since its last call that other processes took.
+    ``profile``: for the device, without fallback; ``most``: the maximum number of documents at a
+    length; ``tasks``: ``digest`` and ``control``, or ``instruct``; ``shared``: the target reads a
+    prompt once for all methods, except on a GPU, where the host prepares each method's steps during
+    the reading. ``enough_s``: seconds after which a case gets no more repetitions, once it has
+    FEWEST; ``taken``: returns the share of the time since its last call that other processes took.
     """
 
     pair: Pair
@@ -74,7 +74,7 @@ class Workbench:
         return self.pair.target.device.type == "cuda"
 
     def setting(self, case: Case) -> Setting:
-        """Return a setting; with a shared prompt, the target has already read it."""
+        """Return a setting for a case; if prompts are shared, the target has read the prompt."""
         if not self.shared or self.on_gpu:
             return Setting(self.pair, self.profile)
         self.listener.phase(f"reading {case.name}, {label(case.length)} tokens")
@@ -95,7 +95,8 @@ class Workbench:
     ) -> Iterator[Measurement]:
         """Run every method on every case, in turn within each repetition.
 
-        Warm methods up before the first case, on a GPU before the first of each length.
+        Methods are warmed up before the first case or, on a GPU, before the first case of each
+        length.
         """
         methods = self.methods if methods is None else methods
         warm: set[int] = set()

@@ -45,9 +45,9 @@ _OF_CTRL_C = 130  # what typer makes of KeyboardInterrupt
 class RootOptions:
     """The options before the command's name. Commands find them as ``context.obj``.
 
-    ``interruption``: what a command does and prints when a signal ends it. ``importing``: the
-    thread that imports torch, if a command has started one. ``others``: the load monitor, which
-    measures other processes since the start.
+    ``interruption``: handles a signal that ends the command. ``importing``: the thread that imports
+    torch, if a command has started one. ``others``: the load monitor, which measures other
+    processes since the start.
     """
 
     debug: bool = False

@@ -151,10 +151,10 @@ def changed_profile(
     *,
     parts: bool,
 ) -> Profile:
-    """Return the profile with the settings of the command line. Raises UsageError for bad ones.
+    """Return the profile changed by the command line. Raises UsageError for an invalid setting.
 
-    ``prompt``, ``generation``: values for the keys of these sections; None leaves the profile's. An
-    ``instruction`` is a text, or ``@`` and the name of a file. ``changes``: from
+    ``prompt``, ``generation``: values for the keys of these sections; None keeps the profile's
+    value. An ``instruction`` is a text, or ``@`` and the name of a file. ``changes``: from
     ``parse_settings``; options override them.
     """
     asked = {name: value for name, value in prompt.items() if value is not None}

@@ -32,7 +32,7 @@ PUBLISHED: dict[str, dict[str, Any]] = json.loads(
 
 
 def kind_of(model: str) -> str:
-    """Return the tag of a published model's file; empty for a checkpoint."""
+    """Return the quantization tag of a published GGUF file; empty for a checkpoint."""
     return "Q4_1" if model.startswith("package:") else model.partition(":")[2]
 
 
@@ -86,10 +86,11 @@ class _Fit:
 def recommend_models(length: str) -> dict[str, dict[str, Any]]:
     """Return the memory and speed of every local model and of every shipped profile.
 
-    They are for a text of ``length`` tokens. Models that fit come first, the largest at the top.
-    The recommended model is the largest one that fits and writes at reading speed; local models
-    take precedence. If none fits a GPU, it is the first whose layers can stay in main memory.
-    Nothing is downloaded, and no weights are read. Raises UsageError for an invalid length.
+    The figures are for a text of ``length`` tokens. Models that fit come first, the largest at the
+    top. The recommended model is the largest one that fits and writes at reading speed; local
+    models take precedence. If no model fits a GPU, the recommended one is the first whose layers
+    can stay in main memory. Nothing is downloaded, and no weights are read. Raises UsageError for
+    an invalid length.
     """
     tokens = parse_length(length)
     choose_threads(None, os.environ, LoadMonitor()).set(os.environ)  # before torch is imported

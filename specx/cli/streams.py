@@ -46,7 +46,7 @@ class Escaping:
 
 
 def is_unwritable(error: Exception) -> TypeGuard[OSError]:
-    """Return True if a stream is closed, or on a full disk."""
+    """Return True if the error says that a stream is closed or its disk is full."""
     return isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None
 
 
@@ -61,10 +61,10 @@ def reader_is_gone() -> bool:
 
 
 def place_of_stdout() -> tuple[int, int] | None:
-    """Return what identifies the file of stdout; None without one.
+    """Return the device and inode number of the file behind stdout; None if stdout is closed.
 
-    rich replaces stdout by /dev/null once the reader has left. After that, ``reader_is_gone``
-    cannot tell.
+    rich replaces stdout by /dev/null once the reader has left. Afterwards only a changed result
+    shows this; ``reader_is_gone`` does not.
     """
     try:
         found = os.fstat(1)
@@ -109,7 +109,7 @@ class _Stderr(io.TextIOWrapper):
 
 
 def let_stderr_go() -> None:
-    """Continue without stderr if it is lost. Results go elsewhere."""
+    """From now on, ignore failed writes to stderr. Results are not written there."""
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr = _Stderr(sys.stderr)
 

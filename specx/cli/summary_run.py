@@ -1,4 +1,4 @@
-"""The run of ``specx summarize``: it connects the rooms."""
+"""The run of ``specx summarize``, which connects reading, decoding and writing."""
 
 import importlib
 import os

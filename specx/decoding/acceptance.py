@@ -1,4 +1,4 @@
-"""Acceptance by depth, the expected accepted drafts of a tree, and when to retrieve by them."""
+"""Acceptance by depth, the expected accepted drafts of a tree, and the times of retrievals."""
 
 from dataclasses import dataclass, field
 
@@ -20,11 +20,11 @@ MEAN_MEMORY = 0.8  # weight of what was before in the running mean of accepted d
 class Acceptance:
     """Acceptance counts of a text's steps, starting from those of the previous text.
 
-    ``tried``, ``hit``: by depth, accepted drafts whose tree has a level below, and how often that
-    level's likeliest node was accepted. ``missed``: how often it was not, weighted by ``cover``;
-    ``rescued``: how often a sibling was. ``could``, ``grew``: levels below the first that trees
-    could grow, and that they grew; ``wanted``, ``there``: the same, counted only below accepted
-    drafts.
+    ``tried``: by depth, the steps whose accepted path reached a level of this depth; ``hit``: those
+    that accepted the level's likeliest node. ``missed``: those that did not, at all depths,
+    weighted by ``cover``; ``rescued``: those that accepted a sibling instead. ``could``: the levels
+    below the first that trees could grow; ``grew``: the levels that they grew. ``wanted``,
+    ``there``: the same two numbers, counted only below accepted drafts.
     """
 
     tried: list[float] = field(default_factory=lambda: [0.0] * DEPTHS)
@@ -97,7 +97,7 @@ class Acceptance:
 
 
 def cover(shape: TreeShape) -> float:
-    """Return the share of the misses rescued by all siblings that a tree's siblings rescue."""
+    """Return, of the misses that siblings can rescue, the share that a tree's siblings rescue."""
     beside = shape.nodes / shape.depth - 1  # siblings per level
     return beside / (beside + 1)
 
@@ -127,7 +127,7 @@ class RetrievalClock:
         return True
 
     def learn(self, accepted: int) -> None:
-        """Record the accepted drafts of a tree, on a GPU one step late."""
+        """Record the number of accepted drafts of a tree. On a GPU, it is known one step late."""
         mean_before = accepted if self._mean is None else self._mean
         self._fell = self._fell or accepted < mean_before - MARGIN
         self._mean = MEAN_MEMORY * mean_before + (1 - MEAN_MEMORY) * accepted

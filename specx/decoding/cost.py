@@ -90,7 +90,7 @@ class Costs:
     ``plain``: one step of plain decoding; ``draft``: one pass of the draft and the choice of
     tokens; ``verify``: one verification; ``retrieval``: one retrieval, 0 without retrieval.
     ``stops``: a tree stops growing when another level does not pay. ``record_verify``,
-    ``record_level``: recording one of them as a CUDA graph, 0 on a CPU.
+    ``record_level``: recording a verification or a level as a CUDA graph, 0 on a CPU.
     """
 
     plain: float
@@ -127,7 +127,7 @@ class Costs:
     def recording(self) -> float:
         """The seconds for recording the stages of a shape for the first time.
 
-        A tree's levels share what is recorded of a pass (``draft_pass.py``).
+        All levels of a tree share one recorded pass (``draft_pass.py``).
         """
         return self.record_verify + self.record_level
 
@@ -163,9 +163,9 @@ class Costs:
 class Begun:
     """The seconds of a text before drafting: the target's ``prefill``, ``recording`` of a pass.
 
-    ``recording`` is 0 if nothing is recorded. ``rows``: additional seconds of each row of a pass
-    after the first. ``copies``: weights are copied to the GPU in each pass, and the copies take
-    longer than the rows.
+    ``recording`` is 0 if nothing is recorded. ``rows``: the time that each row after the first adds
+    to a pass, relative to a plain step. ``copies``: weights are copied to the GPU in each pass, and
+    the copies take longer than the rows.
     """
 
     prefill: float = 0.0

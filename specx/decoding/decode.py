@@ -37,9 +37,9 @@ LOADING = 0.08  # seconds that recording a pass takes only where kernels are loa
 class Budget:
     """Counts the emitted ``tokens`` and those ``left``.
 
-    ``reason``: why the text ended; None until then. ``at_limit``: the reason when no tokens are
-    left. ``stop``: the caller's stop function, which is not called with the end of text.
-    ``target``: its name and dtype, for the error about non-finite logits.
+    ``reason``: why the text ended; None until then. ``at_limit``: the reason to give when no tokens
+    are left. ``stop``: the caller's stop function, which is not called with the end of text.
+    ``target``: the target's name and dtype, for the error about non-finite logits.
     """
 
     end_of_text: frozenset[int]

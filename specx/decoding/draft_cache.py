@@ -15,11 +15,11 @@ class DraftCache:
 
     ``store`` has a row for every token of the text, and the position at which each key was
     computed. The draft attends to ``working``: chosen rows at compact positions 0 … n−1, then the
-    tokens committed since. Both share the recurrent states of the whole text. Without a policy
-    (``working_capacity`` None) they are one cache with the text's positions, in which layers with a
-    window keep only that window. With a policy, the store keeps all rows of all layers, because any
-    chunk may be chosen. ``grid``: the division of the text into chunks. ``shift``: the index of row
-    0's token; 1 for a head, which has no row for the first token.
+    tokens committed since. Both caches share the recurrent states of the whole text. Without a
+    policy (``working_capacity`` None), ``working`` is the store itself, with the text's positions,
+    and layers with a window keep only that window. With a policy, the store keeps all rows of all
+    layers, because any chunk may be chosen. ``grid``: the division of the text into chunks.
+    ``shift``: the index of row 0's token; 1 for a head, which has no row for the first token.
     """
 
     def __init__(

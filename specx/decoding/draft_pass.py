@@ -2,8 +2,8 @@
 
 A pass over 16 rows takes a GPU hardly longer than one over a single row, and recording it takes the
 host as long as ten passes. So rows are filled up: a chain of tokens, and each level of a tree, is
-read by the same recorded pass, whatever the shape of the trees. What the rows behind a level's own
-hold is overwritten by the next ones.
+read by the same recorded pass, whatever the shape of the trees. The rows after a level's own are
+padding, which the next level overwrites.
 """
 
 import torch
@@ -20,12 +20,12 @@ WORDS = 4  # of a set, at least: 16 levels of 16 nodes
 
 
 def filled_up(rows: int) -> int:
-    """Return the rows of the pass that reads so many."""
+    """Return the number of rows of the smallest pass that can read ``rows`` rows."""
     return next(each for each in ROWS if rows <= each)
 
 
 def words_of(depth: int, width: int) -> int:
-    """Return the words of sets of trees with ``width`` expanded nodes in each of their levels."""
+    """Return the words of a set in a tree with ``width`` expanded nodes in each level."""
     rows = max(0, depth - 2) * width + filled_up(max(width, depth + 1))
     return max(WORDS, 1 << (words_for(rows) - 1).bit_length())
 
@@ -70,7 +70,7 @@ class _Pass:
 
 
 class DraftPasses:
-    """The passes of a draft, by their numbers of rows and of words of a set."""
+    """The passes of a draft, by the number of rows and the number of words of a set."""
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
@@ -83,17 +83,18 @@ class DraftPasses:
                 self._passes[rows, words] = _Pass(self._model, rows, words)
 
     def chain(self, rows: int, words: int) -> Tensor:
-        """Return the sets of a chain of as many rows as a pass has: int64 [R, W]."""
+        """Return the sets of a chain that fills the pass of ``rows`` rows: int64 [R, W]."""
         return self._passes[rows, words].chain
 
     def read(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, sets: Tensor,
         cache: PreallocatedCache,
     ) -> Tensor:  # fmt: skip
-        """Read N tokens, and whatever else fills up a pass; return all its logits [R, V].
+        """Read N tokens in a pass of R rows; return the logits [R, V] of all its rows.
 
-        tokens int64 [N]; positions, slots int64 [R] and sets int64 [R, W] (``AncestorMask``) of all
-        rows, of which those behind the N write where nothing is needed. ``cache``: always the same.
+        tokens int64 [N]; positions, slots int64 [R] and sets int64 [R, W] (``AncestorMask``): those
+        of all rows. Rows after the first N write to cache rows that are not in use. ``cache``: the
+        same in every call.
         """
         rows, words = sets.shape
         return self._passes[rows, words](tokens, positions, slots, sets, cache)

@@ -115,7 +115,7 @@ class Drafter(ABC):
     def begin(self, kept: int = 0) -> bool:  # noqa: ARG002
         """Clear the drafter for another text; return False if that is impossible.
 
-        The new text has the same first ``kept`` tokens, which need not be read again. Tensors keep
+        The first ``kept`` tokens of both texts are equal and need not be read again. Tensors keep
         their addresses, so recorded stages stay valid, except for ``retrieve``.
         """
         return False

@@ -1,8 +1,9 @@
 """The tokens a step emits: one buffer int64, written on the device and read on the host.
 
 Fields, in order: ``count`` [1], how many tokens were emitted; ``tokens`` [levels + 1] and
-``chosen_by`` [levels + 1], the rows of the tree that chose them, of which ``count`` are valid;
-``depths`` [nodes + 1] of all rows of the tree; ``gain`` [1] of ``Drafter.expected_gain``, if any.
+``chosen_by`` [levels + 1], the rows of the tree that chose them, both valid up to ``count``;
+``depths`` [nodes + 1] of all rows of the tree; ``gain`` [1], the result of
+``Drafter.expected_gain`` unless it is None.
 """
 
 from itertools import islice

@@ -43,7 +43,7 @@ class Footprint:
     a chunk of the prompt, and the logits of a tree. ``read``: bytes of weights and cache that the
     last plain token reads. ``copies``: bytes of optional half-size copies of weights, which a token
     then reads instead. ``prefill_flop``: operations to read a prompt of ``tokens`` tokens.
-    ``groups``: the groups of layers in the cache. ``cache_dtype``: of keys and values.
+    ``groups``: the groups of layers in the cache. ``cache_dtype``: the dtype of keys and values.
     ``parameters``: the number of weights; ``vocabulary``: the number of ids. ``formats``: the
     formats of packed weights, and whether they are unpacked. ``activations``: as in
     ``LoadedModel``.

@@ -18,9 +18,9 @@ from specx.profile import TreeSettings
 class TreeGrower:
     """Grows trees of one shape.
 
-    ``nodes``: per level; ``rows``: cache rows needed after the text. ``forbidden``: bool [V], ids
-    never proposed. ``own``: for each level but the last, sets (``AncestorMask``) that hold only the
-    node itself; ``words``: of each set.
+    ``nodes``: the number of nodes chosen per level; ``rows``: cache rows needed after the text.
+    ``forbidden``: bool [V], ids never proposed. ``own``: for each level but the last, sets
+    (``AncestorMask``) that hold only the node itself; ``words``: the number of words of each set.
     """
 
     def __init__(
@@ -57,14 +57,15 @@ class TreeGrower:
         self.own = [self.own_sets(level * width, width) for level in range(tree.depth - 1)]
 
     def own_sets(self, first: int, nodes: int) -> Tensor:
-        """Return the sets of only themselves of nodes whose rows begin at ``first``: [R, W]."""
+        """Return sets that hold only the node itself, for rows from ``first`` on: [R, W]."""
         rows = nodes if self.passes is None else filled_up(nodes)
         return single_sets(first, rows, self.words, self.model.device)
 
     def grow_levels(self, logits: Tensor, cache: PreallocatedCache) -> list[Level]:
         """Grow the levels from which a tree is selected: at most ``depth``.
 
-        ``logits`` [1, V]: after the root, the last token of the text in ``cache``.
+        ``logits`` [1, V]: the logits after the root, which is the last token of the text in
+        ``cache``.
         """
         tree = self.tree
         levels = [self.continue_from(logits, self._certain)]
@@ -108,7 +109,7 @@ class TreeGrower:
         """Read the N nodes of a level, ``depth`` levels below the root.
 
         ``above`` int64 [M, W]: the parents' sets (``AncestorMask``); None if nodes see only
-        themselves. ``own`` int64 [R, W]: as of ``own_sets``. Returns logits [N, V] after each node,
+        themselves. ``own`` int64 [R, W]: from ``own_sets``. Returns logits [N, V] after each node,
         and the nodes' sets.
         """
         nodes = len(level.tokens)

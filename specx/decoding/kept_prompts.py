@@ -1,9 +1,9 @@
 """Kept prompts: the keys and values of a document's shared prompt on disk.
 
-A file holds the rows of one model's cache, bit for bit: of layers with full attention all rows, of
-rings the rows that the next row sees. Its name is a hash of the tokens and of everything else that
-determines the rows. It begins with ``KEPT_MAGIC`` and a line of JSON, and ends with a SHA-256 of
-that line and of all rows.
+A file holds rows of one model's cache, bit for bit: all rows of layers with full attention, and the
+rows of rings that the next row sees. The file's name is a hash of the tokens and of everything else
+that determines the rows. The file begins with ``KEPT_MAGIC`` and a line of JSON, and ends with a
+SHA-256 of that line and of all rows.
 """
 
 import hashlib

@@ -23,8 +23,8 @@ from specx.ops.delta_state import DeltaState
 class CacheShape:
     """The groups of a model's cache, and the operations on it.
 
-    ``places``: the group of each layer of the model, and its index in the group. Layers that share
-    keys and values have one place.
+    ``places``: for each layer of the model, the index of its group and its index in that group.
+    Layers that share keys and values have one place.
     """
 
     groups: tuple[Group, ...]
@@ -119,8 +119,8 @@ class PreallocatedCache:
     def mark(self, rows: int) -> None:
         """Save the text as it is now, ``rows`` rows, for ``rewind``.
 
-        Later rows overwrite rings and states. So states are copied, and of rings the rows that the
-        next row sees.
+        Later rows overwrite rings and states. So states are copied, and so are the rows of rings
+        that the next row sees.
         """
         self.marked, self._ends = rows, {}
         others = (state for state in self.states if not isinstance(state, KeyValues))
@@ -226,7 +226,7 @@ class PreallocatedCache:
         self.length.fill_(kept.length)
 
     def refill(self, rows: Tensor) -> None:
-        """Set the text to the first ``rows`` rows (int64 []) of the storage, newly filled."""
+        """Set the text to the first ``rows`` (int64 []) rows, which the caller has filled."""
         assert not self._has_rings, "a ring is filled from its end"
         assert len(self.states) == len(self.storages), "a state is not filled from rows"
         self.length.copy_(rows)

@@ -74,7 +74,7 @@ class KeyValues(LayerState):
         pass  # they lie where they are to be
 
     def keep(self, length: Tensor, path: Tensor, count: Tensor) -> None:  # noqa: ARG002
-        """Move rows together. Rows beyond ``count`` are harmless."""
+        """Move the rows of ``path`` to the text's end. Rows beyond ``count`` are harmless."""
         if len(path) > 1:  # a lone one is the root, behind the text
             self._ops.keep_rows(self.storage, length, path)
 

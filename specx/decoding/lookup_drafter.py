@@ -46,8 +46,8 @@ class JoinedDrafter(Drafter):
 
     While lookup alone is good enough, the model drafts nothing and falls behind. It reads the
     missed tokens later, in long chains. The host knows the maximum number of missed tokens, so
-    shapes stay fixed. Lookup alone proposes a chain of REACH tokens; in the model's tree, a chain
-    of the tree's depth.
+    shapes stay fixed. If lookup drafts alone, its chain has REACH tokens; in the model's tree, it
+    is as long as the tree is deep.
     """
 
     def __init__(self, model: ModelDrafter, max_tokens: int) -> None:

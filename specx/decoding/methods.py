@@ -64,20 +64,20 @@ class Pair:
 
     @property
     def draft_ids(self) -> int | None:
-        """The number of ids that a draft model proposes; None for all, and without one."""
+        """The number of ids that a draft model proposes; None if all, or without a draft model."""
         if self.draft is None or self.draft_allowed is None or isinstance(self.draft, LoadedHead):
             return None
         return proposed(self.draft, self.draft_allowed)
 
     @property
     def weights(self) -> float:
-        """The draft's bytes of weights over the target's."""
+        """The ratio of the draft's weight bytes to the target's."""
         draft = self.draft
         return 0.0 if draft is None else draft.weight_bytes / max(1, self.target.weight_bytes)
 
     @property
     def size(self) -> float:
-        """The draft's estimated seconds per pass over the target's, by weights and layers."""
+        """The ratio of the draft's seconds per pass to the target's, by weights and layers."""
         target, draft, weights = self.target, self.draft, self.weights
         if draft is None:
             return 0.0

@@ -33,13 +33,13 @@ LAYOUTS = 8  # of a drafter: what is recorded for each takes memory
 
 @dataclass(frozen=True, kw_only=True)
 class DraftPlan:
-    """The settings of a draft model: its first tree, the largest one, and its part of the text.
+    """The settings of a draft model: its first tree, which is the largest, and the text it sees.
 
     ``layer``: as in ``Settings``. ``reserved``: nodes per level left for lookup. ``chain``: the
     maximum number of tokens committed at once; None: as many as its own tree can emit. ``others``:
     the maximum number of tokens of a step drafted by lookup alone; 0: the model drafts every step.
     ``behind``: the maximum number of unread tokens when a tree is due, not counting those of the
-    last step. ``narrow``: it proposes only the ids of ``DraftIds``.
+    last step. ``narrow``: the draft proposes only the ids of ``DraftIds``.
     """
 
     tree: TreeSettings
@@ -66,8 +66,8 @@ class DraftPlan:
 class Layout:
     """The part of a drafter that depends on the shape of trees; recorded stages use it.
 
-    ``pending`` int64 [n]: tokens not yet read by the draft, the first ``count`` of them (int64
-    [1]); ``chain_mask``: their mask as a chain.
+    ``pending`` int64 [n]: its first ``count`` (int64 [1]) elements are the tokens that the draft
+    has not read yet; ``chain_mask``: the mask for reading ``pending`` as a chain.
     """
 
     grower: TreeGrower
@@ -303,9 +303,9 @@ class ModelDrafter(Drafter):
     def read_pending(self, but: int = 0) -> Tensor:
         """Read the tokens emitted since the last tree; return logits [1, V] after them.
 
-        The last ``but`` of them are not committed yet. Accepted drafts are read again, although the
-        growing tree computed their rows. The deepest level and the bonus token have no rows yet,
-        and one chain of fixed length covers all of them.
+        The last ``but`` tokens are read but not committed. Accepted drafts are read again, although
+        the growing tree computed their rows: the deepest level and the bonus token have no rows
+        yet, and one chain of fixed length covers all these tokens.
         """
         layout = self.layout
         tokens, count = layout.pending, layout.count

@@ -19,7 +19,7 @@ def _known(event: Event | Callable[[], Event]) -> Event:
 
 
 class PendingEvents:
-    """Events in the order in which their work was launched. On a CPU, launched work is done."""
+    """Events in the order in which their work was launched, which on a CPU is already done."""
 
     def __init__(self, device: torch.device, is_over: Callable[[], bool] = lambda: False) -> None:
         """``is_over``: returns True once later events are no longer of interest."""

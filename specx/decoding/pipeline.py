@@ -49,8 +49,8 @@ class Pipeline:
     ) -> Iterator[Step]:
         """Yield steps launched but not yet read; after the last one the drafter may change.
 
-        ``drafter``: its stages for ``trees`` are recorded first, unless they have been, while the
-        device still has steps to do.
+        ``drafter``: the next drafter. Unless they are recorded already, its stages for ``trees``
+        are recorded first, while the device still has steps to do.
         """
         if drafter is not None and self.state.would_record(drafter, trees):
             busy = BUSY if self.state.drafter.levels else BUSY_PLAINLY

@@ -46,7 +46,7 @@ class Runner:
     def run(self, stage: Callable[P, T], *inputs: P.args, **named: P.kwargs) -> T:
         """Run a stage; return its outputs, which its next run overwrites.
 
-        The inputs of a stage are in the same memory each time.
+        The inputs of a stage must be in the same memory each time.
         """
         return stage(*inputs, **named)
 
@@ -83,10 +83,10 @@ _open: "list[torch.cuda.CUDAGraph] | None" = None
 
 
 class SharedPart(Generic[T]):
-    """A part that several stages have in common, or one several times: it is recorded only once.
+    """A part that stages share, or that one stage runs several times. It is recorded only once.
 
-    Where a stage is recorded, the part's own graph comes between two of the stage. ``part``: as a
-    stage without inputs.
+    In a recorded stage, the part's graph is replayed between two graphs of the stage. ``part``: a
+    function with the properties of a stage, but without inputs.
     """
 
     def __init__(self, part: Callable[[], T]) -> None:

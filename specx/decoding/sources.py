@@ -38,7 +38,7 @@ class SourceQueries:
         self._first = torch.zeros(1, dtype=torch.int64, device=kept.queries.device)
 
     def begin(self, prompt: int) -> None:
-        """Begin an output after ``prompt`` tokens, the last of which is in row 0."""
+        """Begin an output after ``prompt`` tokens; row 0 of ``kept`` is the last one's query."""
         self.prompt = prompt
         self._first.fill_(prompt - 1)
         self.queries[:, 0] = self.kept.queries[:, 0]

@@ -24,7 +24,7 @@ from specx.ops.trees import Path, TokenTree
 
 @dataclass
 class DecodingState:
-    """All objects that decode one document. ``steps``: taken with the current drafter.
+    """All objects that decode one document. ``steps``: the steps taken with the current drafter.
 
     ``plain``: the drafter without drafts, used first. A drafter's recorded stages stay valid for
     later use, in this document or the next.
@@ -79,7 +79,7 @@ class DecodingState:
         return self._stages[key]
 
     def prepare(self, drafter: Drafter, plan: TreePlan | None) -> Iterator[None]:
-        """Record a drafter's stages for the trees of ``plan``; None: for its own.
+        """Record a drafter's stages for the trees of ``plan``; None: for its own trees.
 
         The device may be busy, and steps may be launched meanwhile: recording runs no work. Yields
         between two parts; does nothing if stages cannot be recorded ahead.
@@ -144,7 +144,8 @@ class DecodingState:
 class LaunchedStep:
     """A step in flight: its emission is being copied to the host.
 
-    ``nodes``, ``levels``: of its tree; ``copy``: of its emission; ``settled``: as in ``Runner``.
+    ``nodes``, ``levels``: the size of its tree; ``copy``: the copy of its emission; ``settled``: as
+    in ``Runner``.
     """
 
     plan: StepPlan

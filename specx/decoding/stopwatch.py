@@ -18,7 +18,7 @@ Moment = float | torch.cuda.Event  # in seconds on a CPU, in the work of a GPU
 class Stopwatch:
     """Adds up seconds by part. On a GPU it uses events on the device, so the host does not wait.
 
-    ``samples``: the seconds of each part, one after another, complete after ``finish``.
+    ``samples``: for each part, the seconds of all its runs in order, complete after ``finish``.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -90,7 +90,7 @@ class Laps:
     """Parts that follow each other directly: each begins where the one before ended.
 
     Recording a moment stops a GPU. So n parts record n + 1 moments instead of 2 n. ``began``: the
-    first. ``spans``: the parts' names, each with its two moments.
+    first moment. ``spans``: the parts' names, each with its two moments.
     """
 
     def __init__(self, device: torch.device) -> None:

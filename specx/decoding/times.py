@@ -29,9 +29,9 @@ class Times:
 
     ``plain``: seconds of plain tokens, converted to the machine's speed at the start (``pace``);
     the first is a warm-up. ``at_start``: the median of those timed before drafting. ``rows``: the
-    latest steps of every other strategy. ``recent``: the latest drafting steps since the trees last
-    changed, of any strategy, without the first, which is a warm-up; ``seen``: their number.
-    ``ratios``: measured over modelled seconds, by the shapes used.
+    latest steps of every other strategy. ``recent``: the latest steps that drafted since the trees
+    last changed, except the first one, a warm-up; ``seen``: the number of all such steps.
+    ``ratios``: by the shapes used, the measured seconds relative to the modelled ones.
     """
 
     plain: list[float] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Times:
 
     @property
     def pace(self) -> float:
-        """Seconds of a plain token now over those at the start, at least 1.
+        """The ratio of a plain token's seconds now to those at the start, at least 1.
 
         Measured by verifications of the same size. It grows when other processes slow the machine
         down.

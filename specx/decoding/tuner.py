@@ -3,10 +3,10 @@
 **Whether to draft** (``tree: auto``). A draft has a start-up cost: it reads the prompt, and its
 passes are measured and, on a GPU, recorded. The remaining tokens have to recover this cost. If the
 pair has written a text before, the expected gain follows from its acceptance. Otherwise the draft
-is tried only if the loss is limited in case it is never right: to ``LOSS`` of the text's time, or
-to twice that if an ordinary draft would gain much more. On a CPU, costs are measured before the
-draft reads anything; on a GPU, where measuring takes recordings, after a few steps with a small
-tree. While a draft is recorded, plain tokens come.
+is tried only if a draft that is never right would lose at most the share ``LOSS`` of the text's
+time, or twice that share if an ordinary draft would gain much more. On a CPU, costs are measured
+before the draft reads anything; on a GPU, where measuring takes recordings, after a few steps with
+a small tree. While a draft is recorded, plain decoding goes on.
 
 **The tree** is the one of a few shapes that minimizes the time of the remaining text, by the pair's
 costs (``cost.py``) and the latest acceptance (``acceptance.py``). The time for recording a new
@@ -47,8 +47,8 @@ COMPARED = 8  # latest steps of the model and of lookup that say who drafts next
 class StepPlan:
     """The decisions for the next step.
 
-    ``strategy``: how to take it. ``retrieve``: choose the draft's chunks again first. ``catch_up``:
-    read the tokens emitted while lookup drafted, before drafting.
+    ``strategy``: how to take the step. ``retrieve``: first choose the draft's chunks again.
+    ``catch_up``: before drafting, read the tokens emitted while lookup drafted.
     """
 
     strategy: Strategy
@@ -64,10 +64,11 @@ class Tuner:
     """Decides for one text, from its steps and the pair's ``known`` costs.
 
     ``below``: drafting stops below this speedup over plain decoding; None: never. ``left``: the
-    maximum number of tokens still to come. ``shape``: of the trees in use. ``kind``, ``beside``: as
-    in ``Drafter``; with a ``kind``, trees are chosen. ``size``: estimated seconds of the draft's
-    pass over the target's; ``reads``: of its reading of the prompt, 0 if it reads beside the
-    target. ``begun``: called once a plain token is timed; ``recorded``: returns those that are.
+    maximum number of tokens still to come. ``shape``: the shape of the trees in use. ``kind``,
+    ``beside``: as in ``Drafter``; with a ``kind``, trees are chosen. ``size``: the estimated ratio
+    of the draft's seconds per pass to the target's; ``reads``: the same ratio for reading the
+    prompt, 0 if the draft reads beside the target. ``begun``: called once a plain token is timed;
+    ``recorded``: returns the recorded tree shapes.
     """
 
     below: float | None
@@ -149,7 +150,7 @@ class Tuner:
         gain: int | None = None,
         verification: float | None = None,
     ) -> None:
-        """Record a step, number ``place`` of all, from 0.
+        """Record step number ``place`` of the text, counted from 0.
 
         ``settled``: its time is typical; ``gain``: as in ``Drafter.expected_gain``;
         ``verification``: its seconds, if already known.
@@ -272,7 +273,7 @@ class Tuner:
         return (seconds - recording) * share + min(recording, self.left * costs.plain)
 
     def learn_costs(self, costs: Costs) -> None:
-        """Store the costs measured on this text, for it and others of the pair."""
+        """Store the costs measured on this text, for this text and later ones of the pair."""
         assert self.kind is not None
         self._costs = self.known.costs[self.kind] = costs
         self.needs_retrieval, self._is_measured = not self._drafts, True

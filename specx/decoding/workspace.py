@@ -34,7 +34,7 @@ def capacity_for(tokens: int) -> int:
 def cache_bytes(pair: Pair, capacity: int) -> int:
     """Return the maximum bytes of keys and values for texts of ``capacity`` rows.
 
-    For the target, those of its cache; for the draft, those of a store that keeps every row.
+    The target's are those of its cache; the draft's are those of a store that keeps every row.
     """
     target, draft = pair.target, pair.draft
     needed = cache_shape(target).bytes(capacity, rows_ahead(target.device))
@@ -58,9 +58,9 @@ class Workspace:
 
     ``kind``: from ``kind_of``; None if no other document may reuse it. ``capacity``: rows of the
     target's cache. ``drafter``: used once a plain token is timed. ``prefix``: the tokens shared
-    with other prompts, and the next one; the caches have marked the rows of all but that next one.
-    Empty: no rows are marked. ``kept_tokens``: tokens of the prefix already read when the text
-    began. ``numbers``: from ``numbers_of``.
+    with other prompts, followed by the next token; the caches have marked the rows of the shared
+    tokens. If it is empty, no rows are marked. ``kept_tokens``: tokens of the prefix already read
+    when the text began. ``numbers``: from ``numbers_of``.
     """
 
     kind: tuple[object, ...] | None
@@ -89,7 +89,7 @@ class Workspace:
 
     @property
     def beginning(self) -> Beginning:
-        """Return the prefix that can be kept."""
+        """Return what can be kept: the prefix, ``numbers``, and the models' caches by role."""
         found = {"target": self.state.target.cache, "draft": self.drafter.store}
         stores = {role: cache for role, cache in found.items() if cache is not None}
         return self.prefix, self.numbers, stores

@@ -48,10 +48,11 @@ _PROTECTIONS = {  # files that copy protections leave in an EPUB
 
 
 class PandocInput(NamedTuple):
-    """A document for pandoc; of the kind ``plain``, a text that needs no pandoc.
+    """A document for pandoc or, if its kind is ``plain``, a text that needs no pandoc.
 
-    ``images``: the number of its pictures. ``letters``: the number in its text parts, 0 if not
-    counted. ``chunks``: embedded documents, by the text of the paragraphs that stand for them.
+    ``images``: the number of its pictures. ``letters``: the number of letters in its text parts, 0
+    if not counted. ``chunks``: embedded documents, by the text of the paragraphs that stand for
+    them.
     """
 
     kind: str

@@ -130,7 +130,7 @@ def is_wrapped(rows: Sequence[Row], *, at: int = 0) -> bool:
 
 
 def beside(row: Row, *, at: int) -> Row:
-    """Return the words of a row next to the strip: the last or the first."""
+    """Return the words of a row next to the strip: its first (``at`` 0) or its last (``at`` -1)."""
     words = [row[at]]
     for piece in row[1:] if at == 0 else row[-2::-1]:
         gap = piece.start - words[-1].end if at == 0 else words[-1].start - piece.end

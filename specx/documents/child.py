@@ -30,8 +30,9 @@ Ended = subprocess.CompletedProcess[bytes]
 class ChildRequest:
     """A file to read in a child process, and the limits.
 
-    ``name``: the user's name for the file; ``reader``: the program's name for messages; ``advice``:
-    the end of messages about a limit. ``path`` is None if the file is in ``data``.
+    ``name``: the user's name for the file; ``reader``: the name of the reading program, for
+    messages; ``advice``: the end of messages about a limit. ``path`` is None if the file is in
+    ``data``.
     """
 
     name: str
@@ -46,7 +47,7 @@ class ChildRequest:
 def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) -> bytes:
     """Return the output of ``worker``, a module with a function ``serve`` (``child_worker``).
 
-    ``details`` are added to its request. The child always ends with this function. Raises
+    ``details`` are added to the worker's request. The child always ends with this function. Raises
     DocumentError if it fails or exceeds a limit.
     """
     (end,) = try_children(worker, request, [details], request.time_limit_s)

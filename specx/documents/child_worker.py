@@ -5,9 +5,9 @@ reads it. So it is read in a separate process. Before it opens the file, the pro
 and gives up network access, writing files and starting programs (``confinement``).
 
 Protocol: one line of JSON on stdin, the request, followed by the bytes of the file if its ``path``
-is null. Its ``worker`` names the module whose ``serve`` yields the answers, which are written to
-stdout as lines of JSON. ``{"error": kind, ...}`` may be the last answer at any time. Its
-``allowed`` is ["programs"] if the worker starts one.
+is null. The request's ``worker`` names the module whose ``serve`` yields the answers, which are
+written to stdout as lines of JSON. ``{"error": kind, ...}`` may be the last answer at any time. The
+request's ``allowed`` is ["programs"] if the worker starts a program.
 """
 
 import importlib

@@ -24,7 +24,7 @@ _ENTRIES = 3  # in a row, at least
 def mark_entries(page: PageLines) -> PageLines:
     """Return ``page`` with its lines of a table of contents or an index marked as entries.
 
-    A page with such lines has at least two with dot leaders.
+    Lines are marked only on a page that has at least two lines with dot leaders.
     """
     leaders = [_has_leaders(line.text) for line in page.lines]
     if sum(leaders) < 2:

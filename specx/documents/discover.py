@@ -284,11 +284,11 @@ _NUL = b"\0"
 def read_names(source: str, others: Sequence[str] = ()) -> list[str]:
     """Return the names in a list: a file, or stdin if ``source`` is ``-``.
 
-    Names end with a line end, or with NUL if the list contains any; such names may contain line
-    ends. In lines, comments after # are skipped, and quotes and spaces around a name are dropped,
-    unless a file has exactly this name. Raises DocumentError for a list that cannot be read. Raises
-    UsageError for an empty list, and for a list on stdin if a document (``others``: names beside
-    the list) is also on stdin.
+    Names end with a line end, or with NUL if the list contains any; names that end with NUL may
+    contain line ends. In lines, comments after # are skipped, and quotes and spaces around a name
+    are dropped, unless a file has exactly this name. Raises DocumentError for a list that cannot be
+    read. Raises UsageError for an empty list, and for a list on stdin if a document (``others``:
+    names beside the list) is also on stdin.
     """
     listed = _read(source)
     found = split_names(listed)

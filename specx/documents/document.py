@@ -43,10 +43,10 @@ class Paragraph:
 
     ``page``: the page on which it begins; None if the format has no pages (text, Markdown, stdin).
     ``lines``: its first and last line in the file, from 1; None if lines of the file are not lines
-    of the text (PDF, JSON lines). ``turns``: the later pages or lines on which it continues, each
-    as the number of preceding characters and its number. ``label``: the place in formats that count
-    neither: a time, or a cell. ``kind``: text, heading, item and so on. ``part``: the part of the
-    document to which it belongs.
+    of the text (PDF, JSON lines). ``turns``: for each later page or line on which it continues, the
+    index of the first character there, and the number of the page or line. ``label``: the place in
+    formats with neither pages nor lines: a time, or a cell. ``kind``: text, heading, item and so
+    on. ``part``: the part of the document to which it belongs.
     """
 
     text: str
@@ -88,8 +88,8 @@ class Paragraph:
 class Place:
     """A place in a document: the characters from ``start`` to ``end`` of a paragraph.
 
-    ``paragraph`` counts from 0; ``whole`` is that paragraph. ``heading``: the nearest one above.
-    ``label``: the name of the place if it has neither page nor lines.
+    ``paragraph`` counts from 0; ``whole`` is that paragraph. ``heading``: the nearest heading
+    above. ``label``: the name of the place if it has neither page nor lines.
     """
 
     paragraph: int

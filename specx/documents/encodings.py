@@ -47,12 +47,12 @@ _SAMPLE = 20_000  # bytes that are looked at
 
 
 def guessed_encoding(data: bytes) -> tuple[str, str]:
-    """Return the encoding in which a text has the letters of a language, and its name."""
+    """Return the encoding in which a text has the letters of a language, and the name for users."""
     return _by_letters(data) or _by_accents(data)
 
 
 def likely_encoding(data: bytes) -> tuple[str, str] | None:
-    """Return the same for a few lines of Latin letters; None where it is not likely."""
+    """Return encoding and name for a few lines of Latin letters; None if no encoding is likely."""
     encoding, title = _by_accents(data)
     text = data.decode(encoding, "replace")
     high = sum(char > "\x7f" for char in text)

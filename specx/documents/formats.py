@@ -60,7 +60,7 @@ def refuse_markup(head: bytes, name: str) -> None:
 
 
 def format_of(head: bytes, ending: str, *, is_text: bool) -> str | None:
-    """Return the format of a file: html, mime, rtf, fodt, zip, or a markup; None for text.
+    """Return a file's format: html, mime, rtf, fodt, zip, or a markup language; None for text.
 
     ``head``: its beginning. ``is_text``: its name says that it is text, which is believed, except
     for a mail that was forwarded several times.

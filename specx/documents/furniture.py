@@ -1,6 +1,6 @@
 """Separate furniture from the text: running headers, footers and page numbers.
 
-There are two signs. A line that appears word for word at the edge of several pages, at the same
+Furniture has two signs. A line that appears word for word at the edge of several pages, at the same
 height and seldom inside a page, is a running header. A line with a number that grows by one from
 page to page carries the page number, even if it also has other words, such as a section title.
 Everything else is text and stays.
@@ -46,7 +46,7 @@ _PAGE_NUMBER: _Sign = ("page #", 0)
 def set_furniture_apart(
     pages: Sequence[PageLines], body_size: float | None = None
 ) -> tuple[list[PageLines], tuple[Paragraph, ...]]:
-    """Return ``pages`` without running headers, footers and page numbers; and these, in order.
+    """Return ``pages`` without furniture, and the furniture in order.
 
     ``body_size``: the letter size of running text in points, if known.
     """

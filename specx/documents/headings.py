@@ -88,9 +88,9 @@ _MOST_LABELS = 60  # paragraphs of one drawing
 def without_false_headings(
     paragraphs: Sequence[Paragraph], prominence: Sequence[float]
 ) -> list[Paragraph]:
-    """Return ``paragraphs`` in which only section headings are headings.
+    """Return ``paragraphs`` in which only section headings are marked as headings.
 
-    A paragraph that consists of a word such as *Abstract* is a heading in any type. Paragraphs
+    A paragraph that consists of a word such as *Abstract* is a heading in any typeface. Paragraphs
     between a document's title and its text belong to the title. Dates, numbers and labels in
     drawings are text. ``prominence``: a number for each paragraph, greater for headings in larger
     or bolder letters.
@@ -267,7 +267,7 @@ _SECTION_TITLE = re.compile(
 
 
 def title_of(paragraphs: Sequence[Paragraph]) -> str | None:
-    """Return the title in one line; None if none can be told from a section heading."""
+    """Return the title in one line; None if the first heading is not a title."""
     first = islice((p for p in paragraphs if p.part in ("body", "title")), _TITLE_WITHIN)
     for paragraph in first:
         text = " ".join(harmless(paragraph.text).split())

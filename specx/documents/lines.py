@@ -92,9 +92,9 @@ class Look(NamedTuple):
 class TextRun(NamedTuple):
     """A run of text of one look.
 
-    ``before``: PDFium has added a space or a line break before it. ``start``, ``end`` and ``base``:
-    its place in reading direction, in points. ``characters``: the indices of its first character on
-    the page and of the one after its last.
+    ``before``: the space or line break before it, if any. ``start``, ``end`` and ``base``: its
+    place in reading direction, in points. ``characters``: the indices of its first character on the
+    page and of the one after its last.
     """
 
     text: str
@@ -129,7 +129,7 @@ def lines_of(rows: Iterable[list[Span]]) -> list[Line]:
 
 
 def lacks_ligatures(lines: Iterable[Line], ligatures: Collection[str] = _LIGATURES) -> bool:
-    """Return True if Latin text has none of these ligatures, as if its font had lost them."""
+    """Return True if Latin text has none of ``ligatures``, as if its font had lost them."""
     text = " ".join(line.text for line in lines)
     if len(text) < _JUDGED or any(each in text for each in ligatures):
         return False

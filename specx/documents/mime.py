@@ -29,7 +29,7 @@ _HEAD = ("From", "Date")
 
 
 class MailText(NamedTuple):
-    """A text of a message in the encoding ``label``. ``page``: it is HTML."""
+    """A text of a message in the encoding ``label``. ``page``: the text is HTML."""
 
     data: bytes
     label: str

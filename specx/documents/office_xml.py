@@ -1,4 +1,4 @@
-"""Move text that pandoc skips in a DOCX or ODT to where it reads: boxes, fields, controls.
+"""Move text that pandoc skips in a DOCX or ODT (boxes, fields, controls) to where pandoc reads.
 
 A part that is not XML is returned unchanged; pandoc reports the error.
 """
@@ -35,7 +35,7 @@ def _first(element: ET.Element, name: str) -> ET.Element | None:
 
 
 def parsed(xml: bytes) -> ET.Element | None:
-    """Return the root of an XML text; written again, it has its original prefixes."""
+    """Return the root of an XML text, which keeps its prefixes when it is written again."""
     events = ET.iterparse(io.BytesIO(xml), events=["start-ns"])
     with suppress(ET.ParseError, LookupError, ValueError):  # encodings that nobody knows, too
         for _, (prefix, address) in events:
@@ -69,9 +69,9 @@ def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict
 
 
 def with_heads(xml: bytes, heads: Iterable[bytes]) -> tuple[bytes, int]:
-    """Return a textless DOCX with the text of its headers, and their letters, if it is enough.
+    """Add its headers' text to a DOCX without text; return it and its number of letters.
 
-    Little text is only a letterhead or a page number.
+    A header with few letters is not added; it is only a letterhead or a page number.
     """
     root = parsed(xml)
     body = None if root is None else _first(root, "body")
@@ -93,7 +93,7 @@ class _WordPart:
     fields: list[bool] = field(default_factory=list)
 
     def content(self, element: ET.Element, moved: list[ET.Element]) -> list[ET.Element]:
-        """Return the children of an element; ``moved`` gets content for after their paragraph."""
+        """Return an element's children; add to ``moved`` the content for after their paragraph."""
         found: list[ET.Element] = []
         for child in element:
             found += self._replaced(child, moved)

@@ -1,7 +1,7 @@
 """Rewrite a page of a PDF with pypdf if PDFium would read text that is not on it.
 
-PDFium reads the text of switched-off layers. If a font maps a ligature to nothing, PDFium believes
-it, although it knows the ligature by its name.
+PDFium reads the text of switched-off layers. If a font maps a ligature to no text, PDFium leaves
+the ligature out, although the name of its glyph identifies it.
 """
 
 import io

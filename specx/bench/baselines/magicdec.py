@@ -28,7 +28,7 @@ from specx.records import PrefillProgress
 
 
 class Excerpt(PreallocatedCache):
-    """A cache of chosen rows of ``source``, then the rows accepted there since, then drafts.
+    """A cache of chosen rows of ``source``, the rows accepted in ``source`` since, and drafts.
 
     The rows are copies, and keys keep their positions: the same model computed them, and
     verification uses the same keys. ``gap`` int64 [1]: the number of tokens left out.

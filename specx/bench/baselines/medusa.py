@@ -107,7 +107,7 @@ class MedusaDrafter(Drafter):
     """Medusa heads as the drafter of one document.
 
     The target has read all tokens except the root, so head k predicts the token k + 1 places after
-    it.
+    the root.
     """
 
     def __init__(
@@ -159,7 +159,8 @@ class MedusaDrafter(Drafter):
 def scaled_heads(target: LoadedModel, size: int) -> MedusaHeads:
     """Return the embedded heads in the shape of a scaled target, with the same function.
 
-    ``size``: the width of the embedded target's states, the first elements of the large ones.
+    ``size``: the width of the embedded target's states, which are the first elements of the scaled
+    target's.
     """
     small = load_medusa(EMBEDDED_MEDUSA, replace(target, hidden_size=size))
     blocks = len(list(small[0].children()))
@@ -176,7 +177,7 @@ def scaled_heads(target: LoadedModel, size: int) -> MedusaHeads:
 def head_chances(
     heads: MedusaHeads, pair: Pair, texts: Sequence[tuple[Sequence[int], Sequence[int]]], ranks: int
 ) -> Chances:
-    """Return for each head the share of tokens that its first, second, … choice predicts.
+    """Return, for each head, the share of tokens that its choice of each rank predicts.
 
     ``texts``: prompts, each with the target's output.
     """

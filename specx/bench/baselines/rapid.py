@@ -45,9 +45,10 @@ class Rapid(ModelDrafter):
 
 
 def retrieved_rows(prompt: list[int], size: int, most: int) -> list[int]:
-    """Return the rows of the ``most`` best passages of ``size`` tokens and of the frame, ascending.
+    """Return the rows of the ``most`` best passages of ``size`` tokens, and of the frame.
 
-    Passages are ranked by BM25, with the whole prompt as the query.
+    Rows ascend. The frame is the first and last FRAME tokens of the prompt. Passages are ranked by
+    BM25, with the whole prompt as the query.
     """
     inner = range(FRAME, max(FRAME, len(prompt) - FRAME))
     passages = [inner[start : start + size] for start in range(0, len(inner), size)]

@@ -98,7 +98,8 @@ def accepted_by_block(
     """Return the number of accepted drafts for each block of ``depth`` tokens of the output.
 
     ``read``: the whole model's cache, the text int64 [L] in it, and the index at which the output
-    begins. The model with the layers ``kept`` drafts a block after rows of the whole model.
+    begins. The model with the layers ``kept`` drafts each block; the rows before the block are the
+    whole model's.
     """
     model, (whole, text, begin) = with_layers(loaded, kept), read
     cache = whole.with_layers(kept)

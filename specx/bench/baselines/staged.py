@@ -30,7 +30,7 @@ PROPOSED = 6  # tokens that lookup proposes at once
 class Staged(ModelDrafter):
     """The draft of a pair, with lookup as its own draft.
 
-    It drafts ``tree.depth`` tokens, or more if its last pass accepts more of lookup's.
+    It drafts ``tree.depth`` tokens, or more if its last pass accepts several tokens of lookup.
     """
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:

@@ -2,10 +2,10 @@
 
 Sources: Miao et al., SpecInfer: Accelerating Large Language Model Serving with Tree-based
 Speculative Inference and Verification, where all nodes of a level have equally many children; Chen
-et al., Sequoia: Scalable and Robust Speculative Decoding, where the shape is the best of all. Both
-papers sample. Here the target decides as usual (``Ops.accept``), so the probability of a choice is
-the share of tokens for which it is right. Sequoia's dynamic program then amounts to taking the most
-probable nodes first.
+et al., Sequoia: Scalable and Robust Speculative Decoding, where the shape is the best of all
+possible ones. Both papers sample. Here the target decides as usual (``Ops.accept``), so the
+probability of a choice is the share of tokens for which it is right. Sequoia's dynamic program then
+amounts to taking the most probable nodes first.
 """
 
 import heapq
@@ -58,7 +58,7 @@ def expanded_shape(chances: Chances, nodes: int) -> Choices:
 
     @cache
     def best(depth: int, width: int, left: int) -> tuple[float, tuple[int, ...]]:
-        """Return the expected accepted nodes below ``width`` nodes, and the expansions."""
+        """Return the expected accepted nodes below ``width`` nodes, and the numbers of children."""
         found: tuple[float, tuple[int, ...]] = (0.0, ())
         if depth == len(chances):
             return found
@@ -78,9 +78,10 @@ def expanded_shape(chances: Chances, nodes: int) -> Choices:
 class Topology:
     """A fixed tree as index tensors.
 
-    ``parents``, ``depths`` int64 [T], the root first. ``nodes``: for each level, the index of each
-    node's parent among the read nodes above, and its rank, int64 [n] each. ``read``: the same for
-    the nodes with children, which the draft reads; padded to ``width``.
+    ``parents``, ``depths`` int64 [T], the root first. The draft reads only nodes with children.
+    ``nodes``: for each level, two tensors int64 [n], the index of each node's parent among the read
+    nodes of the level above, and the node's rank among its siblings. ``read``: the same for the
+    read nodes, padded to ``width``.
     """
 
     parents: Tensor
@@ -119,7 +120,8 @@ class Topology:
     def tree(self, root: Tensor, tops: Sequence[Tensor]) -> TokenTree:
         """Return the tree after ``root`` int64 [1].
 
-        ``tops``: for each level, the best tokens after the read nodes above it, int64 [P, ranks].
+        ``tops``: for each level, the best tokens after the P read nodes of the level above, int64
+        [P, ranks].
         """
         found = [top[place, rank] for top, (place, rank) in zip(tops, self.nodes, strict=True)]
         valid = torch.ones_like(self.depths, dtype=torch.bool)

@@ -117,11 +117,12 @@ def best_trie(tokens: Tensor, agreed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Choose a pattern and return the trie of its continuations.
 
     ``tokens`` int64 [PLACES, DEPTH], NO_TOKEN after the text; ``agreed`` int64 [PLACES],
-    descending. Places whose continuations begin alike share nodes, which are stored at the first of
-    them. Returns float32 [PLACES, DEPTH]: the share of the pattern's places that lead to a node, 0
-    where no node is stored; int64 [PLACES, DEPTH]: the place at which the node is stored; and int64
-    [1]: the pattern's length. The chosen pattern is the one whose tree, with FACTOR nodes for each
-    of its tokens, has the highest expected acceptance; ties go to the longest.
+    descending. Places whose continuations begin with the same tokens share nodes, stored at the
+    first such place. Returns float32 [PLACES, DEPTH]: the share of the pattern's places that lead
+    to a node, 0 where no node is stored; int64 [PLACES, DEPTH]: the place at which the node is
+    stored; and int64 [1]: the pattern's length. The chosen pattern is the one whose tree, with
+    FACTOR nodes for each of its tokens, has the highest expected acceptance; ties go to the
+    longest.
     """
     numbers = torch.arange(len(tokens), device=tokens.device)
     equal = (tokens[:, None] == tokens[None]) & (tokens > NO_TOKEN)

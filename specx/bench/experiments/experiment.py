@@ -40,11 +40,12 @@ def in_turn(
 class Experiment:
     """An experiment of ``specx bench``; ``name``: its value for ``--experiment``.
 
-    ``measure`` yields runs; it raises UsageError, before any work, if the workbench does not allow
-    it. ``describe`` makes tables and figures of a task's runs, which may be incomplete or read from
-    a JSON file. ``defined``: the definitions of the figures. ``headline``: returns the page's first
-    line, or the reason for withholding it. Repetitions in which other processes took more than a
-    tenth of the time are excluded, unless a prompt has no others.
+    ``measure``: yields runs; raises UsageError, before any work, if the workbench does not allow
+    the experiment. ``describe``: returns tables and figures of a task's runs, which may be
+    incomplete or read from a JSON file. ``defined``: the definitions of the measured quantities.
+    ``headline``: returns the page's first line, or the reason for withholding it. Repetitions in
+    which other processes took more than a tenth of the time are excluded, unless a prompt has no
+    others.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Acceptance of a draft model by the part of a long text that it sees, over documents."""
+"""Acceptance of a draft model by the part of a long text that it sees, averaged over documents."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -24,7 +24,7 @@ NOTE = f"{DECODING} {END_TO_END}"
 
 
 def over(baseline: str) -> Callable[[Group], float | None]:
-    """Return a function for the end-to-end speedup of a group over a method."""
+    """Return a function that computes the end-to-end speedup of a group over a method."""
     return lambda group: group.ratio(baseline, end_to_end)
 
 

@@ -39,7 +39,7 @@ def ours(method: Method, about: str) -> Engine:
 
 
 def of_one_shape(name: str, about: str, shape: Callable[[Chances, int], Choices]) -> Fitted:
-    """Return a method with trees of one shape, whose draft sees everything, as in ``tree``."""
+    """Return a method with trees of one shape. As in ``tree``, the draft sees the whole text."""
     about += ", fitted to measured acceptance; the draft sees everything"
     return Fitted(
         name,
@@ -53,7 +53,7 @@ def of_one_shape(name: str, about: str, shape: Callable[[Chances, int], Choices]
 
 
 def medusa(name: str, about: str, *, fixed: bool) -> Fitted:
-    """Return Medusa in one form. An option may name heads other than the embedded target's."""
+    """Return a Medusa method. Its option ``heads`` may name other heads than the embedded ones."""
     return Fitted(
         name,
         f"Medusa: {about}",
@@ -173,7 +173,7 @@ def find_methods(names: str, profile: Profile) -> list[BenchMethod]:
 
 
 def find_runnable(names: Iterable[str], profile: Profile) -> list[BenchMethod]:
-    """Return those of the methods that the profile can run."""
+    """Return the methods with these names that the profile can run."""
     found = []
     for name in names:
         try:

@@ -42,10 +42,10 @@ TIMED = 8  # times that a level is timed on a GPU; the shortest counts
 class Dialled:
     """A method with a dialled draft, under its own name.
 
-    ``method``: one that drafts with a model alone; ``tree``: replaces the method's tree; ``below``:
-    as in the profile's ``fallback``; ``own``: on a GPU, the seconds that the dial adds to a level,
-    by its nodes. Facts of a run: ``nodes``, ``depth`` and ``width`` of the last tree, and
-    ``dialling_ms`` per step, which no time includes.
+    ``method``: a method that drafts only with a model; ``tree``: the tree used instead of the
+    method's; ``below``: as in the profile's ``fallback``; ``own``: on a GPU, the seconds that the
+    dial adds to a level, by the number of its nodes. Facts of a run: ``nodes``, ``depth`` and
+    ``width`` of the last tree, and ``dialling_ms`` per step, which no time includes.
     """
 
     name: str
@@ -106,8 +106,8 @@ def dialled_drafter(
 class Calibration:
     """The base draft of a method on generated documents of one length.
 
-    ``outputs``: the target's outputs, a run for each of ``cases``; ``record``: of the draft's own
-    first choices; ``own``: as in ``Dialled``.
+    ``outputs``: the target's outputs, a run for each of ``cases``; ``record``: the record of the
+    draft's own first choices; ``own``: as in ``Dialled``.
     """
 
     method: Engine
@@ -171,7 +171,7 @@ def calibrate(
 def record_of(
     right: Sequence[tuple[bool, ...]], chains: Sequence[tuple[tuple[bool, ...], ...]] = ()
 ) -> AgreementRecord:
-    """Return a record with random numbers for each output; ``chains``: of a head."""
+    """Return a record with random numbers for each output; ``chains``: only for a head."""
     numbers = tuple(
         tuple(tuple(uniforms(SEED, f"{i} {row}", range(len(output)))) for row in range(DRAWS))
         for i, output in enumerate(right)
@@ -183,7 +183,7 @@ def record_of(
 def added_cost(
     method: Engine, setting: Setting, case: Case, widths: Sequence[int] = WIDTHS
 ) -> Curve:
-    """Measure the seconds that a dial adds to a level of a draft, by the nodes of the level."""
+    """Measure the seconds that a dial adds to a level of a draft, by the number of nodes."""
     dialled = Dialled("", method, Dial(0.5, 1.0), REFERENCE)
     settings = dialled.settings(setting)
     pair, longest = setting.pair, len(case.ids) + AHEAD

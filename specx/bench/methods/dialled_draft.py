@@ -1,8 +1,8 @@
 """A draft whose agreement is dialled, and a clock that excludes the time for dialling.
 
 The draft, a model or a head, does all its work. Before continuations are chosen, the dial's logits
-replace the draft's: its first choice gets the rank drawn for the position, other ids the other
-ranks. The target's choices are unchanged, so the output is the target's own.
+replace the draft's: the draft's first choice gets the rank drawn for the position, and other ids
+get the other ranks. The target's choices are unchanged, so the output is the target's own.
 """
 
 import time
@@ -29,9 +29,9 @@ from specx.records import Timings
 class Dialling:
     """A dial on a device, and the time that dialling takes.
 
-    ``seconds``: since the last ``take``. They are measured on a CPU. On a GPU they cannot be
-    measured between kernels, so ``own`` gives the seconds of a level by its nodes. ``tree``: the
-    tree in use.
+    ``seconds``: the seconds of dialling since the last ``take``, measured on a CPU. A GPU cannot
+    measure them between kernels, so ``own`` gives the seconds of a level by its number of nodes.
+    ``tree``: the tree in use.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Dialling:
     def turn(self, first: Tensor, drawn: Tensor, ids: int, depth: int = 0) -> Tensor:
         """Return the dial's logits float32 [P, ids], for nodes ``depth`` levels below the root.
 
-        first int64 [P]: the base draft's first choices; drawn int64 [1]: their rank, RANKS for
-        none.
+        first int64 [P]: the base draft's first choices; drawn int64 [1]: the rank that they get,
+        RANKS for no rank.
         """
         level = min(depth, len(self.rest) - 1)
         others = self.ids[(self.place_of[first][:, None] + self.offsets) % len(self.ids)]
@@ -79,7 +79,7 @@ class Dialling:
         return logits.scatter_(1, tokens, self.logits[level].expand_as(tokens))
 
     def take(self) -> float:
-        """Return the seconds since the last call."""
+        """Return the seconds of dialling since the last call."""
         seconds, self.seconds = self.seconds, 0.0
         return seconds
 

@@ -90,7 +90,7 @@ class Engine:
         return partial(self.build, self.settings(setting), setting.pair)
 
     def with_settings(self, name: str, settings: str) -> "Engine":
-        """Return the method with settings of its own, ``chunk=64,top_k=8``, under another name.
+        """Return the method with settings such as ``chunk=64,top_k=8``, under another name.
 
         Raises UsageError for an unknown setting.
         """
@@ -106,7 +106,7 @@ class Engine:
 
 
 def parse_setting(text: str, keys: tuple[str, ...], name: str) -> tuple[str, Any]:
-    """Parse a setting: ``chunk=64`` -> ("chunk", 64), with values as in a profile.
+    """Parse a setting, with its value as in a profile: ``chunk=64`` -> ("chunk", 64).
 
     Raises UsageError, about the method ``name``, for anything else and for a key not in ``keys``.
     """

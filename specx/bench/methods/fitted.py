@@ -99,7 +99,7 @@ def fit_shape(
     *,
     shape: Callable[[Chances, int], Choices],
 ) -> Fit:
-    """Draft trees of a fixed shape, which ``shape`` makes of probabilities and a node count."""
+    """Draft trees of a fixed shape, which ``shape`` computes from probabilities and node count."""
 
     def measure() -> list[float]:
         drafting = Engine(method.name, "", make_drafter, cache=method.cache)
@@ -118,7 +118,7 @@ def fit_medusa(
 ) -> Fit:
     """Draft with Medusa heads. The option ``heads`` is a folder, a hub id, or the embedded ones.
 
-    ``fixed``: in a tree of one shape, fitted to how often each head's choices are right.
+    ``fixed``: all trees have one shape, fitted to how often each head's choices are right.
     """
     pair, tree, source = setting.pair, settings.tree, str(method.options["heads"])
 
@@ -137,7 +137,7 @@ def fit_medusa(
 
 
 def fit_layers(method: Fitted, setting: Setting, settings: Settings, case: Case) -> Fit:
-    """Draft with the target without some of its layers."""
+    """Draft with the target, skipping some of its layers."""
 
     def choose() -> SkippingDraft:
         ((prompt, output),) = written_by_target(setting, case, documents=1)

@@ -58,8 +58,9 @@ def stock(loaded: LoadedModel) -> Iterator[Any]:
 class Stock:
     """``generate`` of transformers with its own attention and cache.
 
-    The first step, which reads the prompt with target and draft, counts as prefill. ``options``:
-    returns extra arguments of ``generate`` for a pair; ``drafts``: it uses the profile's draft.
+    The first step, which reads the prompt with target and draft, counts as prefill. ``options``: a
+    function that returns extra arguments of ``generate`` for a pair; ``drafts``: True if the method
+    uses the profile's draft.
     """
 
     name: str
@@ -271,7 +272,7 @@ def _loaded_again(loaded: LoadedModel) -> Any:
 def tensors_by_name(weights: DecoderWeights, names: WeightMap) -> dict[str, Tensor] | None:
     """Return views of a decoder's weights by the names in its checkpoint.
 
-    None if reading has changed them.
+    Returns None if the weights were changed when the checkpoint was read.
     """
     spec, special = weights.spec, (names.order, names.scalar, names.constants or None)
     if any(each is not None for each in special) or names.norm_offset or names.keys_are_values:

@@ -38,7 +38,7 @@ KINDS = {"lines": "Lines", "bars": "Bars", "stacked": "Stacked bars"}
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """The style of a series; ``colour``: its place in ``Palette.series``."""
+    """The style of a series; ``colour``: an index into ``Palette.series``."""
 
     colour: int
     marker: str

@@ -36,7 +36,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a figure, or one set of bars. ``low``, ``high``: spread of each point."""
+    """One line of a figure, or one set of bars. ``low``, ``high``: the spread of each point."""
 
     label: str
     x: tuple[int | float | str, ...]
@@ -47,11 +47,11 @@ class Series:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure; ``name``: of its files.
+    """A figure; ``name``: the name of its files.
 
-    ``kind``: ``lines`` over numbers (drawn as bars if there is only one x), ``bars`` over names,
-    or ``stacked`` bars. ``log_x``: powers of two apart. ``level``: a value to compare with, drawn
-    as a dashed line.
+    ``kind``: ``lines`` over numbers (drawn as bars if there is only one x), ``bars`` over names, or
+    ``stacked`` bars. ``log_x``: the x axis is logarithmic, with base 2. ``level``: a value to
+    compare with, drawn as a dashed line.
     """
 
     name: str
@@ -93,7 +93,7 @@ class ReportSection:
     runs: tuple[dict[str, Any], ...] = ()
 
     def file_name(self, figure: Figure) -> str:
-        """Return the name of a figure's files, without extension, with the experiment's name."""
+        """Return the name of a figure's files without extension, which names the experiment."""
         known = figure.name.startswith(self.name)
         return _UNSAFE.sub("-", figure.name if known else f"{self.name}-{figure.name}")
 
@@ -102,10 +102,10 @@ class ReportSection:
 class BenchReport:
     """The measurements of a run, and the conditions of measuring.
 
-    ``date``: of measuring, as ISO 8601. ``environment``: versions and hardware, which may be
-    nested. ``settings``: the profile as it was run. ``documents``: ``name`` and ``characters`` of
-    each; their texts are not in the report. ``methods``: a line about each, by name.
-    ``interrupted``: the report is incomplete.
+    ``date``: the date of the measurements, as ISO 8601. ``environment``: versions and hardware,
+    which may be nested. ``settings``: the profile as it was run. ``documents``: ``name`` and
+    ``characters`` of each; their texts are not in the report. ``methods``: a line about each
+    method, by its name. ``interrupted``: the report is incomplete.
     """
 
     title: str
