@@ -122,10 +122,11 @@ def kept_in_blocks(
 ) -> tuple[str, ...]:
     """Return the formats in which a model's matrices stay packed, because kernels read them.
 
-    ``needed``: bytes of its weights unpacked. ``rounds``: on a CPU, with int8 inputs; on a GPU
-    inputs are bfloat16. On a GPU, matrices stay packed only if they would not fit in bfloat16,
-    which is faster on an H200, and if no ``dtype`` is requested. No kernels support experts or
-    per-layer embeddings; on a GPU, neither delta rules nor latent attention.
+    ``needed``: bytes of the unpacked weights. ``rounds``: kernels on a CPU round inputs to int8; on
+    a GPU, inputs are bfloat16. On a GPU, matrices stay packed only if the unpacked weights would
+    not fit (those are faster on an H200), and if no ``dtype`` is requested. Models with experts or
+    per-layer embeddings are always unpacked; on a GPU, also those with delta rules or latent
+    attention.
     """
     on_cpu = files.device.type == "cpu"
     is_known = spec.per_layer is None and all(
@@ -164,7 +165,7 @@ class Packing:
 def packing_of(files: ModelFiles, spec: DecoderSpec, stated: torch.dtype, count: int) -> Packing:
     """Decide whether matrices of a checkpoint stay packed, as those of GGUF files do.
 
-    ``stated``: the dtype of unpacked matrices. ``count``: of weights.
+    ``stated``: the dtype of unpacked matrices. ``count``: the number of weights.
     """
     packed, wide = files.reading and files.reading.packed, unpacked_dtype(files)
     attentions = [layer.attention for layer in spec.layers]

@@ -17,10 +17,10 @@ STRETCHED = frozenset({"longrope", "dynamic"})  # kinds whose frequencies depend
 
 @dataclass
 class Ropes:
-    """The rotary embeddings of a model by layer type, each made once.
+    """The rotary embeddings of a model by layer type; each is made once.
 
-    ``partial``: configs may rotate only a part of each head. ``interleaved``: checkpoints rotate
-    pairs of neighbouring elements. ``wide``: as in ``RopeSpec``.
+    ``partial``: the family's configs may rotate only a part of each head. ``interleaved``: its
+    checkpoints rotate pairs of neighbouring elements. ``wide``: as in ``RopeSpec``.
     """
 
     config: Config

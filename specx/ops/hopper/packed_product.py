@@ -44,8 +44,8 @@ MOST_KEPT = 2  # pieces of a warp whose sums of x are kept for all tiles
 class BlocksLaunch:
     """The division of a product among the device's blocks and warps.
 
-    ``warps``: of a block; ``share`` of them share the inputs of ``groups`` times 16 rows of the
-    weight. ``resident``: blocks that run at once on a multiprocessor.
+    ``warps``: the warps of a block. ``share``: the number of warps that divide among them the
+    inputs of ``groups`` · 16 rows of the weight. ``resident``: blocks at once on a multiprocessor.
     """
 
     warps: int
@@ -55,7 +55,7 @@ class BlocksLaunch:
 
 
 def plan(tiles: int, rows: int, pieces: int) -> BlocksLaunch:
-    """Plan the launch for a weight of ``rows`` rows of ``pieces`` pieces, and ``tiles`` of x.
+    """Plan the launch for a weight with ``rows`` rows, ``pieces`` pieces each, and tiles of x.
 
     The share affects a row's rounding, so it does not depend on the rows of x. The choices were
     measured on an H200, with the weights of 1.5B and 8B models.
