@@ -1,4 +1,4 @@
-"""Split text into sentences, by rules for English and for full stops of all scripts; count words."""
+"""Split text into sentences, by rules for English and for each script's full stops; count words."""
 
 import re
 

@@ -28,7 +28,7 @@ class GroupStyle:
     the group of each column. ``across``: tensors are [K, N] and [G, N]. ``bytes``: values are pairs
     of FLOAT_4 in a byte, not integers in words of int32. ``whole``: the suffix of a scale of the
     whole matrix, which is a factor or, with ``divides``, a divisor. ``more``: the number added to
-    stored zero points. ``places``: the position in a word of each of eight columns; empty: in order.
+    stored zero points. ``places``: the positions of eight columns in a word; empty: in order.
     """
 
     codes: str

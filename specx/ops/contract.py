@@ -148,8 +148,8 @@ class Ops(Protocol):
     ) -> None:
         """Append the ``count`` rows after the text of ``source`` to the text of ``target``.
 
-        lengths: of both texts. positions int64 [capacity of target]: gets the rows' numbers in
-        ``source``, the positions at which their keys were computed.
+        lengths: the lengths of both texts. positions int64 [capacity of target]: receives the rows'
+        numbers in ``source``, which are the positions at which their keys were computed.
         """
 
     def gather_chunks(
@@ -273,7 +273,7 @@ class Ops(Protocol):
     def best_continuations(
         self, logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int
     ) -> Level:
-        """Choose the best ``nodes`` children among all parents' (OPT-Tree).
+        """Choose the best ``nodes`` among the children of all parents (OPT-Tree).
 
         logits [P, V] of the draft after each parent, P <= 64; forbidden bool [V]: ids that are
         never drafted; weights float32 [P]: log-probabilities of the parents' paths, −inf for

@@ -50,7 +50,7 @@ class PackedWeight:
         return rows * columns
 
     def unpack(self) -> Tensor:
-        """Return ``dtype`` [N, K]: float32, rounded once."""
+        """Return the weight [N, K] in ``dtype``, rounded once from float32."""
         whole = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         first = 0
         for blocks, form in self.parts:
@@ -59,7 +59,7 @@ class PackedWeight:
         return whole
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Return rows (int64) as ``dtype`` [..., K]."""
+        """Return the rows with numbers ``ids`` (int64) in ``dtype``: [..., K]."""
         flat = ids.flatten()
         found = torch.empty(len(flat), self.shape[1], dtype=self.dtype, device=self.device)
         begin = 0

@@ -310,10 +310,9 @@ class Emitter:
     def strips(
         self, count: Number, widths: Sequence[int], body: Callable[[Value, int], None]
     ) -> None:
-        """Call ``body(first, width)`` for strips of 0 … count; the last of the ``widths`` is 1.
+        """Divide 0 … count into strips, as many as fit of each width in turn; the last width is 1.
 
-        In the order of ``widths``, each is used as often as it fits.
-        """
+        ``body(first, width)`` is called for each strip."""
         start = self.whole(0)
         for width in widths:
             rest = self.sub(count, start)

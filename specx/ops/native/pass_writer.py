@@ -115,11 +115,11 @@ class PassWriter:
         rows: Value, shape: tuple[Value, Value], inputs: tuple[Any, Value],
         outputs: tuple[Value, Value],
     ) -> None:  # fmt: skip
-        """Compute y = x · part of a map's weight, plus its bias; ``entries``: of the map.
+        """Compute y = x · part of a map's weight, plus its bias.
 
-        y, x: places and strides; ``shape``: all inputs and outputs of the map; ``inputs``,
-        ``outputs``: the first ones of the part and their number. x begins with the first input of
-        the part.
+        ``entries``: the table entries of the map. y, x: places and strides. ``shape``: the numbers
+        of inputs and outputs of the whole map. ``inputs``, ``outputs``: the part's first input or
+        output, and their number. x begins with the first input of the part.
         """
         e = self.e
         (first_in, count_in), (first_out, count_out) = inputs, outputs
@@ -174,7 +174,7 @@ class PassWriter:
         return begin, e.sub(e.builder.select(last, total, end), begin)
 
     def is_kept(self, layer: Value) -> tuple[Value, Entries]:
-        """Return if a layer is next in the table of recorded layers, and its entry."""
+        """Return whether ``layer`` is next in the table of recorded layers, and the next entry."""
         e = self.e
         table = e.row(e.place(self.frame["kept"]), self.noted.get(), len(KEPT))
         kept = self.entries(table, KEPT)
