@@ -69,8 +69,8 @@ def open_pdf(
 ) -> tuple[int, Sequence[str], Callable[[int], PageLines]]:
     """Open a file; return its number of pages, its attached names, and a function to read a page.
 
-    The function takes a number from 1. Raises RefusedError if the file cannot be opened. The
-    function raises an Exception with a short reason if a page cannot be read.
+    That function takes a page number from 1, and raises an Exception with a short reason if the
+    page cannot be read. Raises RefusedError if the file cannot be opened.
     """
     pdfium.FPDF_InitLibrary()
     data = read_data(request)

@@ -110,8 +110,8 @@ class SlotMapping:
 
     ``storage[layer]`` [2, Hkv, capacity, D]: keys and values of a layer, in 8 bits as in
     ``byte_rows``; for a layer with a delta rule, its state. Layers may share one tensor. ``slots``
-    int64 [T]: the text row of each new token. ``slots_of`` gives its row in a layer's storage,
-    which may be a ring.
+    int64 [T]: the text row of each new token. ``slots_of`` returns the tokens' rows in a layer's
+    storage, which may be a ring.
     """
 
     storage: Tensor | Sequence[Tensor | DeltaState]
@@ -228,7 +228,7 @@ class PrefillCall(AttentionCall):
 
 @dataclass(kw_only=True)
 class TreeCall(AttentionCall):
-    """New tokens that attend to the first ``prefix`` rows, and after those to rows of their mask.
+    """New tokens that attend to the first ``prefix`` rows, and to later rows that a mask allows.
 
     ``prefix`` int64 [1], on the device: committed rows. It changes from step to step, and a step
     must not wait for the host to read it.

@@ -354,13 +354,13 @@ class Ops(Protocol):
         """Prepare passes through all layers in one call; None if the backend lacks them."""
 
     def for_draft(self) -> "Ops":
-        """Return the operations of a draft, which may be faster: its rows may depend on others."""
+        """Return faster operations for a draft, if any: its rows may depend on other rows."""
 
     def is_row_invariant(self, weights: DecoderWeights) -> bool:
         """Return True if a row's results never depend on other rows, to the bit.
 
-        This concerns passes of up to 64 rows through a decoder, layer by layer. It includes the
-        other rows of a pass, and how much of the row's text is committed.
+        This holds for passes of up to 64 rows through a decoder, layer by layer. The result must
+        not depend on the other rows of the pass, nor on how much of the row's text is committed.
         """
 
     def product(self, linear: LinearMap) -> RowFunction:

@@ -104,7 +104,7 @@ class Config:
     def layer_types(self, default: Callable[[int], bool]) -> list[str]:
         """Return the type of each layer: full attention or a window.
 
-        ``default``: decides for a layer index, if the config does not state the types.
+        ``default``: returns True for a layer with a window, if the config states no types.
         """
         stated = self.get("layer_types")
         if stated is None:

@@ -149,7 +149,7 @@ def _kind(stated: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class RopeInputs:
-    """The inputs to frequencies. ``rotated``: the number of rotated elements of ``dim``."""
+    """The inputs to the frequencies of a RoPE. ``rotated``: how many of ``dim`` elements rotate."""
 
     config: Config
     stated: Mapping[str, Any]

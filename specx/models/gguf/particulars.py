@@ -296,7 +296,7 @@ def gemma4_experts(keys: Metadata, tensors: Tensors) -> RawConfig:
 
 
 def proportional(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return the RoPE of Gemma 4's full layers, in which pairs with the factor 1 are rotated."""
+    """Return Gemma 4's RoPE for full attention; it rotates only pairs with the factor 1."""
     theta = keys.number(".rope.freq_base", 1_000_000.0)
     share = 0.25
     if "rope_freqs.weight" in tensors:

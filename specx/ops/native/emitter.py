@@ -310,9 +310,7 @@ class Emitter:
     def strips(
         self, count: Number, widths: Sequence[int], body: Callable[[Value, int], None]
     ) -> None:
-        """Divide 0 … count into strips, as many as fit of each width in turn; the last width is 1.
-
-        ``body(first, width)`` is called for each strip."""
+        """Divide 0 … count into strips: as many as fit of each width, in turn; the last is 1."""
         start = self.whole(0)
         for width in widths:
             rest = self.sub(count, start)

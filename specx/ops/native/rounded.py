@@ -223,9 +223,7 @@ def part_sums(e: Emitter, values: Value, step: int) -> list[Value]:
 
 
 def dot(e: Emitter, u: Value, q: Value) -> Value:
-    """Return products of unsigned u and signed q, summed 4 to a lane.
-
-    u is at most 127, or 128 in one of two neighbours."""
+    """Return u · q, summed 4 to a lane; u is unsigned, at most 127 (or one 128 in each pair)."""
     if e.has_dots:
         u, q = (e.builder.bitcast(each, WHOLE) for each in (u, q))
         return e.call("llvm.x86.avx512.vpdpbusd.256", same(I32, 0, LANES), u, q, result=WHOLE)

@@ -148,10 +148,7 @@ def _capped(
 
 
 def causal(begin: int, last: int, first: int, window: int | None, device: torch.device) -> Tensor:
-    """Return bool [T, R]: which rows from ``first`` on each row from ``begin`` on sees.
-
-    Both end before row ``last``.
-    """
+    """Return bool [T, R]: which of rows ``first`` … ``last`` each of ``begin`` … ``last`` sees."""
     row = torch.arange(begin, last, device=device)[:, None]
     column = torch.arange(first, last, device=device)[None]
     return column <= row if window is None else (column <= row) & (column > row - window)
