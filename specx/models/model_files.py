@@ -123,8 +123,8 @@ def kept_in_blocks(
     """Return the formats in which a model's matrices stay packed, because kernels read them.
 
     ``needed``: bytes of the unpacked weights. ``rounds``: kernels on a CPU round inputs to int8; on
-    a GPU, inputs are bfloat16. On a GPU, matrices stay packed only if the unpacked weights would
-    not fit (those are faster on an H200), and if no ``dtype`` is requested. Models with experts or
+    a GPU, inputs are bfloat16. On a GPU, matrices stay packed only if bfloat16 weights would not
+    fit (those are faster on an H200), and if no ``dtype`` is requested. Models with experts or
     per-layer embeddings are always unpacked; on a GPU, also those with delta rules or latent
     attention.
     """

@@ -3,8 +3,8 @@
 ``BlockFormat.fields`` has the offsets of a block's parts in bytes. Both the functions here and the
 machine code read this one table. Numbers are little endian, and float16 unless stated otherwise.
 
-- ``scale``, ``minimum``: those of all values; in blocks with parts, factors of the parts' ones.
-- ``scales``: those of the parts, packed as the format defines. ``scales_high``: their upper bits.
+- ``scale``, ``minimum``: of all values; if a block has parts, factors of their scales and minima.
+- ``scales``: of the parts, packed as the format defines. ``scales_high``: their upper bits.
 - ``low``: the lower bits of the values; in blocks of 32, the lower nibbles hold the first half.
 - ``high``: the upper bits.
 """
