@@ -55,7 +55,7 @@ class UnfoundError(SpecxError):
 
 
 class BatchError(SpecxError):
-    """Some of several documents failed. The others are done."""
+    """A failure of some of several documents. The others were processed."""
 
     exit_code = 7
 

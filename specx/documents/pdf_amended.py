@@ -39,7 +39,7 @@ def may_have_layers(data: bytes) -> bool:
 
 
 class Layers:
-    """The layers of a document (optional content), in the state in which viewers show it first."""
+    """The layers (optional content) of a document, on or off as a viewer shows them at first."""
 
     def __init__(self, reader: Any) -> None:
         known = entry(reader.root_object, "/OCProperties", {})
@@ -88,7 +88,7 @@ class Layers:
 
 
 class Amended:
-    """The pages of a document with the visible layers and all ligatures."""
+    """The pages of a document, changed to have only visible layers and to map all ligatures."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -96,7 +96,7 @@ class Amended:
         self._seen: dict[int, bool] = {}  # fonts and forms, and if they were changed
 
     def page(self, number: int) -> bytes | None:
-        """Return a PDF of a page, counted from 1; None if it needs no change."""
+        """Return page ``number`` (from 1), changed, as a PDF; None if it needs no change."""
         import pypdf
 
         page = self._reader.pages[number - 1]

@@ -182,7 +182,7 @@ class PageText:
     def runs(self) -> list[TextRun]:
         """Return the text of each text object, divided where PDFium has begun a new line.
 
-        A text drawn across columns is divided where they begin.
+        A text object that spans several columns is divided at the start of each column.
         """
         runs = list(self._runs())
         starts = Counter(round(b.start) for a, b in pairwise(runs) if _are_in_columns(a, b))

@@ -53,7 +53,7 @@ def open_pdf(data: bytes, passwords: Sequence[str]) -> Any:
 
 
 def entry(holder: Any, key: str, default: Any = None) -> Any:
-    """Return an entry of a dictionary, also if it is stored elsewhere in the file."""
+    """Return an entry of a PDF dictionary; an indirect reference is resolved."""
     value = holder.get(key, default)
     return value.get_object() if hasattr(value, "get_object") else value
 
@@ -65,7 +65,7 @@ def is_portfolio(reader: Any) -> bool:
 
 
 def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
-    """Return the lines of a page whose letters PDFium does not give, without their positions."""
+    """Return the lines of a page, without positions, if PDFium finds no letters on it."""
     text = reader.pages[number - 1].extract_text().strip()
     return tuple(map(Line, text.split("\n"))) if text else ()
 
@@ -73,9 +73,9 @@ def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
 def with_typed(
     reader: Any, shows: Callable[[Any], bool], *, number: int, runs: Sequence[TextRun]
 ) -> list[TextRun]:
-    """Return the runs of a page with the text typed onto it: form values, notes, stamps.
+    """Return the runs of a page, and those of its annotations: form values, notes, stamps.
 
-    ``runs``: the printed ones; ``shows``: returns True for an annotation whose layer is on.
+    ``runs``: the printed runs; ``shows``: returns True for an annotation whose layer is on.
     """
     page = reader.pages[number - 1]
     printed, both = "".join(run.before + run.text for run in runs), list(runs)

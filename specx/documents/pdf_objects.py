@@ -173,7 +173,7 @@ class PageObjects:
         return min(sum(map(_area, parts)), _area(hull)) / _area(self.box)
 
     def shown_on(self, text: int | None) -> list[Box] | None:
-        """Return the only places on which this text is visible; None: visible anywhere."""
+        """Return the only boxes on which this text is visible; None: it is visible anywhere."""
         mode = _render_mode(text)
         if mode in _EMPTY_MODES:
             return self.pictures

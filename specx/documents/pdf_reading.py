@@ -1,4 +1,4 @@
-"""Read the pages of a PDF in child processes. If a page ends one, another continues after it."""
+"""Read a PDF in child processes. If a page ends the process, a new one reads the next page."""
 
 import re
 import signal

@@ -112,9 +112,9 @@ def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:
 
 
 def word_ends(letters: Sequence[tuple[float, float]]) -> list[bool]:
-    """Return for each letter but the last whether a word ends there, of letters set apart.
+    """Return True for each letter that ends a word, in text with letters set apart.
 
-    They have gaps of one width, or begin at one distance.
+    Letters of a word have equal gaps or equal pitch. The last letter is left out of the result.
     """
     pairs = list(pairwise(letters))
     gap, steps = min(b[0] - a[1] for a, b in pairs), [b[0] - a[0] for a, b in pairs]

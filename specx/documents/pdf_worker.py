@@ -4,8 +4,8 @@ The request has ``path``, ``passwords``, ``page_s``, and either ``ranges`` of pa
 child's ``share`` of them (its number, the number of children), or ``numbers``, the pages to read.
 Answers: first ``{"pages": count, "numbers": [...], "attached": [names]}``, then, in this order, the
 fields of a ``PageLines`` or ``{"number": number, "failed": reason}`` for each page, and ``{"end":
-true}``. A page that crashes PDFium, or that takes too long, ends the process: it is the first
-without an answer.
+true}``. A page that crashes PDFium, or that takes too long, ends the process. The first page
+without an answer is that page.
 """
 
 import ctypes
@@ -69,8 +69,8 @@ def open_pdf(
 ) -> tuple[int, Sequence[str], Callable[[int], PageLines]]:
     """Open a file; return its number of pages, its attached names, and a function to read a page.
 
-    The function takes a number from 1. Raises RefusedError if the file cannot be opened. The
-    function raises an Exception with a short reason if a page cannot be read.
+    That function takes a page number from 1, and raises an Exception with a short reason if the
+    page cannot be read. Raises RefusedError if the file cannot be opened.
     """
     pdfium.FPDF_InitLibrary()
     data = read_data(request)
@@ -108,7 +108,7 @@ class _Opened:
         return Amended(self._by_pypdf)
 
     def ask(self, question: Callable[[Any, Amended], Any]) -> Any:
-        """Return pypdf's answer; None if pypdf cannot read a file that PDFium can."""
+        """Return pypdf's answer to a question about the file; None if pypdf fails."""
         if self._lost:
             return None
         try:

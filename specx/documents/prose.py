@@ -105,7 +105,7 @@ def composition(paragraphs: Sequence[Paragraph]) -> str:
 
 
 def is_fragment(text: str) -> bool:
-    """Return True for at least a word, so not for a line number or an empty form field."""
+    """Return True for text with a word; False for a line number or an empty form field."""
     return bool(_WORD.search(text) or _UNSPACED.search(text)) and "___" not in text
 
 

@@ -55,7 +55,7 @@ _MOST = 5000  # pieces; a page with more is a map or a plan
 def reading_order(pieces: Sequence[TextPiece], boxes: Iterable[Box] = ()) -> list[tuple[Row, bool]]:
     """Return the rows of a page in reading order, each with True if it begins a cell of a table.
 
-    ``boxes``: those drawn on the page.
+    ``boxes``: the boxes drawn on the page.
     """
     if (rows := _rows_of_file(pieces)) is not None:
         return [(row, False) for row in rows]

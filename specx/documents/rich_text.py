@@ -1,8 +1,8 @@
 """Convert the characters of an RTF to UTF-8, which pandoc reads.
 
-An RTF gives characters in two forms. Bytes are in the encoding of a font, but pandoc takes them for
-Western ones. Numbers are followed by a replacement for old programs, and pandoc drops a word with
-it.
+An RTF gives characters in two forms. Bytes are in the encoding of a font, but pandoc decodes them
+as Western text. Unicode numbers are followed by a replacement for old programs, and pandoc drops a
+word together with this replacement.
 """
 
 import codecs
@@ -22,7 +22,7 @@ _SYSTEMS = {b"mac": "mac-roman", b"pc": "cp437", b"pca": "cp850"}
 
 
 def in_unicode(data: bytes) -> bytes:
-    """Return an RTF in UTF-8, without encoded bytes, numbers and their replacements."""
+    """Return an RTF with UTF-8 in place of encoded bytes, numbers and their replacements."""
     page, default, fonts = "cp1252", 0, dict[int, str]()
     font, replaced, skipped = 0, 1, 0
     unseen = False  # deleted in a revision, or hidden

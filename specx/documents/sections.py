@@ -49,9 +49,9 @@ def mark_parts(
 ) -> tuple[Paragraph, ...]:
     """Return ``paragraphs`` with the part of the document to which each belongs.
 
-    ``prominence``: as ``Block.prominence``, of each. Known parts stay. If almost nothing would be
-    left as body, the largest of the other parts becomes the body: the document is a licence, or a
-    bibliography.
+    ``prominence``: the ``Block.prominence`` of each paragraph. Parts that are already set stay. If
+    almost nothing would be left as body, the largest other part becomes the body, because the
+    document itself is a licence or a bibliography.
     """
     prominence = prominence or [0.0] * len(paragraphs)
     agreement = is_agreement(paragraphs)
@@ -232,7 +232,7 @@ def is_reference(text: str) -> bool:
 
 
 def with_references(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
-    """Mark the entries of bibliographies as references, and single paragraphs between them."""
+    """Mark bibliography entries, and single paragraphs between two entries, as references."""
     entries = [
         index
         for index, each in enumerate(paragraphs)

@@ -1,4 +1,4 @@
-"""Split text into sentences, by rules for English and other scripts' full stops; count words."""
+"""Split text into sentences, by rules for English and for each script's full stops; count words."""
 
 import re
 
@@ -110,7 +110,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Return the spans of the sentences of ``text``, in which white space is single spaces."""
+    """Return the spans of the sentences of ``text``. Its only white space is single spaces."""
     spans: list[tuple[int, int]] = []
     start = 0
     for match in _END.finditer(text):
@@ -123,7 +123,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def ends_paragraph(above: str, line: str) -> bool:
-    """Return True if a paragraph ends with the short line ``above``, judged only by the words."""
+    """Return True if the words show that a paragraph ends with the short line ``above``."""
     if line[0].islower() or not ENDS_SENTENCE.search(above):
         return False
     if len(above) >= 0.6 * max(len(line), 60):

@@ -1,6 +1,6 @@
 """Patterns of text: ends of sentences, bullets, enumerations, numbered headings, section titles.
 
-All readers of this room use these definitions.
+All readers in ``specx/documents`` use these definitions.
 """
 
 import re
@@ -22,7 +22,7 @@ _AT_END = 8  # characters that tell of what follows
 
 
 def leads(text: str) -> bool:
-    """Return True if a list follows: "The owner shall:", "In this Act—", "apply to-"."""
+    """Return True if text introduces a list: "The owner shall:", "In this Act—", "apply to-"."""
     end = text[-_AT_END:]
     return end[-1:] in (":", "：", "—", "–") or (end[-1:] == "-" and bool(_LEADS_ON.search(end)))
 
@@ -73,10 +73,10 @@ def counts_on(line: str, item: str) -> bool:
 
 
 def begins_item(line: str, first: str = "", above: str = "", *, full: bool = False) -> bool:
-    """Return True if ``line`` is a list item after some lines that belong together.
+    """Return True if ``line`` begins a list item, and does not continue the block before it.
 
-    ``first`` and ``above``: the first and the last of these lines. A wrapped line may also begin
-    with "1998. " or "- ". ``full``: the line above is full, or there are several lines.
+    ``first`` and ``above``: the first and the last line of that block. ``full``: ``above`` is a
+    full line, or the block has several lines. (A wrapped line, too, may begin with "1998. ".)
     """
     fifth = line.startswith("v. ") and (not first or first.startswith("iv."))
     if not fifth and not ITEM_MARK.match(line):
@@ -106,7 +106,7 @@ _LONGEST_VERDICT = 250  # characters
 
 
 def is_verdict(text: str) -> bool:
-    """Return True for a decision in its own line, or after a label."""
+    """Return True for a decision ("DENIED", "VOTE: 3-0") on its own line or after a label."""
     if len(text) > _LONGEST_VERDICT:
         return False
     labelled = any(sign in text for sign in (":", "|", "：", " –", " —", " -"))

@@ -22,9 +22,9 @@ _STRIPS = 40  # followed at once
 
 @dataclass(slots=True)
 class TextPiece:
-    """Runs of text without a gap, the text between them, and their position.
+    """Adjacent runs of text, each with the text before it (a space or nothing), and their position.
 
-    ``index``: their place in the file; ``leftward``: the script runs to the left.
+    ``index``: the piece's place in the file; ``leftward``: the script runs from right to left.
     """
 
     runs: list[tuple[str, TextRun]]

@@ -1,4 +1,4 @@
-"""Read the speech in subtitles, timed transcripts and chats; its places are times.
+"""Read the speech in subtitles, timed transcripts and chats. Places in it are given as times.
 
 Subtitles are SRT, WebVTT, SBV, ASS, TTML, SubViewer, MicroDVD (in frames) and MPL2.
 """

@@ -117,8 +117,8 @@ _DECLARED_WITHIN = 4096  # bytes
 def decode_markup(data: bytes, name: str, label: str = "") -> tuple[str, tuple[str, ...]]:
     """Decode a web page, or a text with a declared encoding, as ``decode_text`` does.
 
-    ``label``: the encoding stated by its container; otherwise the page may state it. If more than
-    occasional characters are invalid in the declared encoding, it is ignored.
+    ``label``: the encoding stated by the container; if empty, the page may state one. The stated
+    encoding is ignored if more than a few characters are invalid in it.
     """
     found = _DECLARED.search(data[:_DECLARED_WITHIN])
     encoding = _charset(label) or _charset(found[1].decode("ascii", "replace") if found else "")

@@ -70,8 +70,8 @@ def without_bullet(block: Sequence[NumberedLine]) -> tuple[NumberedLine, ...]:
 def to_text_paragraphs(blocks: Sequence[TextBlock]) -> tuple[tuple[Paragraph, ...], int]:
     """Join the lines of each block; a very long block becomes several paragraphs.
 
-    A block with only a bullet becomes none. Also return the number of characters left out because
-    they are not words.
+    A block with only a bullet gives no paragraph. Also return the number of characters left out
+    because they are not words.
     """
     blocks = [_single_spaced(block) for block in blocks]
     words = counted_words(line.text for block in blocks for line in block.lines)

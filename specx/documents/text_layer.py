@@ -1,8 +1,8 @@
 """Decide if the text of a PDF page equals the letters printed on it.
 
 A font may name its glyphs wrongly or not at all, and then glyph numbers are read as letters: "7KH
-WLGDO PLOO" for "The tidal mill". Such text repeats groups of letters as often as a language, but
-other groups. In Latin script this shows in pairs of letters; elsewhere only the font shows it.
+WLGDO PLOO" for "The tidal mill". Such text repeats groups of letters as often as a language does,
+but different groups. In Latin script, pairs of letters show this; elsewhere, only the font does.
 """
 
 import re

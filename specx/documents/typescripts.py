@@ -1,6 +1,6 @@
 """Texts formatted for paper: pages between form feeds, line numbers, double spacing.
 
-Also texts of mails, whose quoted lines begin with a sign.
+The text of an e-mail, whose quoted lines begin with ``>``, is handled here, too.
 """
 
 import re

@@ -22,11 +22,12 @@ RECENT = 512  # tokens: more than a head ever falls behind
 
 
 class Features:
-    """Hidden states of one document: the inputs of some ``layers``, or the normed output.
+    """Hidden states of one document: the inputs of some layers, or the decoder's normed output.
 
-    ``layers``: counted from 0; the number of layers means the output of the last one; empty: the
-    normed output. ``rows`` [R, F]: of the tokens of the last pass, in their order. The states of
-    the text's last tokens are also kept (``read``). All tensors are changed in place.
+    ``layers``: the layers whose inputs are kept, counted from 0; the number of layers means the
+    last layer's output; empty: the normed output is kept. ``rows`` [R, F]: the states of the last
+    pass, one row per token. States of the text's last tokens are kept, too (``read``). All tensors
+    are changed in place.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Features:
         return not self.layers or layers in self.layers
 
     def begin(self) -> None:
-        """Forget the text: unwritten rows read as zeros again."""
+        """Forget the text: set the kept states to zero."""
         self._recent.zero_()
 
     def record(self, hidden: Tensor, layer: int | None) -> None:
@@ -60,9 +61,9 @@ class Features:
             self.rows[:rows, first : first + size] = hidden
 
     def keep(self, rows: Tensor, position: Tensor) -> None:
-        """Keep ``rows`` int64 [n] of the last pass, for the tokens from ``position`` on.
+        """Keep the states of n rows of the last pass, for n tokens from ``position`` on.
 
-        position int64 [1], in the text. Rows past the end of the text are overwritten later.
+        rows int64 [n]; position int64 [1]. States after the end of the text are overwritten later.
         """
         places = (position + self._counted[: len(rows)]) % RECENT
         self._recent.index_copy_(0, places, self.rows.index_select(0, rows))
@@ -76,10 +77,10 @@ class Features:
 class KeptQueries:
     """The queries of one layer, overwritten by each forward pass.
 
-    ``layer``: counted from 0. ``queries`` [Hq, R, D] and ``lse`` [Hq, R]: of a tree's last R rows,
-    or of all if there are fewer; of a prompt, row 0 holds those of its last token. ``lse`` is the
-    natural log of the sum of exponentials of a query's scaled scores over all rows it attended to.
-    It is written for trees only, and None if not requested.
+    ``layer``: counted from 0. ``queries`` [Hq, R, D]: the queries of a tree's last R rows, or of
+    all its rows if it has fewer; after a prompt, row 0 has the query of the last token. ``lse``
+    [Hq, R]: the log-sum-exp (natural logarithm) of a query's scaled scores over all rows that it
+    attended to. It is written for trees only; None: it was not requested.
     """
 
     layer: int
@@ -109,8 +110,8 @@ class SlotMapping:
 
     ``storage[layer]`` [2, Hkv, capacity, D]: keys and values of a layer, in 8 bits as in
     ``byte_rows``; for a layer with a delta rule, its state. Layers may share one tensor. ``slots``
-    int64 [T]: the text row of each new token. ``slots_of`` gives its row in a layer's storage,
-    which may be a ring.
+    int64 [T]: the text row of each new token. ``slots_of`` returns the tokens' rows in a layer's
+    storage, which may be a ring.
     """
 
     storage: Tensor | Sequence[Tensor | DeltaState]
@@ -208,9 +209,9 @@ class PrefillCall(AttentionCall):
     ) -> Tensor:  # fmt: skip
         """Attend within the smaller of two windows, the layer's and the pass's.
 
-        ``rows``: the number of last rows of q [Hq, R, D] that get results; 0: all. ``tokens``: the
-        number in the pass; 0: q has the queries of all tokens. Only the last token's query is
-        recorded.
+        ``rows``: only the last ``rows`` rows of q [Hq, R, D] get results; 0: all rows do.
+        ``tokens``: the number of tokens in the pass; 0: as many as q has rows. Only the last
+        token's query is recorded.
         """
         if (kept := self.kept_of(layer)) is not None:
             kept.record(q[:, -1:], None)
@@ -227,7 +228,7 @@ class PrefillCall(AttentionCall):
 
 @dataclass(kw_only=True)
 class TreeCall(AttentionCall):
-    """New tokens that attend to the first ``prefix`` rows, and after those to rows of their mask.
+    """New tokens that attend to the first ``prefix`` rows, and to later rows that a mask allows.
 
     ``prefix`` int64 [1], on the device: committed rows. It changes from step to step, and a step
     must not wait for the host to read it.

@@ -30,8 +30,8 @@ class Checkpoint:
     """Open safetensors files, as a context manager. Tensors are read on request.
 
     Names are those of a text decoder (``text_name``). A tensor in MXFP4 appears with its unpacked
-    shape [E, K, N]; it is stored as blocks [E, N, K/32, 16] and scales [E, N, K/32]. ``dtype``: of
-    returned tensors; None: as stored. ``label`` begins every message.
+    shape [E, K, N]; it is stored as blocks [E, N, K/32, 16] and scales [E, N, K/32]. ``dtype``: the
+    dtype of returned tensors; None: the stored one. ``label`` begins every message.
 
     Matrices in float8 have their scales in another tensor: one for the matrix, for each row, or for
     each block of 128 × 128. Other quantized matrices are in groups of columns, described by

@@ -40,7 +40,7 @@ class RowInputs:
     per_layer: Tensor | None = None
 
     def at(self, rows: Tensor | int) -> "RowInputs":
-        """Return the inputs of some rows (int64), or of the last N; 0: of all."""
+        """Return the inputs of the rows in ``rows`` (int64), or of the last ``rows``; 0: of all."""
         if isinstance(rows, int) and not rows:
             return self
         return RowInputs(
@@ -98,9 +98,10 @@ class DecoderLayer:
         return call.attend_stored(self.index, q, self.spec.attention.scaling, **self._how)
 
     def attend_rows(self, q: Tensor, call: Call, rows: Tensor | int, tokens: int) -> Tensor:
-        """Attend from rows (int64) of a pass over ``tokens``, or from the last N; 0: from all.
+        """Attend from some rows of a pass over ``tokens`` tokens.
 
-        q [Hq, R, D]: the queries of all rows or, for the last N rows of a prompt, only theirs.
+        ``rows``: row numbers (int64), or the number N of last rows; 0: all rows. q [Hq, R, D]: the
+        queries of all rows; for the last N rows of a prompt, the queries of these rows suffice.
         """
         if isinstance(rows, int) and rows and isinstance(call, PrefillCall):
             scaling, last = self.spec.attention.scaling, min(rows, tokens)
@@ -194,9 +195,9 @@ class Decoder:
         return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops, self.stream)
 
     def as_draft(self, head: LinearMap) -> "Decoder":
-        """Return a decoder of the same layers with another lm head, for a draft's operations.
+        """Return a draft's decoder, with the same layers and another lm head.
 
-        Each document has such a head. The layers are shared, because making them takes 10 ms.
+        Each document has its own head. The layers are made once, because this takes 10 ms.
         """
         weights, layers = replace(self.weights, head=head), self._draft_layers
         draft = Decoder(weights, self.ops.for_draft(), layers=layers)
@@ -367,7 +368,7 @@ class Decoder:
 
 
 def rows_of(x: Tensor, rows: Tensor | int) -> Tensor:
-    """Return rows (int64) of x [T, ...], or the last N rows; 0 means all."""
+    """Return the rows of x [T, ...] listed in ``rows`` (int64), or the last ``rows``; 0: all."""
     if isinstance(rows, int):
         return x[-rows:] if rows else x
     return x.index_select(0, rows)

@@ -43,7 +43,7 @@ def rope_parameters(config: Any) -> dict[str, Any]:
 
 
 def rope_kind(config: Any) -> str:
-    """Return ``default``, ``linear``, ``llama3``, ``yarn``, ``dynamic``, ``longrope``, …"""
+    """Return the kind of RoPE by its name in configs, such as ``default`` or ``yarn``."""
     settings = rope_parameters(config)
     return str(settings.get("rope_type") or settings.get("type") or "default")
 
@@ -126,9 +126,10 @@ def model_facts(model: Any, tokenizer: Any) -> dict[str, Any]:
 
 
 def eos_token_ids(stated: Iterable[Any], rows: int) -> frozenset[int]:
-    """Merge the end-of-text ids of several sources: an id, a list of ids, or None each.
+    """Merge the end-of-text ids of several sources; each states an id, a list of ids, or None.
 
-    ``rows``: ids of the model."""
+    ``rows``: the number of the model's ids; ids outside of it are dropped.
+    """
     found: set[int] = set()
     for ids in stated:
         found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])

@@ -24,11 +24,11 @@ Get = Callable[[str], Tensor | None]  # the tensor with an ending behind a modul
 class GroupStyle:
     """The tensors in which a method stores a matrix [N, K] with G groups.
 
-    ``codes``, ``scales``, ``zeros``, ``order``: the suffixes of its tensors; order has the group of
-    each column. ``across``: tensors are [K, N] and [G, N]. ``bytes``: values are FLOAT_4 in pairs,
-    not integers in words of int32. ``whole``: the suffix of a scale of the whole matrix, which is a
-    factor or, with ``divides``, a divisor. ``more``: added to stored zero points. ``places``: of
-    eight columns in a word.
+    ``codes``, ``scales``, ``zeros``, ``order``: the suffixes of the tensors' names; ``order`` has
+    the group of each column. ``across``: tensors are [K, N] and [G, N]. ``bytes``: values are pairs
+    of FLOAT_4 in a byte, not integers in words of int32. ``whole``: the suffix of a scale of the
+    whole matrix, which is a factor or, with ``divides``, a divisor. ``more``: the number added to
+    stored zero points. ``places``: the positions of eight columns in a word; empty: in order.
     """
 
     codes: str
@@ -62,8 +62,8 @@ class Grouped:
     """A matrix [N, K] in groups of columns.
 
     ``codes``: uint8 [N, K]. ``scales``: float32 [N, G]. ``zeros``: zero points uint8 [N, G],
-    subtracted from codes; None: codes are of FLOAT_4. ``groups``: the group of each column, int64
-    [K]; None: consecutive groups of equal length. ``bits``: of a code.
+    subtracted from codes; None: codes are indices into FLOAT_4. ``groups``: the group of each
+    column, int64 [K]; None: consecutive groups of equal length. ``bits``: the bits of a code.
     """
 
     codes: Tensor

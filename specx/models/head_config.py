@@ -26,19 +26,19 @@ EAGLE3 = InputSpec(fc="features", norms=("layers.0.input_layernorm", "layers.0.h
 class HeadSpec:
     """The shape of a head, and every flag that changes its computation.
 
-    ``config``: of its layers, as in a config.json, with all sizes stated. ``features``: the target
-    layers whose inputs it reads, counted from 0 (the number of layers means the output of the
-    last); empty for the normed output, as in EAGLE. ``feature_size``: elements of one such input.
-    ``vocabulary``: rows of its lm head; None: it uses the target's lm head. ``embeds``: it has its
-    own embeddings.
+    ``config``: the config.json of the head's layers, with all sizes stated. ``features``: the
+    target layers whose inputs the head reads, counted from 0 (the number of layers means the last
+    layer's output); empty: it reads the normed output, as in EAGLE. ``feature_size``: elements of
+    one such input. ``vocabulary``: rows of the head's lm head; None: it uses the target's.
+    ``embeds``: the head has its own embeddings.
 
     ``norms_residual``: the first residual is the normed state. ``feature_norm``: before ``fc``, one
     norm over all features, or one for each. ``final_norm``: there is a norm before the lm head.
     ``feeds_normed``: a row's state is its normed output. ``window``: the maximum number of rows
     that a row attends to, including its own; None: all. ``qkv_bias``: only queries, keys and values
-    have a bias. ``mask_token``: for P-EAGLE, the id that replaces tokens not yet read by the
-    target; it has its own features. ``stored``: the names of its tensors, if a format allows
-    several.
+    have a bias. ``mask_token``: for P-EAGLE, the id that stands for tokens not yet read by the
+    target; this id has its own features. ``stored``: the names of the head's tensors, if its format
+    allows several.
     """
 
     input: InputSpec

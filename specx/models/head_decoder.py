@@ -40,11 +40,11 @@ def decoder_spec(spec: HeadSpec, label: str) -> tuple[DecoderSpec, WeightMap]:
 class HeadWeights:
     """The weights of a head; ``decoder``: its layers.
 
-    ``embedding`` [V, H]; ``fc``: from features to states or, in EAGLE, from the joined input to the
-    hidden size. ``input_norms``: of embeddings and states. ``feature_norms``: of all features
-    together, or one per feature. ``head``: to logits of its own ids. ``target_ids`` int64 [rows of
-    head]: the target's id for each row. ``mask`` [1, F]: for P-EAGLE, the features of tokens not
-    yet read.
+    ``embedding`` [V, H]. ``fc``: the map from features to states or, in EAGLE, from the joined
+    input to the hidden size. ``input_norms``: the norms of embeddings and states.
+    ``feature_norms``: one norm of all features, or one per feature. ``head``: the map to logits of
+    the head's own ids. ``target_ids`` int64 [rows of ``head``]: the target's id for each row.
+    ``mask`` [1, F]: for P-EAGLE, the features of tokens that the target has not yet read.
     """
 
     spec: HeadSpec

@@ -34,7 +34,7 @@ NO_LIMIT = 10**9  # tokens: max_position_embeddings does not limit a head
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedHead(LoadedModel):
-    """A head loaded for one target. They share a tokenizer; ``vocab_size`` is the head's."""
+    """A head loaded for one target, whose tokenizer it uses. ``vocab_size`` is the head's own."""
 
     spec: HeadSpec
 

@@ -74,7 +74,7 @@ def fetch_files(
     patterns: Iterable[str],
     ignored: Iterable[str] = (_ELSEWHERE,),
 ) -> Path:
-    """Fetch the files that match names or patterns, if they exist. Return a folder.
+    """Fetch the files whose names match ``patterns``, except ``ignored``. Return their folder.
 
     Raises ModelError as :func:`fetch_description` does.
     """

@@ -29,8 +29,8 @@ class ModelSpec:
     ``model``: a hub id, a local folder, ``embedded:target`` or ``embedded:draft``; ``revision``: a
     branch, tag or commit on the hub; ``dtype``: float32, float16, bfloat16, or auto for the
     checkpoint's; ``attention``, ``kv_cache_dtype``, ``activations`` and ``offload``: as in a
-    profile. For heads with incomplete files: ``head_layers``, the target layers whose inputs it
-    reads, counted from 0, and ``norm_output``, the meaning of that key.
+    profile. For heads with incomplete files: ``head_layers``, the target layers whose inputs the
+    head reads, counted from 0; ``norm_output``, the meaning of this key in the head's config.
     """
 
     model: str
@@ -94,10 +94,10 @@ class LoadedModel:
     operations of its device; ``generation_config``: from its own file; ``formats``: a GGUF model's
     formats, and whether they were unpacked; ``decoder_spec``: None for models that transformers
     computes; ``spec_of``: returns the spec for a text length in tokens, None if it is always the
-    same; ``config``: its unchanged ``config.json``; ``scalings``: of each layer of a ``SeamModel``;
-    ``cache_dtype``: of keys and values, None if equal to ``dtype``; ``activations``: the format to
-    which machine code rounds inputs of products, None if it does not; ``weights_from``: names,
-    sizes and times of the weight files, empty if unknown.
+    same; ``config``: its unchanged ``config.json``; ``scalings``: each layer's factor of attention
+    scores, for a ``SeamModel``; ``cache_dtype``: the format of keys and values, None if equal to
+    ``dtype``; ``activations``: the format to which machine code rounds inputs of products, None if
+    it does not; ``weights_from``: names, sizes and times of the weight files, empty if unknown.
     """
 
     num_layers: int
@@ -154,7 +154,7 @@ class LoadedModel:
         """Return the model for a text of at most ``tokens`` tokens, output included.
 
         It is often the same object. Some RoPE frequencies depend on the length (longrope). They
-        stay the same while the text grows, so all methods write the same.
+        stay the same while the text grows, so all decoding methods give the same output.
         """
         if self.spec_of is None or self.decoder_spec is None:
             return self

@@ -165,7 +165,7 @@ class Packing:
 def packing_of(files: ModelFiles, spec: DecoderSpec, stated: torch.dtype, count: int) -> Packing:
     """Decide whether matrices of a checkpoint stay packed, as those of GGUF files do.
 
-    ``stated``: the dtype of unpacked matrices. ``count``: of weights.
+    ``stated``: the dtype of unpacked matrices. ``count``: the number of weights.
     """
     packed, wide = files.reading and files.reading.packed, unpacked_dtype(files)
     attentions = [layer.attention for layer in spec.layers]

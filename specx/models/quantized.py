@@ -49,7 +49,7 @@ def quantization(raw: Mapping[str, Any], folder: Path) -> str | None:
 
 
 def reading_of(raw: Mapping[str, Any], method: str | None, folder: Path) -> Reading | None:
-    """Return how a checkpoint's matrices are read; None if specx does not, or need not.
+    """Return how to read a checkpoint's matrices; None if unquantized, or specx cannot read them.
 
     Settings of activations are ignored: activations are not rounded.
     """

@@ -1,7 +1,7 @@
-"""Models that only transformers can run: its own unmodified class, checked, behind the seam.
+"""Models that only transformers can run, in its own unmodified classes, checked before use.
 
-They are plain decoders with full attention, of families that ``families/`` does not have, and torch
-files. The seam is transformers' attention interface and cache: one extra keyword argument,
+These are plain decoders with full attention: those of families that ``families/`` lacks, and those
+in torch files. The seam is transformers' attention interface and cache: one extra keyword argument,
 ``specx_call``, describes the pass to the attention function.
 """
 

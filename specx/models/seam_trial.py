@@ -115,10 +115,10 @@ def run_apart(
 ) -> tuple[tuple[float, ...], Tensor]:
     """Run two tokens from position ``first`` on that attend only to themselves.
 
-    Return the score factor of each layer, and what was stored [layers, 2, Hkv, 2, D].
-    ``positions``: the number of usable positions. Raises ModelError if a layer does not reach the
-    attention interface, if extra keyword arguments do not, or if attention needs something that
-    specx does not compute.
+    Return the score factor of each layer, and the stored keys and values [layers, 2, Hkv, 2, D].
+    ``positions``: the number of usable positions. Raises ModelError if a layer does not call the
+    attention interface, if it does not pass on extra keyword arguments, or if attention needs
+    something that specx does not compute.
     """
     check = partial(_check_call, loaded, label, positions)
     call = _WatchedCall(**_tree(loaded, 2, (0b1, 0b10)), check=check)

@@ -33,7 +33,7 @@ class Tokenizer:
     ``named``: special tokens by name (``eos_token``), for chat templates. ``chat_template``: one,
     or several by name. ``split_special_tokens``: by default, special tokens in a text are read as
     plain characters. ``cleans_up``: by default, decoding removes spaces before punctuation.
-    ``is_dense``: ids are known to be all numbers up to the last.
+    ``is_dense``: the ids are known to have no gaps.
     """
 
     backend: tokenizers.Tokenizer = field(repr=False)

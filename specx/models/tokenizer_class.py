@@ -3,8 +3,8 @@
 The class follows from the name in the folder and from transformers' own table of model families,
 because some families name the wrong one.
 
-Some classes take only the tokens of ``tokenizer.json`` and set their own normalizer, pre-tokenizer
-and decoder, whatever the file says. This module does the same, so that ids agree with transformers.
+Some classes take only the tokens of ``tokenizer.json``, and replace the file's normalizer,
+pre-tokenizer and decoder. This module does the same, so that ids agree with transformers.
 """
 
 import json

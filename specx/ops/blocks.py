@@ -3,8 +3,8 @@
 ``BlockFormat.fields`` has the offsets of a block's parts in bytes. Both the functions here and the
 machine code read this one table. Numbers are little endian, and float16 unless stated otherwise.
 
-- ``scale``, ``minimum``: of all values, or of the scales of parts.
-- ``scales``: of parts, in the packing of the format. ``scales_high``: their upper bits.
+- ``scale``, ``minimum``: of all values; if a block has parts, factors of their scales and minima.
+- ``scales``: of the parts, packed as the format defines. ``scales_high``: their upper bits.
 - ``low``: the lower bits of the values; in blocks of 32, the lower nibbles hold the first half.
 - ``high``: the upper bits.
 """
@@ -25,8 +25,8 @@ Fields = Mapping[str, int]
 class BlockFormat:
     """One format: its number in GGUF, the values of a block, and its bytes.
 
-    ``codes``: a function to the integers stored for values, uint8 [blocks, values]; for formats
-    with up to 8 bits that have scales.
+    ``codes``: a function that returns the integers stored for the values, uint8 [blocks, values];
+    only for formats with scales and at most 8 bits per value.
     """
 
     name: str

@@ -18,8 +18,8 @@ PASSAGE = 64  # tokens of a document that a sentence may be from; its last passa
 class Grid:
     """The division of a text into chunks of ``chunk`` tokens.
 
-    ``short``: the number of tokens that the first chunk lacks. ``kept``: the id of a chunk that is
-    always chosen, or None.
+    ``short``: the number of tokens by which the first chunk is shorter than the others. ``kept``:
+    the id of a chunk that is always chosen, or None.
     """
 
     chunk: int

@@ -148,8 +148,8 @@ class Ops(Protocol):
     ) -> None:
         """Append the ``count`` rows after the text of ``source`` to the text of ``target``.
 
-        lengths: of both texts. positions int64 [capacity of target]: gets the rows' numbers in
-        ``source``, the positions at which their keys were computed.
+        lengths: the lengths of both texts. positions int64 [capacity of target]: receives the rows'
+        numbers in ``source``, which are the positions at which their keys were computed.
         """
 
     def gather_chunks(
@@ -273,7 +273,7 @@ class Ops(Protocol):
     def best_continuations(
         self, logits: Tensor, forbidden: Tensor, weights: Tensor, nodes: int
     ) -> Level:
-        """Choose the best ``nodes`` children among all parents' (OPT-Tree).
+        """Choose the best ``nodes`` among the children of all parents (OPT-Tree).
 
         logits [P, V] of the draft after each parent, P <= 64; forbidden bool [V]: ids that are
         never drafted; weights float32 [P]: log-probabilities of the parents' paths, −inf for
@@ -354,13 +354,13 @@ class Ops(Protocol):
         """Prepare passes through all layers in one call; None if the backend lacks them."""
 
     def for_draft(self) -> "Ops":
-        """Return the operations of a draft, which may be faster: its rows may depend on others."""
+        """Return faster operations for a draft, if any: its rows may depend on other rows."""
 
     def is_row_invariant(self, weights: DecoderWeights) -> bool:
         """Return True if a row's results never depend on other rows, to the bit.
 
-        This concerns passes of up to 64 rows through a decoder, layer by layer. It includes the
-        other rows of a pass, and how much of the row's text is committed.
+        This holds for passes of up to 64 rows through a decoder, layer by layer. The result must
+        not depend on the other rows of the pass, nor on how much of the row's text is committed.
         """
 
     def product(self, linear: LinearMap) -> RowFunction:

@@ -22,7 +22,7 @@ class DeltaState:
     ``decays`` [R, Hv], g: a row changes the state to ``e^g S + k ⊗ update``; and ``sums`` [R, Hv]:
     the sum of g over the row and the rows that it sees.
 
-    Inputs have the dtype of hidden states, all others that of ``wide_format``.
+    Inputs have the dtype of hidden states; all other fields have the ``wide_format``.
     """
 
     state: Tensor

@@ -45,10 +45,10 @@ class PerLayerInput:
 class Routing:
     """Weights of a layer with E experts, besides the experts' own (``ExpertsSpec``).
 
-    ``router``: to E logits. ``correction`` [E]: added to scores for the choice. ``gate_up``,
-    ``down``: of the shared expert; ``shared_gate``: to one number. ``scales`` [E]: factors of the
-    experts' weights. With experts ``apart``, norms [K] of the chosen experts' input, of their
-    output, and of the shared expert's output.
+    ``router``: the map to E logits. ``correction`` [E]: added to the scores by which experts are
+    chosen. ``gate_up``, ``down``: the maps of the shared expert; ``shared_gate``: its map to one
+    number. ``scales`` [E]: factors of the experts' weights. ``norms`` [K], with experts ``apart``:
+    of the chosen experts' input, of their output, and of the shared expert's output.
     """
 
     router: LinearMap
@@ -64,9 +64,9 @@ class Routing:
 class LatentWeights:
     """Weights of a latent attention (``LatentSpec``).
 
-    ``down``: to the latent vector and the rotated elements. ``norm`` [rank]. ``up``: to the
-    unrotated elements of all heads' keys, then to all heads' values. ``query_down``,
-    ``query_norm``: the first step of queries; ``LayerWeights.qkv`` is the second.
+    ``down``: the map to the latent vector and the rotated elements. ``norm`` [rank]: of the latent
+    vector. ``up``: the map to the unrotated elements of all heads' keys, then to all heads' values.
+    ``query_down``, ``query_norm``: the first step of queries; ``LayerWeights.qkv`` is the second.
     """
 
     down: LinearMap
@@ -82,8 +82,8 @@ class DeltaWeights:
 
     ``rates``: the map to b [H] and a [H]; β is the sigmoid of b, and the logarithm of the decay is
     ``decay · softplus(a + bias)``, with decay and bias [H] in float32 or wider. ``convolution`` [C,
-    kernel]: of each element of queries, keys and values, with the factor of the token itself last.
-    ``norm`` [D].
+    kernel]: the factors for each element of queries, keys and values; the last one is the token's
+    own. ``norm`` [D]: of each head's output.
     """
 
     rates: LinearMap
@@ -97,13 +97,14 @@ class DeltaWeights:
 class LayerWeights:
     """Weights of a decoder layer; ``spec`` defines the computation.
 
-    Norms: weights [K] of those in ``spec``, and biases [K], None without. A weight has the dtype of
-    the hidden states or, if its norm is ``wide``, that or float32. ``qkv``: queries, keys and
-    values joined, to (Hq + 2 Hkv) · D. With ``shared`` keys and values or ``latent`` attention it
-    has only queries; with a ``delta`` rule, Hkv · key_dim queries, as many keys, and Hq · D values;
-    for a short convolution b, c and x, to 3 · Hq · D, and its ``convolution`` is [Hq · D, kernel].
-    ``gate``: to Hq · D numbers. ``query_norm``, ``key_norm``: [D] for all heads, [H, D] per head,
-    or [H · D] if the norm is over the ``whole``. ``out``: [K, Hq · D].
+    Norms have weights [K], and biases [K] or None; a norm that ``spec`` lacks is None. A weight has
+    the dtype of the hidden states or, if its norm is ``wide``, that or float32. ``qkv``: the joined
+    map to queries, keys and values, (Hq + 2 Hkv) · D rows. With ``shared`` keys and values or
+    ``latent`` attention it has only queries; with a ``delta`` rule, it has Hkv · key_dim rows for
+    queries, as many for keys, and Hq · D for values; for a short convolution, it has 3 · Hq · D
+    rows for b, c and x, and ``convolution`` is [Hq · D, kernel]. ``gate``: the map to Hq · D
+    numbers. ``query_norm``, ``key_norm``: [D] for all heads, [H, D] per head, or [H · D] if the
+    norm is over the ``whole``. ``out``: [K, Hq · D].
 
     ``gate_up``: gate and up joined [2 I, K], the gate first; without a gate [I, K]. ``down``: [K,
     I]. With E experts, both and their biases have one more leading dimension: [E, 2 I, K] and [E,

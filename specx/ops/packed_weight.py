@@ -50,7 +50,7 @@ class PackedWeight:
         return rows * columns
 
     def unpack(self) -> Tensor:
-        """Return ``dtype`` [N, K]: float32, rounded once."""
+        """Return the weight [N, K] in ``dtype``, rounded once from float32."""
         whole = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         first = 0
         for blocks, form in self.parts:
@@ -59,7 +59,7 @@ class PackedWeight:
         return whole
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Return rows (int64) as ``dtype`` [..., K]."""
+        """Return the rows with numbers ``ids`` (int64) in ``dtype``: [..., K]."""
         flat = ids.flatten()
         found = torch.empty(len(flat), self.shape[1], dtype=self.dtype, device=self.device)
         begin = 0
@@ -102,7 +102,7 @@ def tensor_of(weight: Weight) -> Tensor:
 
 
 def embedded(ids: Tensor, table: Weight) -> Tensor:
-    """Return rows (int64) of a table [V, K], packed or a tensor: [..., K]."""
+    """Return the rows ``ids`` (int64) of a table [V, K], packed or a tensor: [..., K]."""
     return table.rows(ids) if isinstance(table, PackedWeight) else embedding(ids, table)
 
 
@@ -112,7 +112,7 @@ def with_rows(weight: Weight, rows: Tensor) -> Weight:
 
 
 def unpack_rows(blocks: Tensor, form: BlockFormat, to: Tensor) -> None:
-    """Unpack rows uint8 [N, bytes] to float32, or another format, [N, K] on the same device."""
+    """Unpack rows uint8 [N, bytes] to ``to`` [N, K], of any float format, on the same device."""
     at_once = AT_ONCE if to.device.type == "cpu" else AT_ONCE_ON_GPU
     step = max(1, at_once // to.shape[1:].numel())
     for first in range(0, len(blocks), step):

@@ -73,11 +73,11 @@ class QueryTemperature:
 class LatentSpec:
     """Keys and values computed from a latent vector of ``rank`` elements (DeepSeek's MLA).
 
-    A first map turns a token into the latent vector, which is normed, and ``rope_dim`` rotated
-    elements shared by all heads. A second map turns the vector into each head's ``nope_dim`` key
-    elements without position, and its ``value`` value elements. Keys and values are cached
-    expanded, with values padded by zeros to the head size. ``query_rank``: queries also take two
-    such steps; None: one.
+    A first map turns a hidden state into the latent vector, which is normed, and into ``rope_dim``
+    rotated elements shared by all heads. A second map turns the vector into each head's
+    ``nope_dim`` key elements without position, and its ``value`` value elements. Keys and values
+    are cached expanded, with values padded by zeros to the head size. ``query_rank``: the size of
+    the queries' own latent vector; None: they are computed by one map.
     """
 
     rank: int
@@ -159,7 +159,7 @@ class AttentionSpec:
         return 4 * self.query_heads * self.head_dim * self.seen(tokens)
 
     def prefill_flop(self, tokens: int) -> float:
-        """Return all tokens' operations. Early ones see less: on average half of a window."""
+        """Return the operations of all tokens. Early tokens see less, on average half a window."""
         return self.token_flop(tokens) * (tokens - self.seen(tokens) / 2)
 
 
@@ -175,18 +175,18 @@ class ExpertsSpec:
 
     The weights are the scores, ``normed`` to a sum of 1 (dividing by at least ``least``), times
     ``scale``. (A softmax over the chosen experts alone equals one over all, normed.) All of this is
-    computed in float32 or wider, whatever the dtype of hidden states, so that experts rarely tie.
+    computed in float32 or wider, even for narrower hidden states, so that experts rarely tie.
 
     With the scores of a ``mixer`` (Phi-3.5), the highest logit is chosen first, then the highest of
-    the others. An expert's weight is its softmax share among the similar logits. A logit is similar
-    if its difference to the chosen one, relative to the greater magnitude, is at most twice the
-    ``jitter``.
+    the others. The weight of a chosen expert is its softmax share among the logits similar to its
+    own. A logit is similar if its difference to the chosen one, relative to the greater magnitude,
+    is at most twice the ``jitter``.
 
-    ``shared``: inner elements of the shared expert, which serves all tokens; None: no shared
-    expert. ``shared_gate``: its output is multiplied by the sigmoid of a linear map to one number;
-    ``shared_scale``: by that number. ``apart`` (Gemma 4): its output is normed, and so is the sum
-    of the chosen experts; chosen experts and router have their own norms of the layer's hidden
-    states.
+    ``shared``: inner elements of the shared expert, which serves all tokens; None: there is none.
+    ``shared_gate``: the shared expert's output is multiplied by the sigmoid of a linear map to one
+    number. ``shared_scale``: a factor of its output. ``apart`` (Gemma 4): the norm of the shared
+    expert's output and of the chosen experts' sum; chosen experts and router each read the layer's
+    hidden states through a norm of their own.
     """
 
     count: int
@@ -206,7 +206,7 @@ class ExpertsSpec:
     apart: NormSpec | None = None
 
     def touched(self, rows: int) -> float:
-        """Return the expected number of experts that these rows read, if each chooses at random."""
+        """Return the expected number of experts read for ``rows`` rows that choose at random."""
         return self.count * (1 - (1 - self.chosen / self.count) ** rows)
 
 

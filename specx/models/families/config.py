@@ -104,7 +104,7 @@ class Config:
     def layer_types(self, default: Callable[[int], bool]) -> list[str]:
         """Return the type of each layer: full attention or a window.
 
-        ``default``: decides for a layer index, if the config does not state the types.
+        ``default``: returns True for a layer with a window, if the config states no types.
         """
         stated = self.get("layer_types")
         if stated is None:
@@ -131,15 +131,15 @@ class Config:
         return NormSpec(eps=self.number("rms_norm_eps"), wide=wide)
 
     def layer_norm(self, key: str = "layer_norm_eps") -> NormSpec:
-        """Return a LayerNorm as in torch. ``key``: of its epsilon."""
+        """Return a LayerNorm as in torch. ``key``: the config key of its epsilon."""
         return NormSpec(eps=self.number(key), centred=True, wide=True)
 
     def head_norm(self, **how: Any) -> HeadNormSpec:
-        """Return a norm of heads. ``how``: other fields of the spec."""
+        """Return a norm of heads. ``how``: other fields of ``HeadNormSpec``."""
         return HeadNormSpec(eps=self.number("rms_norm_eps"), **how)
 
     def attention(self, *, rope: RopeSpec | None, window: int | None, **how: Any) -> AttentionSpec:
-        """Return a layer's attention with the stated number of heads. ``how``: other fields."""
+        """Return attention with the config's heads. ``how``: other fields of ``AttentionSpec``."""
         if self.heads % self.kv_heads:
             self.refuse("num_key_value_heads")
         sizes = {"kv_heads": self.kv_heads, "head_dim": self.head_dim}
@@ -147,7 +147,7 @@ class Config:
         return AttentionSpec(query_heads=self.heads, rope=rope, window=window, **how)
 
     def mlp(self, key: str = "hidden_act", *, gated: bool = True) -> MlpSpec:
-        """Return the MLP. ``key``: of its activation."""
+        """Return the MLP. ``key``: the config key of its activation."""
         name = self.get(key)
         if name not in ACTIVATIONS:
             self.refuse(key)

@@ -224,8 +224,8 @@ def _delta(
 def layer_kinds(config: Config, *, last_full: bool = False) -> list[str]:
     """Return the kind of each layer: full attention or a delta rule. Raises ModelError.
 
-    ``last_full``: if the config states no kinds, and no layer would have full attention, the last
-    one gets it.
+    ``last_full``: the last layer gets full attention, if the config states no kinds and no other
+    layer would have it.
     """
     layers, stated = config.layers, config.get("layer_types")
     if stated is None:

@@ -185,7 +185,7 @@ def of_deepseek(
     has: Callable[[int], bool] | None = None,
     **how: Any,
 ) -> Callable[[int], MlpSpec]:
-    """Return the MLPs in DeepSeek V3's scheme: the first ones are dense, experts are in groups.
+    """Return each layer's MLP in DeepSeek V3's scheme: dense first layers, experts in groups.
 
     ``counts``, ``how``: as in ``with_experts``; ``shared``: the key for the number of shared
     experts; ``has``: returns True for a layer with experts; None: by ``first_k_dense_replace``.

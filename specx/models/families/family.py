@@ -32,8 +32,8 @@ class Architecture:
 class Family:
     """A family of models.
 
-    ``name``: for people. ``defaults``: for keys missing in the config. ``read``: makes an
-    ``Architecture`` from a config; raises ModelError.
+    ``name``: the name shown to users. ``defaults``: the values of keys that a config lacks.
+    ``read``: makes an ``Architecture`` from a config; raises ModelError.
     """
 
     name: str

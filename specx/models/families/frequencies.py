@@ -17,10 +17,10 @@ STRETCHED = frozenset({"longrope", "dynamic"})  # kinds whose frequencies depend
 
 @dataclass
 class Ropes:
-    """The rotary embeddings of a model by layer type, each made once.
+    """The rotary embeddings of a model by layer type; each is made once.
 
-    ``partial``: configs may rotate only a part of each head. ``interleaved``: checkpoints rotate
-    pairs of neighbouring elements. ``wide``: as in ``RopeSpec``.
+    ``partial``: the family's configs may rotate only a part of each head. ``interleaved``: its
+    checkpoints rotate pairs of neighbouring elements. ``wide``: as in ``RopeSpec``.
     """
 
     config: Config
@@ -149,7 +149,7 @@ def _kind(stated: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class RopeInputs:
-    """The inputs to frequencies. ``rotated``: the number of rotated elements of ``dim``."""
+    """The inputs to the frequencies of a RoPE. ``rotated``: how many of ``dim`` elements rotate."""
 
     config: Config
     stated: Mapping[str, Any]

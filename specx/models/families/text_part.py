@@ -79,7 +79,7 @@ def qwen3_vl(config: Config) -> Architecture:
 def of_text(config: Config, theta: float) -> Config:
     """Return a config with one-dimensional RoPE positions, which suffice for text.
 
-    All sections of a head, which have separate positions for images, then use the same position.
+    A head's sections have separate positions for images; for text, all have the same position.
     """
     stated = {"rope_theta": theta, **config.stated}
     for key in ("rope_scaling", "rope_parameters"):

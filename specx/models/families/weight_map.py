@@ -24,12 +24,12 @@ APART = ("router_scale", "expert_scales", "experts_norm", "mixed_norm", "shared_
 class ExpertNames:
     """Tensor names of layers with experts in a family's checkpoints, relative to a layer.
 
-    ``gate_up``, ``down``: per expert, with {} for its number, or one tensor for all. ``biases``:
-    the names of the biases in the same order, ``down`` last. ``shared``: prefix of the shared
-    expert's gate, up and down. ``across``: experts are stored as [E, K, N], with gate and up rows
-    alternating (gpt-oss); ``either``: as [E, K, N] or [E, N, K]. ``apart``: for experts beside a
-    dense MLP, the names of the factor of the router's norm, the scales of experts' weights, and the
-    norms of ``Routing``.
+    ``gate_up``, ``down``: one tensor per expert, with {} for its number, or one for all experts.
+    ``biases``: the biases of these maps, that of ``down`` last. ``shared``: the prefix of the
+    shared expert's gate, up and down. ``across``: experts are stored as [E, K, N], with gate and up
+    rows alternating (gpt-oss); ``either``: as [E, K, N] or [E, N, K]. ``apart``: for experts beside
+    a dense MLP, the factor of the router's norm, the scales of experts' weights, and the norms of
+    ``Routing``.
     """
 
     router: str = "mlp.gate.weight"
@@ -87,7 +87,7 @@ class ExpertNames:
     def shapes(
         self, names: Mapping[str, Names], maps: Mapping[str, tuple[int, int]], spec: ExpertsSpec
     ) -> Iterator[tuple[Names, Shape]]:
-        """Yield the tensor names of each map, and their joint shape; ``maps``: one expert's."""
+        """Yield the tensor names and joint shape of each map; ``maps``: shapes for one expert."""
         for name, (rows, columns) in maps.items():
             if self.stacked:
                 single = (columns, rows) if self.across else (rows, columns)
@@ -105,12 +105,12 @@ class ExpertNames:
 class DeltaNames:
     """Tensor names of layers with a delta rule in a family's checkpoints, relative to a layer.
 
-    Names of maps are without ".weight". ``qkv``: queries, keys and values, in this order;
-    ``rates``: β and a; ``convolution``: of queries, keys and values. ``by_key_head`` (Qwen3-Next):
-    one tensor groups the rows of queries, keys, values and gate by key head; if β and a are one
-    tensor, it is grouped in the same way. ``is_final``: ``decay`` is the factor of softplus itself,
-    otherwise the logarithm of its negative. A short convolution has only the names of ``qkv`` (b, c
-    and x), ``convolution`` and ``out``.
+    Names of maps are without ".weight". ``qkv``: the maps to queries, keys and values, in this
+    order; ``rates``: the maps to β and a; ``convolution``: the convolutions of queries, keys and
+    values. ``by_key_head`` (Qwen3-Next): one tensor groups the rows of queries, keys, values and
+    gate by key head; if β and a are one tensor, it is grouped in the same way. ``is_final``:
+    ``decay`` is the factor of softplus itself; otherwise it is the logarithm of its negative. A
+    short convolution has only the names ``qkv`` (b, c and x), ``convolution`` and ``out``.
     """
 
     qkv: Names = ("linear_attn.in_proj_qkv",)
@@ -159,18 +159,18 @@ class WeightMap:
     """The names of ``LayerWeights`` in a family's checkpoints, without ".weight".
 
     Names of a layer are relative to ``layer``. ``qkv``, ``gate_up``: the maps to join, in the order
-    of ``LayerWeights``. ``biased``: the fields with biases, including norms. ``experts``: for
+    of ``LayerWeights``. ``biased``: the fields with biases, including norms. ``experts``: names in
     layers with experts. ``order`` int64 [D]: the order of elements in each query and key head
     (``Ropes.order``). Norms of heads have the same order, unless the layer applies them after RoPE
-    (``turned``). ``query_norm``, ``key_norm``: one for all heads, or one per head, with {} for its
-    number; if ``query_norm`` is empty, heads are normed without a weight. ``norm_offset``: added to
-    each norm weight in float32 or, with ``rounds_offset``, in the weight's format; with
-    ``plain_norm`` not to the final norm's. ``gate``: of gated attention; if empty, each head's gate
-    is stored after its queries. ``delta``: for layers with a delta rule. ``latent``: of latent
-    attention, by the fields of ``LATENT``; ``turned_order`` int64: the order of its rotated
-    elements. ``embedding_norm``: of each embedding. ``keys_are_values``: layers without a map to
-    values. ``also``: alternative names of some fields, used if the first is missing. ``constants``:
-    of xielu, as full names.
+    (``turned``). ``query_norm``, ``key_norm``: one tensor for all heads, or one per head, with {}
+    for the head's number; an empty ``query_norm`` means norms without weights. ``norm_offset``:
+    added to each norm weight in float32 or, with ``rounds_offset``, in the weight's format; with
+    ``plain_norm``, the final norm has no offset. ``gate``: the map of gated attention; if empty,
+    each head's gate is stored after its queries. ``delta``: names in layers with a delta rule.
+    ``latent``: names in latent attention, in the order of ``LATENT``; ``turned_order`` int64: the
+    order of its rotated elements. ``embedding_norm``: the norm applied to each embedding.
+    ``keys_are_values``: the layers without a map to values. ``also``: alternative names of some
+    fields, used if the first name is missing. ``constants``: the full names of xielu's constants.
     """
 
     embedding: str = "model.embed_tokens"

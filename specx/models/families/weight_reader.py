@@ -28,8 +28,8 @@ from specx.ops.torch.layer import torch_norm
 class WeightReader:
     """Reads the weights of a decoder.
 
-    ``prepack``: sets the layout of maps (``Ops.prepack``); ``take``: called with each layer before
-    the next is read; returns what is kept of it.
+    ``prepack``: sets the layout of maps (``Ops.prepack``). ``take``: a function called with each
+    layer before the next one is read; it returns the layer to keep.
     """
 
     spec: DecoderSpec

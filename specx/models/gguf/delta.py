@@ -10,7 +10,7 @@ from specx.models.gguf.metadata import Metadata
 def with_states(keys: Metadata, _: object, *, tiled: bool = True) -> dict[str, Any]:
     """Return the config keys of models with a delta rule (Qwen3.5, Qwen3-Next).
 
-    ``tiled``: the converter has reordered the value heads, as all but the first one did.
+    ``tiled``: the converter has reordered the value heads; it has not for Qwen3-Next.
     """
     values, every = keys.count(".ssm.time_step_rank"), keys.count(".full_attention_interval", 4)
     layers = keys.count(".block_count") - keys.count(".nextn_predict_layers", 0)

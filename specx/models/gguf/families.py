@@ -43,8 +43,9 @@ _EXPERTS = {
 class GgufFamily:
     """An architecture of llama.cpp and its name in transformers.
 
-    ``more``: the keys of its config that do not follow from the family's defaults. ``permuted``:
-    rows of queries and keys are paired for RoPE. ``tied``: the lm head is always the embedding.
+    ``more``: returns the config keys that do not follow from the family's defaults. ``permuted``:
+    in each query and key head, the two rows of a RoPE pair are neighbours. ``tied``: the lm head is
+    always the embedding.
     """
 
     model_type: str

@@ -42,7 +42,7 @@ class Metadata:
         return sorted((key, each) for key, each in self._values.items() if key.startswith(prefix))
 
     def count(self, key: str, default: int | None = None) -> int:
-        """Return a whole number from 0 on. Of a list, all numbers must be equal."""
+        """Return a whole number from 0 on. If the file has a list, its numbers must be equal."""
         value = self._get(key, default)
         numbers = value if isinstance(value, list) else [value]
         if not numbers or any(number != numbers[0] for number in numbers):

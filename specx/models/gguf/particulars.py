@@ -17,7 +17,7 @@ _SIGMOID = 2  # llama.cpp's number of the function that makes scores of logits
 
 
 def layer_count(keys: Metadata) -> int:
-    """Return the number of layers without those at the end that predict further tokens."""
+    """Return the number of layers, without the layers for multi-token prediction at the end."""
     return max(0, keys.count(".block_count") - keys.count(".nextn_predict_layers", 0))
 
 
@@ -218,7 +218,7 @@ def gpt_oss(keys: Metadata, tensors: Tensors) -> RawConfig:
 
 
 def scalar(keys: Metadata, wide_layers: int) -> int:
-    """Return the number whose square root divides queries; in Gemma 27B not the head size."""
+    """Return Gemma's ``query_pre_attn_scalar``: the head size, except in the 27B models."""
     hidden, heads = keys.count(".embedding_length"), keys.count(".attention.head_count")
     wide = keys.count(".block_count") == wide_layers and heads
     return hidden // heads if wide else keys.count(".attention.key_length")
@@ -296,7 +296,7 @@ def gemma4_experts(keys: Metadata, tensors: Tensors) -> RawConfig:
 
 
 def proportional(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return the RoPE of Gemma 4's full layers, in which pairs with the factor 1 are rotated."""
+    """Return Gemma 4's RoPE for full attention; it rotates only pairs with the factor 1."""
     theta = keys.number(".rope.freq_base", 1_000_000.0)
     share = 0.25
     if "rope_freqs.weight" in tensors:

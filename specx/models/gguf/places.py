@@ -160,7 +160,7 @@ def _of_ollama(name: str, label: str) -> Path:
 def ollama_chats(model: str, label: str) -> bool:
     """Return True if ollama formats requests to one of its models as a chat.
 
-    It does so by a template in its own language, or by code.
+    The model's entry in ollama then has a template with turn tokens, or names a renderer.
     """
     home, layers = _ollama_layers(model.removeprefix(OLLAMA), label)
     blobs = {kind: _blob(home, digest) for kind, digest in layers}

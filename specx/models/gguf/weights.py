@@ -1,7 +1,7 @@
 """From the tensors of a file to the weights of the same model in transformers.
 
-Names are those of the family's ``WeightMap``. Only experts have separate names, which are the same
-in all families (``ExpertNames.one_by_one``).
+Weights get the names in the family's ``WeightMap``. Experts are an exception: all families have the
+same names for them (``ExpertNames.one_by_one``).
 """
 
 import re

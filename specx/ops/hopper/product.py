@@ -42,10 +42,10 @@ ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_tanh", "gelu", "relu2")  # 
 class ProductLaunch:
     """The division of a product among the device's blocks and warp groups.
 
-    ``columns``: rows of the weight in a tile, a multiple of 16, or of 8 up to 64. ``split``: blocks
-    that share the sum of a tile, a power of 2. ``weights``, ``inputs``: pieces of the weight and of
-    x held at a time, each of ``slices`` times 64 inputs. ``groups``: warp groups that multiply
-    pieces in turn; if there are several, they share one tile.
+    ``columns``: rows of the weight in a tile, a multiple of 16 (of 8, if at most 64). ``split``:
+    the number of blocks that share the sum of a tile, a power of 2. ``weights``, ``inputs``: the
+    number of pieces of the weight and of x in shared memory at a time, each with ``slices`` · 64
+    inputs. ``groups``: warp groups that multiply pieces in turn; several groups share one tile.
     """
 
     columns: int
@@ -101,7 +101,7 @@ def _tile(columns: int, sides: int, multiprocessors: int, split: int) -> tuple[i
 
 
 def launch_of(columns: int, split: int) -> ProductLaunch:
-    """Plan as many pieces as fit, the same number of x as of the weight."""
+    """Plan a launch with as many pieces of x and of the weight as fit into shared memory."""
     groups = 2 if split > 1 and columns <= MOST_BY_EIGHT else 1
     exchanged = (split - 1) * -(-columns // (8 * split)) * 8 * 256 + (groups - 1) * columns * 256
     room = (SHARED - STATIC - 1024 - exchanged) // (SLICES * WIDTH * 2)  # lines
@@ -260,9 +260,9 @@ AnyProduct = TypeVar("AnyProduct", bound=WeightProduct)
 def product_of(
     kind: type[AnyProduct], weight: Tensor, bias: Tensor | None, **options: Any
 ) -> AnyProduct | None:
-    """Return the product for a weight that ``suits``; None for others, or without a kernel.
+    """Return the product; None if the weight does not suit, or the kernel is unavailable.
 
-    cuBLAS is the alternative.
+    The caller then uses cuBLAS.
     """
     if not suits(weight) or not (bias is None or _alike(bias, weight)):
         return None

@@ -41,9 +41,9 @@ class _NormArgument(ctypes.Structure):
 
 
 def rows_of_block(columns: int, inputs: int, sides: int, multiprocessors: int) -> int | None:
-    """Return the rows of a weight that a block multiplies: of 8 outputs, or a multiple of 8.
+    """Return the number of weight rows that a block multiplies, for a multiple of 8 outputs.
 
-    None: they do not fit into shared memory.
+    None if they do not fit into shared memory.
     """
     outputs = 8 * -(-columns // (8 * multiprocessors))
     rows = outputs * sides

@@ -110,9 +110,10 @@ def attend_short(inputs: TreeInputs) -> tuple[Tensor, Tensor]:
 
 
 def is_short(inputs: TreeInputs) -> bool:
-    """Return True if ``attend_short`` supports the inputs and the device: few rows, a short cache.
+    """Return True if ``attend_short`` supports the inputs and the device.
 
-    A block has room for half of the cache; many key heads would take too many blocks.
+    Rows must be few, and half of the cache must fit into a block. Many key heads would take too
+    many blocks.
     """
     q = inputs.q
     return (

@@ -232,10 +232,10 @@ class Emitter:
         return self.builder.extract_element(vector, I32(0))
 
     def lane_sums(self, vectors: Sequence[Value]) -> Value:
-        """Return the sum over the lanes of each vector: a vector, or a scalar for one vector.
+        """Return the sum of each vector's lanes, together as a vector; for one vector, a scalar.
 
-        Lanes are added in the same order for any other vectors. The number of vectors must be a
-        power of two, at most the number of lanes.
+        The other vectors do not affect the order in which a vector's lanes are added. The number of
+        vectors must be a power of two, at most the number of lanes.
         """
         vectors, parts, size = list(vectors), 1, vectors[0].type.count
         while size > 1:  # each vector holds ``parts`` sums, in ``size`` lanes each
@@ -310,7 +310,7 @@ class Emitter:
     def strips(
         self, count: Number, widths: Sequence[int], body: Callable[[Value, int], None]
     ) -> None:
-        """Divide 0 … count into strips, as many of each width as fit, in order; the last is 1."""
+        """Divide 0 … count into strips: as many as fit of each width, in turn; the last is 1."""
         start = self.whole(0)
         for width in widths:
             rest = self.sub(count, start)
@@ -322,7 +322,7 @@ class Emitter:
     def line(
         self, to: Value, count: Number, value: Callable[[Value, int], Value], kind: Any = F32
     ) -> None:
-        """Write ``value(i, lanes)``, elements from i on, to a place, for 0 … count."""
+        """Write ``count`` elements to a place; ``value(i, lanes)`` returns those from i on."""
 
         def write(i: Value, lanes: int) -> None:
             self.store(value(i, lanes), self.at(to, i, kind=kind), kind)

@@ -48,8 +48,8 @@ def ends(
 ) -> tuple[Value, Value | None]:
     """Return the scales of the parts of a block, and the numbers added to their values.
 
-    Both are vectors. ``order``: of 16 scales. For blocks of 32 they have 8 lanes, in which the
-    numbers of ``count`` adjacent blocks (1, 4 or 8) are repeated.
+    Both are vectors. ``order``: the order of the lanes, for 16 scales. For blocks of 32, vectors
+    have 8 lanes, in which the numbers of ``count`` adjacent blocks (1, 4 or 8) are repeated.
     """
     if form.name == "Q6_K":
         return _scales_of_16(e, place, form, order), None
@@ -116,7 +116,7 @@ def stored(e: Emitter, place: Value, form: BlockFormat, part: int) -> Value:
         return builder.load(byte(e, place, start), typ=ir.VectorType(I8, size), align=1)
 
     def masked(value: Value, mask: int, left: int) -> Value:
-        """Move to the left, or by −left to the right, and mask."""
+        """Shift bytes to the left by ``left`` bits, or to the right if it is negative, and mask."""
         size = value.type.count
         if left:
             shift = builder.shl if left > 0 else builder.lshr

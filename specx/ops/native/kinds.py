@@ -38,9 +38,9 @@ class LayerKind:
 class PassKind:
     """The features of a decoder.
 
-    ``layers``: the kinds of its layers. ``formats``: of packed weights. ``units``: inputs of the
-    maps ``out`` and ``down`` are divided between threads in multiples of these, so that no block is
-    divided. ``rounds``: inputs of packed matrices are rounded to int8.
+    ``layers``: the kinds of its layers. ``formats``: the formats of its packed weights. ``units``:
+    for the maps ``out`` and ``down``, a thread's share of the inputs is a multiple of this number,
+    so that no block is divided. ``rounds``: inputs of packed matrices are rounded to int8.
     """
 
     layers: tuple[LayerKind, ...]
@@ -54,7 +54,7 @@ PLAIN = PassKind(layers=(LayerKind(owns_heads=True),))  # Llama, Mistral, Qwen, 
 
 
 def kind_of(weights: DecoderWeights, threads: int) -> PassKind:
-    """Return the code for a decoder on some threads."""
+    """Return the kind of pass for a decoder on ``threads`` threads."""
     spec = weights.spec
     return PassKind(
         layers=tuple(dict.fromkeys(kinds_of_layers(weights, threads))),

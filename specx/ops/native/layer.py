@@ -19,7 +19,7 @@ Inputs = tuple[tuple[Value, Value], tuple[Value, Value]]
 
 
 class Sums(NamedTuple):
-    """Weighted sums of values for each line, with its largest score and the sum of its weights."""
+    """For each line: the weighted sum of values, the largest score, and the sum of weights."""
 
     values: Value
     row_max: Value
@@ -39,7 +39,7 @@ class Keys(NamedTuple):
 
 
 class LayerWriter(ABC):
-    """Writes a layer. A line is a row with a query head of the current key head's group."""
+    """Writes a layer. A line is a row's query of one head in the current key head's group."""
 
     def __init__(self, run: PassWriter, kind: LayerKind) -> None:
         self.run, self.kind, self.e = run, kind, run.e

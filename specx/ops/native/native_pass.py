@@ -363,10 +363,11 @@ def _table_of_kept(layers: tuple[int, ...], kept: Sequence[tuple[Tensor, Tensor]
 
 
 def shortened(weights: DecoderWeights) -> DecoderWeights:
-    """Return the weights, with those in bfloat16 that have exactly such values.
+    """Return the weights, with bfloat16 copies of those whose values are exact in bfloat16.
 
-    Most published models have. A pass over few rows takes as long as reading the weights, so half
-    the bytes take half the time. Other weights stay as they are; if memory is short, all do.
+    Most published models have such weights. A pass over few rows takes as long as reading the
+    weights, so half the bytes take half the time. Other weights stay as they are; if memory is
+    short, all do.
     """
     plain = (each.weight for each in maps_of(weights) if isinstance(each.weight, Tensor))
     missing = [weight for weight in plain if weight not in _SHORT]

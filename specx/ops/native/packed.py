@@ -96,11 +96,10 @@ SEGMENT = ("end", "blocks", "row_bytes", "format")  # of the rows of a matrix
 def write_mixed(module: Any, unit: VectorUnit, forms: Sequence[BlockFormat], rounds: bool) -> None:
     """Write products with matrices of several parts in different formats, and reads of single rows.
 
-    A matrix is a table: the number of its parts, and ``SEGMENT`` of each. ``mixed``: y and its
-    stride, x and its stride, the table, the first input, rows, number of inputs, first output,
-    number of outputs. ``mixed_row``: the row's destination, the table, the row, its elements.
-
-    ``rounds``: the products are of int8.
+    A matrix is a table: the number of its parts, then ``SEGMENT`` for each part. Arguments of
+    ``mixed``: y and its stride, x and its stride, the table, the first input, rows, number of
+    inputs, first output, number of outputs. Arguments of ``mixed_row``: the row's destination, the
+    table, the row's number, its elements. ``rounds``: products have int8 inputs.
     """
     kinds = [PLACE, I64, PLACE, I64, PLACE, *[I64] * 5]
     e = Emitter(module, unit, "mixed", kinds)

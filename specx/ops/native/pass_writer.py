@@ -174,7 +174,7 @@ class PassWriter:
         return begin, e.sub(e.builder.select(last, total, end), begin)
 
     def is_kept(self, layer: Value) -> tuple[Value, Entries]:
-        """Return if a layer is next in the table of recorded layers, and its entry."""
+        """Return whether ``layer`` is next in the table of recorded layers, and the next entry."""
         e = self.e
         table = e.row(e.place(self.frame["kept"]), self.noted.get(), len(KEPT))
         kept = self.entries(table, KEPT)

@@ -26,7 +26,7 @@ LINES, COLUMNS = "shared_lines", "shared_columns"  # of matrices in float32, by 
 
 
 def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
-    """Write y [rows, columns] += x [rows, count] · w [count, columns], w of a ``kind``.
+    """Write y [rows, columns] += x [rows, count] · w [count, columns], with w in format ``kind``.
 
     Arguments: y, x and w, each with its stride, rows, count, columns.
     """
@@ -96,10 +96,10 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
 
 
 def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
-    """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, w of a ``kind``.
+    """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, with w in format ``kind``.
 
-    Arguments: y, x and w, each with its stride, rows, count, columns. What is left of ``count``
-    behind a multiple of ``UNIT`` is added number by number.
+    Arguments: y, x and w, each with its stride, rows, count, columns. The last ``count % UNIT``
+    products of a sum are added one by one.
     """
     e = Emitter(module, unit, name, ARGUMENTS)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
@@ -142,7 +142,8 @@ def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
 def write_shared(module: Any, unit: VectorUnit, name: str, product: str) -> None:
     """Write the function that computes each thread's share of y, given the table ``SHARED``.
 
-    ``product``: the function for a share. Columns of y are rows of w; for ``COLUMNS``, its columns.
+    ``product``: the function that computes a share of the columns of y. They belong to rows of w;
+    in the function ``COLUMNS``, to columns of w.
     """
     e = Emitter(module, unit, name, [PLACE])
     own = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(SHARED)}

@@ -1,7 +1,8 @@
 """Products of many rows, rounded to int8, with a packed matrix, for prompts.
 
-Each thread unpacks a strip of columns once to integers, ordered so that a vector has 4 neighbours
-of each column. Then it multiplies all rows with the strip. A row's result depends on no other row.
+Each thread unpacks a strip of columns once to integers, ordered so that each lane of a vector has 4
+neighbours of one column. Then it multiplies all rows with the strip. A row's result depends on no
+other row.
 """
 
 from collections.abc import Iterator

@@ -165,7 +165,7 @@ class RoundedRows:
 
 
 class Totals(NamedTuple):
-    """Sums of a row and a column: of products, and of the numbers added to values."""
+    """Sums for a row and a column: of the products, and of the numbers added to the values."""
 
     products: Any
     added: Any
@@ -216,14 +216,14 @@ def rounded_part(e: Emitter, place: Value) -> tuple[Value, Value]:
 
 
 def part_sums(e: Emitter, values: Value, step: int) -> list[Value]:
-    """Return the sums of each ``step`` of 32 int8, in float32."""
+    """Return the sum of each ``step`` adjacent numbers of 32 int8, in float32."""
     lanes, size = e.builder.sitofp(dot(e, same(I8, 1, PART), values), FLOATS), LANES * step // PART
     firsts = range(0, LANES, size)
     return [e.lane_sums([e.chosen(lanes, lanes, range(i, i + size))]) for i in firsts]
 
 
 def dot(e: Emitter, u: Value, q: Value) -> Value:
-    """Return products of u and q, summed 4 to a lane; u is unsigned, at most 127, or 128 once."""
+    """Return u · q, summed 4 to a lane; u is unsigned, at most 127 (or one 128 in each pair)."""
     if e.has_dots:
         u, q = (e.builder.bitcast(each, WHOLE) for each in (u, q))
         return e.call("llvm.x86.avx512.vpdpbusd.256", same(I32, 0, LANES), u, q, result=WHOLE)

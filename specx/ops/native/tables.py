@@ -65,9 +65,9 @@ def bounds_to(rows: int) -> list[int]:
 def area_sizes(
     sizes: tuple[int, int, int, int], *, rows: int, threads: int, hidden: int, angles: int
 ) -> dict[str, int]:
-    """Return the maximum elements of each area of a thread, in the order in memory.
+    """Return the maximum size in elements of each area of a thread, in memory order.
 
-    ``sizes``: those of a layer; ``angles``: of a row.
+    ``sizes``: a layer's ``sizes_of``; ``angles``: the number of RoPE angles of a row.
     """
     query_heads, kv_heads, dim, inner = sizes
     group, own_kv = query_heads // kv_heads, -(-kv_heads // threads)

@@ -36,9 +36,9 @@ def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
 
 
 def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -> bool:
-    """Write x [T, K], rounded to int8, times blocks uint8 [N, bytes] to columns of ``out``.
+    """Multiply x [T, K], rounded to int8, with blocks uint8 [N, bytes]; write to out [T, N].
 
-    Return False if there is no code for it. The columns of ``out`` [T, N] are adjacent.
+    Return False if there is no code for it. ``out`` may be adjacent columns of a larger tensor.
     """
     code = _code_of(form.name)
     if code is None or vector_unit().lanes < LANES or len(blocks) < WIDEST:
@@ -117,7 +117,7 @@ def _address(code: Code, name: str) -> ctypes.c_void_p:
 def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
     """Return the formats that machine code reads; none if torch has another OpenMP.
 
-    ``rounds``: for inputs in int8, which need vectors of 8.
+    ``rounds``: for products with int8 inputs, which need vectors of 8 numbers.
     """
     try:
         openmp()

@@ -62,7 +62,7 @@ def _unpacked(out: Tensor, lse: Tensor, sinks: Tensor | None) -> tuple[Tensor, T
 def with_sinks(out: Tensor, lse: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor]:
     """Add one more logit per head to the softmax that gave out [Hq, T, D] and lse [Hq, T].
 
-    It takes a share of the weight without a value: ``o · σ(lse − sink)``.
+    The sink takes a share of the weight but has no value: ``o · σ(lse − sink)``.
     """
     if sinks is None:
         return out, lse
@@ -79,7 +79,7 @@ def first_seen(committed: int, mask: AncestorMask, window: int) -> int:
 def visible(committed: int, mask: AncestorMask, window: int | None, first: int) -> Tensor:
     """Return bool [T, R]: the rows of the text, from ``first`` on, that each token sees.
 
-    A tree row's position is the prefix plus its number of ancestors, whatever its index.
+    The position of a tree row is the prefix plus its number of ancestors, not plus its index.
     """
     own = mask.dense
     before = own.new_ones(len(own), committed - first)
@@ -148,7 +148,7 @@ def _capped(
 
 
 def causal(begin: int, last: int, first: int, window: int | None, device: torch.device) -> Tensor:
-    """Return bool [T, R]: which of rows ``first`` to ``last`` the rows from ``begin`` on see."""
+    """Return bool [T, R]: which of rows ``first`` … ``last`` each of ``begin`` … ``last`` sees."""
     row = torch.arange(begin, last, device=device)[:, None]
     column = torch.arange(first, last, device=device)[None]
     return column <= row if window is None else (column <= row) & (column > row - window)

@@ -95,7 +95,7 @@ def prefill_attention(
     q: Tensor, keys: Tensor, values: Tensor, past: int, window: int | None, scaling: float,
     *, softcap: float | None = None, sinks: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Compute ``Ops.prefill_attention``; in a window a block of queries at a time."""
+    """Compute ``Ops.prefill_attention``; with a window, one block of queries at a time."""
     if window is None or q.dtype not in WIDE:
         return attention.prefill_attention(
             q, keys, values, past, window, scaling, softcap=softcap, sinks=sinks

@@ -1,9 +1,9 @@
 """Parts of a decoder layer in float32 on a CPU, with fewer calls than ``TorchLayer`` makes.
 
 Most passes over a few rows run in machine code (``ops/native/``) instead. torch multiplies with
-MKL, which for few rows reads a weight fastest column by column. Large weights are faster row by row
-with oneDNN, which is part of torch. The threshold depends on the processor, because MKL is slower
-on processors not made by Intel.
+MKL, which is fastest for few rows if the weight is stored column by column. For large weights,
+oneDNN (a part of torch) is faster, with the weight stored row by row. The threshold depends on the
+processor, because MKL is slower on processors not made by Intel.
 """
 
 from functools import cache
@@ -49,8 +49,8 @@ def prepack(weight: Weight) -> Weight:
 def reads_lines(dtype: torch.dtype) -> bool:
     """Return True if machine code multiplies few rows, with vectors of 8.
 
-    Weights are then stored row by row, which is 1.3 to 1.9 times as fast for 4 to 32 rows, and as
-    fast for one.
+    Weights are then stored row by row. For 4 to 32 rows, this is 1.3 to 1.9 times as fast as column
+    by column; for one row, it is as fast.
     """
     is_short = torch.backends.cpu.get_cpu_capability() == "AVX2"
     return HAS_LLVMLITE and dtype == torch.float32 and is_short
