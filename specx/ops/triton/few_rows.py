@@ -31,8 +31,9 @@ MOST_TILES = 2**16  # of columns, of a product whose sums are shared
 class FewRowsLaunch:
     """The division of a product among the device's programs.
 
-    ``columns``: of a program's result; ``splits``: programs that share a sum; ``depth``: inputs
-    multiplied at once, of which a split has a multiple; ``stages``: of the software pipeline.
+    ``columns``: the columns of a program's result; ``splits``: the programs that share a sum;
+    ``depth``: the inputs multiplied at once (a split has a multiple of it); ``stages``: the stages
+    of the software pipeline.
     """
 
     columns: int
