@@ -207,7 +207,7 @@ def _draft_cache(profile: Profile, method: Method, models: Facts) -> DraftCacheS
 
 
 def method_cache(profile: Profile, method: Method) -> DraftCacheSettings:
-    """Return the settings of the text that a draft sees under a method, for any models.
+    """Return the draft cache's settings under a method, the same for all models.
 
     With ``tree``, a draft sees all of the text, as in the OPT-Tree paper; with ``streaming``, the
     first and the most recent chunks; with other methods, the part that the profile sets.
@@ -220,7 +220,7 @@ def method_cache(profile: Profile, method: Method) -> DraftCacheSettings:
 
 
 def within_window(cache: DraftCacheSettings, window: int | None) -> DraftCacheSettings:
-    """Return the settings of the text that a head sees; ``window``: its rows, None without one.
+    """Return the draft cache's settings for a head; ``window``: its rows, None without one.
 
     Without retrieval, the head sees the most recent chunks. All rows of a step see the chunks that
     were chosen at the beginning of the step.

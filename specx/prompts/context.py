@@ -97,7 +97,7 @@ Stretch = tuple[int, int, int]
 class Candidate:
     """A sentence that a digest may quote: its paragraph, its start and end there, and its text.
 
-    ``first``, ``last``: it is the first or last sentence of its paragraph. ``before``: the number
+    ``first``, ``last``: the sentence is the first or last of its paragraph. ``before``: the number
     of the candidate needed as context; None: the sentence is self-contained. ``quotable``: worth
     quoting by itself, unlike questions and lead-ins of lists.
     """

@@ -25,7 +25,7 @@ _PLACE = "\ue000"  # stands for the content in a rendered template; no text has 
 
 
 class Instruct:
-    """Prompts with the same request about any text, before and after it.
+    """Prompts that place the same request before and after any text.
 
     Models follow a request better if it is repeated after the text
     (docs/notes/2026-11-25-where-the-request-stands.md). ``behind``: the request comes only after

@@ -37,8 +37,8 @@ QUIET_LOOKS = 4  # in a row, before cores are taken back
 class Worker:
     """Summarizes documents and reports how each ends.
 
-    ``listener``: gets the progress of a document, in the process of the run; without one, progress
-    is sent as messages, a few times a second.
+    ``listener``: gets the progress of a document if the worker is in the run's process; None:
+    progress is sent as messages, a few times a second.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Deadline:
 
 
 class ThreadLimiter:
-    """Adjusts the number of torch's threads between steps: fewer while others need the cores.
+    """Adjusts the number of torch's threads between steps: fewer while other processes are busy.
 
     Beside a busy process, threads that wait for each other lose far more than their share, since
     each operation waits for the thread whose core was taken. With one thread fewer for each busy

@@ -44,7 +44,7 @@ class FewRowsLaunch:
 
 
 def plan(columns: int, inputs: int, sides: int, itemsize: int) -> FewRowsLaunch:
-    """Plan the launch for a weight of ``sides`` times ``columns`` rows, whatever the rows of x."""
+    """Plan the launch for a weight of ``sides`` times ``columns`` rows, for any rows of x."""
     depth = 128 if itemsize == 2 else 32
     if columns <= 1024 and inputs >= 2048 and sides == 1 and inputs % (4 * depth) == 0:
         return FewRowsLaunch(32, 4, depth, 6)

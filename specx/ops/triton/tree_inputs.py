@@ -91,5 +91,5 @@ class TreeInputs:
 
     @property
     def is_plain(self) -> bool:
-        """True for keys and values not in 8 bits, if only the tree's mask is applied to scores."""
+        """True if keys and values are not in 8 bits, and scores have only the tree's mask."""
         return self.window is self.softcap is self.sinks is None and not self.in_bytes
