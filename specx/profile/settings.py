@@ -220,7 +220,7 @@ def method_cache(profile: Profile, method: Method) -> DraftCacheSettings:
 
 
 def within_window(cache: DraftCacheSettings, window: int | None) -> DraftCacheSettings:
-    """Return the draft cache's settings for a head; ``window``: its rows, None without one.
+    """Return the draft cache's settings for a head; ``window``: its window in rows, if any.
 
     Without retrieval, the head sees the most recent chunks. All rows of a step see the chunks that
     were chosen at the beginning of the step.

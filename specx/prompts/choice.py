@@ -48,8 +48,8 @@ def choose(
 
     The most important candidates are chosen; for a story or a talk, from all parts of it. A
     sentence that needs another one as context brings it along, and both count. ``tokens``: the
-    tokens of each candidate. The chosen candidates have at most ``room`` tokens in total, unless
-    there is only one.
+    number of tokens of each candidate. The chosen candidates have at most ``room`` tokens in total,
+    unless there is only one.
     """
     vectors = Vectors.of([each.text for each in candidates])
     told = is_told(candidates)

@@ -78,7 +78,7 @@ def keep_signal_handlers() -> None:
 class TritonOps(TorchOps):
     """``Ops`` by Triton kernels, on a GPU or, for tests, in Triton's interpreter on a CPU.
 
-    torch computes the attention for sources, which is needed once per text. No call runs all
+    torch computes the attention for sources, which is needed once per text. No single call runs all
     layers, because CUDA graphs already replay a forward pass with one launch.
     """
 

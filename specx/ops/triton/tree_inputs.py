@@ -18,12 +18,12 @@ class TreeInputs:
 
     q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 512; keys, values [Hkv, capacity, D], the
     whole storage of a layer, perhaps in 8 bits (``byte_rows``). Only the last dimension of the
-    three must be contiguous. ``prefix``: int64, one element on the device: the number of first
-    rows, which every query sees. ``visible``: int64 [T, W]; if bit j of word w of row t is set,
-    query t sees row prefix + 64·w + j. Bits are set only for written rows. Every query sees 1 to 64
-    of them, its own row last. Rows after the written ones are never used, even if they are NaN.
-    ``prefix``, ``visible`` and the rows of the prefix are read before the preceding kernels have
-    ended, so they must have been written before the last kernel that was not launched early
+    three must be contiguous. ``prefix``: int64, one element on the device: the number of rows in
+    the prefix, which every query sees. ``visible``: int64 [T, W]; if bit j of word w of row t is
+    set, query t sees row prefix + 64·w + j. Bits are set only for written rows. Every query sees 1
+    to 64 of them, its own row last. Rows after the written ones are never used, even if they are
+    NaN. ``prefix``, ``visible`` and the rows of the prefix are read before the preceding kernels
+    have ended, so they must have been written before the last kernel that was not launched early
     (``programmatic_launch.options``). In a forward pass, that kernel computes the embedding or the
     rotary angles.
 
