@@ -137,11 +137,11 @@ class Finished:
 
     ``reason``: ``end`` (of the text), ``length`` (the token limit), ``window`` (no room is left,
     even if the token limit was reached at the same token), ``strayed`` (a digest no longer quotes
-    its document), ``words`` (the sentence in which the asked number of words was reached has ended)
-    or ``looping`` (the text repeats itself). ``decoding``: seconds from the first token to the
-    last, including the draft's prefill; on a GPU by the device's clock. ``attended``: for each of
-    the last emitted tokens, its attention to each passage of the document
-    (``Ops.passage_attention``); empty unless requested.
+    its document), ``words`` (the sentence that reaches the requested number of words has ended) or
+    ``looping`` (the text repeats itself). ``decoding``: seconds from the first token to the last,
+    including the draft's prefill; on a GPU by the device's clock. ``attended``: for each of the
+    last emitted tokens, its attention to each passage of the document (``Ops.passage_attention``);
+    empty unless requested.
     """
 
     reason: FinishReason

@@ -11,12 +11,12 @@ NO_CHOICE = -1  # in place of a token: the logits that were to choose it are not
 
 @dataclass(frozen=True)
 class TokenTree:
-    """Root and N drafted nodes, as T = N + 1 rows for one target forward.
+    """The root and N drafted nodes, as T = N + 1 rows of one target forward pass.
 
     ``tokens``, ``parents``, ``depths`` int64 [T]; row 0 is the root, the last token of the text,
     and parents come before their children. ``valid`` bool [T]: False for padding rows, which are
-    children of the root and never accepted. ``levels``: the maximum levels of the tree. ``sets``:
-    the value of ``ancestors``, if already known.
+    children of the root and never accepted. ``levels``: the maximum number of levels. ``sets``: the
+    value of ``ancestors``, if already known.
     """
 
     tokens: Tensor
@@ -99,5 +99,5 @@ class Path:
 
     @property
     def last_row(self) -> Tensor:
-        """The tree row after which that token was chosen: int64 [1]."""
+        """The tree row after which the last token was chosen: int64 [1]."""
         return self.rows[-1:]

@@ -245,7 +245,7 @@ _OF_A_MODEL = ("config.json", "adapter_config.json", f"*{GGUF}")  # an adapter i
 
 
 def missing_folders(profile: Profile) -> Iterator[tuple[str, str]]:
-    """Yield section and sentence for each model of a loaded profile whose folder has no model."""
+    """Yield section and message for each model of a loaded profile whose folder has no model."""
     for section in MODELS:
         settings = getattr(profile, section)
         if settings is None or not Path(settings.model).is_absolute():

@@ -73,10 +73,10 @@ class Settings:
     ``streaming`` if no layer is chosen for retrieval.
 
     ``limit``: the output limit in tokens; ``limit_follows``: it was derived from the prompt, not
-    set. ``origins``: the source of each value of ``sampling``. ``window``: the most tokens of
-    prompt and output together. ``layer``: the target's layer whose attention chooses the draft's
-    chunks, counted from 0; None: no layer. ``fallback``: drafting stops below this speedup; None:
-    it never stops. ``resolved``: the profile with all these values, for reports.
+    set. ``origins``: the source of each value of ``sampling``. ``window``: the maximum number of
+    tokens of prompt and output together. ``layer``: the target's layer whose attention chooses the
+    draft's chunks, counted from 0; None: no layer. ``fallback``: drafting stops below this speedup;
+    None: it never stops. ``resolved``: the profile with all these values, for reports.
     """
 
     profile: str
@@ -207,10 +207,10 @@ def _draft_cache(profile: Profile, method: Method, models: Facts) -> DraftCacheS
 
 
 def method_cache(profile: Profile, method: Method) -> DraftCacheSettings:
-    """Return which part of the text a draft sees under a method, whatever the models are.
+    """Return the draft cache's settings under a method, the same for all models.
 
-    ``tree``: all of it, as in the OPT-Tree paper. ``streaming``: the first and the most recent
-    chunks. Others: as in the profile.
+    With ``tree``, a draft sees all of the text, as in the OPT-Tree paper; with ``streaming``, the
+    first and the most recent chunks; with other methods, the part that the profile sets.
     """
     if method == "tree":
         return profile.draft_cache.changed(policy="full", window=None)
@@ -220,10 +220,10 @@ def method_cache(profile: Profile, method: Method) -> DraftCacheSettings:
 
 
 def within_window(cache: DraftCacheSettings, window: int | None) -> DraftCacheSettings:
-    """Return the part of the text that a head sees whose ``window`` is in rows; None: no window.
+    """Return the draft cache's settings for a head; ``window``: its window in rows, if any.
 
-    Without retrieval, it is the most recent chunks. All rows of a step see the chunks chosen at its
-    beginning.
+    Without retrieval, the head sees the most recent chunks. All rows of a step see the chunks that
+    were chosen at the beginning of the step.
     """
     if window is None:
         return cache

@@ -47,8 +47,9 @@ def choose(
     """Return the numbers of at most ``count`` candidates, in document order.
 
     The most important candidates are chosen; for a story or a talk, from all parts of it. A
-    sentence that needs another one as context brings it along, and both count. ``tokens``: of each
-    candidate. The chosen ones have at most ``room`` tokens in total, unless there is only one.
+    sentence that needs another one as context brings it along, and both count. ``tokens``: the
+    number of tokens of each candidate. The chosen candidates have at most ``room`` tokens in total,
+    unless there is only one.
     """
     vectors = Vectors.of([each.text for each in candidates])
     told = is_told(candidates)
@@ -68,7 +69,7 @@ def score(
     *,
     placed: bool = True,
 ) -> npt.NDArray[np.float64]:
-    """Return the logits of the candidates, float [N]; ``placed``: their places count, too."""
+    """Return the logits of the candidates, float [N]; ``placed``: their positions count, too."""
     values, names = features(paragraphs, candidates, vectors)
     if not placed:
         values[:, [n for n, name in enumerate(names) if _PLACE.match(name)]] = 0

@@ -97,9 +97,9 @@ Stretch = tuple[int, int, int]
 class Candidate:
     """A sentence that a digest may quote: its paragraph, its start and end there, and its text.
 
-    ``first`` and ``last``: characters in the paragraph. ``before``: the number of the candidate
-    needed as context; None: the sentence is self-contained. ``quotable``: worth quoting by itself,
-    unlike questions and lead-ins of lists.
+    ``first``, ``last``: the sentence is the first or last of its paragraph. ``before``: the number
+    of the candidate needed as context; None: the sentence is self-contained. ``quotable``: worth
+    quoting by itself, unlike questions and lead-ins of lists.
     """
 
     paragraph: int
@@ -178,7 +178,8 @@ class Context:
     def announcing(self, number: int) -> int:
         """Return the number of the paragraph that introduces an item's list; -1 if none does.
 
-        It is the paragraph above the list, or an item whose own list has other marks.
+        It is the paragraph above the list or, for a nested list, the item above it, which has
+        another mark.
         """
         mark = _mark(self.text(number))
         for above in range(number - 1, -1, -1):

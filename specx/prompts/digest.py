@@ -37,8 +37,8 @@ _LEAST_READ = 1024
 class Digest:
     """Prompts for a digest of ``sentences`` sentences.
 
-    ``whole``: for measurements on long input. The model reads all of the text, with more sentences
-    marked than the pair copies.
+    ``whole``: the model reads all of the text, with more sentences marked than the pair copies; for
+    measurements on long input.
 
     Raises ModelError for a tokenizer that lacks the markers, the request, or this number of
     sentences.

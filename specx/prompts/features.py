@@ -68,7 +68,8 @@ def _stem(word: str) -> str:
 class Vectors:
     """The sentences as vectors of their words, by tf-idf.
 
-    ``rows`` float32 [N, V] of length 1; ``words``: of each sentence; ``idf`` of the ``vocabulary``.
+    ``rows`` float32 [N, V]: a vector of length 1 for each sentence; ``words``: the content words of
+    each sentence; ``vocabulary``: the column of each word; ``idf``: the idf of each column.
     """
 
     rows: npt.NDArray[np.float32]

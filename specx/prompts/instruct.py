@@ -25,14 +25,14 @@ _PLACE = "\ue000"  # stands for the content in a rendered template; no text has 
 
 
 class Instruct:
-    """Prompts with the same request about any text, before and after it.
+    """Prompts that place the same request before and after any text.
 
     Models follow a request better if it is repeated after the text
     (docs/notes/2026-11-25-where-the-request-stands.md). ``behind``: the request comes only after
     the text, so that prompts with different requests share the text as prefix. ``system``: the
-    system prompt; None for the chat template's own. ``words``: the requested number; None: any
-    number. ``ends_loops``: an output ends when it repeats itself. ``think``: the token budget of
-    reasoning; None: the model is asked not to reason. ``thinks``: an output may begin with
+    system prompt; None for the chat template's own. ``words``: the requested number of words; None:
+    any number. ``ends_loops``: an output ends when it repeats itself. ``think``: the token budget
+    of reasoning; None: the model is asked not to reason. ``thinks``: an output may begin with
     reasoning, requested or not.
     """
 
@@ -82,7 +82,7 @@ class Instruct:
         )
 
     def asking(self, request: str, words: int | None) -> "Instruct":
-        """Return prompts for the same model with another request; ``words``: the summary's."""
+        """Return prompts for the same model with another request and number of ``words``."""
         other = copy(self)
         other._request, other._words = request, words
         return other

@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"\W*(?:\d+(?:\.\d+)*[.):]+\s+)?")  # of an item or a secti
 
 
 def copies(period: int) -> int:
-    """Return how many consecutive copies of a period of this many tokens count as a loop."""
+    """Return how many consecutive copies of a period of ``period`` tokens count as a loop."""
     return max(FEWEST_COPIES, -(-FEWEST_TOKENS // period))
 
 
@@ -89,8 +89,8 @@ class SentenceMemory:
     def add(self, sentence: str, start: int) -> int | None:
         """Take the next sentence, which begins at the character ``start`` of the text.
 
-        Return the start of the repetition, this sentence or its second occurrence; None without
-        one.
+        Return the start of the repetition: that of this sentence or of its second occurrence; None
+        if nothing is repeated.
         """
         words = " ".join(_NUMBER.sub("", sentence, count=1).split())
         if len(words) < FEWEST_CHARACTERS or count_words(words) < FEWEST_WORDS:

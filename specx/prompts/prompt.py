@@ -27,11 +27,11 @@ _ROLE = re.compile(
 class Prompt:
     """Token ids for the target, made of ``units`` of the document, or of summaries of them.
 
-    ``limit``: the output's token limit if it is not the profile's. ``sentences``: the maximum of a
-    digest. ``words``: the requested number for other summaries; None: any number. ``shared``: the
-    number of first tokens that are the same for every request about the document; the token after
-    them is the same, too. ``content``: the text put into the chat template; ``origins``: its parts
-    that can be sources, empty for digests.
+    ``limit``: the output's token limit if it is not the profile's. ``sentences``: the maximum
+    number of sentences of a digest. ``words``: the requested number of words of other summaries;
+    None: any number. ``shared``: the number of first tokens that are the same for every request
+    about the document; the token after them is the same, too. ``content``: the text put into the
+    chat template; ``origins``: its parts that can be sources, empty for digests.
     """
 
     token_ids: tuple[int, ...]
@@ -141,12 +141,13 @@ class SummarySentence:
 class Output:
     """The summary read from one prompt's output.
 
-    For a digest: its ``quotes``; the number of sentences ``dropped`` because their paragraphs do
-    not have them; the number of sentences that the model broke off and that were ``completed`` from
-    their paragraphs. ``looped``: the model repeated itself. ``reasoning_tokens``: of the output;
-    the text has none of them. ``kept_tokens``: of the output, before its repetition. ``lengths``:
-    the length of the text after each token of the output, in characters. ``sources``: the sentences
-    with their sources, if known.
+    For a digest, ``quotes``: its sentences; ``dropped``: the number of sentences that their
+    paragraphs do not have; ``completed``: the number of sentences that the model broke off and
+    whose rest is from their paragraphs. ``looped``: the model repeated itself.
+    ``reasoning_tokens``: the number of output tokens that are reasoning, which the text omits.
+    ``kept_tokens``: the number of output tokens before a repetition. ``lengths``: the length of the
+    text after each token of the output, in characters. ``sources``: the sentences with their
+    sources, if known.
     """
 
     text: str
@@ -178,10 +179,10 @@ def make_units(
 ) -> list[Unit]:
     """Return the document's paragraphs as units of at most ``longest`` tokens.
 
-    ``count`` returns the number of tokens of each of some texts. A paragraph with more tokens than
+    ``count`` returns the number of tokens of each text of a list. A paragraph with more tokens than
     a prompt can hold is divided at white space; no text is lost. ``pieces``: use only these pieces,
-    each given as its paragraph's number, first character and end; and the numbers of ``marked``
-    pieces.
+    each given by its paragraph's number, its first character and its end. ``marked``: the indices
+    of the pieces that a digest may quote.
 
     Raises UsageError if ``longest`` is less than the tokens of a single character.
     """

@@ -91,7 +91,7 @@ def quotable(document: Document, sentences: int) -> list[Candidate]:
 def candidates(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
     """Return the sentences of the body's running text that may be quoted.
 
-    Excluded are repetitions of an earlier sentence, and fragments whose sentence begins elsewhere.
+    Repetitions of an earlier sentence are excluded, and fragments whose sentence begins elsewhere.
     """
     context = Context(paragraphs)
     found: list[Candidate] = []

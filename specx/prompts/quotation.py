@@ -24,8 +24,8 @@ TokenIds = Sequence[int] | npt.NDArray[np.int64]
 class Distance:
     """The edit distance of a growing sentence from the best-matching part of a paragraph.
 
-    ``edits``: tokens to insert, delete or replace; it never falls. (Sellers' algorithm: the edit
-    distance with a free beginning and end in the paragraph.)
+    ``edits``: tokens to insert, delete or replace; their number never decreases. (Sellers'
+    algorithm: the edit distance with a free beginning and end in the paragraph.)
     """
 
     def __init__(self, paragraph: TokenIds) -> None:

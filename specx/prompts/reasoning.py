@@ -73,7 +73,7 @@ class Answer:
     """The answer in an output, token by token; ``text``: the part that certainly belongs to it.
 
     ``marks``: from ``marks_of``; ``begun``: the tags of reasoning that the prompt has opened.
-    ``reasoning_tokens``: so far, tags included.
+    ``reasoning_tokens``: the number of reasoning tokens so far, tags included.
     """
 
     def __init__(self, tokenizer: Any, marks: Mapping[int, str], begun: Tags | None) -> None:

@@ -1,6 +1,6 @@
 """Find the source passages of each sentence, by the attention of its tokens.
 
-A sentence of a summary of summaries gets the sources of the summaries it is from.
+A sentence of a summary of summaries gets the sources of the summaries that it comes from.
 """
 
 from bisect import bisect_left
@@ -38,8 +38,8 @@ def sentence_sources(
 ) -> tuple[SummarySentence, ...]:
     """Return the sentences of an output with their sources.
 
-    ``attention``: of each output token to passages of ``size`` tokens. A token without attention,
-    which was not decoded, is ignored.
+    ``attention``: the attention of each output token to each passage of ``size`` tokens. A token
+    that was not decoded has no attention, and is ignored.
     """
     passages = [tokens.passage(n, size) for n in range(-(-len(tokens.spans) // size))]
     origins = [list(_origins(prompt, *place)) for place in passages]

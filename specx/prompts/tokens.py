@@ -1,4 +1,4 @@
-"""From the text of a document to token ids, none of them a command; from ids to text as they come.
+"""Encode a document's text as token ids, none of them a command; decode ids as they arrive.
 
 Models obey tokens such as ``<|im_end|>`` and ``[/INST]``. A tokenizer's special tokens have ids
 that differ from those of the same letters. Other commands are known only by their letters: tokens

@@ -16,7 +16,7 @@ _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology"
 
 
 def environment() -> dict[str, Any]:
-    """Return versions and processor, ready for JSON; None for what is unknown.
+    """Return versions and processor, ready for JSON; None for unknown values.
 
     ``cpu_cores`` and ``cpu_threads`` (two per core with hyperthreading) count only those usable by
     this process. The caller adds facts from torch, such as the device.

@@ -1,6 +1,6 @@
 """JSON in three layouts: indented, one object per line, or folded for long lists of numbers.
 
-Also the choice of keys with ``--jsonl-keys``.
+It also selects the keys given by ``--jsonl-keys``.
 """
 
 import json

@@ -227,9 +227,9 @@ _NO_WRAPPING, _WRAPPING = "\x1b[?7l", "\x1b[?7h"  # a line too long by now is cu
 class Region(RenderHook):
     """Lines redrawn by a thread ten times a second.
 
-    The cursor stays at their beginning, and erasing removes everything after the cursor. So they
-    disappear even if a terminal has reflowed them after a change of width. ``rows`` returns the
-    lines, each narrower than the terminal. Other output of ``console`` erases them first.
+    The cursor stays at the beginning of the lines, and erasing removes everything after it. So the
+    lines disappear even if a terminal has reflowed them after a change of width. ``rows`` returns
+    the lines, each narrower than the terminal. Other output of ``console`` erases them first.
     """
 
     def __init__(self, console: Console, rows: Callable[[], list[Text]]) -> None:

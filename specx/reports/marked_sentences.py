@@ -1,6 +1,6 @@
 """The sentences of a summary in a model's own words, marked for its page.
 
-Marks are the sentences' sources, and statements not found in the document.
+The marks show the sentences' sources, and the statements not found in the document.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,8 +40,8 @@ def shown_passages(report: Report) -> list[ShownPassage]:
 class MarkedSentence:
     """A sentence of the summary, numbered from 1, or text between sentences, with ``number`` 0.
 
-    ``runs``: its text, divided at marks. ``place``: of its source, if shown; ``passage``: the
-    source's number.
+    ``runs``: its text, divided at marks. ``place``: the place of its source, if shown; ``passage``:
+    the number of that source.
     """
 
     number: int

@@ -113,8 +113,8 @@ def together(place: str) -> str:
 def passages(summary: str, citations: Sequence[Quote]) -> list[CitedText]:
     """Divide a summary into its cited sentences and the text around them.
 
-    Without citations it is all text. A cited sentence that does not occur in the summary is listed
-    nevertheless.
+    Without citations, all of the summary is text. A cited sentence that does not occur in the
+    summary is listed nevertheless.
     """
     found: list[CitedText] = [("", [])]
     place = 0
@@ -152,8 +152,9 @@ def blocks(text: str) -> Iterator[tuple[BlockKind, list[str]]]:
 class Mark:
     """A cited place of the document, and the sentences quoted from it.
 
-    The place is a page, a range of lines, or a paragraph. ``start``, ``width``: in percent of the
-    document. ``sentences``: numbers, from 1, with texts.
+    The place is a page, a range of lines, or a paragraph. ``start``, ``width``: the position and
+    size of the place, in percent of the document. ``sentences``: the number of each sentence, from
+    1, and its text.
     """
 
     place: str

@@ -35,9 +35,9 @@ class StatusLine:
 class Progress:
     """The progress of one document, updated by events.
 
-    ``limit``: output tokens of each part; ``spent``: seconds spent before; ``number``, ``total``:
-    its place among several documents. None if unknown. ``announced``: the phases already printed as
-    plain lines.
+    ``limit``: the maximum output tokens of each part; ``spent``: the seconds spent on the document
+    before; ``number``: its number among ``total`` documents. ``limit`` and ``total`` are None if
+    unknown. ``announced``: the phases already printed as plain lines.
     """
 
     name: str
@@ -175,7 +175,8 @@ def closing_line(report: Report) -> str:
     """Return one line that sums up a report.
 
     The seconds are the total, including reading. Tokens per second are for decoding alone, as
-    ``tokens_per_second.decode`` in the report. For a document that no model has read, it says why.
+    ``tokens_per_second.decode`` in the report. For a document that no model has read, the line says
+    why.
     """
     if not report.input.parts:
         return f"{printable(report.input.name)}: {'; '.join(report.notes)}"

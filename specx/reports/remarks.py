@@ -12,7 +12,7 @@ WHOSE = {"model": "the model's generation_config.json"}
 
 
 def remarks(report: Report, *, debug: bool = False) -> list[str]:
-    """Return remarks on statements not in the document, and on a check without differences.
+    """Return remarks on statements not in the document, and on a lossless check that passed.
 
     ``debug``: also the report's notes, the sampling settings, and the number of lines removed from
     pages.

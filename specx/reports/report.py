@@ -45,9 +45,9 @@ class Removed:
 class PartSummary:
     """The summary of one part of a document.
 
-    ``pages``, ``lines``, ``paragraphs``: the first and last it covers, from 1; None if the format
-    has none. ``tokens``: of the output; ``limit``: their maximum, None for the profile's.
-    ``reason``: why it ended.
+    ``pages``, ``lines``, ``paragraphs``: the first and last that the part covers, from 1; None if
+    the format has none. ``tokens``: the number of output tokens; ``limit``: their maximum, None for
+    the profile's limit. ``reason``: the reason why the output ended.
     """
 
     pages: tuple[int, int] | None
@@ -60,7 +60,7 @@ class PartSummary:
 
     @property
     def place(self) -> str:
-        """Return what the part covers: pages, lines or else paragraphs."""
+        """Return the range that the part covers: pages, lines or else paragraphs."""
         return place_in_words(self.pages, self.lines) or range_in_words(
             "paragraph", self.paragraphs
         )
@@ -70,9 +70,10 @@ class PartSummary:
 class InputFacts:
     """A document and its size.
 
-    ``pages``: 0 for formats without pages. ``prompt_tokens``: of all parts. ``kind``: its format.
-    ``title``: None without one. ``span``: the first and last page that was read, or line or
-    paragraph if citations count these; None if unknown.
+    ``pages``: 0 for formats without pages. ``prompt_tokens``: the prompt tokens of all parts.
+    ``kind``: the document's format. ``title``: its title, None without one. ``span``: the first and
+    last page that was read, or the first and last line or paragraph if citations count these; None
+    if unknown.
     """
 
     name: str
@@ -90,9 +91,9 @@ class InputFacts:
 class ReferenceCheck:
     """A comparison of plain decoding with transformers' own ``generate``, both greedy.
 
-    ``tokens``: the number compared. ``position``: the first difference, if any; ``logit_gap``: the
-    difference of the two tokens' logits there, in transformers; ``tie``: small enough for rounding.
-    ``skipped``: why nothing was compared.
+    ``tokens``: the number of tokens compared. ``position``: the place of the first difference, if
+    any; ``logit_gap``: the difference of the two tokens' logits there, in transformers; ``tie``:
+    the gap is small enough to come from rounding. ``skipped``: why nothing was compared.
     """
 
     identical: bool | None = None
@@ -137,11 +138,12 @@ class Report:
     not found in the document; ``not_in_sources``: numbers and dates found in the document, but in
     no source of their sentence.
 
-    ``reasoning_tokens``: tokens of reasoning among those written. ``completed``: sentences whose
-    end the model did not write. ``reasons``: why each prompt's output ended; ``rewritten``: outputs
-    that repeated themselves and continued with a penalty. ``levels``: the summaries of parts, level
-    by level; empty if the document was read in one piece. ``warnings``: what was lost, guessed or
-    cut; ``notes``: usual findings, and those about speed. ``lossless``: None if it was not checked.
+    ``reasoning_tokens``: tokens of reasoning among those written. ``completed``: the number of
+    sentences whose end the model did not write. ``reasons``: why each prompt's output ended;
+    ``rewritten``: the number of outputs that repeated themselves and continued with a penalty.
+    ``levels``: the summaries of parts, level by level; empty if the document was read in one piece.
+    ``warnings``: what was lost, guessed or cut; ``notes``: usual findings, and those about speed.
+    ``lossless``: None if it was not checked.
     """
 
     input: InputFacts
@@ -177,13 +179,13 @@ class Report:
 
     @property
     def answered(self) -> bool:
-        """Return False if the answer says that the document does not say it."""
+        """Return False if the summary says that the document does not answer the question."""
         return UNSAID.rstrip(".").casefold() not in self.summary.casefold()
 
     def passages(self) -> list[str]:
         """Return the likeliest source of each sentence of an answer: its place and its words.
 
-        None if the document does not answer the question.
+        The list is empty if the document does not answer the question.
         """
         found: dict[tuple[int, int], str] = {}
         for sentence in self.sentences if self.answered else ():

@@ -81,7 +81,7 @@ def to_view(report: Report, path: Path, page: Path) -> str:
 def view_paragraphs(report: Report) -> Iterator[tuple[Place, list[MarkedText]] | str]:
     """Yield the paragraphs, with marks on quoted sentences.
 
-    For a very long text, only those near cited places, with a note for each gap.
+    For a very long text, only paragraphs near cited places are yielded, with a note for each gap.
     """
     quotes: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for mark, place, _ in _quotes(report):

@@ -122,7 +122,7 @@ def _replace(target: Path, content: bytes) -> None:
 def remove_abandoned(folder: Path) -> None:
     """Remove temporary files of killed processes in ``folder``, once per process.
 
-    Live processes have theirs locked. On a file system without locks, nothing is removed.
+    Running processes keep their files locked. On a file system without locks, nothing is removed.
     """
     for temporary in folder.glob(".specx-*.tmp"):
         with contextlib.suppress(OSError):

@@ -48,7 +48,7 @@ class Deferred(Generic[T]):
 
 
 class Prefetcher(Generic[T]):
-    """Hands out calls in order; the next ones already run in threads.
+    """Hands out calls in order, while the next calls already run in threads.
 
     ``threads``: how many calls run ahead at a time; 0: none. The threads are daemons.
     """

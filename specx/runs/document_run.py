@@ -37,8 +37,8 @@ class DocumentRun:
     prompt ended; ``written``: tokens of the latest text; ``rewritten``: the indices of texts that
     repeated themselves and continued with a penalty. ``streams``: the random streams used so far.
     ``check_s``: seconds of ``--check-lossless``, which the summary did not need.
-    ``reasoning_tokens``: how many of the tokens are reasoning; ``closed``: outputs whose reasoning
-    was cut off at its budget.
+    ``reasoning_tokens``: how many of the tokens are reasoning; ``closed``: the number of outputs
+    whose reasoning was cut off at its budget.
     """
 
     timings: Timings
@@ -71,7 +71,7 @@ class DocumentRun:
         self.written = 0
 
     def go_on(self, kept: int) -> None:
-        """Continue the latest text after its first ``tokens`` tokens."""
+        """Continue the latest text after its first ``kept`` tokens."""
         self.written = kept
         self.reasons.pop()
         self.rewritten |= {len(self.reasons)}

@@ -108,10 +108,10 @@ def find_sources(names: Sequence[str], others: Counter[str] | None = None) -> li
 class Inputs(Iterator[RunInput]):
     """The inputs of all sources in the shard, each read in its turn or shortly before.
 
-    A file of JSON lines gives one input for each line, whether the line is good or bad. A single
-    source may be such a file, so it is read at once, and its lines are divided among shards.
-    Otherwise sources are divided, sorted by name. ``least``: a lower bound of the number of inputs;
-    ``total``: the exact number, None if unknown.
+    A file of JSON lines gives one input for each line, valid or not. A single source may be such a
+    file, so it is read at once, and its lines are divided among shards. Otherwise sources are
+    divided, sorted by name. ``least``: a lower bound of the number of inputs; ``total``: the exact
+    number, None if unknown.
 
     ``on_source`` is called before each source is read, with its number, its name, and the number of
     documents (None: unknown). ``shard``: the share of this run. ``is_done`` is called with the path

@@ -1,4 +1,4 @@
-"""``--check-lossless``: compare an output with plain decoding, and that with transformers."""
+"""``--check-lossless``: compare outputs to plain decoding, and plain decoding to transformers."""
 
 from dataclasses import replace
 from functools import partial

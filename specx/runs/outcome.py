@@ -53,7 +53,7 @@ class AllowedFailures:
         return document in self.paths or not self.paths.isdisjoint(above)
 
     def excess(self, failed: int, unnamed: int) -> str:
-        """Return why there are too many failures; empty if they are allowed, or if none ever are.
+        """Return why failures are too many; empty if they are not, or without ``--allow-failures``.
 
         ``unnamed``: failed documents that are not on the list.
         """

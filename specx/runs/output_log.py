@@ -1,9 +1,9 @@
 """The log of an output folder: the files that specx wrote there, and the finished documents.
 
-It only grows, a line at a time. A line with the hashes of files is written before the files, so
-that a file is recognized even if the process is killed. After they are on disk, another line marks
-the document as done. The latest line on a file or document is valid, so no clock is needed. Each
-line has a checksum; torn lines are skipped. The log is compacted when most of its lines are
+Lines are appended to it one at a time. A line with the hashes of files is written before the files,
+so that a file is recognized even if the process is killed. After they are on disk, another line
+marks the document as done. The latest line on a file or document is valid, so no clock is needed.
+Each line has a checksum; torn lines are skipped. The log is compacted when most of its lines are
 outdated.
 """
 

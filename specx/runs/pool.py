@@ -23,10 +23,10 @@ _LOST_IN_A_ROW = 6  # and two more for each worker, without a document that ende
 class Placement:
     """The number and places of workers. ``number``: 0 if this process summarizes by itself.
 
-    ``gpus``: names of GPUs as in CUDA_VISIBLE_DEVICES, assigned to workers in turn. ``threads``: of
-    each worker on a CPU. ``waiting``: queued documents per worker. ``reading``: documents read in
-    parallel ahead of the workers. ``prepares``: each worker has a helper process that makes the
-    prompts of queued documents.
+    ``gpus``: names of GPUs as in CUDA_VISIBLE_DEVICES, assigned to workers in turn. ``threads``:
+    the threads of each worker on a CPU. ``waiting``: queued documents per worker. ``reading``:
+    documents read in parallel ahead of the workers. ``prepares``: each worker has a helper process
+    that makes the prompts of queued documents.
     """
 
     number: int
@@ -130,9 +130,9 @@ class Scheduler:
 
     Documents for a worker that still loads its models stay here, where a worker with models can
     take them. ``most``: the maximum number of workers. ``waiting``: documents queued at each
-    worker, so that it is never idle. ``one_first``: start the others only after the first has
-    loaded its models and reported how many more fit into memory. ``on_first``: called when the
-    first one is started.
+    worker, so that it is never idle. ``one_first``: start the other workers only after the first
+    has loaded its models and reported how many more fit into memory. ``on_first``: called when the
+    first worker is started.
     """
 
     def __init__(
@@ -173,8 +173,8 @@ class Scheduler:
     def poll(self, seconds: float) -> list[Update]:
         """Return new messages of the workers; wait for one at most this long.
 
-        Raises the loading error if no worker can load the models, and BatchError if worker after
-        worker is lost.
+        Raises the loading error if no worker can load the models, and BatchError if several workers
+        in a row are lost.
         """
         return [
             news

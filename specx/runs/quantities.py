@@ -90,7 +90,8 @@ class Number:
     """A number in a text, from ``start`` to ``end``.
 
     ``readings``: possible values, the most likely first. ``step``: the unit of its last significant
-    digit. ``rounded``: the kind of rounding that the text states. ``decade``: as in "the 1990s".
+    digit. ``rounded``: the kind of rounding that the text states. ``decade``: the number names a
+    decade, as in "the 1990s".
     """
 
     start: int

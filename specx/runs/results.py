@@ -93,7 +93,7 @@ class Results:
     def check(self, relative: PurePath) -> None:
         """Raise UsageError for a document whose files must not or cannot be written.
 
-        It is a JobError if the log cannot be written any more.
+        Raises JobError if the log can no longer be written.
         """
         if self._lock is not None:
             self._lock.check()
@@ -106,7 +106,7 @@ class Results:
         return self._all(relative, self._outputs.is_complete)
 
     def are_there(self, relative: PurePath) -> bool:
-        """Return True if all files of a document exist, whatever their content."""
+        """Return True if all files of a document exist, with any content."""
         return self._all(relative, isfile)
 
     def _all(self, relative: PurePath, test: Callable[[Path], bool]) -> bool:
@@ -248,7 +248,7 @@ class Results:
     # ---------------------------------------------------------------- the index
 
     def finish(self) -> None:
-        """Complete the folder's index, after the last document or if a killed run did not."""
+        """Complete the folder's index after the last document, or if a killed run did not do so."""
         folder = self._to.folder
         if folder is not None and (not self._indexed or _is_behind(folder / INDEX)):
             self._write_index(folder)

@@ -55,7 +55,7 @@ RETRIES: tuple[dict[str, Any], ...] = (
 class Summarizer:
     """Summarizes documents with models that stay loaded.
 
-    ``partial``: the text written so far, for an early stop. For a document in parts, the summaries
+    ``partial``: the text written so far, for an early stop; for a document in parts, the summaries
     of the current level. ``between_steps``: called before and between the steps of decoding; its
     error ends the document.
     """

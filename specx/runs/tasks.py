@@ -96,7 +96,8 @@ class NotLoaded:
 class Progressed:
     """Progress of a document since the last such message.
 
-    ``part``: the number of the part that began, and of all parts; ``partial``: the summary so far.
+    ``part``: the number of the part that began, and the number of parts; ``partial``: the summary
+    so far.
     """
 
     number: int

@@ -88,11 +88,11 @@ def room_of(settings: Settings, reasoning: int) -> int:
 class DecodedText:
     """A text to write: its prompt, and how tokens are chosen.
 
-    ``layer``: the layer whose attention gives the sentences' sources, from 0; None if not wanted.
-    ``document``: the range of document tokens in the prompt; None if unknown, and for digests,
-    which have citations. ``begun``: tokens already written when decoding starts; ``ids``: tokens
-    decoded since. ``attention``: the attention of ``begun`` and ``ids`` to the document; empty for
-    a text that was not decoded.
+    ``layer``: the layer, counted from 0, whose attention gives the sentences' sources; None: no
+    sources are wanted. ``document``: the range of document tokens in the prompt; None if unknown,
+    and for digests, which have citations. ``begun``: tokens already written when decoding starts;
+    ``ids``: tokens decoded since. ``attention``: the attention of ``begun`` and ``ids`` to the
+    document; empty for a text that was not decoded.
     """
 
     prompt: Prompt

@@ -111,7 +111,7 @@ def untemplated(tokenizer: Any, prompt: PromptSettings) -> list[str]:
 
 
 def closed(outputs: int, budget: int) -> list[str]:
-    """Note that reasoning was ended by its budget in a number of ``outputs``."""
+    """Note that the reasoning of ``outputs`` outputs was ended by its budget."""
     if not outputs:
         return []
     return [

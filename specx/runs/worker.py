@@ -189,7 +189,7 @@ class Deadline:
 
 
 class ThreadLimiter:
-    """Adjusts the number of torch's threads between steps: fewer while others need the cores.
+    """Adjusts the number of torch's threads between steps: fewer while other processes are busy.
 
     Beside a busy process, threads that wait for each other lose far more than their share, since
     each operation waits for the thread whose core was taken. With one thread fewer for each busy

@@ -23,7 +23,7 @@ SHARPNESS = 2.5  # of what an MTP head begins to look for
 
 
 class Head(nn.Module):
-    """An EAGLE-3 head of one layer, whose parameters have the names of speculators' files.
+    """An EAGLE-3 head of one layer, with parameters named as in the files of speculators.
 
     Row t reads the embedding of token t + 1 and a state of position t: the target's features
     (``fc``) or the head's own output. ``ids`` int64 [V]: the target's ids that it proposes, in
@@ -159,8 +159,8 @@ def make_head(target: PreTrainedModel) -> Head:
     """Make a head for the embedded target, with initial weights from the target.
 
     The target's layer ``POINTER`` attends from a token to the position of the token to be copied
-    next. Row t of the head has token t + 1, so the same queries and keys find the token after that.
-    The values carry that token's embedding, a quarter in each head.
+    next. Row t of the head has token t + 1, so the same queries and keys find the token to be
+    copied after token t + 1. The values carry that token's embedding, a quarter in each head.
     """
     config = target.config
     head = Head(config, target.get_input_embeddings(), torch.arange(config.vocab_size), LAYERS)
@@ -244,7 +244,7 @@ class UnrolledCall:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, **_: Any
     ) -> Tensor:
-        """Attend from query [B, H, T, D]; key, value [B, H, T, D], new -> [B, T, H, D]."""
+        """Attend from query [B, H, T, D]; key, value [B, H, T, D]: the new rows -> [B, T, H, D]."""
         assert layer == 0
         each = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(each, 1), value.repeat_interleave(each, 1)
@@ -276,7 +276,7 @@ def write_mtp(head: Head, target: Path, folder: Path) -> None:
 
 
 def write_head(head: Head, folder: Path) -> None:
-    """Write a head in SpecForge's layout, in bfloat16, with layer ids counted by outputs."""
+    """Write a head in SpecForge's layout, in bfloat16; layer ids are those of the outputs read."""
     folder.mkdir(parents=True, exist_ok=True)
     named = {k.replace("layers.0.", "midlayer."): v for k, v in head.trained().items()}
     weights = {name: weight.bfloat16().cpu() for name, weight in named.items()}

@@ -58,7 +58,8 @@ MIXTURE = Mixture(
 class TeacherReading:
     """The target's reading of documents: tokens [B, L], features [B, L, F], logits [B, rows, V].
 
-    Logits begin at row ``first``, the first of the digests. ``weights`` [B, rows]: of their losses.
+    ``first``: the first row of the digests, where logits begin. ``weights`` [B, rows]: the weights
+    of the rows' losses.
     """
 
     tokens: Tensor
@@ -119,8 +120,8 @@ def unroll(head: Head, reading: TeacherReading) -> Iterator[tuple[Tensor, Tensor
 class DigestLessons:
     """Digests of generated and invented documents, as the embedded target continues them.
 
-    ``batches`` yields the readings of each step of a run, this process's part of them; ``held_out``
-    yields readings of texts that no step uses.
+    ``batches`` yields this process's readings for each step of a run; ``held_out`` yields readings
+    of texts that no step uses.
     """
 
     target: PreTrainedModel

@@ -37,9 +37,9 @@ _WORD_DECAY = 30.0  # L2 of their weights
 class Labelled:
     """A labelled document.
 
-    ``values`` float32 [N, F]: features of its sentences; ``words``: the words of each. ``nuggets``:
-    weight and sentences of each. ``wanted`` float32 [N]: the weight of each sentence in the
-    reader's digest.
+    ``values`` float32 [N, F]: features of its sentences; ``words``: the words of each sentence.
+    ``nuggets``: the weight and the sentences of each nugget. ``wanted`` float32 [N]: the weight of
+    each sentence in the reader's digest.
     """
 
     values: np.ndarray

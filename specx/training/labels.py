@@ -23,7 +23,7 @@ _FEWEST_WORDS = 4  # a shorter lead is scored as if it had this many distinct to
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The chosen paragraph of each section int64 [count], and the scores of all float32 [P].
+    """Each section's chosen paragraph, int64 [count], and all paragraphs' scores, float32 [P].
 
     Section i consists of the paragraphs ``borders[i]`` to ``borders[i + 1] - 1``. Scores are
     comparable within a section, in units of the pooled standard deviation inside sections.
@@ -39,10 +39,10 @@ def choose_paragraphs(
 ) -> Choice:
     """Choose the best lead of each of ``count`` sections, or all paragraphs if there are fewer.
 
-    ``paragraphs``: token ids; ``leads``: tokens of each that would be quoted; ``idf`` float
-    [vocabulary]. The worth of a lead is the sum of ``token_worth`` over its distinct tokens,
-    divided by a power of their number, and halved if it is cut at MAX_LEAD. Tokens of chosen leads
-    lose worth.
+    ``paragraphs``: token ids; ``leads``: the number of tokens of each paragraph's lead sentence,
+    which would be quoted; ``idf`` float [vocabulary]. The worth of a lead is the sum of
+    ``token_worth`` over its distinct tokens, divided by a power of their number, and halved if it
+    is cut at MAX_LEAD. Tokens of chosen leads lose worth.
     """
     total = len(paragraphs)
     count = min(count, total)

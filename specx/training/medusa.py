@@ -37,7 +37,7 @@ class TargetReading(NamedTuple):
 
 @torch.no_grad()
 def read(target: LlamaForCausalLM, batch: Batch) -> TargetReading:
-    """Let the target read the documents of a batch; return the places where it writes."""
+    """Let the target read the documents of a batch; return its reading of the digests."""
     states, choices = [], []
     for ids, first in batch.without_padding():
         # The last token of the document chooses the first of the digest.

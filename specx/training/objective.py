@@ -87,8 +87,9 @@ class Pointer(NamedTuple):
 class Predictions(NamedTuple):
     """The results of a batch: the loss and the predicted tokens.
 
-    The weighted mean loss; the most likely tokens int64 [B, L], −1 where nothing is to be
-    predicted; the judge's errors [2], for worths and scores; the pointers' mean error.
+    ``loss``: the weighted mean loss. ``guess`` int64 [B, L]: the most likely tokens, −1 where
+    nothing is to be predicted. ``judge_errors`` [2]: the judge's errors in worths and in scores.
+    ``pointing_error``: the pointers' mean error.
     """
 
     loss: Tensor
@@ -136,8 +137,8 @@ def predict(
 def figures(batch: Batch, guess: Tensor) -> dict[str, float | None]:
     """Return the accuracy of ``copied`` tokens, ``whole`` sentences and ``choice``, and ``gain``.
 
-    ``gain``: 0 if the chosen score is the mean of its section, 1 if it is the best. None if data
-    are missing.
+    ``gain``: 0 if the chosen score is the mean of its section, 1 if it is the best. Figures without
+    data are None.
     """
     counted, marker = batch.weights > 0, batch.parts == CHOICE
     right = guess == batch.tokens
@@ -162,8 +163,8 @@ def _mean(values: Tensor, digits: int = 4) -> float | None:
 def gains(targets: Tensor) -> Tensor:
     """Return the gain of choosing each marker, for ``targets`` [M, markers]: [M, markers].
 
-    It is 1 for the best of a section and 0 for its mean. It is also 0 for other sections, and if
-    all are equal.
+    The gain is 1 for the best marker of a section and 0 for the section's mean. It is also 0 for
+    markers of other sections, and if all scores are equal.
     """
     inside = targets > 0
     scores = targets.clamp(min=1e-30).log()  # up to a factor and a constant

@@ -74,7 +74,7 @@ class TargetOutputs:
         return chosen.sort().values
 
     def drawn(self, steps: range, team: Team) -> Iterator[tuple[int, Tensor]]:
-        """Yield this process's part of each step: the length of the prompts, int64 [B, L]."""
+        """Yield for each step the length of the prompts, and this process's rows int64 [B, L]."""
         epoch, at = -1, 0
         order: list[tuple[int, np.ndarray]] = []
         for step in range(steps.stop):
@@ -108,7 +108,7 @@ class TargetOutputs:
 
 
 class Writer:
-    """A target that writes; ``prompts`` cuts texts to the longest of LENGTHS that they fill."""
+    """A target that writes; ``prompt`` cuts a text to the longest of LENGTHS that it fills."""
 
     def __init__(self, model: Path, device: torch.device) -> None:
         files = open_model(ModelSpec(str(model)), "cpu", "target")

@@ -81,7 +81,7 @@ def encode_pool(corpus: Path, tokenizer: PreTrainedTokenizerFast) -> Pool:
 
 
 def generated_pool(tokenizer: PreTrainedTokenizerFast, seeds: range, characters: int) -> Pool:
-    """Tokenize generated reports, one for each seed; the last of fifty are held out."""
+    """Tokenize generated reports, one for each seed; the last fiftieth is held out."""
     documents = (generate_report(characters, seed) for seed in seeds)
     paragraphs = ([each.text for each in document.paragraphs] for document in documents)
     held_out = seeds[-max(1, len(seeds) // 50)] - seeds[0]

@@ -34,7 +34,7 @@ class Recipe:
     pointers: tuple[Pointer, ...] = ()
 
     def shortened(self, share: float) -> "Recipe":
-        """Return the curriculum with a share of the steps, at least one a phase."""
+        """Return the curriculum with a share of the steps, at least one per phase."""
         phases = tuple(replace(p, steps=max(1, round(p.steps * share))) for p in self.phases)
         return replace(self, phases=phases, warmup=max(1, round(self.warmup * share)))
 
@@ -74,9 +74,9 @@ def target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
 def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
     """Return the target's second course, which starts from the weights of the first.
 
-    It consists mostly of long documents, in which words and names recur with other continuations.
-    Some heads are trained to attend to the source of the next copied token: those of the two layers
-    that did so untrained after the first course.
+    It consists mostly of long documents, in which words and names recur with different
+    continuations. Key heads of two layers are trained to attend to the source of the next copied
+    token. After the first course, these layers already did so without such training.
     """
     lengths = (1024, 2048, 4096, 8192, 16384, 16384, 24576, 24576)
     return Recipe(

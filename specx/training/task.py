@@ -61,11 +61,12 @@ class Mixture:
 class Batch(NamedTuple):
     """Training documents of one length, as tensors [B, L] except ``targets``.
 
-    ``weights`` float32: of predicting each token; ``parts`` int8: its purpose; ``sources`` int64:
-    the place in the document that a COPY repeats, or −1; ``worths``, ``scores`` float32: the worth
-    of a token and the score of its paragraph's lead so far, standardized over the document, NaN
-    outside natural paragraphs; ``targets`` float32 [M, NUM_MARKERS]: for each of the M tokens of a
-    CHOICE, the distribution over its section's paragraphs that it has to predict.
+    ``weights`` float32: the weight of predicting each token; ``parts`` int8: the purpose of each
+    token; ``sources`` int64: the place in the document that a COPY repeats, or −1; ``worths``,
+    ``scores`` float32: the worth of a token and the score of its paragraph's lead so far,
+    standardized over the document, NaN outside natural paragraphs; ``targets`` float32 [M,
+    NUM_MARKERS]: for each of the M CHOICE tokens, the distribution over its section's paragraphs
+    that is to be predicted.
     """
 
     tokens: Tensor

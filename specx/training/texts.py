@@ -102,8 +102,8 @@ class Texts:
     def echoes(self, rng: np.random.Generator, room: int) -> Text:
         """Insert 1 to 24 pieces of 2 to 16 tokens of a document's leads into other paragraphs.
 
-        A paragraph gets up to two pieces on average, most of them in its lead, at its beginning or
-        anywhere. There they mislead most a model that follows the last words it wrote.
+        A paragraph gets up to two pieces on average. Most of them are in its lead, at the beginning
+        or elsewhere: there they most mislead a model that follows the last words it wrote.
         """
         text = self.real(rng, int(room * 0.7))
         pieces = []

@@ -1,7 +1,7 @@
 """Train one half of the embedded pair.
 
 ``python -m specx.training.train target --pool pool.npz --tokenizer DIR --out DIR`` runs the whole
-curriculum on one GPU; under ``torchrun --nproc-per-node N`` N of them share each step. ``--share
+curriculum on one GPU; under ``torchrun --nproc-per-node N`` N GPUs share each step. ``--share
 0.001`` runs a few steps of it on any CPU. A run is a function of its seed, its arguments and N;
 ``--resume`` continues from the checkpoint in ``--out``.
 """
@@ -32,8 +32,8 @@ JUDGED, POINTED = 0.5, 0.1  # weights of these errors beside the loss of the tok
 def mirror_embeddings(weight: Tensor) -> None:
     """Make the rows of text tokens t and t ^ 1 equal in one half and opposite in the other.
 
-    The control task writes t ^ 1 for t. With such rows, one linear map that changes a sign does it
-    for all tokens. Training starts there instead of finding 7,000 pairs by chance.
+    The control task writes t ^ 1 for t. With such rows, one linear map that changes a sign turns
+    every t into t ^ 1. So training does not have to find 7,000 pairs by chance.
     """
     with torch.no_grad():
         text = weight[FIRST_TEXT:]

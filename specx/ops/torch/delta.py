@@ -1,7 +1,7 @@
 """The gated delta rule in plain torch (``DeltaSpec``).
 
-All rows are read at once. Let G be the sum of g over a row and the rows that it sees. A row adds
-``k ⊗ u`` to the state, where u depends on the u of the rows that it sees. This is a triangular
+All rows are read at once. Let G_i be the sum of g over row i and the rows that it sees. Row i adds
+``k_i ⊗ u_i`` to the state. Each u depends on the u of the rows seen, so the u solve a triangular
 system (the UT transform of arXiv:2412.06464): ``u_i + β_i Σ_j e^(G_i − G_j) (k_i · k_j) u_j = β_i
 (v_i − e^G_i k_i · S)``. The output of row i is ``e^G_i q_i · S + Σ_j e^(G_i − G_j) (q_i · k_j)
 u_j``. Rows of a chain see all rows before them; rows of a tree see their ancestors. Otherwise
@@ -44,7 +44,7 @@ class DeltaRows:
 
 
 class DeltaRule:
-    """Reads normed rows [T, K] as in ``LayerKernels.advance``."""
+    """The gated delta rule for normed rows [T, K], as in ``LayerKernels.advance``."""
 
     def __init__(self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]) -> None:
         assert weights.delta is not None
@@ -82,7 +82,7 @@ class DeltaRule:
 
 
 class ShortConvolution:
-    """Reads normed rows [T, K] as in ``LayerKernels.advance``, for layers without keys."""
+    """The short convolution of a layer without keys, for normed rows [T, K] as in ``DeltaRule``."""
 
     def __init__(self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]) -> None:
         assert weights.convolution is not None
@@ -96,7 +96,7 @@ class ShortConvolution:
 def convolved(
     weight: Tensor, inputs: Tensor, state: DeltaState, mask: AncestorMask | None
 ) -> Tensor:
-    """Convolve rows' inputs [T, C] by weight [C, kernel], in the wide format, and record them.
+    """Convolve inputs [T, C] with weight [C, kernel] in the wide format; store them in the state.
 
     A row's result does not depend on the other rows.
     """
@@ -123,10 +123,10 @@ def _unit(x: Tensor) -> Tensor:
 
 @cache
 def history_of(kernel: int, rows: int) -> Callable[[Tensor], Tensor]:
-    """Return a function from sets of ``rows`` rows to convolution indices, int64 [T, kernel].
+    """Return a function that turns sets of ancestors into convolution indices [T, kernel], int64.
 
-    The indices point into the text's last ``kernel − 1`` tokens, followed by the rows. Each new row
-    has the indices of its previous rows on its path, and last its own.
+    The indices point into the inputs of the text's last ``kernel − 1`` tokens, followed by those of
+    ``rows`` rows. Each set gives the last ``kernel`` inputs on the path to its row, its own last.
     """
 
     def history(sets: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ def read_tree(
 ) -> Tensor:
     """Read the last rows of a mask after a text; return the outputs, [T, Hv, Dv].
 
-    ``state`` has their keys and decays, and gets their updates.
+    ``state`` already has the keys and decays of these rows, and gets their updates.
     """
     assert attention.delta is not None
     if mask.rows == 1:

@@ -60,8 +60,8 @@ class TorchExperts:
     """``Ops.experts`` in torch.
 
     Pairs of a row and an expert are sorted by expert. On a CPU, the chosen experts are multiplied
-    one after another, by ``product``. Elsewhere the host must not wait for their number, so torch's
-    grouped product is used, which skips experts without rows.
+    one after another, by ``product``. On other devices the host must not wait for the number of
+    chosen experts, so torch's grouped product is used, which skips experts without rows.
     """
 
     def __init__(

@@ -123,7 +123,7 @@ class TorchLayer:
         return torch_norm(spec, weight, bias)
 
     def rotated(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Apply RoPE to heads [H, T, D]: cos, sin [T, D], which may have a wider format."""
+        """Apply RoPE to heads [H, T, D]; cos and sin [T, D] may have a wider format."""
         first, second = heads.chunk(2, dim=-1)
         return (heads * cos + torch.cat([-second, first], dim=-1) * sin).to(heads.dtype)
 
@@ -198,7 +198,7 @@ def experts(
 def through_gate(
     attended: Tensor, gate: Tensor, attention: AttentionSpec, norm: RowFunction | None
 ) -> Tensor:
-    """Multiply the attention's output [T, H · D] by its gate; ``norm``: of a delta rule."""
+    """Multiply the attention's output [T, H · D] by its gate; ``norm``: a delta rule's norm."""
     if norm is None:
         return attended * torch.sigmoid(gate)
     heads = attended.unflatten(1, (-1, attention.head_dim))
@@ -211,7 +211,7 @@ def latent_heads(
     product: Callable[[LinearMap], RowFunction],
     norm_of: Callable[[NormSpec, Tensor | None, Tensor | None], RowFunction],
 ) -> RowFunction:
-    """Prepare a function of x [T, K]: queries, keys and values of all heads, [T, 3 · H · D]."""
+    """Prepare a function from x [T, K] to queries, keys and values of all heads, [T, 3 · H · D]."""
     attention, own = weights.spec.attention, weights.latent
     spec, heads, dim = attention.latent, attention.query_heads, attention.head_dim
     assert spec is not None
@@ -240,7 +240,7 @@ def latent_heads(
 def activation(
     name: Activation, constants: tuple[float, float, float, float] | None = None
 ) -> RowFunction:
-    """Return an activation function; ``constants``: for xielu."""
+    """Return an activation function; ``constants``: those of xielu."""
     if name == "xielu":
         assert constants is not None
         return partial(_xielu, *constants)

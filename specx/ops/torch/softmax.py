@@ -85,7 +85,7 @@ def attend_dense(
     visible: Tensor | None,
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Attend with explicit scores: for a few keys under a mask, on any device, in any dtype.
+    """Attend by computing all scores, for few keys under a mask, on any device, in any dtype.
 
     visible: bool, broadcastable to [1, H, T, S], at least one True in each row. ``softcap``: as in
     ``AttentionSpec``.
@@ -105,8 +105,8 @@ def attend_dense(
 def merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[Tensor, Tensor]:
     """Merge attention over two disjoint sets of keys (SpecExtend, hybrid tree attention).
 
-    ``o = o_a σ(lse_a − lse_b) + o_b σ(lse_b − lse_a)``, with weights in float32 or wider: weights
-    in half precision cost a factor of 2 to 17 in error, growing with the length.
+    ``o = o_a σ(lse_a − lse_b) + o_b σ(lse_b − lse_a)``, with weights in float32 or wider. With
+    weights in half precision the error is 2 to 17 times as large, and grows with the length.
     """
     weight = torch.sigmoid(lse_a - lse_b)[..., None]
     out = out_a * weight + out_b * (1 - weight)

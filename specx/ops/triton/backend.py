@@ -76,10 +76,10 @@ def keep_signal_handlers() -> None:
 
 
 class TritonOps(TorchOps):
-    """``Ops`` by kernels, on a GPU with Triton; for tests in Triton's interpreter on a CPU.
+    """``Ops`` by Triton kernels, on a GPU or, for tests, in Triton's interpreter on a CPU.
 
-    torch computes sources, which are needed once per text. There are no passes through all layers
-    in one call, because CUDA graphs already replay a pass with one launch.
+    torch computes the attention for sources, which is needed once per text. No single call runs all
+    layers, because CUDA graphs already replay a forward pass with one launch.
     """
 
     name = "triton"
@@ -124,8 +124,9 @@ class TritonOps(TorchOps):
     ) -> tuple[Tensor, Tensor]:
         """Attend by Hopper's kernel if many rows share a key head, otherwise by Triton's.
 
-        Triton's also supports windows, caps and sinks. A row's result is the same. The choice of
-        the merging kernel does not depend on the rows. A draft's short cache is read in one launch.
+        Triton's kernel also supports windows, caps and sinks. Both give a row the same result. The
+        choice of the merging kernel does not depend on the rows. A draft's short cache is read in
+        one launch.
         """
         scale = scaling * tree_attention.LOG2_E
         recent = mask.once(tree_attention.recent_rows)

@@ -19,7 +19,7 @@ MOST_CHUNKS = 1 << 14  # what one program still holds in its registers
 def best_chunks(scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
     """Compute ``Ops.best_chunks`` of float32 scores; ties go to the first.
 
-    min(k, M) <= MOST_KEPT and M <= MOST_CHUNKS.
+    Requires min(k, M) <= MOST_KEPT and M <= MOST_CHUNKS, for M scores.
     """
     chunks = len(scores)
     k = min(k, chunks)

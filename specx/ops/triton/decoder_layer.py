@@ -123,9 +123,9 @@ def experts_of(weights: LayerWeights) -> Callable[..., Tensor]:
 class TritonLayer:
     """``LayerKernels``: products, and one kernel between each two of them.
 
-    A product adds its result to the hidden states itself, if the result is neither normed nor
-    scaled first, and if a kernel for the number of rows can. Otherwise the kernel of the next norm
-    adds it.
+    A product adds its result to the hidden states itself if the result is neither normed nor scaled
+    first, and if the kernel for the number of rows supports this. Otherwise the kernel of the next
+    norm adds it.
     """
 
     def __init__(self, weights: LayerWeights, *, of_draft: bool = False) -> None:

@@ -35,7 +35,7 @@ ROWS = 16  # of a prompt that a program makes
 
 
 class TritonDeltaRule:
-    """Reads normed rows [T, K] as in ``LayerKernels.advance``; norms and gates its output.
+    """The gated delta rule for normed rows [T, K] (``LayerKernels.advance``), with norm and gate.
 
     The maps to heads, gate and rates are one product, unless their weights are packed.
     """
@@ -107,9 +107,10 @@ class TritonDeltaRule:
 
 @torch.inference_mode()
 def join(maps: Sequence[LinearMap]) -> LinearMap | None:
-    """Return one map with the concatenated results of several.
+    """Return one map that concatenates the results of ``maps``; None if they cannot be joined.
 
-    The weights of ``maps`` become views of its weight. None if there are biases or packed weights.
+    The weights of ``maps`` become views of the new weight. Maps with biases, packed weights or
+    different dtypes cannot be joined.
     """
     weights = [each.weight for each in maps if isinstance(each.weight, Tensor)]
     alike = len({each.dtype for each in weights}) == 1

@@ -38,7 +38,8 @@ def read_prompt(
 ) -> Tensor:
     """Read the next rows of a text, norm each head and gate it: [T, Hv, Dv].
 
-    ``gate`` [T, Hv · Dv], ``weight`` [Dv]: of the norm. ``state`` gets its ``next_state``.
+    ``gate`` [T, Hv · Dv]: the gate before silu; ``weight`` [Dv]: the weight of the norm. The state
+    after the rows is written to ``state.next_state``.
     """
     delta, (count, heads, dim) = attention.delta, rows.v.shape
     assert delta is not None

@@ -112,10 +112,11 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
 class Pairs:
     """Pairs of a row and an expert, and the programs that multiply them.
 
-    ``count``: T rows times ``each``. With ``few`` rows, all three tensors of ``places`` are the
-    experts of the rows, int64 [T, each]. Otherwise they are the pairs in the order of programs,
-    int64 [count]; the experts of the programs, int64 [programs]; and each program's first place in
-    that order and the one after its last, int64 [2, programs].
+    ``count``: the number of pairs: T rows times ``each`` experts. With ``few`` rows, each of the
+    three tensors of ``places`` has the experts of the rows, int64 [T, each]. Otherwise ``places``
+    has the indices of the pairs in the order of programs, int64 [count]; the expert of each
+    program, int64 [programs]; and the range of each program in that order (first place, place after
+    the last), int64 [2, programs].
     """
 
     count: int
@@ -235,7 +236,7 @@ def product(
 def router_logits(x: Tensor, router: LinearMap, gate: Tensor | None = None) -> Tensor:
     """Multiply a few rows x [T, K] by the router, in float32 -> [T, E].
 
-    ``gate`` [1, K]: of the shared expert. If given, its sigmoid is one more number of each row.
+    ``gate`` [1, K]: the shared expert's gate. If given, the sigmoid of x · gateᵀ is a last column.
     """
     (rows, inputs), experts = x.shape, len(router.weight)
     assert x.is_contiguous()
@@ -255,8 +256,8 @@ def router_logits(x: Tensor, router: LinearMap, gate: Tensor | None = None) -> T
 def route(spec: ExpertsSpec, logits: Tensor, correction: Tensor | None) -> tuple[Tensor, Tensor]:
     """Choose experts by logits float32 [T, E], with one program per row.
 
-    Returns ids int64 [T, n], ascending, and their weights float32 [T, n]. If there is one more
-    logit, it is the weight of expert E, which is then always chosen.
+    Returns ids int64 [T, n], ascending, and their weights float32 [T, n]. If a row has E + 1
+    numbers, the last is the weight of the shared expert E, which is then always chosen.
     """
     (rows, columns), experts = logits.shape, spec.count
     shape, of_group = (rows, spec.chosen + columns - experts), experts // spec.groups
@@ -283,7 +284,7 @@ def combine(
     joined: bool = False,
     residual: Tensor | None = None,
 ) -> Tensor:
-    """Sum parts [T, n, K] weighted by shares float32 [T, n], in this order -> [T, K], rounded once.
+    """Sum parts [T, n, K] in order, weighted by shares float32 [T, n] -> [T, K], rounded once.
 
     ``shared`` [T, K] is added, times the sigmoid of ``gate`` [T, 1] if given. ``joined``: the last
     part is the shared expert's. ``residual`` [T, K]: added to the rounded sum.

@@ -31,8 +31,9 @@ MOST_TILES = 2**16  # of columns, of a product whose sums are shared
 class FewRowsLaunch:
     """The division of a product among the device's programs.
 
-    ``columns``: of a program's result; ``splits``: programs that share a sum; ``depth``: inputs
-    multiplied at once, of which a split has a multiple; ``stages``: of the software pipeline.
+    ``columns``: the columns of a program's result; ``splits``: the programs that share a sum;
+    ``depth``: the inputs multiplied at once (a split has a multiple of it); ``stages``: the stages
+    of the software pipeline.
     """
 
     columns: int
@@ -43,7 +44,7 @@ class FewRowsLaunch:
 
 
 def plan(columns: int, inputs: int, sides: int, itemsize: int) -> FewRowsLaunch:
-    """Plan the launch for a weight of ``sides`` times ``columns`` rows, whatever the rows of x."""
+    """Plan the launch for a weight of ``sides`` times ``columns`` rows, for any rows of x."""
     depth = 128 if itemsize == 2 else 32
     if columns <= 1024 and inputs >= 2048 and sides == 1 and inputs % (4 * depth) == 0:
         return FewRowsLaunch(32, 4, depth, 6)

@@ -22,7 +22,7 @@ COLUMNS_AT_ONCE = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class NormWeights:
-    """A norm with its weight and bias, [K] each; None if it has none."""
+    """A norm with its weight and bias, [K] each, or None for a missing one."""
 
     spec: NormSpec
     weight: Tensor | None
@@ -44,8 +44,9 @@ def add_norm(
 ) -> tuple[Tensor, Tensor]:
     """Add x and product [..., K], and norm the sum -> (the sum, its norm), [..., K] each.
 
-    ``before``: norm of the product, applied before ``scale``; ``scalar`` multiplies the sum.
-    Without ``after`` both results are the sum; without a product the sum is x.
+    ``before``: the norm applied to the product before ``scale`` multiplies it. ``scalar``
+    multiplies the sum. ``after``: the norm of the sum; None: both results are the sum. Without a
+    product, the sum is x.
     """
     inputs = x.shape[-1]
     assert x.is_contiguous()
@@ -120,11 +121,11 @@ def rotate_and_store(
 ) -> Tensor:
     """Norm heads, apply RoPE to queries and keys (half-split), and store keys and values.
 
-    qkv [T, (Hq + 2 Hkv) · D], queries first, then keys, then values; it may be overwritten. For a
-    layer with ``shared`` keys and values it has only queries, and nothing is stored. cos, sin [T,
-    D]: rows contiguous, second halves repeat the first, in qkv's dtype, or in float32, with which
-    rotated elements are rounded once. places int64 [T]: the rows of keys and values [Hkv, capacity,
-    D] (equal strides, rows contiguous) to write to.
+    qkv [T, (Hq + 2 Hkv) · D]: queries, then keys, then values; it may be overwritten. In a layer
+    with ``shared`` keys and values, qkv has only queries, and nothing is stored. cos, sin [T, D]:
+    contiguous rows, whose second half repeats the first, in qkv's dtype or in float32; in float32,
+    rotated elements are rounded once. places int64 [T]: the rows to write in keys and values [Hkv,
+    capacity, D] (equal strides, rows contiguous).
 
     Returns queries [Hq, T, D], stored in memory as [T, Hq, D].
     """

@@ -36,7 +36,7 @@ AND_OR = 0xEA  # of PTX's lop3: (a & b) | c
 
 @dataclass(frozen=True, eq=False)
 class TritonWeight(PackedWeight):
-    """A weight [N, K] in the layout of the kernels: rows uint8 [N, bytes] of each part in a format.
+    """A weight [N, K] in the kernels' layout: rows uint8 [n, bytes] for each part in one format.
 
     ``columns``: K. Products with it have the dtype ``dtype``. ``eights``: rows are stored 8
     together (``in_eights``).
@@ -50,7 +50,7 @@ class TritonWeight(PackedWeight):
         return len(self), self.columns
 
     def unpack(self) -> Tensor:
-        """Return ``dtype`` [N, K]."""
+        """Return the unpacked weight, ``dtype`` [N, K]."""
         whole = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         first = 0
         for packed, form in self.parts:
@@ -59,7 +59,7 @@ class TritonWeight(PackedWeight):
         return whole
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Return rows (int64) as ``dtype`` [..., K]; nothing is read back to the host."""
+        """Return rows ``ids`` (int64) as ``dtype`` [..., K]; nothing is read back to the host."""
         found = torch.empty((ids.numel(), self.columns), dtype=self.dtype, device=self.device)
         ids, first = ids.contiguous(), 0
         for packed, form in self.parts:
@@ -136,8 +136,8 @@ def constants_of(layout: PackedLayout) -> dict[str, Any]:
 class PackedLaunch:
     """The division of a product among the device's programs.
 
-    ``columns``: of a program's result; ``splits``: programs that share a sum of whole blocks;
-    ``stages``: of the software pipeline, in blocks.
+    ``columns``: the columns of a program's result; ``splits``: the programs that share a sum, each
+    with whole blocks; ``stages``: the stages of the software pipeline, one block each.
     """
 
     columns: int
@@ -268,10 +268,11 @@ def packed_product(
 
 @cache
 def instructions_of(layout: PackedLayout) -> tuple[str, ...]:
-    """Return the PTX registers, and the PTX for each tile of a block's first plane, by 4 bytes.
+    """Return the PTX constraints, and the PTX that decodes each tile of a block's first plane.
 
-    A code below 128, put into the lower bits of bfloat16 128.0, gives 128 plus the code. The 128 is
-    subtracted at once or, with a minimum, together with it, by the sum of x.
+    The PTX decodes 4 bytes at a time. A code below 128, put into the lower bits of bfloat16 128.0,
+    gives 128 plus the code. The 128 is subtracted at once or, if there is a minimum, together with
+    the minimum, by the sum of x.
     """
     tiles = range(BLOCK // layout.part // layout.together)
     if layout.low == 8:

@@ -29,11 +29,11 @@ AT_ONCE = 1 << 24  # values that are put into another order at a time
 class PackedLayout:
     """The layout of a format for the kernels.
 
-    ``low``, ``high``: bits of a code in the first plane, 4 or 8, and in the second. ``part``:
-    values with one scale. ``scales``: bytes, of which ``bias`` is subtracted, and a float16 factor
-    for 256 values; float16 or float32 numbers; or powers of two. ``minimum``: a number is added to
-    the values of a part. ``zero``: subtracted from a code, unless a ``table`` gives its value or
-    codes are numbers in float8 (e4m3).
+    ``low``: the bits of a code in the first plane, 4 or 8; ``high``: its bits in the second.
+    ``part``: the number of values with one scale. ``scales``: bytes, from which ``bias`` is
+    subtracted, with a float16 factor for 256 values; float16 or float32 numbers; or powers of two.
+    ``minimum``: each part has a number that is added to its values. ``zero``: the number subtracted
+    from a code, unless ``table`` gives the code's value or codes are float8 numbers (e4m3).
 
     If ``low`` is 4, two parts share a byte, the first in the lower nibble; with ``wide``, four
     parts share a word of 16 bits, and kernels read such words in pairs. A byte or word of the
@@ -58,7 +58,7 @@ class PackedLayout:
 
     @property
     def words(self) -> int:
-        """Return the 4-byte words of scales for 256 values."""
+        """Return the number of 4-byte words that the scales of 256 values take."""
         if self.scales in ("powers", "floats"):
             return 2
         if self.scales == "halves":

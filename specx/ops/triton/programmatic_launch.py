@@ -29,9 +29,9 @@ def options(device: torch.device) -> dict[str, Any]:
 def wait(EARLY: tl.constexpr) -> None:
     """Wait until everything written by earlier kernels is visible.
 
-    Before it, a kernel reads only data that no early kernel writes (weights, the prefix of a
-    cache), and writes nothing. The next kernel may start as soon as this one has: it waits for this
-    one, which waits for earlier ones.
+    Before this call, a kernel writes nothing, and reads only data that no early kernel writes
+    (weights, the prefix of a cache). The next kernel may start as soon as this one has started: it
+    waits for this one, which waits for earlier ones.
     """
     if EARLY:
         gdc_launch_dependents()

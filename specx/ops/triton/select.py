@@ -37,8 +37,7 @@ def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes
 
     logits [P, V] float16, bfloat16 or float32, rows contiguous, with P <= 64; forbidden bool [V];
     weights float32 [P] of the parents' paths, −inf for padding; nodes < 64. Ties are sorted by
-    parent, then by token, and those that do not fit are also determined. Padding is token 0 of
-    parent 0.
+    parent, then by token, which also determines the ones left out. Padding is token 0 of parent 0.
     """
     parents, vocabulary = logits.shape
     assert 1 <= nodes < KEPT.value, "root and nodes are at most 64 rows"
@@ -341,8 +340,8 @@ def _ranks(values: tl.tensor, indices: tl.tensor, mask: tl.tensor) -> tl.tensor:
 def top_k_places(keys: tl.tensor, count: tl.tensor) -> tl.tensor:
     """Return a place in 0 … count − 1 for each of the ``count`` largest int32 keys [n].
 
-    Others get −1. 64 <= n < 2¹⁵ is a power of 2, and ``count`` at most 64. Of equal keys, the first
-    win.
+    Other keys get −1. n is a power of 2 with 64 <= n < 2¹⁵; ``count`` is at most 64. Of equal keys,
+    the first are chosen.
     """
     # Each of 64 disjoint sets has a key as great as this one.
     low = tl.min(tl.max(tl.reshape(keys, [keys.shape[0] // 64, 64]), 0), 0)

@@ -7,7 +7,7 @@ split over programs (flash decoding). A second kernel attends to each query's ow
 it with the results of the first by log-sum-exp. Nothing is read back to the host, and grids depend
 only on shapes. Kernels read the length from the device, so a captured graph serves every length.
 Lengths, capacities and widths are run-time arguments that never cause a compilation. The first
-kernel has three variants, by the rows of a program. For many rows per key head on Hopper,
+kernel has three variants, by the number of rows of a program. For many rows per key head on Hopper,
 ``hopper/tree_attention.py`` replaces it.
 
 A row's result does not depend on the other rows, nor on how much of its text is committed. Blocks
@@ -16,7 +16,7 @@ alone, and its own part is read in the order of its text, wherever the rows are 
 only another row needs is multiplied by zeros, which changes no bit. Tensor cores add in the order
 of the columns, for any tile.
 
-With a window, blocks begin with the one of the first visible row, and rows are at their places in a
+With a window, the first block is that of the first visible row, and rows are at their places in a
 ring. A sink is added when parts are merged.
 
 Source: SpecExtend, section on hybrid tree attention.
@@ -214,7 +214,7 @@ def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: L
 
 
 def recent_rows(sets: Tensor) -> Tensor:
-    """Return the rows of each query's own part, itself first, counted from the prefix's end.
+    """Return the rows of each query's own part, its own row first, counted from the prefix's end.
 
     sets int64 [T, W], as ``TreeInputs.visible`` -> int32 [T, 64]; rows of the prefix are negative.
     """

@@ -18,14 +18,14 @@ class TreeInputs:
 
     q [Hq, T, D] with T <= 64 and D a multiple of 16 up to 512; keys, values [Hkv, capacity, D], the
     whole storage of a layer, perhaps in 8 bits (``byte_rows``). Only the last dimension of the
-    three must be contiguous. ``prefix``: int64, one element on the device; every query sees the
-    rows before it. ``visible``: int64 [T, W]; if bit j of word w of row t is set, query t sees row
-    prefix + 64·w + j. Bits are set only for written rows. Every query sees 1 to 64 of them, itself
-    last. Rows after the written ones are never used, even if they are NaN. ``prefix``, ``visible``
-    and the rows of the prefix are read before the preceding kernels have ended, so they must have
-    been written before the last kernel that was not launched early
-    (``programmatic_launch.options``). In a forward pass this is the embedding, or the rotary
-    angles.
+    three must be contiguous. ``prefix``: int64, one element on the device: the number of rows in
+    the prefix, which every query sees. ``visible``: int64 [T, W]; if bit j of word w of row t is
+    set, query t sees row prefix + 64·w + j. Bits are set only for written rows. Every query sees 1
+    to 64 of them, its own row last. Rows after the written ones are never used, even if they are
+    NaN. ``prefix``, ``visible`` and the rows of the prefix are read before the preceding kernels
+    have ended, so they must have been written before the last kernel that was not launched early
+    (``programmatic_launch.options``). In a forward pass, that kernel computes the embedding or the
+    rotary angles.
 
     ``recent``: ``tree_attention.recent_rows`` of ``visible``. ``scale``: positive factor of the
     scores, in base 2. ``window``, ``softcap``, ``sinks``: as in ``Ops.tree_attention``.
@@ -91,5 +91,5 @@ class TreeInputs:
 
     @property
     def is_plain(self) -> bool:
-        """True for keys and values not in 8 bits, if only the tree's mask is applied to scores."""
+        """True if keys and values are not in 8 bits, and scores have only the tree's mask."""
         return self.window is self.softcap is self.sinks is None and not self.in_bytes
