@@ -317,9 +317,7 @@ def _auto_or_keys(tree: object) -> object:
     if tree == "auto":
         return AutoTree()
     if isinstance(tree, str):
-        raise ValueError(
-            f"is {shown(tree)}; it must be auto, or keys of its own, indented below it"
-        )
+        raise ValueError(f"is {shown(tree)}; it must be auto, or keys of its own below it")
     return tree
 
 

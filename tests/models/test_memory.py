@@ -26,7 +26,7 @@ def test_control_group_without_a_limit(tmp_path: Path) -> None:
 
 def test_both_numbers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda _: 3_000_000_000)
-    with pytest.raises(OutOfMemoryError, match=r"needs 16\.1 GB in main memory and 3\.0 GB are"):
+    with pytest.raises(OutOfMemoryError, match=r"needs 16\.1 GB in main memory, but only 3\.0 GB"):
         memory.check_memory(16_100_000_000, torch.device("cpu"), "The target m")
     memory.check_memory(2_900_000_000, torch.device("cpu"), "The target m")
 

@@ -47,7 +47,7 @@ def test_the_grid_is_drafted_by_default() -> None:
 
 
 def test_a_method_that_has_no_working_cache() -> None:
-    with pytest.raises(UsageError, match="self-draft:depth=2 does not draft with a model"):
+    with pytest.raises(UsageError, match="self-draft:depth=2 does not use a draft model"):
         next(EXPERIMENT.measure(tiny_bench("self-draft:depth=2")))
 
 

@@ -83,7 +83,7 @@ def test_a_draft_that_is_sure_leaves_nothing_to_others() -> None:
 
 
 def test_too_few_ids() -> None:
-    with pytest.raises(UsageError, match="more than 10 ids"):
+    with pytest.raises(UsageError, match="more than 10 usable ids"):
         dialling(Dial(0.5, 1.0), torch.arange(200) < RANKS)
 
 
