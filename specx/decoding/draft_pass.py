@@ -1,4 +1,4 @@
-"""Passes of a draft that all levels of all trees share, so that few have to be recorded.
+"""Passes of a draft model, shared by all levels of all trees, so that few are recorded.
 
 A pass over 16 rows takes a GPU hardly longer than one over a single row, and recording it takes the
 host as long as ten passes. So rows are filled up: a chain of tokens, and each level of a tree, is

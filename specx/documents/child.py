@@ -161,7 +161,7 @@ def refused(answer: Mapping[str, Any], request: ChildRequest, how: str = "") -> 
 
 
 def crash(request: ChildRequest, end: Ended) -> DocumentError:
-    """Explain the end of a child that failed."""
+    """Explain why a child process failed."""
     code, complaint = end.returncode, end.stderr
     if any(sign in complaint for sign in _OUT_OF_MEMORY):
         return too_large(request)

@@ -136,7 +136,7 @@ def ends_paragraph(above: str, line: str) -> bool:
 def line_sentences(text: str) -> list[tuple[int, int]]:
     """Return the spans of the sentences of a text of several lines, such as a list.
 
-    Signs and numbers of list items belong to no sentence, and headings are not sentences.
+    Bullets and numbers of list items belong to no sentence, and headings are not sentences.
     """
     found = []
     for line in _LINE.finditer(text):

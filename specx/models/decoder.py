@@ -211,7 +211,7 @@ class Decoder:
 
     @property
     def row_invariant(self) -> bool:
-        """True if a row's logits do not depend on the other rows (``Ops``), to the bit."""
+        """True if a row's logits are bit-identical whatever the other rows are (see ``Ops``)."""
         whole = self._whole
         return self.ops.is_row_invariant(self.weights) if whole is None else whole.is_row_invariant
 

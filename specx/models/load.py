@@ -46,7 +46,7 @@ def load_model(
         runs = "on a CPU" if files.device.type == "cpu" else "on transformers' modules"
         raise UsageError(
             f"`target.offload: cpu` needs a GPU, and a model that specx computes itself; "
-            f"{spec.model} runs {runs} here, so remove the key."
+            f"{spec.model} runs {runs} here, so remove this setting."
         )
     if check is not None:
         check(files)

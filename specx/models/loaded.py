@@ -67,7 +67,7 @@ class ModelSpec:
             raise UsageError(
                 f"`target.kv_cache_dtype: {self.kv_cache_dtype}` needs a CPU that computes in "
                 f"float32; {self.model} keeps keys and values in "
-                f"{str(dtype).removeprefix('torch.')} on {device.type}, so remove the key."
+                f"{str(dtype).removeprefix('torch.')} on {device.type}, so remove this setting."
             )
         return requested
 
@@ -76,7 +76,7 @@ def no_int8(label: str) -> UsageError:
     """Return the error for a model without int8 products."""
     return UsageError(
         "`target.activations: int8` needs a packed GGUF model, run by machine code on a CPU with "
-        f"AVX2; {label} does not run that way here, so remove the key."
+        f"AVX2; {label} does not run that way here, so remove this setting."
     )
 
 

@@ -113,7 +113,7 @@ def _in_pieces(loaded: LoadedModel, ids: Tensor) -> Tensor:
 def run_apart(
     loaded: LoadedModel, label: str, positions: int, first: int = 0
 ) -> tuple[tuple[float, ...], Tensor]:
-    """Run two tokens from position ``first`` on that attend only to themselves.
+    """Run two tokens, at ``first`` and the next position, each of which attends only to itself.
 
     Return the score factor of each layer, and the stored keys and values [layers, 2, Hkv, 2, D].
     ``positions``: the number of usable positions. Raises ModelError if a layer does not call the

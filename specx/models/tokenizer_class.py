@@ -99,11 +99,11 @@ Settings = Mapping[str, Any]  # of tokenizer_config.json
 
 @dataclass(frozen=True)
 class Parts:
-    """The components that a class sets around the tokens.
+    """The components that a tokenizer's class adds to a vocabulary, such as its normalizer.
 
-    ``dress`` sets the components of a bare tokenizer. ``named``: default special tokens. ``model``:
-    BPE settings that differ from the defaults. ``reads_vocab``: the class also reads ``vocab.json``
-    and ``merges.txt``. ``again``: how special tokens are added a second time at the end, overriding
+    ``dress``: a function that adds them to a bare tokenizer. ``named``: default special tokens.
+    ``model``: BPE settings that differ from the defaults. ``reads_vocab``: the class also reads
+    ``vocab.json`` and ``merges.txt``. ``again``: how special tokens are added a second time at the end, overriding
     the folder's settings.
     """
 

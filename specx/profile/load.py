@@ -63,8 +63,8 @@ def profile_path(name_or_path: str) -> Path:
         return Path(name_or_path)
     if name_or_path not in paths:
         raise ProfileError(
-            f"there is no profile {name_or_path!r}, only {', '.join(paths)} or the path of a YAML "
-            f"file (--model names a model){did_you_mean(name_or_path, paths)}"
+            f"there is no profile {name_or_path!r}; choose {', '.join(paths)}, or give the path of "
+            f"a YAML file (for a model, use --model){did_you_mean(name_or_path, paths)}"
         )
     return paths[name_or_path]
 

@@ -46,10 +46,10 @@ def view_path(page: Path) -> Path | None:
 
 
 def view_of(report: Report, page: Path) -> Path | None:
-    """Return the view's file for a page; None if it needs none.
+    """Return the file of the text view beside an HTML report; None if no view is needed.
 
-    A page needs a view if the document cannot be opened at a page: it has no pages, or is not a
-    file.
+    ``page``: the HTML file. A view is needed if links cannot open the document at a page, because
+    it has no pages or is not a file.
     """
     opens = report.input.pages > 0 and report.source is not None and report.source.is_file()
     sources = any(sentence.sources for sentence in report.sentences)

@@ -1,4 +1,4 @@
-"""The levels of a summary of a document in several parts."""
+"""The levels of summaries, for a document that is summarized in several parts."""
 
 from collections.abc import Sequence
 

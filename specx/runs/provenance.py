@@ -17,7 +17,7 @@ def provenance(
     """Check outputs in a model's own words against the document.
 
     Return the sentences with their sources; the statements not found in the document; and numbers
-    and dates found in the document, but in no source of the sentence.
+    and dates found in the document, but in none of the sources of their sentence.
     """
     sentences = [sentence for output in outputs for sentence in _sentences(output)]
     nowhere, elsewhere = _unknown_quantities(document, sentences)

@@ -63,7 +63,7 @@ class Batch(NamedTuple):
 
     ``weights`` float32: the weight of predicting each token; ``parts`` int8: the purpose of each
     token; ``sources`` int64: the place in the document that a COPY repeats, or −1; ``worths``,
-    ``scores`` float32: the worth of a token and the score of its paragraph's lead so far,
+    ``scores`` float32: a token's worth, and the score of its paragraph's lead up to it,
     standardized over the document, NaN outside natural paragraphs; ``targets`` float32 [M,
     NUM_MARKERS]: for each of the M CHOICE tokens, the distribution over its section's paragraphs
     that is to be predicted.

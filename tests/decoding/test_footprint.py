@@ -126,7 +126,7 @@ def test_keys_and_values_in_8_bits_are_counted_with_their_scales(make: Any, tmp_
 def test_they_are_refused_where_they_have_half_the_bytes_already(tmp_path: Path) -> None:
     profile = profile_for(None, str(untied_folder(tmp_path)), None)
     half = profile.on("cpu").changed(target={"dtype": "bfloat16", "kv_cache_dtype": "float16"})
-    sentence = "needs a CPU that computes in float32; .* in bfloat16 on cpu, so remove the key"
+    sentence = "needs a CPU that computes in float32; .* in bfloat16 on cpu, so remove this setting"
     with pytest.raises(UsageError, match=sentence):
         load_pair(half, "plain", CPU)
     files = open_model(ModelSpec(profile.target.model), "cpu", "target")

@@ -73,8 +73,8 @@ def test_unknown_name() -> None:
     with pytest.raises(ProfileError) as caught:
         load_profile("vicuna-7b")
     assert str(caught.value) == (
-        f"there is no profile 'vicuna-7b', only {', '.join(SHIPPED)} or the path of a YAML file "
-        "(--model names a model); did you mean 'vicuna-7b-68m'?"
+        f"there is no profile 'vicuna-7b'; choose {', '.join(SHIPPED)}, or give the path of a YAML "
+        "file (for a model, use --model); did you mean 'vicuna-7b-68m'?"
     )
 
 

@@ -66,7 +66,7 @@ class Excerpt(PreallocatedCache):
         self.refill(known)
 
     def follow(self) -> None:
-        """Drop the drafts and copy the rows accepted in the source since the last call."""
+        """Drop the drafts and copy the rows that the source has accepted since the last call."""
         self.refill(self._copied[0])
         rows = self._rows_of_source(self.next_position + self._new)
         self.storage.index_copy_(3, self.mapping(len(self._new)).slots, rows)

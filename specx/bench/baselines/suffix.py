@@ -90,9 +90,9 @@ class SuffixDrafter(Drafter):
 def matching_places(text: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
     """Find the earlier places that match the end of the text: two tensors int64 [PLACES].
 
-    ``text`` int64 [PATTERN + capacity], after PATTERN times NO_TOKEN; ``length`` int64 [1]. The
-    first tensor has the index of the token after each place; the second has the number of matching
-    tokens before it, at most PATTERN, 0 for padding. The longest matches come first, then the
+    ``text`` int64 [PATTERN + capacity]: PATTERN entries NO_TOKEN, then the text; ``length``
+    int64 [1]. The first tensor has the index of the token after each place; the second has the
+    number of matching tokens before it, at most PATTERN, 0 for padding. The longest matches come first, then the
     latest.
     """
     capacity = len(text) - PATTERN

@@ -27,10 +27,10 @@ from specx.records import Timings
 
 
 class Dialling:
-    """A dial on a device, and the time that dialling takes.
+    """The tensors of a dial on a device, and the time that dialling takes.
 
-    ``seconds``: the seconds of dialling since the last ``take``, measured on a CPU. A GPU cannot
-    measure them between kernels, so ``own`` gives the seconds of a level by its number of nodes.
+    ``seconds``: the seconds of dialling since the last ``take``, measured on a CPU. On a GPU
+    they cannot be measured; ``own`` has the seconds of a level for each number of nodes.
     ``tree``: the tree in use.
     """
 

@@ -139,7 +139,7 @@ class Config:
         return HeadNormSpec(eps=self.number("rms_norm_eps"), **how)
 
     def attention(self, *, rope: RopeSpec | None, window: int | None, **how: Any) -> AttentionSpec:
-        """Return attention with the config's heads. ``how``: other fields of ``AttentionSpec``."""
+        """Return the spec with the config's numbers of heads. ``how``: its other fields."""
         if self.heads % self.kv_heads:
             self.refuse("num_key_value_heads")
         sizes = {"kv_heads": self.kv_heads, "head_dim": self.head_dim}

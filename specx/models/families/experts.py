@@ -115,7 +115,7 @@ def granite_moe(config: Config) -> Architecture:
 
 
 def hunyuan_moe(config: Config) -> Architecture:
-    """Read HunYuan with experts, of which some layers may choose more or fewer."""
+    """Read HunYuan with experts. Layers may choose different numbers of experts."""
     inner = config.size("intermediate_size")
 
     def mlp_of(index: int) -> MlpSpec:

@@ -102,7 +102,7 @@ def phimoe(config: Config) -> Architecture:
 
 
 def qwen3_vl_moe(config: Config) -> Architecture:
-    """Read the text decoder of Qwen3-VL with experts, stored as one tensor per map."""
+    """Read the text decoder of Qwen3-VL, whose experts are stored in one tensor per projection."""
     config = of_text(config, 500_000.0)
     names = ExpertNames(
         gate_up=("mlp.experts.gate_up_proj",), down="mlp.experts.down_proj",

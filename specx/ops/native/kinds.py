@@ -13,8 +13,8 @@ class LayerKind:
     """The features of a layer.
 
     ``owns_heads``: each thread has its own key heads; otherwise threads share all heads. Norms are
-    given by the name of their function; empty without a norm. Factors, biases, most norms of heads,
-    and RoPE are looked up at run time, so one code serves most families.
+    given by the name of their function, which is empty if there is no norm. Factors, biases, most
+    norms of heads, and RoPE are looked up at run time, so the same code serves most families.
     """
 
     owns_heads: bool

@@ -200,7 +200,7 @@ class TritonOps(TorchOps):
         return layer.NormWeights(spec=spec, weight=weight, bias=bias)
 
     def prepack(self, weight: Weight) -> Weight:
-        """Put blocks into the layout of the kernels."""
+        """Rearrange a weight in blocks into the layout that the kernels read."""
         return lay_out(weight) if isinstance(weight, PackedWeight) else weight
 
     def head_input(self, embedding: Weight, norms: HeadNorms | None) -> HeadInput:
