@@ -103,8 +103,8 @@ class Parts:
 
     ``dress``: a function that adds them to a bare tokenizer. ``named``: default special tokens.
     ``model``: BPE settings that differ from the defaults. ``reads_vocab``: the class also reads
-    ``vocab.json`` and ``merges.txt``. ``again``: how special tokens are added a second time at the end, overriding
-    the folder's settings.
+    ``vocab.json`` and ``merges.txt``. ``again``: how special tokens are added a second
+    time at the end, overriding the folder's settings.
     """
 
     dress: Callable[[Tokenizer, Settings], None]

@@ -213,7 +213,7 @@ def test_longer_than_the_window_and_refused(summarize: Run, tmp_path: Path) -> N
 def test_an_unknown_profile(summarize: Run) -> None:
     ended = summarize("a.txt", profile="minni")
     assert ended.code == 2
-    assert ended.sentence().startswith("there is no profile 'minni', only ")
+    assert ended.sentence().startswith("there is no profile 'minni'; choose ")
     assert ended.sentence().endswith("did you mean 'mini'?")
 
 

@@ -92,8 +92,8 @@ def matching_places(text: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
 
     ``text`` int64 [PATTERN + capacity]: PATTERN entries NO_TOKEN, then the text; ``length``
     int64 [1]. The first tensor has the index of the token after each place; the second has the
-    number of matching tokens before it, at most PATTERN, 0 for padding. The longest matches come first, then the
-    latest.
+    number of matching tokens before it, at most PATTERN, 0 for padding. The longest matches come
+    first, then the latest.
     """
     capacity = len(text) - PATTERN
     places = torch.arange(capacity, device=text.device)
