@@ -162,7 +162,8 @@ class CacheGroup:
         """Allocate the states."""
         rows = self.rows(capacity, ahead)
         shape = self.layers, 2, self.kv_heads, rows, row_size(self.head_dim, dtype)
-        return KeyValues(torch.empty(shape, dtype=dtype, device=device), ops)
+        # A draft's passes are filled up: masks hide rows that nobody wrote, which must not be NaN.
+        return KeyValues(torch.zeros(shape, dtype=dtype, device=device), ops)
 
 
 @dataclass(frozen=True, kw_only=True)
