@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specx.ops.hopper import compiler
+from specx.ops.hopper import compiler, packed_product
 from specx.ops.hopper import product as hopper_product
 from specx.ops.hopper import tree_attention as hopper_attention
 from specx.ops.hopper.compiler import compiled
@@ -170,11 +170,14 @@ def test_products_of_small_weights_compile(kind: int, rows: int, normed: bool) -
 @pytest.mark.parametrize("tiles", TILES)
 @pytest.mark.parametrize("kind", [PLAIN, GATED, ROTATED])
 def test_products_of_packed_weights_compile(kind: int, tiles: int) -> None:
-    constants = {"TILES": tiles, "GROUPS": 2 if tiles <= 2 and kind == GATED else 1, "STAGES": 2}
-    constants |= {"FIRST": 4, "SECOND": 4 if kind == GATED else 6, "HALF": 0, "KIND": kind}
-    constants |= {"HEAD": 128 if kind == ROTATED else 2, "ACTIVATION": kind}
-    constants |= {"WARPS": 8, "SHARE": 4, "RESIDENT": 1, "KEEP": kind == GATED}
-    assert compiled(PACKED_SOURCE, constants).startswith(ELF)
+    formats = ["Q4_K"] if kind == GATED else ["Q4_K", "Q6_K"]
+    given = {"KIND": kind, "HEAD": 128 if kind == ROTATED else 2, "ACTIVATION": kind, "HALF": 0}
+    given |= {"TILES": tiles, "FIRST": 4, "SECOND": 4 if kind == GATED else 6}
+    for launch in {packed_product.plan(tiles, rows, 16, formats, 132) for rows in (4096, 28672)}:
+        constants = {name.upper(): int(value) for name, value in asdict(launch).items()}
+        constants |= {"STAGES": launch.stages(tiles, formats)[0]}
+        constants |= {"KEEP": kind == GATED and not launch.together}
+        assert compiled(PACKED_SOURCE, given | constants).startswith(ELF)
 
 
 @needs_nvrtc
