@@ -64,7 +64,7 @@ def told(document: Document, name: str = "mini") -> list[str]:
 
 def test_slides_are_told_of_before_a_digest_of_them() -> None:
     (warning,) = told(TALK)
-    assert warning.startswith("little prose for a digest: 0% of its text is running")
+    assert warning.startswith("little prose for a digest: only 0% of its text is running")
     assert "--everything" in warning
 
 
