@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-OF_MEASUREMENTS = {"gguf", "llama-cpp-python", "numba", "vllm"}  # pages name them that are no part of specx
+OF_MEASUREMENTS = {"gguf", "llama-cpp-python", "numba", "vllm"}  # of pages, no part of specx
 
 PROGRAM = "import specx, torch; print(torch.backends.cuda.preferred_blas_library())"
 NAME = "TORCH_BLAS_PREFER_CUBLASLT"
