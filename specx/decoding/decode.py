@@ -19,7 +19,7 @@ from specx.decoding.runner import runner_for
 from specx.decoding.sampling import Sampler
 from specx.decoding.sources import SourceSettings, room_for
 from specx.decoding.stages import TextEnd
-from specx.decoding.step import DecodingState
+from specx.decoding.step import LOADING, DecodingState
 from specx.decoding.stopwatch import Stopwatch, has_passed
 from specx.decoding.target import Target
 from specx.decoding.tuner import Tuner, tuner_for
@@ -29,8 +29,6 @@ from specx.models.loaded import LoadedModel
 from specx.ops.trees import MAX_ROWS, NO_CHOICE, Path
 from specx.profile import Settings
 from specx.records import Attention, Event, FellBack, Finished, FinishReason, Step, Stop
-
-LOADING = 0.08  # seconds that recording a pass takes only where kernels are loaded
 
 
 @dataclass

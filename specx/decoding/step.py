@@ -21,6 +21,8 @@ from specx.decoding.target import Target
 from specx.decoding.tuner import StepPlan
 from specx.ops.trees import Path, TokenTree
 
+LOADING = 0.08  # seconds that recording a pass takes only where kernels are loaded
+
 
 @dataclass
 class DecodingState:
@@ -45,7 +47,13 @@ class DecodingState:
         self.draft_with(self.plain)
 
     def begin(self, *, kept: bool = False) -> None:
-        """Clear the text, for another one; ``kept``: as in ``Target``."""
+        """Clear the text, for another one; ``kept``: as in ``Target``.
+
+        If kernels were loaded while plain steps were recorded, these are recorded again, so that
+        the time of a recording is known.
+        """
+        if self._runners[self.plain].longest > LOADING:
+            self._forget(self.plain)
         self.target.begin(kept=kept)
         self.end.begin()
         self.draft_with(self.plain)

@@ -5,7 +5,7 @@ A strategy is a way to take a step: plainly, by lookup alone, or with trees of a
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
@@ -135,12 +135,17 @@ class KnownCosts:
     costs: dict[str, Costs] = field(default_factory=dict)
     acceptance: dict[str, Acceptance] = field(default_factory=dict)
 
-    def costs_at(self, kind: str, plain: float) -> Costs | None:
-        """Return the costs for a text with plain steps of ``plain`` seconds.
+    def costs_at(self, kind: str, estimated: Costs) -> Costs | None:
+        """Return the costs for a text; ``estimated``: its own, by a plain step.
 
-        None if none were measured, or only on a text of a different length.
+        None if none were measured, or only on a text of a different length. Recording may have
+        taken longer then, because it loaded kernels.
         """
-        costs = self.costs.get(kind)
+        costs, plain = self.costs.get(kind), estimated.plain
         if costs is None or not 1 / SIMILAR < plain / costs.plain < SIMILAR:
             return None
-        return costs.at(plain)
+        return replace(
+            costs.at(plain),
+            record_verify=estimated.record_verify,
+            record_level=estimated.record_level,
+        )

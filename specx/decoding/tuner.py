@@ -227,8 +227,10 @@ class Tuner:
             self._drafts = True
             return "draft"
         begun, plain = self.begun(), self.times.plain_seconds
-        known = self._costs if self._is_measured else self.known.costs_at(self.kind, plain)
-        self._is_measured, self._costs = known is not None, known or begun.costs(plain, self.size)
+        known, estimated = self._costs, begun.costs(plain, self.size)
+        if not self._is_measured:
+            known = self.known.costs_at(self.kind, estimated)
+        self._is_measured, self._costs = known is not None, known or estimated
         if known is None and not begun.recording and not begun.copies:
             return "measure" if self._may_measure(begun) else self._fall_back(1.0, tried=False)
         if not self._may_begin(begun):

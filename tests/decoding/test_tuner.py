@@ -224,12 +224,14 @@ def test_growth_stops_where_a_level_costs_more_than_its_tokens_are_worth():
 
 def test_costs_serve_texts_of_about_the_same_plain_step():
     known = KnownCosts({"tiny": ROWS})
-    costs = known.costs_at("tiny", 1.2)
+    own = Begun(recording=0.5).costs(1.2, 0.1)
+    costs = known.costs_at("tiny", own)
     assert costs is not None
     assert (costs.plain, costs.draft(1)) == (1.2, 0.1)
+    assert (costs.record_verify, costs.record_level) == (0.5, 0.05)  # of this text
     assert costs.verify(9) == pytest.approx(1.2 * 1.35)
-    assert known.costs_at("tiny", 1.01 * SIMILAR) is None
-    assert known.costs_at("another", 1.0) is None
+    assert known.costs_at("tiny", replace(own, plain=1.01 * SIMILAR)) is None
+    assert known.costs_at("another", replace(own, plain=1.0)) is None
 
 
 def test_what_was_recorded_while_the_target_read_costs_nothing():

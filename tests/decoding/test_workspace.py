@@ -13,6 +13,7 @@ import torch
 from specx.decoding.decode import decode
 from specx.decoding.methods import Pair
 from specx.decoding.sampling import Sampler
+from specx.decoding.step import LOADING
 from specx.decoding.stopwatch import Laps
 from specx.decoding.workspace import (
     AHEAD,
@@ -238,6 +239,19 @@ def test_a_workspace_serves_what_it_serves_as_a_new_one_would(there, asked, take
     pool.release(workspace)
     assert (pool.acquire(kind, asked, (), lambda _: None) is workspace) == taken
     assert pool.capacity == 0
+
+
+def test_plain_steps_are_recorded_anew_if_recording_loaded_kernels():
+    """As a part of plain steps they are forgotten; those of the drafter stay."""
+    pool = WorkspacePool()
+    run_on(pool, FIRST, "tree", profile_of())
+    state = kept(pool).state
+    before = dict(state._stages)
+    for seconds, is_kept in ((0.5 * LOADING, True), (2 * LOADING, False)):
+        state._runners[state.plain].longest = seconds
+        run_on(pool, FIRST, "tree", profile_of())
+        for key, stages in before.items():
+            assert (state._stages[key] is stages) == (is_kept or key[0] is not state.plain)
 
 
 def test_what_is_not_taken_is_freed_before_anything_is_made():
