@@ -39,6 +39,7 @@ HEAD_CACHE = CACHE | {"layer": 0}  # its target has one layer
 FIRST, SECOND = make_prompt(61, seed=1), make_prompt(60, seed=2)[:50] * 2
 # Tensors that no text changes.
 CONSTANT = {"_rows", "inv_freqs", "forbidden", "own", "_certain", "_uniform"}
+CONSTANT |= {"chain", "_tokens"}  # sets of a chain; a pass is filled up with any token
 CONSTANT |= {"_forbidden", "_forbidden_first", "_prior", "_tree", "_target_ids", "_counted"}
 
 
@@ -92,12 +93,15 @@ def tensors_of(thing: Any, seen: set[int] | None = None) -> Iterator[torch.Tenso
 
 
 @torch.inference_mode()
-def poison(workspace: Workspace) -> int:
-    """Write what no text could leave behind; return the number of tensors."""
+def poison(workspace: Workspace, number: float = torch.nan) -> int:
+    """Write what no text could leave behind; return the number of tensors.
+
+    ``number``: one for all floating-point tensors.
+    """
     state = workspace.state
     found = list(tensors_of([state.target, state.end, state.sampler, workspace.drafter]))
     for tensor in found:
-        tensor.fill_(torch.nan if tensor.is_floating_point() else 10**6)
+        tensor.fill_(number if tensor.is_floating_point() else 10**6)
     return len(found)
 
 
