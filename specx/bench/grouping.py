@@ -77,10 +77,6 @@ class Group:
         """Return the mean acceptance length."""
         return self.mean(lambda run: run.acceptance_length)
 
-    def fact(self, name: str) -> Any:
-        """Return a fact shared by all runs; None if unknown."""
-        return self.runs[0].facts.get(name)
-
     def ratios(self, baseline: str = BASELINE, measure: Measure = tokens_per_second) -> list[float]:
         """Return the ratio of ``measure`` to the baseline's, for each prompt that both ran on.
 

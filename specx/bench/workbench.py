@@ -127,13 +127,10 @@ class Workbench:
             taken = self.taken()
             yield from (replace(run, taken=taken) for run in runs)
 
-    def warm_up(
-        self, methods: Sequence[BenchMethod], setting: Setting, case: Case, *, whole: bool = False
-    ) -> None:
-        """Run methods without recording; ``whole``: to the end, so that tuners learn from it."""
-        if not whole:
-            tokens = WARM_UP_TOKENS[setting.pair.target.device.type]
-            setting = replace(setting, profile=with_output(setting.profile, tokens))
+    def warm_up(self, methods: Sequence[BenchMethod], setting: Setting, case: Case) -> None:
+        """Run methods without recording."""
+        tokens = WARM_UP_TOKENS[setting.pair.target.device.type]
+        setting = replace(setting, profile=with_output(setting.profile, tokens))
         for method in methods:
             self.listener.phase(f"warming up {method.name}")
             method.run(setting, case)

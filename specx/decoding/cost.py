@@ -72,7 +72,6 @@ SIZES = ((8, 4, 4), (15, 6, 4), (31, 2, 16), (31, 3, 16), (31, 8, 4), (63, 4, 16
 TREES = tuple(TreeShape(*size) for size in (*SIZES, (63, 16, 32)))
 SHAPES = (*CHAINS, *SIBLINGS, *TREES)
 FIRST = tuple(shape for shape in SHAPES if shape.nodes < 32)  # of an unknown draft
-WIDTHS = tuple(sorted({shape.width for shape in SHAPES}))
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from specx.bench import session, workbench
-from specx.bench.experiments import expectation
 from specx.bench.floors import read_bytes
 from specx.bench.forcing import force
 from specx.bench.methods import METHODS
-from specx.bench.methods.dialled import calibrate
-from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Setting
 from specx.bench.scaled import scale_head, scaled_pair, scaled_profile
 from specx.bench.shapes import LLAMA_8B, VICUNA_7B, HeadShape, Shape, draft_shape
@@ -35,7 +31,6 @@ from tests.bench.test_scaled import (
     scaled_decoder,
     small_of,
 )
-from tests.bench.tiny_benches import columns_of
 from tests.decoding.pairs import make_profile, make_prompt, run
 from tests.heads import LAYERS, SMALL, head_target, load, make_head_file
 from tests.tiny import make_model
@@ -186,39 +181,3 @@ def test_memory_is_that_of_target_and_head(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("specx.bench.scaled.scale", lambda *_, **__: pytest.fail("was built"))
     with pytest.raises(OutOfMemoryError, match=r"llama-3.1-8b and eagle3 in bfloat16 needs 16\.9"):
         scaled_pair("llama-3.1-8b", "eagle3", CPU)
-
-
-@pytest.mark.slow
-def test_the_experiment_with_a_scaled_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the command's request to its tables, in a size that a test can afford."""
-    name_modest_shapes(monkeypatch)
-    monkeypatch.setattr(expectation, "SETTINGS", (1.2,))
-    monkeypatch.setattr(expectation, "calibrate", lambda *asked: calibrate(*asked, documents=1))
-    monkeypatch.setitem(workbench.WARM_UP_TOKENS, "cpu", 2)
-    monkeypatch.setattr(
-        session, "scaled_pair", lambda *names: scaled_pair(*names, dtype=torch.float32)
-    )
-    request = Request(
-        command="specx bench",
-        experiments="expectation",
-        profile=load_profile("mini"),
-        documents=(),
-        lengths=(600,),
-        methods="plain,specextend:nodes=4,depth=3,width=1",
-        tasks=("digest",),
-        repeats=1,
-        most=1,
-        tokens=16,
-        seed=0,
-        device="cpu",
-        scale="modest",
-        scale_draft="eagle3",
-    )
-    report = session.measure(request, BenchListener())
-    assert report.environment["draft"] == "scaled mini eagle3"
-    (section,) = report.sections
-    chosen, fixed, calibration = section.findings.tables
-    same = columns_of(chosen, "setting", "same output")
-    assert same == [("1.2", "1 of 1")]
-    assert len(fixed.rows) == 2
-    assert columns_of(calibration, "documents")[0] == (1,)

@@ -1,6 +1,6 @@
 """The experiments of ``specx bench`` by name, in the order in which ``all`` runs them."""
 
-from specx.bench.experiments import breakdown, expectation, policies, speed
+from specx.bench.experiments import breakdown, policies, speed
 from specx.bench.experiments.experiment import Experiment
 from specx.errors import UsageError
 from specx.profile.section import did_you_mean
@@ -11,7 +11,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         speed.SPEEDUP,
         breakdown.EXPERIMENT,
         speed.COMPARISON,
-        expectation.EXPERIMENT,
         policies.EXPERIMENT,
     )
 }

@@ -105,11 +105,9 @@ def lines(
     groups: Iterable[Group],
     value: Callable[[Group], float | None],
     *,
-    each: Callable[[Group], str] = lambda group: group.method,
-    along: Callable[[Group], float] = lambda group: group.length,
     spread: Callable[[Group], Sequence[float]] = lambda _: (),
 ) -> tuple[Series, ...]:
-    """Return a line for each method over the lengths, or over ``along``.
+    """Return a line for each method over the lengths.
 
     ``spread``: values around each point, of which the lowest and the highest are drawn.
     """
@@ -118,7 +116,7 @@ def lines(
         y, around = value(group), spread(group)
         if y is not None:
             ends = (min(around), max(around)) if around else ()
-            points.setdefault(each(group), []).append((along(group), y, *ends))
+            points.setdefault(group.method, []).append((group.length, y, *ends))
     return tuple(Series(name, *zip(*line, strict=True)) for name, line in points.items())
 
 
