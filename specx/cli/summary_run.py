@@ -28,7 +28,6 @@ from specx.runs.inputs import Inputs, find_sources, takes_a_while
 from specx.runs.job import JobOptions, changes_since, settings_of
 from specx.runs.local_workers import LocalProcesses, ThisProcess
 from specx.runs.outcome import RunOutcome
-from specx.runs.output_log import LOG, OLD_FILES
 from specx.runs.pool import (
     RAY,
     Placement,
@@ -121,8 +120,7 @@ class SummaryRun:
         placement = self._placement(len(found))
         if takes_a_while(found) and not placement.number:
             self.options.importing = import_torch()
-        for folder in self.destination.tidy_logs():
-            self._tell_of_older_log(folder)
+        self.destination.tidy_logs()
         with ExitStack() as stack:
             stack.enter_context(self._results)
             live = stack.enter_context(self._live())
@@ -250,14 +248,6 @@ class SummaryRun:
             ) from error
         actors = RayActors(settings, self.ray_address, self.threads)
         return actors, actors.most
-
-    def _tell_of_older_log(self, folder: Path) -> None:
-        """Say that the records of an older version are now in the log."""
-        self._console.print(
-            f"specx: converted the log of an older version ({OLD_FILES}) in "
-            f"{printable(str(folder))} to {LOG}",
-            soft_wrap=True,
-        )
 
     def _tell_of_changes(self, reports: list[Path]) -> None:
         """Say why finished documents are summarized again."""

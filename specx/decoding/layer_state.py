@@ -47,11 +47,6 @@ class LayerState(ABC):
     def restore(self, kept: tuple[Tensor, ...], length: int) -> None:
         """Load a ``snapshot`` of a text of ``length`` tokens."""
 
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """The bytes of the state."""
-
 
 class KeyValues(LayerState):
     """Keys and values: ``storage`` [layers, 2, Hkv, rows, D], all rows of the text or a ring.
@@ -90,10 +85,6 @@ class KeyValues(LayerState):
         places = torch.arange(length - rows.shape[3], length, device=rows.device)
         self.storage.index_copy_(3, places % capacity, rows)
 
-    @property
-    def nbytes(self) -> int:
-        return self.storage.nbytes
-
 
 class DeltaStates(LayerState):
     """The states of layers with a delta rule, of a size independent of the text."""
@@ -121,10 +112,6 @@ class DeltaStates(LayerState):
     def restore(self, kept: tuple[Tensor, ...], length: int) -> None:  # noqa: ARG002
         for mine, copied in zip((self.states.state, self.states.inputs), kept, strict=True):
             mine.copy_(copied)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(each.nbytes for each in self.states.tensors)
 
 
 @dataclass(frozen=True, kw_only=True)

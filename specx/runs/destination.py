@@ -150,12 +150,12 @@ class Destination:
     def _views_of_report(self) -> list[Path]:
         return _views([self.report] if self.report is not None else [])
 
-    def tidy_logs(self) -> list[Path]:
-        """Remove outdated lines from the logs; return the folders that had older logs."""
+    def tidy_logs(self) -> None:
+        """Remove outdated lines from the logs."""
         out = self.folder or (self.out.parent if self.out is not None else None)
         report = None if self.report is None else self.report.parent
-        homes = dict.fromkeys(home for home in (out, report) if home is not None)
-        return [home for home in homes if log_of(home).tidy()]
+        for home in dict.fromkeys(home for home in (out, report) if home is not None):
+            log_of(home).tidy()
 
 
 def _beside(folder: Path, relative: PurePath, ending: str) -> Path:

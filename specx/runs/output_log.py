@@ -24,9 +24,6 @@ from specx.errors import UsageError
 from specx.reports.writers import write_bytes_atomic
 
 LOG = ".specx-log.jsonl"
-# In their place older versions had the hashes of files, and what was done, in one file a shard.
-OLD_FILES, OLD_DOCUMENTS = ".specx-outputs.jsonl", ".specx-journal*.jsonl"
-
 _KEPT_HASHES = 16  # of a file; more than there are processes that write it at the same time
 _SPARE_LINES = 100  # that tell nothing new, besides as many as there are files and documents
 _ATTEMPTS, _PAUSE = 40, 0.01  # seconds; a process that hangs with the lock stops no other
@@ -77,10 +74,7 @@ class OutputLog:
         contents = self._contents
         if contents.inode != inode or size < contents.read_to:
             # A new one: last words may be written while another thread stands still in here.
-            contents = LogContents(inode)
-            for entry in self._older():
-                contents.take(entry)
-            self._contents = contents
+            self._contents = contents = LogContents(inode)
         if size > contents.read_to:
             self._read_on(contents)
         return contents
@@ -93,20 +87,14 @@ class OutputLog:
         except OSError as error:
             raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
 
-    def tidy(self) -> bool:
-        """Compact the log if most lines are outdated or an older version has left its own files.
-
-        Returns True if records of an older version were taken over. If the log cannot be written,
-        nothing changes.
-        """
-        contents, has_older = self.contents(), (self._folder / OLD_FILES).exists()
+    def tidy(self) -> None:
+        """Compact the log if most lines are outdated and it can be written."""
+        contents = self.contents()
         things = len(contents.files) + len(contents.documents)
-        if has_older or contents.lines > 2 * things + _SPARE_LINES:
+        if contents.lines > 2 * things + _SPARE_LINES:
             with contextlib.suppress(OSError, UsageError), self._opened() as (_, alone):
                 if alone:
                     self._write_anew()
-                    return has_older
-        return False
 
     def _write_anew(self) -> None:
         """Write the log without outdated lines, after reading all of it.
@@ -117,8 +105,6 @@ class OutputLog:
         files = ({"files": {name: hashes}} for name, hashes in contents.files.items())
         lines = map(_sealed, [*files, *contents.documents.values()])
         write_bytes_atomic(self._path, b"".join(lines))
-        for old in (*self._folder.glob(OLD_DOCUMENTS), self._folder / OLD_FILES):
-            old.unlink(missing_ok=True)
 
     def _read_on(self, contents: LogContents) -> None:
         """Read the lines added since; an unfinished one is read again later."""
@@ -133,20 +119,6 @@ class OutputLog:
             contents.take(entry)
         contents.read_to = start + lines.rfind(b"\n") + 1
         contents.lines += lines.count(b"\n")
-
-    def _older(self) -> list[Entry]:
-        """Return the lines of older versions in today's form.
-
-        Older versions numbered their runs, and runs at the same time did different documents.
-        """
-        if not (self._folder / OLD_FILES).exists():
-            return []
-        files = _entries(self._folder / OLD_FILES)
-        documents = [each for path in self._folder.glob(OLD_DOCUMENTS) for each in _entries(path)]
-        return [
-            *({"files": {each["name"]: each["hashes"][::-1]}} for each in files),
-            *sorted(documents, key=lambda each: each.get("run", 0)),
-        ]
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[int, bool]]:
@@ -209,11 +181,6 @@ def _unsealed(lines: bytes) -> Iterator[Entry]:
         checksum, _, text = line.partition(b" ")
         if checksum == _checksum(text):
             yield json.loads(text)
-
-
-def _entries(path: Path) -> Iterator[Entry]:
-    with contextlib.suppress(OSError):
-        yield from _unsealed(path.read_bytes())
 
 
 def _checksum(text: bytes) -> bytes:

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import signal
-import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 
 from specx.records import Event
 from specx.reports import writers
-from specx.runs import output_log, summarizer, worker
+from specx.runs import summarizer, worker
 from specx.runs.job import JobLock, JobOptions
 from specx.runs.worker import Deadline
 from tests.cli.processes import Ended, Run, exit_code, fork_specx
@@ -224,59 +223,6 @@ def test_lines_and_stdin_are_known_by_their_text(
         piped(monkeypatch, content)
         ended = specx("-", "--out", "S", "--resume")
         assert (ended.code, "skipped 1" in ended.err) == (0, done)
-
-
-def make_old(folder: Path) -> None:
-    """Replace a folder's log by the two files of older versions: of files, and of documents."""
-    entries = [json.loads(line[9:]) for line in (folder / ".specx-log.jsonl").open()]
-    hashes = {name: each for entry in entries for name, each in entry.get("files", {}).items()}
-    old = {
-        ".specx-outputs.jsonl": [{"name": name, "hashes": each} for name, each in hashes.items()],
-        ".specx-journal.jsonl": [{**entry, "run": 1} for entry in entries if "output" in entry],
-    }
-    for path in folder.glob(".specx-lo*"):
-        path.unlink()
-    for name, lines in old.items():
-        texts = [json.dumps(line) for line in lines]
-        content = "".join(f"{zlib.crc32(text.encode()):08x} {text}\n" for text in texts)
-        (folder / name).write_text(content)
-    output_log._log_of.cache_clear()  # no process of an older version works beside this one
-
-
-def test_a_folder_of_an_older_version_is_resumed_and_said_so_once(specx: Run) -> None:
-    Path("docs/d.txt").write_bytes(b"")
-    specx("docs", "--out", "OUT")
-    make_old(Path("OUT"))
-    Path("OUT/docs/b.txt.md").write_text("In my words.\n")
-    Path("OUT/docs/x/c.txt.json").unlink()
-    Path("docs/a.txt").write_text("Changed notes.\n")
-    Path("docs/d.txt").write_text("Not empty.\n")
-    before = times("OUT")
-    ended = specx("docs", "--out", "OUT", "--resume")
-    assert (ended.code, "(1 done before)" in ended.err) == (0, True)
-    told = (
-        "specx: converted the log of an older version (.specx-outputs.jsonl) in OUT to "
-        ".specx-log.jsonl\n"
-    )
-    assert ended.err.startswith(told)
-    changed = {name for name, when in times("OUT").items() if before.get(name) != when}
-    assert changed == {"docs/a.txt.md", "docs/d.txt.md", "docs/x/c.txt.md"}
-    assert Path("OUT/docs/b.txt.md").read_text() == "In my words.\n"
-    hidden = {path.name for path in Path("OUT").glob(".*")}
-    assert hidden == {".specx-log.jsonl", ".specx-lock"}
-    again = specx("docs", "--out", "OUT", "--resume").err
-    assert again.startswith("specx: 0 of 4 documents summarized in ")
-
-
-def test_a_file_of_an_older_version_is_replaced(specx: Run) -> None:
-    specx("docs/a.txt", "--out", "sum.md", "--report", "r.json")
-    make_old(Path())
-    ended = specx("docs/b.txt", "--out", "sum.md", "--report", "r.json")
-    assert (ended.code, ended.err.count(".specx-outputs.jsonl")) == (0, 1)
-    assert Path("sum.md").read_text() == "Notes of docs/b.txt.\n"
-    make_old(Path())
-    Path("sum.md").write_text("In my words.\n")
-    assert "was changed since specx" in specx("docs/a.txt", "--out", "sum.md").err
 
 
 def test_two_runs_do_not_resume_one_job(specx: Run) -> None:

@@ -1,11 +1,8 @@
 """The log of a folder: nothing that was noted is lost, and it stays short."""
 
-import json
 import os
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -145,69 +142,3 @@ def test_it_is_not_written_anew_while_another_process_may_write(
     log.tidy()
     assert (tmp_path / LOG).read_bytes().count(b"\n") == 1
     assert documents(tmp_path) == ["x/a.txt"]
-
-
-# ---------------------------------------------------------------- of older versions
-
-
-def old_line(entry: dict[str, Any]) -> str:
-    text = json.dumps(entry)
-    return f"{zlib.crc32(text.encode()):08x} {text}\n"
-
-
-def old_folder(folder: Path) -> None:
-    """Write what older versions kept in an output folder: a job by one shard, then by all."""
-    hashes = [("a.md", ["1"]), ("b.md", ["1"]), ("a.md", ["2", "1"]), ("b.md", [])]
-    lines = (old_line({"name": name, "hashes": each}) for name, each in hashes)
-    (folder / ".specx-outputs.jsonl").write_text("".join(lines))
-    for run, shard in ((1, "-2-of-2"), (2, "")):
-        entry = {**A, "input": None, "settings": "s", "run": run, "time": 9.0 - run}
-        path = folder / f".specx-journal{shard}.jsonl"
-        path.write_text(old_line(entry) + "0bad {torn")
-
-
-def hidden(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_what_an_older_version_has_noted_is_known(tmp_path: Path) -> None:
-    old_folder(tmp_path)
-    for _ in range(3):
-        contents = OutputLog(tmp_path).contents()
-        assert contents.files["a.md"][:2] == ["1", "1"]
-        assert contents.files["a.md"][-1] in ("2", "3")
-        assert "b.md" not in contents.files
-        assert contents.documents["x/a.txt"]["run"] == 2
-        OutputLog(tmp_path).add({"files": {"a.md": ["3"]}})
-
-
-def test_it_is_taken_over_once(tmp_path: Path) -> None:
-    assert not OutputLog(tmp_path).tidy()
-    assert hidden(tmp_path) == []
-    old_folder(tmp_path)
-    before = OutputLog(tmp_path).contents()
-    assert OutputLog(tmp_path).tidy()
-    after = OutputLog(tmp_path).contents()
-    assert (after.files, after.documents) == (before.files, before.documents)
-    assert hidden(tmp_path) == [LOG]
-    assert not OutputLog(tmp_path).tidy()
-
-
-@pytest.mark.parametrize("name", ["replace", "unlink"])
-def test_killed_while_it_is_taken_over_nothing_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    old_folder(tmp_path)
-    before = OutputLog(tmp_path).contents()
-
-    def die(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, name, die)
-    with pytest.raises(KeyboardInterrupt):
-        OutputLog(tmp_path).tidy()
-    monkeypatch.undo()
-    OutputLog(tmp_path).tidy()
-    after = OutputLog(tmp_path).contents()
-    assert {name: hashes[-1] for name, hashes in after.files.items()} == {"a.md": "2"}
-    assert after.documents == before.documents
