@@ -26,7 +26,7 @@ from specx.models.load import load_model
 from specx.models.loaded import LoadedModel, ModelSpec
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.ceilings import Ceilings, measure_ceilings, reader
-from specx.reports.lengths import parse_lengths
+from specx.reports.figures import parse_lengths
 
 CPU = torch.device("cpu")
 WARM_UP = 2  # passes that do not count

@@ -197,7 +197,7 @@ def prompts(document: Path, lengths: Sequence[str]) -> dict[str, list[int]]:
     from specx.models.load import load_model
     from specx.models.loaded import ModelSpec
     from specx.prompts.digest import Digest
-    from specx.reports.lengths import parse_lengths
+    from specx.reports.figures import parse_lengths
 
     target = load_model(ModelSpec("embedded:target", None, "float32"), "cpu", "target")
     kind, found = Digest(target.tokenizer, SENTENCES), {}

@@ -24,7 +24,7 @@ from specx.decoding.decode import decode
 from specx.profile import load_profile, resolve
 from specx.prompts.digest import Digest
 from specx.records import Step
-from specx.reports.lengths import parse_length
+from specx.reports.figures import parse_length
 
 SETTINGS = {
     "as it is": {"graphs": True},

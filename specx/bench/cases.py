@@ -13,7 +13,7 @@ from specx.prompts.digest import Digest, DigestReader
 from specx.prompts.instruct import Instruct
 from specx.prompts.prompt import Output, OutputReader, Prompt
 from specx.records import FinishReason
-from specx.reports.lengths import label
+from specx.reports.figures import label
 
 SHORTEST = 0.8  # of the asked length: a shorter document does not stand for it
 CHARACTERS = 7  # a token has fewer on average, so a generated report is long enough

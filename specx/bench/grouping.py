@@ -8,7 +8,7 @@ from typing import Any
 
 from specx.bench.report.report import show
 from specx.bench.runs import Measurement
-from specx.reports.lengths import label
+from specx.reports.figures import label
 
 BASELINE = "plain"
 MOST_TAKEN = 0.1  # of the time, by other processes: a comparison beside more of them says little

@@ -14,9 +14,9 @@ from torch import Tensor
 from specx.bench.cases import Case
 from specx.bench.methods.engine import Engine
 from specx.bench.runs import Measurement, Setting
-from specx.decoding.branches import chain_tree
 from specx.decoding.drafter import Drafter
 from specx.decoding.kv_cache import Snapshot
+from specx.decoding.lookup import chain_tree
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.runner import Runner, runner_for
 from specx.decoding.target import Target

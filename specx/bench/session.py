@@ -23,7 +23,7 @@ from specx.errors import UsageError
 from specx.models.families import text_config
 from specx.models.loaded import LoadedModel
 from specx.profile import Profile, resolve
-from specx.reports.lengths import label
+from specx.reports.figures import label
 from specx.runs.pair import choose_device, facts, load_pair
 from specx.runs.warnings import not_done, untemplated
 

@@ -10,7 +10,7 @@ from specx.bench.runs import BenchMethod, Measurement, Setting, read_beginning
 from specx.decoding.methods import Pair
 from specx.documents.document import Document
 from specx.profile import Profile
-from specx.reports.lengths import label
+from specx.reports.figures import label
 
 # On a GPU kernels are loaded when first used, some of them per length and some in later steps.
 WARM_UP_TOKENS = {"cpu": 16, "cuda": 64}

@@ -28,8 +28,8 @@ from specx.documents.read import read_documents
 from specx.errors import UsageError
 from specx.models.source import own_files
 from specx.profile import DigestPrompt, Profile, profile_for
+from specx.reports.figures import parse_lengths
 from specx.reports.json_lines import to_json
-from specx.reports.lengths import parse_lengths
 from specx.reports.writers import remove_unfinished
 
 if TYPE_CHECKING:

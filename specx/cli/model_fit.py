@@ -8,7 +8,7 @@ from typing import Any
 from specx.cores import LoadMonitor, choose_threads
 from specx.errors import ModelError
 from specx.profile import list_profiles, load_profile, profile_for
-from specx.reports.lengths import parse_length
+from specx.reports.figures import parse_length
 from specx.reports.progress import duration
 
 MB, GB = 10**6, 10**9

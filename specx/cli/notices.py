@@ -7,8 +7,8 @@ from rich.console import Console
 from specx.documents.document import Document
 from specx.errors import SpecxError, printable
 from specx.profile import Profile
+from specx.reports.figures import remarks
 from specx.reports.progress import JobProgress, closing_line, counted
-from specx.reports.remarks import remarks
 from specx.reports.report import Report
 from specx.runs.inputs import RunInput
 from specx.runs.results import Results

@@ -18,7 +18,7 @@ from specx.cli.model_fit import (
 from specx.cores import LoadMonitor, choose_threads
 from specx.errors import SpecxError
 from specx.profile import EMBEDDED, list_profiles, load_profile
-from specx.reports.lengths import parse_length
+from specx.reports.figures import parse_length
 
 # Bytes a weight of whole files, by the tag of a GGUF model, or of a package that ships one.
 PACKED = {"Q4_1": 5.85 / 8, "Q4_K_M": 4.9 / 8, "Q8_0": 8.5 / 8}

@@ -11,17 +11,14 @@ from specx.decoding import methods
 from specx.decoding.cost import CPU_ROWS, Begun, TreePlan
 from specx.decoding.drafter import Drafter
 from specx.decoding.kept_prompts import numbers_of
-from specx.decoding.measured_costs import measure_costs, with_retrieval
 from specx.decoding.methods import Pair
-from specx.decoding.pending import HostCopy, PendingEvents
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.runner import runner_for
 from specx.decoding.sampling import Sampler
-from specx.decoding.sources import SourceSettings, room_for
 from specx.decoding.stages import TextEnd
-from specx.decoding.step import LOADING, DecodingState
-from specx.decoding.stopwatch import Stopwatch, has_passed
-from specx.decoding.target import Target
+from specx.decoding.step import LOADING, DecodingState, measure_costs, with_retrieval
+from specx.decoding.stopwatch import HostCopy, PendingEvents, Stopwatch, has_passed
+from specx.decoding.target import SourceSettings, Target, room_for
 from specx.decoding.tuner import Tuner, tuner_for
 from specx.decoding.workspace import Workspace, WorkspacePool, capacity_for, kind_of
 from specx.errors import DocumentError, ModelError

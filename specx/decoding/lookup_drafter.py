@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specx.decoding.branches import chain_tree, with_branch
 from specx.decoding.drafter import GAIN_UNIT, Drafter
-from specx.decoding.lookup import REACH, Lookup
+from specx.decoding.lookup import REACH, Lookup, chain_tree, with_branch
 from specx.decoding.model_drafter import AT_ONCE, ModelDrafter
 from specx.decoding.target import Target
 from specx.ops.trees import Path, TokenTree, root_only

@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from specx.decoding.cost import TreePlan, TreeShape
-from specx.decoding.draft_cache import DraftCache
 from specx.decoding.draft_ids import DraftIds
-from specx.decoding.draft_pass import DraftPasses, filled_up
 from specx.decoding.drafter import Drafter
 from specx.decoding.forward import PREFILL_CHUNK, cache_shape, in_chunks
-from specx.decoding.grower import TreeGrower
-from specx.decoding.kv_cache import PreallocatedCache
+from specx.decoding.grower import DraftPasses, TreeGrower, filled_up
+from specx.decoding.kv_cache import DraftCache, PreallocatedCache
 from specx.decoding.layer_state import CacheGroup
 from specx.decoding.target import Target
 from specx.models.call import PrefillCall, TreeCall

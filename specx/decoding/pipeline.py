@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 from specx.decoding.cost import TreePlan
 from specx.decoding.drafter import Drafter
-from specx.decoding.emission import unpack
-from specx.decoding.pending import HostCopy
+from specx.decoding.stages import unpack
 from specx.decoding.step import DecodingState, LaunchedStep, launch_step
-from specx.decoding.stopwatch import Moment, has_passed, seconds_between
+from specx.decoding.stopwatch import HostCopy, Moment, has_passed, seconds_between
 from specx.decoding.tuner import Tuner
 from specx.records import Step
 

@@ -5,12 +5,12 @@ can be recorded (``runner.py``).
 """
 
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from specx.decoding.drafter import Drafter
-from specx.decoding.emission import pack
 from specx.decoding.sampling import Sampler
 from specx.decoding.target import Target
 from specx.ops.trees import Path, TokenTree
@@ -69,7 +69,7 @@ class Stages:
         return self.target.ops.accept(tree, choices)
 
     def keep(self, tree: TokenTree, path: Path) -> Tensor:
-        """Commit the accepted path; return the emitted tokens (``emission.py``)."""
+        """Commit the accepted path; return the emitted tokens (``pack``)."""
         readable = path.readable()
         self.target.keep(path)
         self.drafter.commit(readable)
@@ -77,3 +77,34 @@ class Stages:
         self.end.root.copy_(readable.last)
         self.end.emitted.add_(path.count)
         return pack(tree, path, self.drafter.expected_gain())
+
+
+# ---------------------------------------------------------------- what a step emits
+
+
+def pack(tree: TokenTree, path: Path, gain: Tensor | None) -> Tensor:
+    """Return the emission of a step: one buffer int64, written on the device, read on the host.
+
+    Fields, in order: ``count`` [1], how many tokens were emitted; ``tokens`` [levels + 1] and
+    ``chosen_by`` [levels + 1], the rows of the tree that chose them, both valid up to ``count``;
+    ``depths`` [nodes + 1] of all rows of the tree; ``gain`` [1], the result of
+    ``Drafter.expected_gain`` unless it is None.
+    """
+    gains = [] if gain is None else [gain]
+    return torch.cat([path.count[None], path.tokens, path.rows, tree.depths, *gains])
+
+
+def unpack(
+    numbers: list[int], levels: int, nodes: int
+) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
+    """Return tokens, ranks and gain from a buffer's numbers, for a tree of the given size.
+
+    The bonus token comes last. Ranks are those of accepted drafts in their levels, from 1, the
+    likeliest first.
+    """
+    count, fields = numbers[0], iter(numbers[1:])
+    tokens, chosen_by = (list(islice(fields, levels + 1)) for _ in range(2))
+    depths = list(islice(fields, nodes + 1))
+    # Rows of a tree are sorted by weight.
+    ranks = (depths[1 : row + 1].count(depths[row]) for row in chosen_by[1:count])
+    return tuple(tokens[:count]), tuple(ranks), next(fields, None)

@@ -1,4 +1,4 @@
-"""The seconds of a text's steps by strategy, and the costs that a pair's texts share.
+"""The seconds of a text's steps by strategy, the costs that texts share, and retrievals.
 
 A strategy is a way to take a step: plainly, by lookup alone, or with trees of a shape.
 """
@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
-from specx.decoding.acceptance import Acceptance
-from specx.decoding.cost import Costs, TreeShape
+from specx.decoding.cost import Acceptance, Costs, TreeShape
 from specx.records import Speedup, Step
 
 Strategy = Literal["plain", "lookup"] | TreeShape
@@ -21,6 +20,8 @@ FIRST_STEPS = 5  # of a number of nodes, whose verification counts as that of th
 PACED_STEPS = 16  # the most recent ones that tell how much slower verification has become
 PARTS = ("drafting", "verification", "penalties", "keep")  # of every step, if at all
 SIMILAR = 1.5  # between the plain tokens of texts that share measured costs, at most
+MARGIN = 0.5  # drafts below the mean that are not worth a retrieval
+MEAN_MEMORY = 0.8  # weight of what was before in the running mean of accepted drafts
 
 
 @dataclass
@@ -149,3 +150,30 @@ class KnownCosts:
             record_verify=estimated.record_verify,
             record_level=estimated.record_level,
         )
+
+
+@dataclass
+class RetrievalClock:
+    """Decides before which steps the draft's chunks are chosen again.
+
+    They are chosen every N steps. An adaptive clock also chooses them after a step with fewer
+    accepted drafts than usual, because the text may have moved on to content that the draft does
+    not see.
+    """
+
+    _last: int = 0  # step before which a retrieval was due; right after prefill there is one
+    _mean: float | None = None  # of accepted drafts, the latest steps weighing most
+    _fell: bool = False
+
+    def due(self, steps: int, every: int, *, adaptive: bool = False) -> bool:
+        """Return True if a retrieval is due after ``steps`` steps, which then counts as done."""
+        if not (adaptive and self._fell) and steps - self._last < every:
+            return False
+        self._last, self._fell = steps, False
+        return True
+
+    def learn(self, accepted: int) -> None:
+        """Record the number of accepted drafts of a tree. On a GPU, it is known one step late."""
+        mean_before = accepted if self._mean is None else self._mean
+        self._fell = self._fell or accepted < mean_before - MARGIN
+        self._mean = MEAN_MEMORY * mean_before + (1 - MEAN_MEMORY) * accepted

@@ -9,8 +9,7 @@ before the draft reads anything; on a GPU, where measuring takes recordings, aft
 a small tree. While a draft is recorded, plain decoding goes on.
 
 **The tree** is the one of a few shapes that minimizes the time of the remaining text, by the pair's
-costs (``cost.py``) and the latest acceptance (``acceptance.py``). The time for recording a new
-shape is included.
+costs and the latest acceptance (``cost.py``). The time for recording a new shape is included.
 
 **Who drafts**, the model with lookup or lookup alone, is decided before each step, by the times of
 the latest steps of both.
@@ -21,10 +20,9 @@ from dataclasses import dataclass, field
 from statistics import mean, median
 from typing import Literal
 
-from specx.decoding.acceptance import Acceptance, RetrievalClock
-from specx.decoding.cost import FIRST, SHAPES, Begun, Costs, TreePlan, TreeShape
+from specx.decoding.cost import FIRST, SHAPES, Acceptance, Begun, Costs, TreePlan, TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter
-from specx.decoding.times import PLAIN_STEPS, KnownCosts, Strategy, Times
+from specx.decoding.times import PLAIN_STEPS, KnownCosts, RetrievalClock, Strategy, Times
 from specx.profile import AutoTree, Settings
 from specx.records import FellBack, Step
 

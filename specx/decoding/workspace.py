@@ -10,8 +10,8 @@ from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape, rows_ahead
 from specx.decoding.kept_prompts import Beginning, KeptPrompts
 from specx.decoding.methods import Pair
-from specx.decoding.sources import AHEAD, SourceSettings, room_for
 from specx.decoding.step import DecodingState
+from specx.decoding.target import AHEAD, SourceSettings, room_for
 from specx.ops.trees import MAX_ROWS
 from specx.profile import InstructPrompt, Settings
 

@@ -14,9 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specx.errors import ModelError, OutOfMemoryError, is_out_of_memory, reason
-from specx.models.grouped import Grouped, GroupStyle, shape_of
-from specx.models.grouped import read as read_grouped
-from specx.models.quantized import Reading
+from specx.models.quantized import Grouped, GroupStyle, Reading, read_grouped, shape_of
 from specx.ops.blocks import FP8, by_name, mxfp4_blocks, mxfp4_in_pairs
 from specx.ops.packed_weight import PackedWeight, Part, Weight
 

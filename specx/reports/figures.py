@@ -1,9 +1,11 @@
-"""The figures of a report in words, for people."""
+"""The figures of a report, remarks on it, and lengths in tokens, in words for people."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from specx.errors import UsageError
 from specx.reports.progress import counted
 from specx.reports.report import LosslessCheck, ReferenceCheck, Report
 
@@ -107,3 +109,105 @@ def facts(values: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, str
             yield label, ", ".join(map(str, value))
         else:
             yield label, "unknown" if value is None else str(value)
+
+
+# ---------------------------------------------------------------- remarks
+
+
+MOST_SHOWN = 5  # statements that one line lists
+WHOSE = {"model": "the model's generation_config.json"}
+
+
+def remarks(report: Report, *, debug: bool = False) -> list[str]:
+    """Return remarks on statements not in the document, and on a lossless check that passed.
+
+    ``debug``: also the report's notes, the sampling settings, and the number of lines removed from
+    pages.
+    """
+    unfound = nowhere(report)
+    said = [unfound] if unfound else []
+    said += list(report.notes) if debug and report.input.parts else []
+    if debug and report.generation:
+        said.append(_chosen(report.generation))
+    if report.lossless is not None and report.lossless.identical:
+        said.append(f"identical to plain decoding ({counted(report.tally.tokens, 'token')})")
+        said += _reference(report.lossless.reference)
+    removed = report.removed
+    if debug and removed.lines:
+        said.append(
+            f"{counted(removed.lines, 'line')} on {counted(removed.pages, 'page')} taken out as "
+            "running headers, footers or page numbers"
+        )
+    return said
+
+
+def nowhere(report: Report) -> str:
+    """Return a sentence on statements not found in the document; empty if there are none."""
+    found = report.not_in_document
+    if not found:
+        return ""
+    kinds = Counter(statement.kind for statement in found)
+    counts = [counted(kinds[kind], kind) for kind in ("number", "date", "name") if kinds[kind]]
+    shown = ", ".join(statement.text for statement in found[:MOST_SHOWN])
+    more = " …" if len(found) > MOST_SHOWN else ""
+    where = "is" if len(found) == 1 else "are"
+    return f"{joined(counts)} {where} nowhere in the document: {shown}{more}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence: "one, two and three"."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _reference(check: ReferenceCheck | None) -> list[str]:
+    if check is None:
+        return []
+    if check.skipped is not None:
+        return [f"not compared with transformers: {check.skipped}"]
+    if check.identical:
+        return [f"the first {counted(check.tokens, 'token')} are identical to transformers'"]
+    if check.tie:
+        return [
+            f"transformers chooses another token at position {check.position}, a tie (logit gap "
+            f"{check.logit_gap:.2g})"
+        ]
+    return []  # an error of its own
+
+
+def _chosen(generation: dict[str, dict[str, Any]]) -> str:
+    """Return where the sampling settings come from; our defaults are left out."""
+    keys: dict[str, list[str]] = {}
+    for name, entry in generation.items():
+        if entry["from"] != "specx":
+            keys.setdefault(entry["from"], []).append(f"{name} {entry['value']}")
+    parts = [
+        f"{', '.join(found)} by {WHOSE.get(source, f'the {source}')}"
+        for source, found in keys.items()
+    ]
+    return "; ".join(["tokens were chosen with specx's defaults", *parts])
+
+
+# ---------------------------------------------------------------- lengths
+
+
+def parse_length(text: str) -> int:
+    """Parse a length: ``16k`` -> 16384, ``512`` -> 512. Raises UsageError for anything else."""
+    number = text.strip().lower()
+    try:
+        tokens = int(float(number[:-1]) * 1024) if number.endswith("k") else int(number)
+    except (ValueError, OverflowError):
+        tokens = 0
+    if tokens < 1:
+        raise UsageError(f"{text.strip()!r} is not a length; write tokens as 512, 4k or 1.5k")
+    return tokens
+
+
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """Parse lengths, ``1k,4k`` -> (1024, 4096): ascending, without duplicates."""
+    return tuple(sorted({parse_length(part) for part in text.split(",")}))
+
+
+def label(tokens: float) -> str:
+    """Format a length: 16384 -> ``16K``, 1536 -> ``1.5K``, 1000 -> ``1000``."""
+    return f"{tokens / 1024:g}K" if tokens >= 1024 and tokens % 128 == 0 else f"{tokens:.10g}"

@@ -20,11 +20,10 @@ from specx.reports.figures import (
     size,
 )
 from specx.reports.json_lines import to_json_folded
-from specx.reports.marked_sentences import SentenceMarker, shown_passages
 from specx.reports.progress import counted, duration
 from specx.reports.report import Report, range_in_words
 from specx.reports.templates import link, templates
-from specx.reports.text_view import view_of
+from specx.reports.text_view import SentenceMarker, shown_passages, view_of
 
 _BLOCKS = re.compile(r"\n\s*\n|^(#{1,6} .*)$", re.MULTILINE)
 _HEADING = re.compile("#{1,6} +")

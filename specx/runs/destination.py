@@ -13,8 +13,7 @@ from specx.reports.index import INDEX
 from specx.reports.json_lines import Tree
 from specx.reports.text_view import view_path
 from specx.reports.writers import check_folder, check_report_path
-from specx.runs.output_log import log_of
-from specx.runs.outputs import Outputs
+from specx.runs.outputs import Outputs, log_of
 
 Format = Literal["text", "json", "jsonl"]
 REPORT_ENDINGS = (".json", ".html")

@@ -7,8 +7,8 @@ from typing import Self
 
 from specx.documents.discover import is_pattern, matches, split_names
 from specx.errors import BatchError, DivergenceError, UnfoundError, UsageError
+from specx.reports.figures import nowhere
 from specx.reports.progress import counted
-from specx.reports.remarks import nowhere
 from specx.reports.report import ReferenceCheck, Report
 
 

@@ -1,18 +1,195 @@
-"""Output files. specx overwrites only its own files, unless ``--force`` is given.
+"""Output files, and the log of an output folder.
 
-A file is specx's own if a log in its folder, or in a folder above, lists its name and the hash of
-its current content. A file edited since is no longer its own.
+specx overwrites only its own files, unless ``--force`` is given. A file is specx's own if a log in
+its folder, or in a folder above, lists its name and the hash of its current content. A file edited
+since is no longer its own.
+
+Lines are appended to the log one at a time. A line with the hashes of files is written before the
+files, so that a file is recognized even if the process is killed. After they are on disk, another
+line marks the document as done. The latest line on a file or document is valid, so no clock is
+needed. Each line has a checksum; torn lines are skipped. The log is compacted when most of its
+lines are outdated.
 """
 
 import contextlib
+import errno
+import fcntl
 import hashlib
+import json
 import os
-from collections.abc import Mapping
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from specx.errors import UsageError
 from specx.reports.writers import in_bytes, write_bytes_atomic
-from specx.runs.output_log import log_of
+
+LOG = ".specx-log.jsonl"
+_KEPT_HASHES = 16  # of a file; more than there are processes that write it at the same time
+_SPARE_LINES = 100  # that tell nothing new, besides as many as there are files and documents
+_ATTEMPTS, _PAUSE = 40, 0.01  # seconds; a process that hangs with the lock stops no other
+
+Entry = dict[str, Any]
+
+
+@dataclass
+class LogContents:
+    """The log as read so far.
+
+    ``inode``: identifies the log file, to notice a replacement. ``files``: the hashes of each file
+    by its name, the latest last. ``documents``: the latest line of each document by the path of its
+    results.
+    """
+
+    inode: int = -1
+    read_to: int = 0  # bytes
+    lines: int = 0
+    files: dict[str, list[str]] = field(default_factory=dict)
+    documents: dict[str, Entry] = field(default_factory=dict)
+
+    def take(self, entry: Entry) -> None:
+        """Apply one line. A file without hashes was removed."""
+        for name, hashes in entry.get("files", {}).items():
+            if hashes:
+                self.files[name] = [*self.files.get(name, ()), *hashes][-_KEPT_HASHES:]
+            else:
+                self.files.pop(name, None)
+        if "output" in entry:
+            self.documents[entry["output"]] = entry
+
+
+class OutputLog:
+    """The log in ``folder``; unreadable lines are ignored."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._path = folder, folder / LOG
+        self._contents = LogContents()
+
+    def contents(self) -> LogContents:
+        """Return the contents, after reading lines added meanwhile."""
+        try:
+            found = self._path.stat()
+            inode, size = found.st_ino, found.st_size
+        except OSError:
+            inode = size = 0
+        contents = self._contents
+        if contents.inode != inode or size < contents.read_to:
+            # A new one: last words may be written while another thread stands still in here.
+            self._contents = contents = LogContents(inode)
+        if size > contents.read_to:
+            self._read_on(contents)
+        return contents
+
+    def add(self, entry: Entry) -> None:
+        """Append a line, and return once it is on disk. Raises UsageError if that fails."""
+        try:
+            with self._opened() as (file, _):
+                _append(file, _sealed(entry))
+        except OSError as error:
+            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
+
+    def tidy(self) -> None:
+        """Compact the log if most lines are outdated and it can be written."""
+        contents = self.contents()
+        things = len(contents.files) + len(contents.documents)
+        if contents.lines > 2 * things + _SPARE_LINES:
+            with contextlib.suppress(OSError, UsageError), self._opened() as (_, alone):
+                if alone:
+                    self._write_anew()
+
+    def _write_anew(self) -> None:
+        """Write the log without outdated lines, after reading all of it.
+
+        An inode may be reused, so the lines known so far may not be all of the file.
+        """
+        contents = OutputLog(self._folder).contents()
+        files = ({"files": {name: hashes}} for name, hashes in contents.files.items())
+        lines = map(_sealed, [*files, *contents.documents.values()])
+        write_bytes_atomic(self._path, b"".join(lines))
+
+    def _read_on(self, contents: LogContents) -> None:
+        """Read the lines added since; an unfinished one is read again later."""
+        start = contents.read_to
+        try:
+            with self._path.open("rb") as file:
+                file.seek(start)
+                lines = file.read()
+        except OSError:  # another user's, say
+            return
+        for entry in _unsealed(lines):
+            contents.take(entry)
+        contents.read_to = start + lines.rfind(b"\n") + 1
+        contents.lines += lines.count(b"\n")
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[int, bool]]:
+        """Open the log and lock it against other writers.
+
+        Yields the file, and False if it cannot be locked.
+        """
+        while True:
+            file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                alone = _locked(file)
+                if os.path.samestat(os.fstat(file), self._path.stat()):  # not written anew
+                    yield file, alone
+                    return
+            finally:
+                os.close(file)
+
+
+def log_of(folder: Path) -> OutputLog:
+    """Return the log of a folder, with what was already read of it."""
+    return _log_of(os.path.abspath(folder))  # noqa: PTH100 - links stay as they are
+
+
+@lru_cache(maxsize=64)
+def _log_of(folder: str) -> OutputLog:
+    return OutputLog(Path(folder))
+
+
+def _locked(file: int) -> bool:
+    for _ in range(_ATTEMPTS):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE)
+        except OSError:  # a file system without locks
+            break
+        else:
+            return True
+    return False
+
+
+def _append(file: int, line: bytes) -> None:
+    """Append a line, and end a torn line before it."""
+    size = os.fstat(file).st_size
+    torn = size and os.pread(file, 1, size - 1) != b"\n"
+    line = b"\n" * bool(torn) + line
+    if os.write(file, line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(file)
+
+
+def _sealed(entry: Entry) -> bytes:
+    text = json.dumps(entry).encode()  # ASCII: names that are no UTF-8 are escaped
+    return b"%b %b\n" % (_checksum(text), text)
+
+
+def _unsealed(lines: bytes) -> Iterator[Entry]:
+    """Yield the entries of lines, skipping torn or damaged ones."""
+    for line in lines.split(b"\n"):
+        checksum, _, text = line.partition(b" ")
+        if checksum == _checksum(text):
+            yield json.loads(text)
+
+
+def _checksum(text: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(text)
 
 
 class Outputs:

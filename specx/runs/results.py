@@ -17,7 +17,7 @@ from specx.reports.writers import check_folder, remove_abandoned, report_files
 from specx.runs.destination import Destination
 from specx.runs.inputs import Identity
 from specx.runs.job import JobError, JobLock, JobOptions
-from specx.runs.output_log import LOG, log_of
+from specx.runs.outputs import LOG, log_of
 
 INDEX_EVERY_S = 10.0  # at most
 INDEX_PAUSES = 50  # times as long as writing it took

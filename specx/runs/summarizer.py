@@ -13,7 +13,7 @@ import torch
 from specx.decoding.decode import decode
 from specx.decoding.kept_prompts import KeptPrompts
 from specx.decoding.methods import Pair
-from specx.decoding.sources import source_layer
+from specx.decoding.target import source_layer
 from specx.decoding.workspace import WorkspacePool, cache_bytes, capacity_for
 from specx.documents.document import Document
 from specx.errors import DocumentError

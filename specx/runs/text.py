@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from specx.decoding.sources import SourceSettings
+from specx.decoding.target import SourceSettings
 from specx.errors import UsageError
 from specx.ops.chunks import PASSAGE
 from specx.profile import REASONING_TOKENS, DigestPrompt, InstructPrompt, Settings

@@ -1,7 +1,7 @@
 import pytest
 
 from specx.errors import UsageError
-from specx.reports.lengths import label, parse_length, parse_lengths
+from specx.reports.figures import label, parse_length, parse_lengths
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from specx.cli.main import run
-from specx.cli.old_options import with_set
+from specx.cli.main import run, with_set
 from specx.cli.options import changed_profile, parse_settings
 from specx.errors import UsageError
 from specx.profile import InstructPrompt, Profile, load_profile, parse_profile

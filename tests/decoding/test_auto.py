@@ -7,12 +7,11 @@ import pytest
 
 from specx.decoding import decode as loop
 from specx.decoding.cost import Costs, Curve, TreePlan, TreeShape
-from specx.decoding.measured_costs import DRAFTED_ROWS, VERIFIED_ROWS, measure_costs
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.runner import Runner
-from specx.decoding.step import DecodingState
+from specx.decoding.step import DRAFTED_ROWS, VERIFIED_ROWS, DecodingState, measure_costs
 from specx.decoding.times import PLAIN_STEPS, Times
 from specx.decoding.tuner import LOOKS, Tuner
 from specx.profile import AutoTree

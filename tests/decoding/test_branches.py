@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specx.decoding.branches import chain_tree, with_branch
+from specx.decoding.lookup import chain_tree, with_branch
 from specx.ops.contract import HAS_TRITON
 from specx.ops.torch.trees import best_children, best_tree
 from specx.ops.trees import Level

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specx.decoding.draft_cache import DraftCache
+from specx.decoding.kv_cache import DraftCache
 from specx.models.facts import inv_freq_of
 from specx.ops.chunks import Grid
 from specx.ops.contract import Ops

@@ -2,9 +2,9 @@
 
 import pytest
 
-from specx.decoding.acceptance import RetrievalClock
 from specx.decoding.cost import TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter, NoDrafter
+from specx.decoding.times import RetrievalClock
 from specx.decoding.tuner import COMPARED, StepPlan, Tuner
 from specx.records import Step
 

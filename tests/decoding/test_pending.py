@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from specx.decoding import pending
-from specx.decoding.pending import HostCopy, PendingEvents
+from specx.decoding import stopwatch
+from specx.decoding.stopwatch import HostCopy, PendingEvents
 from specx.records import PrefillProgress
 
 CPU = torch.device("cpu")
@@ -25,9 +25,9 @@ def device(monkeypatch):
     def wait_for(moment):
         device.done = max(device.done, moment)
 
-    monkeypatch.setattr(pending, "now", lambda _: device.launched)
-    monkeypatch.setattr(pending, "has_passed", lambda moment: moment <= device.done)
-    monkeypatch.setattr(pending, "wait_for", wait_for)
+    monkeypatch.setattr(stopwatch, "now", lambda _: device.launched)
+    monkeypatch.setattr(stopwatch, "has_passed", lambda moment: moment <= device.done)
+    monkeypatch.setattr(stopwatch, "wait_for", wait_for)
     return device
 
 

@@ -14,10 +14,10 @@ import pytest
 from specx.decoding import decode as loop
 from specx.decoding import pipeline, stopwatch
 from specx.decoding.decode import decode
-from specx.decoding.pending import HostCopy, PendingEvents
 from specx.decoding.pipeline import Pipeline
 from specx.decoding.runner import Runner
 from specx.decoding.step import launch_step
+from specx.decoding.stopwatch import HostCopy, PendingEvents
 from specx.profile import resolve
 from specx.records import Finished, Step
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specx.decoding.decode import decode
-from specx.decoding.sources import SourceSettings, source_layer
+from specx.decoding.target import SourceSettings, source_layer
 from specx.decoding.workspace import WorkspacePool
 from specx.ops.chunks import PASSAGE
 from specx.profile import resolve

@@ -6,18 +6,19 @@ from statistics import mean
 import pytest
 import torch
 
-from specx.decoding.acceptance import Acceptance, cover
 from specx.decoding.cost import (
     EVERY,
     SHAPES,
+    Acceptance,
     Begun,
     Costs,
     Curve,
     TreePlan,
     TreeShape,
+    cover,
 )
-from specx.decoding.emission import pack, unpack
-from specx.decoding.measured_costs import ROWS_WITH_EXPERTS
+from specx.decoding.stages import pack, unpack
+from specx.decoding.step import ROWS_WITH_EXPERTS
 from specx.decoding.times import SIMILAR, KnownCosts
 from specx.decoding.tuner import DRAFTING_STEPS, LOOKS, TRIAL, Tuner
 from specx.ops.spec import ExpertsSpec

@@ -7,8 +7,7 @@ import pytest
 from specx.documents.document import Document
 from specx.documents.sentences import split_sentences
 from specx.prompts.prompt import Output
-from specx.runs.proper_names import Names, find_names
-from specx.runs.provenance import provenance
+from specx.runs.provenance import Names, find_names, provenance
 from specx.runs.quantities import Quantities, find_statements
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,7 @@ from specx.decoding import decode as decode_module
 from specx.decoding import runner as runner_module
 from specx.decoding.cost import TreePlan
 from specx.decoding.decode import decode
-from specx.decoding.draft_cache import DraftCache
-from specx.decoding.kv_cache import CacheShape
+from specx.decoding.kv_cache import CacheShape, DraftCache
 from specx.decoding.layer_state import CacheGroup
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import ModelDrafter

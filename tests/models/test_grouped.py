@@ -14,10 +14,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specx.decoding.footprint import Footprint
 from specx.errors import ModelError
-from specx.models.grouped import STYLES, read
 from specx.models.load import load_model
 from specx.models.loaded import LoadedModel, ModelSpec
 from specx.models.model_files import open_model
+from specx.models.quantized import STYLES, read_grouped
 from specx.ops.contract import HAS_LLVMLITE
 from tests.models.rows import Text
 from tests.tiny import make_tokenizer
@@ -162,7 +162,7 @@ def test_values_are_those_of_the_published_format(kind: str, shape: tuple[int, i
     torch.manual_seed(1)
     make, settings, style, name = KINDS[kind]
     stored, values = make(*shape)
-    found = read(STYLES[style], settings.get("bits", 8 if "8" in kind else 4),
+    found = read_grouped(STYLES[style], settings.get("bits", 8 if "8" in kind else 4),
                  lambda ending: stored.get(ending[1:]))  # fmt: skip
     assert found is not None
     assert torch.equal(found.values(), values.float())
@@ -179,7 +179,7 @@ def test_values_are_those_of_the_published_format(kind: str, shape: tuple[int, i
 def test_scales_that_float16_cannot_hold_are_in_no_blocks() -> None:
     stored, _ = compressed(8, 64)
     stored["weight_scale"] = stored["weight_scale"].bfloat16() * 1e-6
-    found = read(STYLES["pack-quantized"], 4, lambda ending: stored.get(ending[1:]))
+    found = read_grouped(STYLES["pack-quantized"], 4, lambda ending: stored.get(ending[1:]))
     assert found is not None
     assert found.in_blocks() is None
 

@@ -5,12 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from specx.documents.document import Paragraph
+from specx.reports.figures import remarks
 from specx.reports.markdown import to_markdown
-from specx.reports.marked_sentences import SentenceMarker, shown_passages
 from specx.reports.page import to_page
-from specx.reports.remarks import remarks
 from specx.reports.report import Report, Statement
-from specx.reports.text_view import to_view, view_of
+from specx.reports.text_view import SentenceMarker, shown_passages, to_view, view_of
 from tests.places import places_of
 from tests.reports.examples import make_report, make_sentence, make_source
 from tests.reports.pages import Page

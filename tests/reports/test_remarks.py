@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.reports.remarks import remarks
+from specx.reports.figures import remarks
 from specx.reports.report import LosslessCheck, ReferenceCheck, Removed
 from tests.reports.examples import make_report
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from specx.errors import UsageError
-from specx.runs import output_log
-from specx.runs.output_log import LOG, OutputLog
+from specx.runs import outputs
+from specx.runs.outputs import LOG, OutputLog
 
 A, B, C = ({"output": name, "state": "done"} for name in ("x/a.txt", "b\udce9.txt", "c.txt"))
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
 def test_writers_lose_nothing_of_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_log, "_SPARE_LINES", 5)  # so that it is written anew meanwhile
+    monkeypatch.setattr(outputs, "_SPARE_LINES", 5)  # so that it is written anew meanwhile
     names = [f"{number}.md" for number in range(20)]
 
     def write(name: str) -> None:
@@ -98,8 +98,8 @@ def test_writers_lose_nothing_of_each_other(
 def test_it_is_read_on_from_where_it_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, real = [], output_log._unsealed
-    monkeypatch.setattr(output_log, "_unsealed", lambda lines: read.append(lines) or real(lines))
+    read, real = [], outputs._unsealed
+    monkeypatch.setattr(outputs, "_unsealed", lambda lines: read.append(lines) or real(lines))
     log = OutputLog(tmp_path)
     for number in range(20):
         log.add({"files": {f"{number}.md": ["1"]}})
@@ -108,8 +108,8 @@ def test_it_is_read_on_from_where_it_was_read(
 
 
 def test_a_log_of_few_things_stays_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output_log, "_SPARE_LINES", 10)
-    monkeypatch.setattr(output_log, "_KEPT_HASHES", 4)
+    monkeypatch.setattr(outputs, "_SPARE_LINES", 10)
+    monkeypatch.setattr(outputs, "_KEPT_HASHES", 4)
     log = OutputLog(tmp_path)
     for number in range(30):
         log.add({"files": {f"{number % 3}.md": [str(number)]}})
@@ -130,8 +130,8 @@ def test_a_log_of_few_things_stays_short(tmp_path: Path, monkeypatch: pytest.Mon
 def test_it_is_not_written_anew_while_another_process_may_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_log, "_SPARE_LINES", 0)
-    monkeypatch.setattr(output_log, "_PAUSE", 0)
+    monkeypatch.setattr(outputs, "_SPARE_LINES", 0)
+    monkeypatch.setattr(outputs, "_PAUSE", 0)
     log = OutputLog(tmp_path)
     with log._opened() as (_, alone):
         assert alone

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from specx.errors import UsageError
-from specx.runs import output_log, outputs
-from specx.runs.output_log import LOG, log_of
-from specx.runs.outputs import Outputs, is_own
+from specx.runs import outputs
+from specx.runs.outputs import LOG, Outputs, is_own, log_of
 
 
 def test_its_own_files_are_replaced(tmp_path: Path) -> None:
@@ -154,7 +153,7 @@ def test_a_log_that_cannot_be_written_stops_no_removal(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(output_log, "_append", full)
+    monkeypatch.setattr(outputs, "_append", full)
     Outputs(tmp_path).remove(path)
     assert not path.exists()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specx.runs.proper_names import Names, find_names
+from specx.runs.provenance import Names, find_names
 
 TEXT = (
     "The Government Accountability Office (GAO) reviewed the Coast Guard's programs. California "

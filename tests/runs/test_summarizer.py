@@ -18,7 +18,7 @@ from specx.errors import DocumentError, UsageError
 from specx.models.generation_file import GenerationConfig
 from specx.profile import GenerationSettings, Profile, Settings, load_profile, resolve
 from specx.records import METHODS, Event, FellBack, Finished, Method, Speedup, Step, Stop, Timings
-from specx.reports.remarks import remarks
+from specx.reports.figures import remarks
 from specx.reports.report import Report
 from specx.runs import lossless, summarizer
 from specx.runs.pair import load_pair

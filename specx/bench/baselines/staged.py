@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from specx.bench.runs import draft_model
-from specx.decoding.branches import chain_tree
-from specx.decoding.lookup import LONGEST, NO_TOKEN, continuation, longest_match
+from specx.decoding.lookup import LONGEST, NO_TOKEN, chain_tree, continuation, longest_match
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target

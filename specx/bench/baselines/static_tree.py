@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from specx.bench.runs import draft_model
-from specx.decoding.branches import chain_tree
+from specx.decoding.lookup import chain_tree
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.ops.trees import Level, TokenTree

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from specx.bench.baselines.magicdec import Excerpt
 from specx.bench.runs import draft_model
-from specx.decoding.branches import chain_tree
 from specx.decoding.drafter import Drafter
 from specx.decoding.forward import cache_shape
+from specx.decoding.lookup import chain_tree
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.target import Target

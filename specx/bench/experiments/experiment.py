@@ -11,7 +11,7 @@ from specx.bench.grouping import Group, by, is_disturbed, undisturbed
 from specx.bench.report.report import Cell, Figure, Findings, Series, Table
 from specx.bench.runs import BenchMethod, Measurement
 from specx.bench.workbench import Workbench
-from specx.reports.lengths import label
+from specx.reports.figures import label
 
 Columns = Mapping[str, Callable[[Group], Cell]]  # header of a column -> its cell in a row
 

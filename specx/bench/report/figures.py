@@ -14,7 +14,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from specx.bench.report.report import Figure, show
-from specx.reports.lengths import label
+from specx.reports.figures import label
 from specx.reports.templates import LIGHT, Palette
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specx.bench.request import BenchListener
-from specx.reports.lengths import label
+from specx.reports.figures import label
 
 if TYPE_CHECKING:
     from specx.bench.runs import Measurement

@@ -15,7 +15,7 @@ from specx.bench.experiments.breakdown import (
     s_per_document,
 )
 from specx.bench.floors import cache_bytes, floors, read_bytes
-from specx.decoding.measured_costs import has_experts
+from specx.decoding.step import has_experts
 from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
 from specx.ops.ceilings import Ceilings, measure_ceilings
