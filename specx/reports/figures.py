@@ -131,7 +131,7 @@ def remarks(report: Report, *, debug: bool = False) -> list[str]:
         said.append(_chosen(report.generation))
     if report.lossless is not None and report.lossless.identical:
         said.append(f"identical to plain decoding ({counted(report.tally.tokens, 'token')})")
-        said += _reference(report.lossless.reference)
+        said += _compared(report.lossless.reference)
     removed = report.removed
     if debug and removed.lines:
         said.append(
@@ -160,7 +160,7 @@ def joined(words: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _reference(check: ReferenceCheck | None) -> list[str]:
+def _compared(check: ReferenceCheck | None) -> list[str]:
     if check is None:
         return []
     if check.skipped is not None:
