@@ -16,6 +16,9 @@ from specx.models.loaded import LoadedModel, same_rope
 from specx.profile import Facts, Settings
 
 LINK = 10  # a GPU reads its own memory at least so many times as fast as main memory
+# Bytes of weights that a GPU reads in the time that it loses between the kernels of a layer. With it
+# 0.5B beside 1.5B and 8B are .43 and .10 (H200, bfloat16: .39 and .11 measured).
+LAYER = 30 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +81,16 @@ class Pair:
     @property
     def size(self) -> float:
         """The ratio of the draft's seconds per pass to the target's, by weights and layers."""
-        target, draft, weights = self.target, self.draft, self.weights
-        if draft is None:
+        if self.draft is None:
             return 0.0
-        if target.is_streamed:
-            return weights / LINK
-        if target.device.type == "cpu":
-            return weights
-        return (2 * weights + draft.num_layers / target.num_layers) / 3  # short layers take time
+        if self.target.is_streamed:
+            return self.weights / LINK
+        if self.target.device.type == "cpu":
+            return self.weights
+        draft, target = (
+            model.weight_bytes + model.num_layers * LAYER for model in (self.draft, self.target)
+        )
+        return draft / target
 
     @property
     def row_invariant(self) -> bool:

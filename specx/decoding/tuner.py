@@ -4,7 +4,7 @@
 passes are measured and, on a GPU, recorded. The remaining tokens have to recover this cost. If the
 pair has written a text before, the expected gain follows from its acceptance. Otherwise the draft
 is tried only if a draft that is never right would lose at most the share ``LOSS`` of the text's
-time, or twice that share if an ordinary draft would gain much more. On a CPU, costs are measured
+time, or a larger share if an ordinary draft would gain much more. On a CPU, costs are measured
 before the draft reads anything; on a GPU, where measuring takes recordings, after a few steps with
 a small tree. While a draft is recorded, plain decoding goes on.
 
@@ -29,6 +29,8 @@ from specx.records import FellBack, Step
 LOSS = 0.03  # of a text's seconds, prompt included: what an unknown draft may cost to try
 MEASURING = 0.02  # of it, what measuring may take
 ODDS, MOST_LOSS = 2.0, 0.06  # so much, where an ordinary draft would gain twice that
+# On a GPU, where a prompt takes a large part of a text's time, and its draft gains most.
+MOST_LOSS_RECORDED = 0.09
 TRIAL = 4  # steps after which a draft that is never right is given up, the warm-up among them
 SEEN = 4.0  # steps of a draft from which its acceptance is known
 LIKELY = 1.2  # speedup expected of an unmeasured draft for it to be recorded ahead, or measured
@@ -257,7 +259,8 @@ class Tuner:
         lost = reading + TRIAL * max(0.0, costs.step(first, 1, first.depth) - costs.plain)
         total = begun.prefill + plain
         self._worst = total / (total + lost)
-        if plain - expected >= ODDS * lost and lost <= MOST_LOSS * total:
+        most = MOST_LOSS_RECORDED if begun.recording else MOST_LOSS
+        if plain - expected >= ODDS * lost and lost <= most * total:
             return True
         hoped = reading + self._begun_now(costs, Acceptance.constant(HOPEFUL))
         return self.below * hoped < plain and lost <= LOSS * total

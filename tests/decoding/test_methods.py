@@ -1,7 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from specx.decoding.drafter import NoDrafter
-from specx.decoding.methods import make_drafter
+from specx.decoding.methods import Pair, make_drafter
 from specx.profile import resolve
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
@@ -27,3 +30,19 @@ def test_only_cross_model_retrieval_asks_a_layer(method, layer, asked):
     cache = {"policy": "cross-model", "chunk": 4, "top_k": 3, "window": 8, "layer": layer}
     settings = resolve(make_profile(cache=cache), method, pair.facts)
     assert make_drafter(settings, pair, 100).retrieval_layer == asked
+
+
+@pytest.mark.parametrize(("gigabytes", "layers", "measured"), [(3.1, 28, 0.39), (16.1, 32, 0.11)])
+def test_on_a_gpu_a_pass_takes_as_long_as_weights_and_layers_do(gigabytes, layers, measured):
+    """A draft of .5B weights in 24 layers, in bfloat16, on an H200."""
+
+    def model(gigabytes: float, layers: int) -> SimpleNamespace:
+        return SimpleNamespace(
+            device=torch.device("cuda"),
+            is_streamed=False,
+            weight_bytes=gigabytes * 1e9,
+            num_layers=layers,
+        )
+
+    pair = Pair(model(gigabytes, layers), torch.ones(1), model(0.99, 24))
+    assert pair.size == pytest.approx(measured, rel=0.15)
