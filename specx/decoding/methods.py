@@ -16,8 +16,8 @@ from specx.models.loaded import LoadedModel, same_rope
 from specx.profile import Facts, Settings
 
 LINK = 10  # a GPU reads its own memory at least so many times as fast as main memory
-# Bytes of weights that a GPU reads in the time that it loses between the kernels of a layer. With it
-# 0.5B beside 1.5B and 8B are .43 and .10 (H200, bfloat16: .39 and .11 measured).
+# Bytes of weights that a GPU reads in the time lost between the kernels of a layer. With it 0.5B
+# beside 1.5B and 8B are .43 and .10 (H200, bfloat16: .39 and .11 measured).
 LAYER = 30 << 20
 
 
