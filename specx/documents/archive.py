@@ -166,14 +166,14 @@ def _kind(archive: _ZipFiles) -> str:
         return _MIMETYPES[declared]
     if b"oebps-package" in (archive.get(_CONTAINER) or b""):
         return "epub"  # some packers leave the declaration out
-    if b"wordprocessingml" in (archive.get("[Content_Types].xml") or b""):
+    if re.search(b"wordprocessingml|ms-word", archive.get("[Content_Types].xml") or b""):
         return "docx"
     if declared.startswith(b"application/vnd.oasis.opendocument."):
         raise RefusedError("unknown", what="an OpenDocument file that is not a text")
     for sign, kind in _OTHERS:
         if any(name.startswith(sign) for name in archive.names):
             raise RefusedError("unknown", what=kind)
-    raise RefusedError("unknown", what="a zip archive that holds no document")
+    raise RefusedError("unknown", what="a zip archive, not a document; unpack it")
 
 
 # ---------------------------------------------------------------- DOCX

@@ -55,7 +55,7 @@ def is_table(strip: Strip, sides: Sides) -> bool:
 
 
 def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
-    """Return the pieces of a form's boxes: a small label above the entered text."""
+    """Return the pieces of boxes: a form's, with small labels, or the cells beside a short one."""
     pieces = [piece for row in rows for piece in row]
     across = [
         x
@@ -67,8 +67,18 @@ def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece
     boxes: dict[int, list[TextPiece]] = {}
     for piece in pieces:
         boxes.setdefault(sum(x < piece.end for x in across), []).append(piece)
+    first, *others = [boxes[n] for n in sorted(boxes)]
     labelled = any(is_smaller(box[0], box[-1].size) for box in boxes.values())
-    return list(boxes.values()) if labelled and len(boxes) > 1 else []
+    worded = all(mean(len(p.text) for p in box) > _CELL_LINE for box in others)
+    if labelled or (worded and all(_is_shorter(first, box) for box in others)):
+        return list(boxes.values()) if others else []
+    return []
+
+
+def _is_shorter(label: Sequence[TextPiece], box: Sequence[TextPiece]) -> bool:
+    """Return True for a label with fewer lines than the cell beside it, which begins as high."""
+    lines, others = (sorted({round(piece.base) for piece in each}) for each in (label, box))
+    return lines[-1] == others[-1] and len(lines) < len(others)
 
 
 def ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:

@@ -22,7 +22,7 @@ PAGE_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
 MIME_ENDINGS = frozenset({".eml", ".emlx", ".mht", ".mhtml", ".mbox"})
 _MARKUP_ENDINGS = {
     **{".rst": "rst", ".rest": "rst", ".adoc": "asciidoc", ".asciidoc": "asciidoc"},
-    ".org": "org",
+    **{".org": "org", ".wiki": "mediawiki", ".mediawiki": "mediawiki"},
 }
 FORMAT_ENDINGS = (
     _ZIP_ENDINGS | PAGE_ENDINGS | MIME_ENDINGS | {*_MARKUP_ENDINGS, ".fodt", ".rtf", ".webarchive"}
@@ -30,7 +30,10 @@ FORMAT_ENDINGS = (
 _PAGE_HEAD = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(?:!doctype html|html)\b", re.I | re.S
 )
-_LATEX_HEAD = re.compile(rb"(?:\s|%[^\n]*\n)*\\(?:documentclass|documentstyle)\b")
+_PROGRAM_HEADS = {
+    "LaTeX": re.compile(rb"(?:\s|%[^\n]*\n)*\\(?:documentclass|documentstyle)\b"),
+    "troff": re.compile(rb"(?:\s|[.']\\\"[^\n]*\n)*[.'](?:TH|Dd|nr|de|mso) "),
+}
 _XML_HEAD = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*>\s*(?:<[?!][^>]*>\s*)*(?:<([\w:.-]{1,40}))?"
 )
@@ -44,12 +47,13 @@ def looks_like_page(head: bytes) -> bool:
 
 
 def refuse_markup(head: bytes, name: str) -> None:
-    """Raise DocumentError if the beginning of a file, ``head``, shows that it is XML or LaTeX."""
-    if _LATEX_HEAD.match(head):
-        raise DocumentError(
-            f"{name} is LaTeX, which specx does not read; make a PDF of it, or rename it to .txt "
-            "to have it read as plain text, LaTeX commands included"
-        )
+    """Raise DocumentError if the beginning of a file, ``head``, shows that it is for a program to read."""
+    for language, pattern in _PROGRAM_HEADS.items():
+        if pattern.match(head):
+            raise DocumentError(
+                f"{name} is {language}, which specx does not read; make a PDF of it, or rename it "
+                f"to .txt to have it read as plain text, {language} commands included"
+            )
     found = _XML_HEAD.match(head)
     if found and (found[1] or b"").rpartition(b":")[2] not in _SUBTITLES:
         element = f" (<{found[1].decode()}>)" if found[1] else ""

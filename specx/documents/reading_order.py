@@ -124,7 +124,8 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
     prose = [each for each in strips if any(map(each.prolongs, prose))]
     drawn = [each for each, sides in strips.items() if _are_drawn(sides)]
     cells = [each for each, sides in strips.items() if are_cells(each, sides, rows)]
-    tallest = _tallest(prose + drawn)
+    # A strip between two lines far from each other is no column's.
+    tallest = max(prose + drawn, key=lambda each: sum(map(len, strips[each])), default=None)
     if noted := _tallest(x for x, sides in strips.items() if _has_notes(x, sides, rows)):
         above, left, right, below = noted.around(rows)
         notes, text = sorted((left, right), key=lambda part: part[0].size)

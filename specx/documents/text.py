@@ -53,6 +53,7 @@ _INNER_SIGNATURES = ((4, b"ftyp", "a film"), (257, b"ustar", "a tar archive"))
 
 _HIGH_HALF = re.compile(b"[\0-\x08\x0e\x0f]")  # of UTF-16 in letters: Latin to Thai
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_OVERSTRUCK = re.compile("[^\n]\b")  # bold and underlined letters of a manual page
 LINE_END = re.compile("\r\r\n|\r\n?")  # the first where line ends were converted twice
 # Of a text, at most one character in this many may be NUL or another control character.
 _RARE = 100
@@ -70,7 +71,7 @@ def decode_text(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
         raise DocumentError(f"{name} is empty; there is nothing to summarize")
     _refuse_known_binary(data, name)
     text, warnings = _decode(data, name)
-    text, lost = _drop_nul(text, name)
+    text, lost = _drop_nul(_OVERSTRUCK.sub("", text), name)
     text = LINE_END.sub("\n", text.removeprefix("\ufeff"))
     if not text.strip():
         raise DocumentError(f"{name} holds nothing but white space; there is nothing to summarize")

@@ -18,6 +18,8 @@ from specx.documents.lines import Line, PageLines
 from specx.documents.text import is_undecoded
 
 _RUN = re.compile(r"[^\W\d_]+")
+_FIGURE = re.compile(r"[$€£(+-]*\d[\d.,:/%)+–-]*|(\W)\1*")
+_MARKS = ".,;:!?()[]\"'*-"
 _FOREIGN = re.compile(r"[^\x00-\x7f\W]")
 _ACCENTS = re.compile("[\u0300-\u036f]+")
 _BASE = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ß": "s", "æ": "a", "ı": "i", "œ": "o"})
@@ -26,6 +28,8 @@ _FEWEST_PAIRS = 200
 _FEWEST_LETTERS = 14  # different ones; names of genes have four, hexadecimal numbers six
 _LATIN_SHARE = 0.9  # of the letters
 _ACCENTED = 0.45  # of the letters; Vietnamese has a third
+_FEWEST_DIFFERENT = 24  # signs; hexadecimal numbers have sixteen
+_WORD_SHARE, _FIGURE_SHARE = 0.1, 0.4  # of a text; a table or a listing has more
 _FIRST_SIGN, _LAST_SIGN = "\u3400", "\ud7a3"  # of Chinese and of Hangul
 _FEWEST_SIGNS = 60  # different ones, of 200 or more
 _USUAL_SHARE = 0.5  # of a text in them is of usual letters; with letters exchanged, a third
@@ -130,10 +134,12 @@ def _is_wrong(text: str, unmapped: float, least: float = _LEAST_SCORE) -> bool |
         return True  # Cyrillic or Greek, as a wrong table shows it
     numbers = (memoryview(each[: len(each) & -2]).cast("H") for each in (letters, letters[1:]))
     pairs, score = divmod(sum(sum(map(_SCORES.__getitem__, each)) for each in numbers), _COUNT)
-    if score >= least * pairs > 0:
-        return False if pairs >= _FEWEST_PAIRS else None
+    is_usual = score >= least * pairs > 0
     if pairs < _FEWEST_PAIRS:
-        return bool(pairs and unmapped >= _UNMAPPED) or None
+        unknown = pairs and not is_usual and unmapped >= _UNMAPPED
+        return bool(unknown) or _is_of_signs(text) or None
+    if is_usual:
+        return False
     runs = letters.split()
     return len(set().union(*runs)) >= _FEWEST_LETTERS and _returns(runs)
 
@@ -160,7 +166,21 @@ def _is_of_no_language(text: str, folded: str) -> bool | None:
     return None
 
 
-def _returns(runs: Sequence[bytes]) -> bool:
+def _is_of_signs(text: str) -> bool:
+    """Return True for signs and digits in groups that return, few of them words or figures."""
+    runs = text.split()
+    words = (run for run in runs if run.strip(_MARKS).isalpha())
+    figures = filter(_FIGURE.fullmatch, runs)
+    return (
+        len(text) > _JUDGED / 2
+        and len(set(text)) >= _FEWEST_DIFFERENT
+        and sum(map(len, words)) < _WORD_SHARE * len(text)
+        and sum(map(len, figures)) < _FIGURE_SHARE * len(text)
+        and _returns(runs)
+    )
+
+
+def _returns(runs: Sequence[str | bytes]) -> bool:
     groups = Counter(run[n : n + 3] for run in runs for n in range(len(run) - 2))
     returning = sum(count for count in groups.values() if count > 1)
     return returning >= _RETURNING * groups.total()

@@ -280,7 +280,7 @@ def test_a_page_without_a_name_is_a_page(save: SaveFile, monkeypatch: pytest.Mon
         ({"[Content_Types].xml": "spreadsheetml", "xl/a.xml": ""}, "is a spreadsheet"),
         ({"[Content_Types].xml": "presentationml", "ppt/a.xml": ""}, "is a presentation"),
         ({"mimetype": "application/vnd.oasis.opendocument.spreadsheet"}, "that is not a text"),
-        ({"readme.txt": "x"}, "zip archive that holds no document"),
+        ({"readme.txt": "x"}, "is a zip archive, not a document; unpack it;"),
     ],
 )
 def test_other_archives_are_named(save: SaveFile, parts: dict[str, str], said: str) -> None:
@@ -516,6 +516,22 @@ def test_asciidoc(save: SaveFile) -> None:
     ]
     assert ("text", "Also here.") in shown
     assert shown[-1] == ("code", "make")
+
+
+@installed
+def test_wiki(save: SaveFile) -> None:
+    text = (
+        "{{Box|name=Mill}}\n'''The mill''' is a [[tide mill|mill]].<ref>Lee 1911.</ref>\n\n"
+        "== Parts ==\n* A [https://a.org drill].\n\n[[Category:Mills]]\n"
+    )
+    document = read_document(save("a.wiki", text.encode()), QUICK)
+    assert (document.kind, document.warnings) == ("mediawiki", ())
+    assert [(p.kind, p.text) for p in document.paragraphs] == [
+        ("text", "The mill is a mill."),
+        ("footnote", "Lee 1911."),
+        ("heading", "Parts"),
+        ("item", "A drill."),
+    ]
 
 
 @installed
