@@ -174,10 +174,9 @@ class PageObjects:
 
     def shown_on(self, text: int | None) -> list[Box] | None:
         """Return the only boxes on which this text is visible; None: it is visible anywhere."""
-        mode = _render_mode(text)
-        if mode in _EMPTY_MODES:
+        if (mode := _render_mode(text)) in _EMPTY_MODES:
             return self.pictures
-        return self._dark if mode not in _STROKED_MODES and self._is_white(text) else None
+        return self._dark if self._is_white(text) and mode not in _STROKED_MODES else None
 
     def _is_white(self, handle: int | None) -> bool:
         colour = self._colour

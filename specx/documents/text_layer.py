@@ -39,7 +39,7 @@ _RETURNING = 0.2  # of groups of three; of encoded data, tickers and proteins fe
 # text 5 less than 4.55; with its letters exchanged, English has 3.1.
 _LEAST_SCORE = 4.55
 # Where half of a piece is wrong, the other half has seldom the 6.9 that would make up for it.
-_SURE = 5.0
+_SURE = 5.8
 _UNMAPPED = 0.5  # of the characters
 _STAMP_LINES = 4
 _SHORT_STAMP = 50  # characters
@@ -104,14 +104,8 @@ def _is_garbled(page: PageLines) -> bool | None:
     text = " ".join(line.text for line in page.lines)
     if is_undecoded(text):
         return True
-    if len(text) > _JUDGED:  # surely right from end to end, as nearly all are
-        parts = [text[n : n + _JUDGED] for n in range(0, len(text) - _JUDGED, _JUDGED)]
-        parts.append(text[-_JUDGED:])
-        unmapped = [page.unmapped, *(0.0 for _ in parts[1:])]
-        if all(
-            _is_wrong(*each, least=_SURE) is False for each in zip(parts, unmapped, strict=True)
-        ):
-            return False
+    if len(text) > _JUDGED and _is_surely_right(text):
+        return False
     # One font of several may be wrong, in the middle of a page or at its end.
     starts = range(0, max(1, len(text) - _JUDGED // 2), _JUDGED // 2)
     pieces = [text[n : n + _JUDGED] for n in starts]
@@ -119,12 +113,29 @@ def _is_garbled(page: PageLines) -> bool | None:
     return True if True in judged else False if False in judged else None
 
 
-def _is_wrong(text: str, unmapped: float, least: float = _LEAST_SCORE) -> bool | None:
+def _is_surely_right(text: str) -> bool:
+    """Return True if no part of a text has other letters, by a fourth of its pairs."""
+    letters = _latin_letters(_folded(text.casefold()))
+    last = len(letters) - _JUDGED
+    for start in (*range(0, last, _JUDGED), last):
+        pairs = memoryview(letters[start : start + _JUDGED]).cast("H")[::2]
+        count, score = divmod(sum(map(_SCORES.__getitem__, pairs)), _COUNT)
+        if count < _FEWEST_PAIRS / 2 or score < _SURE * count:
+            return False
+    return True
+
+
+def _folded(text: str) -> str:
+    """Return a text in small letters with plain ones for those that have accents."""
+    if text.isascii() or not _FOREIGN.search(text):
+        return text
+    return _ACCENTS.sub("", unicodedata.normalize("NFD", text.translate(_BASE)))
+
+
+def _is_wrong(text: str, unmapped: float) -> bool | None:
     whole = text.casefold()
-    folded = whole
-    if is_foreign := not whole.isascii() and _FOREIGN.search(whole):
-        folded = unicodedata.normalize("NFD", whole.translate(_BASE))
-        folded = _ACCENTS.sub("", folded)
+    folded = _folded(whole)
+    is_foreign = folded is not whole
     letters = _latin_letters(folded)
     latin = len(letters) - letters.count(b" ")
     if is_foreign and latin < _LATIN_SHARE * sum(map(len, _RUN.findall(folded))):
@@ -134,7 +145,7 @@ def _is_wrong(text: str, unmapped: float, least: float = _LEAST_SCORE) -> bool |
         return True  # Cyrillic or Greek, as a wrong table shows it
     numbers = (memoryview(each[: len(each) & -2]).cast("H") for each in (letters, letters[1:]))
     pairs, score = divmod(sum(sum(map(_SCORES.__getitem__, each)) for each in numbers), _COUNT)
-    is_usual = score >= least * pairs > 0
+    is_usual = score >= _LEAST_SCORE * pairs > 0
     if pairs < _FEWEST_PAIRS:
         unknown = pairs and not is_usual and unmapped >= _UNMAPPED
         return bool(unknown) or _is_of_signs(text) or None
