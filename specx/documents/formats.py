@@ -47,7 +47,7 @@ def looks_like_page(head: bytes) -> bool:
 
 
 def refuse_markup(head: bytes, name: str) -> None:
-    """Raise DocumentError if the beginning of a file, ``head``, shows that it is for a program to read."""
+    """Raise DocumentError if the beginning of a file, ``head``, shows XML, LaTeX or troff."""
     for language, pattern in _PROGRAM_HEADS.items():
         if pattern.match(head):
             raise DocumentError(

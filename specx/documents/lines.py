@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from specx.documents.text import RAISED
+
 
 @dataclass(frozen=True)
 class Line:
@@ -165,7 +167,10 @@ def _line(row: list[Span], sign: str, footnotes: Collection[str]) -> Line:
     text = ""
     for span in row:
         if span is main or not _is_note_sign(span, text, main, footnotes):
-            text += span.text
+            is_behind = span is not main and text[-1:].isdigit()
+            text += (
+                span.text.translate(RAISED) if is_behind and _is_power(span, main) else span.text
+            )
     return Line(
         text=text if text.isprintable() else _decoded(text),
         x=visible[0].x,
@@ -195,9 +200,17 @@ def _first_sign(row: list[Span]) -> str:
 
 
 def _is_raised_sign(span: Span, main: Span) -> bool:
+    return _is_raised(span, main) and bool(_NOTE_SIGN.fullmatch(span.text.strip()))
+
+
+def _is_power(span: Span, main: Span) -> bool:
+    """Return True for a raised number behind another, which is not one number with it."""
+    return _is_raised(span, main) and RAISED.keys() >= set(map(ord, span.text.strip()))
+
+
+def _is_raised(span: Span, main: Span) -> bool:
     size = main.look.size
-    raised = span.look.size < 0.85 * size and span.y > main.y + 0.15 * size
-    return raised and bool(_NOTE_SIGN.fullmatch(span.text.strip()))
+    return span.look.size < 0.85 * size and span.y > main.y + 0.15 * size
 
 
 def _is_note_sign(span: Span, before: str, main: Span, footnotes: Collection[str]) -> bool:

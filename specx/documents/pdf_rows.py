@@ -79,8 +79,8 @@ def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
     size, least = last.look.size, run.look.size
     if size < least:
         size, least = least, size
-    # Beside a much larger letter, a drop cap, nothing is raised.
-    if abs(last.base - run.base) > (_RAISED if size < _CAP * least else _SAME) * size:
+    # A much larger letter is a drop cap, which belongs to another line.
+    if size >= _CAP * least or abs(last.base - run.base) > _RAISED * size:
         return True
     if last.start > last.end or run.start > run.end:  # to the left, as PDFium has put it in order
         return run.before == "\n" and last.base != run.base

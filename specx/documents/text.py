@@ -281,6 +281,9 @@ _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _HYPHENS = "\u2010\u2011"
 _BULLETS = "\uf0b7\uf0a7\uf0d8\uf076"  # of the symbol fonts of word processors
 
+# Powers, which are no digits of a number.
+RAISED = str.maketrans("0123456789+-−n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻ⁿ")
+
 _TABLE: dict[int, str] = {
     **{ord(char): text for char, text in _LIGATURES.items()},
     **{ord(char): " " for char in _SPACES},
