@@ -69,7 +69,7 @@ def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece
         boxes.setdefault(sum(x < piece.end for x in across), []).append(piece)
     first, *others = [boxes[n] for n in sorted(boxes)]
     labelled = any(is_smaller(box[0], box[-1].size) for box in boxes.values())
-    worded = all(mean(len(p.text) for p in box) > _CELL_LINE for box in others)
+    worded = all(2 * sum(map(is_worded, box)) > len(box) for box in others)
     if labelled or (worded and all(_is_shorter(first, box) for box in others)):
         return list(boxes.values()) if others else []
     return []

@@ -18,8 +18,7 @@ from specx.documents.lines import Line, PageLines
 from specx.documents.text import is_undecoded
 
 _RUN = re.compile(r"[^\W\d_]+")
-_FIGURE = re.compile(r"[$€£(+-]*\d[\d.,:/%)+–-]*|(\W)\1*")
-_MARKS = ".,;:!?()[]\"'*-"
+_MIXED = re.compile(r"(?<=[A-Za-z])\d|(?<=\d)[A-Za-z]")
 _FOREIGN = re.compile(r"[^\x00-\x7f\W]")
 _ACCENTS = re.compile("[\u0300-\u036f]+")
 _BASE = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ß": "s", "æ": "a", "ı": "i", "œ": "o"})
@@ -29,7 +28,11 @@ _FEWEST_LETTERS = 14  # different ones; names of genes have four, hexadecimal nu
 _LATIN_SHARE = 0.9  # of the letters
 _ACCENTED = 0.45  # of the letters; Vietnamese has a third
 _FEWEST_DIFFERENT = 24  # signs; hexadecimal numbers have sixteen
-_WORD_SHARE, _FIGURE_SHARE = 0.1, 0.4  # of a text; a table or a listing has more
+_MOST_OF_ONE = 0.25  # of them
+# Shares of what is no space. Tables of numbers have more digits; of 700 documents none has more
+# digits beside letters than 0.07 where it has so few letters.
+_LETTERS_OF_SIGNS, _DIGITS_OF_SIGNS = 0.2, 0.5
+_MIXED_SHARE, _LETTERS_OF_MIXED = 0.1, 0.35
 _FIRST_SIGN, _LAST_SIGN = "\u3400", "\ud7a3"  # of Chinese and of Hangul
 _FEWEST_SIGNS = 60  # different ones, of 200 or more
 _USUAL_SHARE = 0.5  # of a text in them is of usual letters; with letters exchanged, a third
@@ -178,16 +181,19 @@ def _is_of_no_language(text: str, folded: str) -> bool | None:
 
 
 def _is_of_signs(text: str) -> bool:
-    """Return True for signs and digits in groups that return, few of them words or figures."""
-    runs = text.split()
-    words = (run for run in runs if run.strip(_MARKS).isalpha())
-    figures = filter(_FIGURE.fullmatch, runs)
+    """Return True for signs, and digits among letters, in groups that return as in a language."""
+    seen = len(text) - text.count(" ")
+    letters, digits = (
+        sum(map(is_one, text)) / (seen or 1) for is_one in (str.isalpha, str.isdigit)
+    )
+    mixed = len(_MIXED.findall(text)) >= _MIXED_SHARE * seen and letters < _LETTERS_OF_MIXED
+    signs = letters < _LETTERS_OF_SIGNS and digits < _DIGITS_OF_SIGNS
     return (
-        len(text) > _JUDGED / 2
-        and len(set(text)) >= _FEWEST_DIFFERENT
-        and sum(map(len, words)) < _WORD_SHARE * len(text)
-        and sum(map(len, figures)) < _FIGURE_SHARE * len(text)
-        and _returns(runs)
+        (mixed or signs)
+        and len(text) > _JUDGED / 2
+        and len(counts := Counter(text.replace(" ", ""))) >= _FEWEST_DIFFERENT
+        and max(counts.values()) < _MOST_OF_ONE * seen  # no dots of a table of contents
+        and _returns(text.split())
     )
 
 
