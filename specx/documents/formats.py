@@ -15,7 +15,7 @@ from specx.documents.paragraphs import grouped
 from specx.documents.text import READS
 from specx.errors import DocumentError
 
-_ZIP_ENDINGS = frozenset({".docx", ".epub", ".odt"})
+_ZIP_ENDINGS = frozenset({".docx", ".docm", ".epub", ".odt"})
 ZIP_HEADER = b"PK\x03\x04"
 _OLD_OFFICE_HEADER = b"\xd0\xcf\x11\xe0"  # and that of a DOCX with a password
 PAGE_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
