@@ -282,7 +282,7 @@ def _is_row(text: str) -> bool:
     if not any(map(str.isdigit, text)):
         return False
     words = text.split()
-    figures = sum(bool(_FIGURE.fullmatch(word)) for word in words)
+    figures = sum(not word.isalpha() and bool(_FIGURE.fullmatch(word)) for word in words)
     return figures >= _FIGURES and 2 * figures >= len(words)
 
 

@@ -18,7 +18,7 @@ _WRAPPED_MARK = re.compile(r"(?:[-+*>]|#{1,6}|\d{1,9}(?=[.)]))(?=[.)]?[ \t])")
 _FULL = 50  # characters of a line that goes on, at least
 _TASK = re.compile(r"\[[ xX]\]\s+")
 _DONE = re.compile(r"[.:;!?。：；！？]\W*$|^\s*(?:[-+*>|#]|\d{1,9}[.)])")  # nothing goes on below
-_FOOTNOTE = re.compile(r"\[\^[^\]\s]{1,60}\]:\s*")
+_FOOTNOTE = re.compile(r"(?m)^\[\^[^\]\s]{1,60}\]:\s*")
 # Of a footnote, of a notice (of GitHub), and an emoji.
 _SIGNS = re.compile(
     r"\[\^[^\]\s]{1,60}\](?!:)|^\[!(?:NOTE|TIP|IMPORTANT|WARNING|CAUTION)\][ \t]*"
@@ -78,16 +78,20 @@ def _blocks(tokens: Sequence["Token"], source: Sequence[str]) -> Iterator[TextBl
         elif token.type in ("fence", "code_block"):
             yield _text_block(token, token.content, "code", below=int(token.type == "fence"))
         elif token.type == "inline" and token.map and token.map[0] >= table_ends:
-            yield _paragraph(token, kind)
+            yield from _paragraphs(token, kind)
             kind = "text"
 
 
-def _paragraph(token: "Token", kind: ParagraphKind) -> TextBlock:
+def _paragraphs(token: "Token", kind: ParagraphKind) -> Iterator[TextBlock]:
+    """Yield a paragraph, and the footnotes in lines that follow each other."""
     text = _plain(token.content)
     text = _TASK.sub("", text, count=1) if kind == "item" else text
-    if footnote := _FOOTNOTE.match(text):
-        text, kind = text[footnote.end() :], "footnote"
-    return _text_block(token, text, kind)
+    notes = list(_FOOTNOTE.finditer(text))
+    ends = [*(note.start() for note in notes), len(text)]
+    yield _text_block(token, text[: ends[0]], kind)
+    for note, end in zip(notes, ends[1:], strict=True):
+        below = text.count("\n", 0, note.start())
+        yield _text_block(token, text[note.end() : end], "footnote", below)
 
 
 def _rows(first: int, rows: Sequence[str]) -> Iterator[TextBlock]:

@@ -95,6 +95,8 @@ def open_message(data: bytes) -> MimeMessage:
     sender = _words(first, "From")
     saved = _SAVED_BY.match(sender) or "Snapshot-Content-Location" in first
     is_archive = bool(not sender or saved)
+    if first.get_content_type() == "multipart/encrypted":
+        raise RefusedError("encrypted")
     message = MimeMessage("html" if is_archive else "mail")
     if is_archive:
         pages = [_piece(part) for part in first.walk() if part.get_content_type() == "text/html"]

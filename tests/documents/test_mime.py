@@ -168,3 +168,9 @@ def test_a_name_in_no_encoding_costs_nothing(save: SaveFile) -> None:
     document = read_document(save("a.eml", (_MAIL + _mixed("mixed", *parts)).encode()))
     assert document.paragraphs[-1].text == "It turns."
     assert "1 attachment was not read" in document.warnings[0]
+
+
+def test_an_encrypted_mail_is_refused(save: SaveFile) -> None:
+    parts = ("Content-Type: application/pgp-encrypted\n\nVersion: 1",)
+    with pytest.raises(DocumentError, match="is encrypted"):
+        read_document(save("a.eml", f"{_MAIL}{_mixed('encrypted', *parts)}".encode()), QUICK)
