@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from specx.documents.document import ParagraphKind
+from specx.documents.text import RAISED
 from specx.documents.text_blocks import NumberedLine, TextBlock, numbered_lines
 
 if TYPE_CHECKING:  # imported for documents that are Markdown
@@ -24,6 +25,7 @@ _SIGNS = re.compile(
     r"\[\^[^\]\s]{1,60}\](?!:)|^\[!(?:NOTE|TIP|IMPORTANT|WARNING|CAUTION)\][ \t]*"
     r"|(?:^|(?<=\s)):[a-z][a-z0-9_+-]{1,30}:(?=\s|$)"
 )
+_POWER = re.compile(r"(?<=\w)<sup>([\dn+−-]{1,4})</sup>")
 _TAG = re.compile(r"<[^<>]*>")
 # Code, and an address that a site's generator writes: [text]({{< ref "page" >}})
 _TEMPLATE = re.compile(r"(`+)[^`]+\1|(?<=\])\(\{[{%][^{}]*[}%]\}\)")
@@ -115,7 +117,7 @@ def _has_text(block: TextBlock) -> bool:
 
 def _plain(text: str) -> str:
     """Return inline Markdown as text, without marks, link addresses, images and tags."""
-    text = _SIGNS.sub("", text)
+    text = _POWER.sub(lambda power: power[1].translate(RAISED), _SIGNS.sub("", text))
     if len(text) > _LONGEST_INLINE:
         return text
     text = _TEMPLATE.sub(lambda each: each[0] if each[1] else "(#)", text)

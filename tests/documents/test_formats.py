@@ -442,6 +442,8 @@ _SENTENCE = "The mill stands at the end of the valley, and nobody has worked in 
         ("<p>One.<br><br><b>Costs</b><br>Two.", ["One.", "Costs", "Two."]),
         ("<p>10<sup>6</sup> <i>x</i><sup>2</sup>, on May 5<sup>th</sup>.<sup>3</sup>",
          ["10⁶ x², on May 5th.3"]),
+        ('<p>10<span style="font-size:7pt; vertical-align: super">6</span> litres.',
+         ["10⁶ litres."]),
         (f"<h2>Contents</h2><ul><li>Mill</ul><p>{_SENTENCE}<h2>Mill</h2>",
          ["Contents", "Mill", _SENTENCE, "Mill"]),
     ],

@@ -129,3 +129,9 @@ def test_footnotes_in_lines_that_follow_each_other_are_apart() -> None:
         ("footnote", (3, 4), "Lee 1911, p. 4."),
         ("footnote", (5, 5), "Ray 1912."),
     ]
+
+
+def test_raised_numbers_are_powers() -> None:
+    text = "It holds 10<sup>-6</sup> kg of H<sub>2</sub>O on May 4<sup>th</sup>.<sup>3</sup>\n"
+    (paragraph,) = document_from_text(text, "a", "markdown").paragraphs
+    assert paragraph.text == "It holds 10⁻⁶ kg of H2O on May 4th.3"
