@@ -249,7 +249,8 @@ def _read_epub(archive: _ZipFiles) -> PandocInput:
         raise RefusedError("damaged", reason="its list of chapters names no file in the archive")
     if missing:
         warnings.append(f"{missing} of its {missing + len(chapters)} chapters are not in the file.")
-    letters = sum(_letters(text) for text in chapters)
+    texts = (html.unescape(_NO_TEXT.sub(" ", each)) for each in chapters)
+    letters = sum(sum(map(str.isalnum, each)) for each in texts)
     return PandocInput("epub", _book(chapters), 0, tuple(warnings), letters)
 
 
@@ -286,10 +287,6 @@ def _decoded(data: bytes) -> tuple[str, tuple[str, ...]]:
         return decode_markup(data, "it")
     except DocumentError:  # nothing but white space, or no text
         return "", ()
-
-
-def _letters(page: str) -> int:
-    return sum(map(str.isalnum, html.unescape(_NO_TEXT.sub(" ", page))))
 
 
 def _book(chapters: list[str]) -> bytes:

@@ -24,7 +24,8 @@ def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPi
     """Return the rows above a column of labels, each label with its text, and the rows below."""
     for strip in sorted(strips, key=attrgetter("height"), reverse=True):
         labels, text = strips[strip]
-        ends = dict(zip((row[0].base for row in text), ["", *map(_words, text)], strict=False))
+        said = (" ".join(piece.text for piece in row) for row in text)
+        ends = dict(zip((row[0].base for row in text), ["", *said], strict=False))
         tops = [row[0].base for row in labels]
         if (
             1 < len(labels) <= len(text) / 3
@@ -148,7 +149,3 @@ def beside(row: Row, *, at: int) -> Row:
             break
         words.append(piece)
     return words if at == 0 else words[::-1]
-
-
-def _words(row: Row) -> str:
-    return " ".join(piece.text for piece in row)

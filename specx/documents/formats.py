@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -144,12 +143,13 @@ def _document(output: bytes, request: ChildRequest) -> Document:
     paragraphs = tuple(paragraph for paragraph in read if paragraph.kind != "furniture")
     if not paragraphs:
         raise _empty(request.name, end["images"])
+    lost = "1 picture was" if end["images"] == 1 else f"{end['images']} pictures were"
     return Document(
         name=request.name,
         kind=head["format"],
         pages=(),
         paragraphs=paragraphs,
-        warnings=(*end["warnings"], *_lost(end["images"])),
+        warnings=(*end["warnings"], *([f"{lost} not read."] if end["images"] else [])),
         furniture=furniture,
     )
 
@@ -158,11 +158,6 @@ def _paragraphs(answer: dict[str, Any]) -> list[Paragraph]:
     """Return the paragraph of an answer; a very long one is divided into groups of sentences."""
     whole = Paragraph(answer["text"], None, answer["kind"], answer["part"])
     return [whole] if whole.kind == "table" else list(grouped(whole))
-
-
-def _lost(images: int) -> Iterator[str]:
-    if images:
-        yield "1 picture was not read." if images == 1 else f"{images} pictures were not read."
 
 
 def _empty(name: str, images: int) -> DocumentError:

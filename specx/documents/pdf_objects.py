@@ -95,8 +95,11 @@ class PageObjects:
     @cached_property
     def _dark(self) -> list[Box]:
         """Return the places on which white letters are visible."""
-        paths = ((handle, matrix) for handle, kind, matrix in self._all if kind == PATH)
-        areas = (_bounds(path, matrix) for path, matrix in paths if self._is_dark_area(path))
+        areas = (
+            _bounds(handle, matrix)
+            for handle, kind, matrix in self._all
+            if kind == PATH and self._is_filled(handle) and not self._is_white(handle)
+        )
         return [*self.pictures, *self.boxes(_SHADING), *areas]
 
     @cached_property
@@ -183,9 +186,6 @@ class PageObjects:
         if not _fill_color(handle, *self._channels):
             return False  # a pattern
         return (colour[0] >= _WHITE and min(colour[:3]) >= _WHITE) or not colour[3]
-
-    def _is_dark_area(self, path: int) -> bool:
-        return self._is_filled(path) and not self._is_white(path)
 
     def _is_filled(self, path: int) -> bool:
         fill, stroke = ctypes.c_int(), ctypes.c_int()

@@ -69,19 +69,15 @@ def decode_text(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     """
     if not data.strip():
         raise DocumentError(f"{name} is empty; there is nothing to summarize")
-    _refuse_known_binary(data, name)
+    for place, signature, kind in (*((0, *each) for each in _SIGNATURES), *_INNER_SIGNATURES):
+        if data.startswith(signature, place):
+            raise DocumentError(f"{name} looks like {kind}, not like text; {READS}")
     text, warnings = _decode(data, name)
     text, lost = _drop_nul(_OVERSTRUCK.sub("", text), name)
     text = LINE_END.sub("\n", text.removeprefix("\ufeff"))
     if not text.strip():
         raise DocumentError(f"{name} holds nothing but white space; there is nothing to summarize")
     return text, warnings + lost
-
-
-def _refuse_known_binary(data: bytes, name: str) -> None:
-    for place, signature, kind in (*((0, *each) for each in _SIGNATURES), *_INNER_SIGNATURES):
-        if data.startswith(signature, place):
-            raise DocumentError(f"{name} looks like {kind}, not like text; {READS}")
 
 
 def _decode(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
