@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, pairwise, takewhile
+from itertools import pairwise, takewhile
 from statistics import median
 
 from specx.documents.lines import Span, TextRun
@@ -157,11 +157,17 @@ def _are_apart(last: TextRun, run: TextRun) -> bool:
 
 
 def _spans(row: list[tuple[str, TextRun]]) -> Iterator[Span]:
-    for (look, base), group in groupby(row, key=lambda item: (item[1].look, item[1].base)):
-        runs = list(group)
-        yield Span(
-            text="".join(between + run.text for between, run in runs).replace(HYPHEN, "-"),
-            x=round(runs[0][1].start, 1),
-            y=round(base, 1),
-            look=look,
-        )
+    (text, first), *others = row
+    text += first.text
+    for between, run in others:
+        if run.base == first.base and run.look == first.look:
+            text += between + run.text
+        else:
+            yield _span(text, first)
+            text, first = between + run.text, run
+    yield _span(text, first)
+
+
+def _span(text: str, first: TextRun) -> Span:
+    place = round(first.start, 1), round(first.base, 1)
+    return Span(text.replace(HYPHEN, "-"), *place, first.look)
