@@ -24,8 +24,8 @@ def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPi
     """Return the rows above a column of labels, each label with its text, and the rows below."""
     for strip in sorted(strips, key=attrgetter("height"), reverse=True):
         labels, text = strips[strip]
-        said = (" ".join(piece.text for piece in row) for row in text)
-        ends = dict(zip((row[0].base for row in text), ["", *said], strict=False))
+        words = (" ".join(piece.text for piece in row) for row in text)
+        ends = dict(zip((row[0].base for row in text), ["", *words], strict=False))
         tops = [row[0].base for row in labels]
         if (
             1 < len(labels) <= len(text) / 3
