@@ -166,14 +166,14 @@ def _kind(archive: _ZipFiles) -> str:
         return _MIMETYPES[declared]
     if b"oebps-package" in (archive.get(_CONTAINER) or b""):
         return "epub"  # some packers leave the declaration out
-    if b"wordprocessingml" in (archive.get("[Content_Types].xml") or b""):
+    if re.search(b"wordprocessingml|ms-word", archive.get("[Content_Types].xml") or b""):
         return "docx"
     if declared.startswith(b"application/vnd.oasis.opendocument."):
         raise RefusedError("unknown", what="an OpenDocument file that is not a text")
     for sign, kind in _OTHERS:
         if any(name.startswith(sign) for name in archive.names):
             raise RefusedError("unknown", what=kind)
-    raise RefusedError("unknown", what="a zip archive that holds no document")
+    raise RefusedError("unknown", what="a zip archive, not a document; unpack it")
 
 
 # ---------------------------------------------------------------- DOCX
@@ -249,7 +249,8 @@ def _read_epub(archive: _ZipFiles) -> PandocInput:
         raise RefusedError("damaged", reason="its list of chapters names no file in the archive")
     if missing:
         warnings.append(f"{missing} of its {missing + len(chapters)} chapters are not in the file.")
-    letters = sum(_letters(text) for text in chapters)
+    texts = (html.unescape(_NO_TEXT.sub(" ", each)) for each in chapters)
+    letters = sum(sum(map(str.isalnum, each)) for each in texts)
     return PandocInput("epub", _book(chapters), 0, tuple(warnings), letters)
 
 
@@ -286,10 +287,6 @@ def _decoded(data: bytes) -> tuple[str, tuple[str, ...]]:
         return decode_markup(data, "it")
     except DocumentError:  # nothing but white space, or no text
         return "", ()
-
-
-def _letters(page: str) -> int:
-    return sum(map(str.isalnum, html.unescape(_NO_TEXT.sub(" ", page))))
 
 
 def _book(chapters: list[str]) -> bytes:

@@ -24,7 +24,8 @@ def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPi
     """Return the rows above a column of labels, each label with its text, and the rows below."""
     for strip in sorted(strips, key=attrgetter("height"), reverse=True):
         labels, text = strips[strip]
-        ends = dict(zip((row[0].base for row in text), ["", *map(_words, text)], strict=False))
+        words = (" ".join(piece.text for piece in row) for row in text)
+        ends = dict(zip((row[0].base for row in text), ["", *words], strict=False))
         tops = [row[0].base for row in labels]
         if (
             1 < len(labels) <= len(text) / 3
@@ -55,7 +56,7 @@ def is_table(strip: Strip, sides: Sides) -> bool:
 
 
 def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
-    """Return the pieces of a form's boxes: a small label above the entered text."""
+    """Return the pieces of boxes: a form's, with small labels, or the cells beside a short one."""
     pieces = [piece for row in rows for piece in row]
     across = [
         x
@@ -67,8 +68,18 @@ def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece
     boxes: dict[int, list[TextPiece]] = {}
     for piece in pieces:
         boxes.setdefault(sum(x < piece.end for x in across), []).append(piece)
+    first, *others = [boxes[n] for n in sorted(boxes)]
     labelled = any(is_smaller(box[0], box[-1].size) for box in boxes.values())
-    return list(boxes.values()) if labelled and len(boxes) > 1 else []
+    worded = all(2 * sum(map(is_worded, box)) > len(box) for box in others)
+    if labelled or (worded and all(_is_shorter(first, box) for box in others)):
+        return list(boxes.values()) if others else []
+    return []
+
+
+def _is_shorter(label: Sequence[TextPiece], box: Sequence[TextPiece]) -> bool:
+    """Return True for a label with fewer lines than the cell beside it, which begins as high."""
+    lines, others = (sorted({round(piece.base) for piece in each}) for each in (label, box))
+    return lines[-1] == others[-1] and len(lines) < len(others)
 
 
 def ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
@@ -138,7 +149,3 @@ def beside(row: Row, *, at: int) -> Row:
             break
         words.append(piece)
     return words if at == 0 else words[::-1]
-
-
-def _words(row: Row) -> str:
-    return " ".join(piece.text for piece in row)

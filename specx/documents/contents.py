@@ -15,6 +15,7 @@ _SECTION_NUMBER = re.compile(
     r"^(?:(?:chapter|appendix|part|section)\s+)?(?:[A-Z]|\d{1,3})?(?:\.\d{1,3})*[.:)]?\s+", re.I
 )
 _SECTION = re.compile(r"(?<!\S)(?:\d{1,3}|[A-Z])(?:\.\d{1,3})+\.?\s+[^\W\d_]")
+_BEHIND_POINT = re.compile(r"\.\d")  # in each of these, and quickly found
 _PROSE = re.compile(r"[a-z)]{2}[.!?]\s+[A-Z][a-z]* [a-z]+ |[a-z]{2}[.!?]$")  # a sentence ends
 _LONGEST = 300  # characters
 _LONGEST_TITLE = 150  # characters of an entry without dots
@@ -78,7 +79,12 @@ def with_lists(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
     run: list[int] = []
     for index, each in enumerate(paragraphs):
         own = each.part == "body" and each.kind in ("text", "item")
-        if own and len(_SECTION.findall(each.text)) >= _ENTRIES and not _PROSE.search(each.text):
+        numbers = len(_BEHIND_POINT.findall(each.text)) if own else 0
+        if (
+            numbers >= _ENTRIES
+            and len(_SECTION.findall(each.text)) >= _ENTRIES
+            and not _PROSE.search(each.text)
+        ):
             marked[index] = replace(each, part="contents")
         if not (own and len(each.text) <= _LONGEST_TITLE and _is_listed(each.text, later)):
             run = []

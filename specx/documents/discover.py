@@ -268,12 +268,9 @@ def matches(pattern: str) -> tuple[Path, list[Path]]:
         raise DocumentError(
             f"{pattern} is not a valid pattern: ** must stand alone between slashes"
         ) from None
-    shown = (path for path in paths if wants_hidden or not _hidden(path.relative_to(fixed)))
+    named = ((path, path.relative_to(fixed).parts) for path in paths)
+    shown = (p for p, parts in named if wants_hidden or not any(n.startswith(".") for n in parts))
     return fixed, sorted(shown)
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 # ---------------------------------------------------------------- lists of names

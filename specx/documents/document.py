@@ -12,7 +12,7 @@ from specx.documents.language import foreign_language
 
 Kind = Literal[
     "pdf", "text", "markdown", "jsonl", "docx", "html", "epub", "odt", "rtf", "rst", "asciidoc",
-    "org", "mail", "subtitles", "notebook",
+    "org", "mediawiki", "mail", "subtitles", "notebook",
 ]  # fmt: skip
 
 LONGEST_HEADING = 40  # characters that a citation shows of one

@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,14 +14,14 @@ from specx.documents.paragraphs import grouped
 from specx.documents.text import READS
 from specx.errors import DocumentError
 
-_ZIP_ENDINGS = frozenset({".docx", ".epub", ".odt"})
+_ZIP_ENDINGS = frozenset({".docx", ".docm", ".epub", ".odt"})
 ZIP_HEADER = b"PK\x03\x04"
 _OLD_OFFICE_HEADER = b"\xd0\xcf\x11\xe0"  # and that of a DOCX with a password
 PAGE_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
 MIME_ENDINGS = frozenset({".eml", ".emlx", ".mht", ".mhtml", ".mbox"})
 _MARKUP_ENDINGS = {
     **{".rst": "rst", ".rest": "rst", ".adoc": "asciidoc", ".asciidoc": "asciidoc"},
-    ".org": "org",
+    **{".org": "org", ".wiki": "mediawiki", ".mediawiki": "mediawiki"},
 }
 FORMAT_ENDINGS = (
     _ZIP_ENDINGS | PAGE_ENDINGS | MIME_ENDINGS | {*_MARKUP_ENDINGS, ".fodt", ".rtf", ".webarchive"}
@@ -30,7 +29,10 @@ FORMAT_ENDINGS = (
 _PAGE_HEAD = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(?:!doctype html|html)\b", re.I | re.S
 )
-_LATEX_HEAD = re.compile(rb"(?:\s|%[^\n]*\n)*\\(?:documentclass|documentstyle)\b")
+_PROGRAM_HEADS = {
+    "LaTeX": re.compile(rb"(?:\s|%[^\n]*\n)*\\(?:documentclass|documentstyle)\b"),
+    "troff": re.compile(rb"(?:\s|[.']\\\"[^\n]*\n)*[.'](?:TH|Dd|nr|de|mso) "),
+}
 _XML_HEAD = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*>\s*(?:<[?!][^>]*>\s*)*(?:<([\w:.-]{1,40}))?"
 )
@@ -44,12 +46,13 @@ def looks_like_page(head: bytes) -> bool:
 
 
 def refuse_markup(head: bytes, name: str) -> None:
-    """Raise DocumentError if the beginning of a file, ``head``, shows that it is XML or LaTeX."""
-    if _LATEX_HEAD.match(head):
-        raise DocumentError(
-            f"{name} is LaTeX, which specx does not read; make a PDF of it, or rename it to .txt "
-            "to have it read as plain text, LaTeX commands included"
-        )
+    """Raise DocumentError if the beginning of a file, ``head``, shows XML, LaTeX or troff."""
+    for language, pattern in _PROGRAM_HEADS.items():
+        if pattern.match(head):
+            raise DocumentError(
+                f"{name} is {language}, which specx does not read; make a PDF of it, or rename it "
+                f"to .txt to have it read as plain text, {language} commands included"
+            )
     found = _XML_HEAD.match(head)
     if found and (found[1] or b"").rpartition(b":")[2] not in _SUBTITLES:
         element = f" (<{found[1].decode()}>)" if found[1] else ""
@@ -140,12 +143,13 @@ def _document(output: bytes, request: ChildRequest) -> Document:
     paragraphs = tuple(paragraph for paragraph in read if paragraph.kind != "furniture")
     if not paragraphs:
         raise _empty(request.name, end["images"])
+    lost = "1 picture was" if end["images"] == 1 else f"{end['images']} pictures were"
     return Document(
         name=request.name,
         kind=head["format"],
         pages=(),
         paragraphs=paragraphs,
-        warnings=(*end["warnings"], *_lost(end["images"])),
+        warnings=(*end["warnings"], *([f"{lost} not read."] if end["images"] else [])),
         furniture=furniture,
     )
 
@@ -154,11 +158,6 @@ def _paragraphs(answer: dict[str, Any]) -> list[Paragraph]:
     """Return the paragraph of an answer; a very long one is divided into groups of sentences."""
     whole = Paragraph(answer["text"], None, answer["kind"], answer["part"])
     return [whole] if whole.kind == "table" else list(grouped(whole))
-
-
-def _lost(images: int) -> Iterator[str]:
-    if images:
-        yield "1 picture was not read." if images == 1 else f"{images} pictures were not read."
 
 
 def _empty(name: str, images: int) -> DocumentError:

@@ -35,6 +35,7 @@ _TITLED = ("docx", "rst", "asciidoc", "org")  # their first heading may be in th
 _INCLUDED = re.compile(r"(?m)^include::")
 _NO_MARKUP = {
     "asciidoc": re.compile(r"(?m)^(?:ifn?def|ifeval|endif|include)::.*$"),
+    "mediawiki": re.compile(r"(?m)^\[\[\w+:[^\]]*\]\]$"),
     "org": re.compile(r"(?m)^\s*(?:SCHEDULED|DEADLINE|CLOSED):.*$"),
 }
 _ORG_OPTIONS = "#+OPTIONS: tags:nil todo:nil\n"

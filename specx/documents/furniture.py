@@ -51,11 +51,14 @@ def set_furniture_apart(
     ``body_size``: the letter size of running text in points, if known.
     """
     edges = _Edges(pages, body_size)
-    stripped = [replace(page, lines=page.lines[edges.between(page)]) for page in pages]
+    texts = [edges.between(page) for page in pages]
+    stripped = [
+        replace(page, lines=page.lines[text]) for page, text in zip(pages, texts, strict=True)
+    ]
     furniture = tuple(
         Paragraph(line.text, page.number, "furniture")
-        for page in pages
-        for line in _outside(page.lines, edges.between(page))
+        for page, text in zip(pages, texts, strict=True)
+        for line in _outside(page.lines, text)
     )
     return stripped, furniture
 
@@ -89,6 +92,7 @@ class _Edges:
         # Footers whose words change still count: enough of them share one offset.
         enough = max(_FEWEST, len(pages) // 10)
         self._offsets = {offset for offset, count in outermost.items() if count >= enough}
+        self._signs_of: dict[tuple[str, int, bool], set[_Sign]] = {}
         self._proven = self._prove(pages)
 
     def between(self, page: PageLines) -> slice:
@@ -129,9 +133,13 @@ class _Edges:
         return len(lines)
 
     def _signs(self, line: Line, number: int) -> set[_Sign]:
-        """Return the signs of furniture that ``line`` has."""
-        if not self._may_be(line):
-            return set()
+        """Return the signs of furniture that ``line`` has; each is asked for several times."""
+        key = (line.text, number, self._is_large(line))
+        if key not in self._signs_of:
+            self._signs_of[key] = self._found(line, number) if self._may_be(line) else set()
+        return self._signs_of[key]
+
+    def _found(self, line: Line, number: int) -> set[_Sign]:
         counters = set(_counters(line.text, number))
         signs: set[_Sign] = {*(counters & self._counters)}
         if _COUNTED_PAGE.fullmatch(line.text):

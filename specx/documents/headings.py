@@ -188,7 +188,8 @@ def _labels(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> set
     above: list[int] = []  # the last paragraphs that are short
     for index, each in enumerate(paragraphs):
         if is_caption(each.text) and _FIGURE_CAPTION.match(each.text):
-            ticks = {n for n in above if _is_tick(paragraphs[n].text)}
+            texts = ((n, paragraphs[n].text) for n in above)  # those along an axis are numbers
+            ticks = {n for n, t in texts if sum(map(str.isdigit, t)) > sum(map(str.isalpha, t))}
             beside = {n for n in above if {n - 1, n + 1} & ticks or prominence[n] not in real}
             found |= {n for n in beside if not _SECTION.fullmatch(paragraphs[n].text)}
             above = []
@@ -224,11 +225,6 @@ def _captioned(paragraphs: Sequence[Paragraph]) -> set[int]:
         and is_in_capitals(each.text)
         and not (_SECTION.fullmatch(each.text) or _OF_A_CASE.search(each.text))
     }
-
-
-def _is_tick(text: str) -> bool:
-    """Return True for the numbers along an axis."""
-    return sum(map(str.isdigit, text)) > sum(map(str.isalpha, text))
 
 
 # ---------------------------------------------------------------- captions

@@ -202,7 +202,8 @@ def _begins_block(group: list[Line], line: Line, typography: Typography, columns
     if len(group) == 1 == len(above.text) and BARE_BULLET.match(above.text):
         return False
     body = typography.body_size
-    if begins_footnote(line, body) or follows_footnote(group, line, body):
+    small = body and line.size and line.size < body
+    if small and (begins_footnote(line, body) or follows_footnote(group, line, body)):
         return True
     if _is_item(line.text, group):
         return True
@@ -281,7 +282,7 @@ def _is_row(text: str) -> bool:
     if not any(map(str.isdigit, text)):
         return False
     words = text.split()
-    figures = sum(bool(_FIGURE.fullmatch(word)) for word in words)
+    figures = sum(not word.isalpha() and bool(_FIGURE.fullmatch(word)) for word in words)
     return figures >= _FIGURES and 2 * figures >= len(words)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from specx.documents.text import RAISED
+
 
 @dataclass(frozen=True)
 class Line:
@@ -119,13 +121,16 @@ class Span(NamedTuple):
     cell: bool = False
 
 
+_Row = tuple[list[Span], list[Span]]  # all of a row, and what is no space
+
+
 def lines_of(rows: Iterable[list[Span]]) -> list[Line]:
     """Return the lines of a page in file order, with positions in reading direction."""
-    visible = [row for row in rows if any(span.text.strip() for span in row)]
-    upright = _one_direction(visible)
-    signs = [_first_sign(row) for row in upright]
+    shown = [(row, seen) for row in rows if (seen := [span for span in row if span.text.strip()])]
+    upright = [(row, seen, _main(seen)) for row, seen in _one_direction(shown)]
+    signs = [_first_sign(seen[0], main) for _, seen, main in upright]
     footnotes = set(filter(None, signs))
-    return [_line(row, sign, footnotes) for row, sign in zip(upright, signs, strict=True)]
+    return [_line(*each, sign, footnotes) for each, sign in zip(upright, signs, strict=True)]
 
 
 def lacks_ligatures(lines: Iterable[Line], ligatures: Collection[str] = _LIGATURES) -> bool:
@@ -146,26 +151,29 @@ def is_mono(font: str) -> bool:
     return bool(_MONO.search(font))
 
 
-def _one_direction(rows: list[list[Span]]) -> list[list[Span]]:
+def _one_direction(rows: list[_Row]) -> list[_Row]:
     """Drop slanted text, and the few rows at right angles to the others, such as a margin stamp."""
-    if len({row[0].look.turn for row in rows}) < 2:
+    if len({row[0].look.turn for row, _ in rows}) < 2:
         return rows
     lengths: Counter[int] = Counter()
-    for row in rows:
+    for row, _ in rows:
         lengths[row[0].look.turn] += sum(len(span.text) for span in row)
     del lengths[ASLANT]
     turn, most = lengths.most_common(1)[0]
     kept = {turn} if most >= 0.9 * lengths.total() else set(lengths)
-    return [row for row in rows if row[0].look.turn in kept]
+    return [each for each in rows if each[0][0].look.turn in kept]
 
 
-def _line(row: list[Span], sign: str, footnotes: Collection[str]) -> Line:
-    visible = [span for span in row if span.text.strip()]
-    main = _main(visible)
+def _line(
+    row: list[Span], visible: list[Span], main: Span, sign: str, footnotes: Collection[str]
+) -> Line:
     text = ""
     for span in row:
         if span is main or not _is_note_sign(span, text, main, footnotes):
-            text += span.text
+            is_behind = span is not main and text[-1:].isdigit()
+            text += (
+                span.text.translate(RAISED) if is_behind and _is_power(span, main) else span.text
+            )
     return Line(
         text=text if text.isprintable() else _decoded(text),
         x=visible[0].x,
@@ -187,17 +195,23 @@ def _main(visible: list[Span]) -> Span:
     return visible[0] if len(visible) == 1 else max(visible, key=lambda span: len(span.text))
 
 
-def _first_sign(row: list[Span]) -> str:
+def _first_sign(first: Span, main: Span) -> str:
     """Return the raised sign at the beginning of a row, as in a footnote; empty without one."""
-    visible = [span for span in row if span.text.strip()]
-    first, main = visible[0], _main(visible)
     return first.text.strip() if first is not main and _is_raised_sign(first, main) else ""
 
 
 def _is_raised_sign(span: Span, main: Span) -> bool:
+    return _is_raised(span, main) and bool(_NOTE_SIGN.fullmatch(span.text.strip()))
+
+
+def _is_power(span: Span, main: Span) -> bool:
+    """Return True for a raised number behind another, which is not one number with it."""
+    return _is_raised(span, main) and RAISED.keys() >= set(map(ord, span.text.strip()))
+
+
+def _is_raised(span: Span, main: Span) -> bool:
     size = main.look.size
-    raised = span.look.size < 0.85 * size and span.y > main.y + 0.15 * size
-    return raised and bool(_NOTE_SIGN.fullmatch(span.text.strip()))
+    return span.look.size < 0.85 * size and span.y > main.y + 0.15 * size
 
 
 def _is_note_sign(span: Span, before: str, main: Span, footnotes: Collection[str]) -> bool:

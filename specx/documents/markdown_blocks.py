@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from specx.documents.document import ParagraphKind
+from specx.documents.text import RAISED
 from specx.documents.text_blocks import NumberedLine, TextBlock, numbered_lines
 
 if TYPE_CHECKING:  # imported for documents that are Markdown
@@ -18,12 +19,13 @@ _WRAPPED_MARK = re.compile(r"(?:[-+*>]|#{1,6}|\d{1,9}(?=[.)]))(?=[.)]?[ \t])")
 _FULL = 50  # characters of a line that goes on, at least
 _TASK = re.compile(r"\[[ xX]\]\s+")
 _DONE = re.compile(r"[.:;!?。：；！？]\W*$|^\s*(?:[-+*>|#]|\d{1,9}[.)])")  # nothing goes on below
-_FOOTNOTE = re.compile(r"\[\^[^\]\s]{1,60}\]:\s*")
+_FOOTNOTE = re.compile(r"(?m)^\[\^[^\]\s]{1,60}\]:\s*")
 # Of a footnote, of a notice (of GitHub), and an emoji.
 _SIGNS = re.compile(
     r"\[\^[^\]\s]{1,60}\](?!:)|^\[!(?:NOTE|TIP|IMPORTANT|WARNING|CAUTION)\][ \t]*"
     r"|(?:^|(?<=\s)):[a-z][a-z0-9_+-]{1,30}:(?=\s|$)"
 )
+_POWER = re.compile(r"(?<=\w)<sup>([\dn+−-]{1,4})</sup>")
 _TAG = re.compile(r"<[^<>]*>")
 # Code, and an address that a site's generator writes: [text]({{< ref "page" >}})
 _TEMPLATE = re.compile(r"(`+)[^`]+\1|(?<=\])\(\{[{%][^{}]*[}%]\}\)")
@@ -78,16 +80,20 @@ def _blocks(tokens: Sequence["Token"], source: Sequence[str]) -> Iterator[TextBl
         elif token.type in ("fence", "code_block"):
             yield _text_block(token, token.content, "code", below=int(token.type == "fence"))
         elif token.type == "inline" and token.map and token.map[0] >= table_ends:
-            yield _paragraph(token, kind)
+            yield from _paragraphs(token, kind)
             kind = "text"
 
 
-def _paragraph(token: "Token", kind: ParagraphKind) -> TextBlock:
+def _paragraphs(token: "Token", kind: ParagraphKind) -> Iterator[TextBlock]:
+    """Yield a paragraph, and the footnotes in lines that follow each other."""
     text = _plain(token.content)
     text = _TASK.sub("", text, count=1) if kind == "item" else text
-    if footnote := _FOOTNOTE.match(text):
-        text, kind = text[footnote.end() :], "footnote"
-    return _text_block(token, text, kind)
+    notes = list(_FOOTNOTE.finditer(text))
+    ends = [*(note.start() for note in notes), len(text)]
+    yield _text_block(token, text[: ends[0]], kind)
+    for note, end in zip(notes, ends[1:], strict=True):
+        below = text.count("\n", 0, note.start())
+        yield _text_block(token, text[note.end() : end], "footnote", below)
 
 
 def _rows(first: int, rows: Sequence[str]) -> Iterator[TextBlock]:
@@ -111,7 +117,7 @@ def _has_text(block: TextBlock) -> bool:
 
 def _plain(text: str) -> str:
     """Return inline Markdown as text, without marks, link addresses, images and tags."""
-    text = _SIGNS.sub("", text)
+    text = _POWER.sub(lambda power: power[1].translate(RAISED), _SIGNS.sub("", text))
     if len(text) > _LONGEST_INLINE:
         return text
     text = _TEMPLATE.sub(lambda each: each[0] if each[1] else "(#)", text)

@@ -22,6 +22,7 @@ _COUNT = re.compile(rb"(\d{1,12}) *\n")  # of the bytes, in front of a mail that
 _SAVED_BY = re.compile(r"\W*saved by\b", re.IGNORECASE)  # in the place of a sender
 # What mail programs and lists add: signatures, footers of lists, what they have put elsewhere.
 _SIGNATURE = re.compile(rb"\n(?:-- ?|_{30,})\n(?:[^\n]*\n){0,12}[^\n]*\Z")
+_FLOWED = re.compile(rb" \n(?![>\n])")  # where a program has wrapped a line
 _SCRUBBED = re.compile(rb"(?m)^-{8,} next part -{8,}\n(?:(?:An? |Name: |Type: |Size: |Desc: |URL: )"
                        rb"[^\n]*\n?)+")  # fmt: skip
 _MARKUP = re.compile(rb"(?is)<(style|script)\b.*?</\1>|<[^>]*>")
@@ -94,6 +95,8 @@ def open_message(data: bytes) -> MimeMessage:
     sender = _words(first, "From")
     saved = _SAVED_BY.match(sender) or "Snapshot-Content-Location" in first
     is_archive = bool(not sender or saved)
+    if first.get_content_type() == "multipart/encrypted":
+        raise RefusedError("encrypted")
     message = MimeMessage("html" if is_archive else "mail")
     if is_archive:
         pages = [_piece(part) for part in first.walk() if part.get_content_type() == "text/html"]
@@ -161,6 +164,8 @@ def _piece(part: Message) -> MailText:
     is_page = part.get_content_type() == "text/html"
     if not is_page:
         data = _SCRUBBED.sub(b"", _SIGNATURE.sub(b"\n", _LINE_END.sub(b"\n", data)))
+        if str(part.get_param("delsp")).lower() == "yes":
+            data = _FLOWED.sub(b"", data)
     return MailText(data, part.get_content_charset() or "", is_page)
 
 

@@ -5,9 +5,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
+from string import ascii_uppercase
 
 from specx.documents.cells import is_worded
-from specx.documents.strips import TextPiece
+from specx.documents.strips import STACKED, TextPiece
 
 _LARGE = 1.8  # times the size of the letters beside it: a drop cap or a stamp
 _HIGH = 0.7  # letter sizes; the height of a capital
@@ -18,6 +19,7 @@ _EACH_FIFTH = 3  # the same, of those that do not count by one
 _SMALLER = 0.9  # times the size of the letters beside it
 _MOST = 0.6  # of the rows of a page
 _NEAR = 3.0  # letter sizes between a drop cap and its line
+_OVERLAP = 0.08  # sizes of a drop cap by which a line may begin below it, as behind a "W"
 _INDENT = 0.15  # letter sizes; a line that begins so far in has a space behind its drop cap
 _WORDS = ("a", "i", "o")  # of one letter
 _BEHIND_A = re.compile("long|way|cross|round|board|like|live|part|side|head|new")
@@ -28,6 +30,7 @@ _NEVER_BEHIND_A = re.compile(
     "|m(?!eri|ong|id|end|ount|a[zt]|en|us|i[na]|or[tpa]|o[nr]g))[aeiou][a-z]"
 )
 _ENGLISH = 2  # times "the" on a page, at least
+_CAPITALS = frozenset(ascii_uppercase)
 _DROP_CAP = re.compile(r"""["'“‘«„]?\s?[^\W\d_]['’]?""")
 
 
@@ -72,28 +75,38 @@ def _lies_across(mark: TextPiece, pieces: Sequence[TextPiece]) -> bool:
 
 
 def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
-    """Yield the line numbers in a margin."""
+    """Yield the line numbers in a margin, or the letters that stand there at equal distances."""
     ones = ((piece, piece.runs[0][1].text) for piece in pieces if len(piece.runs) == 1)
-    numbers = [piece for piece, text in ones if len(text) <= 5 and text.isdecimal()]
+    numbers = [
+        piece for piece, text in ones if len(text) <= 5 and (text.isdecimal() or text in _CAPITALS)
+    ]
     for edge in (attrgetter("end"), attrgetter("start")):
         columns: defaultdict[int, list[TextPiece]] = defaultdict(list)
         for piece in numbers:
             columns[round(edge(piece))].append(piece)
-        for column in columns.values():
-            if len(column) >= _EACH_FIFTH and _count_lines(column, pieces):
+        counting = [each for each in columns.values() if _step(each)]
+        for column in counting:
+            others = {id(piece) for each in counting if each is not column for piece in each}
+            if _count_lines(column, [piece for piece in pieces if id(piece) not in others]):
                 yield from column
 
 
-def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
-    """Return True if numbers in a column count up, and the column has no other text."""
+def _step(column: list[TextPiece]) -> int:
+    """Return the step by which the marks in a column count up; 0 if they do not."""
     down = sorted(column, key=lambda p: -p.base)
-    steps = {int(b.runs[0][1].text) - int(a.runs[0][1].text) for a, b in pairwise(down)}
-    if (
-        len(steps) != 1
-        or (step := steps.pop()) < 1
-        or len(down) < (_COUNTED if step == 1 else _EACH_FIFTH)
-    ):
-        return False
+    texts = [piece.runs[0][1].text for piece in down]
+    values = [int(text) if text.isdecimal() else ord(text) for text in texts]
+    steps = {b - a for a, b in pairwise(values)}
+    step = steps.pop() if len(steps) == 1 else 0
+    if texts[0].isalpha():
+        gaps = [a.base - b.base for a, b in pairwise(down)]
+        step *= len(gaps) > 1 and max(gaps) - min(gaps) < 1 and min(gaps) > STACKED * down[0].size
+    return step if step > 0 and len(down) >= (_COUNTED if step == 1 else _EACH_FIFTH) else 0
+
+
+def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
+    """Return True if numbers that count up have lines beside them, and no text between them."""
+    down = sorted(column, key=lambda p: -p.base)
     left, right = min(p.start for p in down), max(p.end for p in down)
     top, bottom = down[0].base + 1, down[-1].base - 1
     beside = [p for p in pieces if bottom < p.base < top and (p.end <= left or p.start >= right)]
@@ -149,7 +162,7 @@ def _lines_beside(cap: TextPiece, pieces: Sequence[TextPiece]) -> list[TextPiece
         piece
         for piece in pieces
         if piece.size * _LARGE < cap.size
-        and -0.2 * piece.size < piece.start - cap.end < _NEAR * piece.size
+        and -_OVERLAP * cap.size < piece.start - cap.end < _NEAR * piece.size
         and cap.base - 0.3 * piece.size < piece.base < cap.base + cap.size
     ]
     return sorted(beside, key=lambda piece: -piece.base)

@@ -14,7 +14,7 @@ from specx.documents.document import Paragraph, ParagraphKind, Part
 from specx.documents.plain import document_from_text, is_typed_prose
 from specx.documents.prose import running
 from specx.documents.shapes import BULLETS
-from specx.documents.text import SOFT_HYPHEN, clean_line
+from specx.documents.text import RAISED, SOFT_HYPHEN, clean_line
 from specx.errors import DocumentError
 
 FURNITURE = "specx-furniture"  # the class of a division outside the document's text
@@ -269,9 +269,6 @@ def _inside(attributes: list[Any], around: _Surroundings) -> _Surroundings:
 
 # ---------------------------------------------------------------- inlines
 
-_RAISED = str.maketrans(
-    "0123456789+-−n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻ⁿ"
-)  # powers, which are no digits of a number
 _SPACE: Tree = {"t": "Space"}
 
 
@@ -316,7 +313,7 @@ def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
             case "Superscript" if len(content) == 1 and _is_local(content[0]):
                 continue  # the sign of a footnote
             case "Superscript" if _is_power(before, _text(content)):
-                yield _text(content).translate(_RAISED)
+                yield _text(content).translate(RAISED)
             case "Emph" | "Strong" | "Underline" | "Strikeout" | "SmallCaps" | "Superscript":
                 yield from _pieces(content, notes)
             case "Subscript":
@@ -325,7 +322,7 @@ def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
 
 def _is_power(before: Tree, text: str) -> bool:
     """Return True for x², 10⁶ and km²; after a full stop, the number is a footnote sign."""
-    known = before["t"] in ("Str", "Emph") and _RAISED.keys() >= set(map(ord, text))
+    known = before["t"] in ("Str", "Emph") and RAISED.keys() >= set(map(ord, text))
     return known and _text([before])[-1:].isalnum()
 
 

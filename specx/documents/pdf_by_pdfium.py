@@ -8,7 +8,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain, pairwise
 from typing import Any
 
@@ -65,6 +65,9 @@ _font_size = pdfium_function("FPDFText_GetFontSize", ctypes.c_double, _Handle, _
 _object_font = pdfium_function("FPDFTextObj_GetFont", _Handle, _Handle)
 _is_hyphen = pdfium_function("FPDFText_IsHyphen", _Int, _Handle, _Int)
 _is_unmapped = pdfium_function("FPDFText_HasUnicodeMapError", _Int, _Handle, _Int)
+
+
+_Gap = tuple[re.Match[str], float, float]  # a space, its start and end in points
 
 
 def _accented(letter: str, accent: str) -> str:
@@ -198,21 +201,21 @@ class PageText:
     def _in_columns(self, run: TextRun, columns: set[int]) -> Iterator[TextRun]:
         if any(run.start + run.look.size < start < run.end for start in columns):
             first, last = run.characters
-            for space, end, left in self._gaps(run):
-                if round(left) in columns:
-                    yield run._replace(text=self._text_of(first, space.start()), end=end)
-                    first = space.end()
-                    run = run._replace(text=self._text_of(first, last), before=" ", start=left)
+            for space, end, left in self._gaps(run, columns):
+                yield run._replace(text=self._text_of(first, space.start()), end=end)
+                first = space.end()
+                run = run._replace(text=self._text_of(first, last), before=" ", start=left)
         yield run
 
-    def _gaps(self, run: TextRun) -> Iterator[tuple[re.Match[str], float, float]]:
-        """Yield the start and end of spaces in a text that may be gutters."""
+    def _gaps(self, run: TextRun, columns: Collection[int] = ()) -> Iterator[_Gap]:
+        """Yield the spaces in a text that may be gutters, of these ``columns`` if any."""
         first, last = run.characters
         for space in _SPACES.finditer(self._characters, first + 1, last - 1):
-            end = self._extent(run.look, space.start() - 1)[1]
             left = self._extent(run.look, space.end())[0]
-            if left - end > _GUTTER * run.look.size:
-                yield space, end, left
+            if not columns or round(left) in columns:
+                end = self._extent(run.look, space.start() - 1)[1]
+                if left - end > _GUTTER * run.look.size:
+                    yield space, end, left
 
     def _text_of(self, first: int, last: int) -> str:
         text = self._characters[first:last]
@@ -380,7 +383,10 @@ class PageText:
         return look, height if look.turn in _UPWARD else -height
 
     def _look(self, font: int | None, size: float, a: float, b: float, c: float, d: float) -> Look:
-        bold, mono = self._face(font)
+        if font not in self._faces:
+            name, fixed = font_of(font)
+            self._faces[font] = is_bold(name), fixed or is_mono(name)
+        bold, mono = self._faces[font]
         if size < 0:
             a, b, c, d = -a, -b, -c, -d
         quarters = math.atan2(b, a) / (math.pi / 2)
@@ -391,10 +397,3 @@ class PageText:
             bold=bold,
             mono=mono,
         )
-
-    def _face(self, font: int | None) -> tuple[bool, bool]:
-        """Return True if a font is bold, and True if it is monospaced."""
-        if font not in self._faces:
-            name, fixed = font_of(font)
-            self._faces[font] = is_bold(name), fixed or is_mono(name)
-        return self._faces[font]

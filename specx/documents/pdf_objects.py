@@ -95,8 +95,11 @@ class PageObjects:
     @cached_property
     def _dark(self) -> list[Box]:
         """Return the places on which white letters are visible."""
-        paths = ((handle, matrix) for handle, kind, matrix in self._all if kind == PATH)
-        areas = (_bounds(path, matrix) for path, matrix in paths if self._is_dark_area(path))
+        areas = (
+            _bounds(handle, matrix)
+            for handle, kind, matrix in self._all
+            if kind == PATH and self._is_filled(handle) and not self._is_white(handle)
+        )
         return [*self.pictures, *self.boxes(_SHADING), *areas]
 
     @cached_property
@@ -174,19 +177,15 @@ class PageObjects:
 
     def shown_on(self, text: int | None) -> list[Box] | None:
         """Return the only boxes on which this text is visible; None: it is visible anywhere."""
-        mode = _render_mode(text)
-        if mode in _EMPTY_MODES:
+        if (mode := _render_mode(text)) in _EMPTY_MODES:
             return self.pictures
-        return self._dark if mode not in _STROKED_MODES and self._is_white(text) else None
+        return self._dark if self._is_white(text) and mode not in _STROKED_MODES else None
 
     def _is_white(self, handle: int | None) -> bool:
         colour = self._colour
         if not _fill_color(handle, *self._channels):
             return False  # a pattern
         return (colour[0] >= _WHITE and min(colour[:3]) >= _WHITE) or not colour[3]
-
-    def _is_dark_area(self, path: int) -> bool:
-        return self._is_filled(path) and not self._is_white(path)
 
     def _is_filled(self, path: int) -> bool:
         fill, stroke = ctypes.c_int(), ctypes.c_int()

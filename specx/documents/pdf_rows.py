@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, pairwise, takewhile
+from itertools import pairwise, takewhile
 from statistics import median
 
 from specx.documents.lines import Span, TextRun
@@ -79,8 +79,8 @@ def _begins_piece(last: TextRun, run: TextRun, *, alone: bool) -> bool:
     size, least = last.look.size, run.look.size
     if size < least:
         size, least = least, size
-    # Beside a much larger letter, a drop cap, nothing is raised.
-    if abs(last.base - run.base) > (_RAISED if size < _CAP * least else _SAME) * size:
+    # A much larger letter is a drop cap, which belongs to another line.
+    if size >= _CAP * least or abs(last.base - run.base) > _RAISED * size:
         return True
     if last.start > last.end or run.start > run.end:  # to the left, as PDFium has put it in order
         return run.before == "\n" and last.base != run.base
@@ -157,11 +157,17 @@ def _are_apart(last: TextRun, run: TextRun) -> bool:
 
 
 def _spans(row: list[tuple[str, TextRun]]) -> Iterator[Span]:
-    for (look, base), group in groupby(row, key=lambda item: (item[1].look, item[1].base)):
-        runs = list(group)
-        yield Span(
-            text="".join(between + run.text for between, run in runs).replace(HYPHEN, "-"),
-            x=round(runs[0][1].start, 1),
-            y=round(base, 1),
-            look=look,
-        )
+    (text, first), *others = row
+    text += first.text
+    for between, run in others:
+        if run.base == first.base and run.look == first.look:
+            text += between + run.text
+        else:
+            yield _span(text, first)
+            text, first = between + run.text, run
+    yield _span(text, first)
+
+
+def _span(text: str, first: TextRun) -> Span:
+    place = round(first.start, 1), round(first.base, 1)
+    return Span(text.replace(HYPHEN, "-"), *place, first.look)

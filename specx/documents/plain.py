@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
@@ -85,7 +85,7 @@ def document_from_text(
     setting = _setting(lines)
     if marked is None and _is_table(text):
         marked = [TextBlock((line,), "table") for line in lines if line.text]
-    blocks = _titled(list(_blocks(lines, setting))) if marked is None else _with_prose(marked)
+    blocks = _titled(_blocks(lines, setting)) if marked is None else _with_prose(marked)
     blocks = [*blocks, *_notes(read.notes)]
     if kind == "markdown" and marked and setting.unwrapped:
         blocks = [TextBlock((line,), block.kind) for block in blocks for line in block.lines]
@@ -132,7 +132,7 @@ def _with_prose(blocks: Sequence[TextBlock]) -> Iterator[TextBlock]:
     """Yield Markdown blocks; prose set as code, as in a notice, becomes text."""
     for block in blocks:
         if block.kind == "code" and is_typed_prose([line.text for line in block.lines]):
-            yield from _titled(list(_blocks(block.lines, _setting(block.lines))))
+            yield from _titled(_blocks(block.lines, _setting(block.lines)))
         else:
             yield block
 
@@ -304,8 +304,12 @@ def _block(
     return TextBlock(tuple(group))
 
 
-def _without_repeated_titles(blocks: Sequence[TextBlock]) -> list[TextBlock]:
-    """Return blocks in which repeated lines in capitals are not headings."""
+def _titled(blocks: Iterable[TextBlock]) -> list[TextBlock]:
+    """Return the blocks of a text with its headings, recognized by the blocks around them.
+
+    Repeated lines in capitals are not headings.
+    """
+    blocks = _with_numbered_titles(list(blocks))
     counts = Counter(block.lines[0].text for block in blocks if block.kind == "heading")
     often = {text for text, count in counts.items() if count >= _OFTEN and is_in_capitals(text)}
     return [
@@ -337,14 +341,9 @@ def _is_title_apart(text: str, setting: _Style) -> bool:
     )
 
 
-def _titled(blocks: Sequence[TextBlock]) -> list[TextBlock]:
-    """Return the blocks of a text with its headings, recognized by the blocks around them."""
-    return _without_repeated_titles(_with_numbered_titles(blocks))
-
-
-def _with_numbered_titles(blocks: Sequence[TextBlock]) -> list[TextBlock]:
+def _with_numbered_titles(blocks: list[TextBlock]) -> list[TextBlock]:
     """Return blocks; a short item with text below and no list above becomes a heading."""
-    made, chapter = list(blocks), "0"  # the latest number of a heading
+    made, chapter = blocks.copy(), "0"  # the latest number of a heading
     for n, (block, below) in enumerate(pairwise(blocks)):
         text = " ".join(line.text for line in block.lines)
         number = NUMBERED_TITLE.match(text)
@@ -375,8 +374,6 @@ def _is_title(line: str, setting: _Style, *, apart: bool = False) -> bool:
         return True
     if not is_in_capitals(line) or sum(map(str.isalpha, line)) < _FEWEST_CAPITALS:
         return False
-    if is_verdict(line):
-        return False
-    if _CODE.search(line):
+    if is_verdict(line) or _CODE.search(line):
         return False
     return not setting.capitals or (apart and len(line) <= _LONGEST_HEADING // 2)

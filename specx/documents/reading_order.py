@@ -124,7 +124,7 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
     prose = [each for each in strips if any(map(each.prolongs, prose))]
     drawn = [each for each, sides in strips.items() if _are_drawn(sides)]
     cells = [each for each, sides in strips.items() if are_cells(each, sides, rows)]
-    tallest = _tallest(prose + drawn)
+    tallest = max(prose + drawn, key=lambda each: _filled(strips[each]), default=None)
     if noted := _tallest(x for x, sides in strips.items() if _has_notes(x, sides, rows)):
         above, left, right, below = noted.around(rows)
         notes, text = sorted((left, right), key=lambda part: part[0].size)
@@ -163,6 +163,13 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
         return
     for part in filter(None, parts):
         yield from _read(part, rules, inside=inside)
+
+
+def _filled(sides: Sides) -> float:
+    """Return the height of the rows beside a strip, without that of wide gaps between them."""
+    bases = sorted({row[0].base for side in sides for row in side})
+    most = STACKED * max((side[0][0].size for side in sides if side), default=0.0)
+    return sum(min(above - below, most) for below, above in pairwise(bases))
 
 
 def _tallest(strips: Iterable[Strip]) -> Strip | None:

@@ -303,7 +303,7 @@ _AGREEMENT = re.compile(
     re.IGNORECASE,
 )
 _AGREED = re.compile(r"\b(?:shall|hereby|herein|hereunder|thereof|party|parties)\b", re.IGNORECASE)
-_AGREED_HINTS = ("shall", "hereby", "herein", "hereunder", "thereof", "part")
+_AGREED_HINTS = ("shall", "hereby", "herein", "hereunder", "thereof", "party", "parties")
 _AGREED_OFTEN = 0.012  # of the words
 _TITLED_WITHIN = 4  # paragraphs
 # The lines between which Project Gutenberg puts a book, in all languages; older files have others.

@@ -78,6 +78,9 @@ def begins_item(line: str, first: str = "", above: str = "", *, full: bool = Fal
     ``first`` and ``above``: the first and the last line of that block. ``full``: ``above`` is a
     full line, or the block has several lines. (A wrapped line, too, may begin with "1998. ".)
     """
+    word = line.partition(" ")[0]
+    if word.isascii() and word.isalpha():  # as most lines begin
+        return False
     fifth = line.startswith("v. ") and (not first or first.startswith("iv."))
     if not fifth and not ITEM_MARK.match(line):
         return False

@@ -1,6 +1,7 @@
 """Find the strips without text on a page that may divide columns or cells."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -92,12 +93,15 @@ def strips_of(rows: Sequence[Row], rules: Sequence[Box]) -> list[Strip]:
     levels.sort(key=lambda each: -each[0])
     for n, (_, row, free) in enumerate([*levels, (-math.inf, [], [])]):
         following: dict[tuple[float, float], int] = {}
+        ends_of_free = [end for _, end, _ in free]
         for (left, right), first in followed.items():
-            parts = [
-                (left if left > start else start, right if right < end else end)
-                for start, end, width in free
-                if (right if right < end else end) - (left if left > start else start) > width
-            ]
+            parts = []
+            for start, end, width in free[bisect_right(ends_of_free, left) :]:
+                if start >= right:
+                    break
+                first_x, last_x = left if left > start else start, right if right < end else end
+                if last_x - first_x > width:
+                    parts.append((first_x, last_x))
             if (left, right) not in parts and left > -math.inf and right < math.inf:
                 beside = [row for _, row, _ in levels[first:n] if row]
                 found.update(_trimmed(left, right, beside, ends, to_end=n == len(levels)))
@@ -105,7 +109,9 @@ def strips_of(rows: Sequence[Row], rules: Sequence[Box]) -> list[Strip]:
                 following[part] = min(first, following.get(part, n))
         for start, end, _ in free if row else ():
             following.setdefault((start, end), n)
-        followed = dict(sorted(following.items(), key=lambda item: item[1])[:_STRIPS])
+        if len(following) > _STRIPS:
+            following = dict(sorted(following.items(), key=lambda item: item[1])[:_STRIPS])
+        followed = following
     return sorted(found)
 
 

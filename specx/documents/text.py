@@ -53,6 +53,7 @@ _INNER_SIGNATURES = ((4, b"ftyp", "a film"), (257, b"ustar", "a tar archive"))
 
 _HIGH_HALF = re.compile(b"[\0-\x08\x0e\x0f]")  # of UTF-16 in letters: Latin to Thai
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_OVERSTRUCK = re.compile("[^\n]\b")  # bold and underlined letters of a manual page
 LINE_END = re.compile("\r\r\n|\r\n?")  # the first where line ends were converted twice
 # Of a text, at most one character in this many may be NUL or another control character.
 _RARE = 100
@@ -68,19 +69,15 @@ def decode_text(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     """
     if not data.strip():
         raise DocumentError(f"{name} is empty; there is nothing to summarize")
-    _refuse_known_binary(data, name)
+    for place, signature, kind in (*((0, *each) for each in _SIGNATURES), *_INNER_SIGNATURES):
+        if data.startswith(signature, place):
+            raise DocumentError(f"{name} looks like {kind}, not like text; {READS}")
     text, warnings = _decode(data, name)
-    text, lost = _drop_nul(text, name)
+    text, lost = _drop_nul(_OVERSTRUCK.sub("", text), name)
     text = LINE_END.sub("\n", text.removeprefix("\ufeff"))
     if not text.strip():
         raise DocumentError(f"{name} holds nothing but white space; there is nothing to summarize")
     return text, warnings + lost
-
-
-def _refuse_known_binary(data: bytes, name: str) -> None:
-    for place, signature, kind in (*((0, *each) for each in _SIGNATURES), *_INNER_SIGNATURES):
-        if data.startswith(signature, place):
-            raise DocumentError(f"{name} looks like {kind}, not like text; {READS}")
 
 
 def _decode(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
@@ -279,6 +276,9 @@ _INVISIBLE = "\u200b\u2060\ufeff"  # the joiners U+200C and U+200D carry meaning
 _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _HYPHENS = "\u2010\u2011"
 _BULLETS = "\uf0b7\uf0a7\uf0d8\uf076"  # of the symbol fonts of word processors
+
+# Powers, which are no digits of a number.
+RAISED = str.maketrans("0123456789+-−n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻ⁿ")
 
 _TABLE: dict[int, str] = {
     **{ord(char): text for char, text in _LIGATURES.items()},

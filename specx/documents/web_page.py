@@ -16,6 +16,9 @@ _NOT_SHOWN = (
 )
 _HIDES = re.compile(r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 _SELECTOR = re.compile(r"[\w-]*(?:[.#][\w-]+)+(?:\s+[\w-]*(?:[.#][\w-]+)*)*")
+_RAISED = re.compile(
+    r"(?i)<span\b[^<>]*\bvertical-align\s*:\s*super\b[^<>]*>([^<]*)</span>"  # of word processors
+)
 _SHEET = re.compile(r"(?i)<style\b[^>]*>([^<]*)")
 _ENTITY = re.compile(r"&(?!(?:lt|gt|amp|quot|apos);)[A-Za-z]\w{1,30};")
 _MOST_RULES = 200
@@ -57,7 +60,7 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
     from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
     try:
-        page = LexborHTMLParser(text)
+        page = LexborHTMLParser(_RAISED.sub(r"<sup>\1</sup>", text))
     except SelectolaxError as error:  # any text is a page, so there was no room for it
         raise MemoryError from error
     scripts = len(page.css("script"))

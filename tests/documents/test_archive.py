@@ -72,3 +72,9 @@ def test_a_chapter_in_two_places_is_read_once_and_a_missing_one_told(save: SaveF
 def test_copy_protection_is_refused_by_name(save: SaveFile) -> None:
     hidden = {"META-INF/encryption.xml": '<x URI="c1.xhtml"/>', "META-INF/rights.xml": "<r/>"}
     assert "DRM of Adobe" in refused(save, "a.epub", offices.epub("<p>x</p>", **hidden))
+
+
+def test_a_document_with_macros_is_read(save: SaveFile) -> None:
+    kind = "application/vnd.ms-word.document.macroEnabled.main+xml"
+    data = offices.docx(offices.paragraph("It turns."), **{"[Content_Types].xml": f"<Types>{kind}"})
+    assert read(save, "a.docm", data) == [("text", "It turns.")]

@@ -280,7 +280,7 @@ def test_a_page_without_a_name_is_a_page(save: SaveFile, monkeypatch: pytest.Mon
         ({"[Content_Types].xml": "spreadsheetml", "xl/a.xml": ""}, "is a spreadsheet"),
         ({"[Content_Types].xml": "presentationml", "ppt/a.xml": ""}, "is a presentation"),
         ({"mimetype": "application/vnd.oasis.opendocument.spreadsheet"}, "that is not a text"),
-        ({"readme.txt": "x"}, "zip archive that holds no document"),
+        ({"readme.txt": "x"}, "is a zip archive, not a document; unpack it;"),
     ],
 )
 def test_other_archives_are_named(save: SaveFile, parts: dict[str, str], said: str) -> None:
@@ -442,6 +442,8 @@ _SENTENCE = "The mill stands at the end of the valley, and nobody has worked in 
         ("<p>One.<br><br><b>Costs</b><br>Two.", ["One.", "Costs", "Two."]),
         ("<p>10<sup>6</sup> <i>x</i><sup>2</sup>, on May 5<sup>th</sup>.<sup>3</sup>",
          ["10⁶ x², on May 5th.3"]),
+        ('<p>10<span style="font-size:7pt; vertical-align: super">6</span> litres.',
+         ["10⁶ litres."]),
         (f"<h2>Contents</h2><ul><li>Mill</ul><p>{_SENTENCE}<h2>Mill</h2>",
          ["Contents", "Mill", _SENTENCE, "Mill"]),
     ],
@@ -516,6 +518,22 @@ def test_asciidoc(save: SaveFile) -> None:
     ]
     assert ("text", "Also here.") in shown
     assert shown[-1] == ("code", "make")
+
+
+@installed
+def test_wiki(save: SaveFile) -> None:
+    text = (
+        "{{Box|name=Mill}}\n'''The mill''' is a [[tide mill|mill]].<ref>Lee 1911.</ref>\n\n"
+        "== Parts ==\n* A [https://a.org drill].\n\n[[Category:Mills]]\n"
+    )
+    document = read_document(save("a.wiki", text.encode()), QUICK)
+    assert (document.kind, document.warnings) == ("mediawiki", ())
+    assert [(p.kind, p.text) for p in document.paragraphs] == [
+        ("text", "The mill is a mill."),
+        ("footnote", "Lee 1911."),
+        ("heading", "Parts"),
+        ("item", "A drill."),
+    ]
 
 
 @installed

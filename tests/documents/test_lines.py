@@ -62,3 +62,10 @@ def test_a_page_that_lies_on_its_side_is_seen_upright() -> None:
     first, second = made([fragment("One\n", 50, -100, turn=1), fragment("Two", 50, -112, turn=1)])
     assert first.x == second.x == 50
     assert (first.y, second.y) == (-100, -112)
+
+
+def test_a_raised_number_behind_a_number_is_a_power() -> None:
+    spans = [fragment("It holds 10", 72, 700), fragment("-6", 100, 704, 6)]
+    spans += [fragment(" kg, 12", 110, 700), fragment("th", 120, 704, 6)]
+    spans += [fragment(" of 1", 126, 700), fragment("6", 140, 698, 6), fragment(".", 144, 700)]
+    assert [line.text for line in made(spans)] == ["It holds 10⁻⁶ kg, 12th of 16."]

@@ -119,3 +119,19 @@ def test_signs_of_notices_tasks_and_emoji_are_no_text() -> None:
     assert [text for _, text, _ in found("- [ ] Close it.\n- [x] Paint it.\n")] == [
         "Close it.", "Paint it."
     ]  # fmt: skip
+
+
+def test_footnotes_in_lines_that_follow_each_other_are_apart() -> None:
+    text = "It turns.[^a]\n\n[^a]: Lee 1911,\np. 4.\n[^b]: Ray 1912.\n"
+    document = document_from_text(text, "a", "markdown")
+    assert [(p.kind, p.lines, p.text) for p in document.paragraphs] == [
+        ("text", (1, 1), "It turns."),
+        ("footnote", (3, 4), "Lee 1911, p. 4."),
+        ("footnote", (5, 5), "Ray 1912."),
+    ]
+
+
+def test_raised_numbers_are_powers() -> None:
+    text = "It holds 10<sup>-6</sup> kg of H<sub>2</sub>O on May 4<sup>th</sup>.<sup>3</sup>\n"
+    (paragraph,) = document_from_text(text, "a", "markdown").paragraphs
+    assert paragraph.text == "It holds 10⁻⁶ kg of H2O on May 4th.3"

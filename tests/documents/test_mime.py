@@ -59,6 +59,13 @@ def test_mails_are_read_once(save: SaveFile, body: str, texts: list[str], end: s
     assert [text for _, text in found[2:]] == texts
 
 
+def test_lines_that_a_program_has_wrapped_are_whole(save: SaveFile) -> None:
+    flowed = "Content-Type: text/plain; format=flowed; delsp=yes\n\n"
+    text = "It tur \nns, and  \nit is loud.\n\n> It was \n> not.\n"
+    document = read_document(save("a.eml", f"{_MAIL}{flowed}{text}".encode()), QUICK)
+    assert [p.text for p in document.paragraphs][2:] == ["It turns, and it is loud.", "It was not."]
+
+
 def test_attachments_are_told_by_name(save: SaveFile) -> None:
     plan = 'Content-Type: a/pdf\nContent-Disposition: attachment; filename="plan.pdf"\n\nx'
     mail = _MAIL + _mixed("mixed", "\nIt turns.", plan)
@@ -161,3 +168,9 @@ def test_a_name_in_no_encoding_costs_nothing(save: SaveFile) -> None:
     document = read_document(save("a.eml", (_MAIL + _mixed("mixed", *parts)).encode()))
     assert document.paragraphs[-1].text == "It turns."
     assert "1 attachment was not read" in document.warnings[0]
+
+
+def test_an_encrypted_mail_is_refused(save: SaveFile) -> None:
+    parts = ("Content-Type: application/pgp-encrypted\n\nVersion: 1",)
+    with pytest.raises(DocumentError, match="is encrypted"):
+        read_document(save("a.eml", f"{_MAIL}{_mixed('encrypted', *parts)}".encode()), QUICK)

@@ -21,6 +21,27 @@ def test_numbers_of_lines_in_the_margin_are_no_text(tmp_path: Path) -> None:
     assert drawn(tmp_path, pairs).replace("\n", " ") == TEXT
 
 
+def test_numbers_of_lines_beside_two_columns_are_no_text(tmp_path: Path) -> None:
+    columns = [set_lines(TEXT, left, 190) for left in (80, 310)]
+    counted = [
+        (left, base, str(n))
+        for column, left, first in zip(columns, (54, 520), (1, 1 + len(columns[0])), strict=True)
+        for n, (_, base, _) in enumerate(column, start=first)
+    ]
+    rows = sorted([*counted, *columns[0], *columns[1]], key=lambda each: (-each[1], each[0]))
+    assert drawn(tmp_path, rows).replace("\n", " ") == f"{TEXT} {TEXT}"
+
+
+def test_letters_at_equal_distances_in_the_margin_are_no_text(tmp_path: Path) -> None:
+    lines = set_lines(TEXT * 3, 90, 300)
+    letters = [(60.0, base, "ABCDEFGH"[n]) for n, (_, base, _) in enumerate(lines[::4])]
+    assert len(letters) > 4
+    text = drawn(tmp_path, [*lines, *letters]).replace("\n", " ")
+    assert " ".join(text.split()) == " ".join(line for _, _, line in lines)
+    items = [(60.0, base, "ABCDE"[n]) for n, (_, base, _) in enumerate(lines[:5])]
+    assert drawn(tmp_path, [*items, *lines[:5]]).startswith("A The ferry")
+
+
 def test_years_in_a_table_are_text(tmp_path: Path) -> None:
     rows = [(60.0, 740 - 13.0 * n, str(2001 + n)) for n in range(8)]
     rows += [(160.0, base, f"{base:.0f} boats") for _, base, _ in rows]
@@ -141,3 +162,16 @@ def test_watermarks_are_no_text(tmp_path: Path) -> None:
     lines = set_lines(TEXT, 54, 300)
     for mark in (aslant, large):
         assert drawn(tmp_path, lines, more=mark).replace("\n", " ") == TEXT
+
+
+def test_a_line_may_begin_below_its_drop_cap(tmp_path: Path) -> None:
+    def cap(canvas: Canvas) -> None:
+        canvas.setFont("Times-Roman", 36)
+        canvas.drawString(54, 714, "W")
+
+    lines = [
+        (86.0, 740.0, "e waited for"),
+        (88.0, 727.0, "the ferry, which"),
+        (92.0, 714.0, "was late."),
+    ]
+    assert drawn(tmp_path, lines, more=cap).startswith("We waited for")

@@ -173,7 +173,11 @@ def test_xml_is_refused_and_pages_in_it_are_read(save: SaveFile) -> None:
     assert read_document(save("a.txt", b"<?xml version='1.0'?><tei>It turns.</tei>")).kind == "text"
 
 
-def test_latex_is_refused(save: SaveFile) -> None:
+def test_latex_and_troff_are_refused(save: SaveFile) -> None:
+    manual = b'.\\" A mill\n.TH MILL 1\n.SH NAME\nmill \\- it turns.\n'
+    with pytest.raises(DocumentError, match=r"mill\.1 is troff, .* make a PDF of it"):
+        read_document(save("mill.1", manual))
+    assert read_document(save("a.log", b".Th is is late. It turns.\n")).kind == "text"
     with pytest.raises(DocumentError, match=r"a\.tex is LaTeX, .* make a PDF of it"):
         read_document(save("a.tex", b"% A mill\n\\documentclass{article}\nIt turns."))
 

@@ -3,6 +3,7 @@
 import io
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -266,6 +267,36 @@ def test_prose_in_ruled_cells_is_read_cell_by_cell(tmp_path: Path, order: Order)
     text = drawn(tmp_path, [line for row in rows for line in order(row)], more=rules)
     last = "It was the last of them, and nobody had asked for it."
     assert text.replace("\n", " ") == " ".join([*SENTENCES, last])
+
+
+def test_two_pages_on_a_sheet_are_read_one_after_the_other(tmp_path: Path) -> None:
+    pages = [
+        [*set_lines(" ".join(SENTENCES[n : n + 3]), left, 170), (left + 80, 40.0, str(14 + n // 3))]
+        for n, left in ((0, 54), (3, 330))
+    ]
+    text = drawn(tmp_path, pages[0] + pages[1])
+    assert text.replace("\n", " ").startswith(" ".join(SENTENCES))
+
+
+def test_a_short_label_in_a_ruled_row_is_a_cell_beside_longer_ones(tmp_path: Path) -> None:
+    rows = [
+        ("Inner loop", "Passengers only, from April to October", SENTENCES[0]),
+        ("North sound", "Goods and letters, by the boat of the Post", SENTENCES[3]),
+    ]
+    columns = (54, 150, 320, 520)
+    lines = [
+        line
+        for k, row in enumerate(rows)
+        for left, text in zip(columns, row, strict=False)
+        for line in set_lines(text, left + 4, 120 if left < 300 else 180, 700 - 40 * k)
+    ]
+
+    def rules(canvas: Canvas) -> None:
+        for k in range(2):
+            for left, right in pairwise(columns):
+                canvas.rect(left, 674 - 40 * k, right - left, 40)
+
+    assert drawn(tmp_path, lines, more=rules).split("\n") == [*rows[0], *rows[1]]
 
 
 def test_rows_of_short_cells_stay_rows(tmp_path: Path) -> None:

@@ -211,6 +211,11 @@ def test_letters_that_are_set_apart_are_words(written: str, read: str) -> None:
     assert clean_line(written) == read
 
 
+def test_letters_struck_twice_are_letters() -> None:
+    manual = b"N\bNA\bAM\bME\bE\n  _\bf_\bi_\bl_\be is read.\n"
+    assert decode_text(manual, "a") == ("NAME\n  file is read.\n", ())
+
+
 def test_line_ends_that_were_converted_twice() -> None:
     assert decode_text(b"One\r\r\ntwo\r\r\n\r\r\nthree", "a")[0] == "One\ntwo\n\nthree"
 

@@ -86,16 +86,30 @@ def test_numbers_of_glyphs_that_are_signs_are_told() -> None:
     assert garbled([page(wrong, 1), page(chinese, 2)]) == [1]
 
 
+@pytest.mark.parametrize("first", [-29, 33, 47])
+@pytest.mark.parametrize("between", [" ", "`"])
+def test_numbers_of_glyphs_that_are_signs_and_digits_are_told(first: int, between: str) -> None:
+    """In the order of the alphabet, or in that in which a text first uses them."""
+    codes = {char: chr(33 + n) for n, char in enumerate(dict.fromkeys(ENGLISH.replace(" ", "")))}
+    if first != 33:
+        codes = {char: chr(33 + (ord(char) - 33 + first) % 94) for char in codes}
+    wrong = "".join(between if char == " " else codes[char] for char in ENGLISH)
+    assert garbled([page(wrong, 1), page(ENGLISH, 2)]) == [1]
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "for (int i = 0; i < size; i++) { buffer[i] = table[(key ^ buffer[i]) & 0xFF]; } " * 9,
+        " ".join(
+            f"{n} mov eax,[ebp-{n % 7}] ; 0x{n * 7919:06x} call _f{n}@{n % 5}" for n in range(60)
+        ),
         " ".join(f"{n * 7919:,}" for n in range(300)),
         " ".join(random.Random(1).randbytes(8).hex() for _ in range(60)),
         " ".join("".join(random.Random(n).choices("ACGT", k=10)) for n in range(90)),
         " ".join("".join(random.Random(n).choices(ascii_lowercase, k=4)) for n in range(200)),
     ],
-    ids=["code", "numbers", "hexadecimal", "genes", "tickers"],
+    ids=["code", "listing", "numbers", "hexadecimal", "genes", "tickers"],
 )
 def test_what_is_no_language_is_none_of_our_business(text: str) -> None:
     assert garbled([page(text)]) == []
