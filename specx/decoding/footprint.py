@@ -149,8 +149,7 @@ def _weights(
     needed = files.gguf.bytes_in((), dtype, device)
     kept = kept_in_blocks(files, spec, needed)
     rounds = files.spec.may_round and bool(kept_in_blocks(files, spec, needed, rounds=True))
-    is_whole = kept and device.type == "cpu"
-    words = files.gguf.formats_as(None if is_whole else dtype, kept)
+    words = files.gguf.formats_as(dtype, kept)
     return dtype, files.gguf.bytes_in(kept, dtype, device), words, rounds
 
 
@@ -180,12 +179,12 @@ def _bytes(
     form: BlockFormat | None,
     device: torch.device,
 ) -> int:
-    """Return the bytes of ``count`` weights, packed except for embedding and lm head; of a model
-    with experts, only theirs are packed."""
+    """Return the bytes of ``count`` weights, packed except for embedding and lm head; in MXFP4,
+    only experts are packed."""
     if form is None:
         return count * dtype.itemsize
     experts = [layer.mlp for layer in spec.layers if layer.mlp.experts is not None]
-    if experts:
+    if experts and form.name == "MXFP4":
         size = 0
         for mlp in experts:
             assert mlp.experts is not None

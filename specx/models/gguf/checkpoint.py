@@ -108,9 +108,11 @@ class GgufCheckpoint:
         """
         sizes, left = Counter[str](), set()
         for weight in self.weights.values():
-            sizes[weight.format.name] += weight.size
-            if not (_stays(weight, kept) or (kept and len(weight.shape) < 2)):
-                left.add(weight.format.name)
+            name = weight.format.name
+            sizes[name] += weight.size
+            is_plain = len(weight.shape) < 2 or (name, unpacked) == ("F32", torch.float32)
+            if name not in kept and not (kept and is_plain):
+                left.add(name)
         names = [name for name, _ in sizes.most_common()]
         if unpacked is None or not left:
             return ", ".join(names)
@@ -275,7 +277,8 @@ class GgufTensors:
 
 
 def _stays(weight: PackedTensor, kept: Collection[str]) -> bool:
-    return len(weight.shape) == 2 and not weight.parts and weight.format.name in kept
+    is_matrix = len(weight.shape) == 2 and not weight.parts
+    return is_matrix and weight.packs and weight.format.name in kept
 
 
 def _unpack(weight: PackedTensor, to: Tensor) -> None:

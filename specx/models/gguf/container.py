@@ -43,7 +43,7 @@ class PackedTensor:
 
     ``shape``: the slowest dimension first, as in torch. ``start``, ``size``: bytes in ``file``.
     ``pairs``: the number of heads in which rows alternate between the two halves; 0: rows are in
-    order. ``offset``: subtracted from each value.
+    order. ``offset``: subtracted from each value. ``packs``: False if it is needed as floats.
     """
 
     name: str
@@ -54,6 +54,7 @@ class PackedTensor:
     size: int
     pairs: int = 0
     offset: float = 0.0
+    packs: bool = True
     value: float | None = None
     parts: tuple["PackedTensor", ...] = ()
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specx.ops.layers import LayerWeights, LinearMap, RowFunction
+from specx.ops.packed_weight import PackedWeight
 from specx.ops.spec import ExpertsSpec, MlpSpec
 
 
@@ -79,10 +80,10 @@ class TorchExperts:
         self._spec, self._correction, self._norm = spec, routing.correction, norm
         self._scales, self._norms = routing.scales, routing.norms
         self._router = wide_map(routing.router)
-        self._loops = not weights.gate_up.tensor.is_cuda
+        self._loops = weights.gate_up.weight.device.type != "cuda"
         if self._loops:
             self._gate_up, self._down = (
-                [product(each) for each in _single(maps)]
+                [product(each) for each in _single(maps, spec.count)]
                 for maps in (weights.gate_up, weights.down)
             )
         self._shared = self._shared_gate = None
@@ -170,7 +171,8 @@ def wide_map(maps: LinearMap) -> LinearMap:
     return LinearMap(maps.tensor.to(dtype), None if maps.bias is None else maps.bias.to(dtype))
 
 
-def _single(maps: LinearMap) -> list[LinearMap]:
-    """Return each expert's map."""
-    biases = [None] * len(maps.tensor) if maps.bias is None else maps.bias.unbind()
-    return [LinearMap(*each) for each in zip(maps.tensor.unbind(), biases, strict=True)]
+def _single(maps: LinearMap, count: int) -> list[LinearMap]:
+    """Return the map of each of ``count`` experts."""
+    weight, biases = maps.weight, [None] * count if maps.bias is None else maps.bias.unbind()
+    each = weight.split(count) if isinstance(weight, PackedWeight) else weight.unbind()
+    return [LinearMap(*pair) for pair in zip(each, biases, strict=True)]
