@@ -277,4 +277,5 @@ def _one_by_one(keys: Metadata, tensor: PackedTensor, count: int) -> Iterator[Pa
         )
     size = tensor.size // count
     for i in range(count):
-        yield replace(tensor, shape=tensor.shape[1:], start=tensor.start + i * size, size=size)
+        first = tensor.start + i * size
+        yield replace(tensor, shape=tensor.shape[1:], start=first, size=size, whole=tensor)

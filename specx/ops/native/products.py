@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from llvmlite import ir
+
 from specx.ops.native.emitter import F32, I8, I64, PLACE, UNIT, Emitter, Value, VectorUnit
 
 AHEAD = 8  # rows of a weight that are fetched before they are due
@@ -159,6 +161,19 @@ def write_shared(module: Any, unit: VectorUnit, name: str, product: str) -> None
             with e.loop(0, own["rows"]) as row:
                 e.fill(e.at(own["y"], e.times(row, own["y_row"])), own["columns"], 0.0)
         e.call(product, *(own[each] for each in SHARED))
+    e.finish()
+
+
+def write_each(module: Any, unit: VectorUnit) -> None:
+    """Write ``each``, which calls functions one after another, each with its own table.
+
+    Its table: the number of functions, then the addresses of each function and of its table.
+    """
+    e = Emitter(module, unit, "each", [PLACE])
+    kind = ir.FunctionType(ir.VoidType(), [PLACE]).as_pointer()
+    with e.loop(0, e.entry(e.function.args[0], 0)) as i:
+        address, table = (e.entry(e.function.args[0], e.sum(1, e.times(i, 2), j)) for j in (0, 1))
+        e.builder.call(e.builder.inttoptr(address, kind), [e.place(table)])
     e.finish()
 
 

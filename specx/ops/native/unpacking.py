@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.layers import RowFunction
+from specx.ops.layers import GroupedProduct
 from specx.ops.native.code import Code, load, load_format, openmp, vector_unit
 from specx.ops.native.fields import PART, step_of
 from specx.ops.native.packed import READABLE
@@ -56,29 +56,31 @@ def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -
     return True
 
 
-def prepared(weight: Weight) -> RowFunction | None:
-    """Prepare x [T, K] · weight [N, K]ᵀ in float32; return None if there is no code for it.
+def prepared(weights: Sequence[Weight]) -> GroupedProduct | None:
+    """Prepare products of x [T, K] in float32 with weights [N, K]; None if there is no code.
 
-    A tensor is stored row by row or column by column. For a packed weight that ``rounds``, x is
-    rounded to int8.
+    The function has two arguments: x, and its groups of consecutive rows: the number of a weight,
+    and of rows. It returns [T, N]. Tensors are stored row by row or column by column. For packed
+    weights that ``round``, x is rounded to int8.
     """
-    parts: list[Part | None]
-    if isinstance(weight, Tensor):
-        parts = [_of_tensor(weight)]
-    else:
-        parts = [_of_blocks(*part, rounds=weight.rounds) for part in weight.parts]
-    columns = weight.shape[0]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    all_parts = [_parts(weight) for weight in weights]
+    columns = weights[0].shape[0]
+    known = [parts for parts in all_parts if parts is not None]
+    if len(known) < len(weights):
         return None
 
-    def product(x: Tensor) -> Tensor:
-        x, (rows, count) = x.contiguous(), x.shape
-        out = torch.empty(rows, columns)
-        to, source = out.data_ptr(), x.data_ptr()
-        for address, place, stride, own in known:
-            _run(address, [to, columns, source, count, place, stride, rows, count, own])
-            to += 4 * own
+    def product(x: Tensor, groups: Sequence[tuple[int, int]]) -> Tensor:
+        x, count = x.contiguous(), x.shape[1]
+        out = torch.empty(len(x), columns)
+        line, source, calls = out.data_ptr(), x.data_ptr(), []
+        for number, rows in groups:
+            to = line
+            for address, place, stride, own in known[number]:
+                entries = [to, columns, source, count, place, stride, rows, count, own]
+                calls.append((address, entries))
+                to += 4 * own
+            line, source = line + 4 * columns * rows, source + 4 * count * rows
+        _run_all(calls)
         return out
 
     return product
@@ -86,6 +88,16 @@ def prepared(weight: Weight) -> RowFunction | None:
 
 # The function of a part, its place, its stride, and its columns of y.
 Part = tuple[ctypes.c_void_p, int, int, int]
+
+
+def _parts(weight: Weight) -> list[Part] | None:
+    """Return the parts of a weight; None if there is no code for one of them."""
+    if isinstance(weight, Tensor):
+        parts = [_of_tensor(weight)]
+    else:
+        parts = [_of_blocks(*part, rounds=weight.rounds) for part in weight.parts]
+    known = [part for part in parts if part is not None]
+    return known if len(known) == len(parts) else None
 
 
 def _of_tensor(weight: Tensor) -> Part | None:
@@ -107,6 +119,22 @@ def _of_blocks(blocks: Tensor, form: BlockFormat, *, rounds: bool) -> Part | Non
 def _run(address: ctypes.c_void_p, entries: Sequence[int]) -> None:
     table = (ctypes.c_int64 * len(entries))(*entries)
     openmp().GOMP_parallel(address, table, torch.get_num_threads(), 0)
+
+
+def _run_all(calls: Sequence[tuple[ctypes.c_void_p, Sequence[int]]]) -> None:
+    """Call functions, each with its own table, on threads that do not wait between them."""
+    if len(calls) == 1:
+        _run(*calls[0])
+        return
+    code = _code_of()
+    assert code is not None
+    numbers = [number for _, entries in calls for number in entries]
+    tables = (ctypes.c_int64 * len(numbers))(*numbers)
+    place, entries = ctypes.addressof(tables), [len(calls)]
+    for address, own in calls:
+        entries += [address.value or 0, place]
+        place += 8 * len(own)
+    _run(_address(code, "each"), entries)
 
 
 @cache

@@ -6,6 +6,7 @@ oneDNN (a part of torch) is faster, with the weight stored row by row. The thres
 processor, because MKL is slower on processors not made by Intel.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -15,11 +16,19 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.layers import HeadInput, HeadNorms, LinearMap, RowFunction
+from specx.ops.layers import (
+    GroupedProduct,
+    HeadInput,
+    HeadNorms,
+    LayerWeights,
+    LinearMap,
+    RowFunction,
+)
 from specx.ops.native import HAS_LLVMLITE
 from specx.ops.packed_weight import PackedWeight, Weight, embedded, unpack_rows
 from specx.ops.spec import NormSpec
-from specx.ops.torch.layer import TorchLayer, torch_norm
+from specx.ops.torch.experts import TorchExperts
+from specx.ops.torch.layer import TorchLayer, experts, torch_norm
 
 # By MKL a product over 4 to 16 rows is 1.2 to 1.9 times as fast where its weight lies column by
 # column, and no slower over one row or a thousand. With many more columns than rows it is the
@@ -74,7 +83,7 @@ class _CpuProduct:
         rounds = isinstance(weight, PackedWeight) and weight.rounds
         self._most = FEW_ROUNDED if rounds else FEW
         self._is_new = HAS_LLVMLITE and weight.dtype == torch.float32 and len(weight.shape) == 2
-        self._few = cast("RowFunction | None", None)
+        self._few = cast("GroupedProduct | None", None)
 
     def __call__(self, x: Tensor) -> Tensor:
         weight, bias, out = self._weight, self._bias, self._of_few(x)
@@ -91,10 +100,22 @@ class _CpuProduct:
         if x.ndim != 2 or x.shape[0] > self._most or x.dtype != torch.float32:
             return None
         if self._is_new:
-            from specx.ops.native.unpacking import prepared  # brings llvmlite
+            self._is_new, self._few = False, _prepared([self._weight])
+        return None if self._few is None else self._few(x, [(0, len(x))])
 
-            self._is_new, self._few = False, prepared(self._weight)
-        return None if self._few is None else self._few(x)
+
+def _prepared(weights: Sequence[Weight]) -> GroupedProduct | None:
+    """Prepare products of few rows in float32 with weights [N, K]; None without machine code."""
+    if not HAS_LLVMLITE or any(each.dtype != torch.float32 for each in weights):
+        return None
+    from specx.ops.native.unpacking import prepared  # brings llvmlite
+
+    return prepared(weights)
+
+
+def cpu_experts(weights: LayerWeights) -> TorchExperts:
+    """Prepare ``Ops.experts``."""
+    return experts(weights, cpu_product, _prepared)
 
 
 def _is_large(weight: Tensor) -> bool:
@@ -184,6 +205,9 @@ class CpuLayer(TorchLayer):
 
     def product(self, linear_map: LinearMap) -> RowFunction:
         return cpu_product(linear_map)
+
+    def experts(self, weights: LayerWeights) -> TorchExperts:
+        return cpu_experts(weights)
 
     def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> RowFunction:
         return cpu_norm(spec, weight, bias)

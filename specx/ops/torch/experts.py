@@ -1,14 +1,18 @@
 """The MLPs of layers with experts in plain torch: the choice of experts, and their products."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from specx.ops.layers import LayerWeights, LinearMap, RowFunction
-from specx.ops.packed_weight import PackedWeight
+from specx.ops.layers import GroupedProduct, LayerWeights, LinearMap, RowFunction
+from specx.ops.packed_weight import PackedWeight, Weight
 from specx.ops.spec import ExpertsSpec, MlpSpec
+
+FEW = 64  # rows: of a verified tree
 
 
 def gated(mlp: MlpSpec, act: RowFunction, inner: Tensor) -> Tensor:
@@ -60,9 +64,10 @@ def _mixed(spec: ExpertsSpec, logits: Tensor) -> tuple[Tensor, Tensor]:
 class TorchExperts:
     """``Ops.experts`` in torch.
 
-    Pairs of a row and an expert are sorted by expert. On a CPU, the chosen experts are multiplied
-    one after another, by ``product``. On other devices the host must not wait for the number of
-    chosen experts, so torch's grouped product is used, which skips experts without rows.
+    Pairs of a row and an expert are sorted by expert. On a CPU, few rows are multiplied by all
+    chosen experts in one call, and many rows by one expert after another. On other devices the host
+    must not wait for the number of chosen experts, so torch's grouped product is used, which skips
+    experts without rows.
     """
 
     def __init__(
@@ -71,8 +76,10 @@ class TorchExperts:
         act: RowFunction,
         product: Callable[[LinearMap], RowFunction],
         norm: Callable[..., Tensor],
+        few: Callable[[Sequence[Weight]], GroupedProduct | None],
     ) -> None:
-        """``product`` prepares products with single maps; ``norm`` computes one."""
+        """``product`` prepares products with single maps, ``few`` those of few rows with several
+        weights, if it can; ``norm`` computes one."""
         self._mlp, self._act, self._weights = weights.spec.mlp, act, weights
         spec, routing = self._mlp.experts, weights.routing
         assert spec is not None
@@ -80,12 +87,15 @@ class TorchExperts:
         self._spec, self._correction, self._norm = spec, routing.correction, norm
         self._scales, self._norms = routing.scales, routing.norms
         self._router = wide_map(routing.router)
+        self._router_product: RowFunction = partial(
+            linear, weight=self._router.tensor, bias=self._router.bias
+        )
+        self._prepare_few, self._few = few, cast("list[GroupedProduct] | None", None)
         self._loops = weights.gate_up.weight.device.type != "cuda"
         if self._loops:
-            self._gate_up, self._down = (
-                [product(each) for each in _single(maps, spec.count)]
-                for maps in (weights.gate_up, weights.down)
-            )
+            self._maps = [_single(each, spec.count) for each in (weights.gate_up, weights.down)]
+            self._gate_up, self._down = ([product(each) for each in maps] for maps in self._maps)
+            self._router_product = product(self._router)
         self._shared = self._shared_gate = None
         if routing.gate_up is not None and routing.down is not None:
             self._shared = product(routing.gate_up), product(routing.down)
@@ -100,11 +110,13 @@ class TorchExperts:
             read = self._norm(states, apart, norms[0])
             states = self._norm(states, apart, None)
         wide = (x if states is None or apart is None else states).to(self._router.weight.dtype)
-        logits = linear(wide, self._router.tensor, self._router.bias)
+        logits = self._router_product(wide)
         chosen, shares = route(spec, logits, self._correction)
         if self._scales is not None:
             shares = shares * self._scales[chosen]
-        by = self._looped if self._loops else self._grouped
+        by = self._grouped
+        if self._loops and (len(x) > FEW or not self._has_few()):
+            by = self._looped
         total = by(read, chosen, shares)
         if apart is not None and norms is not None:
             total = self._norm(total.to(x.dtype), apart, norms[1])
@@ -137,19 +149,36 @@ class TorchExperts:
             begin += count
         return total
 
+    def _has_few(self) -> bool:
+        """Prepare the products for few rows at their first use; return False if there are none."""
+        if self._few is None:
+            prepared = [self._prepare_few([each.weight for each in maps]) for maps in self._maps]
+            self._few = [each for each in prepared if each is not None]
+        return len(self._few) == len(self._maps)
+
     def _grouped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        """Sum the experts' outputs as ``_looped``, without reading row counts to the host."""
+        """Sum the experts' outputs as ``_looped``, with one product for all experts.
+
+        On a GPU, row counts are not read to the host.
+        """
         order, rows = sorted_by_expert(chosen)
         experts = chosen.flatten()[order]
-        ids = torch.arange(self._spec.count, device=x.device)
-        ends = torch.searchsorted(experts, ids, right=True).int()
+        if self._loops:
+            numbers, counts = experts.unique_consecutive(return_counts=True)
+            groups = [*zip(numbers.tolist(), counts.tolist(), strict=True)]
+        else:
+            ids = torch.arange(self._spec.count, device=x.device)
+            ends = torch.searchsorted(experts, ids, right=True).int()
 
-        def product(inputs: Tensor, maps: LinearMap) -> Tensor:
-            out = torch._grouped_mm(inputs, maps.tensor.mT, ends)
+        def product(inputs: Tensor, which: int) -> Tensor:
+            maps = (self._weights.gate_up, self._weights.down)[which]
+            if self._few:
+                out = self._few[which](inputs, groups)
+            else:
+                out = torch._grouped_mm(inputs, maps.tensor.mT, ends)
             return out if maps.bias is None else out + maps.bias[experts]
 
-        inner = product(x[rows], self._weights.gate_up)
-        y = product(gated(self._mlp, self._act, inner), self._weights.down)
+        y = product(gated(self._mlp, self._act, product(x[rows], 0)), 1)
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=x.device)
         parts = y[back].view(*chosen.shape, -1)
