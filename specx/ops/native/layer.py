@@ -54,8 +54,8 @@ class LayerWriter(ABC):
         self.lines = e.times(self.group, self.rows)
 
     def write(self, layer: Value, own: Entries) -> None:
-        """Compute a layer; ``own``: its table entries."""
-        e, run, kind = self.e, self.run, self.kind
+        """Compute a layer, or its attention alone before experts; ``own``: its table entries."""
+        kind = self.kind
         read = self._normed(own, "input", kind.input_norm)
         attended = self.attend(layer, own, read)
         self._add(own, "out", attended, after="" if kind.is_parallel else kind.attended_norm)

@@ -18,7 +18,9 @@ from specx.models.loaded import LoadedModel, ModelSpec
 from specx.models.model_files import open_model
 from specx.ops.contract import kept_formats
 from specx.ops.packed_weight import PackedWeight
+from specx.records import Method
 from specx.runs.warnings import UNTEMPLATED
+from tests.decoding import pairs
 from tests.models.families import Text
 from tests.models.gguf.test_families import CASES, made
 from tests.models.gguf.test_vocabulary import metadata_of
@@ -336,3 +338,19 @@ def test_a_weight_that_is_missing_is_named(tmp_path: Path) -> None:
     file.write_bytes(raw.replace(b"blk.1.attn_v.weight", b"blk.1.attn_v.bias\0\0", 1))
     with pytest.raises(ModelError, match="has no place in a model of llama"):
         load(file)
+
+
+@pytest.mark.parametrize("method", ["lookup", "specextend"])
+def test_experts_in_int8_write_what_plain_decoding_writes(method: Method, tmp_path: Path) -> None:
+    if not kept_formats(torch.device("cpu"), rounds=True):
+        pytest.skip("products of int8 run not here")
+    file, _ = write(tmp_path, "qwen3 moe", of_experts)
+    target = load_model(ModelSpec(str(file)), "cpu", "target")
+    assert (target.activations, target.row_invariant) == ("int8", True)
+    pair = pairs.pair_of(target, target if method == "specextend" else None)
+    cache = {"chunk": 4, "top_k": 3, "every": 2, "window": 8}
+    profile = pairs.make_profile(cache=cache, max_new_tokens=60)
+    prompt = 3 * pairs.make_prompt(30)
+    plain, found = (pairs.run(pair, profile, each, prompt) for each in ("plain", method))
+    assert found.tokens == plain.tokens
+    assert len(found.steps) < len(plain.steps)
