@@ -182,7 +182,7 @@ def test_experts_in_blocks(name: str) -> None:
     if name not in kept_formats(cpu):
         pytest.skip("machine code runs not here")
     case = Case(ExpertsSpec(count=6, chosen=2), clamp=(1.7, 0.8), biased=True)
-    (backend,) = (each for each in _each_in(F32) if each.device == cpu)
+    backend = next(each for each in _each_in(F32) if each.ops.name == "cpu")
     drawn = layer(case, backend, 256, 512)
     gate_up = in_blocks(form, 6, 1024, 256, parts=2)
     packed = replace(

@@ -99,6 +99,7 @@ class TorchExperts:
         self._shared = self._shared_gate = None
         if routing.gate_up is not None and routing.down is not None:
             self._shared = product(routing.gate_up), product(routing.down)
+            self._maps += [[routing.gate_up], [routing.down]]
         if routing.shared_gate is not None:
             self._shared_gate = product(routing.shared_gate)
 
@@ -110,22 +111,23 @@ class TorchExperts:
             read = self._norm(states, apart, norms[0])
             states = self._norm(states, apart, None)
         wide = (x if states is None or apart is None else states).to(self._router.weight.dtype)
-        logits = self._router_product(wide)
+        few = self._loops and len(x) <= FEW and self._has_few()
+        logits = _exact(self._router_product(wide), few)
         chosen, shares = route(spec, logits, self._correction)
         if self._scales is not None:
             shares = shares * self._scales[chosen]
-        by = self._grouped
-        if self._loops and (len(x) > FEW or not self._has_few()):
-            by = self._looped
+        by = self._grouped if few or not self._loops else self._looped
         total = by(read, chosen, shares)
         if apart is not None and norms is not None:
             total = self._norm(total.to(x.dtype), apart, norms[1])
         if self._shared is not None:
             gate_up, down = self._shared
-            gate, up = gate_up(x).chunk(2, dim=-1)
-            y = down(self._act(gate) * up)
+            if few:
+                gate_up, down = (self._few_shared(each) for each in (2, 3))
+            gate, up = _exact(gate_up(x), few).chunk(2, dim=-1)
+            y = down((self._act(gate) * up).to(x.dtype))
             if self._shared_gate is not None:
-                y = torch.sigmoid(self._shared_gate(x)) * y
+                y = torch.sigmoid(_exact(self._shared_gate(x), few)) * y
             if apart is not None and norms is not None:
                 y = self._norm(y, apart, norms[2])
             total += y if spec.shared_scale == 1.0 else y * spec.shared_scale
@@ -156,6 +158,12 @@ class TorchExperts:
             self._few = [each for each in prepared if each is not None]
         return len(self._few) == len(self._maps)
 
+    def _few_shared(self, which: int) -> RowFunction:
+        """Return a product of few rows with a map of the shared expert."""
+        assert self._few is not None
+        product = self._few[which]
+        return lambda x: product(x, [(0, len(x))])
+
     def _grouped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
         """Sum the experts' outputs as ``_looped``, with one product for all experts.
 
@@ -178,7 +186,8 @@ class TorchExperts:
                 out = torch._grouped_mm(inputs, maps.tensor.mT, ends)
             return out if maps.bias is None else out + maps.bias[experts]
 
-        y = product(gated(self._mlp, self._act, product(x[rows], 0)), 1)
+        inner = gated(self._mlp, self._act, _exact(product(x[rows], 0), self._loops))
+        y = product(inner.to(x.dtype), 1)
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=x.device)
         parts = y[back].view(*chosen.shape, -1)
@@ -186,6 +195,15 @@ class TorchExperts:
         for place in range(self._spec.chosen):
             total.addcmul_(parts[:, place].to(total.dtype), shares[:, place, None])
         return total
+
+
+def _exact(x: Tensor, few: bool) -> Tensor:
+    """Return few rows on a CPU in float64, other rows as they are.
+
+    The last bit of torch's functions depends on a number's place among others. Rounding hides it,
+    so a row's result does not depend on other rows.
+    """
+    return x.double() if few else x
 
 
 def sorted_by_expert(chosen: Tensor) -> tuple[Tensor, Tensor]:
