@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from specx.ops.blocks import by_name
-from specx.ops.native import functions
+from specx.ops.native import experts, functions
 from specx.ops.native.byte_rows import write_byte_rows
 from specx.ops.native.emitter import F16, I32, I64, PLACE, Emitter, VectorUnit
 from specx.ops.native.kinds import PassKind
@@ -40,6 +40,7 @@ def write_functions(unit: VectorUnit) -> str:
     write_each(module, unit)
     write_byte_rows(module, unit)
     functions.write(module, unit)
+    experts.write(module, unit)
     _write_team(module, unit)
     return str(module)
 

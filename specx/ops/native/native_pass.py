@@ -269,7 +269,7 @@ class _OnThreads:
             for layer, kind, own in zip(weights.layers, kinds, spec.layers, strict=True)
         ])  # fmt: skip
         self._ropes = torch.tensor([
-            [rope.inv_freq.data_ptr(), _bits(rope.attention_factor), 2 * len(rope.inv_freq), offset]
+            [rope.inv_freq.data_ptr(), bits(rope.attention_factor), 2 * len(rope.inv_freq), offset]
             for rope, offset in zip(spec.ropes, offsets, strict=False)
         ], dtype=torch.int64)  # fmt: skip
         entries = self._matrix_entries("head", weights.head.weight) | {
@@ -277,12 +277,12 @@ class _OnThreads:
             "layer_count": len(weights.layers), "hidden": spec.hidden,
             "vocabulary": weights.head.weight.shape[0],
             **self._matrix_entries("embedding", weights.embedding),
-            "embedding_scale": _bits(spec.embedding_scale),
+            "embedding_scale": bits(spec.embedding_scale),
             "ropes": self._ropes.data_ptr(), "rope_count": len(spec.ropes),
             "layers": self._layers.data_ptr(),
             "norm": _address(weights.norm), "norm_bias": _address(weights.norm_bias),
             "eps": _eps(norm),
-            "logit_scale": _bits(spec.logit_scale), "logit_cap": _bits(spec.logit_softcap or 0.0),
+            "logit_scale": bits(spec.logit_scale), "logit_cap": bits(spec.logit_softcap or 0.0),
             "bounds": _BOUNDS_TABLE.data_ptr(),
         }  # fmt: skip
         assert set(entries) == set(MODEL)
@@ -296,17 +296,17 @@ class _OnThreads:
         spec, attention = layer.spec, layer.spec.attention
         norm, temperature = attention.head_norm, attention.temperature
         entries: dict[str, int] = dict(zip(SIZES, sizes_of(spec), strict=True)) | {
-            "kind": kind, "scaling": _bits(attention.scaling),
+            "kind": kind, "scaling": bits(attention.scaling),
             "rotates": int(angles is not None), "angles_offset": angles or 0,
             "query_norm": _address(layer.query_norm), "query_step": _step(layer.query_norm),
             "key_norm": _address(layer.key_norm), "key_step": _step(layer.key_norm),
             "head_eps": _eps(norm), "ones": self._ones.data_ptr() if attention.value_norm else 0,
             "value_eps": _eps(attention.value_norm),
-            "beta": _bits(0.0 if temperature is None else temperature.beta),
+            "beta": bits(0.0 if temperature is None else temperature.beta),
             "length": 1 if temperature is None else temperature.length,
-            "window": attention.window or ALWAYS, "cap": _bits(attention.softcap or 0.0),
-            "sinks": _address(layer.sinks), "residual_scale": _bits(spec.residual_scale),
-            "scalar": _bits(layer.scalar),
+            "window": attention.window or ALWAYS, "cap": bits(attention.softcap or 0.0),
+            "sinks": _address(layer.sinks), "residual_scale": bits(spec.residual_scale),
+            "scalar": bits(layer.scalar),
         }  # fmt: skip
         for name in NORMS:
             entries |= {
@@ -528,10 +528,10 @@ def _address(tensor: Tensor | None) -> int:
 
 
 def _eps(norm: NormSpec | None) -> int:
-    return _bits(0.0 if norm is None else norm.eps)
+    return bits(0.0 if norm is None else norm.eps)
 
 
-def _bits(value: float) -> int:
+def bits(value: float) -> int:
     """Return the bits of a float32."""
-    bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
-    return bits
+    found: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    return found

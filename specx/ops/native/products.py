@@ -149,9 +149,8 @@ def write_shared(module: Any, unit: VectorUnit, name: str, product: str) -> None
     """
     e = Emitter(module, unit, name, [PLACE])
     own = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(SHARED)}
-    begin, end = (e.times(each, UNIT) for each in e.share(e.div(own["columns"], UNIT)))
-    is_last = e.is_less(own["columns"], e.sum(end, UNIT))
-    end = e.builder.select(is_last, own["columns"], end)
+    units = e.div(e.sum(own["columns"], UNIT - 1), UNIT)
+    begin, end = (e.min(e.times(each, UNIT), own["columns"]) for each in e.share(units))
     own |= {entry: e.place(own[entry]) for entry in ("y", "x", "w")}
     skipped = begin if name == COLUMNS else e.times(begin, own["w_row"])
     own |= {"y": e.at(own["y"], begin), "columns": e.sub(end, begin)}

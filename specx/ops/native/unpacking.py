@@ -6,12 +6,13 @@ Decoders without a pass of their own are computed with these products, layer by 
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.layers import GroupedProduct
+from specx.ops.layers import RowFunction
 from specx.ops.native.code import Code, load, load_format, openmp, vector_unit
 from specx.ops.native.fields import PART, step_of
 from specx.ops.native.packed import READABLE
@@ -56,41 +57,46 @@ def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -
     return True
 
 
-def prepared(weights: Sequence[Weight]) -> GroupedProduct | None:
-    """Prepare products of x [T, K] in float32 with weights [N, K]; None if there is no code.
+class Part(NamedTuple):
+    """A part of a weight: the function that multiplies with it, its place, stride and columns."""
 
-    The function has two arguments: x, and its groups of consecutive rows: the number of a weight,
-    and of rows. It returns [T, N]. Tensors are stored row by row or column by column. For packed
-    weights that ``round``, x is rounded to int8.
+    address: ctypes.c_void_p
+    place: int
+    stride: int
+    columns: int
+
+    def call(self, y: int, y_row: int, x: int, x_row: int, rows: int, count: int) -> "Call":
+        """Return the call that writes ``rows`` rows of y: places, strides, and inputs."""
+        entries = [y, y_row, x, x_row, self.place, self.stride, rows, count, self.columns]
+        return self.address, entries
+
+
+Call = tuple[ctypes.c_void_p, Sequence[int]]  # of a function, with the entries of its table
+
+
+def prepared(weight: Weight) -> RowFunction | None:
+    """Prepare x [T, K] · weight [N, K]ᵀ in float32; return None if there is no code for it.
+
+    A tensor is stored row by row or column by column. For a packed weight that ``rounds``, x is
+    rounded to int8.
     """
-    all_parts = [_parts(weight) for weight in weights]
-    columns = weights[0].shape[0]
-    known = [parts for parts in all_parts if parts is not None]
-    if len(known) < len(weights):
+    parts, columns = parts_of(weight), weight.shape[0]
+    if parts is None:
         return None
 
-    def product(x: Tensor, groups: Sequence[tuple[int, int]]) -> Tensor:
-        x, count = x.contiguous(), x.shape[1]
-        out = torch.empty(len(x), columns)
-        line, source, calls = out.data_ptr(), x.data_ptr(), []
-        for number, rows in groups:
-            to = line
-            for address, place, stride, own in known[number]:
-                entries = [to, columns, source, count, place, stride, rows, count, own]
-                calls.append((address, entries))
-                to += 4 * own
-            line, source = line + 4 * columns * rows, source + 4 * count * rows
-        _run_all(calls)
+    def product(x: Tensor) -> Tensor:
+        x, (rows, count) = x.contiguous(), x.shape
+        out = torch.empty(rows, columns)
+        to, source = out.data_ptr(), x.data_ptr()
+        for part in parts:
+            _run(*part.call(to, columns, source, count, rows, count))
+            to += 4 * part.columns
         return out
 
     return product
 
 
-# The function of a part, its place, its stride, and its columns of y.
-Part = tuple[ctypes.c_void_p, int, int, int]
-
-
-def _parts(weight: Weight) -> list[Part] | None:
+def parts_of(weight: Weight) -> list[Part] | None:
     """Return the parts of a weight; None if there is no code for one of them."""
     if isinstance(weight, Tensor):
         parts = [_of_tensor(weight)]
@@ -105,7 +111,8 @@ def _of_tensor(weight: Tensor) -> Part | None:
     if code is None or (by_column and not weight.t().is_contiguous()):
         return None
     stride = weight.stride(1 if by_column else 0)
-    return _address(code, COLUMNS if by_column else LINES), weight.data_ptr(), stride, len(weight)
+    address = _address(code, COLUMNS if by_column else LINES)
+    return Part(address, weight.data_ptr(), stride, len(weight))
 
 
 def _of_blocks(blocks: Tensor, form: BlockFormat, *, rounds: bool) -> Part | None:
@@ -113,7 +120,7 @@ def _of_blocks(blocks: Tensor, form: BlockFormat, *, rounds: bool) -> Part | Non
     if code is None or (rounds and vector_unit().lanes < LANES):
         return None
     name = f"shared_{'rounded' if rounds else 'packed'}_{form.name}"
-    return _address(code, name), blocks.data_ptr(), blocks.stride(0), len(blocks)
+    return Part(_address(code, name), blocks.data_ptr(), blocks.stride(0), len(blocks))
 
 
 def _run(address: ctypes.c_void_p, entries: Sequence[int]) -> None:
@@ -121,20 +128,22 @@ def _run(address: ctypes.c_void_p, entries: Sequence[int]) -> None:
     openmp().GOMP_parallel(address, table, torch.get_num_threads(), 0)
 
 
-def _run_all(calls: Sequence[tuple[ctypes.c_void_p, Sequence[int]]]) -> None:
-    """Call functions, each with its own table, on threads that do not wait between them."""
-    if len(calls) == 1:
-        _run(*calls[0])
-        return
-    code = _code_of()
-    assert code is not None
+def run_all(calls: Sequence[Call]) -> None:
+    """Call functions one after another on all threads, which do not wait in between."""
     numbers = [number for _, entries in calls for number in entries]
     tables = (ctypes.c_int64 * len(numbers))(*numbers)
     place, entries = ctypes.addressof(tables), [len(calls)]
     for address, own in calls:
         entries += [address.value or 0, place]
         place += 8 * len(own)
-    _run(_address(code, "each"), entries)
+    _run(address_of("each"), entries)
+
+
+def address_of(name: str) -> ctypes.c_void_p:
+    """Return the address of a function that all passes share."""
+    code = _code_of()
+    assert code is not None
+    return _address(code, name)
 
 
 @cache

@@ -17,7 +17,7 @@ from torch.nn.functional import linear
 
 from specx.ops.blocks import BlockFormat
 from specx.ops.layers import (
-    GroupedProduct,
+    FewExperts,
     HeadInput,
     HeadNorms,
     LayerWeights,
@@ -26,7 +26,7 @@ from specx.ops.layers import (
 )
 from specx.ops.native import HAS_LLVMLITE
 from specx.ops.packed_weight import PackedWeight, Weight, embedded, unpack_rows
-from specx.ops.spec import NormSpec
+from specx.ops.spec import MlpSpec, NormSpec
 from specx.ops.torch.experts import TorchExperts
 from specx.ops.torch.layer import TorchLayer, experts, torch_norm
 
@@ -83,7 +83,7 @@ class _CpuProduct:
         rounds = isinstance(weight, PackedWeight) and weight.rounds
         self._most = FEW_ROUNDED if rounds else FEW
         self._is_new = HAS_LLVMLITE and weight.dtype == torch.float32 and len(weight.shape) == 2
-        self._few = cast("GroupedProduct | None", None)
+        self._few = cast("RowFunction | None", None)
 
     def __call__(self, x: Tensor) -> Tensor:
         weight, bias, out = self._weight, self._bias, self._of_few(x)
@@ -100,22 +100,27 @@ class _CpuProduct:
         if x.ndim != 2 or x.shape[0] > self._most or x.dtype != torch.float32:
             return None
         if self._is_new:
-            self._is_new, self._few = False, _prepared([self._weight])
-        return None if self._few is None else self._few(x, [(0, len(x))])
+            from specx.ops.native.unpacking import prepared  # brings llvmlite
 
-
-def _prepared(weights: Sequence[Weight]) -> GroupedProduct | None:
-    """Prepare products of few rows in float32 with weights [N, K]; None without machine code."""
-    if not HAS_LLVMLITE or any(each.dtype != torch.float32 for each in weights):
-        return None
-    from specx.ops.native.unpacking import prepared  # brings llvmlite
-
-    return prepared(weights)
+            self._is_new, self._few = False, prepared(self._weight)
+        return None if self._few is None else self._few(x)
 
 
 def cpu_experts(weights: LayerWeights) -> TorchExperts:
     """Prepare ``Ops.experts``."""
-    return experts(weights, cpu_product, _prepared)
+    return experts(weights, cpu_product, _few_experts)
+
+
+def _few_experts(
+    mlp: MlpSpec, gate_up: Sequence[LinearMap], down: Sequence[LinearMap],
+    biases: tuple[Tensor | None, Tensor | None],
+) -> FewExperts | None:  # fmt: skip
+    """Prepare experts for few rows in float32; None without machine code for them."""
+    if not HAS_LLVMLITE or any(each.weight.dtype != torch.float32 for each in (*gate_up, *down)):
+        return None
+    from specx.ops.native.mixture import prepared_mixture  # brings llvmlite
+
+    return prepared_mixture(mlp, gate_up, down, biases)
 
 
 def _is_large(weight: Tensor) -> bool:

@@ -1,15 +1,15 @@
 """The MLPs of layers with experts in plain torch: the choice of experts, and their products."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from specx.ops.layers import GroupedProduct, LayerWeights, LinearMap, RowFunction
-from specx.ops.packed_weight import PackedWeight, Weight
+from specx.ops.layers import FewExperts, LayerWeights, LinearMap, RowFunction
+from specx.ops.packed_weight import PackedWeight
 from specx.ops.spec import ExpertsSpec, MlpSpec
 
 FEW = 64  # rows: of a verified tree
@@ -76,10 +76,13 @@ class TorchExperts:
         act: RowFunction,
         product: Callable[[LinearMap], RowFunction],
         norm: Callable[..., Tensor],
-        few: Callable[[Sequence[Weight]], GroupedProduct | None],
+        few: Callable[..., FewExperts | None],
     ) -> None:
-        """``product`` prepares products with single maps, ``few`` those of few rows with several
-        weights, if it can; ``norm`` computes one."""
+        """``product`` prepares products with single maps, ``norm`` computes one.
+
+        ``few`` prepares experts for few rows, given the ``MlpSpec``, each expert's gate and up, and
+        down, and the biases of all; it returns None if it cannot.
+        """
         self._mlp, self._act, self._weights = weights.spec.mlp, act, weights
         spec, routing = self._mlp.experts, weights.routing
         assert spec is not None
@@ -90,16 +93,24 @@ class TorchExperts:
         self._router_product: RowFunction = partial(
             linear, weight=self._router.tensor, bias=self._router.bias
         )
-        self._prepare_few, self._few = few, cast("list[GroupedProduct] | None", None)
         self._loops = weights.gate_up.weight.device.type != "cuda"
+        self._few_shared: FewExperts | None = None
+        self._few: FewExperts | None = None
+        self._prepare_few: Callable[..., FewExperts | None] | None = None
         if self._loops:
-            self._maps = [_single(each, spec.count) for each in (weights.gate_up, weights.down)]
-            self._gate_up, self._down = ([product(each) for each in maps] for maps in self._maps)
+            maps = [_single(each, spec.count) for each in (weights.gate_up, weights.down)]
+            self._gate_up, self._down = ([product(each) for each in own] for own in maps)
             self._router_product = product(self._router)
+            self._prepare_few = partial(
+                few, self._mlp, *maps, (weights.gate_up.bias, weights.down.bias)
+            )
         self._shared = self._shared_gate = None
         if routing.gate_up is not None and routing.down is not None:
             self._shared = product(routing.gate_up), product(routing.down)
-            self._maps += [[routing.gate_up], [routing.down]]
+            mlp = replace(self._mlp, clamp=None, inner=routing.down.weight.shape[1])
+            self._prepare_few_shared = partial(
+                few, mlp, [routing.gate_up], [routing.down], (None, None)
+            )
         if routing.shared_gate is not None:
             self._shared_gate = product(routing.shared_gate)
 
@@ -111,27 +122,44 @@ class TorchExperts:
             read = self._norm(states, apart, norms[0])
             states = self._norm(states, apart, None)
         wide = (x if states is None or apart is None else states).to(self._router.weight.dtype)
-        few = self._loops and len(x) <= FEW and self._has_few()
-        logits = _exact(self._router_product(wide), few)
+        logits, few = self._router_product(wide), len(x) <= FEW and self._has_few()
+        if few:
+            # The last bit of torch's functions depends on a number's place among others: in float64
+            # no share of a row in float32 does.
+            logits = logits.double()
         chosen, shares = route(spec, logits, self._correction)
         if self._scales is not None:
             shares = shares * self._scales[chosen]
-        by = self._grouped if few or not self._loops else self._looped
-        total = by(read, chosen, shares)
+        by = self._looped if self._loops else self._grouped
+        total = (self._few if few and self._few else by)(read, chosen, shares)
         if apart is not None and norms is not None:
             total = self._norm(total.to(x.dtype), apart, norms[1])
         if self._shared is not None:
-            gate_up, down = self._shared
-            if few:
-                gate_up, down = (self._few_shared(each) for each in (2, 3))
-            gate, up = _exact(gate_up(x), few).chunk(2, dim=-1)
-            y = down((self._act(gate) * up).to(x.dtype))
-            if self._shared_gate is not None:
-                y = torch.sigmoid(_exact(self._shared_gate(x), few)) * y
+            y = self._of_shared(x, few=few)
             if apart is not None and norms is not None:
                 y = self._norm(y, apart, norms[2])
             total += y if spec.shared_scale == 1.0 else y * spec.shared_scale
         return total.to(x.dtype)
+
+    def _has_few(self) -> bool:
+        """Prepare machine code at its first use; return False if there is none."""
+        if self._prepare_few is not None:
+            self._few, self._prepare_few = self._prepare_few(), None
+            if self._few is not None and self._shared is not None:
+                self._few_shared = self._prepare_few_shared()
+        return self._few is not None and (self._shared is None or self._few_shared is not None)
+
+    def _of_shared(self, x: Tensor, *, few: bool) -> Tensor:
+        """Compute the shared expert's MLP of x [T, K]."""
+        assert self._shared is not None
+        gate_up, down = self._shared
+        share = None if self._shared_gate is None else self._shared_gate(x)
+        if few and self._few_shared is not None:
+            one = x.new_ones(len(x), 1) if share is None else torch.sigmoid(share.double())
+            return self._few_shared(x, torch.zeros(len(x), 1, dtype=torch.int64), one)
+        gate, up = gate_up(x).chunk(2, dim=-1)
+        y = down(self._act(gate) * up)
+        return y if share is None else torch.sigmoid(share) * y
 
     def _looped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
         """Sum the experts' outputs in a wide format: chosen int64, shares [T, n] -> [T, K]."""
@@ -151,43 +179,19 @@ class TorchExperts:
             begin += count
         return total
 
-    def _has_few(self) -> bool:
-        """Prepare the products for few rows at their first use; return False if there are none."""
-        if self._few is None:
-            prepared = [self._prepare_few([each.weight for each in maps]) for maps in self._maps]
-            self._few = [each for each in prepared if each is not None]
-        return len(self._few) == len(self._maps)
-
-    def _few_shared(self, which: int) -> RowFunction:
-        """Return a product of few rows with a map of the shared expert."""
-        assert self._few is not None
-        product = self._few[which]
-        return lambda x: product(x, [(0, len(x))])
-
     def _grouped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        """Sum the experts' outputs as ``_looped``, with one product for all experts.
-
-        On a GPU, row counts are not read to the host.
-        """
+        """Sum the experts' outputs as ``_looped``, without reading row counts to the host."""
         order, rows = sorted_by_expert(chosen)
         experts = chosen.flatten()[order]
-        if self._loops:
-            numbers, counts = experts.unique_consecutive(return_counts=True)
-            groups = [*zip(numbers.tolist(), counts.tolist(), strict=True)]
-        else:
-            ids = torch.arange(self._spec.count, device=x.device)
-            ends = torch.searchsorted(experts, ids, right=True).int()
+        ids = torch.arange(self._spec.count, device=x.device)
+        ends = torch.searchsorted(experts, ids, right=True).int()
 
-        def product(inputs: Tensor, which: int) -> Tensor:
-            maps = (self._weights.gate_up, self._weights.down)[which]
-            if self._few:
-                out = self._few[which](inputs, groups)
-            else:
-                out = torch._grouped_mm(inputs, maps.tensor.mT, ends)
+        def product(inputs: Tensor, maps: LinearMap) -> Tensor:
+            out = torch._grouped_mm(inputs, maps.tensor.mT, ends)
             return out if maps.bias is None else out + maps.bias[experts]
 
-        inner = gated(self._mlp, self._act, _exact(product(x[rows], 0), self._loops))
-        y = product(inner.to(x.dtype), 1)
+        inner = product(x[rows], self._weights.gate_up)
+        y = product(gated(self._mlp, self._act, inner), self._weights.down)
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=x.device)
         parts = y[back].view(*chosen.shape, -1)
@@ -195,15 +199,6 @@ class TorchExperts:
         for place in range(self._spec.chosen):
             total.addcmul_(parts[:, place].to(total.dtype), shares[:, place, None])
         return total
-
-
-def _exact(x: Tensor, few: bool) -> Tensor:
-    """Return few rows on a CPU in float64, other rows as they are.
-
-    The last bit of torch's functions depends on a number's place among others. Rounding hides it,
-    so a row's result does not depend on other rows.
-    """
-    return x.double() if few else x
 
 
 def sorted_by_expert(chosen: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """A decoder layer in plain torch, which rounds at the same places as transformers' modules."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -10,7 +10,7 @@ from torch.nn.functional import gelu, linear, pad, relu, silu
 from specx.ops.ancestors import AncestorMask
 from specx.ops.delta_state import DeltaState
 from specx.ops.layers import (
-    GroupedProduct,
+    FewExperts,
     HeadInput,
     HeadNorms,
     LayerWeights,
@@ -201,9 +201,9 @@ class TorchLayer:
 def experts(
     weights: LayerWeights,
     product: Callable[[LinearMap], RowFunction] = torch_product,
-    few: Callable[[Sequence[Weight]], GroupedProduct | None] = lambda _: None,
+    few: Callable[..., FewExperts | None] = lambda *_: None,
 ) -> TorchExperts:
-    """Prepare ``Ops.experts`` with the products of a device; ``few``: those for few rows."""
+    """Prepare ``Ops.experts`` with the products of a device; ``few``: its experts for few rows."""
     act = activation(weights.spec.mlp.activation, weights.activation)
     return TorchExperts(weights, act, product, norm, few)
 
