@@ -1,6 +1,7 @@
 """The memory that a model needs for a text, computed from its config before it is loaded."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,7 @@ from specx.ops.blocks import BlockFormat
 from specx.ops.contract import kept_formats, packed_row_bytes
 from specx.ops.delta_state import wide_format
 from specx.ops.layer_stream import BUFFERS
-from specx.ops.spec import AttentionSpec, DecoderSpec, LayerSpec
+from specx.ops.spec import AttentionSpec, DecoderSpec, ExpertsSpec, LayerSpec
 from specx.ops.trees import MAX_ROWS
 
 # Bytes of a matrix in blocks that are widened at a time.
@@ -102,7 +103,9 @@ class Footprint:
             widened = max(group.numbers(rows, ahead) // group.layers for group in groups)
         table = spec.vocabulary * spec.hidden
         looked_up = 0 if spec.tied else table  # the embedding: of a token one row
-        active = count - looked_up - _not_chosen(spec)
+        experts = [*_experts(spec)]
+        active = count - looked_up - sum(size * (e.count - e.chosen) for size, e in experts)
+        copied = count - looked_up - sum(size * e.count for size, e in experts)
         attention = sum(layer.attention.prefill_flop(tokens) for layer in spec.layers)
         chunk = min(tokens, PREFILL_CHUNK[device.type])
         numbers = _in_work(spec, chunk, dtype) + MAX_ROWS * spec.vocabulary + widened
@@ -116,7 +119,7 @@ class Footprint:
             cache=cache,
             workspace=dtype.itemsize * numbers + (UNPACKED[device.type] if formats else 0),
             read=weights * active // count + _read_of(groups, rows, ahead, cache_dtype),
-            copies=2 * (count - looked_up) if _are_shortened(files, spec, dtype) else 0,
+            copies=2 * copied if _are_shortened(files, spec, dtype) else 0,
             prefill_flop=2 * (active - table) * tokens + attention,  # logits of the last row alone
             groups=groups,
             dtype=dtype,
@@ -250,12 +253,9 @@ def _width(layer: LayerSpec) -> int:
     return (3 if layer.mlp.gated else 2) * inner
 
 
-def _not_chosen(spec: DecoderSpec) -> int:
-    """Return the number of expert weights that one row does not use."""
-    number = 0
+def _experts(spec: DecoderSpec) -> Iterator[tuple[int, ExpertsSpec]]:
+    """Yield the number of weights of an expert in each layer that has some, and their spec."""
     for layer in spec.layers:
-        experts = layer.mlp.experts
-        if experts is not None:
-            maps = (3 if layer.mlp.gated else 2) * layer.mlp.inner * spec.hidden
-            number += maps * (experts.count - experts.chosen)
-    return number
+        if layer.mlp.experts is not None:
+            maps = 3 if layer.mlp.gated else 2
+            yield maps * layer.mlp.inner * spec.hidden, layer.mlp.experts
