@@ -487,13 +487,16 @@ def _is_readable(weight: Weight) -> bool:
 
 def _is_known(layer: LayerSpec) -> bool:
     attention, norm = layer.attention, layer.attention.head_norm
-    is_plain = layer.mlp.activation in ACTIVATIONS and layer.mlp.clamp is None
+    mlp, is_clamped = layer.mlp, layer.mlp.clamp is not None
+    has_code = mlp.activation in ACTIVATIONS and not is_clamped
+    if mlp.experts is not None:
+        has_code = (has_code or is_clamped) and mlp.gated and not layer.parallel
     return (
         attention.head_dim % UNIT == 0
         and attention.query_heads % attention.kv_heads == 0
         and not attention.gated
         and attention.latent is attention.delta is None
-        and (is_plain if layer.mlp.experts is None else not layer.parallel)
+        and has_code
         and not (norm is not None and norm.whole and norm.after_rope)
         and not (layer.parallel and (layer.attended_norm or layer.mlp_norm))
     )
