@@ -89,7 +89,7 @@ class Footprint:
         found = _weights(files, spec, count)
         if found is None:
             return None
-        dtype, weights, formats, rounds = found
+        dtype, weights, of_experts, formats, rounds = found
         streamed = buffers = 0
         if files.spec.offload:
             streamed, buffers = _streamed(architecture, weights, count, dtype, files)
@@ -104,8 +104,12 @@ class Footprint:
         table = spec.vocabulary * spec.hidden
         looked_up = 0 if spec.tied else table  # the embedding: of a token one row
         experts = [*_experts(spec)]
-        active = count - looked_up - sum(size * (e.count - e.chosen) for size, e in experts)
-        copied = count - looked_up - sum(size * e.count for size, e in experts)
+        unread = sum(size * (e.count - e.chosen) for size, e in experts)
+        in_experts = sum(size * e.count for size, e in experts)
+        active, copied = count - looked_up - unread, count - looked_up - in_experts
+        read = (weights - of_experts) * copied // (count - in_experts)
+        if in_experts:
+            read += of_experts * (in_experts - unread) // in_experts
         attention = sum(layer.attention.prefill_flop(tokens) for layer in spec.layers)
         chunk = min(tokens, PREFILL_CHUNK[device.type])
         numbers = _in_work(spec, chunk, dtype) + MAX_ROWS * spec.vocabulary + widened
@@ -118,7 +122,7 @@ class Footprint:
             weights=weights - streamed + buffers,
             cache=cache,
             workspace=dtype.itemsize * numbers + (UNPACKED[device.type] if formats else 0),
-            read=weights * active // count + _read_of(groups, rows, ahead, cache_dtype),
+            read=read + _read_of(groups, rows, ahead, cache_dtype),
             copies=2 * copied if _are_shortened(files, spec, dtype) else 0,
             prefill_flop=2 * (active - table) * tokens + attention,  # logits of the last row alone
             groups=groups,
@@ -132,8 +136,8 @@ class Footprint:
 
 def _weights(
     files: ModelFiles, spec: DecoderSpec, count: int
-) -> tuple[torch.dtype, int, str | None, bool] | None:
-    """Return dtype, bytes and format names of the weights, and True if inputs become int8.
+) -> tuple[torch.dtype, int, int, str | None, bool] | None:
+    """Return dtype, bytes of weights and of experts, format names, and True if inputs become int8.
 
     ``count``: of weights. None if nothing states a number format.
     """
@@ -146,14 +150,17 @@ def _weights(
             return None
         packing = packing_of(files, spec, stated, count)
         form = files.reading.packed if files.reading and packing.kept else None
-        size = _bytes(spec, count, packing.dtype, form, device)
-        return packing.dtype, size, packing.formats(files.reading), packing.rounds
+        size, of_experts = _bytes(spec, count, packing.dtype, form, device)
+        return packing.dtype, size, of_experts, packing.formats(files.reading), packing.rounds
     dtype = unpacked_dtype(files)
     needed = files.gguf.bytes_in((), dtype, device)
     kept = kept_in_blocks(files, spec, needed)
     rounds = files.spec.may_round and bool(kept_in_blocks(files, spec, needed, rounds=True))
     words = files.gguf.formats_as(dtype, kept)
-    return dtype, files.gguf.bytes_in(kept, dtype, device), words, rounds
+    size, of_experts = (
+        files.gguf.bytes_in(kept, dtype, device, experts=only) for only in (False, True)
+    )
+    return dtype, size, of_experts, words, rounds
 
 
 def _streamed(
@@ -181,22 +188,24 @@ def _bytes(
     dtype: torch.dtype,
     form: BlockFormat | None,
     device: torch.device,
-) -> int:
-    """Return the bytes of ``count`` weights, packed except for embedding and lm head; in MXFP4,
-    only experts are packed."""
-    if form is None:
-        return count * dtype.itemsize
-    experts = [layer.mlp for layer in spec.layers if layer.mlp.experts is not None]
-    if experts and form.name == "MXFP4":
-        size = 0
-        for mlp in experts:
-            assert mlp.experts is not None
-            for rows, columns in ((2 * mlp.inner, spec.hidden), (spec.hidden, mlp.inner)):
-                count -= mlp.experts.count * rows * columns
-                size += mlp.experts.count * rows * packed_row_bytes(device, form, columns)
-        return size + count * dtype.itemsize
+) -> tuple[int, int]:
+    """Return the bytes of ``count`` weights, and of those in experts. Embedding and lm head are not
+    packed; in MXFP4, only experts are."""
+    in_experts, size = sum(each * e.count for each, e in _experts(spec)), 0
+    for mlp in (layer.mlp for layer in spec.layers):
+        if mlp.experts is None:
+            continue
+        gate_up = mlp.inner * (2 if mlp.gated else 1)
+        for rows, columns in ((gate_up, spec.hidden), (spec.hidden, mlp.inner)):
+            row = columns * dtype.itemsize
+            row = row if form is None else packed_row_bytes(device, form, columns)
+            size += mlp.experts.count * rows * row
+    others = count - in_experts
+    if form is None or form.name == "MXFP4":
+        return size + others * dtype.itemsize, size
     outside = spec.vocabulary * spec.hidden * (1 if spec.tied else 2)
-    return outside * dtype.itemsize + (count - outside) * form.bytes // form.values
+    packed = (others - outside) * form.bytes // form.values
+    return size + outside * dtype.itemsize + packed, size
 
 
 def _read_of(groups: tuple[Group, ...], rows: int, ahead: int, dtype: torch.dtype) -> int:

@@ -90,10 +90,18 @@ class GgufCheckpoint:
         """
         return _architecture(self.config, self.label, tokens)
 
-    def bytes_in(self, kept: Collection[str], dtype: torch.dtype, device: torch.device) -> int:
-        """Return the bytes of all weights on a device, with matrices in ``kept`` formats packed."""
+    def bytes_in(
+        self, kept: Collection[str], dtype: torch.dtype, device: torch.device,
+        *, experts: bool = False,
+    ) -> int:  # fmt: skip
+        """Return the bytes of all weights on a device, with matrices in ``kept`` formats packed.
+
+        ``experts``: of those of experts alone.
+        """
         total = 0
         for weight in self.weights.values():
+            if experts and weight.whole is None:
+                continue
             if _stays(weight, kept):
                 rows, columns = weight.shape
                 total += rows * packed_row_bytes(device, weight.format, columns)

@@ -10,7 +10,7 @@ from specx.ops.layers import LinearMap
 from specx.ops.native.experts import CLAMPED, GATES, WEIGH
 from specx.ops.native.functions import ACTIVATIONS
 from specx.ops.native.native_pass import bits
-from specx.ops.native.unpacking import Call, Part, address_of, parts_of, run_all
+from specx.ops.native.unpacking import Call, WeightPart, address_of, parts_of, run_all
 from specx.ops.spec import MlpSpec
 
 
@@ -18,7 +18,7 @@ class Mixture:
     """The weighted sums of chosen experts' MLPs. A row's result depends on no other row."""
 
     def __init__(
-        self, mlp: MlpSpec, gate_up: list[list[Part]], down: list[list[Part]],
+        self, mlp: MlpSpec, gate_up: list[list[WeightPart]], down: list[list[WeightPart]],
         biases: tuple[Tensor | None, Tensor | None],
     ) -> None:  # fmt: skip
         """``gate_up``, ``down``: the parts of each expert's maps; ``biases`` [E, ...]: of both."""

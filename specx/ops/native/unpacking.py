@@ -57,7 +57,7 @@ def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -
     return True
 
 
-class Part(NamedTuple):
+class WeightPart(NamedTuple):
     """A part of a weight: the function that multiplies with it, its place, stride and columns."""
 
     address: ctypes.c_void_p
@@ -96,7 +96,7 @@ def prepared(weight: Weight) -> RowFunction | None:
     return product
 
 
-def parts_of(weight: Weight) -> list[Part] | None:
+def parts_of(weight: Weight) -> list[WeightPart] | None:
     """Return the parts of a weight; None if there is no code for one of them."""
     if isinstance(weight, Tensor):
         parts = [_of_tensor(weight)]
@@ -106,21 +106,21 @@ def parts_of(weight: Weight) -> list[Part] | None:
     return known if len(known) == len(parts) else None
 
 
-def _of_tensor(weight: Tensor) -> Part | None:
+def _of_tensor(weight: Tensor) -> WeightPart | None:
     code, by_column = _code_of(), not weight.is_contiguous()
     if code is None or (by_column and not weight.t().is_contiguous()):
         return None
     stride = weight.stride(1 if by_column else 0)
     address = _address(code, COLUMNS if by_column else LINES)
-    return Part(address, weight.data_ptr(), stride, len(weight))
+    return WeightPart(address, weight.data_ptr(), stride, len(weight))
 
 
-def _of_blocks(blocks: Tensor, form: BlockFormat, *, rounds: bool) -> Part | None:
+def _of_blocks(blocks: Tensor, form: BlockFormat, *, rounds: bool) -> WeightPart | None:
     code = _code_of(form.name)
     if code is None or (rounds and vector_unit().lanes < LANES):
         return None
     name = f"shared_{'rounded' if rounds else 'packed'}_{form.name}"
-    return Part(_address(code, name), blocks.data_ptr(), blocks.stride(0), len(blocks))
+    return WeightPart(_address(code, name), blocks.data_ptr(), blocks.stride(0), len(blocks))
 
 
 def _run(address: ctypes.c_void_p, entries: Sequence[int]) -> None:

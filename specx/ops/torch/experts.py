@@ -218,4 +218,4 @@ def _single(maps: LinearMap, count: int) -> list[LinearMap]:
     weight, biases = maps.weight, [None] * count if maps.bias is None else maps.bias.unbind()
     each: Sequence[Weight]
     each = weight.split(count) if isinstance(weight, PackedWeight) else weight.unbind()
-    return [LinearMap(*pair) for pair in zip(each, biases, strict=True)]
+    return [LinearMap(own, bias) for own, bias in zip(each, biases, strict=True)]
