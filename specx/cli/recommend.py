@@ -1,8 +1,8 @@
 """``specx doctor --recommend``: which models fit this machine, by headers and shapes alone."""
 
 import json
-import os
 import math
+import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
