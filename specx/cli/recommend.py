@@ -1,6 +1,7 @@
 """``specx doctor --recommend``: which models fit this machine, by headers and shapes alone."""
 
 import json
+import math
 import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -235,8 +236,15 @@ def _in_blocks(model: str, kind: str) -> SimpleNamespace:
     architecture = read_architecture(PUBLISHED[model], model)
     count = parameters(architecture.spec, architecture.weights)
 
-    def bytes_in(kept: Collection[str], dtype: Any, _: Any) -> int:
-        return int(count * (PACKED[kind] if kept else dtype.itemsize))
+    in_experts = sum(
+        math.prod(shape)
+        for names, shape in architecture.weights.shapes(architecture.spec)
+        if ".experts." in names[0]
+    )
+
+    def bytes_in(kept: Collection[str], dtype: Any, _: Any, *, experts: bool = False) -> int:
+        rate = PACKED[kind] if kept else dtype.itemsize
+        return int((in_experts if experts else count) * rate)
 
     def formats_as(unpacked: Any = None, kept: Collection[str] = ()) -> str:
         return kind if kept or unpacked is None else f"{kind}, unpacked to {unpacked}"

@@ -1,6 +1,7 @@
 """The memory that a model needs for a text, computed from its config before it is loaded."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,7 @@ from specx.ops.blocks import BlockFormat
 from specx.ops.contract import kept_formats, packed_row_bytes
 from specx.ops.delta_state import wide_format
 from specx.ops.layer_stream import BUFFERS
-from specx.ops.spec import AttentionSpec, DecoderSpec, LayerSpec
+from specx.ops.spec import AttentionSpec, DecoderSpec, ExpertsSpec, LayerSpec
 from specx.ops.trees import MAX_ROWS
 
 # Bytes of a matrix in blocks that are widened at a time.
@@ -88,7 +89,7 @@ class Footprint:
         found = _weights(files, spec, count)
         if found is None:
             return None
-        dtype, weights, formats, rounds = found
+        dtype, weights, of_experts, formats, rounds = found
         streamed = buffers = 0
         if files.spec.offload:
             streamed, buffers = _streamed(architecture, weights, count, dtype, files)
@@ -102,7 +103,13 @@ class Footprint:
             widened = max(group.numbers(rows, ahead) // group.layers for group in groups)
         table = spec.vocabulary * spec.hidden
         looked_up = 0 if spec.tied else table  # the embedding: of a token one row
-        active = count - looked_up - _not_chosen(spec)
+        experts = [*_experts(spec)]
+        unread = sum(size * (e.count - e.chosen) for size, e in experts)
+        in_experts = sum(size * e.count for size, e in experts)
+        active, copied = count - looked_up - unread, count - looked_up - in_experts
+        read = (weights - of_experts) * copied // (count - in_experts)
+        if in_experts:
+            read += of_experts * (in_experts - unread) // in_experts
         attention = sum(layer.attention.prefill_flop(tokens) for layer in spec.layers)
         chunk = min(tokens, PREFILL_CHUNK[device.type])
         numbers = _in_work(spec, chunk, dtype) + MAX_ROWS * spec.vocabulary + widened
@@ -115,8 +122,8 @@ class Footprint:
             weights=weights - streamed + buffers,
             cache=cache,
             workspace=dtype.itemsize * numbers + (UNPACKED[device.type] if formats else 0),
-            read=weights * active // count + _read_of(groups, rows, ahead, cache_dtype),
-            copies=2 * (count - looked_up) if _are_shortened(files, spec, dtype) else 0,
+            read=read + _read_of(groups, rows, ahead, cache_dtype),
+            copies=2 * copied if _are_shortened(files, spec, dtype) else 0,
             prefill_flop=2 * (active - table) * tokens + attention,  # logits of the last row alone
             groups=groups,
             dtype=dtype,
@@ -129,8 +136,8 @@ class Footprint:
 
 def _weights(
     files: ModelFiles, spec: DecoderSpec, count: int
-) -> tuple[torch.dtype, int, str | None, bool] | None:
-    """Return dtype, bytes and format names of the weights, and True if inputs become int8.
+) -> tuple[torch.dtype, int, int, str | None, bool] | None:
+    """Return dtype, bytes of weights and of experts, format names, and True if inputs become int8.
 
     ``count``: of weights. None if nothing states a number format.
     """
@@ -143,15 +150,17 @@ def _weights(
             return None
         packing = packing_of(files, spec, stated, count)
         form = files.reading.packed if files.reading and packing.kept else None
-        size = _bytes(spec, count, packing.dtype, form, device)
-        return packing.dtype, size, packing.formats(files.reading), packing.rounds
+        size, of_experts = _bytes(spec, count, packing.dtype, form, device)
+        return packing.dtype, size, of_experts, packing.formats(files.reading), packing.rounds
     dtype = unpacked_dtype(files)
     needed = files.gguf.bytes_in((), dtype, device)
     kept = kept_in_blocks(files, spec, needed)
     rounds = files.spec.may_round and bool(kept_in_blocks(files, spec, needed, rounds=True))
-    is_whole = kept and device.type == "cpu"
-    words = files.gguf.formats_as(None if is_whole else dtype, kept)
-    return dtype, files.gguf.bytes_in(kept, dtype, device), words, rounds
+    words = files.gguf.formats_as(dtype, kept)
+    size, of_experts = (
+        files.gguf.bytes_in(kept, dtype, device, experts=only) for only in (False, True)
+    )
+    return dtype, size, of_experts, words, rounds
 
 
 def _streamed(
@@ -179,22 +188,24 @@ def _bytes(
     dtype: torch.dtype,
     form: BlockFormat | None,
     device: torch.device,
-) -> int:
-    """Return the bytes of ``count`` weights, packed except for embedding and lm head; of a model
-    with experts, only theirs are packed."""
-    if form is None:
-        return count * dtype.itemsize
-    experts = [layer.mlp for layer in spec.layers if layer.mlp.experts is not None]
-    if experts:
-        size = 0
-        for mlp in experts:
-            assert mlp.experts is not None
-            for rows, columns in ((2 * mlp.inner, spec.hidden), (spec.hidden, mlp.inner)):
-                count -= mlp.experts.count * rows * columns
-                size += mlp.experts.count * rows * packed_row_bytes(device, form, columns)
-        return size + count * dtype.itemsize
+) -> tuple[int, int]:
+    """Return the bytes of ``count`` weights, and of those in experts. Embedding and lm head are not
+    packed; in MXFP4, only experts are."""
+    in_experts, size = sum(each * e.count for each, e in _experts(spec)), 0
+    for mlp in (layer.mlp for layer in spec.layers):
+        if mlp.experts is None:
+            continue
+        gate_up = mlp.inner * (2 if mlp.gated else 1)
+        for rows, columns in ((gate_up, spec.hidden), (spec.hidden, mlp.inner)):
+            row = columns * dtype.itemsize
+            row = row if form is None else packed_row_bytes(device, form, columns)
+            size += mlp.experts.count * rows * row
+    others = count - in_experts
+    if form is None or form.name == "MXFP4":
+        return size + others * dtype.itemsize, size
     outside = spec.vocabulary * spec.hidden * (1 if spec.tied else 2)
-    return outside * dtype.itemsize + (count - outside) * form.bytes // form.values
+    packed = (others - outside) * form.bytes // form.values
+    return size + outside * dtype.itemsize + packed, size
 
 
 def _read_of(groups: tuple[Group, ...], rows: int, ahead: int, dtype: torch.dtype) -> int:
@@ -251,12 +262,9 @@ def _width(layer: LayerSpec) -> int:
     return (3 if layer.mlp.gated else 2) * inner
 
 
-def _not_chosen(spec: DecoderSpec) -> int:
-    """Return the number of expert weights that one row does not use."""
-    number = 0
+def _experts(spec: DecoderSpec) -> Iterator[tuple[int, ExpertsSpec]]:
+    """Yield the number of weights of an expert in each layer that has some, and their spec."""
     for layer in spec.layers:
-        experts = layer.mlp.experts
-        if experts is not None:
-            maps = (3 if layer.mlp.gated else 2) * layer.mlp.inner * spec.hidden
-            number += maps * (experts.count - experts.chosen)
-    return number
+        if layer.mlp.experts is not None:
+            maps = 3 if layer.mlp.gated else 2
+            yield maps * layer.mlp.inner * spec.hidden, layer.mlp.experts

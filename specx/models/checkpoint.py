@@ -139,7 +139,8 @@ class Checkpoint:
                 raise no_room(self.label) from error
             raise unreadable(self.label, error) from error
         if is_packed:
-            return PackedWeight(((whole.flatten(0, 1), _MXFP4),), dtype=dtype)
+            parts = ((whole.flatten(0, 1), _MXFP4),)
+            return PackedWeight(parts, rounds=self.rounds, dtype=dtype)
         return whole.mT
 
     def is_zero(self, name: str) -> bool:

@@ -59,8 +59,7 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
         for chosen in (packing, Packing(stated)) if packing.kept else (packing,):
             tensors.dtype, tensors.kept, tensors.rounds = chosen.dtype, chosen.kept, chosen.rounds
             loaded = loaded_decoder(files, architecture, tensors.joined, chosen.dtype)
-            on_cpu = files.device.type == "cpu"
-            if not (chosen.kept and on_cpu) or loaded.model.has_fused_forward:
+            if not chosen.kept or _runs_packed(loaded):
                 break
     if files.spec.must_round and not chosen.rounds:
         raise no_int8(label)
@@ -86,17 +85,28 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
         tensors = GgufTensors(gguf, files.device, dtype, kept, rounds=rounds)
         check_tensors(tensors, architecture.spec, architecture.weights)
         loaded = loaded_decoder(files, architecture, tensors.joined, dtype)
-        is_hybrid = any(each.attention.delta is not None for each in architecture.spec.layers)
-        on_cpu = files.device.type == "cpu"
-        if kept and (loaded.model.has_fused_forward or is_hybrid or not on_cpu):
+        if kept and _runs_packed(loaded):
             return replace(
                 loaded,
-                formats=gguf.formats_as(None if on_cpu else dtype, kept),
+                formats=gguf.formats_as(dtype, kept),
                 activations="int8" if rounds else None,
             )
         if files.spec.must_round:
             raise no_int8(files.source.label)
     return replace(loaded, formats=gguf.formats_as(dtype))
+
+
+def _runs_packed(loaded: LoadedModel) -> bool:
+    """Return True if packed weights are fast: on a CPU in one call, or where most are not read."""
+    assert loaded.decoder_spec is not None
+    return (
+        loaded.device.type != "cpu"
+        or loaded.model.has_fused_forward
+        or any(
+            each.attention.delta is not None or each.mlp.experts is not None
+            for each in loaded.decoder_spec.layers
+        )
+    )
 
 
 def loaded_decoder(

@@ -124,11 +124,11 @@ def kept_in_blocks(
 
     ``needed``: bytes of its weights unpacked. ``rounds``: on a CPU, with int8 inputs; on a GPU
     inputs are bfloat16. On a GPU, matrices stay packed only if they would not fit in bfloat16, and
-    if no ``dtype`` is requested. No kernels support per-layer embeddings, or experts except those
-    of a checkpoint in MXFP4 on a GPU; on a GPU, neither delta rules nor latent attention.
+    if no ``dtype`` is requested. No kernels support per-layer embeddings; on a GPU, neither delta
+    rules nor latent attention, nor experts except those of a checkpoint in MXFP4.
     """
     on_cpu = files.device.type == "cpu"
-    reads_experts = not on_cpu and files.reading is not None and files.reading.name == "MXFP4"
+    reads_experts = on_cpu or (files.reading is not None and files.reading.name == "MXFP4")
     is_known = spec.per_layer is None and all(
         (layer.mlp.experts is None or reads_experts)
         and (on_cpu or layer.attention.delta is layer.attention.latent is None)
@@ -222,6 +222,8 @@ def fetch_weights(
         check_fit(needed, source, device, files.spec.offload)
     found = weight_files(source)
     packed = packing is not None and bool(packing.kept)
+    if packing is not None and packed:
+        wanted = packing.dtype.itemsize
     needed = loaded_bytes(found, source.label, stored.itemsize, wanted, packed)
     check_fit(needed, source, device, files.spec.offload)
     source = ModelSource(found[0].parent, source.label, source.hub_id, source.revision)

@@ -13,6 +13,8 @@ from specx.ops.spec import DecoderSpec, LayerSpec
 
 # What a backend prepares of weights: a function of rows x [T, K], as ``Ops`` says for each.
 RowFunction = Callable[[Tensor], Tensor]
+# Of few rows x [T, K], with their chosen experts int64 [T, n] and the shares of these: [T, K].
+FewExperts = Callable[[Tensor, Tensor, Tensor], Tensor]
 HeadInput = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 
 

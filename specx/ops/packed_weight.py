@@ -70,6 +70,20 @@ class PackedWeight:
             begin += len(blocks)
         return found.view(*ids.shape, -1)
 
+    def split(self, count: int) -> list["PackedWeight"]:
+        """Return ``count`` equal shares of the rows, in order, which share its memory."""
+        size, shares = len(self) // count, []
+        parts, left = iter(self.parts), self.parts[0][0][:0]
+        for _ in range(count):
+            own, missing = [], size
+            while missing:
+                if not len(left):
+                    left, form = next(parts)
+                own.append((left[:missing], form))
+                missing, left = missing - len(own[-1][0]), left[missing:]
+            shares.append(replace(self, parts=tuple(own)))
+        return shares
+
     def reordered(self, rows: Tensor) -> "Weight":
         """Return some rows of the weight (int64), or all in another order.
 

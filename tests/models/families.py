@@ -424,16 +424,19 @@ FEATURES = frozenset(
 )  # fmt: skip
 # Of these, where machine code is tried in every run: it is compiled for each kind of layers.
 COMPILED = frozenset({"tied, biases", "low caps", "norms of whole heads, behind"})
-# What machine code has no passes for; layers are computed one by one.
+
 WITH_EXPERTS = frozenset(cell.feature for cell in _cells_with_experts())
 WITH_STATES = frozenset(
     cell.feature
     for cell in CELLS
     if "a delta rule" in cell.feature or "short convolutions" in cell.feature
 )
-LAYER_BY_LAYER = WITH_EXPERTS | WITH_STATES | {
+# What machine code has no passes for; layers are computed one by one.
+LAYER_BY_LAYER = WITH_STATES | {
     "two head sizes", "a text part, two head sizes", "shared keys and values", "xielu",
-    "experts beside the MLP", "a text part, stacked experts", "norms without weights, gated",
+    "norms without weights, gated", "gated attention, two norms", "scaled embeddings",
+    "a dense layer, an average", "a sum, sigmoids, RMSNorm",
+    *(cell.feature for cell in CELLS if "latent keys" in cell.feature),
 }  # fmt: skip
 
 

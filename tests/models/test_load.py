@@ -27,6 +27,7 @@ from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
 from specx.models.source import read_raw
 from specx.models.weight_files import loaded_bytes
+from specx.ops.contract import kept_formats
 from specx.ops.native import HAS_LLVMLITE
 from specx.ops.packed_weight import PackedWeight
 from tests.models.families import Text
@@ -510,7 +511,7 @@ def write_mxfp4(folder: Path) -> torch.Tensor:
 
 
 def test_experts_in_mxfp4_that_stay_packed(tmp_path: Path) -> None:
-    """As a GPU has them: the same values in the same rows."""
+    """The same values in the same rows."""
     write_mxfp4(tmp_path)
     architecture, layers = read_architecture(read_raw(tmp_path, ""), ""), []
     for kept in ((), ("MXFP4",)):
@@ -531,13 +532,20 @@ def test_experts_in_mxfp4_that_stay_packed(tmp_path: Path) -> None:
 
 def test_gpt_oss_as_it_is_published(load: Load, tmp_path: Path) -> None:
     expected = write_mxfp4(tmp_path)
-    loaded = load(tmp_path)
+    loaded = load_model(ModelSpec(str(tmp_path), activations="float32"), "cpu", "target")
     assert loaded.runs_natively
     assert loaded.dtype == torch.float32  # as the embeddings are stored
     logits = Text(loaded.model).read(torch.arange(3, 33))
     assert float((logits - expected).abs().max()) < 1e-4
-    told = loaded_bytes([tmp_path / "model.safetensors"], "", 4, 4)
+    is_packed = bool(kept_formats(torch.device("cpu")))
+    told = loaded_bytes([tmp_path / "model.safetensors"], "", 4, 4, is_packed)
     assert 0 <= loaded.weight_bytes - told < 100  # frequencies
+    if is_packed:
+        assert loaded.formats == "MXFP4"
+        rounded = load(tmp_path)
+        assert rounded.activations == "int8"
+        near = Text(rounded.model).read(torch.arange(3, 33))
+        assert 1e-4 < float((near - expected).norm() / expected.norm()) < 0.1  # random weights
     cut = load_file(tmp_path / "model.safetensors")
     cut.pop("model.layers.1.mlp.experts.down_proj_scales")
     save_file(cut, tmp_path / "model.safetensors", {"format": "pt"})

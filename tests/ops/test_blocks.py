@@ -22,7 +22,7 @@ def random_blocks(form: BlockFormat, count: int, seed: int = 0, size: float = 0.
             random.normal(0, size, (count, 1)).astype(np.float16).view(np.uint8)
         )
     if form.name == "MXFP4":
-        blocks[:4, 0] = [0, 1, 2, 254]
+        blocks[:4, 0] = [0, 1, 2, 254][:count]
         blocks[4:, 0] %= 255  # 255 is no number
     if form.values == 1:
         blocks = random.normal(0, 1, (count, 1)).astype(np.float32).view(np.uint8)

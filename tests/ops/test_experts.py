@@ -6,11 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from specx.ops.blocks import BlockFormat, by_name
+from specx.ops.contract import kept_formats
 from specx.ops.layers import LayerWeights, LinearMap, Routing
+from specx.ops.packed_weight import PackedWeight
 from specx.ops.spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
 from specx.ops.torch.experts import route
 from tests.ops import reference
 from tests.ops.examples import ERROR, error
+from tests.ops.test_blocks import random_blocks
 from tests.ops.test_ops import BF16, F16, F32, F64, Backend, backends
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
@@ -148,3 +152,64 @@ def test_how_many_experts_are_touched() -> None:
 def _each_in(dtype: torch.dtype) -> list[Backend]:
     (mark,) = [backends([dtype], [dtype])]
     return list(mark.args[1])
+
+
+def in_blocks(
+    form: BlockFormat, experts: int, rows: int, columns: int, *, parts: int
+) -> PackedWeight:
+    """Random maps of experts in blocks, each in some parts, with numbers of size 1 / √columns."""
+    spread = {"Q4_K": 500, "Q5_K": 1000, "Q6_K": 1500, "Q8_0": 70}.get(form.name, 8)
+    found = []
+    for part in range(experts * parts):
+        count = rows // parts * columns // form.values
+        blocks = torch.from_numpy(random_blocks(form, count, part, 1 / spread / columns**0.5))
+        if form.name == "MXFP4":
+            blocks[:, 0] = 120 + blocks[:, 0] % 4
+        found.append((blocks.reshape(rows // parts, -1), form))
+    return PackedWeight(tuple(found))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("Q4_K", "MXFP4") else pytest.mark.slow)
+        for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
+    ],
+)
+def test_experts_in_blocks(name: str) -> None:
+    """In float32, and in int8; a row of a tree has the same bits alone."""
+    cpu, form = torch.device("cpu"), by_name(name)
+    if name not in kept_formats(cpu):
+        pytest.skip("machine code runs not here")
+    case = Case(ExpertsSpec(count=6, chosen=2), clamp=(1.7, 0.8), biased=True)
+    backend = next(each for each in _each_in(F32) if each.ops.name == "cpu")
+    drawn = layer(case, backend, 256, 512)
+    gate_up = in_blocks(form, 6, 1024, 256, parts=2)
+    packed = replace(
+        drawn,
+        gate_up=replace(drawn.gate_up, weight=gate_up),
+        down=replace(drawn.down, weight=in_blocks(form, 6, 256, 512, parts=1)),
+    )
+    exact = {}
+    for each in ("gate_up", "down"):
+        linear_map = getattr(packed, each)
+        weight = linear_map.weight.unpack().view(getattr(drawn, each).weight.shape)
+        exact[each] = replace(linear_map, weight=weight)
+    x = rows_of(backend, 200, 256)
+    expected = reference.experts(x, replace(packed, **exact))
+    experts = backend.ops.experts(packed)
+    assert error(experts(x), expected) < 2 * ERROR[F32]
+    assert error(experts(x[:5]), expected[:5]) < 2 * ERROR[F32]
+    if name not in kept_formats(cpu, rounds=True):
+        return
+    rounding = {}
+    for each in ("gate_up", "down"):
+        linear_map = getattr(packed, each)
+        weight = replace(linear_map.weight, rounds=True)
+        rounding[each] = replace(linear_map, weight=weight)
+    rounded = backend.ops.experts(replace(packed, **rounding))
+    for rows in (x, x[:64]):
+        found, right = rounded(rows), expected[: len(rows)]
+        assert 1e-5 < float((found - right).norm() / right.norm()) < 0.03
+    tree = rounded(x[:33])
+    assert torch.equal(torch.cat([rounded(row[None]) for row in x[:33]]), tree)

@@ -127,11 +127,14 @@ class WeightReader:
     def _experts(self, names: dict[str, Names], name: str) -> LinearMap:
         """Read a map of all experts: [E, N, K], or packed all their rows; its bias [E, N]."""
         weight, bias = self.joined(names[name]), self._maybe(self._read, names, f"{name}_bias")
-        if isinstance(weight, PackedWeight):  # of gpt-oss, whose maps have biases
-            if name == "gate_up":
+        experts, across = len(names["down"]), self.weight_map.experts.across
+        if isinstance(weight, PackedWeight):
+            if across and name == "gate_up":  # of gpt-oss, whose maps have biases
                 rows = torch.arange(len(weight), device=weight.device).view(bias.shape)
                 weight, bias = with_rows(weight, _in_halves(rows).flatten()), _in_halves(bias)
-        elif self.weight_map.experts.across:
+            elif not across and bias is not None:
+                bias = bias.view(experts, -1)
+        elif across:
             weight = weight.mT.contiguous()
             if name == "gate_up":
                 weight, bias = _in_halves(weight), None if bias is None else _in_halves(bias)
@@ -140,7 +143,6 @@ class WeightReader:
             if weight.shape[outer] != self.spec.hidden:
                 weight = weight.mT.contiguous()
         elif weight.ndim == 2:
-            experts = len(names["down"])
             weight = weight.unflatten(0, (experts, -1))
             bias = None if bias is None else bias.view(experts, -1)
         return LinearMap(self.prepack(weight), bias)

@@ -90,10 +90,18 @@ class GgufCheckpoint:
         """
         return _architecture(self.config, self.label, tokens)
 
-    def bytes_in(self, kept: Collection[str], dtype: torch.dtype, device: torch.device) -> int:
-        """Return the bytes of all weights on a device, with matrices in ``kept`` formats packed."""
+    def bytes_in(
+        self, kept: Collection[str], dtype: torch.dtype, device: torch.device,
+        *, experts: bool = False,
+    ) -> int:  # fmt: skip
+        """Return the bytes of all weights on a device, with matrices in ``kept`` formats packed.
+
+        ``experts``: of those of experts alone.
+        """
         total = 0
         for weight in self.weights.values():
+            if experts and weight.whole is None:
+                continue
             if _stays(weight, kept):
                 rows, columns = weight.shape
                 total += rows * packed_row_bytes(device, weight.format, columns)
@@ -108,9 +116,11 @@ class GgufCheckpoint:
         """
         sizes, left = Counter[str](), set()
         for weight in self.weights.values():
-            sizes[weight.format.name] += weight.size
-            if not (_stays(weight, kept) or (kept and len(weight.shape) < 2)):
-                left.add(weight.format.name)
+            name = weight.format.name
+            sizes[name] += weight.size
+            is_plain = len(weight.shape) < 2 or (name, unpacked) == ("F32", torch.float32)
+            if name not in kept and not (kept and is_plain):
+                left.add(name)
         names = [name for name, _ in sizes.most_common()]
         if unpacked is None or not left:
             return ", ".join(names)
@@ -275,7 +285,8 @@ class GgufTensors:
 
 
 def _stays(weight: PackedTensor, kept: Collection[str]) -> bool:
-    return len(weight.shape) == 2 and not weight.parts and weight.format.name in kept
+    is_matrix = len(weight.shape) == 2 and not weight.parts
+    return is_matrix and weight.packs and weight.format.name in kept
 
 
 def _unpack(weight: PackedTensor, to: Tensor) -> None:

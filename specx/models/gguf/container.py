@@ -9,7 +9,7 @@ import os
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
@@ -43,7 +43,8 @@ class PackedTensor:
 
     ``shape``: the slowest dimension first, as in torch. ``start``, ``size``: bytes in ``file``.
     ``pairs``: the number of heads in which rows alternate between the two halves; 0: rows are in
-    order. ``offset``: subtracted from each value.
+    order. ``offset``: subtracted from each value. ``packs``: False if it is needed as floats.
+    ``whole``: the tensor of all experts, for that of one.
     """
 
     name: str
@@ -54,6 +55,8 @@ class PackedTensor:
     size: int
     pairs: int = 0
     offset: float = 0.0
+    packs: bool = True
+    whole: "PackedTensor | None" = None
     value: float | None = None
     parts: tuple["PackedTensor", ...] = ()
 
@@ -85,8 +88,19 @@ class PackedTensor:
 
     def _stored(self) -> torch.Tensor:
         """Return the bytes, uint8 [..., bytes of a row], mapped from the file."""
+        if self.whole is None:
+            return self._map().reshape(self._stored_shape)
+        first = self.start - self.whole.start
+        return self.whole._kept_map[first : first + self.size].reshape(self._stored_shape)
+
+    def _map(self) -> torch.Tensor:
         whole = np.memmap(self.file, np.uint8, "c", self.start, (self.size,))  # torch wants "c"
-        return torch.from_numpy(whole).reshape(self._stored_shape)
+        return torch.from_numpy(whole)
+
+    @cached_property
+    def _kept_map(self) -> torch.Tensor:
+        """The bytes for all experts: thousands of maps would take seconds, and be refused."""
+        return self._map()
 
     def _in_order(self, rows: torch.Tensor) -> torch.Tensor:
         if not self.pairs:

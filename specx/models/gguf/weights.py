@@ -76,6 +76,8 @@ _OF_HEAD = {  # the names that heads have for what stands around their layer
     "nextn.hnorm.weight": "pre_fc_norm_hidden.weight",
     "nextn.shared_head_norm.weight": "norm.weight",
 }
+# With latent attention: maps whose rows and columns get another order, or padding.
+_UNPACKED = ("latent_down", "latent_up", "out")
 _APART: dict[str, Names] = {  # of experts beside an MLP
     "shared_gate_up": ("ffn_gate", "ffn_up"),
     "shared_down": ("ffn_down",),
@@ -129,6 +131,11 @@ def weights_of(
             part = match[2] if match else name
             found[names[0]] = _in_order(keys, family, architecture, part, tensor)
     _join_latent(keys, found)
+    for index, layer in enumerate(architecture.spec.layers):
+        fields = architecture.weights.of_layer(architecture.spec, index)
+        for name in (fields[each][0] for each in _UNPACKED if layer.attention.latent is not None):
+            if name in found:
+                found[name] = replace(found[name], packs=False)
     for field in ("token_embd.weight", "output_norm.weight"):
         (name,) = named[field]
         if name not in found:
@@ -270,4 +277,5 @@ def _one_by_one(keys: Metadata, tensor: PackedTensor, count: int) -> Iterator[Pa
         )
     size = tensor.size // count
     for i in range(count):
-        yield replace(tensor, shape=tensor.shape[1:], start=tensor.start + i * size, size=size)
+        first = tensor.start + i * size
+        yield replace(tensor, shape=tensor.shape[1:], start=first, size=size, whole=tensor)

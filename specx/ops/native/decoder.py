@@ -11,14 +11,21 @@ from typing import Any
 from llvmlite import ir
 
 from specx.ops.blocks import by_name
-from specx.ops.native import functions
+from specx.ops.native import experts, functions
 from specx.ops.native.byte_rows import write_byte_rows
 from specx.ops.native.emitter import F16, I32, I64, PLACE, Emitter, VectorUnit
 from specx.ops.native.kinds import PassKind
 from specx.ops.native.layer import OwnHeads, SharedHeads
 from specx.ops.native.packed import write_mixed
 from specx.ops.native.pass_writer import KINDS, PassWriter
-from specx.ops.native.products import COLUMNS, LINES, write_inner, write_outer, write_shared
+from specx.ops.native.products import (
+    COLUMNS,
+    LINES,
+    write_each,
+    write_inner,
+    write_outer,
+    write_shared,
+)
 from specx.ops.native.tables import LAYER
 
 
@@ -30,8 +37,10 @@ def write_functions(unit: VectorUnit) -> str:
         write_inner(module, unit, f"inner{suffix}", kind)
     write_shared(module, unit, LINES, "inner")
     write_shared(module, unit, COLUMNS, "outer")
+    write_each(module, unit)
     write_byte_rows(module, unit)
     functions.write(module, unit)
+    experts.write(module, unit)
     _write_team(module, unit)
     return str(module)
 
@@ -42,10 +51,13 @@ def write_pass(unit: VectorUnit, kind: PassKind) -> str:
     if kind.formats:
         write_mixed(module, unit, [by_name(name) for name in kind.formats], kind.rounds)
     writer = PassWriter(module, unit, kind)
-    writer.begin()
+    e, frame = writer.e, writer.frame
+    with e.when(e.is_equal(frame["added"], 0)):
+        writer.begin()
     _write_layers(writer)
-    writer.end()
-    writer.e.finish()
+    with e.when(e.is_equal(frame["is_last"], 1)):
+        writer.end()
+    e.finish()
     return str(module)
 
 
@@ -57,17 +69,26 @@ def _write_team(module: Any, unit: VectorUnit) -> None:
 
 
 def _write_layers(writer: PassWriter) -> None:
-    """Write the code of each kind of layer, and a loop that runs all layers in order."""
+    """Write the code of each kind of layer, and a loop that runs a piece's layers in order."""
     e, frame = writer.e, writer.frame
     layers = e.place(frame["layers"])
     parts = [
         (OwnHeads if kind.owns_heads else SharedHeads)(writer, kind) for kind in writer.kind.layers
     ]
-    with e.loop(0, frame["layer_count"]) as layer:
+    resumes = e.builder.icmp_signed("!=", frame["added"], I64(0))
+    with e.loop(frame["first_layer"], frame["end_layer"]) as layer:
         table = e.row(layers, layer, len(LAYER))
         own = writer.entries(table, LAYER)
         for i, part in enumerate(parts):
             with e.when(e.is_equal(own["kind"], i)):
                 part.measure(own)
-                part.write(layer, own)
+                if not part.kind.has_experts:
+                    part.write(layer, own)
+                    continue
+                is_begun = e.both(resumes, e.is_equal(layer, frame["first_layer"]))
+                with e.builder.if_else(is_begun) as (begun, new):
+                    with begun:
+                        part.add_experts(own)
+                    with new:
+                        part.write(layer, own)
         writer.noted.set(e.sum(writer.noted.get(), e.builder.zext(writer.is_kept(layer)[0], I64)))

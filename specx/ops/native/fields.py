@@ -5,13 +5,18 @@ from typing import Any
 
 from llvmlite import ir
 
-from specx.ops.blocks import BlockFormat
+from specx.ops.blocks import FLOAT_4, BlockFormat
 from specx.ops.native.emitter import F16, F32, I8, I16, I32, Emitter, Value, same
 
 PART = 32  # values of a part of a large block, or of a small block
 LEAST_FOR_HALF = 8  # fewest lanes of a processor sure to convert float16 itself
 # What is taken off the values of a format as they are stored. Those of others have a minimum.
-LESS = {"Q4_0": 8, "Q5_0": 16, "Q6_K": 32}
+LESS = {"Q4_0": 8, "Q5_0": 16, "Q6_K": 32, "MXFP4": 12}
+
+
+def bits_of(form: BlockFormat) -> int:
+    """Return the number of bits of a value, as ``stored`` returns it."""
+    return 5 if form.name == "MXFP4" else int(form.name[1])
 
 
 def step_of(form: BlockFormat) -> int:
@@ -43,6 +48,16 @@ def _widened(e: Emitter, bits: Value) -> Value:
     return e.builder.bitcast(bits, ir.VectorType(F32, count))
 
 
+def _half_powers(e: Emitter, exponents: Value) -> Value:
+    """Return half of 2^(e − 127) for bytes e, for values that are stored doubled."""
+    builder, count = e.builder, exponents.type.count
+    wide = builder.zext(exponents, ir.VectorType(I32, count))
+    small = builder.shl(same(I32, 0x00200000, count), wide)  # is not a normal number
+    usual = builder.shl(builder.sub(wide, same(I32, 1, count)), same(I32, 23, count))
+    is_small = builder.icmp_unsigned("<", wide, same(I32, 2, count))
+    return builder.bitcast(builder.select(is_small, small, usual), ir.VectorType(F32, count))
+
+
 def ends(
     e: Emitter, place: Value, form: BlockFormat, order: Sequence[int] = range(16), count: int = 1
 ) -> tuple[Value, Value | None]:
@@ -57,15 +72,17 @@ def ends(
         scales, minima = _of_parts(e, place, form)
         return scales, e.builder.fneg(minima)
     found: list[Value | None] = []
+    kind = I8 if form.name == "MXFP4" else I16
     for name in ("scale", "minimum"):
         if name not in form.fields:
             found.append(None)
             continue
-        bits = ir.VectorType(I16, max(count, 4))(ir.Undefined)
+        bits = ir.VectorType(kind, max(count, 4))(ir.Undefined)
         for i in range(count):
             at = byte(e, place, i * form.bytes + form.fields[name])
-            bits = e.builder.insert_element(bits, e.builder.load(at, typ=I16, align=2), I32(i))
-        own = _widened(e, bits)
+            number = e.builder.load(at, typ=kind, align=kind.width // 8)
+            bits = e.builder.insert_element(bits, number, I32(i))
+        own = _widened(e, bits) if kind == I16 else _half_powers(e, bits)
         found.append(e.chosen(own, own, [i % count for i in range(8)]))
     return found[0], found[1]
 
@@ -136,7 +153,20 @@ def stored(e: Emitter, place: Value, form: BlockFormat, part: int) -> Value:
     both = load(at["low"], 16)
     low = e.chosen(masked(both, 15, 0), masked(both, 15, -4), range(PART))
     if "high" not in at:
-        return low
+        return _of_floats(e, low) if form.name == "MXFP4" else low
     bits = builder.load(byte(e, place, at["high"]), typ=I32, align=1)
     chosen = builder.bitcast(bits, ir.VectorType(ir.IntType(1), PART))
     return builder.or_(low, builder.select(chosen, same(I8, 16, PART), same(I8, 0, PART)))
+
+
+def _of_floats(e: Emitter, codes: Value) -> Value:
+    """Return the values of E2M1, doubled, of which 12 is to be taken off: 32 bytes of 0 to 24."""
+    table = [value + LESS["MXFP4"] for value in FLOAT_4]
+    if e.lanes >= LEAST_FOR_HALF:
+        return e.call("llvm.x86.avx2.pshuf.b", codes.type(table * 2), codes, result=codes.type)
+    builder = e.builder
+    found = same(I8, table[0], PART)
+    for code, value in enumerate(table[1:], 1):
+        is_code = builder.icmp_unsigned("==", codes, same(I8, code, PART))
+        found = builder.select(is_code, same(I8, value, PART), found)
+    return found

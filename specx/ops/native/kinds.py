@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from specx.ops.layers import DecoderWeights, LinearMap
+from specx.ops.layers import DecoderWeights, LayerWeights, LinearMap
 from specx.ops.native.tables import MAPS, UNIT
 from specx.ops.packed_weight import PackedWeight, parts_of
 from specx.ops.spec import LayerSpec, NormSpec
@@ -32,6 +32,7 @@ class LayerKind:
     is_parallel: bool = False
     activation: str = "silu"
     is_gated: bool = True
+    has_experts: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ def _formats(weights: DecoderWeights) -> tuple[str, ...]:
 
 def _unit(weights: DecoderWeights, name: str) -> int:
     """Return the largest block size of all maps of a name, at least ``UNIT``."""
-    matrices = [getattr(layer, name).weight for layer in weights.layers]
+    matrices = [getattr(each, name).weight for each in weights.layers if name in names_of(each)]
     return max([UNIT, *(form.values for each in matrices for _, form in parts_of(each))])
 
 
@@ -85,9 +86,15 @@ def kinds_of_layers(weights: DecoderWeights, threads: int) -> list[LayerKind]:
     return [_layer_kind(weights, layer, threads) for layer in weights.spec.layers]
 
 
+def names_of(layer: LayerWeights) -> tuple[str, ...]:
+    """Return the names of a layer's maps, without those of experts."""
+    return MAPS if layer.routing is None else MAPS[:2]
+
+
 def maps_of(weights: DecoderWeights) -> list[LinearMap]:
-    """Return all linear maps: those of the layers, and last the lm head."""
-    return [getattr(layer, name) for layer in weights.layers for name in MAPS] + [weights.head]
+    """Return all linear maps but those of experts: of the layers, and last the lm head."""
+    layers = weights.layers
+    return [getattr(each, name) for each in layers for name in names_of(each)] + [weights.head]
 
 
 def sizes_of(layer: LayerSpec) -> tuple[int, int, int, int]:
@@ -103,6 +110,7 @@ def _layer_kind(weights: DecoderWeights, layer: LayerSpec, threads: int) -> Laye
     """
     attention, norm = layer.attention, layer.attention.head_norm
     norms_whole = norm is not None and norm.whole
+    has_experts = layer.mlp.experts is not None
     own_width = attention.query_heads * attention.head_dim // threads
     return LayerKind(
         owns_heads=attention.kv_heads % threads == 0
@@ -120,8 +128,9 @@ def _layer_kind(weights: DecoderWeights, layer: LayerSpec, threads: int) -> Laye
         has_sinks=attention.sinks,
         stores=attention.shared is None,
         is_parallel=layer.parallel,
-        activation=layer.mlp.activation,
-        is_gated=layer.mlp.gated,
+        activation="silu" if has_experts else layer.mlp.activation,
+        is_gated=has_experts or layer.mlp.gated,
+        has_experts=has_experts,
     )
 
 

@@ -54,15 +54,29 @@ class LayerWriter(ABC):
         self.lines = e.times(self.group, self.rows)
 
     def write(self, layer: Value, own: Entries) -> None:
-        """Compute a layer; ``own``: its table entries."""
-        e, run, kind = self.e, self.run, self.kind
+        """Compute a layer, or its attention alone before experts; ``own``: its table entries."""
+        kind = self.kind
         read = self._normed(own, "input", kind.input_norm)
         attended = self.attend(layer, own, read)
         self._add(own, "out", attended, after="" if kind.is_parallel else kind.attended_norm)
         if not kind.is_parallel:
             read = self._normed(own, "output", kind.output_norm)
-        self._add(own, "down", self._gated(own, read), after=kind.mlp_norm)
-        scalar = e.unpacked(own["scalar"])
+        if not kind.has_experts:
+            self._add(own, "down", self._gated(own, read), after=kind.mlp_norm)
+            self._scale(own)
+
+    def add_experts(self, own: Entries) -> None:
+        """Add the output of the experts to the hidden rows: the end of a layer."""
+        e, run, size = self.e, self.run, self.e.times(self.rows, self.hidden)
+        added = e.place(run.frame["added"])
+        if self.kind.mlp_norm:
+            self._norm_rows(own, "mlp", self.kind.mlp_norm, added)
+            added = run.normed
+        e.increase(run.x, added, size, e.unpacked(own["residual_scale"]))
+        self._scale(own)
+
+    def _scale(self, own: Entries) -> None:
+        e, run, scalar = self.e, self.run, self.e.unpacked(own["scalar"])
         with e.when(e.builder.fcmp_ordered("!=", scalar, F32(1.0))):
             e.scale(run.x, run.x, scalar, e.times(self.rows, self.hidden))
 

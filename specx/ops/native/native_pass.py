@@ -3,7 +3,7 @@
 import ctypes
 import struct
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -19,7 +19,15 @@ from specx.ops.layers import DecoderWeights, LayerWeights, LinearMap, SmallBatch
 from specx.ops.native.code import Code, load, openmp, vector_unit
 from specx.ops.native.emitter import UNIT
 from specx.ops.native.functions import ACTIVATIONS
-from specx.ops.native.kinds import PLAIN, PassKind, kind_of, kinds_of_layers, maps_of, sizes_of
+from specx.ops.native.kinds import (
+    PLAIN,
+    PassKind,
+    kind_of,
+    kinds_of_layers,
+    maps_of,
+    names_of,
+    sizes_of,
+)
 from specx.ops.native.packed import READABLE
 from specx.ops.native.tables import (
     ALWAYS,
@@ -31,10 +39,12 @@ from specx.ops.native.tables import (
     GATHERED,
     HALF,
     LAYER,
+    MAP,
     MAPS,
     MODEL,
     NORMS,
     PACKED,
+    PIECE,
     SIZES,
     WHOLE,
     area_sizes,
@@ -46,6 +56,8 @@ from specx.ops.packed_weight import Weight
 from specx.ops.spec import DecoderSpec, LayerSpec, NormSpec
 
 _CALL = struct.Struct(f"{len(CALL)}q")
+_END = CALL.index("end_layer")
+_OF_PIECE = slice(len(CALL) - len(PIECE), len(CALL))
 MOST_ROWS = 64  # of a verified tree
 AT_ONCE = 2**20  # numbers of a weight that are looked at
 LOWER_HALF = 0xFFFF  # of the bits of a float32, which bfloat16 does not have
@@ -54,6 +66,7 @@ _BOUNDS_TABLE = torch.tensor(_BOUNDS)
 # Weights -> their copies in bfloat16, None where that is not exact: decoders that differ in their
 # frequencies alone have the same ones.
 _SHORT = WeakTensorKeyDictionary()
+Experts = Callable[[Tensor, Tensor], Tensor]  # of rows x [T, K], and those before their norm
 _NONE_KEPT = (ctypes.c_int64 * 3)(-1, 0, 0)
 
 
@@ -63,9 +76,14 @@ class NativePass:
     ``saved_bytes``: bytes of weights saved by reading smaller copies.
     """
 
-    def __init__(self, weights: DecoderWeights) -> None:
-        """``weights`` satisfy ``suits``. They must stay where they are, and must not change."""
+    def __init__(self, weights: DecoderWeights, experts: Callable[[LayerWeights], Experts]) -> None:
+        """``weights`` satisfy ``suits``. They must stay where they are, and must not change.
+
+        ``experts``: as ``Ops.experts``. A pass is interrupted by the experts of each layer.
+        """
         self._weights = weights
+        routed = [i for i, layer in enumerate(weights.layers) if layer.routing is not None]
+        self._experts = [(i, experts(weights.layers[i])) for i in routed]
         self.saved_bytes = 0
         self._is_prepared = False
         self._preparing = threading.Lock()
@@ -144,14 +162,24 @@ class NativePass:
         segments = bisect_left(_BOUNDS, prefix + mask.rows)
         scratch = team.scratch(self._prepared, segments)
         table = scratch.table(rows)
+        count = len(self._weights.layers)
         _CALL.pack_into(
             table, 0,
             tokens.data_ptr(), positions.data_ptr(), text_rows.data_ptr(), ctypes.addressof(places),
             prefix, sets.data_ptr(), sets.shape[1], mask.rows,
             mask.rows <= GATHERED and not mask.is_chain,
             segments, kept_rows.data_ptr(), kept_rows.shape[0], logits.data_ptr(),
-            ctypes.addressof(kept_table),
+            ctypes.addressof(kept_table), *(0, count, 0, int(not self._experts), 0),
         )  # fmt: skip
+        for layer, experts in self._experts:
+            table[_END] = layer + 1
+            openmp().GOMP_parallel(code.run, table, threads, 0)
+            states = scratch.states(rows)
+            has_norm = self._weights.spec.layers[layer].output_norm is not None
+            y = experts(states["normed" if has_norm else "hidden_rows"], states["hidden_rows"])
+            y, noted = y.contiguous(), bisect_right(batch.recorded, layer)
+            is_last = int(layer == self._experts[-1][0])
+            table[_OF_PIECE] = layer, count, noted, is_last, y.data_ptr()
         openmp().GOMP_parallel(code.run, table, threads, 0)
         team.free.append(scratch)
         return logits, tuple((queries, ends[1].log_().add_(ends[0])) for queries, ends in kept)
@@ -241,7 +269,7 @@ class _OnThreads:
             for layer, kind, own in zip(weights.layers, kinds, spec.layers, strict=True)
         ])  # fmt: skip
         self._ropes = torch.tensor([
-            [rope.inv_freq.data_ptr(), _bits(rope.attention_factor), 2 * len(rope.inv_freq), offset]
+            [rope.inv_freq.data_ptr(), bits(rope.attention_factor), 2 * len(rope.inv_freq), offset]
             for rope, offset in zip(spec.ropes, offsets, strict=False)
         ], dtype=torch.int64)  # fmt: skip
         entries = self._matrix_entries("head", weights.head.weight) | {
@@ -249,12 +277,12 @@ class _OnThreads:
             "layer_count": len(weights.layers), "hidden": spec.hidden,
             "vocabulary": weights.head.weight.shape[0],
             **self._matrix_entries("embedding", weights.embedding),
-            "embedding_scale": _bits(spec.embedding_scale),
+            "embedding_scale": bits(spec.embedding_scale),
             "ropes": self._ropes.data_ptr(), "rope_count": len(spec.ropes),
             "layers": self._layers.data_ptr(),
             "norm": _address(weights.norm), "norm_bias": _address(weights.norm_bias),
             "eps": _eps(norm),
-            "logit_scale": _bits(spec.logit_scale), "logit_cap": _bits(spec.logit_softcap or 0.0),
+            "logit_scale": bits(spec.logit_scale), "logit_cap": bits(spec.logit_softcap or 0.0),
             "bounds": _BOUNDS_TABLE.data_ptr(),
         }  # fmt: skip
         assert set(entries) == set(MODEL)
@@ -268,17 +296,17 @@ class _OnThreads:
         spec, attention = layer.spec, layer.spec.attention
         norm, temperature = attention.head_norm, attention.temperature
         entries: dict[str, int] = dict(zip(SIZES, sizes_of(spec), strict=True)) | {
-            "kind": kind, "scaling": _bits(attention.scaling),
+            "kind": kind, "scaling": bits(attention.scaling),
             "rotates": int(angles is not None), "angles_offset": angles or 0,
             "query_norm": _address(layer.query_norm), "query_step": _step(layer.query_norm),
             "key_norm": _address(layer.key_norm), "key_step": _step(layer.key_norm),
             "head_eps": _eps(norm), "ones": self._ones.data_ptr() if attention.value_norm else 0,
             "value_eps": _eps(attention.value_norm),
-            "beta": _bits(0.0 if temperature is None else temperature.beta),
+            "beta": bits(0.0 if temperature is None else temperature.beta),
             "length": 1 if temperature is None else temperature.length,
-            "window": attention.window or ALWAYS, "cap": _bits(attention.softcap or 0.0),
-            "sinks": _address(layer.sinks), "residual_scale": _bits(spec.residual_scale),
-            "scalar": _bits(layer.scalar),
+            "window": attention.window or ALWAYS, "cap": bits(attention.softcap or 0.0),
+            "sinks": _address(layer.sinks), "residual_scale": bits(spec.residual_scale),
+            "scalar": bits(layer.scalar),
         }  # fmt: skip
         for name in NORMS:
             entries |= {
@@ -286,7 +314,8 @@ class _OnThreads:
                 f"{name}_norm_bias": _address(getattr(layer, f"{name}_norm_bias", None)),
                 f"{name}_eps": _eps(getattr(spec, f"{name}_norm")),
             }
-        for name in MAPS:
+        entries |= dict.fromkeys((f"{name}{part}" for name in MAPS for part in MAP), 0)
+        for name in names_of(layer):
             linear_map = getattr(layer, name)
             entries |= self._matrix_entries(name, linear_map.weight)
             entries[f"{name}_bias"] = _address(linear_map.bias)
@@ -320,6 +349,18 @@ class _Scratch:
         # What few rows do not need of it is never touched.
         self._memory = _numbers(threads * own + common)
         self._tables: dict[int, Any] = {}
+        self._states: dict[int, dict[str, Tensor]] = {}
+
+    def states(self, rows: int) -> dict[str, Tensor]:
+        """Return a thread's hidden states [rows, K], as they are and normed, by area."""
+        if rows not in self._states:
+            own, size = self._sizes(rows)[0], rows * self._spec.hidden
+            firsts = dict(zip(own, accumulate(own.values(), initial=0), strict=False))
+            self._states[rows] = {
+                name: self._memory[firsts[name] : firsts[name] + size].view(rows, -1)
+                for name in ("hidden_rows", "normed")
+            }
+        return self._states[rows]
 
     def table(self, rows: int) -> Any:
         """Return the table for passes over this number of rows. The caller fills in ``CALL``."""
@@ -375,7 +416,9 @@ def shortened(weights: DecoderWeights) -> DecoderWeights:
         return weights
     layers = []
     for layer in weights.layers:
-        changed: dict[str, Any] = {name: _shortened(getattr(layer, name)) for name in MAPS}
+        changed: dict[str, Any] = {
+            name: _shortened(getattr(layer, name)) for name in names_of(layer)
+        }
         layers.append(replace(layer, **changed))
     return replace(weights, layers=layers, head=_shortened(weights.head))
 
@@ -444,14 +487,16 @@ def _is_readable(weight: Weight) -> bool:
 
 def _is_known(layer: LayerSpec) -> bool:
     attention, norm = layer.attention, layer.attention.head_norm
+    mlp, is_clamped = layer.mlp, layer.mlp.clamp is not None
+    has_code = mlp.activation in ACTIVATIONS and not is_clamped
+    if mlp.experts is not None:
+        has_code = (has_code or is_clamped) and mlp.gated and not layer.parallel
     return (
         attention.head_dim % UNIT == 0
         and attention.query_heads % attention.kv_heads == 0
-        and layer.mlp.activation in ACTIVATIONS
-        and layer.mlp.experts is None
         and not attention.gated
         and attention.latent is attention.delta is None
-        and layer.mlp.clamp is None
+        and has_code
         and not (norm is not None and norm.whole and norm.after_rope)
         and not (layer.parallel and (layer.attended_norm or layer.mlp_norm))
     )
@@ -486,10 +531,10 @@ def _address(tensor: Tensor | None) -> int:
 
 
 def _eps(norm: NormSpec | None) -> int:
-    return _bits(0.0 if norm is None else norm.eps)
+    return bits(0.0 if norm is None else norm.eps)
 
 
-def _bits(value: float) -> int:
+def bits(value: float) -> int:
     """Return the bits of a float32."""
-    bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
-    return bits
+    found: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    return found

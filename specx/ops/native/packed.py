@@ -22,7 +22,7 @@ from specx.ops.native.emitter import (
 from specx.ops.native.fields import LESS, PART, byte, ends, step_of, stored
 from specx.ops.native.products import ARGUMENTS
 
-READABLE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+READABLE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
 SPREAD = ("to", "blocks", "row_bytes", "rows", "count")
 AT_ONCE = 8  # columns that are unpacked before they are multiplied
 

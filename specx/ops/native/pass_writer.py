@@ -22,7 +22,7 @@ class PassWriter:
             self.frame[name] for name in ("rows", "hidden", "threads")
         )
         self.x, self.normed = self.area("hidden_rows"), self.area("normed")
-        self.noted = e.variable(e.whole(0))  # layers so far that retrieval has kept
+        self.noted = e.variable(self.frame["noted"])  # layers so far that retrieval has kept
 
     def begin(self) -> None:
         """Look up the tokens' embeddings, and compute the RoPE angles of their positions."""

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from llvmlite import ir
+
 from specx.ops.native.emitter import F32, I8, I64, PLACE, UNIT, Emitter, Value, VectorUnit
 
 AHEAD = 8  # rows of a weight that are fetched before they are due
@@ -147,9 +149,8 @@ def write_shared(module: Any, unit: VectorUnit, name: str, product: str) -> None
     """
     e = Emitter(module, unit, name, [PLACE])
     own = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(SHARED)}
-    begin, end = (e.times(each, UNIT) for each in e.share(e.div(own["columns"], UNIT)))
-    is_last = e.is_less(own["columns"], e.sum(end, UNIT))
-    end = e.builder.select(is_last, own["columns"], end)
+    units = e.div(e.sum(own["columns"], UNIT - 1), UNIT)
+    begin, end = (e.min(e.times(each, UNIT), own["columns"]) for each in e.share(units))
     own |= {entry: e.place(own[entry]) for entry in ("y", "x", "w")}
     skipped = begin if name == COLUMNS else e.times(begin, own["w_row"])
     own |= {"y": e.at(own["y"], begin), "columns": e.sub(end, begin)}
@@ -159,6 +160,19 @@ def write_shared(module: Any, unit: VectorUnit, name: str, product: str) -> None
             with e.loop(0, own["rows"]) as row:
                 e.fill(e.at(own["y"], e.times(row, own["y_row"])), own["columns"], 0.0)
         e.call(product, *(own[each] for each in SHARED))
+    e.finish()
+
+
+def write_each(module: Any, unit: VectorUnit) -> None:
+    """Write ``each``, which calls functions one after another, each with its own table.
+
+    Its table: the number of functions, then the addresses of each function and of its table.
+    """
+    e = Emitter(module, unit, "each", [PLACE])
+    kind = ir.FunctionType(ir.VoidType(), [PLACE]).as_pointer()
+    with e.loop(0, e.entry(e.function.args[0], 0)) as i:
+        address, table = (e.entry(e.function.args[0], e.sum(1, e.times(i, 2), j)) for j in (0, 1))
+        e.builder.call(e.builder.inttoptr(address, kind), [e.place(table)])
     e.finish()
 
 

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from specx.ops.blocks import BlockFormat
 from specx.ops.native.emitter import F32, I8, I16, I32, I64, PLACE, Emitter, Value, VectorUnit, same
-from specx.ops.native.fields import LESS, PART, byte, ends, step_of, stored
+from specx.ops.native.fields import LESS, PART, bits_of, byte, ends, step_of, stored
 from specx.ops.native.packed import write_packed, write_spread, write_unpack
 from specx.ops.native.products import write_shared
 from specx.ops.native.rounded import LANES, WHOLE, part_sums, rounded_part, write_rounded
@@ -55,7 +55,7 @@ class PromptProduct:
         self.e = e = Emitter(module, unit, name, [PLACE])
         self.form, self.step = form, step_of(form)
         self.lanes, self.at_once = DOTS if unit.has_dots else PAIRS
-        self.room = ROOM[int(form.name[1])]
+        self.room = ROOM[bits_of(form)]
         # Without a loop LLVM has more sums under way than registers; over few groups it is slower.
         self.loops = self.room > 2 and not unit.has_dots
         self.width = 2 * self.lanes if self.loops else self.lanes

@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from specx.ops.blocks import BlockFormat
 from specx.ops.native.emitter import F32, I8, I16, I32, I64, Emitter, Value, VectorUnit, same
-from specx.ops.native.fields import LESS, PART, byte, ends, step_of, stored
+from specx.ops.native.fields import LESS, PART, bits_of, byte, ends, step_of, stored
 from specx.ops.native.products import ARGUMENTS, LINE, in_groups
 
 LANES = 8  # int32 of a vector of 32 bytes
@@ -157,7 +157,7 @@ class RoundedRows:
 
         ``summed``: products in a lane.
         """
-        e, bits = self.e, int(self.form.name[1])
+        e, bits = self.e, bits_of(self.form)
         if (2**bits - 1) * GREATEST * summed >= 2**15:
             return e.call("llvm.x86.avx2.phadd.d", a, b, result=WHOLE)
         packed = e.call("llvm.x86.avx2.packssdw", a, b, result=SHORTS)  # is faster

@@ -10,9 +10,13 @@ GATHERED = 64  # keys behind the prefix that are gathered by row, at most
 WIDENED = 64  # keys or values in 8 bits that are float32 at a time, in the cache
 SCORES = BLOCK + GATHERED + UNIT  # numbers between the scores of one line and of the next
 
+# Of a piece of a pass: its layers, the recorded layers before them, whether it is the last piece,
+# and the output of the experts of its first layer, whose attention the piece before has computed.
+# Without such an output (0), it is the first piece.
+PIECE = ("first_layer", "end_layer", "noted", "is_last", "added")
 CALL = (  # of one pass
     "tokens", "positions", "text_rows", "places", "prefix", "sets", "words", "behind", "gathers",
-    "segments", "logit_rows", "logits_to_keep", "logits", "kept",
+    "segments", "logit_rows", "logits_to_keep", "logits", "kept", *PIECE,
 )  # fmt: skip
 MODEL = (
     "layer_count", "hidden", "vocabulary", "embedding", "embedding_layout", "embedding_scale",

@@ -6,6 +6,7 @@ Decoders without a pass of their own are computed with these products, layer by 
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,57 +57,93 @@ def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -
     return True
 
 
+class WeightPart(NamedTuple):
+    """A part of a weight: the function that multiplies with it, its place, stride and columns."""
+
+    address: ctypes.c_void_p
+    place: int
+    stride: int
+    columns: int
+
+    def call(self, y: int, y_row: int, x: int, x_row: int, rows: int, count: int) -> "Call":
+        """Return the call that writes ``rows`` rows of y: places, strides, and inputs."""
+        entries = [y, y_row, x, x_row, self.place, self.stride, rows, count, self.columns]
+        return self.address, entries
+
+
+Call = tuple[ctypes.c_void_p, Sequence[int]]  # of a function, with the entries of its table
+
+
 def prepared(weight: Weight) -> RowFunction | None:
     """Prepare x [T, K] · weight [N, K]ᵀ in float32; return None if there is no code for it.
 
     A tensor is stored row by row or column by column. For a packed weight that ``rounds``, x is
     rounded to int8.
     """
-    parts: list[Part | None]
-    if isinstance(weight, Tensor):
-        parts = [_of_tensor(weight)]
-    else:
-        parts = [_of_blocks(*part, rounds=weight.rounds) for part in weight.parts]
-    columns = weight.shape[0]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    parts, columns = parts_of(weight), weight.shape[0]
+    if parts is None:
         return None
 
     def product(x: Tensor) -> Tensor:
         x, (rows, count) = x.contiguous(), x.shape
         out = torch.empty(rows, columns)
         to, source = out.data_ptr(), x.data_ptr()
-        for address, place, stride, own in known:
-            _run(address, [to, columns, source, count, place, stride, rows, count, own])
-            to += 4 * own
+        for part in parts:
+            _run(*part.call(to, columns, source, count, rows, count))
+            to += 4 * part.columns
         return out
 
     return product
 
 
-# The function of a part, its place, its stride, and its columns of y.
-Part = tuple[ctypes.c_void_p, int, int, int]
+def parts_of(weight: Weight) -> list[WeightPart] | None:
+    """Return the parts of a weight; None if there is no code for one of them."""
+    if isinstance(weight, Tensor):
+        parts = [_of_tensor(weight)]
+    else:
+        parts = [_of_blocks(*part, rounds=weight.rounds) for part in weight.parts]
+    known = [part for part in parts if part is not None]
+    return known if len(known) == len(parts) else None
 
 
-def _of_tensor(weight: Tensor) -> Part | None:
+def _of_tensor(weight: Tensor) -> WeightPart | None:
     code, by_column = _code_of(), not weight.is_contiguous()
     if code is None or (by_column and not weight.t().is_contiguous()):
         return None
     stride = weight.stride(1 if by_column else 0)
-    return _address(code, COLUMNS if by_column else LINES), weight.data_ptr(), stride, len(weight)
+    address = _address(code, COLUMNS if by_column else LINES)
+    return WeightPart(address, weight.data_ptr(), stride, len(weight))
 
 
-def _of_blocks(blocks: Tensor, form: BlockFormat, *, rounds: bool) -> Part | None:
+def _of_blocks(blocks: Tensor, form: BlockFormat, *, rounds: bool) -> WeightPart | None:
     code = _code_of(form.name)
     if code is None or (rounds and vector_unit().lanes < LANES):
         return None
     name = f"shared_{'rounded' if rounds else 'packed'}_{form.name}"
-    return _address(code, name), blocks.data_ptr(), blocks.stride(0), len(blocks)
+    return WeightPart(_address(code, name), blocks.data_ptr(), blocks.stride(0), len(blocks))
 
 
 def _run(address: ctypes.c_void_p, entries: Sequence[int]) -> None:
     table = (ctypes.c_int64 * len(entries))(*entries)
     openmp().GOMP_parallel(address, table, torch.get_num_threads(), 0)
+
+
+def run_all(calls: Sequence[Call]) -> None:
+    """Call functions one after another on all threads, which do not wait in between."""
+    numbers = [number for _, entries in calls for number in entries]
+    tables = (ctypes.c_int64 * len(numbers))(*numbers)
+    place, entries = ctypes.addressof(tables), [len(calls)]
+    for address, own in calls:
+        entries += [address.value or 0, place]
+        place += 8 * len(own)
+    _run(address_of("each"), entries)
+
+
+def address_of(name: str) -> ctypes.c_void_p:
+    """Return the address of a function that all passes share."""
+    code = _code_of()
+    assert code is not None
+    return _address(code, name)
 
 
 @cache

@@ -1,6 +1,5 @@
 """The backend in plain torch: which function implements which operation."""
 
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
@@ -99,7 +98,7 @@ class CpuOps(TorchOps):
 
     prepack = staticmethod(cpu_layer.prepack)
     product = staticmethod(cpu_layer.cpu_product)
-    experts = staticmethod(partial(layer.experts, product=cpu_layer.cpu_product))
+    experts = staticmethod(cpu_layer.cpu_experts)
     head_input = staticmethod(cpu_layer.cpu_head_input)
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
@@ -118,4 +117,4 @@ class CpuOps(TorchOps):
             return None
         from specx.ops.native.native_pass import NativePass, suits
 
-        return NativePass(weights) if suits(weights) else None
+        return NativePass(weights, self.experts) if suits(weights) else None

@@ -6,6 +6,7 @@ oneDNN (a part of torch) is faster, with the weight stored row by row. The thres
 processor, because MKL is slower on processors not made by Intel.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -15,11 +16,19 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.layers import HeadInput, HeadNorms, LinearMap, RowFunction
+from specx.ops.layers import (
+    FewExperts,
+    HeadInput,
+    HeadNorms,
+    LayerWeights,
+    LinearMap,
+    RowFunction,
+)
 from specx.ops.native import HAS_LLVMLITE
 from specx.ops.packed_weight import PackedWeight, Weight, embedded, unpack_rows
-from specx.ops.spec import NormSpec
-from specx.ops.torch.layer import TorchLayer, torch_norm
+from specx.ops.spec import MlpSpec, NormSpec
+from specx.ops.torch.experts import TorchExperts
+from specx.ops.torch.layer import TorchLayer, experts, torch_norm
 
 # By MKL a product over 4 to 16 rows is 1.2 to 1.9 times as fast where its weight lies column by
 # column, and no slower over one row or a thousand. With many more columns than rows it is the
@@ -95,6 +104,23 @@ class _CpuProduct:
 
             self._is_new, self._few = False, prepared(self._weight)
         return None if self._few is None else self._few(x)
+
+
+def cpu_experts(weights: LayerWeights) -> TorchExperts:
+    """Prepare ``Ops.experts``."""
+    return experts(weights, cpu_product, _few_experts)
+
+
+def _few_experts(
+    mlp: MlpSpec, gate_up: Sequence[LinearMap], down: Sequence[LinearMap],
+    biases: tuple[Tensor | None, Tensor | None],
+) -> FewExperts | None:  # fmt: skip
+    """Prepare experts for few rows in float32; None without machine code for them."""
+    if not HAS_LLVMLITE or any(each.weight.dtype != torch.float32 for each in (*gate_up, *down)):
+        return None
+    from specx.ops.native.mixture import prepared_mixture  # brings llvmlite
+
+    return prepared_mixture(mlp, gate_up, down, biases)
 
 
 def _is_large(weight: Tensor) -> bool:
@@ -184,6 +210,9 @@ class CpuLayer(TorchLayer):
 
     def product(self, linear_map: LinearMap) -> RowFunction:
         return cpu_product(linear_map)
+
+    def experts(self, weights: LayerWeights) -> TorchExperts:
+        return cpu_experts(weights)
 
     def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> RowFunction:
         return cpu_norm(spec, weight, bias)

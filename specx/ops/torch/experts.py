@@ -1,13 +1,18 @@
 """The MLPs of layers with experts in plain torch: the choice of experts, and their products."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from specx.ops.layers import LayerWeights, LinearMap, RowFunction
+from specx.ops.layers import FewExperts, LayerWeights, LinearMap, RowFunction
+from specx.ops.packed_weight import PackedWeight, Weight
 from specx.ops.spec import ExpertsSpec, MlpSpec
+
+FEW = 64  # rows: of a verified tree
 
 
 def gated(mlp: MlpSpec, act: RowFunction, inner: Tensor) -> Tensor:
@@ -59,9 +64,10 @@ def _mixed(spec: ExpertsSpec, logits: Tensor) -> tuple[Tensor, Tensor]:
 class TorchExperts:
     """``Ops.experts`` in torch.
 
-    Pairs of a row and an expert are sorted by expert. On a CPU, the chosen experts are multiplied
-    one after another, by ``product``. On other devices the host must not wait for the number of
-    chosen experts, so torch's grouped product is used, which skips experts without rows.
+    Pairs of a row and an expert are sorted by expert. On a CPU, few rows are multiplied by all
+    chosen experts in one call, and many rows by one expert after another. On other devices the host
+    must not wait for the number of chosen experts, so torch's grouped product is used, which skips
+    experts without rows.
     """
 
     def __init__(
@@ -70,8 +76,13 @@ class TorchExperts:
         act: RowFunction,
         product: Callable[[LinearMap], RowFunction],
         norm: Callable[..., Tensor],
+        few: Callable[..., FewExperts | None],
     ) -> None:
-        """``product`` prepares products with single maps; ``norm`` computes one."""
+        """``product`` prepares products with single maps, ``norm`` computes one.
+
+        ``few`` prepares experts for few rows, given the ``MlpSpec``, each expert's gate and up, and
+        down, and the biases of all; it returns None if it cannot.
+        """
         self._mlp, self._act, self._weights = weights.spec.mlp, act, weights
         spec, routing = self._mlp.experts, weights.routing
         assert spec is not None
@@ -79,15 +90,27 @@ class TorchExperts:
         self._spec, self._correction, self._norm = spec, routing.correction, norm
         self._scales, self._norms = routing.scales, routing.norms
         self._router = wide_map(routing.router)
-        self._loops = not weights.gate_up.tensor.is_cuda
+        self._router_product: RowFunction = partial(
+            linear, weight=self._router.tensor, bias=self._router.bias
+        )
+        self._loops = weights.gate_up.weight.device.type != "cuda"
+        self._few_shared: FewExperts | None = None
+        self._few: FewExperts | None = None
+        self._prepare_few: Callable[..., FewExperts | None] | None = None
         if self._loops:
-            self._gate_up, self._down = (
-                [product(each) for each in _single(maps)]
-                for maps in (weights.gate_up, weights.down)
+            maps = [_single(each, spec.count) for each in (weights.gate_up, weights.down)]
+            self._gate_up, self._down = ([product(each) for each in own] for own in maps)
+            self._router_product = product(self._router)
+            self._prepare_few = partial(
+                few, self._mlp, *maps, (weights.gate_up.bias, weights.down.bias)
             )
         self._shared = self._shared_gate = None
         if routing.gate_up is not None and routing.down is not None:
             self._shared = product(routing.gate_up), product(routing.down)
+            mlp = replace(self._mlp, clamp=None, inner=routing.down.weight.shape[1])
+            self._prepare_few_shared = partial(
+                few, mlp, [routing.gate_up], [routing.down], (None, None)
+            )
         if routing.shared_gate is not None:
             self._shared_gate = product(routing.shared_gate)
 
@@ -99,24 +122,44 @@ class TorchExperts:
             read = self._norm(states, apart, norms[0])
             states = self._norm(states, apart, None)
         wide = (x if states is None or apart is None else states).to(self._router.weight.dtype)
-        logits = linear(wide, self._router.tensor, self._router.bias)
+        logits, few = self._router_product(wide), len(x) <= FEW and self._has_few()
+        if few:
+            # The last bit of torch's functions depends on a number's place among others: in float64
+            # no share of a row in float32 does.
+            logits = logits.double()
         chosen, shares = route(spec, logits, self._correction)
         if self._scales is not None:
             shares = shares * self._scales[chosen]
         by = self._looped if self._loops else self._grouped
-        total = by(read, chosen, shares)
+        total = (self._few if few and self._few else by)(read, chosen, shares)
         if apart is not None and norms is not None:
             total = self._norm(total.to(x.dtype), apart, norms[1])
         if self._shared is not None:
-            gate_up, down = self._shared
-            gate, up = gate_up(x).chunk(2, dim=-1)
-            y = down(self._act(gate) * up)
-            if self._shared_gate is not None:
-                y = torch.sigmoid(self._shared_gate(x)) * y
+            y = self._of_shared(x, few=few)
             if apart is not None and norms is not None:
                 y = self._norm(y, apart, norms[2])
             total += y if spec.shared_scale == 1.0 else y * spec.shared_scale
         return total.to(x.dtype)
+
+    def _has_few(self) -> bool:
+        """Prepare machine code at its first use; return False if there is none."""
+        if self._prepare_few is not None:
+            self._few, self._prepare_few = self._prepare_few(), None
+            if self._few is not None and self._shared is not None:
+                self._few_shared = self._prepare_few_shared()
+        return self._few is not None and (self._shared is None or self._few_shared is not None)
+
+    def _of_shared(self, x: Tensor, *, few: bool) -> Tensor:
+        """Compute the shared expert's MLP of x [T, K]."""
+        assert self._shared is not None
+        gate_up, down = self._shared
+        share = None if self._shared_gate is None else self._shared_gate(x)
+        if few and self._few_shared is not None:
+            one = x.new_ones(len(x), 1) if share is None else torch.sigmoid(share.double())
+            return self._few_shared(x, torch.zeros(len(x), 1, dtype=torch.int64), one)
+        gate, up = gate_up(x).chunk(2, dim=-1)
+        y = down(self._act(gate) * up)
+        return y if share is None else torch.sigmoid(share) * y
 
     def _looped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
         """Sum the experts' outputs in a wide format: chosen int64, shares [T, n] -> [T, K]."""
@@ -170,7 +213,9 @@ def wide_map(maps: LinearMap) -> LinearMap:
     return LinearMap(maps.tensor.to(dtype), None if maps.bias is None else maps.bias.to(dtype))
 
 
-def _single(maps: LinearMap) -> list[LinearMap]:
-    """Return each expert's map."""
-    biases = [None] * len(maps.tensor) if maps.bias is None else maps.bias.unbind()
-    return [LinearMap(*each) for each in zip(maps.tensor.unbind(), biases, strict=True)]
+def _single(maps: LinearMap, count: int) -> list[LinearMap]:
+    """Return the map of each of ``count`` experts."""
+    weight, biases = maps.weight, [None] * count if maps.bias is None else maps.bias.unbind()
+    each: Sequence[Weight]
+    each = weight.split(count) if isinstance(weight, PackedWeight) else weight.unbind()
+    return [LinearMap(own, bias) for own, bias in zip(each, biases, strict=True)]

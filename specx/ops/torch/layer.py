@@ -9,7 +9,14 @@ from torch.nn.functional import gelu, linear, pad, relu, silu
 
 from specx.ops.ancestors import AncestorMask
 from specx.ops.delta_state import DeltaState
-from specx.ops.layers import HeadInput, HeadNorms, LayerWeights, LinearMap, RowFunction
+from specx.ops.layers import (
+    FewExperts,
+    HeadInput,
+    HeadNorms,
+    LayerWeights,
+    LinearMap,
+    RowFunction,
+)
 from specx.ops.packed_weight import Weight, embedded
 from specx.ops.spec import Activation, AttentionSpec, NormSpec
 from specx.ops.torch.cache import store_rows
@@ -77,7 +84,7 @@ def _head_input(
 class TorchLayer:
     """``LayerKernels`` in torch, for every ``LayerSpec``.
 
-    A device's backend may override ``product``, ``norm`` and ``rotated``.
+    A device's backend may override ``product``, ``experts``, ``norm`` and ``rotated``.
     """
 
     def __init__(self, weights: LayerWeights) -> None:
@@ -106,7 +113,7 @@ class TorchLayer:
         if spec.mlp.experts is None:
             self._gate_up, self._down = self.product(w.gate_up), self.product(w.down)
         else:
-            self._experts = experts(w, self.product)
+            self._experts = self.experts(w)
         self._per_layer = w.per_layer
         if w.per_layer is not None:
             assert spec.output_norm is not None
@@ -117,6 +124,10 @@ class TorchLayer:
     def product(self, linear_map: LinearMap) -> RowFunction:
         """Prepare a product."""
         return torch_product(linear_map)
+
+    def experts(self, weights: LayerWeights) -> TorchExperts:
+        """Prepare the MLPs of experts."""
+        return experts(weights, self.product)
 
     def norm(self, spec: NormSpec, weight: Tensor | None, bias: Tensor | None) -> RowFunction:
         """Prepare a norm."""
@@ -188,11 +199,13 @@ class TorchLayer:
 
 
 def experts(
-    weights: LayerWeights, product: Callable[[LinearMap], RowFunction] = torch_product
+    weights: LayerWeights,
+    product: Callable[[LinearMap], RowFunction] = torch_product,
+    few: Callable[..., FewExperts | None] = lambda *_: None,
 ) -> TorchExperts:
-    """Prepare ``Ops.experts`` with the products of a device."""
+    """Prepare ``Ops.experts`` with the products of a device; ``few``: its experts for few rows."""
     act = activation(weights.spec.mlp.activation, weights.activation)
-    return TorchExperts(weights, act, product, norm)
+    return TorchExperts(weights, act, product, norm, few)
 
 
 def through_gate(

@@ -18,7 +18,9 @@ from specx.models.loaded import LoadedModel, ModelSpec
 from specx.models.model_files import open_model
 from specx.ops.contract import kept_formats
 from specx.ops.packed_weight import PackedWeight
+from specx.records import Method
 from specx.runs.warnings import UNTEMPLATED
+from tests.decoding import pairs
 from tests.models.families import Text
 from tests.models.gguf.test_families import CASES, made
 from tests.models.gguf.test_vocabulary import metadata_of
@@ -109,24 +111,42 @@ def test_logits_are_those_on_the_unpacked_weights(family: str, tmp_path: Path) -
     file, model = write(tmp_path, family, mixed)
     loaded = check_logits(file, model, mixed, CASES[family][0])
     assert loaded.dtype == torch.float32
-    assert set(str(loaded.formats).split(", ")) >= {"Q8_0", "Q4_1", "Q5_1", "Q5_0", "F16", "BF16"}
+    *kept, last = str(loaded.formats).split(", ")
+    assert {*kept} >= {"Q8_0", "Q4_1", "Q5_1", "Q5_0"}
+    assert last.endswith("F16 unpacked to float32")
     assert loaded.eos_token_ids == {1}
 
 
-def of_experts(name: str, _: Any) -> gguf.GGMLQuantizationType:
+def of_experts(name: str, values: Any) -> gguf.GGMLQuantizationType:
     """Return formats as those of gpt-oss are mixed."""
-    if "gate_inp" in name:
+    if "gate_inp" in name or values.shape[-1] % 32:
         return Q.F32
     return Q.MXFP4 if "exps" in name else Q.Q8_0
 
 
-@pytest.mark.parametrize("family", ["gpt-oss", "qwen3 moe"])
-def test_models_with_experts_are_unpacked_and_say_so(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["gpt-oss", "qwen3 moe", "deepseek v3"])
+def test_experts_stay_in_their_blocks(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of them is copied; prompts and rows of a tree are those of the unpacked weights."""
+    if not kept_formats(torch.device("cpu")):
+        pytest.skip("machine code runs not here")
     file, model = write(tmp_path, family, of_experts)
     loaded = check_logits(file, model, of_experts, CASES[family][0])
-    formats, unpacked = str(loaded.formats).rsplit(", ", 1)
-    assert unpacked == "unpacked to float32"
-    assert {*formats.split(", ")} == {"MXFP4", "Q8_0", "F32"}
+    assert {*str(loaded.formats).split(", ")} == {"MXFP4", "Q8_0", "F32"}
+    experts = loaded.model.weights.layers[-1].gate_up.weight
+    assert isinstance(experts, PackedWeight)
+    blocks = [blocks for blocks, _ in experts.parts]
+    starts = [first.data_ptr() for first in blocks]
+    assert starts[2] - starts[0] == starts[3] - starts[1] == blocks[0].nbytes  # as in the file
+    rounded = load_model(ModelSpec(str(file)), "cpu", "target")
+    assert rounded.activations == "int8"
+    assert rounded.weight_bytes == loaded.weight_bytes
+    monkeypatch.setattr("specx.models.decoder_files.kept_in_blocks", lambda *_, **__: ())
+    unpacked = load(file)
+    assert str(unpacked.formats).endswith("unpacked to float32")
+    assert loaded.weight_bytes < 0.5 * unpacked.weight_bytes
+    check_rows(unpacked, loaded, rounded)
 
 
 def of_states(name: str, values: Any) -> gguf.GGMLQuantizationType:
@@ -150,6 +170,11 @@ def test_a_hybrid_stays_in_its_blocks(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("specx.models.decoder_files.kept_in_blocks", lambda *_, **__: ())
     unpacked = load(file)
     assert "unpacked" in str(unpacked.formats)
+    check_rows(unpacked, loaded, rounded)
+
+
+def check_rows(unpacked: LoadedModel, loaded: LoadedModel, rounded: LoadedModel) -> None:
+    """Compare a prompt, and rows of a tree, with those of the unpacked weights."""
     ids = torch.randint(3, 384, (40,), generator=torch.Generator().manual_seed(1))
     parents = [0, 0, 1, 1, 2]
     found = []
@@ -315,3 +340,19 @@ def test_a_weight_that_is_missing_is_named(tmp_path: Path) -> None:
     file.write_bytes(raw.replace(b"blk.1.attn_v.weight", b"blk.1.attn_v.bias\0\0", 1))
     with pytest.raises(ModelError, match="has no place in a model of llama"):
         load(file)
+
+
+@pytest.mark.parametrize("method", ["lookup", "specextend"])
+def test_experts_in_int8_write_what_plain_decoding_writes(method: Method, tmp_path: Path) -> None:
+    if not kept_formats(torch.device("cpu"), rounds=True):
+        pytest.skip("products of int8 run not here")
+    file, _ = write(tmp_path, "qwen3 moe", of_experts)
+    target = load_model(ModelSpec(str(file)), "cpu", "target")
+    assert (target.activations, target.row_invariant) == ("int8", True)
+    pair = pairs.pair_of(target, target if method == "specextend" else None)
+    cache = {"chunk": 4, "top_k": 3, "every": 2, "window": 8}
+    profile = pairs.make_profile(cache=cache, max_new_tokens=60)
+    prompt = 3 * pairs.make_prompt(30)
+    plain, found = (pairs.run(pair, profile, each, prompt) for each in ("plain", method))
+    assert found.tokens == plain.tokens
+    assert len(found.steps) < len(plain.steps)

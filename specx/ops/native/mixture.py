@@ -1,0 +1,93 @@
+"""The MLPs of chosen experts for few rows, with one call of machine code."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from specx.ops.layers import LinearMap
+from specx.ops.native.experts import CLAMPED, GATES, WEIGH
+from specx.ops.native.functions import ACTIVATIONS
+from specx.ops.native.native_pass import bits
+from specx.ops.native.unpacking import Call, WeightPart, address_of, parts_of, run_all
+from specx.ops.spec import MlpSpec
+
+
+class Mixture:
+    """The weighted sums of chosen experts' MLPs. A row's result depends on no other row."""
+
+    def __init__(
+        self, mlp: MlpSpec, gate_up: list[list[WeightPart]], down: list[list[WeightPart]],
+        biases: tuple[Tensor | None, Tensor | None],
+    ) -> None:  # fmt: skip
+        """``gate_up``, ``down``: the parts of each expert's maps; ``biases`` [E, ...]: of both."""
+        self._gate_up, self._down, self._size = gate_up, down, mlp.inner
+        self._hidden = sum(part.columns for part in down[0])
+        self._kept = biases
+        self._biases = [0 if bias is None else bias.data_ptr() for bias in biases]
+        self._clamp = [bits(each) for each in mlp.clamp or (0.0, 0.0)]
+        activation = mlp.activation if mlp.clamp is None else CLAMPED
+        names = "wait", f"gates_{activation}", "weigh"
+        self._wait, self._gates, self._weigh = (address_of(name) for name in names)
+
+    def __call__(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        """Compute rows x [T, K] with chosen experts int64 [T, n] and their shares -> [T, K]."""
+        (rows, each), (_, count) = chosen.shape, x.shape
+        experts = chosen.flatten().tolist()
+        order = sorted(range(len(experts)), key=experts.__getitem__)
+        x, shares = x.contiguous(), shares.float().contiguous()
+        if rows > 1:  # those of an expert have to be adjacent
+            x = x[torch.tensor([pair // each for pair in order])]
+        size, hidden, pairs = self._size, self._hidden, len(order)
+        inner, outputs = torch.empty(pairs, 2 * size), torch.empty(pairs, hidden)
+        total = torch.empty(rows, hidden)
+        places = [0] * pairs
+        for place, pair in enumerate(order):
+            places[pair] = place
+        numbers = torch.tensor([*places, *(experts[pair] for pair in order)])
+        of_pairs = numbers.data_ptr() + 8 * pairs
+        gate_up, down, first = list[Call](), list[Call](), 0
+        for expert, own in groupby(order, key=experts.__getitem__):
+            among = len([*own])
+            source = x.data_ptr() + (4 * first * count if rows > 1 else 0)
+            between = inner.data_ptr() + 8 * first * size
+            to = outputs.data_ptr() + 4 * first * hidden
+            for part in self._gate_up[expert]:
+                gate_up.append(part.call(between, 2 * size, source, count, among, count))
+                between += 4 * part.columns
+            source = inner.data_ptr() + 8 * first * size
+            for part in self._down[expert]:
+                down.append(part.call(to, hidden, source, 2 * size, among, size))
+                to += 4 * part.columns
+            first += among
+        gates = {
+            "inner": inner.data_ptr(), "pairs": pairs, "size": size, "experts": of_pairs,
+            "bias": self._biases[0], "alpha": self._clamp[0], "limit": self._clamp[1],
+        }  # fmt: skip
+        weigh = {
+            "total": total.data_ptr(), "outputs": outputs.data_ptr(), "rows": rows,
+            "size": hidden, "each": each, "places": numbers.data_ptr(),
+            "shares": shares.data_ptr(), "experts": of_pairs, "bias": self._biases[1],
+        }  # fmt: skip
+        wait = self._wait, [0]
+        run_all([
+            *gate_up, wait, (self._gates, [gates[name] for name in GATES]), wait,
+            *down, wait, (self._weigh, [weigh[name] for name in WEIGH]),
+        ])  # fmt: skip
+        return total
+
+
+def prepared_mixture(
+    mlp: MlpSpec, gate_up: Sequence[LinearMap], down: Sequence[LinearMap],
+    biases: tuple[Tensor | None, Tensor | None],
+) -> Mixture | None:  # fmt: skip
+    """Prepare the MLPs of experts; return None if there is no code for them."""
+    is_written = mlp.clamp is not None or mlp.activation in ACTIVATIONS
+    if not (is_written and mlp.gated):
+        return None
+    maps = [[parts_of(each.weight) for each in maps] for maps in (gate_up, down)]
+    known = [[parts for parts in each if parts is not None] for each in maps]
+    if any(len(a) < len(b) for a, b in zip(known, maps, strict=True)):
+        return None
+    return Mixture(mlp, known[0], known[1], biases)
