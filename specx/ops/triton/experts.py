@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import linear
 
+from specx.ops.hopper import experts_product
 from specx.ops.layers import LayerWeights, LinearMap
 from specx.ops.spec import ExpertsSpec, MlpSpec
 from specx.ops.torch.experts import route as route_one_by_one
@@ -88,6 +89,11 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
         None if each is None or not is_joined(weights) else each.tensor for each in shared
     )
 
+    own = [
+        experts_product.product_of(maps, spec.count, its, each)
+        for maps, its, each in ((weights.gate_up, mlp, up), (weights.down, None, down))
+    ]
+
     def routed(x: Tensor, judged: Tensor) -> tuple[Tensor, Tensor]:
         few = len(x) <= FEW_ROWS
         if few:
@@ -98,9 +104,12 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
             logits = linear(judged.float(), wide.tensor, wide.bias)
         by = route_one_by_one if spec.scores == "mixer" else route
         chosen, shares = by(spec, logits, correction)
-        pairs = few_pairs(chosen) if few else many_pairs(chosen, spec.count, x.itemsize)
         if routing.scales is not None:
             shares = shares * routing.scales[chosen]
+        if few and own[0] is not None and own[1] is not None:
+            parts = own[1](chosen, own[0](chosen, x))
+            return parts.view(*chosen.shape, -1), shares
+        pairs = few_pairs(chosen) if few else many_pairs(chosen, spec.count, x.itemsize)
         inner = product(pairs, x, weights.gate_up, spec.count, mlp, shared=up)
         parts = product(pairs, inner, weights.down, spec.count, shared=down)
         return parts.view(*chosen.shape, -1), shares
