@@ -24,49 +24,31 @@ COUNTS = (1, 2, 8, 9, 33)
 CHOSEN = 3
 
 
-def drawn(experts: int, rows: int, inputs: int, *, packed: bool) -> tuple[LinearMap, Tensor]:
+def drawn(experts: int, rows: int, inputs: int) -> tuple[LinearMap, Tensor]:
     """Return the maps of experts with biases, and their values in float64."""
-    bias = random(experts, rows, dtype=BF16)
-    if packed:
-        own, whole = weight(experts * rows, inputs, "MXFP4")
-        values = whole.to(CUDA).double().view(experts, rows, inputs)
-        return LinearMap(lay_out(PackedWeight(own.parts, dtype=BF16)), bias), values
-    values = random(experts, rows, inputs, dtype=BF16)
-    return LinearMap(values, bias), values.double()
+    own, whole = weight(experts * rows, inputs, "MXFP4")
+    packed = lay_out(PackedWeight(own.parts, dtype=BF16))
+    values = whole.to(CUDA).double().view(experts, rows, inputs)
+    return LinearMap(packed, random(experts, rows, dtype=BF16)), values
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["", "shared"])
-@pytest.mark.parametrize("packed", [False, True], ids=["bf16", "mxfp4"])
 @pytest.mark.parametrize("clamp", [None, (1.702, 7.0)], ids=["silu", "clamped"])
 @pytest.mark.parametrize(("experts", "inputs"), [(5, 64), (32, 2880), (400, 192)])
-def test_experts(
-    experts: int, inputs: int, clamp: tuple[float, float] | None, packed: bool, shared: bool
-) -> None:
+def test_experts(experts: int, inputs: int, clamp: tuple[float, float] | None) -> None:
     """More and fewer experts than pairs; inputs that are no multiple of a warp's."""
-    if packed and shared:
-        pytest.skip("a shared expert is in bfloat16, as the others then are")
     inner = 40
-    spec = ExpertsSpec(count=experts, chosen=CHOSEN)
-    mlp = MlpSpec(inner=inner, clamp=clamp, experts=spec)
-    maps, values = drawn(experts, 2 * inner, inputs, packed=packed)
-    down, own_values = drawn(experts, 48, 64, packed=packed)
-    more, more_down = (random(*size, dtype=BF16) for size in ((2 * inner, inputs), (48, 64)))
-    if shared:
-        maps, down = LinearMap(maps.weight, None), LinearMap(down.weight, None)
-        values = torch.cat([values, more[None].double()])
-        own_values = torch.cat([own_values, more_down[None].double()])
-    gated = ExpertsProduct(maps, experts, mlp, more if shared else None)
-    plain = ExpertsProduct(down, experts, None, more_down if shared else None)
+    mlp = MlpSpec(inner=inner, clamp=clamp, experts=ExpertsSpec(count=experts, chosen=CHOSEN))
+    maps, values = drawn(experts, 2 * inner, inputs)
+    down, own_values = drawn(experts, 48, 64)
+    assert maps.bias is not None
+    assert down.bias is not None
+    gated, plain = ExpertsProduct(maps, experts, mlp), ExpertsProduct(down, experts)
     chosen = torch.rand(64, experts, device=CUDA).topk(CHOSEN).indices.sort().values
-    if shared:
-        chosen = torch.cat([chosen, torch.full((64, 1), experts, device=CUDA)], 1)
-    each = chosen.shape[1]
-    x, inputs_of_pairs = random(64, inputs, dtype=BF16), random(64 * each, 64, dtype=BF16)
+    x, inputs_of_pairs = random(64, inputs, dtype=BF16), random(64 * CHOSEN, 64, dtype=BF16)
     at = chosen.flatten()
-    both = torch.einsum("pk,pnk->pn", x.double().repeat_interleave(each, 0), values[at])
+    both = torch.einsum("pk,pnk->pn", x.double().repeat_interleave(CHOSEN, 0), values[at])
     exact = torch.einsum("pk,pnk->pn", inputs_of_pairs.double(), own_values[at])
-    if not shared:
-        both, exact = both + maps.bias.double()[at], exact + down.bias.double()[at]
+    both, exact = both + maps.bias.double()[at], exact + down.bias.double()[at]
     gate, up = both.to(BF16).double().chunk(2, 1)  # rounded where the modules round
     if clamp is None:
         exact_gated = silu(gate).to(BF16).double() * up
@@ -77,6 +59,6 @@ def test_experts(
     assert error(together, exact_gated) < 2 * LIMIT
     assert error(whole, exact) < LIMIT
     for rows in COUNTS:
-        pairs, some = rows * each, chosen[:rows].contiguous()
+        pairs, some = rows * CHOSEN, chosen[:rows].contiguous()
         assert torch.equal(gated(some, x[:rows]), together[:pairs])
         assert torch.equal(plain(some, inputs_of_pairs[:pairs]), whole[:pairs])

@@ -1,5 +1,5 @@
 // out[p, n] = sum over k of x[row of p, k] · weight[expert of p, n, k], for the pairs p of up to 64 rows and
-// the experts that they have chosen. Weights are bfloat16 or MXFP4, in the order of packed_layout.py. For Hopper.
+// the experts that they have chosen, whose weights are MXFP4, in the order of packed_layout.py. For Hopper.
 //
 // A block multiplies all pairs of one expert by UNITS times 16 rows of its weight; SHARE warps have a unit
 // together, and their sums are added in order. A thread reads 16 bytes of two rows at a time, which go
@@ -7,19 +7,18 @@
 // inputs are multiplied does not matter as long as x has the same. The bits of a float4 number are those of
 // bfloat16 2^-126 times it, so one multiplication by a power of two gives the weight, exactly.
 //
-// A pair is a column to tensor cores, and nothing depends on how many there are.
+// A pair is a column to tensor cores, and nothing depends on how many there are. The code is short, since
+// every layer fetches it anew.
 //
-// Defined from outside: TILES of 8 pairs, PACKED (MXFP4), WARPS of a block, SHARE, AHEAD, RESIDENT blocks on a
+// Defined from outside: TILES of 8 pairs, WARPS of a block, SHARE, AHEAD, RESIDENT blocks on a
 // multiprocessor, CLAMPED (the gate of gpt-oss), HALF (0), and as for product.cu KIND and ACTIVATION.
 
 #include "hopper.cuh"
 
 constexpr int THREADS = WARPS * 32, UNITS = WARPS / SHARE;
-constexpr int EACH = 16 / SIDES;              // columns of a unit
-constexpr int VALUES = PACKED ? 32 : 8;       // of 16 bytes
-constexpr int WORDS = PACKED ? 16 : 4;        // of x, for as many values
+constexpr int EACH = 16 / SIDES;  // columns of a unit
 
-// 16 bytes of two rows, and with MXFP4 the exponents of the two parts that they have values of.
+// 16 bytes of two rows, 16 values of two parts, and the exponents of these.
 struct Piece {
     u32 words[2][4], exponents[2];
 };
@@ -55,37 +54,31 @@ __device__ __forceinline__ u32 power_of(u32 exponents, int place) {
     return (exponents >> 8 * place & 255) * 0x00800080 + 0x3F003F00;
 }
 
-// weight: of all experts, rows of `line` bytes, the exponents behind `first` of them; shared: of expert
-// `experts`. x [rows, inputs], or [pairs, inputs] where PLAIN; chosen [rows, each]; bias: of all experts, or
+// weight: of all experts, rows of `line` bytes, the exponents behind `first` of them. x [rows, inputs], or [pairs, inputs] where PLAIN; chosen [rows, each]; bias: of all experts, or
 // null. programs: an expert's number is the block's, and not that of a pair.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-product(const unsigned char* weight, const unsigned char* shared_weight, const u16* x, const u64* chosen,
-        const u16* bias, u16* out, int rows, int each, int columns, int inputs, int line, int first,
-        int experts, int by_expert, float alpha, float limit) {
+product(const unsigned char* weight, const u16* x, const u64* chosen, const u16* bias, u16* out, int rows,
+        int each, int columns, int inputs, int line, int first, int by_expert, float alpha, float limit) {
     __shared__ int own[64];
     __shared__ u32 has[2];
     __shared__ float4 partials[SHARE > 1 ? WARPS * TILES * 32 : 1];
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, share = warp % SHARE;
-    const int place = lane % 4, program = blockIdx.y, chunks = inputs / VALUES;
+    const int place = lane % 4, program = blockIdx.y, chunks = inputs / 32;
     const int begin = (blockIdx.x * UNITS + warp / SHARE) * EACH;
     const int row = min(begin, columns - EACH) + lane / 4;  // of the expert's weight
 
     let_next_kernel_come();
     if (!by_expert) wait_for_kernel_in_front();
     const u64 expert = by_expert ? program : chosen[program];
-    const unsigned char* const matrix =
-        expert == experts ? shared_weight : weight + expert * (static_cast<u64>(columns) * SIDES * line);
-    const unsigned char* const upper = matrix + static_cast<u64>(row) * line;
+    const unsigned char* const upper = weight + (expert * (columns * SIDES) + row) * line;
     const unsigned char* const lower = upper + static_cast<u64>(SIDES == 2 ? columns : 8) * line;
     int next = share * 4 + place;  // of a row's 16 bytes
     const auto ask = [&](Piece& piece) {
         const int at = min(next, chunks - 1);
         load_once(piece.words[0], upper + at * 16);
         load_once(piece.words[1], lower + at * 16);
-        if (PACKED) {
-            piece.exponents[0] = load_two(upper + first + at / 2 * 2);
-            piece.exponents[1] = load_two(lower + first + at / 2 * 2);
-        }
+        piece.exponents[0] = load_two(upper + first + at / 2 * 2);
+        piece.exponents[1] = load_two(lower + first + at / 2 * 2);
         next += 4 * SHARE;
     };
     Piece pieces[AHEAD];
@@ -95,9 +88,9 @@ product(const unsigned char* weight, const unsigned char* shared_weight, const u
 
     // The pairs of the expert, in order. The block of the first of them multiplies all.
     int found = -1;
-    if (thread < rows)
-        for (int i = 0; i < each; i++)
-            if (chosen[thread * each + i] == expert) found = thread * each + i;
+#pragma unroll 1
+    for (int i = 0; thread < rows && i < each; i++)
+        if (chosen[thread * each + i] == expert) found = thread * each + i;
     const u32 mask = __ballot_sync(~0u, found >= 0);
     if (warp < 2 && lane == 0) has[warp] = mask;
     __syncthreads();
@@ -114,31 +107,33 @@ product(const unsigned char* weight, const unsigned char* shared_weight, const u
         const int pair = own[min(tile * 8 + lane / 4, count - 1)];
         its[tile] = x + static_cast<u64>(SIDES == 2 ? pair / each : pair) * inputs;
     }
-    float total[TILES][4] = {};
+    float total[TILES][2][4] = {};  // of both parts: a sum waits for the one before
     int now = share * 4 + place;
-    const auto multiply_piece = [&](const Piece& piece) {
-        const int from = min(now, chunks - 1), at = PACKED ? from / 2 * 64 + from % 2 * 16 : from * 8;
-        u32 by[2][2];
-        if (PACKED)
+    const auto load_x = [&](u32 (&to)[16], int tile) {
+        const int from = min(now, chunks - 1), at = from / 2 * 64 + from % 2 * 16;
 #pragma unroll
-            for (int i = 0; i < 4; i++) by[i / 2][i % 2] = now < chunks ? power_of(piece.exponents[i % 2], i / 2) : 0;
+        for (int i = 0; i < 4; i++) load_words(to + i * 4, its[tile] + at + i * 8 + (i > 1 ? 16 : 0));
+    };
+    const auto multiply_piece = [&](const Piece& piece) {
+        u32 by[2][2], b[TILES == 1 ? 1 : 2][16];
+#pragma unroll
+        for (int i = 0; i < 4; i++) by[i / 2][i % 2] = now < chunks ? power_of(piece.exponents[i % 2], i / 2) : 0;
+        load_x(b[0], 0);
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++) {
             if (tile * 8 >= count) break;
-            u32 b[WORDS];
+            if (tile + 1 < TILES && tile * 8 + 8 < count) load_x(b[(tile + 1) % 2], tile + 1);
+            const u32(&its_x)[16] = b[tile % 2];
 #pragma unroll
-            for (int i = 0; i < WORDS / 4; i++) load_words(b + i * 4, its[tile] + at + i * 8 + (i > 1 ? 16 : 0));
+            for (int i = 0; i < 4; i++)
 #pragma unroll
-            for (int i = 0; i < WORDS / 2; i++) {
-                u32 a[4];
+                for (int part = 0; part < 2; part++) {
+                    u32 a[4];
 #pragma unroll
-                for (int j = 0; j < 4; j++)
-                    a[j] = PACKED ? two_values(piece.words[j % 2][i % 4], i / 4 + j / 2 * 2, by[i / 4][j % 2])
-                                  : piece.words[j % 2][i * 2 + j / 2];
-                const u32 *const two = b + i * 2;
-                multiply_tile(total[tile], a, PACKED ? __byte_perm(two[0], two[1], 0x5410) : two[0],
-                              PACKED ? __byte_perm(two[0], two[1], 0x7632) : two[1]);
-            }
+                    for (int j = 0; j < 4; j++)
+                        a[j] = two_values(__byte_perm(piece.words[j % 2][i], 0, 0x3120), part + j / 2 * 2, by[part][j % 2]);
+                    multiply_tile(total[tile][part], a, its_x[part * 8 + i * 2], its_x[part * 8 + i * 2 + 1]);
+                }
         }
         now += 4 * SHARE;
     };
@@ -151,10 +146,13 @@ product(const unsigned char* weight, const unsigned char* shared_weight, const u
             ask(pieces[i]);
         }
 
+#pragma unroll
+    for (int i = 0; i < TILES * 4; i++) total[i / 4][0][i % 4] += total[i / 4][1][i % 4];
     if (SHARE > 1) {
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++)
-            partials[(warp * TILES + tile) * 32 + lane] = {total[tile][0], total[tile][1], total[tile][2], total[tile][3]};
+            partials[(warp * TILES + tile) * 32 + lane] = {total[tile][0][0], total[tile][0][1], total[tile][0][2],
+                                                           total[tile][0][3]};
         __syncthreads();
     }
     if (begin >= columns) return;
@@ -163,7 +161,7 @@ product(const unsigned char* weight, const unsigned char* shared_weight, const u
 #pragma unroll
     for (int tile = 0; tile < TILES; tile++) {
         if (tile % SHARE != share) continue;
-        float sums[4] = {total[tile][0], total[tile][1], total[tile][2], total[tile][3]};
+        float(&sums)[4] = total[tile][0];
         if (SHARE > 1) {
 #pragma unroll
             for (int i = 0; i < 4; i++) sums[i] = 0.f;

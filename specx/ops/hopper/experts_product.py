@@ -1,7 +1,7 @@
-"""The products of up to 64 rows with the experts that they have chosen, for Hopper.
+"""The products of up to 64 rows with the experts that they have chosen, in MXFP4, for Hopper.
 
-Weights are bfloat16 or MXFP4. A row's result does not depend on the other rows: the weight alone
-determines the order of a sum. Other weights and GPUs use the kernels of ``triton/experts.py``.
+A row's result does not depend on the other rows: the weight alone determines the order of a sum.
+Other weights and GPUs use the kernels of ``triton/experts.py``.
 """
 
 from ctypes import c_float, c_int, c_uint64
@@ -13,22 +13,22 @@ from torch import Tensor
 from specx.ops.hopper.compiler import kernel_of
 from specx.ops.hopper.driver import CudaError, Kernel
 from specx.ops.hopper.packed_product import TILES
-from specx.ops.hopper.product import ACTIVATIONS, GATED, MOST_ROWS, PLAIN, SOURCE
+from specx.ops.hopper.product import ACTIVATIONS, MOST_ROWS, SOURCE
 from specx.ops.layers import LinearMap
-from specx.ops.spec import MlpSpec
+from specx.ops.spec import Activation, MlpSpec
 from specx.ops.triton.packed import TritonWeight
 from specx.ops.triton.packed_layout import LAYOUTS
 
 EXPERTS_SOURCE = SOURCE.with_name("experts_product.cu")
 MOST_EXPONENT = 128  # of a part: weights are exact in bfloat16 up to there
-CHUNK = 16  # bytes that a thread reads of a row at a time
 
 
 @dataclass(frozen=True)
 class ExpertsLaunch:
     """The division of a product: ``share`` of a block's ``warps`` have the same rows of a weight.
 
-    ``ahead``: chunks that a thread has asked for; ``resident``: blocks of a multiprocessor.
+    ``ahead``: pieces of 16 bytes of two rows that a thread has asked for; ``resident``: blocks that
+    run at once on a multiprocessor.
     """
 
     warps: int
@@ -37,70 +37,54 @@ class ExpertsLaunch:
     resident: int
 
 
-def plan(chunks: int, *, packed: bool, tiles: int) -> ExpertsLaunch:
-    """Plan the launch for rows of ``chunks`` chunks; the share does not depend on ``tiles``."""
-    share = 4 if chunks >= 64 else 2
-    return ExpertsLaunch(4, share, 3 if packed else 4, 5 if tiles <= 2 else 3)
+def plan(tiles: int) -> ExpertsLaunch:
+    """Plan the launch; the share affects rounding, so it does not depend on the rows of x."""
+    return ExpertsLaunch(4, 4, 2, 6 if tiles == 1 else 4 if tiles == 2 else 3)
 
 
 class ExpertsProduct:
-    """The products with E experts, and the map of the shared expert E if given.
+    """The products with E experts.
 
     With ``mlp``, x [T, K] has the rows, the maps are [E, 2 N, K], and its gate is applied. Without,
     x [T · n, K] has the pairs of a row and an expert, and the maps are [E, N, K].
     """
 
-    def __init__(
-        self,
-        maps: LinearMap,
-        experts: int,
-        mlp: MlpSpec | None = None,
-        shared: Tensor | None = None,
-    ) -> None:
+    def __init__(self, maps: LinearMap, experts: int, mlp: MlpSpec | None = None) -> None:
         """Raises CudaError if the kernel is unavailable."""
-        self._experts, self._shared, self.bias = experts, shared, maps.bias
-        packed = isinstance(maps.weight, TritonWeight)
-        self._first, sides = 0, 1 if mlp is None else 2
-        if isinstance(maps.weight, TritonWeight):
-            ((rows, form),), self._inputs = maps.weight.parts, maps.weight.columns
-            self._first = LAYOUTS[form.name].first_bytes(self._inputs)
-            is_served = form.name == "MXFP4" and maps.weight.dtype == torch.bfloat16
-            is_served = is_served and int(rows[:, self._first :].max()) <= MOST_EXPONENT
-            self._chunks = self._inputs // 2 // CHUNK
-        else:
-            rows, self._inputs = maps.tensor.flatten(0, 1), maps.tensor.shape[2]
-            is_served = rows.dtype == torch.bfloat16
-            self._chunks = self._inputs * 2 // CHUNK
-        self._weight, self._columns = rows, len(rows) // experts // sides
-        activation = "silu" if mlp is None else mlp.activation
-        clamp = None if mlp is None else mlp.clamp
-        self._clamp = clamp or (1.0, 0.0)
+        if not isinstance(maps.weight, TritonWeight) or maps.weight.parts[0][1].name != "MXFP4":
+            raise CudaError("experts in another format")
+        ((self._weight, form),), self._inputs = maps.weight.parts, maps.weight.columns
+        self._first, sides = LAYOUTS[form.name].first_bytes(self._inputs), 1 if mlp is None else 2
+        self._columns, self.bias = len(self._weight) // experts // sides, maps.bias
+        self._experts, self._clamp = experts, (1.0, 0.0)
+        activation: Activation = "silu"
+        if mlp is not None:
+            activation, self._clamp = mlp.activation, mlp.clamp or self._clamp
         is_served = (
-            is_served
-            and rows.is_cuda
-            and all(each is None or each.is_contiguous() for each in (rows, shared, maps.bias))
+            self._weight.is_cuda
+            and maps.weight.dtype == torch.bfloat16
             and (maps.bias is None or maps.bias.dtype == torch.bfloat16)
+            and (maps.bias is None or maps.bias.is_contiguous())
             and activation in ACTIVATIONS
             and self._columns % (16 // sides) == 0
-            and self._inputs % (64 if packed else 32) == 0
+            and self._inputs % 64 == 0
+            and int(self._weight[:, self._first :].max()) <= MOST_EXPONENT
         )
         if not is_served:
             raise CudaError(f"no kernel of {EXPERTS_SOURCE.name} for {experts} experts")
         constants = {
-            "KIND": PLAIN if mlp is None else GATED, "PACKED": packed, "HALF": 0,
-            "ACTIVATION": ACTIVATIONS.index(activation), "CLAMPED": clamp is not None,
+            "KIND": sides - 1, "ACTIVATION": ACTIVATIONS.index(activation), "HALF": 0,
+            "CLAMPED": mlp is not None and mlp.clamp is not None,
         }  # fmt: skip
         self._kernels: list[tuple[int, int, int, Kernel]] = []
+        device = self._weight.device
         for tiles in TILES:
-            launch = plan(self._chunks, packed=packed, tiles=tiles)
-            told = {name.upper(): n for name, n in asdict(launch).items()}
-            kernel = kernel_of(
-                EXPERTS_SOURCE, "product", 0, rows.device, **constants, **told, TILES=tiles
-            )
+            launch = plan(tiles)
+            told = {name.upper(): n for name, n in asdict(launch).items()} | {"TILES": tiles}
+            kernel = kernel_of(EXPERTS_SOURCE, "product", 0, device, **constants, **told)
             if kernel is None:
-                raise CudaError(f"no kernel of {EXPERTS_SOURCE.name} for {rows.device}")
-            outputs = launch.warps // launch.share * 16 // sides
-            blocks = -(-self._columns // outputs)
+                raise CudaError(f"no kernel of {EXPERTS_SOURCE.name} for {device}")
+            blocks = -(-self._columns // (launch.warps // launch.share * 16 // sides))
             self._kernels.append((8 * tiles, blocks, 32 * launch.warps, kernel))
 
     def __call__(self, chosen: Tensor, x: Tensor) -> Tensor:
@@ -111,28 +95,26 @@ class ExpertsProduct:
         assert chosen.is_contiguous()
         assert x.dtype == torch.bfloat16
         blocks, threads, kernel = next(each[1:] for each in self._kernels if rows <= each[0])
-        pairs, most = rows * each, self._experts + (self._shared is not None)
+        pairs = rows * each
         out = x.new_empty((pairs, self._columns))
-        given = self._weight, self._shared, x, chosen, self.bias, out
+        given = self._weight, x, chosen, self.bias, out
         pointers = [c_uint64(0 if each is None else each.data_ptr()) for each in given]
         numbers = (
-            rows, each, self._columns, self._inputs, self._weight.stride(0) * self._weight.itemsize,
-            self._first, self._experts, pairs > most,
+            rows, each, self._columns, self._inputs, self._weight.shape[1], self._first,
+            pairs > self._experts,
         )  # fmt: skip
         with torch.cuda.device(x.get_device()):
             kernel.launch(
-                (blocks, min(pairs, most), 1),
+                (blocks, min(pairs, self._experts), 1),
                 threads,
                 [*pointers, *map(c_int, numbers), *map(c_float, self._clamp)],
             )
         return out
 
 
-def product_of(
-    maps: LinearMap, experts: int, mlp: MlpSpec | None = None, shared: Tensor | None = None
-) -> ExpertsProduct | None:
+def product_of(maps: LinearMap, experts: int, mlp: MlpSpec | None = None) -> ExpertsProduct | None:
     """Return the products with experts; None if the kernel does not support them."""
     try:
-        return ExpertsProduct(maps, experts, mlp, shared)
+        return ExpertsProduct(maps, experts, mlp)
     except CudaError:
         return None

@@ -31,7 +31,6 @@ from specx.ops.triton.packed import (
     WIDENED,
     TritonWeight,
     add_block,
-    constants_of,
     instructions_of,
     widened,
 )
@@ -90,8 +89,8 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
     )
 
     own = [
-        experts_product.product_of(maps, spec.count, its, each)
-        for maps, its, each in ((weights.gate_up, mlp, up), (weights.down, None, down))
+        experts_product.product_of(maps, spec.count, its)
+        for maps, its in ((weights.gate_up, mlp), (weights.down, None))
     ]
 
     def routed(x: Tensor, judged: Tensor) -> tuple[Tensor, Tensor]:
@@ -221,7 +220,7 @@ def product(
         _packed_experts_product[(triton.cdiv(columns, COLUMNS), pairs.programs)](
             x, packed, packed.view(torch.int32), bias, out, *pairs.places, columns, pairs.programs,
             alpha, limit, STRIDE=packed.shape[1], ASM=instructions_of(layout) if uses_words else (),
-            **constants_of(layout), BLOCK_N=COLUMNS, STAGES=stages,
+            FORM=layout, BLOCK_N=COLUMNS, STAGES=stages,
             num_warps=2 if pairs.block <= 32 else 4, **options,
         )  # fmt: skip
         return out
@@ -594,17 +593,7 @@ def _packed_experts_product(
     K: tl.constexpr,
     STRIDE: tl.constexpr,
     ASM: tl.constexpr,
-    LOW: tl.constexpr,
-    HIGH: tl.constexpr,
-    PART: tl.constexpr,
-    SCALES: tl.constexpr,
-    BIAS: tl.constexpr,
-    MINIMUM: tl.constexpr,
-    ZERO: tl.constexpr,
-    TABLE: tl.constexpr,
-    WORDS: tl.constexpr,
-    FLOAT: tl.constexpr,
-    WIDE: tl.constexpr,
+    FORM: tl.constexpr,
     BLOCK_EACH: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -631,13 +620,12 @@ def _packed_experts_product(
     for block in tl.range(0, (K + 255) // 256, num_stages=STAGES):
         total = add_block(
             total, packed_ptr, words_ptr, known, x_row, is_pair[None, :], block, K, STRIDE,
-            ASM, LOW, HIGH, PART, SCALES, BIAS, MINIMUM, ZERO, TABLE, WORDS, FLOAT, WIDE,
+            ASM, FORM,
         )  # fmt: skip
         if GATED:
             ups = add_block(
                 ups, packed_ptr, words_ptr, known + columns, x_row, is_pair[None, :], block, K,
-                STRIDE, ASM, LOW, HIGH, PART, SCALES, BIAS, MINIMUM, ZERO, TABLE, WORDS, FLOAT,
-                WIDE,
+                STRIDE, ASM, FORM,
             )  # fmt: skip
     _store_pairs(
         tl.trans(total), tl.trans(ups), bias_ptr, out_ptr, expert, columns, column, pair, is_pair,

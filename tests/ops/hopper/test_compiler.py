@@ -183,13 +183,11 @@ def test_products_of_packed_weights_compile(kind: int, tiles: int) -> None:
 @needs_nvrtc
 @pytest.mark.usefixtures("nvrtc")
 @pytest.mark.parametrize("tiles", TILES)
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", [PLAIN, GATED])
-def test_products_with_experts_compile(kind: int, packed: bool, tiles: int) -> None:
-    given = {"KIND": kind, "PACKED": packed, "TILES": tiles, "HALF": 0, "CLAMPED": packed}
-    given |= {"ACTIVATION": kind}
-    launch = experts_product.plan(90, packed=packed, tiles=tiles)
-    constants = {name.upper(): value for name, value in asdict(launch).items()}
+def test_products_with_experts_compile(kind: int, tiles: int) -> None:
+    given = {"KIND": kind, "TILES": tiles, "HALF": 0, "CLAMPED": kind, "ACTIVATION": kind}
+    launch = asdict(experts_product.plan(tiles))
+    constants = {name.upper(): value for name, value in launch.items()}
     assert compiled(experts_product.EXPERTS_SOURCE, given | constants).startswith(ELF)
 
 
