@@ -25,6 +25,7 @@ from specx.ops.spec import ExpertsSpec, MlpSpec
 from specx.ops.torch.experts import route as route_one_by_one
 from specx.ops.torch.experts import wide_map
 from specx.ops.triton import programmatic_launch
+from specx.ops.triton.few_rows import FETCHED, fetch
 from specx.ops.triton.layer import activation_of, rounded
 from specx.ops.triton.packed import (
     COLUMNS,
@@ -537,12 +538,6 @@ def _experts_product(
     if SOME:  # noqa: SIM102
         if (expert < first) | (expert >= first + held):
             return
-    is_pair, pair = _own_pairs(
-        expert, line, order_ptr, bounds_ptr, program, programs, FEW, EACH, PAIRS, BLOCK_EACH
-    )
-    if tl.max(is_pair.to(tl.int32), 0) == 0:
-        return
-    row = pair // EACH if GATED else pair
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     is_column = column < columns
     HALVES: tl.constexpr = 2 if GATED else 1
@@ -550,6 +545,18 @@ def _experts_product(
     if SHARED:  # noqa: SIM102 - without, there is no such pointer
         if expert == experts:
             weight_ptr = shared_ptr
+    if FEW and EARLY:
+        # While the pairs are looked for.
+        rows = weight_ptr + tl.minimum(column, columns - 1).to(tl.int64) * K
+        fetch(rows, FETCHED if FETCHED < K else K)
+        if GATED:
+            fetch(rows + columns.to(tl.int64) * K, FETCHED if FETCHED < K else K)
+    is_pair, pair = _own_pairs(
+        expert, line, order_ptr, bounds_ptr, program, programs, FEW, EACH, PAIRS, BLOCK_EACH
+    )
+    if tl.max(is_pair.to(tl.int32), 0) == 0:
+        return
+    row = pair // EACH if GATED else pair
     depth = tl.arange(0, BLOCK_K)
     x_block = x_ptr + row[:, None] * K + depth[None, :]
     w_block = weight_ptr + column.to(tl.int64)[:, None] * K + depth[None, :]
