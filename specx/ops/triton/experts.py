@@ -32,7 +32,7 @@ from specx.ops.triton.packed import (
     WIDENED,
     TritonWeight,
     add_block,
-    instructions_of,
+    told,
     widened,
 )
 from specx.ops.triton.packed_layout import LAYOUTS
@@ -107,7 +107,7 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
         if routing.scales is not None:
             shares = shares * routing.scales[chosen]
         if few and own[0] is not None and own[1] is not None:
-            parts = own[1](chosen, own[0](chosen, x))
+            parts = own[1](chosen, own[0](chosen, x, behind=own[1]))
             return parts.view(*chosen.shape, -1), shares
         pairs = few_pairs(chosen) if few else many_pairs(chosen, spec.count, x.itemsize)
         inner = product(pairs, x, weights.gate_up, spec.count, mlp, shared=up)
@@ -217,11 +217,10 @@ def product(
         num_stages=stages, **programmatic_launch.options(x.device),
     )  # fmt: skip
     if isinstance(maps.weight, TritonWeight) and pairs.few:
-        uses_words = x.is_cuda and x.dtype == torch.bfloat16
         _packed_experts_product[(triton.cdiv(columns, COLUMNS), pairs.programs)](
             x, packed, packed.view(torch.int32), bias, out, *pairs.places, columns, pairs.programs,
-            alpha, limit, STRIDE=packed.shape[1], ASM=instructions_of(layout) if uses_words else (),
-            FORM=layout, BLOCK_N=COLUMNS, STAGES=stages,
+            alpha, limit, STRIDE=packed.shape[1], BLOCK_N=COLUMNS, STAGES=stages,
+            FORM=told(layout, by_words=x.is_cuda and x.dtype == torch.bfloat16),
             num_warps=2 if pairs.block <= 32 else 4, **options,
         )  # fmt: skip
         return out
@@ -599,7 +598,6 @@ def _packed_experts_product(
     PAIRS: tl.constexpr,
     K: tl.constexpr,
     STRIDE: tl.constexpr,
-    ASM: tl.constexpr,
     FORM: tl.constexpr,
     BLOCK_EACH: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -626,13 +624,12 @@ def _packed_experts_product(
     ups = total
     for block in tl.range(0, (K + 255) // 256, num_stages=STAGES):
         total = add_block(
-            total, packed_ptr, words_ptr, known, x_row, is_pair[None, :], block, K, STRIDE,
-            ASM, FORM,
+            total, packed_ptr, words_ptr, known, x_row, is_pair[None, :], block, K, STRIDE, FORM,
         )  # fmt: skip
         if GATED:
             ups = add_block(
                 ups, packed_ptr, words_ptr, known + columns, x_row, is_pair[None, :], block, K,
-                STRIDE, ASM, FORM,
+                STRIDE, FORM,
             )  # fmt: skip
     _store_pairs(
         tl.trans(total), tl.trans(ups), bias_ptr, out_ptr, expert, columns, column, pair, is_pair,

@@ -242,12 +242,11 @@ def packed_product(
         counters = _counters(x.device)
         size = tiles * launch.splits * block * launch.columns
         parts = torch.empty(size, dtype=torch.float32, device=x.device)
-    uses_words = x.is_cuda and x.dtype == torch.bfloat16
     _product[(tiles, launch.splits)](
         x, packed, packed.view(torch.int32), bias, residual, out, parts, counters, rows, columns,
         out.stride(0), BIASED=bias is not None, ADD=residual is not None,
         EVEN=columns % launch.columns == 0, K=inputs, STRIDE=packed.shape[1],
-        ASM=instructions_of(layout) if uses_words else (), FORM=layout,
+        FORM=told(layout, by_words=x.is_cuda and x.dtype == torch.bfloat16),
         SPLITS=launch.splits, BLOCK_M=block, BLOCK_N=launch.columns, STAGES=launch.stages,
         num_warps=launch.warps, num_stages=launch.stages, **programmatic_launch.options(x.device),
     )  # fmt: skip
@@ -256,27 +255,39 @@ def packed_product(
 # ---------------------------------------------------------------- instructions
 
 
-@cache
-def instructions_of(layout: PackedLayout) -> tuple[Any, ...]:
-    """Return PTX constraints, results and their elements, and the PTX for each tile of a block.
+@dataclass(frozen=True)
+class KernelLayout(PackedLayout):
+    """A layout as kernels are told it, with PTX that decodes 4 bytes of the first plane at a time.
 
-    The PTX decodes 4 bytes of the first plane at a time. A code below 128, put into the lower bits
-    of bfloat16 128.0, gives 128 plus the code. The 128 is subtracted at once or, if there is a
-    minimum, together with the minimum, by the sum of x. Empty if a code is one byte's integer.
+    ``texts``: for each tile of a block, or empty; ``constraints``, ``results`` and ``pack``: what
+    Triton is told of it. A code below 128, put into the lower bits of bfloat16 128.0, gives 128
+    plus the code. The 128 is subtracted at once or, if there is a minimum, together with the
+    minimum, by the sum of x.
     """
-    if layout.low == 8 and not layout.is_float:
-        return ()
+
+    texts: tuple[str, ...] = ()
+    constraints: str = ""
+    results: tuple[Any, ...] = ()
+    pack: int = 0
+
+
+@cache
+def told(layout: PackedLayout, *, by_words: bool) -> KernelLayout:
+    """Return what kernels are told of a layout; ``by_words``: inputs are bfloat16, on a GPU."""
+    fields = vars(layout)
+    if not by_words or (layout.low == 8 and not layout.is_float):
+        return KernelLayout(**fields)
     tiles = range(BLOCK // layout.part // layout.together)
-    results = layout.together + layout.minimum
     kind, pack = tl.int8 if layout.table else tl.bfloat16, 2 if layout.wide else 4
-    registers = results * pack * kind.primitive_bitwidth // 32
-    constraints = ",".join(["=r"] * registers + ["r"] * 2)
+    results = (kind,) * (layout.together + layout.minimum)
+    registers = len(results) * pack * kind.primitive_bitwidth // 32
     write = _wide_codes if layout.wide else _codes
-    texts = [
+    texts = tuple(
         _FLOAT_8 if layout.is_float else _table(layout) if layout.table else write(layout, tile)
         for tile in tiles
-    ]
-    return (constraints, (kind,) * results, pack, *texts)
+    )
+    constraints = ",".join(["=r"] * registers + ["r"] * 2)
+    return KernelLayout(**fields, texts=texts, constraints=constraints, results=results, pack=pack)
 
 
 def _wide_codes(layout: PackedLayout, tile: int) -> str:
@@ -412,7 +423,6 @@ def _product(
     EVEN: tl.constexpr,
     K: tl.constexpr,
     STRIDE: tl.constexpr,
-    ASM: tl.constexpr,
     FORM: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -435,7 +445,7 @@ def _product(
     for block in tl.range(split * OWN, split * OWN + OWN, num_stages=STAGES):
         total = add_block(
             total, packed_ptr, words_ptr, known, x_row, is_row, block, K, STRIDE,
-            ASM, FORM,
+            FORM,
         )  # fmt: skip
     if SPLITS > 1:
         flat = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + line[None, :]
@@ -469,7 +479,6 @@ def add_block(
     block: tl.tensor,
     K: tl.constexpr,
     STRIDE: tl.constexpr,
-    ASM: tl.constexpr,
     FORM: tl.constexpr,
 ) -> tl.tensor:
     """Rows of a weight times rows of x, over a block of 256 inputs, and what was there."""
@@ -508,7 +517,7 @@ def add_block(
             plane = t * TOGETHER // (8 * UNIT // FORM.high) * FORM.part
             high = tl.load(high_row + block * (32 * FORM.high // UNIT) + plane)
         codes = _codes_of(
-            low, high, x_row.dtype.element_ty, t, ASM, FORM,
+            low, high, x_row.dtype.element_ty, t, FORM,
         )  # fmt: skip
         for k in tl.static_range(TOGETHER):
             begin = block * 256 + (TOGETHER * t + k) * FORM.part
@@ -517,11 +526,11 @@ def add_block(
                 inside = is_row & (begin + depth < K)[:, None]
             x = tl.load(x_column + begin, mask=inside, other=0.0)
             part = tl.dot(codes[k], x, nothing, input_precision="ieee")
-            scale = _scale_of(words, ends, TOGETHER * t + k, FORM.scales, FORM.bias, ASM)
+            scale = _scale_of(words, ends, TOGETHER * t + k, FORM)
             total += scale[:, None] * part
             if FORM.minimum:
                 sums = tl.dot(codes[TOGETHER], x, nothing, input_precision="ieee")
-                added = _minimum_of(words, ends, TOGETHER * t + k, FORM.scales, ASM)
+                added = _minimum_of(words, ends, TOGETHER * t + k, FORM)
                 total += (added - 128.0 * scale)[:, None] * sums
     return total
 
@@ -532,17 +541,17 @@ def _codes_of(
     high: tl.tensor,
     dtype: tl.constexpr,
     TILE: tl.constexpr,
-    ASM: tl.constexpr,
     FORM: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:
     """Return the codes of one, two or four parts; with a minimum plus 128, and ones.
 
     low, high uint8, or int16, [N, FORM.part] -> [N, FORM.part] each.
     """
-    if len(ASM) > 0:
+    if FORM.pack > 0:
         found = tl.inline_asm_elementwise(
-            ASM[3 + TILE], ASM[0], [low, high], dtype=ASM[1], is_pure=True, pack=ASM[2]
-        )
+            FORM.texts[TILE], FORM.constraints, [low, high], dtype=FORM.results, is_pure=True,
+            pack=FORM.pack,
+        )  # fmt: skip
         if len(FORM.table) > 0:
             found = (found[0].to(dtype), found[1].to(dtype))
     elif FORM.is_float:
@@ -601,14 +610,14 @@ def _float_8(codes: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _byte_times(
-    word: tl.tensor, PLACE: tl.constexpr, BIAS: tl.constexpr, by: tl.tensor, ASM: tl.constexpr
+    word: tl.tensor, PLACE: tl.constexpr, BIAS: tl.constexpr, by: tl.tensor, FORM: tl.constexpr
 ) -> tl.tensor:
     """Return (a byte − BIAS) · float16 numbers, as float32, which is exact.
 
     The byte is put into the middle bits of 2^15, which adds 2^15 to it; the multiplication
     subtracts that.
     """
-    if len(ASM) > 0:
+    if FORM.pack > 0:
         WRITTEN: tl.constexpr = "prmt.b32 $0, $1, 0x47000000, " + (
             ("0x7404", "0x7414", "0x7424", "0x7434")[PLACE] + ";"
         )
@@ -640,16 +649,14 @@ def _scale_of(
     words: tl.tensor,
     ends: tl.tensor,
     P: tl.constexpr,
-    SCALES: tl.constexpr,
-    BIAS: tl.constexpr,
-    ASM: tl.constexpr,
+    FORM: tl.constexpr,
 ) -> tl.tensor:
     """Return the scale of part P, from pointers to the words of a block; the first is loaded."""
-    if SCALES == "bytes":
-        scale = _byte_times(tl.load(words + 1 + P // 4), P % 4, BIAS, _half(ends, 0), ASM)
-    elif SCALES == "halves":
+    if FORM.scales == "bytes":
+        scale = _byte_times(tl.load(words + 1 + P // 4), P % 4, FORM.bias, _half(ends, 0), FORM)
+    elif FORM.scales == "halves":
         scale = _half(tl.load(words + P // 2), P % 2)
-    elif SCALES == "floats":
+    elif FORM.scales == "floats":
         scale = tl.load(words + P).to(tl.float32, bitcast=True)
     else:
         scale = _power((tl.load(words + P // 4) >> (8 * (P % 4))) & 255)
@@ -661,12 +668,11 @@ def _minimum_of(
     words: tl.tensor,
     ends: tl.tensor,
     P: tl.constexpr,
-    SCALES: tl.constexpr,
-    ASM: tl.constexpr,
+    FORM: tl.constexpr,
 ) -> tl.tensor:
     """Return the number added to the values of part P."""
-    if SCALES == "bytes":
-        added = _byte_times(tl.load(words + 3 + P // 4), P % 4, 0, -_half(ends, 1), ASM)
+    if FORM.scales == "bytes":
+        added = _byte_times(tl.load(words + 3 + P // 4), P % 4, 0, -_half(ends, 1), FORM)
     else:
         added = _half(tl.load(words + 4 + P // 2), P % 2)
     return added
