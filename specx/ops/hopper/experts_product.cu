@@ -51,14 +51,15 @@ __device__ __forceinline__ u32 two_values(u32 word, int place, u32 by) {
     return found;
 }
 
-// Half of 2^(e - 127) times 2^127, of a byte of exponents, two times in bfloat16.
+// 2^126 times 2^(e - 127), of a byte of exponents, two times in bfloat16.
 __device__ __forceinline__ u32 power_of(u32 exponents, int place) {
     return (exponents >> 8 * place & 255) * 0x00800080 + 0x3F003F00;
 }
 
-// weight: of all experts, rows of `line` bytes, the exponents behind `first` of them. x [rows, inputs], or [pairs, inputs] where PLAIN; chosen [rows, each]; bias: of all experts, or
-// null. by_expert: a block's number is an expert's, not a pair's. behind: a weight that is read next, `bytes`
-// of each expert, `part` of them for a block; or null.
+// weight: of all experts, rows of `line` bytes, the exponents behind `first` of them. x [rows, inputs], or
+// [pairs, inputs] where PLAIN; chosen [rows, each]; bias: of all experts, or null. by_expert: a block's number
+// is an expert's, not a pair's. behind: a weight that is read next, `bytes` of each expert, `part` of them for
+// a block; or null.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 product(const unsigned char* weight, const u16* x, const u64* chosen, const u16* bias, u16* out, int rows,
         int each, int columns, int inputs, int line, int first, int by_expert, float alpha, float limit,
