@@ -19,19 +19,21 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import linear
 
+from specx.ops.hopper import experts_product
 from specx.ops.layers import LayerWeights, LinearMap
+from specx.ops.packed_weight import Weight
 from specx.ops.spec import ExpertsSpec, MlpSpec
 from specx.ops.torch.experts import route as route_one_by_one
 from specx.ops.torch.experts import wide_map
 from specx.ops.triton import programmatic_launch
+from specx.ops.triton.few_rows import FETCHED, fetch
 from specx.ops.triton.layer import activation_of, rounded
 from specx.ops.triton.packed import (
     COLUMNS,
     WIDENED,
     TritonWeight,
     add_block,
-    constants_of,
-    instructions_of,
+    told,
     widened,
 )
 from specx.ops.triton.packed_layout import LAYOUTS
@@ -88,6 +90,11 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
         None if each is None or not is_joined(weights) else each.tensor for each in shared
     )
 
+    own = [
+        experts_product.product_of(maps, spec.count, its)
+        for maps, its in ((weights.gate_up, mlp), (weights.down, None))
+    ]
+
     def routed(x: Tensor, judged: Tensor) -> tuple[Tensor, Tensor]:
         few = len(x) <= FEW_ROWS
         if few:
@@ -98,10 +105,14 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
             logits = linear(judged.float(), wide.tensor, wide.bias)
         by = route_one_by_one if spec.scores == "mixer" else route
         chosen, shares = by(spec, logits, correction)
-        pairs = few_pairs(chosen) if few else many_pairs(chosen, spec.count, x.itemsize)
         if routing.scales is not None:
             shares = shares * routing.scales[chosen]
-        inner = product(pairs, x, weights.gate_up, spec.count, mlp, shared=up)
+        if few and own[0] is not None and own[1] is not None:
+            parts = own[1](chosen, own[0](chosen, x, behind=own[1]))
+            return parts.view(*chosen.shape, -1), shares
+        pairs = few_pairs(chosen) if few else many_pairs(chosen, spec.count, x.itemsize)
+        behind = weights.down.weight if few else None
+        inner = product(pairs, x, weights.gate_up, spec.count, mlp, shared=up, behind=behind)
         parts = product(pairs, inner, weights.down, spec.count, shared=down)
         return parts.view(*chosen.shape, -1), shares
 
@@ -174,12 +185,14 @@ def product(
     experts: int,
     mlp: MlpSpec | None = None,
     shared: Tensor | None = None,
+    behind: Weight | None = None,
 ) -> Tensor:
     """Multiply pairs by the maps of their experts, E of them -> [T · n, N].
 
     With ``mlp``, x [T, K] has the rows of the pairs, the maps are [E, 2 N, K], and its gate is
     applied. Without, x [T · n, K] has the pairs themselves, and the maps are [E, N, K]. Packed maps
-    have the rows of all experts. ``shared``: the map of expert E.
+    have the rows of all experts. ``shared``: the map of expert E. ``behind``: the weight [E, ...]
+    that is read next, fetched if there is room in L2.
     """
     bias = maps.bias
     gate: str = "" if mlp is None else mlp.activation
@@ -201,6 +214,9 @@ def product(
     assert x.is_contiguous()
     assert bias is None or bias.is_contiguous()
     out = x.new_empty((pairs.count, columns))
+    fetched, height = None, 0
+    if isinstance(behind, Tensor) and pairs.count * behind[0].nbytes <= experts_product.FETCHED:
+        fetched, height = behind, triton.cdiv(behind.shape[1], triton.cdiv(columns, width))
     options: dict[str, Any] = dict(
         GATE=gate, GATED=bool(gate), BIASED=bias is not None, FEW=pairs.few, EACH=pairs.each,
         PAIRS=triton.next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
@@ -208,11 +224,10 @@ def product(
         num_stages=stages, **programmatic_launch.options(x.device),
     )  # fmt: skip
     if isinstance(maps.weight, TritonWeight) and pairs.few:
-        uses_words = x.is_cuda and x.dtype == torch.bfloat16
         _packed_experts_product[(triton.cdiv(columns, COLUMNS), pairs.programs)](
             x, packed, packed.view(torch.int32), bias, out, *pairs.places, columns, pairs.programs,
-            alpha, limit, STRIDE=packed.shape[1], ASM=instructions_of(layout) if uses_words else (),
-            **constants_of(layout), BLOCK_N=COLUMNS, STAGES=stages,
+            alpha, limit, STRIDE=packed.shape[1], BLOCK_N=COLUMNS, STAGES=stages,
+            FORM=told(layout, by_words=x.is_cuda and x.dtype == torch.bfloat16),
             num_warps=2 if pairs.block <= 32 else 4, **options,
         )  # fmt: skip
         return out
@@ -227,8 +242,11 @@ def product(
             weight = widened(rows, form, inputs, x.dtype)
         _experts_product[(triton.cdiv(columns, width), pairs.programs)](
             x, weight, shared, bias, out, *pairs.places, columns, pairs.programs, experts, first,
-            held, alpha, limit, SHARED=shared is not None, SOME=held < experts, BLOCK_N=width,
-            BLOCK_K=depth, num_warps=4 if pairs.few else 8, **options,
+            held, alpha, limit, fetched, SHARED=shared is not None, SOME=held < experts,
+            FETCHED_ROWS=0 if fetched is None else fetched.shape[1],
+            FETCHED_WIDTH=0 if fetched is None else fetched.shape[2],
+            BLOCK_FETCHED=triton.next_power_of_2(height), BLOCK_N=width, BLOCK_K=depth,
+            num_warps=4 if pairs.few else 8, **options,
         )  # fmt: skip
     return out
 
@@ -506,6 +524,7 @@ def _experts_product(
     held: tl.tensor,  # how many these are
     alpha: tl.tensor,
     limit: tl.tensor,
+    behind_ptr: tl.tensor,  # [E, FETCHED_ROWS, FETCHED_WIDTH], where FETCHED_ROWS
     GATE: tl.constexpr,
     GATED: tl.constexpr,
     BIASED: tl.constexpr,
@@ -519,6 +538,9 @@ def _experts_product(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    FETCHED_ROWS: tl.constexpr,
+    FETCHED_WIDTH: tl.constexpr,
+    BLOCK_FETCHED: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """Some outputs of pairs with the same expert."""
@@ -529,12 +551,6 @@ def _experts_product(
     if SOME:  # noqa: SIM102
         if (expert < first) | (expert >= first + held):
             return
-    is_pair, pair = _own_pairs(
-        expert, line, order_ptr, bounds_ptr, program, programs, FEW, EACH, PAIRS, BLOCK_EACH
-    )
-    if tl.max(is_pair.to(tl.int32), 0) == 0:
-        return
-    row = pair // EACH if GATED else pair
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     is_column = column < columns
     HALVES: tl.constexpr = 2 if GATED else 1
@@ -542,6 +558,23 @@ def _experts_product(
     if SHARED:  # noqa: SIM102 - without, there is no such pointer
         if expert == experts:
             weight_ptr = shared_ptr
+    if FEW and EARLY:
+        # While the pairs are looked for.
+        rows = weight_ptr + tl.minimum(column, columns - 1).to(tl.int64) * K
+        fetch(rows, FETCHED if FETCHED < K else K)
+        if GATED:
+            fetch(rows + columns.to(tl.int64) * K, FETCHED if FETCHED < K else K)
+    is_pair, pair = _own_pairs(
+        expert, line, order_ptr, bounds_ptr, program, programs, FEW, EACH, PAIRS, BLOCK_EACH
+    )
+    if tl.max(is_pair.to(tl.int32), 0) == 0:
+        return
+    row = pair // EACH if GATED else pair
+    if EARLY and FETCHED_ROWS > 0:  # noqa: SIM102
+        if expert < experts:
+            its = tl.program_id(0) * BLOCK_FETCHED + tl.arange(0, BLOCK_FETCHED)
+            its = tl.minimum(its, FETCHED_ROWS - 1) + expert * FETCHED_ROWS
+            fetch(behind_ptr + its * FETCHED_WIDTH, FETCHED_WIDTH)
     depth = tl.arange(0, BLOCK_K)
     x_block = x_ptr + row[:, None] * K + depth[None, :]
     w_block = weight_ptr + column.to(tl.int64)[:, None] * K + depth[None, :]
@@ -584,18 +617,7 @@ def _packed_experts_product(
     PAIRS: tl.constexpr,
     K: tl.constexpr,
     STRIDE: tl.constexpr,
-    ASM: tl.constexpr,
-    LOW: tl.constexpr,
-    HIGH: tl.constexpr,
-    PART: tl.constexpr,
-    SCALES: tl.constexpr,
-    BIAS: tl.constexpr,
-    MINIMUM: tl.constexpr,
-    ZERO: tl.constexpr,
-    TABLE: tl.constexpr,
-    WORDS: tl.constexpr,
-    FLOAT: tl.constexpr,
-    WIDE: tl.constexpr,
+    FORM: tl.constexpr,
     BLOCK_EACH: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -621,14 +643,12 @@ def _packed_experts_product(
     ups = total
     for block in tl.range(0, (K + 255) // 256, num_stages=STAGES):
         total = add_block(
-            total, packed_ptr, words_ptr, known, x_row, is_pair[None, :], block, K, STRIDE,
-            ASM, LOW, HIGH, PART, SCALES, BIAS, MINIMUM, ZERO, TABLE, WORDS, FLOAT, WIDE,
+            total, packed_ptr, words_ptr, known, x_row, is_pair[None, :], block, K, STRIDE, FORM,
         )  # fmt: skip
         if GATED:
             ups = add_block(
                 ups, packed_ptr, words_ptr, known + columns, x_row, is_pair[None, :], block, K,
-                STRIDE, ASM, LOW, HIGH, PART, SCALES, BIAS, MINIMUM, ZERO, TABLE, WORDS, FLOAT,
-                WIDE,
+                STRIDE, FORM,
             )  # fmt: skip
     _store_pairs(
         tl.trans(total), tl.trans(ups), bias_ptr, out_ptr, expert, columns, column, pair, is_pair,

@@ -114,19 +114,9 @@ def _launch_unpack(
     (count, columns), layout = to.shape, LAYOUTS[form.name]
     _unpack[(count, triton.cdiv(columns, UNPACKED))](
         ids, packed, to, first, first + len(packed), CHOSEN=ids is not None, EIGHTS=eights,
-        K=columns, STRIDE=packed.shape[1], **constants_of(layout), SIZE=UNPACKED,
+        K=columns, STRIDE=packed.shape[1], FORM=layout, SIZE=UNPACKED,
         num_warps=4, enable_fp_fusion=False, **programmatic_launch.options(to.device),
     )  # fmt: skip
-
-
-@cache
-def constants_of(layout: PackedLayout) -> dict[str, Any]:
-    """Return what kernels are told of a format."""
-    return {
-        "LOW": layout.low, "HIGH": layout.high, "PART": layout.part, "SCALES": layout.scales,
-        "BIAS": layout.bias, "MINIMUM": layout.minimum, "ZERO": layout.zero, "TABLE": layout.table,
-        "WORDS": layout.words, "FLOAT": layout.is_float, "WIDE": layout.wide,
-    }  # fmt: skip
 
 
 # ---------------------------------------------------------------- products
@@ -252,12 +242,11 @@ def packed_product(
         counters = _counters(x.device)
         size = tiles * launch.splits * block * launch.columns
         parts = torch.empty(size, dtype=torch.float32, device=x.device)
-    uses_words = x.is_cuda and x.dtype == torch.bfloat16
     _product[(tiles, launch.splits)](
         x, packed, packed.view(torch.int32), bias, residual, out, parts, counters, rows, columns,
         out.stride(0), BIASED=bias is not None, ADD=residual is not None,
         EVEN=columns % launch.columns == 0, K=inputs, STRIDE=packed.shape[1],
-        ASM=instructions_of(layout) if uses_words else (), **constants_of(layout),
+        FORM=told(layout, by_words=x.is_cuda and x.dtype == torch.bfloat16),
         SPLITS=launch.splits, BLOCK_M=block, BLOCK_N=launch.columns, STAGES=launch.stages,
         num_warps=launch.warps, num_stages=launch.stages, **programmatic_launch.options(x.device),
     )  # fmt: skip
@@ -266,24 +255,39 @@ def packed_product(
 # ---------------------------------------------------------------- instructions
 
 
-@cache
-def instructions_of(layout: PackedLayout) -> tuple[str, ...]:
-    """Return the PTX constraints, and the PTX that decodes each tile of a block's first plane.
+@dataclass(frozen=True)
+class KernelLayout(PackedLayout):
+    """A layout as kernels are told it, with PTX that decodes 4 bytes of the first plane at a time.
 
-    The PTX decodes 4 bytes at a time. A code below 128, put into the lower bits of bfloat16 128.0,
-    gives 128 plus the code. The 128 is subtracted at once or, if there is a minimum, together with
-    the minimum, by the sum of x.
+    ``texts``: for each tile of a block, or empty; ``constraints``, ``results`` and ``pack``: what
+    Triton is told of it. A code below 128, put into the lower bits of bfloat16 128.0, gives 128
+    plus the code. The 128 is subtracted at once or, if there is a minimum, together with the
+    minimum, by the sum of x.
     """
+
+    texts: tuple[str, ...] = ()
+    constraints: str = ""
+    results: tuple[Any, ...] = ()
+    pack: int = 0
+
+
+@cache
+def told(layout: PackedLayout, *, by_words: bool) -> KernelLayout:
+    """Return what kernels are told of a layout; ``by_words``: inputs are bfloat16, on a GPU."""
+    fields = vars(layout)
+    if not by_words or (layout.low == 8 and not layout.is_float):
+        return KernelLayout(**fields)
     tiles = range(BLOCK // layout.part // layout.together)
-    if layout.low == 8:
-        return ("=r,=r,r", *[_FLOAT_8 for _ in tiles]) if layout.is_float else ()
-    results = 2 if layout.table else 4 if layout.wide else 6 if layout.minimum else 4
-    results += layout.wide and layout.minimum
-    registers = ["=r"] * results + ["r"] * (1 if layout.table else 2)
-    if layout.table:
-        return (",".join(registers), *(_table(layout) for _ in tiles))
+    kind, pack = tl.int8 if layout.table else tl.bfloat16, 2 if layout.wide else 4
+    results = (kind,) * (layout.together + layout.minimum)
+    registers = len(results) * pack * kind.primitive_bitwidth // 32
     write = _wide_codes if layout.wide else _codes
-    return (",".join(registers), *(write(layout, i) for i in tiles))
+    texts = tuple(
+        _FLOAT_8 if layout.is_float else _table(layout) if layout.table else write(layout, tile)
+        for tile in tiles
+    )
+    constraints = ",".join(["=r"] * registers + ["r"] * 2)
+    return KernelLayout(**fields, texts=texts, constraints=constraints, results=results, pack=pack)
 
 
 def _wide_codes(layout: PackedLayout, tile: int) -> str:
@@ -419,18 +423,7 @@ def _product(
     EVEN: tl.constexpr,
     K: tl.constexpr,
     STRIDE: tl.constexpr,
-    ASM: tl.constexpr,
-    LOW: tl.constexpr,
-    HIGH: tl.constexpr,
-    PART: tl.constexpr,
-    SCALES: tl.constexpr,
-    BIAS: tl.constexpr,
-    MINIMUM: tl.constexpr,
-    ZERO: tl.constexpr,
-    TABLE: tl.constexpr,
-    WORDS: tl.constexpr,
-    FLOAT: tl.constexpr,
-    WIDE: tl.constexpr,
+    FORM: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -452,7 +445,7 @@ def _product(
     for block in tl.range(split * OWN, split * OWN + OWN, num_stages=STAGES):
         total = add_block(
             total, packed_ptr, words_ptr, known, x_row, is_row, block, K, STRIDE,
-            ASM, LOW, HIGH, PART, SCALES, BIAS, MINIMUM, ZERO, TABLE, WORDS, FLOAT, WIDE,
+            FORM,
         )  # fmt: skip
     if SPLITS > 1:
         flat = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + line[None, :]
@@ -486,65 +479,58 @@ def add_block(
     block: tl.tensor,
     K: tl.constexpr,
     STRIDE: tl.constexpr,
-    ASM: tl.constexpr,
-    LOW: tl.constexpr,
-    HIGH: tl.constexpr,
-    PART: tl.constexpr,
-    SCALES: tl.constexpr,
-    BIAS: tl.constexpr,
-    MINIMUM: tl.constexpr,
-    ZERO: tl.constexpr,
-    TABLE: tl.constexpr,
-    WORDS: tl.constexpr,
-    FLOAT: tl.constexpr,
-    WIDE: tl.constexpr,
+    FORM: tl.constexpr,
 ) -> tl.tensor:
     """Rows of a weight times rows of x, over a block of 256 inputs, and what was there."""
     BLOCKS: tl.constexpr = (K + 255) // 256
-    TOGETHER: tl.constexpr = 4 if WIDE else 8 // LOW  # parts in a tile
-    TILES: tl.constexpr = 256 // PART // TOGETHER
-    UNIT: tl.constexpr = 2 if WIDE else 1  # bytes
+    TOGETHER: tl.constexpr = 4 if FORM.wide else 8 // FORM.low  # parts in a tile
+    TILES: tl.constexpr = 256 // FORM.part // TOGETHER
+    UNIT: tl.constexpr = 2 if FORM.wide else 1  # bytes
     RAGGED: tl.constexpr = K % 256 != 0
     # Values at whose end the first plane may end, and its bytes.
-    SPAN: tl.constexpr = 256 if HIGH > 0 else PART * TOGETHER
-    FIRST: tl.constexpr = (K + SPAN - 1) // SPAN * (SPAN * LOW // 8)
-    depth = tl.arange(0, PART)
-    if WIDE:
+    SPAN: tl.constexpr = 256 if FORM.high > 0 else FORM.part * TOGETHER
+    FIRST: tl.constexpr = (K + SPAN - 1) // SPAN * (SPAN * FORM.low // 8)
+    depth = tl.arange(0, FORM.part)
+    if FORM.wide:
         packed_ptr = packed_ptr.to(tl.pointer_type(tl.int16))
     low_row = packed_ptr + known[:, None] * (STRIDE // UNIT) + depth[None, :]
     high_row = low_row + FIRST // UNIT
     x_column = x_row + depth[:, None]
     nothing = tl.zeros(total.shape, dtype=tl.float32)
-    words = words_ptr + known * (STRIDE // 4) + (FIRST // 4 + BLOCKS * 8 * HIGH) + block * WORDS
+    words = (
+        words_ptr
+        + known * (STRIDE // 4)
+        + (FIRST // 4 + BLOCKS * 8 * FORM.high)
+        + block * FORM.words
+    )
     ends = tl.load(words)
     for t in tl.static_range(TILES):
-        at = low_row + block * (32 * LOW // UNIT) + t * PART
+        at = low_row + block * (32 * FORM.low // UNIT) + t * FORM.part
         if RAGGED:
             # The plane ends with the parts that have inputs.
-            is_there = (block * 256 + t * TOGETHER * PART < K) & (depth[None, :] >= 0)
+            is_there = (block * 256 + t * TOGETHER * FORM.part < K) & (depth[None, :] >= 0)
             low = tl.load(at, mask=is_there, other=0)
         else:
             low = tl.load(at)
         high = low
-        if HIGH > 0:
-            plane = t * TOGETHER // (8 * UNIT // HIGH) * PART
-            high = tl.load(high_row + block * (32 * HIGH // UNIT) + plane)
+        if FORM.high > 0:
+            plane = t * TOGETHER // (8 * UNIT // FORM.high) * FORM.part
+            high = tl.load(high_row + block * (32 * FORM.high // UNIT) + plane)
         codes = _codes_of(
-            low, high, x_row.dtype.element_ty, t, ASM, LOW, HIGH, MINIMUM, ZERO, TABLE, FLOAT,
-            WIDE,
+            low, high, x_row.dtype.element_ty, t, FORM,
         )  # fmt: skip
         for k in tl.static_range(TOGETHER):
-            begin = block * 256 + (TOGETHER * t + k) * PART
+            begin = block * 256 + (TOGETHER * t + k) * FORM.part
             inside = is_row
             if RAGGED:
                 inside = is_row & (begin + depth < K)[:, None]
             x = tl.load(x_column + begin, mask=inside, other=0.0)
             part = tl.dot(codes[k], x, nothing, input_precision="ieee")
-            scale = _scale_of(words, ends, TOGETHER * t + k, SCALES, BIAS, ASM)
+            scale = _scale_of(words, ends, TOGETHER * t + k, FORM)
             total += scale[:, None] * part
-            if MINIMUM:
+            if FORM.minimum:
                 sums = tl.dot(codes[TOGETHER], x, nothing, input_precision="ieee")
-                added = _minimum_of(words, ends, TOGETHER * t + k, SCALES, ASM)
+                added = _minimum_of(words, ends, TOGETHER * t + k, FORM)
                 total += (added - 128.0 * scale)[:, None] * sums
     return total
 
@@ -555,77 +541,32 @@ def _codes_of(
     high: tl.tensor,
     dtype: tl.constexpr,
     TILE: tl.constexpr,
-    ASM: tl.constexpr,
-    LOW: tl.constexpr,
-    HIGH: tl.constexpr,
-    MINIMUM: tl.constexpr,
-    ZERO: tl.constexpr,
-    TABLE: tl.constexpr,
-    FLOAT: tl.constexpr,
-    WIDE: tl.constexpr,
+    FORM: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:
     """Return the codes of one, two or four parts; with a minimum plus 128, and ones.
 
-    low, high uint8, or int16, [N, PART] -> [N, PART] each.
+    low, high uint8, or int16, [N, FORM.part] -> [N, FORM.part] each.
     """
-    if FLOAT and len(ASM) > 0:
-        found = (
-            tl.inline_asm_elementwise(
-                ASM[1 + TILE], ASM[0], [low], dtype=tl.bfloat16, is_pure=True, pack=4
-            ),
-        )
-    elif LOW == 8:
-        found = (_float_8(low).to(dtype) if FLOAT else low.to(tl.int8, bitcast=True).to(dtype),)
-    elif len(ASM) == 0:
-        ones = tl.full(low.shape, 1.0, dtype)
-        first = _code(low, high, 0, TILE, HIGH, MINIMUM, ZERO, TABLE, WIDE).to(dtype)
-        second = _code(low, high, 1, TILE, HIGH, MINIMUM, ZERO, TABLE, WIDE).to(dtype)
-        found = (first, second, ones)  # type: ignore[assignment]
-        if WIDE:
-            third = _code(low, high, 2, TILE, HIGH, MINIMUM, ZERO, TABLE, WIDE).to(dtype)
-            fourth = _code(low, high, 3, TILE, HIGH, MINIMUM, ZERO, TABLE, WIDE).to(dtype)
-            found = (first, second, third, fourth, ones)  # type: ignore[assignment]
-    elif len(TABLE) > 0:
-        first, second = tl.inline_asm_elementwise(
-            ASM[1 + TILE], ASM[0], [low], dtype=(tl.int8, tl.int8), is_pure=True, pack=4
-        )
-        found = (first.to(dtype), second.to(dtype))  # type: ignore[assignment]
-    elif WIDE and MINIMUM:
+    if FORM.pack > 0:
         found = tl.inline_asm_elementwise(
-            ASM[1 + TILE],
-            ASM[0],
-            [low, high],
-            dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
-            is_pure=True,
-            pack=2,
-        )
-    elif WIDE:
-        found = tl.inline_asm_elementwise(
-            ASM[1 + TILE],
-            ASM[0],
-            [low, high],
-            dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
-            is_pure=True,
-            pack=2,
-        )
-    elif MINIMUM:
-        found = tl.inline_asm_elementwise(
-            ASM[1 + TILE],
-            ASM[0],
-            [low, high],
-            dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16),
-            is_pure=True,
-            pack=4,
-        )
+            FORM.texts[TILE], FORM.constraints, [low, high], dtype=FORM.results, is_pure=True,
+            pack=FORM.pack,
+        )  # fmt: skip
+        if len(FORM.table) > 0:
+            found = (found[0].to(dtype), found[1].to(dtype))
+    elif FORM.is_float:
+        found = (_float_8(low).to(dtype),)
+    elif FORM.low == 8:
+        found = (low.to(tl.int8, bitcast=True).to(dtype),)
     else:
-        found = tl.inline_asm_elementwise(
-            ASM[1 + TILE],
-            ASM[0],
-            [low, high],
-            dtype=(tl.bfloat16, tl.bfloat16),
-            is_pure=True,
-            pack=4,
-        )
+        ones = tl.full(low.shape, 1.0, dtype)
+        first = _code(low, high, 0, TILE, FORM).to(dtype)
+        second = _code(low, high, 1, TILE, FORM).to(dtype)
+        found = (first, second, ones)
+        if FORM.wide:
+            third = _code(low, high, 2, TILE, FORM).to(dtype)
+            fourth = _code(low, high, 3, TILE, FORM).to(dtype)
+            found = (first, second, third, fourth, ones)
     return found
 
 
@@ -635,20 +576,20 @@ def _code(
     high: tl.tensor,
     K: tl.constexpr,
     TILE: tl.constexpr,
-    HIGH: tl.constexpr,
-    MINIMUM: tl.constexpr,
-    ZERO: tl.constexpr,
-    TABLE: tl.constexpr,
-    WIDE: tl.constexpr,
+    FORM: tl.constexpr,
 ) -> tl.tensor:
     """Return the codes of part K of a tile, or the table's values for them."""
     code = (low.to(tl.int32) >> (4 * K)) & 15
-    if HIGH > 0:
-        AT: tl.constexpr = ((4 if WIDE else 2) * TILE + K) % ((16 if WIDE else 8) // HIGH) * HIGH
-        code |= ((high.to(tl.int32) >> AT) & ((1 << HIGH) - 1)) << 4
-    if len(TABLE) > 0:
-        code = _looked_up(code, TABLE)
-    return code - (ZERO - (128 if MINIMUM else 0))
+    if FORM.high > 0:
+        AT: tl.constexpr = (
+            ((4 if FORM.wide else 2) * TILE + K)
+            % ((16 if FORM.wide else 8) // FORM.high)
+            * FORM.high
+        )
+        code |= ((high.to(tl.int32) >> AT) & ((1 << FORM.high) - 1)) << 4
+    if len(FORM.table) > 0:
+        code = _looked_up(code, FORM.table)
+    return code - (FORM.zero - (128 if FORM.minimum else 0))
 
 
 @triton.jit
@@ -669,14 +610,14 @@ def _float_8(codes: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _byte_times(
-    word: tl.tensor, PLACE: tl.constexpr, BIAS: tl.constexpr, by: tl.tensor, ASM: tl.constexpr
+    word: tl.tensor, PLACE: tl.constexpr, BIAS: tl.constexpr, by: tl.tensor, FORM: tl.constexpr
 ) -> tl.tensor:
     """Return (a byte − BIAS) · float16 numbers, as float32, which is exact.
 
     The byte is put into the middle bits of 2^15, which adds 2^15 to it; the multiplication
     subtracts that.
     """
-    if len(ASM) > 0:
+    if FORM.pack > 0:
         WRITTEN: tl.constexpr = "prmt.b32 $0, $1, 0x47000000, " + (
             ("0x7404", "0x7414", "0x7424", "0x7434")[PLACE] + ";"
         )
@@ -708,16 +649,14 @@ def _scale_of(
     words: tl.tensor,
     ends: tl.tensor,
     P: tl.constexpr,
-    SCALES: tl.constexpr,
-    BIAS: tl.constexpr,
-    ASM: tl.constexpr,
+    FORM: tl.constexpr,
 ) -> tl.tensor:
     """Return the scale of part P, from pointers to the words of a block; the first is loaded."""
-    if SCALES == "bytes":
-        scale = _byte_times(tl.load(words + 1 + P // 4), P % 4, BIAS, _half(ends, 0), ASM)
-    elif SCALES == "halves":
+    if FORM.scales == "bytes":
+        scale = _byte_times(tl.load(words + 1 + P // 4), P % 4, FORM.bias, _half(ends, 0), FORM)
+    elif FORM.scales == "halves":
         scale = _half(tl.load(words + P // 2), P % 2)
-    elif SCALES == "floats":
+    elif FORM.scales == "floats":
         scale = tl.load(words + P).to(tl.float32, bitcast=True)
     else:
         scale = _power((tl.load(words + P // 4) >> (8 * (P % 4))) & 255)
@@ -729,12 +668,11 @@ def _minimum_of(
     words: tl.tensor,
     ends: tl.tensor,
     P: tl.constexpr,
-    SCALES: tl.constexpr,
-    ASM: tl.constexpr,
+    FORM: tl.constexpr,
 ) -> tl.tensor:
     """Return the number added to the values of part P."""
-    if SCALES == "bytes":
-        added = _byte_times(tl.load(words + 3 + P // 4), P % 4, 0, -_half(ends, 1), ASM)
+    if FORM.scales == "bytes":
+        added = _byte_times(tl.load(words + 3 + P // 4), P % 4, 0, -_half(ends, 1), FORM)
     else:
         added = _half(tl.load(words + 4 + P // 2), P % 2)
     return added
@@ -751,17 +689,7 @@ def _unpack(
     EIGHTS: tl.constexpr,
     K: tl.constexpr,
     STRIDE: tl.constexpr,
-    LOW: tl.constexpr,
-    HIGH: tl.constexpr,
-    PART: tl.constexpr,
-    SCALES: tl.constexpr,
-    BIAS: tl.constexpr,
-    MINIMUM: tl.constexpr,
-    ZERO: tl.constexpr,
-    TABLE: tl.constexpr,
-    WORDS: tl.constexpr,
-    FLOAT: tl.constexpr,
-    WIDE: tl.constexpr,
+    FORM: tl.constexpr,
     SIZE: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
@@ -778,43 +706,53 @@ def _unpack(
             return
         row -= begin
     block, inner = at // 256, at % 256
-    part, place = inner // PART, inner % PART
-    UNIT: tl.constexpr = 2 if WIDE else 1  # bytes
-    SPAN: tl.constexpr = 256 if HIGH > 0 else PART * (4 if WIDE else 8 // LOW)
-    FIRST: tl.constexpr = (K + SPAN - 1) // SPAN * (SPAN * LOW // 8)
+    part, place = inner // FORM.part, inner % FORM.part
+    UNIT: tl.constexpr = 2 if FORM.wide else 1  # bytes
+    SPAN: tl.constexpr = 256 if FORM.high > 0 else FORM.part * (4 if FORM.wide else 8 // FORM.low)
+    FIRST: tl.constexpr = (K + SPAN - 1) // SPAN * (SPAN * FORM.low // 8)
     if EIGHTS:
-        low_ptr = packed_ptr + row // 8 * (8 * STRIDE) + block * (8 * (128 + 32 * HIGH + 4 * WORDS))
+        low_ptr = (
+            packed_ptr
+            + row // 8 * (8 * STRIDE)
+            + block * (8 * (128 + 32 * FORM.high + 4 * FORM.words))
+        )
         high_ptr = low_ptr + 1024 + row % 8 * 64
-        bytes_ptr = low_ptr + (1024 + 256 * HIGH) + row % 8 * (4 * WORDS)
+        bytes_ptr = low_ptr + (1024 + 256 * FORM.high) + row % 8 * (4 * FORM.words)
         low_ptr += row % 8 * 128
-        low_move = row % 4 * 32 if HIGH > 0 else row % 2 * 64
+        low_move = row % 4 * 32 if FORM.high > 0 else row % 2 * 64
         high_move = row // 2 % 2 * 32
     else:
         low_ptr = packed_ptr + row * STRIDE + block * 128
-        high_ptr = packed_ptr + (row * STRIDE + FIRST) + block * (32 * HIGH)
-        bytes_ptr = packed_ptr + (row * STRIDE + FIRST + BLOCKS * 32 * HIGH) + block * (4 * WORDS)
+        high_ptr = packed_ptr + (row * STRIDE + FIRST) + block * (32 * FORM.high)
+        bytes_ptr = (
+            packed_ptr + (row * STRIDE + FIRST + BLOCKS * 32 * FORM.high) + block * (4 * FORM.words)
+        )
         low_move = row * 0
         high_move = low_move
-    if LOW == 8:
+    if FORM.low == 8:
         code = tl.load(packed_ptr + row * STRIDE + at, mask=inside, other=0)
-        value = _float_8(code) if FLOAT else code.to(tl.int8, bitcast=True).to(tl.float32)
+        value = _float_8(code) if FORM.is_float else code.to(tl.int8, bitcast=True).to(tl.float32)
     else:
-        code = _bits(low_ptr, low_move, part, place, 4, PART, UNIT, inside)
-        if HIGH > 0:
-            code |= _bits(high_ptr, high_move, part, place, HIGH, PART, UNIT, inside) << 4
-        value = _looked_up(code, TABLE) if len(TABLE) > 0 else (code - ZERO).to(tl.float32)
-    if SCALES == "bytes":
+        code = _bits(low_ptr, low_move, part, place, 4, FORM.part, UNIT, inside)
+        if FORM.high > 0:
+            code |= _bits(high_ptr, high_move, part, place, FORM.high, FORM.part, UNIT, inside) << 4
+        value = (
+            _looked_up(code, FORM.table)
+            if len(FORM.table) > 0
+            else (code - FORM.zero).to(tl.float32)
+        )
+    if FORM.scales == "bytes":
         scale = _half_at(bytes_ptr, inside)
-        own = tl.load(bytes_ptr + 4 + part, mask=inside, other=0).to(tl.int32) - BIAS
+        own = tl.load(bytes_ptr + 4 + part, mask=inside, other=0).to(tl.int32) - FORM.bias
         value = scale * own.to(tl.float32) * value
-        if MINIMUM:
+        if FORM.minimum:
             own = tl.load(bytes_ptr + 12 + part, mask=inside, other=0).to(tl.float32)
             value -= _half_at(bytes_ptr + 2, inside) * own
-    elif SCALES == "halves":
+    elif FORM.scales == "halves":
         value = _half_at(bytes_ptr + 2 * part, inside) * value
-        if MINIMUM:
+        if FORM.minimum:
             value += _half_at(bytes_ptr + 16 + 2 * part, inside)
-    elif SCALES == "floats":
+    elif FORM.scales == "floats":
         words = (bytes_ptr + 4 * part).to(tl.pointer_type(tl.int32))
         value = tl.load(words, mask=inside, other=0).to(tl.float32, bitcast=True) * value
     else:

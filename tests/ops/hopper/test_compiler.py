@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specx.ops.hopper import compiler, packed_product
+from specx.ops.hopper import compiler, experts_product, packed_product
 from specx.ops.hopper import product as hopper_product
 from specx.ops.hopper import tree_attention as hopper_attention
 from specx.ops.hopper.compiler import compiled
@@ -178,6 +178,17 @@ def test_products_of_packed_weights_compile(kind: int, tiles: int) -> None:
         constants |= {"STAGES": launch.stages(tiles, formats)[0]}
         constants |= {"KEEP": kind == GATED and not launch.together}
         assert compiled(PACKED_SOURCE, given | constants).startswith(ELF)
+
+
+@needs_nvrtc
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("tiles", TILES)
+@pytest.mark.parametrize("kind", [PLAIN, GATED])
+def test_products_with_experts_compile(kind: int, tiles: int) -> None:
+    given = {"KIND": kind, "TILES": tiles, "HALF": 0, "CLAMPED": kind, "ACTIVATION": kind}
+    launch = asdict(experts_product.plan(tiles))
+    constants = {name.upper(): value for name, value in launch.items()}
+    assert compiled(experts_product.EXPERTS_SOURCE, given | constants).startswith(ELF)
 
 
 @needs_nvrtc

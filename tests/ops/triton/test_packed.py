@@ -22,10 +22,10 @@ from specx.ops.triton.packed import (
     BlocksProduct,
     PackedLaunch,
     in_rows_of,
-    instructions_of,
     lay_out,
     moved,
     packed_product,
+    told,
 )
 from specx.ops.triton.packed_layout import LAYOUTS
 from tests.interpreter import multiply_in_order
@@ -220,7 +220,8 @@ def run(instructions: str, results: int, *words: int) -> dict[str, int]:
 @EACH
 def test_instructions_are_what_is_computed_without_them(name: str) -> None:
     layout = LAYOUTS[name]
-    registers, *tiles = instructions_of(layout) or ("",)
+    given = told(layout, by_words=True)
+    registers, tiles = given.constraints, given.texts
     assert len(tiles) == (0 if name == "Q8_0" else 256 // layout.part // layout.together)
     random = np.random.default_rng(5)  # draws no byte that is no number in float8
     for tile, written in enumerate(tiles):

@@ -1,0 +1,127 @@
+"""The products of up to 64 rows with the experts that they have chosen, in MXFP4, for Hopper.
+
+A row's result does not depend on the other rows: the weight alone determines the order of a sum.
+Other weights and GPUs use the kernels of ``triton/experts.py``.
+"""
+
+from ctypes import c_float, c_int, c_uint, c_uint64
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from specx.ops.hopper.compiler import kernel_of
+from specx.ops.hopper.driver import CudaError, Kernel
+from specx.ops.hopper.packed_product import TILES
+from specx.ops.hopper.product import ACTIVATIONS, MOST_ROWS, SOURCE
+from specx.ops.layers import LinearMap
+from specx.ops.spec import Activation, MlpSpec
+from specx.ops.triton.packed import TritonWeight
+from specx.ops.triton.packed_layout import LAYOUTS
+
+EXPERTS_SOURCE = SOURCE.with_name("experts_product.cu")
+FETCHED = 24 << 20  # bytes of the next weight: half of L2
+MOST_EXPONENT = 128  # of a part: weights are exact in bfloat16 up to there
+
+
+@dataclass(frozen=True)
+class ExpertsLaunch:
+    """The division of a product: ``share`` of a block's ``warps`` have the same rows of a weight.
+
+    ``ahead``: pieces of 16 bytes of two rows that a thread has asked for; ``resident``: blocks that
+    run at once on a multiprocessor.
+    """
+
+    warps: int
+    share: int
+    ahead: int
+    resident: int
+
+
+def plan(tiles: int) -> ExpertsLaunch:
+    """Plan the launch; the share affects rounding, so it does not depend on the rows of x."""
+    return ExpertsLaunch(4, 4, 2, 6 if tiles == 1 else 4 if tiles == 2 else 3)
+
+
+class ExpertsProduct:
+    """The products with E experts.
+
+    With ``mlp``, x [T, K] has the rows, the maps are [E, 2 N, K], and its gate is applied. Without,
+    x [T · n, K] has the pairs of a row and an expert, and the maps are [E, N, K].
+    """
+
+    def __init__(self, maps: LinearMap, experts: int, mlp: MlpSpec | None = None) -> None:
+        """Raises CudaError if the kernel is unavailable."""
+        if not isinstance(maps.weight, TritonWeight) or maps.weight.parts[0][1].name != "MXFP4":
+            raise CudaError("experts in another format")
+        ((self._weight, form),), self._inputs = maps.weight.parts, maps.weight.columns
+        self._first, sides = LAYOUTS[form.name].first_bytes(self._inputs), 1 if mlp is None else 2
+        self._columns, self.bias = len(self._weight) // experts // sides, maps.bias
+        self._experts, self._clamp = experts, (1.0, 0.0)
+        activation: Activation = "silu"
+        if mlp is not None:
+            activation, self._clamp = mlp.activation, mlp.clamp or self._clamp
+        is_served = (
+            self._weight.is_cuda
+            and maps.weight.dtype == torch.bfloat16
+            and (maps.bias is None or maps.bias.dtype == torch.bfloat16)
+            and (maps.bias is None or maps.bias.is_contiguous())
+            and activation in ACTIVATIONS
+            and self._columns % (16 // sides) == 0
+            and self._inputs % 64 == 0
+            and int(self._weight[:, self._first :].max()) <= MOST_EXPONENT
+        )
+        if not is_served:
+            raise CudaError(f"no kernel of {EXPERTS_SOURCE.name} for {experts} experts")
+        constants = {
+            "KIND": sides - 1, "ACTIVATION": ACTIVATIONS.index(activation), "HALF": 0,
+            "CLAMPED": mlp is not None and mlp.clamp is not None,
+        }  # fmt: skip
+        self._kernels: list[tuple[int, int, int, Kernel]] = []
+        device = self._weight.device
+        for tiles in TILES:
+            launch = plan(tiles)
+            told = {name.upper(): n for name, n in asdict(launch).items()} | {"TILES": tiles}
+            kernel = kernel_of(EXPERTS_SOURCE, "product", 0, device, **constants, **told)
+            if kernel is None:
+                raise CudaError(f"no kernel of {EXPERTS_SOURCE.name} for {device}")
+            blocks = -(-self._columns // (launch.warps // launch.share * 16 // sides))
+            self._kernels.append((8 * tiles, blocks, 32 * launch.warps, kernel))
+
+    def __call__(self, chosen: Tensor, x: Tensor, behind: "ExpertsProduct | None" = None) -> Tensor:
+        """Multiply the pairs; chosen int64 [T, n], ascending in each row -> [T · n, N].
+
+        ``behind``: the product that comes next, whose weight is fetched if there is room in L2.
+        """
+        rows, each = chosen.shape
+        assert rows <= MOST_ROWS
+        assert x.is_contiguous()
+        assert chosen.is_contiguous()
+        assert x.dtype == torch.bfloat16
+        blocks, threads, kernel = next(each[1:] for each in self._kernels if rows <= each[0])
+        pairs = rows * each
+        out = x.new_empty((pairs, self._columns))
+        given = self._weight, x, chosen, self.bias, out
+        pointers = [c_uint64(0 if each is None else each.data_ptr()) for each in given]
+        numbers = (
+            rows, each, self._columns, self._inputs, self._weight.shape[1], self._first,
+            pairs > self._experts,
+        )  # fmt: skip
+        size = 0 if behind is None else behind._weight.nbytes // self._experts
+        weight = None if behind is None or pairs * size > FETCHED else behind._weight.data_ptr()
+        next_ones = c_uint64(weight or 0), c_uint(size), c_uint(-(-size // (16 * blocks)) * 16)
+        with torch.cuda.device(x.get_device()):
+            kernel.launch(
+                (blocks, min(pairs, self._experts), 1),
+                threads,
+                [*pointers, *map(c_int, numbers), *map(c_float, self._clamp), *next_ones],
+            )
+        return out
+
+
+def product_of(maps: LinearMap, experts: int, mlp: MlpSpec | None = None) -> ExpertsProduct | None:
+    """Return the products with experts; None if the kernel does not support them."""
+    try:
+        return ExpertsProduct(maps, experts, mlp)
+    except CudaError:
+        return None
