@@ -64,6 +64,19 @@ def test_a_small_product_norms(inputs: int, wide: bool, dtype: torch.dtype) -> N
     norm = triton_layer.NormWeights(spec=spec, weight=1 + random(inputs, dtype=dtype) / 8)
     ours, exact = SmallProduct(weight, norm=norm)(x), norm(x).double() @ weight.double().T
     assert float((ours.double() - exact).norm() / exact.norm()) < 2 * torch.finfo(dtype).eps
+    for rows in range(1, 16):  # whatever is beside them
+        assert torch.equal(SmallProduct(weight, norm=norm)(x[:rows]), ours[:rows])
+
+
+def test_a_small_product_norms_large_numbers_in_float16() -> None:
+    """Times the weight of the norm they are out of its range; scaled they are not."""
+    weight, x = random(64, 896, dtype=torch.float16), random(16, 896, dtype=torch.float16)
+    x[:, 5], x[3] = 60_000, x[3] / 64
+    norm = triton_layer.NormWeights(
+        spec=NormSpec(eps=1e-6), weight=8 + random(896, dtype=torch.float16)
+    )
+    ours, exact = SmallProduct(weight, norm=norm)(x), norm(x).double() @ weight.double().T
+    assert error(ours, exact) < 2 * torch.finfo(torch.float16).eps
 
 
 @HALF

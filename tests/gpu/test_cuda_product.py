@@ -22,7 +22,7 @@ from tests.ops.examples import layer_of_heads
 
 CUDA = torch.device("cuda", 0)
 HALF = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-SPREADS = [(16, 1), (48, 1), (64, 2), (64, 4), (96, 1), (112, 1), (128, 4), (256, 1)]
+SPREADS = [(16, 1), (48, 1), (32, 2), (64, 2), (64, 4), (96, 1), (112, 1), (128, 4), (256, 1)]
 LAUNCHES = [
     *(launch_of(*spread) for spread in SPREADS),
     ProductLaunch(32, split=1, slices=3, weights=2, inputs=1),

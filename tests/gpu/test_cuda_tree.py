@@ -82,6 +82,27 @@ def test_sparse_bits_in_several_words(columns: int, prefix: int, dtype: torch.dt
 
 
 @DTYPES
+@pytest.mark.parametrize(("rows", "ratio"), [(1, 1), (1, 6), (2, 6), (1, 16), (5, 3), (16, 1)])
+@pytest.mark.parametrize("prefix", [0, 63, 191, 192, 193, 700, 4095, 8200])
+def test_few_rows(prefix: int, rows: int, ratio: int, dtype: torch.dtype) -> None:
+    """With one to three blocks that are there at a time, and more of them in a part."""
+    visible = visible_of(random_parents(rows, prefix))
+    for kv_heads, spare in ((1, 0), (3, 37)):
+        inputs = inputs_of(rows, prefix + rows, ratio, kv_heads=kv_heads, dtype=dtype, seed=prefix)
+        check(inputs, prefix, visible, spare=spare)
+
+
+@DTYPES
+def test_few_rows_among_those_of_levels(dtype: torch.dtype) -> None:
+    """What nodes see behind the prefix differs by up to 60 rows: so do their blocks and parts."""
+    visible = torch.zeros(3, 120, dtype=torch.bool)
+    visible[0, 0] = visible[1, 10:70] = visible[2, 119] = True
+    for prefix in (0, 60, 130, 1020, 8180):
+        inputs = inputs_of(3, prefix + 120, dtype=dtype, seed=prefix)
+        check(inputs, prefix, visible)
+
+
+@DTYPES
 def test_a_row_that_sees_one_column_only(dtype: torch.dtype) -> None:
     check(inputs_of(64, 64, dtype=dtype), 0, torch.eye(64, dtype=torch.bool).flip(0))
 

@@ -60,7 +60,7 @@ def test_so_it_is_over_keys_and_values_in_8_bits(cell: Cell, tmp_path: Path) -> 
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 @pytest.mark.parametrize(("heads", "kv_heads"), [(32, 8), (12, 2), (16, 16), (8, 1)])
 @pytest.mark.parametrize("prefix", [0, 63, 191, 192, 1085, 4160, 16_500])
-def test_two_kernels_attend_alike(
+def test_every_kernel_attends_alike(
     prefix: int, heads: int, kv_heads: int, dtype: torch.dtype
 ) -> None:
     if not is_hopper(CUDA):
@@ -79,6 +79,16 @@ def test_two_kernels_attend_alike(
     )
     assert torch.equal(out, other)
     assert torch.equal(lse, other_lse)
+    for rows in (1, 2):  # at most 16 that share a key head: a third kernel
+        few = TreeInputs(
+            q[:, :rows], keys, values, length, sets[:rows], recent[:rows], inputs.scale
+        )
+        assert few.rows <= hopper_attention.FEW_ROWS
+        launch = tree_attention.plan_for(few)
+        for _ in range(3):
+            other, other_lse = tree_attention.attend(few, launch, kernels[1])
+            assert torch.equal(out[:rows], other)
+            assert torch.equal(lse[:, :rows], other_lse)
 
 
 def profile(**generation: object) -> Profile:

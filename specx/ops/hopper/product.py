@@ -45,7 +45,8 @@ class ProductLaunch:
     ``columns``: rows of the weight in a tile, a multiple of 16 (of 8, if at most 64). ``split``:
     the number of blocks that share the sum of a tile, a power of 2. ``weights``, ``inputs``: the
     number of pieces of the weight and of x in shared memory at a time, each with ``slices`` · 64
-    inputs. ``groups``: warp groups that multiply pieces in turn; several groups share one tile.
+    inputs, multiples of ``groups``. ``groups``: warp groups that multiply pieces in turn; several
+    groups share one tile.
     """
 
     columns: int
@@ -78,7 +79,8 @@ def plan(columns: int, inputs: int, sides: int, multiprocessors: int) -> Product
     blocks = 4 * math.ceil(columns * sides / MOST_BY_EIGHT)
     if inputs > MANY_INPUTS and 2 * multiprocessors <= 4 * blocks <= 3 * multiprocessors:
         return launch_of(MOST_BY_EIGHT, 4)
-    if inputs <= FEW_INPUTS:  # reading x takes as long as the weight: half as many blocks
+    # Reading x takes as long as the weight: half as many blocks. Heads are faster on all.
+    if inputs <= FEW_INPUTS and sides == 1:
         share = columns * sides / (multiprocessors // 4)
         pair = max(pair, min(MOST_BY_EIGHT, 16 * math.ceil(share / 16)))
     return launch_of(pair, 2)
@@ -107,6 +109,8 @@ def launch_of(columns: int, split: int) -> ProductLaunch:
     room = (SHARED - STATIC - 1024 - exchanged) // (SLICES * WIDTH * 2)  # lines
     inputs = room // (columns + MOST_ROWS)
     weights = (room - inputs * MOST_ROWS) // columns
+    if groups > 1:  # a place has pieces of one group only, or it would miss that one has come
+        inputs, weights = inputs // groups * groups, weights // groups * groups
     return ProductLaunch(columns, split, SLICES, weights, inputs, groups)
 
 

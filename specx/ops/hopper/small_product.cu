@@ -8,7 +8,8 @@
 //
 // Defined from outside: ROWS (a multiple of 8, or of 16 where a column of the result has two), INPUTS
 // (a multiple of 64), HALF, and as for product.cu KIND, HEAD and ACTIVATION. NORMED: every block norms x
-// for itself (RMS); WIDE: rounded only once it is multiplied with the norm's weight.
+// for itself (RMS): it multiplies x by the norm's weight, and the sums by the scale, so that no product
+// waits for that.
 
 #include "hopper.cuh"
 
@@ -17,6 +18,7 @@ constexpr int TILES = ROWS / 8, OUTPUTS = ROWS / SIDES, OUTPUT_TILES = OUTPUTS /
 constexpr int STEPS = INPUTS / 32, OWN = (STEPS + WARPS - 1) / WARPS;  // of 32 inputs; of a warp
 constexpr int CHUNKS = INPUTS / 8;                                     // of 16 bytes in a row
 constexpr u32 PITCH = INPUTS * 2 + 64;  // neighbouring rows are in different banks
+constexpr float FADED = HALF ? 1.f / 64 : 1.f;  // of x not scaled yet, for which fp16 has not the range
 static_assert(OUTPUTS % 8 == 0 && OUTPUT_TILES <= WARPS && INPUTS % 64 == 0);
 
 struct Norm {
@@ -41,10 +43,14 @@ __device__ __forceinline__ void add_squares(float& sum, uint4 eight) {
     }
 }
 
-__device__ __forceinline__ u32 normed(u32 pair, u32 weight, float scale) {
-    float low = low_of(pair) * scale, high = high_of(pair) * scale;
-    if (!WIDE) low = rounded(low), high = rounded(high);  // where the modules round
-    return pack(low * low_of(weight), high * high_of(weight));
+__device__ __forceinline__ u32 times(u32 pair, u32 weight) {
+    u32 both;
+    asm("mul.rn." FORMAT "x2 %0, %1, %2;" : "=r"(both) : "r"(pair), "r"(weight));
+    return both;
+}
+
+__device__ __forceinline__ uint4 times(uint4 eight, uint4 by) {
+    return {times(eight.x, by.x), times(eight.y, by.y), times(eight.z, by.z), times(eight.w, by.w)};
 }
 
 // out [nodes, columns], or queries. bias: of the rows of the weight; residual [nodes, columns]; null,
@@ -85,6 +91,12 @@ product(const u16* weight, const u16* x, u16* out, const u16* bias, const u16* r
             const u32 both = pair_at(bias + weight_row(column, side, columns));
             added[side][0] = low_of(both), added[side][1] = high_of(both);
         }
+    if (NORMED && HALF)
+#pragma unroll
+        for (uint4& each : norm_weights) {
+            const u32 faded = pack(FADED, FADED);
+            each = times(each, {faded, faded, faded, faded});
+        }
     wait_for_kernel_in_front();
 
     uint4 eights[OWN][2];
@@ -121,20 +133,10 @@ product(const u16* weight, const u16* x, u16* out, const u16* bias, const u16* r
             const float sum = sum_of_four(sums[half]);
             if (lane % 4 == 0) squares[warp][upper + 8 * half] = sum;
         }
-        __syncthreads();
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float sum = 0.f;
+        for (int i = 0; i < OWN; i++)
 #pragma unroll
-            for (int of = 0; of < WARPS; of++) sum += squares[of][upper + 8 * half];
-            const float scale = rsqrtf(sum / INPUTS + norm.eps);
-#pragma unroll
-            for (int i = 0; i < OWN; i++) {
-                const uint4 eight = eights[i][half], by = norm_weights[i];
-                eights[i][half] = {normed(eight.x, by.x, scale), normed(eight.y, by.y, scale),
-                                   normed(eight.z, by.z, scale), normed(eight.w, by.w, scale)};
-            }
-        }
+            for (int half = 0; half < 2; half++) eights[i][half] = times(eights[i][half], norm_weights[i]);
     }
     finish_copies<0>();
     __syncthreads();
@@ -155,6 +157,15 @@ product(const u16* weight, const u16* x, u16* out, const u16* bias, const u16* r
     __syncthreads();
     if (!is_column) return;
 
+    float scales[2] = {1.f, 1.f};
+    if (NORMED)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float sum = 0.f;
+#pragma unroll
+            for (int of = 0; of < WARPS; of++) sum += squares[of][upper + 8 * half];
+            scales[half] = rsqrtf(sum / INPUTS + norm.eps) / FADED;
+        }
     float sums[2][4] = {};
 #pragma unroll
     for (int side = 0; side < SIDES; side++) {
@@ -166,7 +177,7 @@ product(const u16* weight, const u16* x, u16* out, const u16* bias, const u16* r
             sums[side][2] += part.z, sums[side][3] += part.w;
         }
 #pragma unroll
-        for (int i = 0; i < 4; i++) sums[side][i] += added[side][i % 2];
+        for (int i = 0; i < 4; i++) sums[side][i] = sums[side][i] * scales[i / 2] + added[side][i % 2];
     }
     const bool turns = column / HALF_HEAD < kept.heads + kept.kv_heads;
 #pragma unroll

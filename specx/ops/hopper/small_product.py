@@ -93,7 +93,6 @@ class _SmallWeight(WeightProduct):
         constants: dict[str, int] = {"KIND": self.kind, "HALF": weight.dtype == torch.float16}
         constants |= {"ROWS": rows, "INPUTS": inputs, "HEAD": head_dim or 2}
         constants |= {"ACTIVATION": ACTIVATIONS.index(activation), "NORMED": norm is not None}
-        constants |= {"WIDE": norm is not None and norm.spec.wide}
         shared = shared_of(rows, inputs)
         kernel = kernel_of(SMALL_SOURCE, "product", shared, device, **constants)
         if kernel is None:

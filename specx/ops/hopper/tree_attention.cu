@@ -1,11 +1,12 @@
-// Attention of a tree to the prefix where many rows share a key head: a part of the columns for 128
-// rows. For Hopper, with heads of 128 dimensions.
+// Attention of a tree to the prefix: a part of the columns for 128 rows that share a key head, or for up
+// to 16. For Hopper, with heads of 128 dimensions.
 //
 // One warp asks the copy engine for blocks of 128 keys and of their values, as many ahead as there
 // is room for; two warp groups have 64 rows each. While the tensor cores multiply the weights of a
 // block with its values, the weights of the next one are computed (FlashAttention-3, Shah et al.,
 // 2024). The prefix does not depend on the kernel in front, so it is asked for before that is done.
-// Three more warps clear, in the last block, the rows of values that no row sees.
+// Three more warps clear, in the last block, the rows of values that no row sees. With SLOTS defined it
+// is the kernel for up to 16 rows (below).
 //
 // What is computed, in which blocks and parts, and in which order, is as in Triton's kernel
 // (triton/tree_attention.py), to the bit. A row's own part, the last RECENT rows of its text, is not
@@ -71,6 +72,7 @@ __device__ __forceinline__ u32 chunk_at(u32 base, int row, int chunk) {
 // out [splits, heads · nodes, DIM]; stats [2, splits, heads · nodes]: the largest score, in base 2,
 // and the sum of weights: parts, to be merged. rows: of a key head, head in group × node; scale: of
 // scores, in base 2.
+#ifndef SLOTS
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ TensorMap value_map,
        const u16* q, const u64* prefix_at, const u64* visible, u16* out, float* stats, float scale,
@@ -325,3 +327,174 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
         if (row < rows) *reinterpret_cast<uint4*>(out + (part + row) * DIM + chunk * 8) = value;
     }
 }
+#else
+
+// With few rows the time is that of waiting, one step for another: so the first SLOTS blocks of a part, in
+// most caches all of them, are in shared memory before the kernel in front is done, and no warp waits for
+// others to load. Of each block a warp has 16 columns, and then 16 dimensions of the values. One slot is
+// enough only where no part has a second block.
+constexpr int FEW_THREADS = 256, FEW_WARPS = FEW_THREADS / 32, FEW_ROWS = 16;
+
+extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1)
+attend_few(const __grid_constant__ TensorMap key_map, const __grid_constant__ TensorMap value_map,
+           const u16* q, const u64* prefix_at, const u64* visible, u16* out, float* stats, float scale,
+           int nodes, int rows, int words, u64 q_head, u64 q_node, u64 visible_node, u64 visible_word) {
+    extern __shared__ unsigned char memory[];
+    __shared__ alignas(8) u64 keys_there[SLOTS], values_there[SLOTS];
+    __shared__ float highest_of[FEW_WARPS][FEW_ROWS];
+    const u32 slots = aligned(memory), queries = slots + SLOTS * 2 * BLOCK;
+    const u32 packed = queries + FEW_ROWS * DIM * 2;  // weights, as elements
+    const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, upper = lane / 4;
+    const int kv_head = blockIdx.y, split = blockIdx.z, splits = gridDim.z;
+
+    let_next_kernel_come();
+    // Of rows that are not there, too: they see what their node sees, with queries of zeros.
+    const int prefix = static_cast<int>(*prefix_at);
+    int first = 1 << 30, end = 0, limit = 0;
+    Part own_part[2] = {{0, 0, 1}, {0, 0, 1}};
+    for (int half = 0; half < 2; half++) {
+        const u64* set = visible + (upper + 8 * half) % nodes * visible_node;
+        const Part part(prefix + size_of(set, visible_word, words), split, splits);
+        limit = max(limit, part.limit);
+        if (part.first < part.last) first = min(first, part.first), end = max(end, part.last);
+        own_part[half] = part;
+    }
+    first = __reduce_min_sync(~0u, first), end = __reduce_max_sync(~0u, end);
+    limit = __reduce_max_sync(~0u, limit);
+    const int count = end - first;
+    if (count <= 0) {
+        wait_for_kernel_in_front();
+        return;
+    }
+    const auto keys_at = [&](int i) { return slots + i % SLOTS * 2 * BLOCK; };
+    const auto load_block = [&](int i) {
+        const int slot = i % SLOTS;
+        const u32 to = keys_at(i), keys = shared(&keys_there[slot]), values = shared(&values_there[slot]);
+        arrive_and_expect(keys, BLOCK);
+        arrive_and_expect(values, BLOCK);
+#pragma unroll
+        for (int slab = 0; slab < 2; slab++)
+            load(to + slab * SLAB, key_map, slab * 64, (first + i) * COLUMNS, kv_head, keys);
+#pragma unroll
+        for (int slab = 0; slab < 2; slab++)
+            load(to + BLOCK + slab * SLAB, value_map, slab * 64, (first + i) * COLUMNS, kv_head, values);
+    };
+    if (thread == 0) {
+        for (int slot = 0; slot < SLOTS; slot++)
+            init(shared(&keys_there[slot]), 1), init(shared(&values_there[slot]), 1);
+        publish_barriers();
+        for (int i = 0; i < min(count, SLOTS); i++) load_block(i);
+    }
+    wait_for_kernel_in_front();
+    {
+        const int row = thread / 16, at = min(row, rows - 1);
+        const u64 head = kv_head * (rows / nodes) + at / nodes;
+        copy(chunk_at(queries, row, thread % 16, DIM * 2),
+             q + head * q_head + at % nodes * q_node + thread % 16 * 8, row < rows);
+        commit_copies();
+        finish_copies<0>();
+    }
+    __syncthreads();
+    u32 query[DIM / 16][4];
+#pragma unroll
+    for (int step = 0; step < DIM / 16; step++)
+        load_matrices(query[step], chunk_at(queries, lane % 16, step * 2 + lane / 16, DIM * 2));
+
+    // A thread has two rows, 8 apart, and of each two neighbouring columns, or dimensions, in every 8.
+    const auto in_slab = [](u32 base, int row, int chunk) {
+        return base + chunk / 8 * SLAB + row * LINE + ((chunk ^ row) & 7) * 16;
+    };
+    const u32 one = pack(1.f, 1.f);
+    float result[2][4] = {}, total[4] = {}, best[2] = {NOTHING, NOTHING};
+    for (int i = 0; i < count; i++) {
+        const u32 keys = keys_at(i), values = keys + BLOCK;
+        const int block = first + i;
+        float scores[2][4] = {};
+        wait(shared(&keys_there[i % SLOTS]), i / SLOTS & 1);
+#pragma unroll
+        for (int step = 0; step < DIM / 16; step++) {
+            u32 b[4];
+            load_matrices(b, in_slab(keys, warp * 16 + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
+            multiply_tile(scores[0], query[step], b[0], b[1]);
+            multiply_tile(scores[1], query[step], b[2], b[3]);
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const Part& part = own_part[half];
+            int seen = min(part.limit - block * COLUMNS, COLUMNS);  // columns of this block
+            if (block < part.first || block >= part.last) seen = 0;
+            float highest = NOTHING;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                float& score = scores[j / 2][2 * half + j % 2];
+                if (warp * 16 + j / 2 * 8 + lane % 4 * 2 + j % 2 >= seen) score = NOTHING;
+                highest = fmaxf(highest, score);
+            }
+            highest = largest(highest);
+            if (lane % 4 == 0) highest_of[warp][upper + 8 * half] = highest;
+        }
+        // What lies behind the text may be anything, and a weight of 0 does not silence a NaN.
+        wait(shared(&values_there[i % SLOTS]), i / SLOTS & 1);
+        for (int at = max(limit - block * COLUMNS, 0) * 8 + thread; at < COLUMNS * 8; at += FEW_THREADS)
+#pragma unroll
+            for (u32 slab = 0; slab < 2; slab++)
+                asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(
+                                 values + slab * SLAB + at * 16), "r"(0) : "memory");
+        __syncthreads();
+        // All are done with the block in front.
+        if (thread == 0 && i > 0 && i - 1 + SLOTS < count) load_block(i - 1 + SLOTS);
+        float decay[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = upper + 8 * half;
+            float highest = NOTHING;
+#pragma unroll
+            for (int of = 0; of < FEW_WARPS; of++) highest = fmaxf(highest, highest_of[of][row]);
+            highest = fmaxf(best[half], highest * scale);
+            const float shift = highest == NOTHING ? 0.f : highest;  // nothing seen yet
+            decay[half] = exp2_of(best[half] - shift);
+            best[half] = highest;
+#pragma unroll
+            for (int tile = 0; tile < 2; tile++) {
+                const float low = exp2_of(fmaf(scores[tile][2 * half], scale, -shift));
+                const float high = exp2_of(fmaf(scores[tile][2 * half + 1], scale, -shift));
+                asm volatile("st.shared.u32 [%0], %1;" ::"r"(
+                                 chunk_at(packed, row, warp * 2 + tile, COLUMNS * 2) + lane % 4 * 4),
+                             "r"(pack(low, high)) : "memory");
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            total[j] *= decay[j / 2];
+            result[0][j] *= decay[j / 2], result[1][j] *= decay[j / 2];
+        }
+#pragma unroll
+        for (int step = 0; step < COLUMNS / 16; step++) {
+            u32 a[4], b[4];
+            load_matrices(a, chunk_at(packed, lane % 16, step * 2 + lane / 16, COLUMNS * 2));
+            load_transposed(b, in_slab(values, step * 16 + lane % 16, warp * 2 + lane / 16));
+            multiply_tile(result[0], a, b[0], b[1]);
+            multiply_tile(result[1], a, b[2], b[3]);
+            multiply_tile(total, a, one, one);
+        }
+    }
+
+    const u64 all = static_cast<u64>(gridDim.y) * rows;
+    const u64 part = split * all + static_cast<u64>(kv_head) * rows;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = upper + 8 * half;
+        if (row >= rows) continue;
+        const float sum = total[2 * half], share = 1.f / (sum == 0.f ? 1.f : sum);
+        if (lane % 4 == 0 && warp == 0) {
+            stats[part + row] = best[half];
+            stats[splits * all + part + row] = sum;
+        }
+#pragma unroll
+        for (int tile = 0; tile < 2; tile++)
+            *reinterpret_cast<u32*>(out + (part + row) * DIM + warp * 16 + tile * 8 + lane % 4 * 2) =
+                pack(result[tile][2 * half] * share, result[tile][2 * half + 1] * share);
+    }
+}
+#endif

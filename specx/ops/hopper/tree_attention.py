@@ -1,9 +1,10 @@
-"""Hybrid tree attention in CUDA C++ for many rows per key head, for Hopper.
+"""Hybrid tree attention in CUDA C++ for many rows per key head, or for few, for Hopper.
 
 With 64 nodes and several query heads per key head, attention is limited by its products, not by
 reading. Then the tensor cores have to be busy while softmax weights are computed. Triton's compiler
-does not arrange that; ``tree_attention.cu`` does. Its results equal those of
-``triton/tree_attention.py`` bit for bit.
+does not arrange that; ``tree_attention.cu`` does. With few rows the prefix should be in shared
+memory before the kernel in front has ended. All results equal those of ``triton/tree_attention.py``
+bit for bit.
 """
 
 from ctypes import c_float, c_int, c_uint64
@@ -22,9 +23,11 @@ MERGE_SOURCE = SOURCE.with_name("merge.cu")
 SHORT_SOURCE = SOURCE.with_name("short_attention.cu")
 DIM = 128
 ROWS = 128  # of a block, in two warp groups
-FEWEST_ROWS = 32  # from which on it is faster than Triton's kernel
+# Packed rows with which it is faster than Triton's: few, with a kernel of their own, or many.
+FEW_ROWS, MANY_ROWS = 16, 32
 COLUMNS = 128  # that it takes at a time, as Triton's kernel does
 THREADS = 3 * 128
+FEW_THREADS, FEW_SLOTS = 256, 3  # of the kernel for few; the most blocks that are there at a time
 RECENT = 64  # rows of a query's own part
 MEMBERS = 16  # heads of a group that the merge can have
 MERGE_THREADS = 128
@@ -45,7 +48,7 @@ def suits(inputs: TreeInputs) -> bool:
         and inputs.is_plain
         and q.dtype in (torch.float16, torch.bfloat16)
         and inputs.dim == DIM
-        and inputs.rows >= FEWEST_ROWS
+        and not FEW_ROWS < inputs.rows < MANY_ROWS
         and _are_aligned(inputs)
         and _kernel(q) is not None
     )
@@ -55,7 +58,8 @@ def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: L
     """Compute ``triton.tree_attention.attend_to_prefix``, for inputs that ``suits`` accepts."""
     assert launch.block_columns == COLUMNS
     q, visible = inputs.q, inputs.visible
-    kernel = _kernel(q)
+    is_few = inputs.rows <= FEW_ROWS
+    kernel = _few_kernel(inputs, launch) if is_few else _kernel(q)
     assert kernel is not None
     arguments = [
         tensor_map(inputs.keys, (1, COLUMNS, 64)),
@@ -67,7 +71,7 @@ def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: L
     ]
     grid = (-(-inputs.rows // ROWS), inputs.kv_heads, launch.splits)
     with torch.cuda.device(q.get_device()):
-        kernel.launch(grid, THREADS, arguments)
+        kernel.launch(grid, FEW_THREADS if is_few else THREADS, arguments)
 
 
 def merge(
@@ -187,6 +191,18 @@ def _are_aligned(inputs: TreeInputs) -> bool:
         each.stride(0) % 8 == each.stride(1) % 8 == each.data_ptr() % 16 == 0
         for each in (inputs.q, inputs.keys, inputs.values)
     )
+
+
+def _few_kernel(inputs: TreeInputs, launch: Launch) -> Kernel | None:
+    """Return the kernel for few rows, with room for all blocks of a part, but at most three.
+
+    What it does not request, blocks of the kernel in front may have at the same time.
+    """
+    blocks = -(-inputs.keys.shape[1] // COLUMNS)
+    slots = min(FEW_SLOTS, -(-blocks // launch.splits))
+    shared = 2 * DIM * (2 * slots * COLUMNS + FEW_ROWS) + 2 * FEW_ROWS * COLUMNS + 1024
+    half = inputs.q.dtype == torch.float16
+    return kernel_of(SOURCE, "attend_few", shared, inputs.q.device, HALF=half, SLOTS=slots)
 
 
 def _kernel(q: Tensor) -> Kernel | None:

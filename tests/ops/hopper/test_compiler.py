@@ -150,9 +150,10 @@ def test_a_mistake_says_where_it_is(source: Path, empty_cache: Path) -> None:
 
 @needs_nvrtc
 @pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("slots", [{}, {"SLOTS": 1}, {"SLOTS": 3}], ids=str)
 @pytest.mark.parametrize("half", [False, True])
-def test_tree_attention_compiles(half: bool) -> None:
-    assert compiled(hopper_attention.SOURCE, {"HALF": half}).startswith(ELF)
+def test_tree_attention_compiles(half: bool, slots: dict[str, int]) -> None:
+    assert compiled(hopper_attention.SOURCE, {"HALF": half, **slots}).startswith(ELF)
 
 
 @needs_nvrtc
@@ -161,7 +162,7 @@ def test_tree_attention_compiles(half: bool) -> None:
 @pytest.mark.parametrize(("kind", "rows"), [(PLAIN, 8), (GATED, 96), (ROTATED, 16)])
 def test_products_of_small_weights_compile(kind: int, rows: int, normed: bool) -> None:
     constants = {"ROWS": rows, "INPUTS": 896, "KIND": kind, "HALF": normed, "ACTIVATION": kind}
-    constants |= {"NORMED": normed, "WIDE": rows == 16, "HEAD": 64 if kind == ROTATED else 2}
+    constants |= {"NORMED": normed, "HEAD": 64 if kind == ROTATED else 2}
     assert compiled(SMALL_SOURCE, constants).startswith(ELF)
 
 

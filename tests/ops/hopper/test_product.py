@@ -42,6 +42,8 @@ def test_what_the_kernel_asks_for(rows: int, inputs: int, sides: int, multiproce
     assert launch.columns <= 256
     assert launch.columns // sides >= 8 * launch.split
     assert min(launch.weights, launch.inputs) > launch.groups
+    # A group that takes every second piece finds its own always in the same places.
+    assert launch.weights % launch.groups == launch.inputs % launch.groups == 0
     # Those of a cluster have one tile only, and wait for each other.
     room = {2: multiprocessors, 4: multiprocessors * 3 // 4}
     assert launch.split == 1 or blocks(launch, rows) <= room[launch.split]
@@ -64,6 +66,12 @@ def test_many_inputs_are_shared_by_four_blocks_where_those_fit() -> None:
     assert plan(1536, 8960, 1, 114).split == 2
     others = [(1536, 8192), (512, 8960), (2048, 8960), (4096, 14_336)]
     assert [plan(*each, 1, 132).split for each in others] == [2, 2, 2, 2]
+
+
+def test_few_inputs_take_half_as_many_blocks_but_those_of_heads() -> None:
+    out, qkv = plan(1536, 1536, 1, 132), plan(1024, 1536, 2, 132)  # Qwen2.5 1.5B
+    assert (out, qkv) == (launch_of(48, 2), launch_of(32, 2))
+    assert (blocks(out, 1536), blocks(qkv, 2048)) == (64, 128)
 
 
 @pytest.mark.parametrize("columns", range(16, 257, 16))

@@ -64,7 +64,7 @@ def test_what_the_kernel_is_told(notes: Notes) -> None:
     assert [each.value for each in arguments[7:]] == [7, 4096]
     assert notes.kernels[0] == {
         "KIND": 0, "HALF": True, "ROWS": 32, "INPUTS": 320, "HEAD": 2, "ACTIVATION": 0,
-        "NORMED": True, "WIDE": True,
+        "NORMED": True,
     }  # fmt: skip
     with pytest.raises(AssertionError):
         SmallProduct(weight)(torch.empty(17, 320).half())

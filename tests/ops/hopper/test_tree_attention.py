@@ -12,12 +12,12 @@ from specx.ops.triton.tree_attention import Launch
 from specx.ops.triton.tree_inputs import TreeInputs
 
 
-def make_inputs() -> TreeInputs:
+def make_inputs(nodes: int = 64) -> TreeInputs:
     heads, kv_heads, dtype = 8, 2, torch.half
-    q = torch.empty(64, heads, 128, dtype=dtype).transpose(0, 1)  # as layers write it
+    q = torch.empty(nodes, heads, 128, dtype=dtype).transpose(0, 1)  # as layers write it
     keys, values = torch.empty(2, kv_heads, 300, 128, dtype=dtype)
-    visible = torch.zeros(64, 3, dtype=torch.int64)[:, :2]
-    recent = torch.zeros(64, 64, dtype=torch.int32)
+    visible = torch.zeros(nodes, 3, dtype=torch.int64)[:, :2]
+    recent = torch.zeros(nodes, 64, dtype=torch.int32)
     return TreeInputs(q, keys, values, torch.tensor([200]), visible, recent, 0.25)
 
 
@@ -42,6 +42,32 @@ def test_what_the_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     pointers = [each.data_ptr() for each in (inputs.q, inputs.prefix, inputs.visible, parts, stats)]
     assert [each.value for each in arguments[2:7]] == pointers
     assert [each.value for each in arguments[7:]] == [0.25, 64, 256, 2, 128, 8 * 128, 3, 1]
+
+
+@pytest.mark.parametrize(("splits", "slots"), [(64, 1), (2, 2), (1, 3)])
+def test_few_rows_have_a_kernel_of_their_own(
+    splits: int, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for the blocks of a part: of three, in 64, two or one."""
+    kernels, launches = [], []
+
+    def kernel_of(*given: object, **constants: int) -> object:
+        kernels.append((*given, constants))
+        return SimpleNamespace(launch=lambda *launch: launches.append(launch))
+
+    monkeypatch.setattr(hopper_attention, "tensor_map", lambda *_: None)
+    monkeypatch.setattr(hopper_attention, "kernel_of", kernel_of)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    parts, stats = torch.empty(splits, 8 * 4, 128).half(), torch.empty(2, splits, 8 * 4)
+    spread = Launch(splits, block_rows=16, block_columns=128, warps=4, stages=3)
+    hopper_attention.attend_to_prefix(make_inputs(4), parts, stats, spread)
+    ((_, name, shared, _, constants),) = kernels
+    assert (name, constants) == ("attend_few", {"HALF": True, "SLOTS": slots})
+    block, row = 128 * 128 * 2, 128 * 2  # 16 queries, and 16 rows of weights
+    assert shared == 2 * slots * block + 2 * 16 * row + 1024
+    ((grid, threads, arguments),) = launches
+    assert (grid, threads) == ((1, 2, splits), 256)
+    assert [each.value for each in arguments[7:]] == [0.25, 4, 16, 2, 128, 8 * 128, 3, 1]
 
 
 def test_what_is_not_on_a_gpu_does_not_suit() -> None:
