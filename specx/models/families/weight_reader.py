@@ -115,7 +115,9 @@ class WeightReader:
         )
 
     def _read(self, names: dict[str, Names], name: str) -> Tensor:
-        return tensor_of(self.joined(names[name]))
+        """Read tensors as floats: some files have a router or rates in blocks."""
+        weight = self.joined(names[name])
+        return weight.unpack() if isinstance(weight, PackedWeight) else weight
 
     def _maybe(self, read: Any, names: dict[str, Names], name: str) -> Any:
         return read(names, name) if name in names else None
@@ -210,7 +212,7 @@ class WeightReader:
 
     def _delta(self, names: dict[str, Names], spec: LayerSpec) -> DeltaWeights:
         """Read the weights of a delta rule, except the maps to queries, keys, values and gate."""
-        rates, heads = tensor_of(self.joined(names["rates"])), spec.attention.kv_heads
+        rates, heads = self._read(names, "rates"), spec.attention.kv_heads
         if len(names["rates"]) == 1:
             rates = torch.cat([part.flatten(0, 1) for part in
                                rates.unflatten(0, (heads, 2, -1)).unbind(1)])  # fmt: skip
