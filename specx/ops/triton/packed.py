@@ -588,15 +588,15 @@ def _code(
         )
         code |= ((high.to(tl.int32) >> AT) & ((1 << FORM.high) - 1)) << 4
     if len(FORM.table) > 0:
-        code = _looked_up(code, FORM.table)
+        code = _looked_up(code, FORM)
     return code - (FORM.zero - (128 if FORM.minimum else 0))
 
 
 @triton.jit
-def _looked_up(codes: tl.tensor, TABLE: tl.constexpr) -> tl.tensor:
+def _looked_up(codes: tl.tensor, FORM: tl.constexpr) -> tl.tensor:
     values = codes * 0
     for i in tl.static_range(16):
-        values = tl.where(codes == i, TABLE[i], values)
+        values = tl.where(codes == i, FORM.table[i], values)
     return values.to(tl.float32)
 
 
@@ -736,11 +736,7 @@ def _unpack(
         code = _bits(low_ptr, low_move, part, place, 4, FORM.part, UNIT, inside)
         if FORM.high > 0:
             code |= _bits(high_ptr, high_move, part, place, FORM.high, FORM.part, UNIT, inside) << 4
-        value = (
-            _looked_up(code, FORM.table)
-            if len(FORM.table) > 0
-            else (code - FORM.zero).to(tl.float32)
-        )
+        value = _looked_up(code, FORM) if len(FORM.table) > 0 else (code - FORM.zero).to(tl.float32)
     if FORM.scales == "bytes":
         scale = _half_at(bytes_ptr, inside)
         own = tl.load(bytes_ptr + 4 + part, mask=inside, other=0).to(tl.int32) - FORM.bias
