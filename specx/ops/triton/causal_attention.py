@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specx.ops.triton.kernel import kernel
 from specx.ops.triton.tree_attention import (
     LN_2,
     LOG2_E,
@@ -91,7 +92,7 @@ def attend(
     return out
 
 
-@triton.jit(
+@kernel(
     do_not_specialize=["window", "rows", "past", "capacity", "group"],
     do_not_specialize_on_alignment=["sinks_ptr"],
 )

@@ -23,6 +23,7 @@ from specx.ops.torch.delta import EPS, DeltaRows
 from specx.ops.trees import MAX_ROWS
 from specx.ops.triton import delta_prompt, programmatic_launch
 from specx.ops.triton.delta_prompt import gated
+from specx.ops.triton.kernel import kernel
 from specx.ops.triton.layer import rounded
 from specx.ops.triton.programmatic_launch import wait
 from specx.ops.triton.tree_attention import recent_rows
@@ -192,7 +193,7 @@ def keep_delta(state: DeltaState, path: Tensor, count: Tensor, *, tiled: bool) -
     torch_delta.keep_inputs(state, path, count)
 
 
-@triton.jit(do_not_specialize=["old", "count", "words"])
+@kernel(do_not_specialize=["old", "count", "words"])
 def _make_rows(
     inputs_ptr: tl.tensor,  # [T, C]
     rates_ptr: tl.tensor,  # [T, 2 Hv]
@@ -291,7 +292,7 @@ def _is_hidden(set_ptr: tl.tensor, row: tl.tensor) -> tl.tensor:
     return (row >= 0) & (((tl.load(set_ptr + at // 64) >> (at % 64)) & 1) == 0)
 
 
-@triton.jit
+@kernel
 def _through_gate(
     attended_ptr: tl.tensor,  # [T, H, D]
     gate_ptr: tl.tensor,  # [T, H · D]
@@ -322,7 +323,7 @@ def _through_gate(
     tl.store(out_ptr + at, x.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["old", "count", "words"])
+@kernel(do_not_specialize=["old", "count", "words"])
 def _read_tree(
     q_ptr: tl.tensor,  # [T, Hk, Dk]
     v_ptr: tl.tensor,  # [T, Hv, Dv]
@@ -394,7 +395,7 @@ def _read_tree(
         tl.store(out_ptr + mine * HEADS * DIM, out.to(out_ptr.dtype.element_ty), mask=is_mine)
 
 
-@triton.jit(do_not_specialize=["rows", "most"])
+@kernel(do_not_specialize=["rows", "most"])
 def _keep(
     path_ptr: tl.tensor,  # int64 [n]
     count_ptr: tl.tensor,

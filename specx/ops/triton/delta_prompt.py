@@ -14,6 +14,7 @@ from torch import Tensor
 from specx.ops.delta_state import DeltaState
 from specx.ops.spec import AttentionSpec
 from specx.ops.torch.delta import CHUNK, DeltaRows
+from specx.ops.triton.kernel import kernel
 from specx.ops.triton.layer import rounded
 
 # Dimensions of a tile, at least. With 16 keys in one, Triton 3.6 multiplies what is not there: of
@@ -70,7 +71,7 @@ def read_prompt(
     return out
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def _solve(
     keys_ptr: tl.tensor,  # [T, Hk, Dk]
     v_ptr: tl.tensor,  # [T, Hv, Dv]
@@ -149,7 +150,7 @@ def _inverse(below: tl.tensor, CHUNK: tl.constexpr) -> tl.tensor:
     return solved + tl.dot(m2 - m - m3, solved)
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def _go_through(
     keys_ptr: tl.tensor,  # [T, Hk, Dk]
     sums_ptr: tl.tensor,  # [T, Hv]
@@ -200,7 +201,7 @@ def _go_through(
     tl.store(next_ptr + at, state, mask=is_state)
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def _read(
     q_ptr: tl.tensor,  # [T, Hk, Dk]
     keys_ptr: tl.tensor,  # [T, Hk, Dk]

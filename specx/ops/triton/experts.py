@@ -27,10 +27,11 @@ from specx.ops.torch.experts import route as route_one_by_one
 from specx.ops.torch.experts import wide_map
 from specx.ops.triton import programmatic_launch
 from specx.ops.triton.few_rows import FETCHED, fetch
+from specx.ops.triton.kernel import kernel
 from specx.ops.triton.layer import activation_of, rounded
 from specx.ops.triton.packed import (
     COLUMNS,
-    WIDENED,
+    EXPERTS_WIDENED,
     TritonWeight,
     add_block,
     told,
@@ -233,7 +234,9 @@ def product(
         return out
     # Packed experts of many rows are widened some at a time.
     step = (
-        max(1, WIDENED // (outputs * inputs)) if isinstance(maps.weight, TritonWeight) else experts
+        max(1, EXPERTS_WIDENED // (outputs * inputs))
+        if isinstance(maps.weight, TritonWeight)
+        else experts
     )
     for first in range(0, experts, step):
         held = min(step, experts - first)
@@ -320,7 +323,7 @@ def combine(
     return out
 
 
-@triton.jit
+@kernel
 def _router(
     x_ptr: tl.tensor,  # [T, K]
     weight_ptr: tl.tensor,  # [E, K]
@@ -360,7 +363,7 @@ def _router(
     tl.store(out_ptr + row * experts + expert, logit)
 
 
-@triton.jit
+@kernel
 def _route(
     logits_ptr: tl.tensor,  # float32 [T, E], or [T, E + 1] where SHARED
     correction_ptr: tl.tensor,  # float32 [E], where CORRECTED
@@ -452,7 +455,7 @@ def _ranked(x: tl.tensor) -> tl.tensor:
     return tl.where(x > -1e37, x, -1e37)  # two of which can be added
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def _count(
     chosen_ptr: tl.tensor,  # [T · n]
     sizes_ptr: tl.tensor,  # int32 [E], zero at first
@@ -467,7 +470,7 @@ def _count(
     tl.store(ranks_ptr + at, rank, mask=at < count)
 
 
-@triton.jit(do_not_specialize=["count", "programs"])
+@kernel(do_not_specialize=["count", "programs"])
 def _place(
     chosen_ptr: tl.tensor,  # [T · n]
     sizes_ptr: tl.tensor,  # int32 [E]
@@ -507,7 +510,7 @@ def _of(values: tl.tensor, which: tl.tensor, ids: tl.tensor) -> tl.tensor:
     return tl.sum(tl.where(which[:, None] == ids[None, :], values[None, :], 0), 1)
 
 
-@triton.jit(do_not_specialize=["programs", "first", "held"])
+@kernel(do_not_specialize=["programs", "first", "held"])
 def _experts_product(
     x_ptr: tl.tensor,  # [T, K] where GATED, else [T · n, K]
     weight_ptr: tl.tensor,  # [E, N, K], or [E, 2 N, K] where GATED
@@ -595,7 +598,7 @@ def _experts_product(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["programs"])
+@kernel(do_not_specialize=["programs"])
 def _packed_experts_product(
     x_ptr: tl.tensor,  # as in ``_experts_product``, as all that is not said here
     packed_ptr: tl.tensor,  # uint8 [E · N, STRIDE], or [E · 2 N, STRIDE] where GATED
@@ -737,7 +740,7 @@ def _gated(
     return rounded(activation_of(gate, GATE), out_ptr) * up
 
 
-@triton.jit
+@kernel
 def _combine(
     parts_ptr: tl.tensor,  # [T, n, K]
     shares_ptr: tl.tensor,  # float32 [T, n]

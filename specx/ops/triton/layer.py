@@ -14,6 +14,7 @@ from torch import Tensor
 from specx.ops.layers import HeadNorms, LayerWeights
 from specx.ops.spec import Activation, NormSpec
 from specx.ops.triton import programmatic_launch
+from specx.ops.triton.kernel import kernel
 from specx.ops.triton.programmatic_launch import wait
 
 HEADS_AT_ONCE = 4
@@ -150,7 +151,11 @@ def rotate_and_store(
     assert cos.stride(1) == places.stride(0) == keys.stride(2) == 1
     assert keys.stride() == values.stride()
     q = torch.empty((rows, heads, dim), dtype=qkv.dtype, device=qkv.device)
-    _rotate_and_store[(rows, triton.cdiv(all_heads, HEADS_AT_ONCE))](
+    # A program for a row of a prompt, several for one of few rows.
+    at_once = (
+        HEADS_AT_ONCE if rows <= 64 else min(4 * HEADS_AT_ONCE, triton.next_power_of_2(all_heads))
+    )
+    _rotate_and_store[(rows, triton.cdiv(all_heads, at_once))](
         qkv, query_norm, key_norm, cos, sin, places, q, keys, values,
         0.0 if spec is None else spec.eps, None if value_norm is None else value_norm.eps,
         cos.stride(0), keys.stride(0), keys.stride(1),
@@ -159,7 +164,8 @@ def rotate_and_store(
         BY_HEAD=query_norm is not None and query_norm.ndim == 2,
         VALUES_NORMED=value_norm is not None, WIDE_ANGLES=cos.dtype != qkv.dtype,
         HEADS=heads, KV_HEADS=kv_heads, DIM=dim,
-        BLOCK_HEADS=HEADS_AT_ONCE, BLOCK_HALF=triton.next_power_of_2(dim // 2), num_warps=2,
+        BLOCK_HEADS=at_once, BLOCK_HALF=triton.next_power_of_2(dim // 2),
+        num_warps=2 if at_once <= HEADS_AT_ONCE else 4,
         enable_fp_fusion=False,  # which would leave out rounding between product and sum
         **programmatic_launch.options(qkv.device),
     )  # fmt: skip
@@ -221,7 +227,7 @@ def rotary_angles(
     return both[0], both[1]
 
 
-@triton.jit
+@kernel
 def _norm(
     x_ptr: tl.tensor,  # [T, K]
     product_ptr: tl.tensor,  # [T, K], where ADD
@@ -304,7 +310,7 @@ def _over_size(
     return x
 
 
-@triton.jit
+@kernel
 def _norm_whole(
     qkv_ptr: tl.tensor,  # [T, COLUMNS]
     query_norm_ptr: tl.tensor,  # [QUERIES]
@@ -345,7 +351,7 @@ def _norm_in_place(
     tl.store(at, x.to(at.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize_on_alignment=["tokens_ptr", "parents_ptr"])
+@kernel(do_not_specialize_on_alignment=["tokens_ptr", "parents_ptr"])
 def _head_input(
     tokens_ptr: tl.tensor,  # int64 [T]
     parents_ptr: tl.tensor,  # int64 [T], where GATHER
@@ -402,7 +408,7 @@ def _normed(
     return rounded(x * weight, weight_ptr)
 
 
-@triton.jit(
+@kernel(
     do_not_specialize=["angle_row", "store_head"],
     do_not_specialize_on_alignment=["places_ptr"],
 )
@@ -545,7 +551,7 @@ def _times_norm(
     return rounded(x * tl.where(is_query, query, key), like)
 
 
-@triton.jit
+@kernel
 def _activated(
     inner_ptr: tl.tensor,  # [T, 2 N], or [T, N] unless GATED
     out_ptr: tl.tensor,  # [T, N]
@@ -593,7 +599,7 @@ def activation_of(x: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor:
     return x
 
 
-@triton.jit(do_not_specialize_on_alignment=["positions_ptr"])
+@kernel(do_not_specialize_on_alignment=["positions_ptr"])
 def _angles(
     positions_ptr: tl.tensor,  # int64 [T]
     frequencies_ptr: tl.tensor,  # [D/2]

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specx.ops.torch.softmax import flash_serves
+from specx.ops.triton.kernel import kernel
 
 CHUNK = 4096  # rows; shorter ends of a text come in too many lengths
 PIECE = 2 * CHUNK  # keys of the prefix: a merge costs a twentieth of the attention over a piece
@@ -77,7 +78,7 @@ def merge(
     return out.transpose(1, 2), lse
 
 
-@triton.jit(do_not_specialize=["rows", "heads"])
+@kernel(do_not_specialize=["rows", "heads"])
 def _merge(
     out_a_ptr: tl.tensor,  # [H, T, D]
     lse_a_ptr: tl.tensor,  # [H, T]
