@@ -83,7 +83,7 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
     assert routing is not None
     router, wide, correction = routing.router, wide_map(routing.router), routing.correction
     dtype = weights.out.weight.dtype
-    is_half = router.bias is None and wide.tensor.dtype != router.tensor.dtype == dtype
+    is_half = wide.tensor.dtype != router.tensor.dtype == dtype
     if correction is not None:
         correction = correction.float().flatten()
     shared = routing.shared_gate, routing.gate_up, routing.down
@@ -102,6 +102,8 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
             logits = router_logits(judged, router, gate)
         elif is_half and judged.is_cuda:
             logits = torch.mm(judged, router.tensor.t(), out_dtype=torch.float32)
+            if wide.bias is not None:
+                logits += wide.bias
         else:
             logits = linear(judged.float(), wide.tensor, wide.bias)
         by = route_one_by_one if spec.scores == "mixer" else route

@@ -790,7 +790,9 @@ def _bits(
     first = unit * (PART * UNIT)
     if EIGHTS:  # chunks are moved by multiples of such units
         first = first ^ move
-    at = first + (place * UNIT + rest // IN_BYTE)
+    at = first + place * UNIT
+    if UNIT > 1:
+        at += rest // IN_BYTE
     found = tl.load(pointer + at, mask=inside, other=0).to(tl.int32)
     return found >> (BITS * (rest % IN_BYTE)) & ((1 << BITS) - 1)
 
