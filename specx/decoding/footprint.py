@@ -29,8 +29,8 @@ from specx.ops.layer_stream import BUFFERS
 from specx.ops.spec import AttentionSpec, DecoderSpec, ExpertsSpec, LayerSpec
 from specx.ops.trees import MAX_ROWS
 
-# Bytes of a matrix in blocks that are widened at a time.
-UNPACKED = {"cpu": 4 << 20, "cuda": 64 << 20}
+# Bytes of a matrix in blocks that are widened at a time, and of experts.
+UNPACKED, EXPERTS_UNPACKED = {"cpu": 4 << 20, "cuda": 64 << 20}, {"cpu": 4 << 20, "cuda": 256 << 20}
 VECTORS_OF_DELTA = 12  # of a head: queries, keys, values, and what is made of them
 ROWS_OF_STATES = 5  # beside what an MLP has: what goes in, is normed, attended, added and comes out
 
@@ -121,7 +121,7 @@ class Footprint:
             vocabulary=spec.vocabulary,
             weights=weights - streamed + buffers,
             cache=cache,
-            workspace=dtype.itemsize * numbers + (UNPACKED[device.type] if formats else 0),
+            workspace=dtype.itemsize * numbers + (_unpacked(spec, device) if formats else 0),
             read=read + _read_of(groups, rows, ahead, cache_dtype),
             copies=2 * copied if _are_shortened(files, spec, dtype) else 0,
             prefill_flop=2 * (active - table) * tokens + attention,  # logits of the last row alone
@@ -245,6 +245,12 @@ def _in_work(spec: DecoderSpec, rows: int, dtype: torch.dtype) -> int:
     width = max(map(_width, spec.layers)) + ROWS_OF_STATES * spec.hidden
     wide = wide_format(dtype).itemsize // dtype.itemsize
     return rows * (width + max(_attended(layer.attention, wide) for layer in spec.layers))
+
+
+def _unpacked(spec: DecoderSpec, device: torch.device) -> int:
+    """Return the bytes of weights in blocks that are widened at a time."""
+    has_experts = any(layer.mlp.experts is not None for layer in spec.layers)
+    return (EXPERTS_UNPACKED if has_experts else UNPACKED)[device.type]
 
 
 def _attended(attention: AttentionSpec, wide: int) -> int:

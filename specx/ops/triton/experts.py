@@ -248,6 +248,7 @@ def product(
         _experts_product[(triton.cdiv(columns, width), pairs.programs)](
             x, weight, shared, bias, out, *pairs.places, columns, pairs.programs, experts, first,
             held, alpha, limit, fetched, SHARED=shared is not None, SOME=held < experts,
+            MASKED=pairs.few or inputs % depth > 0,
             FETCHED_ROWS=0 if fetched is None else fetched.shape[1],
             FETCHED_WIDTH=0 if fetched is None else fetched.shape[2],
             BLOCK_FETCHED=triton.next_power_of_2(height), BLOCK_N=width, BLOCK_K=depth,
@@ -535,6 +536,7 @@ def _experts_product(
     BIASED: tl.constexpr,
     SHARED: tl.constexpr,
     SOME: tl.constexpr,
+    MASKED: tl.constexpr,
     FEW: tl.constexpr,
     EACH: tl.constexpr,
     PAIRS: tl.constexpr,
@@ -582,17 +584,26 @@ def _experts_product(
             fetch(behind_ptr + its * FETCHED_WIDTH, FETCHED_WIDTH)
     depth = tl.arange(0, BLOCK_K)
     x_block = x_ptr + row[:, None] * K + depth[None, :]
-    w_block = weight_ptr + column.to(tl.int64)[:, None] * K + depth[None, :]
+    # Without masks, lines and columns that are not there repeat others; nothing of them is stored.
+    read = column if MASKED else tl.minimum(column, columns - 1)
+    w_block = weight_ptr + read.to(tl.int64)[:, None] * K + depth[None, :]
     up_block = w_block + columns.to(tl.int64) * K
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     ups = total
     for start in range(0, K, BLOCK_K):
-        inside = (start + depth < K)[None, :]
-        x = tl.load(x_block + start, mask=is_pair[:, None] & inside, other=0.0)
-        w = tl.load(w_block + start, mask=is_column[:, None] & inside, other=0.0)
+        if MASKED:
+            inside = (start + depth < K)[None, :]
+            x = tl.load(x_block + start, mask=is_pair[:, None] & inside, other=0.0)
+            w = tl.load(w_block + start, mask=is_column[:, None] & inside, other=0.0)
+        else:
+            x = tl.load(x_block + start)
+            w = tl.load(w_block + start)
         total = tl.dot(x, tl.trans(w), total, input_precision="ieee")
         if GATED:
-            w = tl.load(up_block + start, mask=is_column[:, None] & inside, other=0.0)
+            if MASKED:
+                w = tl.load(up_block + start, mask=is_column[:, None] & inside, other=0.0)
+            else:
+                w = tl.load(up_block + start)
             ups = tl.dot(x, tl.trans(w), ups, input_precision="ieee")
     _store_pairs(
         total, ups, bias_ptr, out_ptr, expert, columns, column, pair, is_pair, alpha, limit,
