@@ -162,11 +162,11 @@ class TritonOps(TorchOps):
         """
         written = past + q.shape[1]
         if window is None and softcap is None:
-            k, v = keys[None, :, :written], values[None, :, :written]
-            if prompt_attention.suits(q, k[0], v[0]):
-                return prompt_attention.attend(q, k[0], v[0], scaling, sinks)
-            if prefill.suits(q[None], k, v, past):
-                out, lse = prefill.attend(q[None], k, v, scaling, past)
+            k, v = keys[:, :written], values[:, :written]
+            if prompt_attention.suits(q, k, v):
+                return prompt_attention.attend(q, k, v, scaling, sinks)
+            if prefill.suits(q[None], k[None], v[None], past):
+                out, lse = prefill.attend(q[None], k[None], v[None], scaling, past)
                 return torch_attention.with_sinks(out[0], lse[0], sinks)[0].transpose(0, 1)
         is_special = softcap is not None or sinks is not None or written > keys.shape[1]
         ours = q.dtype in HALF and causal_attention.serves(q.shape[2])

@@ -27,7 +27,7 @@ from specx.ops.torch.experts import route as route_one_by_one
 from specx.ops.torch.experts import wide_map
 from specx.ops.triton import programmatic_launch
 from specx.ops.triton.few_rows import FETCHED, fetch
-from specx.ops.triton.kernel import kernel
+from specx.ops.triton.kernel import cdiv, kernel, next_power_of_2
 from specx.ops.triton.layer import activation_of, rounded
 from specx.ops.triton.packed import (
     COLUMNS,
@@ -149,7 +149,7 @@ def few_pairs(chosen: Tensor) -> Pairs:
         count=rows * each,
         each=each,
         programs=rows * each,
-        block=max(16, triton.next_power_of_2(rows)),
+        block=max(16, next_power_of_2(rows)),
         few=True,
         places=(chosen, chosen, chosen),
     )
@@ -158,18 +158,18 @@ def few_pairs(chosen: Tensor) -> Pairs:
 def many_pairs(chosen: Tensor, experts: int, itemsize: int) -> Pairs:
     """Return the pairs of any number of rows; chosen int64 [T, n], below ``experts``."""
     tile, count, device = TILE // itemsize, chosen.numel(), chosen.device
-    programs = triton.cdiv(count, tile) + min(experts, count)  # at most
+    programs = cdiv(count, tile) + min(experts, count)  # at most
     sizes = torch.zeros(experts, dtype=torch.int32, device=device)
     ranks = torch.empty(count, dtype=torch.int32, device=device)
     order = torch.empty(count, dtype=torch.int64, device=device)
     owners = torch.empty(programs, dtype=torch.int64, device=device)
     bounds = torch.empty((2, programs), dtype=torch.int64, device=device)
-    _count[(triton.cdiv(count, PAIRS_AT_ONCE),)](
+    _count[(cdiv(count, PAIRS_AT_ONCE),)](
         chosen, sizes, ranks, count, BLOCK=PAIRS_AT_ONCE, num_warps=4
     )
-    _place[(triton.cdiv(max(count, programs), PAIRS_AT_ONCE),)](
+    _place[(cdiv(max(count, programs), PAIRS_AT_ONCE),)](
         chosen, sizes, ranks, order, owners, bounds, count, programs, EXPERTS=experts, TILE=tile,
-        BLOCK=PAIRS_AT_ONCE, BLOCK_EXPERTS=triton.next_power_of_2(experts), num_warps=4,
+        BLOCK=PAIRS_AT_ONCE, BLOCK_EXPERTS=next_power_of_2(experts), num_warps=4,
     )  # fmt: skip
     return Pairs(
         count=count,
@@ -222,12 +222,12 @@ def product(
         fetched, height = behind, triton.cdiv(behind.shape[1], triton.cdiv(columns, width))
     options: dict[str, Any] = dict(
         GATE=gate, GATED=bool(gate), BIASED=bias is not None, FEW=pairs.few, EACH=pairs.each,
-        PAIRS=triton.next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
-        BLOCK_EACH=triton.next_power_of_2(pairs.each), BLOCK_M=pairs.block,
+        PAIRS=next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
+        BLOCK_EACH=next_power_of_2(pairs.each), BLOCK_M=pairs.block,
         num_stages=stages, **programmatic_launch.options(x.device),
     )  # fmt: skip
     if isinstance(maps.weight, TritonWeight) and pairs.few:
-        _packed_experts_product[(triton.cdiv(columns, COLUMNS), pairs.programs)](
+        _packed_experts_product[(cdiv(columns, COLUMNS), pairs.programs)](
             x, packed, packed.view(torch.int32), bias, out, *pairs.places, columns, pairs.programs,
             alpha, limit, STRIDE=packed.shape[1], BLOCK_N=COLUMNS, STAGES=stages,
             FORM=told(layout, by_words=x.is_cuda and x.dtype == torch.bfloat16),
@@ -245,7 +245,7 @@ def product(
         if isinstance(maps.weight, TritonWeight):
             rows = packed[first * outputs : (first + held) * outputs]
             weight = widened(rows, form, inputs, x.dtype)
-        _experts_product[(triton.cdiv(columns, width), pairs.programs)](
+        _experts_product[(cdiv(columns, width), pairs.programs)](
             x, weight, shared, bias, out, *pairs.places, columns, pairs.programs, experts, first,
             held, alpha, limit, fetched, SHARED=shared is not None, SOME=held < experts,
             MASKED=pairs.few or inputs % depth > 0,
@@ -271,7 +271,7 @@ def router_logits(x: Tensor, router: LinearMap, gate: Tensor | None = None) -> T
     _router[(columns, rows)](
         x, router.weight, gate, router.bias, out, experts,
         BIASED=router.bias is not None, SHARED=gate is not None, K=inputs,
-        BLOCK=min(4096, triton.next_power_of_2(inputs)), num_warps=4,
+        BLOCK=min(4096, next_power_of_2(inputs)), num_warps=4,
         **programmatic_launch.options(x.device),
     )  # fmt: skip
     return out
@@ -292,8 +292,8 @@ def route(spec: ExpertsSpec, logits: Tensor, correction: Tensor | None) -> tuple
         SOFTMAX=spec.scores == "softmax", CORRECTED=correction is not None, NORMED=spec.normed,
         EXPERTS=experts, CHOSEN=spec.chosen, GROUPS=spec.groups, KEPT=spec.kept_groups,
         PAIRED=spec.best_of_group == 2, SHARED=columns > experts,
-        BLOCK=triton.next_power_of_2(experts), BLOCK_GROUPS=triton.next_power_of_2(spec.groups),
-        BLOCK_OF_GROUP=triton.next_power_of_2(of_group),
+        BLOCK=next_power_of_2(experts), BLOCK_GROUPS=next_power_of_2(spec.groups),
+        BLOCK_OF_GROUP=next_power_of_2(of_group),
         num_warps=1 if experts <= 256 else 4, **programmatic_launch.options(logits.device),
     )  # fmt: skip
     return chosen, shares
@@ -318,7 +318,7 @@ def combine(
     assert shares.is_contiguous()
     assert all(each is None or each.is_contiguous() for each in (shared, residual))
     out = parts.new_empty((rows, columns))
-    _combine[(rows, triton.cdiv(columns, COLUMNS_AT_ONCE))](
+    _combine[(rows, cdiv(columns, COLUMNS_AT_ONCE))](
         parts, shares, shared, gate, residual, out, columns, SHARED=shared is not None,
         GATED=gate is not None, JOINED=joined, ADD=residual is not None, EACH=each,
         BLOCK=COLUMNS_AT_ONCE, num_warps=4, **programmatic_launch.options(parts.device),

@@ -11,7 +11,7 @@ import triton.language as tl
 from triton import knobs
 from triton.runtime.jit import JITFunction
 
-from specx.ops.triton.kernel import Kernel, kernel
+from specx.ops.triton.kernel import TritonKernel, kernel
 
 
 def _copied(
@@ -46,7 +46,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[Compiled]:
 
 
 def test_the_same_kind_of_launch_is_prepared_once(compilations: list[Compiled]) -> None:
-    launched, (x, out) = Kernel(_copied), torch.zeros(2, 64)
+    launched, (x, out) = TritonKernel(_copied), torch.zeros(2, 64)
     for rows in (3, 5):
         assert launched[rows, 2](x, out, rows, 0.5, BLOCK=64, num_warps=2) is compilations[0]
     ((compiled,), (launch,)) = compilations, compilations[0].launches
@@ -57,7 +57,7 @@ def test_the_same_kind_of_launch_is_prepared_once(compilations: list[Compiled]) 
 
 
 def test_what_triton_specializes_for_is_another_kernel(compilations: list[Compiled]) -> None:
-    launched, x = Kernel(_copied), torch.zeros(65)
+    launched, x = TritonKernel(_copied), torch.zeros(65)
 
     def launch(x: Any, rows: Any = 3, scale: Any = 0.5, **constants: Any) -> None:
         launched[1,](x, None, rows, scale, **{"BLOCK": 64, **constants})
@@ -86,7 +86,7 @@ def test_what_triton_specializes_for_is_another_kernel(compilations: list[Compil
 def test_a_profiler_sees_every_launch(
     compilations: list[Compiled], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launched, x = Kernel(_copied), torch.zeros(64)
+    launched, x = TritonKernel(_copied), torch.zeros(64)
     monkeypatch.setattr(knobs.runtime.launch_enter_hook, "calls", [print])
     for _ in range(2):
         launched[1,](x, None, 3, 0.5, BLOCK=64)
@@ -94,7 +94,7 @@ def test_a_profiler_sees_every_launch(
 
 
 def test_arguments_by_name_are_left_to_triton(compilations: list[Compiled]) -> None:
-    launched, x = Kernel(_copied), torch.zeros(64)
+    launched, x = TritonKernel(_copied), torch.zeros(64)
     for _ in range(2):
         launched[1,](x, None, 3, scale=0.5, BLOCK=64)
     assert len(compilations) == 2
@@ -105,5 +105,5 @@ def test_in_the_interpreter_kernels_are_tritons(
     interpreted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(knobs.runtime, "interpret", interpreted)
-    assert isinstance(kernel(_copied), Kernel) is not interpreted
-    assert isinstance(kernel(do_not_specialize=["rows"])(_copied), Kernel) is not interpreted
+    assert isinstance(kernel(_copied), TritonKernel) is not interpreted
+    assert isinstance(kernel(do_not_specialize=["rows"])(_copied), TritonKernel) is not interpreted
