@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from specx.decoding.forward import PREFILL_CHUNK, TOGETHER, groups_of, rows_ahead
+from specx.decoding.forward import TOGETHER, groups_of, prefill_chunk, rows_ahead
 from specx.decoding.layer_state import CacheGroup, Group
 from specx.decoding.workspace import capacity_for
 from specx.errors import ModelError
@@ -95,7 +95,7 @@ class Footprint:
             streamed, buffers = _streamed(architecture, weights, count, dtype, files)
         groups, _ = groups_of(spec, tokens, dtype)
         rows = tokens + MAX_ROWS if device.type == "cpu" else capacity_for(tokens)
-        ahead = rows_ahead(device)
+        ahead = rows_ahead(device, spec)
         cache_dtype = files.spec.cache_dtype(dtype, device)
         cache = sum(group.bytes(rows, ahead, cache_dtype) for group in groups)
         widened = 0  # numbers of a layer: a chunk of the prompt attends in ``dtype``
@@ -111,7 +111,7 @@ class Footprint:
         if in_experts:
             read += of_experts * (in_experts - unread) // in_experts
         attention = sum(layer.attention.prefill_flop(tokens) for layer in spec.layers)
-        chunk = min(tokens, PREFILL_CHUNK[device.type])
+        chunk = min(tokens, prefill_chunk(device, spec))
         numbers = _in_work(spec, chunk, dtype) + MAX_ROWS * spec.vocabulary + widened
         if files.spec.offload:  # hidden states and queries of chunks that wait for a layer
             numbers += min(tokens - chunk, (TOGETHER - 1) * chunk) * 2 * spec.hidden

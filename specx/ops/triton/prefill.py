@@ -13,7 +13,7 @@ from torch import Tensor
 from specx.ops.torch.softmax import flash_serves
 from specx.ops.triton.kernel import cdiv, kernel, next_power_of_2
 
-CHUNK = 4096  # rows; shorter ends of a text come in too many lengths
+CHUNK = 4096  # rows, or a multiple; shorter ends of a text come in too many lengths
 PIECE = 2 * CHUNK  # keys of the prefix: a merge costs a twentieth of the attention over a piece
 
 
@@ -22,7 +22,7 @@ def suits(q: Tensor, k: Tensor, v: Tensor, past: int) -> bool:
 
     q [1, Hq, T, D]; k, v [1, Hkv, past + T, D].
     """
-    if not flash_serves(q) or q.shape[2] != CHUNK or past % CHUNK:
+    if not flash_serves(q) or q.shape[2] % CHUNK or past % CHUNK:
         return False
     if torch.cuda.get_device_capability(q.device) < (9, 0):  # not measured on older devices
         return False
