@@ -18,7 +18,7 @@ from triton.runtime.jit import JITFunction
 SHORT = 1 << 31  # numbers below are passed in 32 bits
 
 
-class TritonKernel(JITFunction):  # type: ignore[misc]
+class TritonKernel(JITFunction):
     """A kernel that is launched as usual: ``kernel[grid](*arguments, **constants)``.
 
     ``constants`` may include launch options.
