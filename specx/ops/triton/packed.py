@@ -700,11 +700,12 @@ def _unpack(
     """Some values of a row. Products and sums are rounded one by one, as in ``blocks.py``."""
     BLOCKS: tl.constexpr = (K + 255) // 256
     line = tl.program_id(0).to(tl.int64)
+    PART: tl.constexpr = FORM.part
     # A part has one scale, which is computed once.
-    part = tl.program_id(1) * (SIZE // FORM.part) + tl.arange(0, SIZE // FORM.part)[:, None]
-    place = tl.arange(0, FORM.part)[None, :]
-    is_part = part * FORM.part < K
-    at = part * FORM.part + place
+    part = tl.program_id(1) * (SIZE // PART) + tl.arange(0, SIZE // PART)[:, None]
+    place = tl.arange(0, PART)[None, :]
+    is_part = part * PART < K
+    at = part * PART + place
     inside = at < K
     wait(EARLY)
     row = line
@@ -713,10 +714,10 @@ def _unpack(
         if (row < begin) | (row >= end):
             return
         row -= begin
-    PARTS: tl.constexpr = 256 // FORM.part
+    PARTS: tl.constexpr = 256 // PART
     block, part = part // PARTS, part % PARTS
     UNIT: tl.constexpr = 2 if FORM.wide else 1  # bytes
-    SPAN: tl.constexpr = 256 if FORM.high > 0 else FORM.part * (4 if FORM.wide else 8 // FORM.low)
+    SPAN: tl.constexpr = 256 if FORM.high > 0 else PART * (4 if FORM.wide else 8 // FORM.low)
     FIRST: tl.constexpr = (K + SPAN - 1) // SPAN * (SPAN * FORM.low // 8)
     if EIGHTS:
         low_ptr = (
@@ -741,11 +742,13 @@ def _unpack(
         code = tl.load(packed_ptr + row * STRIDE + at, mask=inside, other=0)
         value = _float_8(code) if FORM.is_float else code.to(tl.int8, bitcast=True).to(tl.float32)
     else:
-        code = _bits(low_ptr, low_move, part, place, 4, FORM.part, UNIT, EIGHTS, inside)
+        code = _bits(low_ptr, low_move, part, place, 4, PART, UNIT, EIGHTS, inside)
         if FORM.high > 0:
-            high = _bits(high_ptr, high_move, part, place, FORM.high, FORM.part, UNIT, EIGHTS, inside)
+            high = _bits(high_ptr, high_move, part, place, FORM.high, PART, UNIT, EIGHTS, inside)
             code |= high << 4
-        if FORM.scales == "powers":  # the table is E2M1, doubled: here the ends of float32's exponents
+        if (
+            FORM.scales == "powers"
+        ):  # the table is E2M1, doubled: here the ends of float32's exponents
             bits = (code & 8) << 28 | (code & 7) << 22
             value = bits.to(tl.float32, bitcast=True) * 1.7014118346046923e38 + 0.0
         elif len(FORM.table) > 0:
