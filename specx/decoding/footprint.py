@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from specx.decoding.forward import PREFILL_CHUNK, TOGETHER, groups_of, rows_ahead
+from specx.decoding.forward import TOGETHER, groups_of, prefill_chunk, rows_ahead
 from specx.decoding.layer_state import CacheGroup, Group
 from specx.decoding.workspace import capacity_for
 from specx.errors import ModelError
@@ -29,8 +29,8 @@ from specx.ops.layer_stream import BUFFERS
 from specx.ops.spec import AttentionSpec, DecoderSpec, ExpertsSpec, LayerSpec
 from specx.ops.trees import MAX_ROWS
 
-# Bytes of a matrix in blocks that are widened at a time.
-UNPACKED = {"cpu": 4 << 20, "cuda": 64 << 20}
+# Bytes of a matrix in blocks that are widened at a time, and of experts.
+UNPACKED, EXPERTS_UNPACKED = {"cpu": 4 << 20, "cuda": 64 << 20}, {"cpu": 4 << 20, "cuda": 256 << 20}
 VECTORS_OF_DELTA = 12  # of a head: queries, keys, values, and what is made of them
 ROWS_OF_STATES = 5  # beside what an MLP has: what goes in, is normed, attended, added and comes out
 
@@ -95,7 +95,7 @@ class Footprint:
             streamed, buffers = _streamed(architecture, weights, count, dtype, files)
         groups, _ = groups_of(spec, tokens, dtype)
         rows = tokens + MAX_ROWS if device.type == "cpu" else capacity_for(tokens)
-        ahead = rows_ahead(device)
+        ahead = rows_ahead(device, spec)
         cache_dtype = files.spec.cache_dtype(dtype, device)
         cache = sum(group.bytes(rows, ahead, cache_dtype) for group in groups)
         widened = 0  # numbers of a layer: a chunk of the prompt attends in ``dtype``
@@ -111,7 +111,7 @@ class Footprint:
         if in_experts:
             read += of_experts * (in_experts - unread) // in_experts
         attention = sum(layer.attention.prefill_flop(tokens) for layer in spec.layers)
-        chunk = min(tokens, PREFILL_CHUNK[device.type])
+        chunk = min(tokens, prefill_chunk(device, spec))
         numbers = _in_work(spec, chunk, dtype) + MAX_ROWS * spec.vocabulary + widened
         if files.spec.offload:  # hidden states and queries of chunks that wait for a layer
             numbers += min(tokens - chunk, (TOGETHER - 1) * chunk) * 2 * spec.hidden
@@ -121,7 +121,7 @@ class Footprint:
             vocabulary=spec.vocabulary,
             weights=weights - streamed + buffers,
             cache=cache,
-            workspace=dtype.itemsize * numbers + (UNPACKED[device.type] if formats else 0),
+            workspace=dtype.itemsize * numbers + (_unpacked(spec, device) if formats else 0),
             read=read + _read_of(groups, rows, ahead, cache_dtype),
             copies=2 * copied if _are_shortened(files, spec, dtype) else 0,
             prefill_flop=2 * (active - table) * tokens + attention,  # logits of the last row alone
@@ -245,6 +245,12 @@ def _in_work(spec: DecoderSpec, rows: int, dtype: torch.dtype) -> int:
     width = max(map(_width, spec.layers)) + ROWS_OF_STATES * spec.hidden
     wide = wide_format(dtype).itemsize // dtype.itemsize
     return rows * (width + max(_attended(layer.attention, wide) for layer in spec.layers))
+
+
+def _unpacked(spec: DecoderSpec, device: torch.device) -> int:
+    """Return the bytes of weights in blocks that are widened at a time."""
+    has_experts = any(layer.mlp.experts is not None for layer in spec.layers)
+    return (EXPERTS_UNPACKED if has_experts else UNPACKED)[device.type]
 
 
 def _attended(attention: AttentionSpec, wide: int) -> int:

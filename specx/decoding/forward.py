@@ -19,9 +19,18 @@ TOGETHER = 4
 SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than activations
 
 
-def rows_ahead(device: torch.device) -> int:
+def prefill_chunk(device: torch.device, spec: DecoderSpec | None) -> int:
+    """Return the tokens of a chunk of a prompt.
+
+    With experts on a GPU they are twice as many, so that an expert's rows fill more of its tiles.
+    """
+    has_experts = spec is not None and any(layer.mlp.experts is not None for layer in spec.layers)
+    return PREFILL_CHUNK[device.type] * (2 if has_experts and device.type == "cuda" else 1)
+
+
+def rows_ahead(device: torch.device, spec: DecoderSpec | None = None) -> int:
     """Return the maximum rows that a target writes after its text, for a chunk or a tree."""
-    return max(PREFILL_CHUNK[device.type], MAX_ROWS)
+    return max(prefill_chunk(device, spec), MAX_ROWS)
 
 
 def cache_shape(
@@ -99,16 +108,15 @@ def in_chunks(
     start: int,
     end: int,
     device: torch.device,
+    chunk: int,
     cut: int = 0,
-    together: int = 1,
 ) -> Iterator[tuple[int, Tensor]]:
     """Read the tokens from ``start`` to ``end`` of a prompt in chunks; yield each end and logits.
 
-    ``read``: called with the start and end of a chunk, or of as many chunks as are read
-    ``together``. ``cut``: a position where a chunk must end. If memory does not suffice for a
-    chunk, this chunk and later ones are made smaller. Raises the errors of ``read``.
+    ``read``: called with the start and end of at most ``chunk`` tokens. ``cut``: a position where a
+    chunk must end. If memory does not suffice for a chunk, it and later ones are made smaller.
+    Raises the errors of ``read``.
     """
-    chunk = together * PREFILL_CHUNK[device.type]
     while start < end:
         stop = min(start + chunk, cut if start < cut < end else end)
         try:

@@ -11,7 +11,7 @@ from torch import Tensor
 from specx.decoding.cost import TreePlan, TreeShape
 from specx.decoding.draft_ids import DraftIds
 from specx.decoding.drafter import Drafter
-from specx.decoding.forward import PREFILL_CHUNK, cache_shape, in_chunks
+from specx.decoding.forward import cache_shape, in_chunks, prefill_chunk
 from specx.decoding.grower import DraftPasses, TreeGrower, filled_up
 from specx.decoding.kv_cache import DraftCache, PreallocatedCache
 from specx.decoding.layer_state import CacheGroup
@@ -124,7 +124,7 @@ class ModelDrafter(Drafter):
             [_turning(each, model) for each in shape.groups if isinstance(each, CacheGroup)],
             working,
             self.shift,
-            max(behind, PREFILL_CHUNK[model.device.type]),
+            max(behind, prefill_chunk(model.device, model.decoder_spec)),
         )
         self.store = self.cache.store
 
@@ -240,7 +240,9 @@ class ModelDrafter(Drafter):
             call = self._prefill_call(start, end - start)
             return self.model.model.run(prompt[start:end], positions, call, 1)
 
-        for end, _ in in_chunks(read, begin, len(prompt), self.model.device, target.shared):
+        device, spec = self.model.device, self.model.decoder_spec
+        chunk = prefill_chunk(device, spec)
+        for end, _ in in_chunks(read, begin, len(prompt), device, chunk, target.shared):
             store.commit(end - begin)
             if end == target.shared:
                 store.mark(end)

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specx.decoding.forward import PREFILL_CHUNK, TOGETHER, cache_shape, in_chunks, rows_ahead
+from specx.decoding.forward import TOGETHER, cache_shape, in_chunks, prefill_chunk, rows_ahead
 from specx.decoding.kv_cache import PreallocatedCache
 from specx.models.call import Features, KeptQueries, PrefillCall, TreeCall
 from specx.models.loaded import LoadedModel
@@ -93,7 +93,7 @@ class Target:
         """``cache``: an existing cache of this capacity, to reuse; None: make one."""
         self.model, self.ops = model, model.ops
         self.cache = cache or PreallocatedCache(
-            cache_shape(model), capacity, rows_ahead(model.device)
+            cache_shape(model), capacity, rows_ahead(model.device, model.decoder_spec)
         )
         self.last_row = torch.zeros(1, dtype=torch.int64, device=model.device)
         self.features: Features | None = None
@@ -104,7 +104,8 @@ class Target:
 
     def keep_features(self, layers: tuple[int, ...]) -> None:
         """Record hidden states (``Features``) from now on, of each chunk and each tree."""
-        model, rows = self.model, rows_ahead(self.model.device)
+        model = self.model
+        rows = rows_ahead(model.device, model.decoder_spec)
         self.features = Features(layers, model.hidden_size, rows, model.dtype, model.device)
 
     def keep_sources(self, layer: int, tokens: int) -> None:
@@ -140,8 +141,8 @@ class Target:
         Yields progress when a chunk is launched, and the logits [1, V] of the last position.
         """
         read, begin = partial(self._read, prompt), self.cache.committed
-        device, together = self.model.device, self._chunks_together
-        for end, logits in in_chunks(read, begin, len(prompt), device, self.shared, together):
+        device, chunk = self.model.device, self._chunk * self._chunks_together
+        for end, logits in in_chunks(read, begin, len(prompt), device, chunk, self.shared):
             if self.features is not None:
                 last_position = torch.full_like(self.last_row, end - 1)
                 self.features.keep(last_position - begin, last_position)
@@ -161,7 +162,7 @@ class Target:
         Several chunks go through each layer one after another. The results are the same as for each
         chunk alone.
         """
-        size, parts = PREFILL_CHUNK[self.model.device.type], []
+        size, parts = self._chunk, []
         for first in range(start, end, size):
             positions = torch.arange(first, min(first + size, end), device=prompt.device)
             call = PrefillCall(
@@ -176,6 +177,10 @@ class Target:
         if len(parts) == 1:
             return model.run(*parts[0])
         return model.run_together([model.steps(*each) for each in parts])[-1]
+
+    @property
+    def _chunk(self) -> int:
+        return prefill_chunk(self.model.device, self.model.decoder_spec)
 
     @property
     def _chunks_together(self) -> int:

@@ -37,7 +37,7 @@ def cache_bytes(pair: Pair, capacity: int) -> int:
     The target's are those of its cache; the draft's are those of a store that keeps every row.
     """
     target, draft = pair.target, pair.draft
-    needed = cache_shape(target).bytes(capacity, rows_ahead(target.device))
+    needed = cache_shape(target).bytes(capacity, rows_ahead(target.device, target.decoder_spec))
     return needed if draft is None else needed + cache_shape(draft).bytes(capacity)
 
 

@@ -139,11 +139,14 @@ def test_a_prefill_reads_the_part_of_a_cache_that_is_written(
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("chunks", [0, 1, 2, 3])
-def test_whole_chunks_behind_whole_chunks_are_exact(dtype: torch.dtype, chunks: int) -> None:
-    """Where cuDNN attends, and pieces of the prefix are merged; a few rows stand for all."""
+@pytest.mark.parametrize("dim", [64, 128, 256])
+def test_whole_chunks_behind_whole_chunks_are_exact(
+    dtype: torch.dtype, chunks: int, dim: int
+) -> None:
+    """Where Hopper's kernel or cuDNN attends, and pieces are merged; a few rows stand for all."""
     prefill = pytest.importorskip("specx.ops.triton.prefill")
     past, rows = chunks * prefill.CHUNK, prefill.CHUNK
-    q, k, v = qkv(dtype, rows, past + rows)
+    q, k, v = qkv(dtype, rows, past + rows, 4, dim)
     out = built_in_ops(CUDA).prefill_attention(q, k, v, past, None, 0.125)
     for row in (0, 1, 1000, rows - 1):
         seen = (part[:, : past + row + 1] for part in (k, v))

@@ -228,6 +228,14 @@ __device__ __forceinline__ void multiply(float (&d)[64], const u32* a, u64 b) {
                  : "r"(a[1]), "r"(a[2]), "r"(a[3]));
 }
 
+// sums[64, 64] += a[64, 16] · b[16, 64], a in registers, b in shared memory.
+__device__ __forceinline__ void multiply(float (&d)[32], const u32* a, u64 b) {
+    u32 first = a[0];
+    asm volatile(MULTIPLY(64) "{%0, %34, %35, %36}, %1, 1, 1, 1, 1;"
+                 : "+r"(first), "+l"(b), SUMS_64(d)
+                 : "r"(a[1]), "r"(a[2]), "r"(a[3]));
+}
+
 // sums[64, 8] += a[64, 16] · b[8, 16]ᵀ, a in registers, b in shared memory.
 __device__ __forceinline__ void multiply(float (&d)[4], const u32* a, u64 b) {
     u32 first = a[0];

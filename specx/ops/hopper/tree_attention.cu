@@ -1,28 +1,33 @@
-// Attention of a tree to the prefix: a part of the columns for 128 rows that share a key head, or for up
-// to 16. For Hopper, with heads of 128 dimensions.
+// Attention where many rows share keys, in blocks of 128 rows. For Hopper, with heads of 128
+// dimensions. Of a tree to the prefix: a part of the columns, for rows of all heads of a key head; or
+// for up to 16 rows, where SLOTS is defined (below). Where PROMPT is defined, of a prompt to itself and
+// what is before it: all columns, for rows of one head, which may have 64 dimensions.
 //
 // One warp asks the copy engine for blocks of 128 keys and of their values, as many ahead as there
 // is room for; two warp groups have 64 rows each. While the tensor cores multiply the weights of a
 // block with its values, the weights of the next one are computed (FlashAttention-3, Shah et al.,
-// 2024). The prefix does not depend on the kernel in front, so it is asked for before that is done.
-// Three more warps clear, in the last block, the rows of values that no row sees. With SLOTS defined it
-// is the kernel for up to 16 rows (below).
+// 2024). A tree's prefix does not depend on the kernel in front, so it is asked for before that is
+// done. Three more warps clear, in its last block, the rows of values that no row sees; a prompt's
+// map ends there.
 //
-// What is computed, in which blocks and parts, and in which order, is as in Triton's kernel
+// What is computed for a tree, in which blocks and parts, and in which order, is as in Triton's kernel
 // (triton/tree_attention.py), to the bit. A row's own part, the last RECENT rows of its text, is not
 // among it.
 
 #include "hopper.cuh"
 
-constexpr int DIM = 128, COLUMNS = 128, GROUP_ROWS = 64, GROUPS = 2;
+#ifndef DIM
+#define DIM 128
+#endif
+constexpr int COLUMNS = 128, GROUP_ROWS = 64, GROUPS = 2, SLABS = DIM / 64;
 constexpr int THREADS = 128 * (GROUPS + 1);
 constexpr int STAGES = 6;                    // blocks of keys or of values that are there at a time
 constexpr int RECENT = 64;                   // rows of a row's own part
 constexpr int CLEANERS = 96;                 // threads
 constexpr u32 SLAB = COLUMNS * LINE;         // 64 dimensions of a block
-constexpr u32 BLOCK = 2 * SLAB;
+constexpr u32 BLOCK = SLABS * SLAB;
 constexpr u32 QUERY_SLAB = GROUP_ROWS * LINE;
-constexpr u32 QUERIES = 2 * QUERY_SLAB;      // of a warp group
+constexpr u32 QUERIES = SLABS * QUERY_SLAB;  // of a warp group
 
 // The largest over the four threads that share a row.
 __device__ __forceinline__ float largest(float x) {
@@ -43,6 +48,7 @@ __device__ __forceinline__ void your_turn(int group) {
     asm volatile("bar.arrive %0, 256;" ::"r"(GROUPS + 2 - group) : "memory");
 }
 
+#ifndef PROMPT
 // The columns of a row that sees so many rows, itself included, and its blocks in one part.
 struct Part {
     int limit, first, last;
@@ -61,31 +67,49 @@ __device__ __forceinline__ int size_of(const u64* set, u64 stride, int words) {
     for (int word = 0; word < words; word++) size += __popcll(set[word * stride]);
     return size;
 }
+#endif
 
 // Where 16 bytes of a row of queries, or of the result, lie: lines of 128 bytes, swizzled.
 __device__ __forceinline__ u32 chunk_at(u32 base, int row, int chunk) {
     return base + chunk / 8 * QUERY_SLAB + row * LINE + ((chunk % 8) ^ (row % 8)) * 16;
 }
 
+#ifndef SLOTS
+#ifdef PROMPT
+// q [heads, rows, DIM], rows contiguous; maps of keys and values: [KV heads, past + rows, DIM].
+// sinks [heads]: a logit more, or none; out [rows, heads, DIM]. scale: of scores, in base 2;
+// sharing: heads of a key head.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ TensorMap value_map,
+       const u16* q, const float* sinks, u16* out, float scale, int rows, int past, int sharing,
+       u64 q_head, u64 q_row) {
+#else
 // q [heads, nodes, DIM], rows contiguous; maps of keys and values: [KV heads, capacity, DIM].
 // prefix: one number. visible [nodes, words]: bit j of word w, that row prefix + 64 w + j is seen.
 // out [splits, heads · nodes, DIM]; stats [2, splits, heads · nodes]: the largest score, in base 2,
 // and the sum of weights: parts, to be merged. rows: of a key head, head in group × node; scale: of
 // scores, in base 2.
-#ifndef SLOTS
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ TensorMap value_map,
        const u16* q, const u64* prefix_at, const u64* visible, u16* out, float* stats, float scale,
        int nodes, int rows, int words, u64 q_head, u64 q_node, u64 visible_node, u64 visible_word) {
+#endif
     extern __shared__ unsigned char memory[];
     // Blocks that are there; that were read; of values that are there, but to be cleaned first.
     __shared__ alignas(8) u64 full[STAGES], empty[STAGES], raw;
     const u32 queries = aligned(memory), stages = queries + GROUPS * QUERIES;
     const u32 ones = stages + STAGES * BLOCK;
     const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
-    const int kv_head = blockIdx.y, split = blockIdx.z, splits = gridDim.z;
-
     let_next_kernel_come();
+#ifdef PROMPT
+    // Later rows see more, so they begin first; what runs at the same time reads the same keys.
+    const int head = blockIdx.x, heads = gridDim.x, kv_head = head / sharing;
+    const int block_row = (gridDim.y - 1 - blockIdx.y) * (GROUPS * GROUP_ROWS);
+    const int first = 0, last_row = min(block_row + GROUPS * GROUP_ROWS, rows) - 1;
+    const int count = (past + last_row) / COLUMNS + 1;
+#else
+    const int kv_head = blockIdx.y, split = blockIdx.z, splits = gridDim.z;
+    const int block_row = blockIdx.x * (GROUPS * GROUP_ROWS);
     // Prefix and sets were written before this forward pass began, so before the kernel in front.
     const int prefix = static_cast<int>(*prefix_at);
     int least = 1 << 30, most = 0;  // rows that nodes see behind the prefix
@@ -104,6 +128,7 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
         return;
     }
     const int torn = limit % COLUMNS ? limit / COLUMNS : 1 << 30;  // block, to be cleaned
+#endif
 
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; stage++) {
@@ -120,6 +145,7 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
 
     if (group < 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+#ifndef PROMPT
         if (threadIdx.x >= 128 - CLEANERS) {
             if (torn < first || torn >= end) return;
             // What lies behind the text may be anything, and a weight of 0 does not silence a NaN:
@@ -135,13 +161,20 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
             publish_stores();
             asm volatile("bar.sync 5, %0;" ::"n"(CLEANERS) : "memory");
             if (thread == 0) arrive(shared(&full[turn % STAGES]));
-        } else if (threadIdx.x == 0) {
+        }
+#endif
+        if (threadIdx.x == 0) {
+#ifdef PROMPT
+            wait_for_kernel_in_front();
+            constexpr int torn = -1;
+#endif
             const auto load_block = [&](int turn, const TensorMap& map, int block, u64* barrier) {
                 const u32 to = stages + turn % STAGES * BLOCK;
                 if (turn >= STAGES) wait(shared(&empty[turn % STAGES]), (turn / STAGES - 1) & 1);
                 arrive_and_expect(shared(barrier), BLOCK);
-                load(to, map, 0, block * COLUMNS, kv_head, shared(barrier));
-                load(to + SLAB, map, 64, block * COLUMNS, kv_head, shared(barrier));
+#pragma unroll
+                for (int slab = 0; slab < SLABS; slab++)
+                    load(to + slab * SLAB, map, slab * 64, block * COLUMNS, kv_head, shared(barrier));
             };
             const auto load_values = [&](int i) {
                 const int turn = turn_of_values(i);
@@ -158,7 +191,7 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
     }
 
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    const int begin_row = blockIdx.x * (GROUPS * GROUP_ROWS) + group * GROUP_ROWS;
+    const int begin_row = block_row + group * GROUP_ROWS;
     const u32 own = queries + group * QUERIES;
     wait_for_kernel_in_front();
     constexpr int CHUNKS = DIM / 8, EACH = GROUP_ROWS * CHUNKS / 128;  // of 16 bytes; of a thread
@@ -167,8 +200,12 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
 #pragma unroll
     for (int i = 0; i < EACH; i++) {  // all in flight at once
         const int row = min(begin_row + begin_at + i * (128 / CHUNKS), rows - 1);
+#ifdef PROMPT
+        const u16* from = q + head * q_head + row * q_row + chunk * 8;
+#else
         const u64 head = kv_head * (rows / nodes) + row / nodes;
         const u16* from = q + head * q_head + row % nodes * q_node + chunk * 8;
+#endif
         query[i] = *reinterpret_cast<const uint4*>(from);
     }
     if (threadIdx.x % 128 < 64 && group == 0)
@@ -189,11 +226,15 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
     float result[DIM / 2], scores[COLUMNS / 2], total[4] = {};  // sums of weights: each twice
     u32 weights[COLUMNS / 4];
     float best[2] = {NOTHING, NOTHING}, decay[2];
+#ifdef PROMPT
+    if (sinks) best[0] = best[1] = sinks[head] * 1.44269504f, total[0] = total[1] = lane % 4 == 0;
+#else
     Part own_part[2] = {shortest, shortest};
     for (int half = 0; half < 2; half++) {
         const u64* set = visible + (begin_row + upper + 8 * half) % nodes * visible_node;
         own_part[half] = Part(prefix + size_of(set, visible_word, words), split, splits);
     }
+#endif
 #pragma unroll
     for (int i = 0; i < DIM / 2; i++) result[i] = 0.f;
 
@@ -216,9 +257,14 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
     const auto weigh = [&](int block) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
+#ifdef PROMPT
+            const int limit = past + begin_row + upper + 8 * half + 1;
+            const int seen = min(limit - block * COLUMNS, COLUMNS);  // columns of this block
+#else
             const Part& part = own_part[half];
             int seen = min(part.limit - block * COLUMNS, COLUMNS);  // columns of this block
             if (block < part.first || block >= part.last) seen = 0;
+#endif
             if (seen == COLUMNS) continue;
 #pragma unroll
             for (int i = 2 * half; i < COLUMNS / 2; i += 4)
@@ -241,6 +287,13 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
 #pragma unroll
                 for (int j = 2 * half; j < 2 * half + 2; j++)
                     scores[i + j] = exp2_of(fmaf(scores[i + j], scale, -shift));
+#ifdef PROMPT
+            float sums[2] = {};
+#pragma unroll
+            for (int i = 2 * half; i < COLUMNS / 2; i += 4)
+                sums[0] += scores[i], sums[1] += scores[i + 1];
+            total[half] = fmaf(total[half], decay[half], sums[0] + sums[1]);
+#endif
         }
     };
     const auto gather = [&](u32 values_turn) {
@@ -249,7 +302,9 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
 #pragma unroll
         for (int i = 0; i < COLUMNS / 16; i++) {
             multiply(result, &weights[4 * i], operand(values + i * 2048, SLAB));
+#ifndef PROMPT
             multiply(total, &weights[4 * i], operand(ones));
+#endif
         }
         commit();
     };
@@ -257,8 +312,10 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
         if (!__any_sync(~0u, decay[0] != 1.f || decay[1] != 1.f)) return;
 #pragma unroll
         for (int i = 0; i < DIM / 2; i++) result[i] *= decay[i % 4 / 2];
+#ifndef PROMPT
 #pragma unroll
         for (int i = 0; i < 4; i++) total[i] *= decay[i / 2];
+#endif
     };
     const auto pack_weights = [&] {
 #pragma unroll
@@ -298,17 +355,24 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
         finish();
     }
 
+#ifndef PROMPT
     // A row that saw no column: it does not have this part.
     const u64 all = static_cast<u64>(gridDim.y) * rows;
     const u64 part = split * all + static_cast<u64>(kv_head) * rows;
+#endif
 #pragma unroll
     for (int half = 0; half < 2; half++) {
+        const int at = upper + 8 * half;
+#ifdef PROMPT
+        const float share = 1.f / sum_of_four(total[half]);
+#else
         const float sum = total[2 * half], share = 1.f / (sum == 0.f ? 1.f : sum);
-        const int at = upper + 8 * half, row = begin_row + at;
+        const int row = begin_row + at;
         if (lane % 4 == 0 && row < rows) {
             stats[part + row] = best[half];
             stats[splits * all + part + row] = sum;
         }
+#endif
 #pragma unroll
         for (int i = 0; i < DIM / 8; i++) {
             const u32 both = pack(result[4 * i + 2 * half] * share, result[4 * i + 2 * half + 1] * share);
@@ -324,7 +388,12 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
         asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
                      : "r"(chunk_at(own, at, chunk)) : "memory");
-        if (row < rows) *reinterpret_cast<uint4*>(out + (part + row) * DIM + chunk * 8) = value;
+#ifdef PROMPT
+        const u64 to = static_cast<u64>(row) * heads + head;
+#else
+        const u64 to = part + row;
+#endif
+        if (row < rows) *reinterpret_cast<uint4*>(out + to * DIM + chunk * 8) = value;
     }
 }
 #else

@@ -15,6 +15,7 @@ from triton import knobs
 
 from specx.ops.ancestors import AncestorMask
 from specx.ops.chunks import Grid
+from specx.ops.hopper import prompt_attention
 from specx.ops.hopper import tree_attention as hopper_attention
 from specx.ops.layers import (
     DecoderWeights,
@@ -154,12 +155,18 @@ class TritonOps(TorchOps):
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """Attend by cuDNN for whole chunks, by Triton for caps, sinks and rings, or by torch."""
+        """Attend by the first kernel that supports the inputs.
+
+        They are Hopper's without windows, caps and rings; cuDNN's, for whole chunks of larger
+        heads; Triton's for caps, sinks and rings; and torch's.
+        """
         written = past + q.shape[1]
         if window is None and softcap is None:
-            k, v = keys[None, :, :written], values[None, :, :written]
-            if prefill.suits(q[None], k, v, past):
-                out, lse = prefill.attend(q[None], k, v, scaling, past)
+            k, v = keys[:, :written], values[:, :written]
+            if prompt_attention.suits(q, k, v):
+                return prompt_attention.attend(q, k, v, scaling, sinks)
+            if prefill.suits(q[None], k[None], v[None], past):
+                out, lse = prefill.attend(q[None], k[None], v[None], scaling, past)
                 return torch_attention.with_sinks(out[0], lse[0], sinks)[0].transpose(0, 1)
         is_special = softcap is not None or sinks is not None or written > keys.shape[1]
         ours = q.dtype in HALF and causal_attention.serves(q.shape[2])

@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specx.ops.chunks import Grid
+from specx.ops.triton.kernel import kernel
 from specx.ops.triton.select import ordered, top_k_places
 
 MOST_KEPT = 64
@@ -37,7 +38,7 @@ def best_chunks(scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
     return best
 
 
-@triton.jit(
+@kernel(
     do_not_specialize=["chunks", "chunk", "short", "always", "count"],
     do_not_specialize_on_alignment=["scores_ptr", "tokens_ptr"],
 )

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from specx.ops import byte_rows
 from specx.ops.chunks import Grid
+from specx.ops.triton.kernel import kernel
 
 GROUP = tl.constexpr(byte_rows.GROUP)
 GREATEST = tl.constexpr(float(byte_rows.GREATEST))
@@ -30,7 +31,7 @@ def store_rows(keys: Tensor, values: Tensor, slots: Tensor, key: Tensor, value: 
     )  # fmt: skip
 
 
-@triton.jit(
+@kernel(
     do_not_specialize=["store_head", "key_head", "key_row", "value_head", "value_row"],
     do_not_specialize_on_alignment=["places_ptr"],
 )
@@ -123,7 +124,7 @@ def _block(rows: int) -> int:
     return max(FEW_ROWS, triton.next_power_of_2(rows))
 
 
-@triton.jit(
+@kernel(
     do_not_specialize=["count", "capacity", "room"],
     do_not_specialize_on_alignment=["length_ptr", "filled_ptr", "path_ptr", "positions_ptr"],
 )
@@ -187,7 +188,7 @@ def gather_chunks(
     )  # fmt: skip
 
 
-@triton.jit(
+@kernel(
     do_not_specialize=["heads", "capacity", "room", "chunk", "short", "count", "half"],
     do_not_specialize_on_alignment=["chunks_ptr", "length_ptr", "filled_ptr"],
 )

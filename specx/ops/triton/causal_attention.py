@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specx.ops.triton.kernel import cdiv, kernel, next_power_of_2
 from specx.ops.triton.tree_attention import (
     LN_2,
     LOG2_E,
@@ -28,7 +29,7 @@ MOST_DIM = 512
 @cache
 def plan(head_dim: int, itemsize: int, shared_memory: int) -> Launch:
     """Plan the launch: the largest tile that fits into registers and shared memory."""
-    width = triton.next_power_of_2(head_dim)
+    width = next_power_of_2(head_dim)
     if itemsize == 4:
         return Launch(1, 32 if width <= 128 else 16, 16, 4, 2)
     # Larger tiles of heads of 256 and more do not fit into registers.
@@ -80,18 +81,18 @@ def attend(
     out = torch.empty((rows, heads, dim), dtype=q.dtype, device=q.device)
     scale, slope = scale_and_slope(scaling * LOG2_E, softcap)
     # Programs that run at the same time read the keys of the same rows.
-    _attend[(heads, triton.cdiv(rows, launch.block_rows))](
+    _attend[(heads, cdiv(rows, launch.block_rows))](
         q, keys, values, sinks, out, scale, slope, window, rows, past, capacity,
         heads // kv_heads, q.stride(0), q.stride(1), keys.stride(0), keys.stride(1),
         values.stride(0), values.stride(1),
-        DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), BLOCK_M=launch.block_rows,
+        DIM=dim, BLOCK_DIM=next_power_of_2(dim), BLOCK_M=launch.block_rows,
         BLOCK_N=launch.block_columns, WINDOWED=window is not None, CAPPED=softcap is not None,
         SINKS=sinks is not None, num_warps=launch.warps, num_stages=launch.stages,
     )  # fmt: skip
     return out
 
 
-@triton.jit(
+@kernel(
     do_not_specialize=["window", "rows", "past", "capacity", "group"],
     do_not_specialize_on_alignment=["sinks_ptr"],
 )

@@ -23,6 +23,7 @@ from specx.ops.torch.delta import EPS, DeltaRows
 from specx.ops.trees import MAX_ROWS
 from specx.ops.triton import delta_prompt, programmatic_launch
 from specx.ops.triton.delta_prompt import gated
+from specx.ops.triton.kernel import cdiv, kernel, next_power_of_2
 from specx.ops.triton.layer import rounded
 from specx.ops.triton.programmatic_launch import wait
 from specx.ops.triton.tree_attention import recent_rows
@@ -77,7 +78,7 @@ class TritonDeltaRule:
         attention, delta, own = self._attention, self._attention.delta, self._weights
         assert delta is not None
         count, heads, dim = len(inputs), attention.query_heads, attention.head_dim
-        kv_heads, block = attention.kv_heads, triton.next_power_of_2(max(delta.key_dim, dim))
+        kv_heads, block = attention.kv_heads, next_power_of_2(max(delta.key_dim, dim))
         wide, device = state.keys.dtype, inputs.device
         is_narrow = mask is None and delta_prompt.suits(attention, inputs.dtype)
         dtype = inputs.dtype if is_narrow else wide
@@ -91,7 +92,7 @@ class TritonDeltaRule:
             old, all_keys, all_decays = mask.rows - count, state.keys, state.decays
             k, g = all_keys[old : mask.rows], all_decays[old : mask.rows]
         at_once = 1 if mask is not None else ROWS
-        _make_rows[(triton.cdiv(count, at_once), 2 * kv_heads + heads)](
+        _make_rows[(cdiv(count, at_once), 2 * kv_heads + heads)](
             inputs, rates, None if mask is None else mask.sets.contiguous(),
             own.convolution, own.decay, own.bias,
             state.inputs, state.row_inputs, all_keys, all_decays, q, v, beta,
@@ -140,14 +141,14 @@ def read_tree(
     assert attention.delta is not None
     count, heads, dim = rows.v.shape
     out = torch.empty(rows.v.shape, dtype=dtype, device=rows.v.device)
-    _read_tree[(count, heads, triton.cdiv(dim, COLUMNS))](
+    _read_tree[(count, heads, cdiv(dim, COLUMNS))](
         rows.q.contiguous(), rows.v.contiguous(), rows.beta.contiguous(),
         mask.sets.contiguous(), mask.once(recent_rows), state.keys, state.decays, state.updates,
         state.state, out,
         mask.rows - count, count, mask.sets.shape[1],
         HEADS=heads, KEY_HEADS=rows.k.shape[1], TILED=attention.delta.tiled,
         KEY_DIM=attention.delta.key_dim, DIM=dim,
-        BLOCK=triton.next_power_of_2(attention.delta.key_dim), COLUMNS=COLUMNS,
+        BLOCK=next_power_of_2(attention.delta.key_dim), COLUMNS=COLUMNS,
         BLOCK_ROWS=MAX_ROWS, STAGES=STAGES,
         num_warps=WARPS, **programmatic_launch.options(out.device),
     )  # fmt: skip
@@ -166,7 +167,7 @@ def through_gate(
     out = torch.empty_like(attended)
     _through_gate[(rows, heads)](
         attended, gate, weight, out, gate.stride(0), 0.0 if delta is None else delta.norm.eps,
-        NORMED=delta is not None, HEADS=heads, DIM=dim, BLOCK=triton.next_power_of_2(dim),
+        NORMED=delta is not None, HEADS=heads, DIM=dim, BLOCK=next_power_of_2(dim),
         num_warps=1, **programmatic_launch.options(out.device),
     )  # fmt: skip
     return out
@@ -182,17 +183,17 @@ def keep_delta(state: DeltaState, path: Tensor, count: Tensor, *, tiled: bool) -
     if not key_dim:  # of a short convolution
         torch_delta.keep_inputs(state, path, count)
         return
-    _keep[(layers, heads, triton.cdiv(dim, COLUMNS))](
+    _keep[(layers, heads, cdiv(dim, COLUMNS))](
         path.contiguous(), count, state.keys, state.decays, state.updates, state.state,
         rows, len(path),
         HEADS=heads, KEY_HEADS=key_heads, TILED=tiled, KEY_DIM=key_dim, DIM=dim,
-        BLOCK=triton.next_power_of_2(key_dim), COLUMNS=COLUMNS,
+        BLOCK=next_power_of_2(key_dim), COLUMNS=COLUMNS,
         num_warps=WARPS, enable_fp_fusion=False,
     )  # fmt: skip
     torch_delta.keep_inputs(state, path, count)
 
 
-@triton.jit(do_not_specialize=["old", "count", "words"])
+@kernel(do_not_specialize=["old", "count", "words"])
 def _make_rows(
     inputs_ptr: tl.tensor,  # [T, C]
     rates_ptr: tl.tensor,  # [T, 2 Hv]
@@ -291,7 +292,7 @@ def _is_hidden(set_ptr: tl.tensor, row: tl.tensor) -> tl.tensor:
     return (row >= 0) & (((tl.load(set_ptr + at // 64) >> (at % 64)) & 1) == 0)
 
 
-@triton.jit
+@kernel
 def _through_gate(
     attended_ptr: tl.tensor,  # [T, H, D]
     gate_ptr: tl.tensor,  # [T, H · D]
@@ -322,7 +323,7 @@ def _through_gate(
     tl.store(out_ptr + at, x.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["old", "count", "words"])
+@kernel(do_not_specialize=["old", "count", "words"])
 def _read_tree(
     q_ptr: tl.tensor,  # [T, Hk, Dk]
     v_ptr: tl.tensor,  # [T, Hv, Dv]
@@ -394,7 +395,7 @@ def _read_tree(
         tl.store(out_ptr + mine * HEADS * DIM, out.to(out_ptr.dtype.element_ty), mask=is_mine)
 
 
-@triton.jit(do_not_specialize=["rows", "most"])
+@kernel(do_not_specialize=["rows", "most"])
 def _keep(
     path_ptr: tl.tensor,  # int64 [n]
     count_ptr: tl.tensor,

@@ -14,6 +14,7 @@ from torch import Tensor
 from specx.ops.delta_state import DeltaState
 from specx.ops.spec import AttentionSpec
 from specx.ops.torch.delta import CHUNK, DeltaRows
+from specx.ops.triton.kernel import cdiv, kernel, next_power_of_2
 from specx.ops.triton.layer import rounded
 
 # Dimensions of a tile, at least. With 16 keys in one, Triton 3.6 multiplies what is not there: of
@@ -44,21 +45,21 @@ def read_prompt(
     delta, (count, heads, dim) = attention.delta, rows.v.shape
     assert delta is not None
     key_heads, key_dim = rows.k.shape[1:]
-    chunks, device, dtype = triton.cdiv(count, CHUNK), rows.v.device, rows.v.dtype
+    chunks, device, dtype = cdiv(count, CHUNK), rows.v.device, rows.v.dtype
     sums, updates = torch.empty_like(rows.g), torch.empty_like(rows.v)
     reads = torch.empty((count, heads, key_dim), dtype=dtype, device=device)
     before = torch.empty((chunks, heads, key_dim, dim), dtype=dtype, device=device)
     out = torch.empty_like(rows.v)
     shape = {
         "HEADS": heads, "KEY_HEADS": key_heads, "TILED": delta.tiled, "KEY_DIM": key_dim,
-        "DIM": dim, "CHUNK": CHUNK, "KEYS": triton.next_power_of_2(key_dim),
+        "DIM": dim, "CHUNK": CHUNK, "KEYS": next_power_of_2(key_dim),
     }  # fmt: skip
-    block = triton.next_power_of_2(dim)
+    block = next_power_of_2(dim)
     _solve[(chunks, heads)](
         rows.k, rows.v, rows.beta, rows.g, sums, reads, updates, count,
         **shape, BLOCK=block, num_warps=4, num_stages=1,
     )  # fmt: skip
-    _go_through[(triton.cdiv(dim, COLUMNS), heads)](
+    _go_through[(cdiv(dim, COLUMNS), heads)](
         rows.k, sums, reads, updates, state.state, state.next_state, before, count,
         **shape, BLOCK=COLUMNS, num_warps=4, num_stages=3,
     )  # fmt: skip
@@ -70,7 +71,7 @@ def read_prompt(
     return out
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def _solve(
     keys_ptr: tl.tensor,  # [T, Hk, Dk]
     v_ptr: tl.tensor,  # [T, Hv, Dv]
@@ -149,7 +150,7 @@ def _inverse(below: tl.tensor, CHUNK: tl.constexpr) -> tl.tensor:
     return solved + tl.dot(m2 - m - m3, solved)
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def _go_through(
     keys_ptr: tl.tensor,  # [T, Hk, Dk]
     sums_ptr: tl.tensor,  # [T, Hv]
@@ -200,7 +201,7 @@ def _go_through(
     tl.store(next_ptr + at, state, mask=is_state)
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def _read(
     q_ptr: tl.tensor,  # [T, Hk, Dk]
     keys_ptr: tl.tensor,  # [T, Hk, Dk]

@@ -27,10 +27,11 @@ from specx.ops.torch.experts import route as route_one_by_one
 from specx.ops.torch.experts import wide_map
 from specx.ops.triton import programmatic_launch
 from specx.ops.triton.few_rows import FETCHED, fetch
+from specx.ops.triton.kernel import cdiv, kernel, next_power_of_2
 from specx.ops.triton.layer import activation_of, rounded
 from specx.ops.triton.packed import (
     COLUMNS,
-    WIDENED,
+    EXPERTS_WIDENED,
     TritonWeight,
     add_block,
     told,
@@ -82,7 +83,7 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
     assert routing is not None
     router, wide, correction = routing.router, wide_map(routing.router), routing.correction
     dtype = weights.out.weight.dtype
-    is_half = router.bias is None and wide.tensor.dtype != router.tensor.dtype == dtype
+    is_half = wide.tensor.dtype != router.tensor.dtype == dtype
     if correction is not None:
         correction = correction.float().flatten()
     shared = routing.shared_gate, routing.gate_up, routing.down
@@ -101,6 +102,8 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
             logits = router_logits(judged, router, gate)
         elif is_half and judged.is_cuda:
             logits = torch.mm(judged, router.tensor.t(), out_dtype=torch.float32)
+            if wide.bias is not None:
+                logits += wide.bias
         else:
             logits = linear(judged.float(), wide.tensor, wide.bias)
         by = route_one_by_one if spec.scores == "mixer" else route
@@ -146,7 +149,7 @@ def few_pairs(chosen: Tensor) -> Pairs:
         count=rows * each,
         each=each,
         programs=rows * each,
-        block=max(16, triton.next_power_of_2(rows)),
+        block=max(16, next_power_of_2(rows)),
         few=True,
         places=(chosen, chosen, chosen),
     )
@@ -155,18 +158,18 @@ def few_pairs(chosen: Tensor) -> Pairs:
 def many_pairs(chosen: Tensor, experts: int, itemsize: int) -> Pairs:
     """Return the pairs of any number of rows; chosen int64 [T, n], below ``experts``."""
     tile, count, device = TILE // itemsize, chosen.numel(), chosen.device
-    programs = triton.cdiv(count, tile) + min(experts, count)  # at most
+    programs = cdiv(count, tile) + min(experts, count)  # at most
     sizes = torch.zeros(experts, dtype=torch.int32, device=device)
     ranks = torch.empty(count, dtype=torch.int32, device=device)
     order = torch.empty(count, dtype=torch.int64, device=device)
     owners = torch.empty(programs, dtype=torch.int64, device=device)
     bounds = torch.empty((2, programs), dtype=torch.int64, device=device)
-    _count[(triton.cdiv(count, PAIRS_AT_ONCE),)](
+    _count[(cdiv(count, PAIRS_AT_ONCE),)](
         chosen, sizes, ranks, count, BLOCK=PAIRS_AT_ONCE, num_warps=4
     )
-    _place[(triton.cdiv(max(count, programs), PAIRS_AT_ONCE),)](
+    _place[(cdiv(max(count, programs), PAIRS_AT_ONCE),)](
         chosen, sizes, ranks, order, owners, bounds, count, programs, EXPERTS=experts, TILE=tile,
-        BLOCK=PAIRS_AT_ONCE, BLOCK_EXPERTS=triton.next_power_of_2(experts), num_warps=4,
+        BLOCK=PAIRS_AT_ONCE, BLOCK_EXPERTS=next_power_of_2(experts), num_warps=4,
     )  # fmt: skip
     return Pairs(
         count=count,
@@ -219,12 +222,12 @@ def product(
         fetched, height = behind, triton.cdiv(behind.shape[1], triton.cdiv(columns, width))
     options: dict[str, Any] = dict(
         GATE=gate, GATED=bool(gate), BIASED=bias is not None, FEW=pairs.few, EACH=pairs.each,
-        PAIRS=triton.next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
-        BLOCK_EACH=triton.next_power_of_2(pairs.each), BLOCK_M=pairs.block,
+        PAIRS=next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
+        BLOCK_EACH=next_power_of_2(pairs.each), BLOCK_M=pairs.block,
         num_stages=stages, **programmatic_launch.options(x.device),
     )  # fmt: skip
     if isinstance(maps.weight, TritonWeight) and pairs.few:
-        _packed_experts_product[(triton.cdiv(columns, COLUMNS), pairs.programs)](
+        _packed_experts_product[(cdiv(columns, COLUMNS), pairs.programs)](
             x, packed, packed.view(torch.int32), bias, out, *pairs.places, columns, pairs.programs,
             alpha, limit, STRIDE=packed.shape[1], BLOCK_N=COLUMNS, STAGES=stages,
             FORM=told(layout, by_words=x.is_cuda and x.dtype == torch.bfloat16),
@@ -233,16 +236,19 @@ def product(
         return out
     # Packed experts of many rows are widened some at a time.
     step = (
-        max(1, WIDENED // (outputs * inputs)) if isinstance(maps.weight, TritonWeight) else experts
+        max(1, EXPERTS_WIDENED // (outputs * inputs))
+        if isinstance(maps.weight, TritonWeight)
+        else experts
     )
     for first in range(0, experts, step):
         held = min(step, experts - first)
         if isinstance(maps.weight, TritonWeight):
             rows = packed[first * outputs : (first + held) * outputs]
             weight = widened(rows, form, inputs, x.dtype)
-        _experts_product[(triton.cdiv(columns, width), pairs.programs)](
+        _experts_product[(cdiv(columns, width), pairs.programs)](
             x, weight, shared, bias, out, *pairs.places, columns, pairs.programs, experts, first,
             held, alpha, limit, fetched, SHARED=shared is not None, SOME=held < experts,
+            MASKED=pairs.few or inputs % depth > 0,
             FETCHED_ROWS=0 if fetched is None else fetched.shape[1],
             FETCHED_WIDTH=0 if fetched is None else fetched.shape[2],
             BLOCK_FETCHED=triton.next_power_of_2(height), BLOCK_N=width, BLOCK_K=depth,
@@ -265,7 +271,7 @@ def router_logits(x: Tensor, router: LinearMap, gate: Tensor | None = None) -> T
     _router[(columns, rows)](
         x, router.weight, gate, router.bias, out, experts,
         BIASED=router.bias is not None, SHARED=gate is not None, K=inputs,
-        BLOCK=min(4096, triton.next_power_of_2(inputs)), num_warps=4,
+        BLOCK=min(4096, next_power_of_2(inputs)), num_warps=4,
         **programmatic_launch.options(x.device),
     )  # fmt: skip
     return out
@@ -286,8 +292,8 @@ def route(spec: ExpertsSpec, logits: Tensor, correction: Tensor | None) -> tuple
         SOFTMAX=spec.scores == "softmax", CORRECTED=correction is not None, NORMED=spec.normed,
         EXPERTS=experts, CHOSEN=spec.chosen, GROUPS=spec.groups, KEPT=spec.kept_groups,
         PAIRED=spec.best_of_group == 2, SHARED=columns > experts,
-        BLOCK=triton.next_power_of_2(experts), BLOCK_GROUPS=triton.next_power_of_2(spec.groups),
-        BLOCK_OF_GROUP=triton.next_power_of_2(of_group),
+        BLOCK=next_power_of_2(experts), BLOCK_GROUPS=next_power_of_2(spec.groups),
+        BLOCK_OF_GROUP=next_power_of_2(of_group),
         num_warps=1 if experts <= 256 else 4, **programmatic_launch.options(logits.device),
     )  # fmt: skip
     return chosen, shares
@@ -312,7 +318,7 @@ def combine(
     assert shares.is_contiguous()
     assert all(each is None or each.is_contiguous() for each in (shared, residual))
     out = parts.new_empty((rows, columns))
-    _combine[(rows, triton.cdiv(columns, COLUMNS_AT_ONCE))](
+    _combine[(rows, cdiv(columns, COLUMNS_AT_ONCE))](
         parts, shares, shared, gate, residual, out, columns, SHARED=shared is not None,
         GATED=gate is not None, JOINED=joined, ADD=residual is not None, EACH=each,
         BLOCK=COLUMNS_AT_ONCE, num_warps=4, **programmatic_launch.options(parts.device),
@@ -320,7 +326,7 @@ def combine(
     return out
 
 
-@triton.jit
+@kernel
 def _router(
     x_ptr: tl.tensor,  # [T, K]
     weight_ptr: tl.tensor,  # [E, K]
@@ -360,7 +366,7 @@ def _router(
     tl.store(out_ptr + row * experts + expert, logit)
 
 
-@triton.jit
+@kernel
 def _route(
     logits_ptr: tl.tensor,  # float32 [T, E], or [T, E + 1] where SHARED
     correction_ptr: tl.tensor,  # float32 [E], where CORRECTED
@@ -452,7 +458,7 @@ def _ranked(x: tl.tensor) -> tl.tensor:
     return tl.where(x > -1e37, x, -1e37)  # two of which can be added
 
 
-@triton.jit(do_not_specialize=["count"])
+@kernel(do_not_specialize=["count"])
 def _count(
     chosen_ptr: tl.tensor,  # [T · n]
     sizes_ptr: tl.tensor,  # int32 [E], zero at first
@@ -467,7 +473,7 @@ def _count(
     tl.store(ranks_ptr + at, rank, mask=at < count)
 
 
-@triton.jit(do_not_specialize=["count", "programs"])
+@kernel(do_not_specialize=["count", "programs"])
 def _place(
     chosen_ptr: tl.tensor,  # [T · n]
     sizes_ptr: tl.tensor,  # int32 [E]
@@ -507,7 +513,7 @@ def _of(values: tl.tensor, which: tl.tensor, ids: tl.tensor) -> tl.tensor:
     return tl.sum(tl.where(which[:, None] == ids[None, :], values[None, :], 0), 1)
 
 
-@triton.jit(do_not_specialize=["programs", "first", "held"])
+@kernel(do_not_specialize=["programs", "first", "held"])
 def _experts_product(
     x_ptr: tl.tensor,  # [T, K] where GATED, else [T · n, K]
     weight_ptr: tl.tensor,  # [E, N, K], or [E, 2 N, K] where GATED
@@ -530,6 +536,7 @@ def _experts_product(
     BIASED: tl.constexpr,
     SHARED: tl.constexpr,
     SOME: tl.constexpr,
+    MASKED: tl.constexpr,
     FEW: tl.constexpr,
     EACH: tl.constexpr,
     PAIRS: tl.constexpr,
@@ -577,17 +584,26 @@ def _experts_product(
             fetch(behind_ptr + its * FETCHED_WIDTH, FETCHED_WIDTH)
     depth = tl.arange(0, BLOCK_K)
     x_block = x_ptr + row[:, None] * K + depth[None, :]
-    w_block = weight_ptr + column.to(tl.int64)[:, None] * K + depth[None, :]
+    # Without masks, lines and columns that are not there repeat others; nothing of them is stored.
+    read = column if MASKED else tl.minimum(column, columns - 1)
+    w_block = weight_ptr + read.to(tl.int64)[:, None] * K + depth[None, :]
     up_block = w_block + columns.to(tl.int64) * K
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     ups = total
     for start in range(0, K, BLOCK_K):
-        inside = (start + depth < K)[None, :]
-        x = tl.load(x_block + start, mask=is_pair[:, None] & inside, other=0.0)
-        w = tl.load(w_block + start, mask=is_column[:, None] & inside, other=0.0)
+        if MASKED:
+            inside = (start + depth < K)[None, :]
+            x = tl.load(x_block + start, mask=is_pair[:, None] & inside, other=0.0)
+            w = tl.load(w_block + start, mask=is_column[:, None] & inside, other=0.0)
+        else:
+            x = tl.load(x_block + start)
+            w = tl.load(w_block + start)
         total = tl.dot(x, tl.trans(w), total, input_precision="ieee")
         if GATED:
-            w = tl.load(up_block + start, mask=is_column[:, None] & inside, other=0.0)
+            if MASKED:
+                w = tl.load(up_block + start, mask=is_column[:, None] & inside, other=0.0)
+            else:
+                w = tl.load(up_block + start)
             ups = tl.dot(x, tl.trans(w), ups, input_precision="ieee")
     _store_pairs(
         total, ups, bias_ptr, out_ptr, expert, columns, column, pair, is_pair, alpha, limit,
@@ -595,7 +611,7 @@ def _experts_product(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["programs"])
+@kernel(do_not_specialize=["programs"])
 def _packed_experts_product(
     x_ptr: tl.tensor,  # as in ``_experts_product``, as all that is not said here
     packed_ptr: tl.tensor,  # uint8 [E · N, STRIDE], or [E · 2 N, STRIDE] where GATED
@@ -737,7 +753,7 @@ def _gated(
     return rounded(activation_of(gate, GATE), out_ptr) * up
 
 
-@triton.jit
+@kernel
 def _combine(
     parts_ptr: tl.tensor,  # [T, n, K]
     shares_ptr: tl.tensor,  # float32 [T, n]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from specx.ops.spec import Activation
 from specx.ops.triton import programmatic_launch
+from specx.ops.triton.kernel import kernel
 from specx.ops.triton.layer import activation_of, rounded
 from specx.ops.triton.programmatic_launch import wait
 
@@ -123,7 +124,7 @@ def _counters(device: torch.device) -> Tensor:
     return torch.zeros(MOST_TILES, dtype=torch.int32, device=device)
 
 
-@triton.jit(do_not_specialize=["rows", "columns"])
+@kernel(do_not_specialize=["rows", "columns"])
 def _product(
     x_ptr: tl.tensor,  # [T, K]
     weight_ptr: tl.tensor,  # [N, K], or [2 N, K] where GATED

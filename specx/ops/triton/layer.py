@@ -14,6 +14,7 @@ from torch import Tensor
 from specx.ops.layers import HeadNorms, LayerWeights
 from specx.ops.spec import Activation, NormSpec
 from specx.ops.triton import programmatic_launch
+from specx.ops.triton.kernel import cdiv, kernel, next_power_of_2
 from specx.ops.triton.programmatic_launch import wait
 
 HEADS_AT_ONCE = 4
@@ -64,7 +65,7 @@ def add_norm(
         ADD=product is not None, SCALED=scale != 1.0, MULTIPLIED=scalar != 1.0,
         BIASED=after is not None and after.bias is not None,
         **_kind("BEFORE", before), **_kind("AFTER", after),
-        K=inputs, BLOCK=triton.next_power_of_2(inputs),
+        K=inputs, BLOCK=next_power_of_2(inputs),
         num_warps=4 if inputs <= 2048 else 8, **programmatic_launch.options(x.device),
     )  # fmt: skip
     return total, out
@@ -104,7 +105,7 @@ def head_input(
         0.0 if norms is None else norms.eps,
         GATHER=parents is not None, NORMED=norms is not None, NORMED_RESIDUAL=normed,
         OWN=residual is not states,
-        H=size, BLOCK=triton.next_power_of_2(size),
+        H=size, BLOCK=next_power_of_2(size),
         num_warps=4 if size <= 2048 else 8, **programmatic_launch.options(states.device),
     )  # fmt: skip
     return x, residual
@@ -150,7 +151,9 @@ def rotate_and_store(
     assert cos.stride(1) == places.stride(0) == keys.stride(2) == 1
     assert keys.stride() == values.stride()
     q = torch.empty((rows, heads, dim), dtype=qkv.dtype, device=qkv.device)
-    _rotate_and_store[(rows, triton.cdiv(all_heads, HEADS_AT_ONCE))](
+    # A program for a row of a prompt, several for one of few rows.
+    at_once = HEADS_AT_ONCE if rows <= 64 else min(4 * HEADS_AT_ONCE, next_power_of_2(all_heads))
+    _rotate_and_store[(rows, cdiv(all_heads, at_once))](
         qkv, query_norm, key_norm, cos, sin, places, q, keys, values,
         0.0 if spec is None else spec.eps, None if value_norm is None else value_norm.eps,
         cos.stride(0), keys.stride(0), keys.stride(1),
@@ -159,7 +162,8 @@ def rotate_and_store(
         BY_HEAD=query_norm is not None and query_norm.ndim == 2,
         VALUES_NORMED=value_norm is not None, WIDE_ANGLES=cos.dtype != qkv.dtype,
         HEADS=heads, KV_HEADS=kv_heads, DIM=dim,
-        BLOCK_HEADS=HEADS_AT_ONCE, BLOCK_HALF=triton.next_power_of_2(dim // 2), num_warps=2,
+        BLOCK_HEADS=at_once, BLOCK_HALF=next_power_of_2(dim // 2),
+        num_warps=2 if at_once <= HEADS_AT_ONCE else 4,
         enable_fp_fusion=False,  # which would leave out rounding between product and sum
         **programmatic_launch.options(qkv.device),
     )  # fmt: skip
@@ -177,7 +181,7 @@ def _norm_over_heads(qkv: Tensor, spec: NormSpec, query_norm: Tensor, key_norm: 
     assert columns in (queries, queries + 2 * keys)
     _norm_whole[(rows, 2 if columns > queries else 1)](
         qkv, query_norm, key_norm, spec.eps, CENTRED=spec.centred, WIDE=spec.wide,
-        QUERIES=queries, KEYS=keys, COLUMNS=columns, BLOCK=triton.next_power_of_2(queries),
+        QUERIES=queries, KEYS=keys, COLUMNS=columns, BLOCK=next_power_of_2(queries),
         num_warps=4 if queries <= 2048 else 8, **programmatic_launch.options(qkv.device),
     )  # fmt: skip
 
@@ -198,7 +202,7 @@ def activated(
     assert inner.is_contiguous()
     assert (constants is not None) == (activation == "xielu")
     out = torch.empty((rows, columns), dtype=inner.dtype, device=inner.device)
-    _activated[(rows, triton.cdiv(columns, COLUMNS_AT_ONCE))](
+    _activated[(rows, cdiv(columns, COLUMNS_AT_ONCE))](
         inner, out, *(constants or (None,) * 4),
         ACTIVATION=activation, GATED=gated, N=columns, BLOCK=COLUMNS_AT_ONCE, num_warps=4,
         **programmatic_launch.options(inner.device),
@@ -216,12 +220,12 @@ def rotary_angles(
     # Not launched early: attention reads the prefix before the kernels behind this one are done.
     _angles[(len(positions),)](
         positions, inv_freq, both[0], both[1], scaling,
-        HALF=half, BLOCK=triton.next_power_of_2(half), num_warps=1,
+        HALF=half, BLOCK=next_power_of_2(half), num_warps=1,
     )  # fmt: skip
     return both[0], both[1]
 
 
-@triton.jit
+@kernel
 def _norm(
     x_ptr: tl.tensor,  # [T, K]
     product_ptr: tl.tensor,  # [T, K], where ADD
@@ -304,7 +308,7 @@ def _over_size(
     return x
 
 
-@triton.jit
+@kernel
 def _norm_whole(
     qkv_ptr: tl.tensor,  # [T, COLUMNS]
     query_norm_ptr: tl.tensor,  # [QUERIES]
@@ -345,7 +349,7 @@ def _norm_in_place(
     tl.store(at, x.to(at.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize_on_alignment=["tokens_ptr", "parents_ptr"])
+@kernel(do_not_specialize_on_alignment=["tokens_ptr", "parents_ptr"])
 def _head_input(
     tokens_ptr: tl.tensor,  # int64 [T]
     parents_ptr: tl.tensor,  # int64 [T], where GATHER
@@ -402,7 +406,7 @@ def _normed(
     return rounded(x * weight, weight_ptr)
 
 
-@triton.jit(
+@kernel(
     do_not_specialize=["angle_row", "store_head"],
     do_not_specialize_on_alignment=["places_ptr"],
 )
@@ -545,7 +549,7 @@ def _times_norm(
     return rounded(x * tl.where(is_query, query, key), like)
 
 
-@triton.jit
+@kernel
 def _activated(
     inner_ptr: tl.tensor,  # [T, 2 N], or [T, N] unless GATED
     out_ptr: tl.tensor,  # [T, N]
@@ -593,7 +597,7 @@ def activation_of(x: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor:
     return x
 
 
-@triton.jit(do_not_specialize_on_alignment=["positions_ptr"])
+@kernel(do_not_specialize_on_alignment=["positions_ptr"])
 def _angles(
     positions_ptr: tl.tensor,  # int64 [T]
     frequencies_ptr: tl.tensor,  # [D/2]

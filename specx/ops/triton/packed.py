@@ -23,12 +23,14 @@ from specx.ops.hopper.driver import is_hopper
 from specx.ops.packed_weight import PackedWeight
 from specx.ops.triton import programmatic_launch
 from specx.ops.triton.few_rows import MOST_ROWS, MOST_TILES
+from specx.ops.triton.kernel import kernel
 from specx.ops.triton.packed_layout import BLOCK, LAYOUTS, PackedLayout, in_eights, laid_out
 from specx.ops.triton.programmatic_launch import wait
 
 FORMATS = tuple(LAYOUTS)
 EIGHTS = ("Q4_K", "Q6_K")  # which Hopper's own kernel reads, 8 rows together
 WIDENED = 1 << 25  # values of a weight that are there at a time for products of many rows
+EXPERTS_WIDENED = 1 << 27  # the same of experts, whose programs end at once for others
 COLUMNS = 32  # of a program's result
 UNPACKED = 1024  # values of a row that a program unpacks
 AND_OR = 0xEA  # of PTX's lop3: (a & b) | c
@@ -193,16 +195,18 @@ class BlocksProduct:
 def widened(
     packed: Tensor, form: BlockFormat, columns: int, dtype: torch.dtype, *, eights: bool = False
 ) -> Tensor:
-    """Unpack rows, ``WIDENED`` values at most, to memory that the next call reuses: [N, K]."""
-    room = _room(packed.device, dtype)[: len(packed) * columns].view(len(packed), columns)
+    """Unpack rows, ``EXPERTS_WIDENED`` values at most, to memory that is used again: [N, K]."""
+    values = len(packed) * columns
+    room = _room(packed.device, dtype, WIDENED if values <= WIDENED else EXPERTS_WIDENED)
+    room = room[:values].view(len(packed), columns)
     unpack(packed, form, room, eights=eights)
     return room
 
 
 @cache
-def _room(device: torch.device, dtype: torch.dtype) -> Tensor:
+def _room(device: torch.device, dtype: torch.dtype, values: int) -> Tensor:
     """Return the memory for unpacked rows, which weights use one after another."""
-    return torch.empty(WIDENED, dtype=dtype, device=device)
+    return torch.empty(values, dtype=dtype, device=device)
 
 
 @cache
@@ -405,7 +409,7 @@ def _table(layout: PackedLayout) -> str:
 # ---------------------------------------------------------------- kernels
 
 
-@triton.jit(do_not_specialize=["rows", "columns"])
+@kernel(do_not_specialize=["rows", "columns"])
 def _product(
     x_ptr: tl.tensor,  # [T, K]
     packed_ptr: tl.tensor,  # uint8 [N, STRIDE]
@@ -678,7 +682,7 @@ def _minimum_of(
     return added
 
 
-@triton.jit(do_not_specialize=["begin", "end"])
+@kernel(do_not_specialize=["begin", "end"])
 def _unpack(
     ids_ptr: tl.tensor,  # int64 [T], where CHOSEN
     packed_ptr: tl.tensor,  # uint8 [N, STRIDE]
@@ -696,7 +700,12 @@ def _unpack(
     """Some values of a row. Products and sums are rounded one by one, as in ``blocks.py``."""
     BLOCKS: tl.constexpr = (K + 255) // 256
     line = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    PART: tl.constexpr = FORM.part
+    # A part has one scale, which is computed once.
+    part = tl.program_id(1) * (SIZE // PART) + tl.arange(0, SIZE // PART)[:, None]
+    place = tl.arange(0, PART)[None, :]
+    is_part = part * PART < K
+    at = part * PART + place
     inside = at < K
     wait(EARLY)
     row = line
@@ -705,10 +714,10 @@ def _unpack(
         if (row < begin) | (row >= end):
             return
         row -= begin
-    block, inner = at // 256, at % 256
-    part, place = inner // FORM.part, inner % FORM.part
+    PARTS: tl.constexpr = 256 // PART
+    block, part = part // PARTS, part % PARTS
     UNIT: tl.constexpr = 2 if FORM.wide else 1  # bytes
-    SPAN: tl.constexpr = 256 if FORM.high > 0 else FORM.part * (4 if FORM.wide else 8 // FORM.low)
+    SPAN: tl.constexpr = 256 if FORM.high > 0 else PART * (4 if FORM.wide else 8 // FORM.low)
     FIRST: tl.constexpr = (K + SPAN - 1) // SPAN * (SPAN * FORM.low // 8)
     if EIGHTS:
         low_ptr = (
@@ -733,26 +742,34 @@ def _unpack(
         code = tl.load(packed_ptr + row * STRIDE + at, mask=inside, other=0)
         value = _float_8(code) if FORM.is_float else code.to(tl.int8, bitcast=True).to(tl.float32)
     else:
-        code = _bits(low_ptr, low_move, part, place, 4, FORM.part, UNIT, inside)
+        code = _bits(low_ptr, low_move, part, place, 4, PART, UNIT, EIGHTS, inside)
         if FORM.high > 0:
-            code |= _bits(high_ptr, high_move, part, place, FORM.high, FORM.part, UNIT, inside) << 4
-        value = _looked_up(code, FORM) if len(FORM.table) > 0 else (code - FORM.zero).to(tl.float32)
+            high = _bits(high_ptr, high_move, part, place, FORM.high, PART, UNIT, EIGHTS, inside)
+            code |= high << 4
+        if FORM.scales == "powers":
+            # The table is E2M1, doubled: here the ends of float32's exponents.
+            bits = (code & 8) << 28 | (code & 7) << 22
+            value = bits.to(tl.float32, bitcast=True) * 1.7014118346046923e38 + 0.0
+        elif len(FORM.table) > 0:
+            value = _looked_up(code, FORM)
+        else:
+            value = (code - FORM.zero).to(tl.float32)
     if FORM.scales == "bytes":
-        scale = _half_at(bytes_ptr, inside)
-        own = tl.load(bytes_ptr + 4 + part, mask=inside, other=0).to(tl.int32) - FORM.bias
+        scale = _half_at(bytes_ptr, is_part)
+        own = tl.load(bytes_ptr + 4 + part, mask=is_part, other=0).to(tl.int32) - FORM.bias
         value = scale * own.to(tl.float32) * value
         if FORM.minimum:
-            own = tl.load(bytes_ptr + 12 + part, mask=inside, other=0).to(tl.float32)
-            value -= _half_at(bytes_ptr + 2, inside) * own
+            own = tl.load(bytes_ptr + 12 + part, mask=is_part, other=0).to(tl.float32)
+            value -= _half_at(bytes_ptr + 2, is_part) * own
     elif FORM.scales == "halves":
-        value = _half_at(bytes_ptr + 2 * part, inside) * value
+        value = _half_at(bytes_ptr + 2 * part, is_part) * value
         if FORM.minimum:
-            value += _half_at(bytes_ptr + 16 + 2 * part, inside)
+            value += _half_at(bytes_ptr + 16 + 2 * part, is_part)
     elif FORM.scales == "floats":
         words = (bytes_ptr + 4 * part).to(tl.pointer_type(tl.int32))
-        value = tl.load(words, mask=inside, other=0).to(tl.float32, bitcast=True) * value
+        value = tl.load(words, mask=is_part, other=0).to(tl.float32, bitcast=True) * value
     else:
-        exponent = tl.load(bytes_ptr + part, mask=inside, other=0).to(tl.int32)
+        exponent = tl.load(bytes_ptr + part, mask=is_part, other=0).to(tl.int32)
         value = _power(exponent) * value
     tl.store(out_ptr + line * K + at, value.to(out_ptr.dtype.element_ty), mask=inside)
 
@@ -766,13 +783,19 @@ def _bits(
     BITS: tl.constexpr,
     PART: tl.constexpr,
     UNIT: tl.constexpr,
+    EIGHTS: tl.constexpr,
     inside: tl.tensor,
 ) -> tl.tensor:
     """Return BITS bits of each value; the bits of several parts share bytes."""
     IN_BYTE: tl.constexpr = 8 // BITS
     unit, rest = part // (IN_BYTE * UNIT), part % (IN_BYTE * UNIT)
-    at = (unit * PART + place) * UNIT + rest // IN_BYTE
-    found = tl.load(pointer + (at ^ move), mask=inside, other=0).to(tl.int32)
+    first = unit * (PART * UNIT)
+    if EIGHTS:  # chunks are moved by multiples of such units
+        first = first ^ move
+    at = first + place * UNIT
+    if UNIT > 1:
+        at += rest // IN_BYTE
+    found = tl.load(pointer + at, mask=inside, other=0).to(tl.int32)
     return found >> (BITS * (rest % IN_BYTE)) & ((1 << BITS) - 1)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specx.ops.penalties import Penalties, TextSoFar
 from specx.ops.trees import MAX_ROWS, TokenTree
+from specx.ops.triton.kernel import kernel
 
 BLOCK = 2048  # ids, or places of the text, that a program looks at
 WARPS = 4
@@ -37,7 +38,7 @@ def penalize(logits: Tensor, tree: TokenTree, text: TextSoFar, penalties: Penalt
     return out
 
 
-@triton.jit(do_not_specialize=["rows", "repetition", "presence", "frequency"])
+@kernel(do_not_specialize=["rows", "repetition", "presence", "frequency"])
 def _penalize(
     logits_ptr: tl.tensor,  # [T, V]
     out_ptr: tl.tensor,  # float32 [T, V]
@@ -97,7 +98,7 @@ def _penalized(
     return logits - frequency * count.to(tl.float32) - tl.where(count > 0, presence, 0.0)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@kernel(do_not_specialize=["rows"])
 def _forbid_repeats(
     out_ptr: tl.tensor,  # float32 [T, V]
     text_ptr: tl.tensor,  # int64 [C]

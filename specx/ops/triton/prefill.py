@@ -7,13 +7,13 @@ merged.
 """
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from specx.ops.torch.softmax import flash_serves
+from specx.ops.triton.kernel import cdiv, kernel, next_power_of_2
 
-CHUNK = 4096  # rows; shorter ends of a text come in too many lengths
+CHUNK = 4096  # rows, or a multiple; shorter ends of a text come in too many lengths
 PIECE = 2 * CHUNK  # keys of the prefix: a merge costs a twentieth of the attention over a piece
 
 
@@ -22,7 +22,7 @@ def suits(q: Tensor, k: Tensor, v: Tensor, past: int) -> bool:
 
     q [1, Hq, T, D]; k, v [1, Hkv, past + T, D].
     """
-    if not flash_serves(q) or q.shape[2] != CHUNK or past % CHUNK:
+    if not flash_serves(q) or q.shape[2] % CHUNK or past % CHUNK:
         return False
     if torch.cuda.get_device_capability(q.device) < (9, 0):  # not measured on older devices
         return False
@@ -69,15 +69,15 @@ def merge(
     out = torch.empty((1, rows, heads, dim), dtype=dtype, device=out_a.device)
     lse = torch.empty_like(lse_a)
     block = 16
-    _merge[(triton.cdiv(rows, block), heads)](
+    _merge[(cdiv(rows, block), heads)](
         out_a, lse_a, out_b, lse_b, out, lse, rows, heads,
         out_a.stride(1), out_a.stride(2), out_b.stride(1), out_b.stride(2),
-        DIM=dim, BLOCK_DIM=triton.next_power_of_2(dim), BLOCK=block, num_warps=4,
+        DIM=dim, BLOCK_DIM=next_power_of_2(dim), BLOCK=block, num_warps=4,
     )  # fmt: skip
     return out.transpose(1, 2), lse
 
 
-@triton.jit(do_not_specialize=["rows", "heads"])
+@kernel(do_not_specialize=["rows", "heads"])
 def _merge(
     out_a_ptr: tl.tensor,  # [H, T, D]
     lse_a_ptr: tl.tensor,  # [H, T]

@@ -21,6 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specx.ops.trees import MAX_ROWS, Level, TokenTree, doublings
+from specx.ops.triton.kernel import kernel
 
 KEPT = tl.constexpr(MAX_ROWS)  # what is picked at most: groups of a part, its ids, nodes
 GROUP = tl.constexpr(32)  # ids
@@ -101,7 +102,7 @@ def _parts(parents: int, groups: int) -> int:
     return 1 << max(1, most).bit_length() - 1
 
 
-@triton.jit(do_not_specialize=["part_groups", "nodes"])
+@kernel(do_not_specialize=["part_groups", "nodes"])
 def _keep_best(
     logits_ptr: tl.tensor,  # [P, V]
     forbidden_ptr: tl.tensor,  # bool [V]
@@ -174,7 +175,7 @@ def _keep_best(
     tl.store(id_ptr + part * KEPT + rank, best_id, mask=is_node)
 
 
-@triton.jit(do_not_specialize=["parents", "nodes"])
+@kernel(do_not_specialize=["parents", "nodes"])
 def _pick(
     weights_ptr: tl.tensor,  # [P]
     value_ptr: tl.tensor,  # [P, PARTS, KEPT]
@@ -232,7 +233,7 @@ def _pick(
     tl.store(out_token_ptr + rank, (index % vocabulary).to(tl.int64), mask=is_node)
 
 
-@triton.jit(do_not_specialize=["nodes", "places", "rounds"])
+@kernel(do_not_specialize=["nodes", "places", "rounds"])
 def _pick_nodes(
     root_ptr: tl.tensor,  # int64 [1]
     weights_ptr: tl.tensor,  # [places], level by level
@@ -384,7 +385,7 @@ def level_inputs(
     return sets, positions, places
 
 
-@triton.jit(
+@kernel(
     do_not_specialize=["after", "ahead", "count", "nodes", "words"],
     do_not_specialize_on_alignment=["parents_ptr", "length_ptr", "position_ptr"],
 )

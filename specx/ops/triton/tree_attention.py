@@ -36,6 +36,7 @@ from specx.ops import byte_rows
 from specx.ops.chunks import Grid
 from specx.ops.trees import MAX_ROWS
 from specx.ops.triton import programmatic_launch
+from specx.ops.triton.kernel import kernel
 from specx.ops.triton.programmatic_launch import wait
 from specx.ops.triton.tree_inputs import RECENT, WORD, TreeInputs
 
@@ -423,7 +424,7 @@ def _attend(
     tl.store(stats_ptr + splits.to(tl.int64) * heads * nodes + part, total, mask=is_row)
 
 
-@triton.jit(do_not_specialize=["words", "sets_node", "sets_word"])
+@kernel(do_not_specialize=["words", "sets_node", "sets_word"])
 def _recent_rows(
     sets_ptr: tl.tensor,  # int64 [T, W]
     rows_ptr: tl.tensor,  # int32 [T, RECENT]
@@ -660,7 +661,7 @@ def _size(bits: tl.tensor) -> tl.tensor:
     return ((bits * 0x0101010101010101) >> 56).to(tl.int32)
 
 
-@triton.jit(
+@kernel(
     do_not_specialize=["heads", "group", "chunk", "short", "chunks", "lse_head"],
     do_not_specialize_on_alignment=["lse_ptr", "length_ptr", "out_ptr"],
 )

@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specx.ops.trees import MAX_ROWS, NO_CHOICE, Path, TokenTree, doublings
+from specx.ops.triton.kernel import kernel
 from specx.ops.triton.select import allowed_logits
 
 PROGRAMS = 256  # of all rows: about two for each multiprocessor
@@ -63,7 +64,7 @@ def accept(tree: TokenTree, choices: Tensor) -> Path:
     return Path(path[1 + most :], path[1 : 1 + most], path[0])
 
 
-@triton.jit(do_not_specialize=["part_blocks"])
+@kernel(do_not_specialize=["part_blocks"])
 def _best_of_parts(
     logits_ptr: tl.tensor,  # [T, V]
     forbidden_ptr: tl.tensor,  # bool [V]
@@ -95,7 +96,7 @@ def _best_of_parts(
     tl.store(id_ptr + part, best_id.to(tl.int64))
 
 
-@triton.jit(do_not_specialize=["parts"])
+@kernel(do_not_specialize=["parts"])
 def _best_of_rows(
     value_ptr: tl.tensor,  # [T, parts]
     id_ptr: tl.tensor,  # int64 [T, parts]
@@ -118,7 +119,7 @@ def _first_max(values: tl.tensor, ids: tl.tensor) -> tuple[tl.tensor, tl.tensor]
     return maximum, tl.min(tl.where(values == maximum, ids, 1 << 30), 0)
 
 
-@triton.jit(do_not_specialize=["rows", "most", "rounds"])
+@kernel(do_not_specialize=["rows", "most", "rounds"])
 def _follow(
     tokens_ptr: tl.tensor,  # int64 [T], and so are the next two
     parents_ptr: tl.tensor,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specx.ops.hopper import compiler, experts_product, packed_product
+from specx.ops.hopper import compiler, experts_product, packed_product, prompt_attention
 from specx.ops.hopper import product as hopper_product
 from specx.ops.hopper import tree_attention as hopper_attention
 from specx.ops.hopper.compiler import compiled
@@ -154,6 +154,15 @@ def test_a_mistake_says_where_it_is(source: Path, empty_cache: Path) -> None:
 @pytest.mark.parametrize("half", [False, True])
 def test_tree_attention_compiles(half: bool, slots: dict[str, int]) -> None:
     assert compiled(hopper_attention.SOURCE, {"HALF": half, **slots}).startswith(ELF)
+
+
+@needs_nvrtc
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("dim", prompt_attention.DIMS)
+@pytest.mark.parametrize("half", [False, True])
+def test_prompt_attention_compiles(half: bool, dim: int) -> None:
+    constants = {"HALF": half, "PROMPT": True, "DIM": dim}
+    assert compiled(hopper_attention.SOURCE, constants).startswith(ELF)
 
 
 @needs_nvrtc

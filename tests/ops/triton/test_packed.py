@@ -177,7 +177,9 @@ def test_experts_that_stay_packed(name: str, monkeypatch: pytest.MonkeyPatch) ->
     x = rows_of(backend, 70, hidden) / 8
     experts, expected = TritonOps().experts(packed), reference.experts(x, whole).to(DEVICE)
     assert error(experts(x), expected) < TOLERANCE * 2
-    monkeypatch.setattr(triton_experts, "WIDENED", 4 * inner * hidden)  # of two and four experts
+    monkeypatch.setattr(
+        triton_experts, "EXPERTS_WIDENED", 4 * inner * hidden
+    )  # of two and four experts
     assert error(experts(x), expected) < TOLERANCE * 2
     few = experts(x[:20])
     assert error(few, expected[:20]) < TOLERANCE * 2
