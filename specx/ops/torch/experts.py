@@ -1,6 +1,6 @@
 """The MLPs of layers with experts in plain torch: the choice of experts, and their products."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -216,6 +216,6 @@ def wide_map(maps: LinearMap) -> LinearMap:
 def _single(maps: LinearMap, count: int) -> list[LinearMap]:
     """Return the map of each of ``count`` experts."""
     weight, biases = maps.weight, [None] * count if maps.bias is None else maps.bias.unbind()
-    each: Sequence[Weight]
-    each = weight.split(count) if isinstance(weight, PackedWeight) else weight.unbind()
-    return [LinearMap(own, bias) for own, bias in zip(each, biases, strict=True)]
+    singles = list[Weight]()
+    singles += weight.split(count) if isinstance(weight, PackedWeight) else weight.unbind()
+    return [LinearMap(own, bias) for own, bias in zip(singles, biases, strict=True)]
