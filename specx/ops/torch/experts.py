@@ -1,6 +1,6 @@
 """The MLPs of layers with experts in plain torch: the choice of experts, and their products."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specx.ops.layers import FewExperts, LayerWeights, LinearMap, RowFunction
-from specx.ops.packed_weight import PackedWeight, Weight
+from specx.ops.packed_weight import Weight
 from specx.ops.spec import ExpertsSpec, MlpSpec
 
 FEW = 64  # rows: of a verified tree
@@ -216,6 +216,5 @@ def wide_map(maps: LinearMap) -> LinearMap:
 def _single(maps: LinearMap, count: int) -> list[LinearMap]:
     """Return the map of each of ``count`` experts."""
     weight, biases = maps.weight, [None] * count if maps.bias is None else maps.bias.unbind()
-    singles = list[Weight]()
-    singles += weight.split(count) if isinstance(weight, PackedWeight) else weight.unbind()
-    return [LinearMap(own, bias) for own, bias in zip(singles, biases, strict=True)]
+    each: Sequence[Weight] = weight.unbind() if isinstance(weight, Tensor) else weight.split(count)
+    return [LinearMap(own, bias) for own, bias in zip(each, biases, strict=True)]
