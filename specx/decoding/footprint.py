@@ -1,7 +1,6 @@
 """The memory that a model needs for a text, computed from its config before it is loaded."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +25,7 @@ from specx.ops.blocks import BlockFormat
 from specx.ops.contract import kept_formats, packed_row_bytes
 from specx.ops.delta_state import wide_format
 from specx.ops.layer_stream import BUFFERS
-from specx.ops.spec import AttentionSpec, DecoderSpec, ExpertsSpec, LayerSpec
+from specx.ops.spec import AttentionSpec, DecoderSpec, LayerSpec
 from specx.ops.trees import MAX_ROWS
 
 # Bytes of a matrix in blocks that are widened at a time, and of experts.
@@ -103,13 +102,10 @@ class Footprint:
             widened = max(group.numbers(rows, ahead) // group.layers for group in groups)
         table = spec.vocabulary * spec.hidden
         looked_up = 0 if spec.tied else table  # the embedding: of a token one row
-        experts = [*_experts(spec)]
-        unread = sum(size * (e.count - e.chosen) for size, e in experts)
-        in_experts = sum(size * e.count for size, e in experts)
+        in_experts, unread = _expert_weights(spec)
         active, copied = count - looked_up - unread, count - looked_up - in_experts
         read = (weights - of_experts) * copied // (count - in_experts)
-        if in_experts:
-            read += of_experts * (in_experts - unread) // in_experts
+        read += of_experts * (in_experts - unread) // max(1, in_experts)
         attention = sum(layer.attention.prefill_flop(tokens) for layer in spec.layers)
         chunk = min(tokens, prefill_chunk(device, spec))
         numbers = _in_work(spec, chunk, dtype) + MAX_ROWS * spec.vocabulary + widened
@@ -191,7 +187,7 @@ def _bytes(
 ) -> tuple[int, int]:
     """Return the bytes of ``count`` weights, and of those in experts. Embedding and lm head are not
     packed; in MXFP4, only experts are."""
-    in_experts, size = sum(each * e.count for each, e in _experts(spec)), 0
+    size = 0
     for mlp in (layer.mlp for layer in spec.layers):
         if mlp.experts is None:
             continue
@@ -200,7 +196,7 @@ def _bytes(
             row = columns * dtype.itemsize
             row = row if form is None else packed_row_bytes(device, form, columns)
             size += mlp.experts.count * rows * row
-    others = count - in_experts
+    others = count - _expert_weights(spec)[0]
     if form is None or form.name == "MXFP4":
         return size + others * dtype.itemsize, size
     outside = spec.vocabulary * spec.hidden * (1 if spec.tied else 2)
@@ -268,9 +264,12 @@ def _width(layer: LayerSpec) -> int:
     return (3 if layer.mlp.gated else 2) * inner
 
 
-def _experts(spec: DecoderSpec) -> Iterator[tuple[int, ExpertsSpec]]:
-    """Yield the number of weights of an expert in each layer that has some, and their spec."""
-    for layer in spec.layers:
-        if layer.mlp.experts is not None:
-            maps = 3 if layer.mlp.gated else 2
-            yield maps * layer.mlp.inner * spec.hidden, layer.mlp.experts
+def _expert_weights(spec: DecoderSpec) -> tuple[int, int]:
+    """Return the number of weights in experts, and of those that one row does not use."""
+    total = unread = 0
+    for mlp in (layer.mlp for layer in spec.layers):
+        if mlp.experts is not None:
+            size = (3 if mlp.gated else 2) * mlp.inner * spec.hidden
+            total += size * mlp.experts.count
+            unread += size * (mlp.experts.count - mlp.experts.chosen)
+    return total, unread

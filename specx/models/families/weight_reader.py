@@ -115,9 +115,7 @@ class WeightReader:
         )
 
     def _read(self, names: dict[str, Names], name: str) -> Tensor:
-        """Read tensors as floats: some files have a router or rates in blocks."""
-        weight = self.joined(names[name])
-        return weight.unpack() if isinstance(weight, PackedWeight) else weight
+        return tensor_of(self.joined(names[name]))
 
     def _maybe(self, read: Any, names: dict[str, Names], name: str) -> Any:
         return read(names, name) if name in names else None

@@ -76,8 +76,10 @@ _OF_HEAD = {  # the names that heads have for what stands around their layer
     "nextn.hnorm.weight": "pre_fc_norm_hidden.weight",
     "nextn.shared_head_norm.weight": "norm.weight",
 }
-# With latent attention: maps whose rows and columns get another order, or padding.
-_UNPACKED = ("latent_down", "latent_up", "out")
+# Maps that are needed as floats, and with latent attention those whose rows get another order, or
+# columns padding.
+_FLOATS = ("router", "shared_gate", "rates")
+_FLOATS_OF_LATENT = ("latent_down", "latent_up", "out")
 _APART: dict[str, Names] = {  # of experts beside an MLP
     "shared_gate_up": ("ffn_gate", "ffn_up"),
     "shared_down": ("ffn_down",),
@@ -133,7 +135,8 @@ def weights_of(
     _join_latent(keys, found)
     for index, layer in enumerate(architecture.spec.layers):
         fields = architecture.weights.of_layer(architecture.spec, index)
-        for name in (fields[each][0] for each in _UNPACKED if layer.attention.latent is not None):
+        needed = _FLOATS if layer.attention.latent is None else (*_FLOATS, *_FLOATS_OF_LATENT)
+        for name in (name for field in needed for name in fields.get(field, ())):
             if name in found:
                 found[name] = replace(found[name], packs=False)
     for field in ("token_embd.weight", "output_norm.weight"):
