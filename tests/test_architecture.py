@@ -88,6 +88,7 @@ OPTIONAL_OR_SLOW = {
 OWN = {
     "specx.documents.confinement",
     "specx.runs.worker",
+    "specx.ops.native.mixture",
     "specx.ops.native.native_pass",
     "specx.models",
     "specx.models.gguf.checkpoint",

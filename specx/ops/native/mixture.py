@@ -14,7 +14,7 @@ from specx.ops.native.unpacking import Call, WeightPart, address_of, parts_of, r
 from specx.ops.spec import MlpSpec
 
 
-class Mixture:
+class NativeExperts:
     """The weighted sums of chosen experts' MLPs. A row's result depends on no other row."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Mixture:
 def prepared_mixture(
     mlp: MlpSpec, gate_up: Sequence[LinearMap], down: Sequence[LinearMap],
     biases: tuple[Tensor | None, Tensor | None],
-) -> Mixture | None:  # fmt: skip
+) -> NativeExperts | None:  # fmt: skip
     """Prepare the MLPs of experts; return None if there is no code for them."""
     is_written = mlp.clamp is not None or mlp.activation in ACTIVATIONS
     if not (is_written and mlp.gated):
@@ -90,4 +90,4 @@ def prepared_mixture(
     known = [[parts for parts in each if parts is not None] for each in maps]
     if any(len(a) < len(b) for a, b in zip(known, maps, strict=True)):
         return None
-    return Mixture(mlp, known[0], known[1], biases)
+    return NativeExperts(mlp, known[0], known[1], biases)
