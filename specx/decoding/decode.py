@@ -127,6 +127,7 @@ def decode(
     capacity, kind = capacity_for(len(prompt) + limit), None
     if make_drafter is None:
         pair = pair.for_text(len(prompt) + limit)
+        settings = pair.suited(settings)
         make_drafter = partial(methods.make_drafter, settings, pair)
         kind = kind_of(pair, settings, sources)
     make = partial(

@@ -13,12 +13,15 @@ from specx.decoding.model_drafter import DraftPlan, ModelDrafter
 from specx.decoding.times import KnownCosts
 from specx.models.head_files import LoadedHead
 from specx.models.loaded import LoadedModel, same_rope
-from specx.profile import Facts, Settings
+from specx.profile import AutoTree, Facts, Settings
 
 LINK = 10  # a GPU reads its own memory at least so many times as fast as main memory
 # Bytes of weights that a GPU reads in the time lost between the kernels of a layer. With it 0.5B
 # beside 1.5B and 8B are .43 and .10 (H200, bfloat16: .39 and .11 measured).
 LAYER = 30 << 20
+# On a GPU, trees of a draft whose pass takes a larger share of its target's are at most this wide:
+# room for wider ones makes its working cache too long for the kernel that attends in one launch.
+LARGE_DRAFT, WIDTH_OF_LARGE = 0.25, 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +94,14 @@ class Pair:
             model.weight_bytes + model.num_layers * LAYER for model in (self.draft, self.target)
         )
         return draft / target
+
+    def suited(self, settings: Settings) -> Settings:
+        """Return the settings, with trees that are chosen no wider than pays with this draft."""
+        tree = settings.tree
+        is_large = self.target.device.type == "cuda" and self.size > LARGE_DRAFT
+        if not (is_large and isinstance(tree, AutoTree)) or isinstance(self.draft, LoadedHead):
+            return settings
+        return replace(settings, tree=AutoTree(width=WIDTH_OF_LARGE))
 
     @property
     def row_invariant(self) -> bool:

@@ -29,8 +29,7 @@ from specx.records import FellBack, Step
 LOSS = 0.03  # of a text's seconds, prompt included: what an unknown draft may cost to try
 MEASURING = 0.02  # of it, what measuring may take
 ODDS, MOST_LOSS = 2.0, 0.06  # so much, where an ordinary draft would gain twice that
-# On a GPU, where a prompt takes a large part of a text's time, and its draft gains most.
-MOST_LOSS_RECORDED = 0.09
+ON_GPU = 1.5  # times as much, since prompts take a larger part of the time, and drafts gain more
 TRIAL = 4  # steps after which a draft that is never right is given up, the warm-up among them
 SEEN = 4.0  # steps of a draft from which its acceptance is known
 LIKELY = 1.2  # speedup expected of an unmeasured draft for it to be recorded ahead, or measured
@@ -68,7 +67,7 @@ class Tuner:
     ``beside``: as in ``Drafter``; with a ``kind``, trees are chosen. ``size``: the estimated ratio
     of the draft's seconds per pass to the target's; ``reads``: the same ratio for reading the
     prompt, 0 if the draft reads beside the target. ``begun``: called once a plain token is timed;
-    ``recorded``: returns the recorded tree shapes.
+    ``recorded``: returns the recorded tree shapes. ``shapes``: those to choose from.
     """
 
     below: float | None
@@ -81,6 +80,7 @@ class Tuner:
     reads: float = 0.0
     begun: Callable[[], Begun] = Begun
     recorded: Callable[[], Set[TreeShape]] = frozenset
+    shapes: Sequence[TreeShape] = SHAPES
     times: Times = field(default_factory=Times)
     needs_retrieval: bool = False  # a retrieval has to be timed for them
     _costs: Costs | None = None  # of this text, where trees are chosen
@@ -259,8 +259,8 @@ class Tuner:
         lost = reading + TRIAL * max(0.0, costs.step(first, 1, first.depth) - costs.plain)
         total = begun.prefill + plain
         self._worst = total / (total + lost)
-        most = MOST_LOSS_RECORDED if begun.recording else MOST_LOSS
-        if plain - expected >= ODDS * lost and lost <= most * total:
+        on_gpu = ON_GPU if begun.recording else 1.0
+        if plain - expected >= ODDS * lost and lost <= MOST_LOSS * total * on_gpu:
             return True
         hoped = reading + self._begun_now(costs, Acceptance.constant(HOPEFUL))
         return self.below * hoped < plain and lost <= LOSS * total
@@ -308,7 +308,8 @@ class Tuner:
     def _first(self, costs: Costs) -> TreeShape:
         """Return the first shape: a small tree, if the draft is unknown."""
         is_known = self.acceptance.steps >= SEEN and self.kind in self.known.costs
-        return self._best(costs, self.acceptance, SHAPES if is_known else FIRST)[0]
+        shapes = self.shapes if is_known else [each for each in self.shapes if each in FIRST]
+        return self._best(costs, self.acceptance, shapes)[0]
 
     def use(self, plan: TreePlan) -> None:
         """Record that the drafter grows these trees from now on."""
@@ -342,11 +343,11 @@ class Tuner:
         return None if may_be_luck else "measure"
 
     def _best(
-        self, costs: Costs, acceptance: Acceptance, shapes: Sequence[TreeShape] = SHAPES
+        self, costs: Costs, acceptance: Acceptance, shapes: Sequence[TreeShape] | None = None
     ) -> tuple[TreeShape, float]:
         """Return the shape that minimizes the time of the remaining text, and its seconds."""
-        seconds = {shape: self._seconds_left(shape, costs, acceptance) for shape in shapes}
-        shape = min(shapes, key=lambda each: seconds[each])
+        seconds = {s: self._seconds_left(s, costs, acceptance) for s in shapes or self.shapes}
+        shape = min(seconds, key=lambda each: seconds[each])
         return shape, seconds[shape]
 
     def _seconds_left(self, shape: TreeShape, costs: Costs, acceptance: Acceptance) -> float:
@@ -395,4 +396,5 @@ def tuner_for(
         reads=reads if drafter.features is None else 0.0,
         begun=begun,
         recorded=lambda: drafter.shapes,
+        shapes=[each for each in SHAPES if each.width <= settings.tree.continued],
     )

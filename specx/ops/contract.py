@@ -333,8 +333,11 @@ class Ops(Protocol):
 
     # Decoder layers
 
-    def prepack(self, weight: Weight) -> Weight:
-        """Return the weight [N, K] in the memory layout fastest for products."""
+    def prepack(self, weight: Weight, *, of_experts: bool = False) -> Weight:
+        """Return the weight [N, K] in the memory layout fastest for products.
+
+        ``of_experts``: a map of all experts, of which products read some.
+        """
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
         """Prepare the kernels of one decoder layer, which keep its weights.

@@ -1,11 +1,12 @@
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from specx.decoding.drafter import NoDrafter
 from specx.decoding.methods import Pair, make_drafter
-from specx.profile import resolve
+from specx.profile import AutoTree, resolve
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
 
@@ -32,17 +33,30 @@ def test_only_cross_model_retrieval_asks_a_layer(method, layer, asked):
     assert make_drafter(settings, pair, 100).retrieval_layer == asked
 
 
+def fake(gigabytes: float, layers: int, device: str = "cuda") -> Any:
+    return SimpleNamespace(
+        device=torch.device(device),
+        is_streamed=False,
+        weight_bytes=gigabytes * 1e9,
+        num_layers=layers,
+    )
+
+
 @pytest.mark.parametrize(("gigabytes", "layers", "measured"), [(3.1, 28, 0.39), (16.1, 32, 0.11)])
 def test_on_a_gpu_a_pass_takes_as_long_as_weights_and_layers_do(gigabytes, layers, measured):
     """A draft of .5B weights in 24 layers, in bfloat16, on an H200."""
-
-    def model(gigabytes: float, layers: int) -> SimpleNamespace:
-        return SimpleNamespace(
-            device=torch.device("cuda"),
-            is_streamed=False,
-            weight_bytes=gigabytes * 1e9,
-            num_layers=layers,
-        )
-
-    pair = Pair(model(gigabytes, layers), torch.ones(1), model(0.99, 24))
+    pair = Pair(fake(gigabytes, layers), torch.ones(1), fake(0.99, 24))
     assert pair.size == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "device", "width"), [(3.1, "cuda", 16), (16.1, "cuda", 32), (3.1, "cpu", 32)]
+)
+def test_trees_of_a_large_draft_are_not_wide_on_a_gpu(gigabytes, device, width):
+    loaded_pair = pair_of(loaded(), loaded(seed=5))
+    chosen = make_profile().changed(tree="auto")
+    settings = resolve(chosen, "specextend", loaded_pair.facts)
+    pair = Pair(fake(gigabytes, 28, device), torch.ones(1), fake(0.99, 24, device))
+    assert pair.suited(settings).tree == AutoTree(width=width)
+    fixed = resolve(make_profile(), "specextend", loaded_pair.facts)
+    assert pair.suited(fixed) is fixed

@@ -519,7 +519,7 @@ def test_experts_in_mxfp4_that_stay_packed(tmp_path: Path) -> None:
             tensors.dtype, tensors.kept = torch.float32, kept
             reader = WeightReader(
                 spec=architecture.spec, weight_map=architecture.weights.as_stored(tensors.names),
-                joined=tensors.joined, prepack=lambda weight: weight,
+                joined=tensors.joined, prepack=lambda weight, **_: weight,
             )  # fmt: skip
             layers.append(reader.layer(1))
     for name in ("gate_up", "down"):

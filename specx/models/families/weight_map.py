@@ -11,7 +11,7 @@ from specx.ops.spec import AttentionSpec, DecoderSpec, ExpertsSpec, NormSpec
 
 Names = tuple[str, ...]
 Shape = tuple[int, ...]
-Prepack = Callable[[Weight], Weight]
+Prepack = Callable[..., Weight]  # ``Ops.prepack``
 # Reads tensors by name, one below the other. Raises KeyError for one that is not there.
 Joined = Callable[[Sequence[str]], Weight]
 

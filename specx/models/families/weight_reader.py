@@ -145,7 +145,7 @@ class WeightReader:
         elif weight.ndim == 2:
             weight = weight.unflatten(0, (experts, -1))
             bias = None if bias is None else bias.view(experts, -1)
-        return LinearMap(self.prepack(weight), bias)
+        return LinearMap(self.prepack(weight, of_experts=True), bias)
 
     def _routing(self, names: dict[str, Names], name: str) -> Routing:
         router = LinearMap(self._read(names, name), self._maybe(self._read, names, "router_bias"))

@@ -62,7 +62,7 @@ class TorchOps:
     head_input = staticmethod(layer.torch_head_input)
     rotary_angles = staticmethod(layer.rotary_angles)
 
-    def prepack(self, weight: Weight) -> Weight:
+    def prepack(self, weight: Weight, *, of_experts: bool = False) -> Weight:  # noqa: ARG002
         return weight
 
     def norm(

@@ -42,7 +42,7 @@ LARGE = 3 * 2**20  # numbers, 12 MB; oneDNN takes 15 µs more to begin
 LARGE_ON_INTEL = 2**24  # no longer in a cache
 
 
-def prepack(weight: Weight) -> Weight:
+def prepack(weight: Weight, *, of_experts: bool = False) -> Weight:  # noqa: ARG001
     """Return weights [..., N, K] in the memory layout fastest for products with few rows."""
     if not isinstance(weight, Tensor):
         return weight

@@ -46,7 +46,7 @@ from specx.ops.triton import (
 )
 from specx.ops.triton.decoder_layer import TritonLayer, TritonProduct, experts_of
 from specx.ops.triton.experts import suits as kernels_serve
-from specx.ops.triton.packed import lay_out
+from specx.ops.triton.packed import in_rows_of, lay_out
 from specx.ops.triton.tree_inputs import TreeInputs
 
 HALF = {torch.float16, torch.bfloat16}  # float32 is for who wants transformers' own numbers
@@ -206,9 +206,11 @@ class TritonOps(TorchOps):
             return torch_norm(spec, weight, bias)
         return layer.NormWeights(spec=spec, weight=weight, bias=bias)
 
-    def prepack(self, weight: Weight) -> Weight:
+    def prepack(self, weight: Weight, *, of_experts: bool = False) -> Weight:
         """Rearrange a weight in blocks into the layout that the kernels read."""
-        return lay_out(weight) if isinstance(weight, PackedWeight) else weight
+        if not isinstance(weight, PackedWeight):
+            return weight
+        return in_rows_of(weight) if of_experts else lay_out(weight)
 
     def head_input(self, embedding: Weight, norms: HeadNorms | None) -> HeadInput:
         if isinstance(embedding, PackedWeight):

@@ -206,6 +206,7 @@ def product(
     stages = 4 if pairs.few else 3
     if isinstance(maps.weight, TritonWeight):
         assert shared is None
+        assert not maps.weight.eights
         ((packed, form),), inputs = maps.weight.parts, maps.weight.columns
         outputs, layout = len(packed) // experts, LAYOUTS[form.name]
     else:

@@ -171,7 +171,9 @@ def test_experts_that_stay_packed(name: str, monkeypatch: pytest.MonkeyPatch) ->
     for each, size in {"gate_up": (8 * inner, hidden), "down": (4 * hidden, inner)}.items():
         own, all_of_them = weight(*size, name)
         bias = getattr(packed, each).bias
-        packed = replace(packed, **{each: LinearMap(lay_out(own), bias)})
+        packed = replace(
+            packed, **{each: LinearMap(TritonOps().prepack(own, of_experts=True), bias)}
+        )
         maps = all_of_them.view(4, -1, size[1]).to(DEVICE)
         whole = replace(whole, **{each: LinearMap(maps, bias)})
     x = rows_of(backend, 70, hidden) / 8
