@@ -7,8 +7,6 @@
 // inputs are multiplied does not matter as long as x has the same. The bits of a float4 number are those of
 // bfloat16 2^-126 times it, so one multiplication by a power of two gives the weight, exactly.
 //
-// While it multiplies, the weight of the product behind comes to L2, if that of all pairs fits there.
-//
 // A pair is a column to tensor cores, and nothing depends on how many there are. The code is short, since
 // every layer fetches it anew.
 //
@@ -58,12 +56,10 @@ __device__ __forceinline__ u32 power_of(u32 exponents, int place) {
 
 // weight: of all experts, rows of `line` bytes, the exponents behind `first` of them. x [rows, inputs], or
 // [pairs, inputs] where PLAIN; chosen [rows, each]; bias: of all experts, or null. by_expert: a block's number
-// is an expert's, not a pair's. behind: a weight that is read next, `bytes` of each expert, `part` of them for
-// a block; or null.
+// is an expert's, not a pair's.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 product(const unsigned char* weight, const u16* x, const u64* chosen, const u16* bias, u16* out, int rows,
-        int each, int columns, int inputs, int line, int first, int by_expert, float alpha, float limit,
-        const unsigned char* behind, u32 bytes, u32 part) {
+        int each, int columns, int inputs, int line, int first, int by_expert, float alpha, float limit) {
     __shared__ int own[64];
     __shared__ u32 has[2];
     __shared__ float4 partials[SHARE > 1 ? WARPS * TILES * 32 : 1];
@@ -104,12 +100,6 @@ product(const unsigned char* weight, const u16* x, const u64* chosen, const u16*
     if (count == 0) return;
     __syncthreads();
     if (!by_expert && own[0] != program) return;
-    if (behind && thread == 0) {
-        const u32 from = blockIdx.x * part;
-        if (from < bytes)
-            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(behind + expert * bytes + from),
-                         "r"(min(part, bytes - from)));
-    }
 
     // Columns that are not there repeat the last one.
     const u16* its[TILES];

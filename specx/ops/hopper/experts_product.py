@@ -4,7 +4,7 @@ A row's result does not depend on the other rows: the weight alone determines th
 Other weights and GPUs use the kernels of ``triton/experts.py``.
 """
 
-from ctypes import c_float, c_int, c_uint, c_uint64
+from ctypes import c_float, c_int, c_uint64
 from dataclasses import asdict, dataclass
 
 import torch
@@ -20,7 +20,6 @@ from specx.ops.triton.packed import TritonWeight
 from specx.ops.triton.packed_layout import LAYOUTS
 
 EXPERTS_SOURCE = SOURCE.with_name("experts_product.cu")
-FETCHED = 24 << 20  # bytes of the next weight: half of L2
 MOST_EXPONENT = 128  # of a part: weights are exact in bfloat16 up to there
 
 
@@ -88,11 +87,8 @@ class ExpertsProduct:
             blocks = -(-self._columns // (launch.warps // launch.share * 16 // sides))
             self._kernels.append((8 * tiles, blocks, 32 * launch.warps, kernel))
 
-    def __call__(self, chosen: Tensor, x: Tensor, behind: "ExpertsProduct | None" = None) -> Tensor:
-        """Multiply the pairs; chosen int64 [T, n], ascending in each row -> [T · n, N].
-
-        ``behind``: the product that comes next, whose weight is fetched if there is room in L2.
-        """
+    def __call__(self, chosen: Tensor, x: Tensor) -> Tensor:
+        """Multiply the pairs; chosen int64 [T, n], ascending in each row -> [T · n, N]."""
         rows, each = chosen.shape
         assert rows <= MOST_ROWS
         assert x.is_contiguous()
@@ -107,14 +103,11 @@ class ExpertsProduct:
             rows, each, self._columns, self._inputs, self._weight.shape[1], self._first,
             pairs > self._experts,
         )  # fmt: skip
-        size = 0 if behind is None else behind._weight.nbytes // self._experts
-        weight = None if behind is None or pairs * size > FETCHED else behind._weight.data_ptr()
-        next_ones = c_uint64(weight or 0), c_uint(size), c_uint(-(-size // (16 * blocks)) * 16)
         with torch.cuda.device(x.get_device()):
             kernel.launch(
                 (blocks, min(pairs, self._experts), 1),
                 threads,
-                [*pointers, *map(c_int, numbers), *map(c_float, self._clamp), *next_ones],
+                [*pointers, *map(c_int, numbers), *map(c_float, self._clamp)],
             )
         return out
 

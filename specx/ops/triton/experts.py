@@ -21,12 +21,10 @@ from torch.nn.functional import linear
 
 from specx.ops.hopper import experts_product
 from specx.ops.layers import LayerWeights, LinearMap
-from specx.ops.packed_weight import Weight
 from specx.ops.spec import ExpertsSpec, MlpSpec
 from specx.ops.torch.experts import route as route_one_by_one
 from specx.ops.torch.experts import wide_map
 from specx.ops.triton import programmatic_launch
-from specx.ops.triton.few_rows import FETCHED, fetch
 from specx.ops.triton.kernel import cdiv, kernel, next_power_of_2
 from specx.ops.triton.layer import activation_of, rounded
 from specx.ops.triton.packed import (
@@ -111,11 +109,10 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
         if routing.scales is not None:
             shares = shares * routing.scales[chosen]
         if few and own[0] is not None and own[1] is not None:
-            parts = own[1](chosen, own[0](chosen, x, behind=own[1]))
+            parts = own[1](chosen, own[0](chosen, x))
             return parts.view(*chosen.shape, -1), shares
         pairs = few_pairs(chosen) if few else many_pairs(chosen, spec.count, x.itemsize)
-        behind = weights.down.weight if few else None
-        inner = product(pairs, x, weights.gate_up, spec.count, mlp, shared=up, behind=behind)
+        inner = product(pairs, x, weights.gate_up, spec.count, mlp, shared=up)
         parts = product(pairs, inner, weights.down, spec.count, shared=down)
         return parts.view(*chosen.shape, -1), shares
 
@@ -188,14 +185,12 @@ def product(
     experts: int,
     mlp: MlpSpec | None = None,
     shared: Tensor | None = None,
-    behind: Weight | None = None,
 ) -> Tensor:
     """Multiply pairs by the maps of their experts, E of them -> [T · n, N].
 
     With ``mlp``, x [T, K] has the rows of the pairs, the maps are [E, 2 N, K], and its gate is
     applied. Without, x [T · n, K] has the pairs themselves, and the maps are [E, N, K]. Packed maps
-    have the rows of all experts. ``shared``: the map of expert E. ``behind``: the weight [E, ...]
-    that is read next, fetched if there is room in L2.
+    have the rows of all experts. ``shared``: the map of expert E.
     """
     bias = maps.bias
     gate: str = "" if mlp is None else mlp.activation
@@ -218,9 +213,6 @@ def product(
     assert x.is_contiguous()
     assert bias is None or bias.is_contiguous()
     out = x.new_empty((pairs.count, columns))
-    fetched, height = None, 0
-    if isinstance(behind, Tensor) and pairs.count * behind[0].nbytes <= experts_product.FETCHED:
-        fetched, height = behind, triton.cdiv(behind.shape[1], triton.cdiv(columns, width))
     options: dict[str, Any] = dict(
         GATE=gate, GATED=bool(gate), BIASED=bias is not None, FEW=pairs.few, EACH=pairs.each,
         PAIRS=next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
@@ -248,11 +240,8 @@ def product(
             weight = widened(rows, form, inputs, x.dtype)
         _experts_product[(cdiv(columns, width), pairs.programs)](
             x, weight, shared, bias, out, *pairs.places, columns, pairs.programs, experts, first,
-            held, alpha, limit, fetched, SHARED=shared is not None, SOME=held < experts,
-            MASKED=pairs.few or inputs % depth > 0,
-            FETCHED_ROWS=0 if fetched is None else fetched.shape[1],
-            FETCHED_WIDTH=0 if fetched is None else fetched.shape[2],
-            BLOCK_FETCHED=triton.next_power_of_2(height), BLOCK_N=width, BLOCK_K=depth,
+            held, alpha, limit, SHARED=shared is not None, SOME=held < experts,
+            MASKED=pairs.few or inputs % depth > 0, BLOCK_N=width, BLOCK_K=depth,
             num_warps=4 if pairs.few else 8, **options,
         )  # fmt: skip
     return out
@@ -531,7 +520,6 @@ def _experts_product(
     held: tl.tensor,  # how many these are
     alpha: tl.tensor,
     limit: tl.tensor,
-    behind_ptr: tl.tensor,  # [E, FETCHED_ROWS, FETCHED_WIDTH], where FETCHED_ROWS
     GATE: tl.constexpr,
     GATED: tl.constexpr,
     BIASED: tl.constexpr,
@@ -546,9 +534,6 @@ def _experts_product(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    FETCHED_ROWS: tl.constexpr,
-    FETCHED_WIDTH: tl.constexpr,
-    BLOCK_FETCHED: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """Some outputs of pairs with the same expert."""
@@ -559,6 +544,12 @@ def _experts_product(
     if SOME:  # noqa: SIM102
         if (expert < first) | (expert >= first + held):
             return
+    is_pair, pair = _own_pairs(
+        expert, line, order_ptr, bounds_ptr, program, programs, FEW, EACH, PAIRS, BLOCK_EACH
+    )
+    if tl.max(is_pair.to(tl.int32), 0) == 0:
+        return
+    row = pair // EACH if GATED else pair
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     is_column = column < columns
     HALVES: tl.constexpr = 2 if GATED else 1
@@ -566,23 +557,6 @@ def _experts_product(
     if SHARED:  # noqa: SIM102 - without, there is no such pointer
         if expert == experts:
             weight_ptr = shared_ptr
-    if FEW and EARLY:
-        # While the pairs are looked for.
-        rows = weight_ptr + tl.minimum(column, columns - 1).to(tl.int64) * K
-        fetch(rows, FETCHED if FETCHED < K else K)
-        if GATED:
-            fetch(rows + columns.to(tl.int64) * K, FETCHED if FETCHED < K else K)
-    is_pair, pair = _own_pairs(
-        expert, line, order_ptr, bounds_ptr, program, programs, FEW, EACH, PAIRS, BLOCK_EACH
-    )
-    if tl.max(is_pair.to(tl.int32), 0) == 0:
-        return
-    row = pair // EACH if GATED else pair
-    if EARLY and FETCHED_ROWS > 0:  # noqa: SIM102
-        if expert < experts:
-            its = tl.program_id(0) * BLOCK_FETCHED + tl.arange(0, BLOCK_FETCHED)
-            its = tl.minimum(its, FETCHED_ROWS - 1) + expert * FETCHED_ROWS
-            fetch(behind_ptr + its * FETCHED_WIDTH, FETCHED_WIDTH)
     depth = tl.arange(0, BLOCK_K)
     x_block = x_ptr + row[:, None] * K + depth[None, :]
     # Without masks, lines and columns that are not there repeat others; nothing of them is stored.

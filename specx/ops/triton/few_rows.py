@@ -162,9 +162,9 @@ def _product(
     other_row = weight_row + columns.to(tl.int64) * K
     if EARLY:
         # Not much: other programs' is fetched as well, and has to be there until it is read.
-        fetch(weight_row, FETCHED if FETCHED < PART else PART)
+        _fetch(weight_row, FETCHED if FETCHED < PART else PART)
         if GATED:
-            fetch(other_row, FETCHED if FETCHED < PART else PART)
+            _fetch(other_row, FETCHED if FETCHED < PART else PART)
     wait(EARLY)
     depth = tl.arange(0, BLOCK_K)
     x_block = x_ptr + row[:, None] * K + begin + depth[None, :]
@@ -214,7 +214,7 @@ def _product(
 
 
 @triton.jit
-def fetch(rows: tl.tensor, COLUMNS: tl.constexpr) -> None:
+def _fetch(rows: tl.tensor, COLUMNS: tl.constexpr) -> None:
     """Prefetch the first ``COLUMNS`` elements at pointers [N] into L2, in lines of 128 bytes."""
     LINE: tl.constexpr = 128 * 8 // rows.dtype.element_ty.primitive_bitwidth
     LINES: tl.constexpr = 4 if COLUMNS % (4 * LINE) == 0 else 1
