@@ -24,6 +24,7 @@ from specx.ops.spec import (
     RopeSpec,
 )
 from specx.ops.torch.backend import TorchOps
+from specx.ops.torch.cpu_layer import cpu_experts
 
 pytest.importorskip("llvmlite")
 from specx.ops.native.native_pass import NativePass, loading, suits
@@ -306,7 +307,7 @@ def check(spec, *, threads=2, prefix=45, rings=0, sets=TREE, **drawn):
     torch.set_num_threads(threads)
     weights = Drawn(spec, **drawn).weights
     assert suits(weights)
-    native = NativePass(weights)
+    native = NativePass(weights, cpu_experts)
     assert native.serves(len(sets), torch.float32)
     kept = tuple(range(min(2, len(spec.layers))))
     storage = storage_of(spec, prefix, rings=rings)
@@ -325,7 +326,7 @@ def check_half(spec, *, dtype=torch.float16, prefix=45, sets=TREE, **drawn):
     """Compare a pass over fewer bytes with torch's in float64 over the rows that it rounded."""
     torch.set_num_threads(2)
     weights = Drawn(spec, **drawn).weights
-    native, few = NativePass(weights), few_rows(sets, prefix, storage_of(spec, prefix))
+    native, few = NativePass(weights, cpu_experts), few_rows(sets, prefix, storage_of(spec, prefix))
     assert native.serves(len(sets), dtype)
     few = replace(few, storage=changed(spec, few.storage, partial(stored_as, dtype=dtype)))
     owners = (each.attention for each in spec.layers if each.attention.shared is None)
@@ -384,7 +385,7 @@ def test_a_row_is_the_same_whatever_is_computed_beside_it(name, dtype):
     """To the last bit, where a window begins anywhere and storage is a ring or not."""
     spec, rows, prefix = SPECS[name], 11, 507
     torch.set_num_threads(2)
-    native = NativePass(Drawn(spec).weights)
+    native = NativePass(Drawn(spec).weights, cpu_experts)
     assert native.serves(rows, dtype)
     storage = [stored_as(each, dtype) for each in storage_of(spec, prefix)]
     together, _ = native(few_rows(chain_sets(rows, torch.device("cpu"))[:, 0], prefix, storage))
@@ -398,7 +399,7 @@ def test_a_row_is_the_same_whatever_is_computed_beside_it(name, dtype):
 
 def test_rows_that_no_ring_has_room_for_are_refused():
     spec = SPECS["windows in some layers"]
-    native, storage = NativePass(Drawn(spec).weights), storage_of(spec, 45, rings=4)
+    native, storage = NativePass(Drawn(spec).weights, cpu_experts), storage_of(spec, 45, rings=4)
     assert native.serves(len(TREE), torch.float32)
     with pytest.raises(IndexError, match="6 rows after 45 do not fit into a cache"):
         native(few_rows(TREE, 45, storage))
