@@ -382,13 +382,13 @@ def tuner_for(
 ) -> Tuner:
     """Return the tuner of a text; ``left``, ``size``, ``reads``, ``begun``: as in ``Tuner``."""
     kind = drafter.kind if isinstance(settings.tree, AutoTree) else None
-    below = settings.fallback
+    below, most = settings.fallback, TreeShape.of(settings.tree)
     if kind is not None:
         below = below or 0.0  # trees are compared with plain decoding in any case
     return Tuner(
         below=below if drafter.levels else None,  # plain decoding has nothing to be compared with
         left=left,
-        shape=TreeShape.of(settings.tree),
+        shape=most,
         known=known,
         kind=kind,
         beside=drafter.beside,
@@ -396,5 +396,5 @@ def tuner_for(
         reads=reads if drafter.features is None else 0.0,
         begun=begun,
         recorded=lambda: drafter.shapes,
-        shapes=[each for each in SHAPES if each.width <= settings.tree.continued],
+        shapes=[each for each in SHAPES if each.depth <= most.depth and each.width <= most.width],
     )

@@ -4,8 +4,11 @@ from typing import Any
 import pytest
 import torch
 
+from specx.decoding.cost import SHAPES
 from specx.decoding.drafter import NoDrafter
 from specx.decoding.methods import Pair, make_drafter
+from specx.decoding.times import KnownCosts
+from specx.decoding.tuner import tuner_for
 from specx.profile import AutoTree, resolve
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
 
@@ -50,13 +53,19 @@ def test_on_a_gpu_a_pass_takes_as_long_as_weights_and_layers_do(gigabytes, layer
 
 
 @pytest.mark.parametrize(
-    ("gigabytes", "device", "width"), [(3.1, "cuda", 16), (16.1, "cuda", 32), (3.1, "cpu", 32)]
+    ("gigabytes", "device", "size"),
+    [(3.1, "cuda", (4, 16)), (16.1, "cuda", (16, 32)), (3.1, "cpu", (16, 32))],
 )
-def test_trees_of_a_large_draft_are_not_wide_on_a_gpu(gigabytes, device, width):
+def test_trees_of_a_large_draft_are_small_on_a_gpu(gigabytes, device, size):
     loaded_pair = pair_of(loaded(), loaded(seed=5))
     chosen = make_profile().changed(tree="auto")
     settings = resolve(chosen, "specextend", loaded_pair.facts)
     pair = Pair(fake(gigabytes, 28, device), torch.ones(1), fake(0.99, 24, device))
-    assert pair.suited(settings).tree == AutoTree(width=width)
+    suited = pair.suited(settings)
+    assert suited.tree == AutoTree(depth=size[0], width=size[1])
+    drafter = make_drafter(suited, loaded_pair, 100)
+    shapes = tuner_for(suited, drafter, 100, KnownCosts()).shapes
+    assert {each.depth for each in shapes} <= {*range(1, size[0] + 1)}
+    assert (len(shapes) == len(SHAPES)) == (size == (16, 32))
     fixed = resolve(make_profile(), "specextend", loaded_pair.facts)
     assert pair.suited(fixed) is fixed
