@@ -19,9 +19,10 @@ LINK = 10  # a GPU reads its own memory at least so many times as fast as main m
 # Bytes of weights that a GPU reads in the time lost between the kernels of a layer. With it 0.5B
 # beside 1.5B and 8B are .43 and .10 (H200, bfloat16: .39 and .11 measured).
 LAYER = 30 << 20
-# On a GPU, trees of a draft whose pass takes a larger share of its target's are at most this large:
-# eight levels of 0.5B beside 1.5B lost 13 and 30 % to three, though they had 7.4 and 4.8 tokens a
-# step (H200), and room for wide ones makes its working cache too long for attention in one launch.
+# On a GPU, trees of a draft whose pass takes a larger share of its target's are at most this large.
+# With 0.5B beside 1.5B, texts for which more levels were chosen (7.4 and 4.8 tokens a step) took 15
+# and 45 % longer than with three (H200). Room for wide trees makes a working cache of 1,024 tokens
+# longer than attention in one launch supports.
 LARGE_DRAFT, LARGE_DRAFTS_TREE = 0.25, AutoTree(depth=4, width=16)
 
 
