@@ -22,25 +22,25 @@ class Drafter(ABC):
     """
 
     retrieval_layer: int | None = None
-    """Layer of the target whose attention this drafter uses, or None."""
+    """The target's layer whose attention chooses chunks for this drafter, from 0, or None."""
 
     features: tuple[int, ...] | None = None
-    """The hidden states of the target that this drafter reads, or None."""
+    """The target's layers whose inputs this drafter reads (``Features``); None: none."""
 
     store: PreallocatedCache | None = None
-    """Its cache of the whole text, with marked rows that other texts reuse, or None."""
+    """Its cache of the whole text, whose marked rows other texts reuse; None: no cache."""
 
     layout: object = None
     """The layout that its stages use, if it has several. Stages are recorded once per layout."""
 
     levels: int
-    """The most levels of this drafter's trees; a step emits at most ``levels + 1`` tokens."""
+    """The maximum levels of this drafter's trees; a step emits at most ``levels + 1`` tokens."""
 
     beside: int | None = None
-    """The most levels of the trees of ``grow``, if ``look_up`` may also draft alone; else None."""
+    """The maximum levels of trees from ``grow``, if ``look_up`` may also draft alone; else None."""
 
     retrieve_every: int | None = None
-    """The most steps between two retrievals; None without retrieval."""
+    """The maximum number of steps between two retrievals; None without retrieval."""
 
     adaptive: bool = False
     """True if it retrieves earlier when fewer drafts are accepted."""

@@ -37,7 +37,7 @@ class Runner:
     """True if a stage's first run costs time on the host before the device starts."""
 
     longest: float = 0.0
-    """The longest time that recording a stage took, in seconds: of a model's pass, if any ran."""
+    """Seconds of the longest recording of a stage, which is that of a model's pass if any ran."""
 
     def settled(self) -> bool:
         """Return True if all stages since the last call ran as fast as they will later."""

@@ -41,7 +41,7 @@ class ChildRequest:
     time_limit_s: float
     memory_limit_bytes: int
     reader: str = "reader"
-    advice: str = "split it, or save a part of it as a file of its own"
+    advice: str = "split it, or save a part of it as a separate file"
 
 
 def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) -> bytes:
@@ -108,7 +108,7 @@ def _started(request: ChildRequest) -> subprocess.Popen[bytes]:
     except OSError as error:  # too many processes or open files, too little memory
         raise DocumentError(
             f"{request.name} cannot be read, because no process can be started for the "
-            f"{request.reader} ({error.strerror}); try again when the machine has room"
+            f"{request.reader} ({error.strerror}); try again when the machine is less busy"
         ) from error
 
 

@@ -79,7 +79,7 @@ def _nothing_to_read(
     if not extracted.drawn and (unseen := extracted.unseen):
         return DocumentError(
             f"{name} has no visible text: {format_pages(unseen)} {have} only white, "
-            "invisible or covered text, or text beside the page; there is nothing to summarize"
+            "invisible or covered text, or text outside the page; there is nothing to summarize"
         )
     if not extracted.drawn:
         return DocumentError(

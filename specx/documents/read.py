@@ -91,7 +91,7 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
         raise UsageError(f"--pages works only for PDF files, and {name} is not a PDF")
     if ending == ".pdf" and head.strip():
         raise DocumentError(
-            f"{name} has the ending .pdf but is not a PDF (no %PDF header); "
+            f"{name} has the extension .pdf but is not a PDF (no %PDF header); "
             "check the file, or rename it if it is text"
         )
     kind = format_of(head, ending, is_text=ending in TEXT_ENDINGS | SUBTITLE_ENDINGS)

@@ -101,7 +101,7 @@ def test_a_plain_install_has_tables_json_and_a_page_without_pictures(
     assert "| specextend" in ended.out
     assert ended.err.count("pictures") == 1
     assert (
-        "specx: it has no pictures, which need the package matplotlib: "
+        "specx: the page has no figures; they need the package matplotlib: "
         "`pip install 'matplotlib>=3.10'`\n"
     ) in ended.err
     files = {path.name for path in Path("specx-bench").rglob("*.*")}

@@ -18,12 +18,12 @@ Columns = Mapping[str, Callable[[Group], Cell]]  # header of a column -> its cel
 METHOD: Columns = {"method": lambda group: group.method}
 INPUT: Columns = {"input": lambda group: group.input}
 DECODING = (
-    "Decoding alone, no prefill. Ratios are medians over documents of medians over repetitions, "
-    "each of a run to the baseline's in the same repetition."
+    "Decoding alone, without prefill. A ratio compares a run with the baseline's run in the same "
+    "repetition; the table has the median over documents of the medians over repetitions."
 )
 END_TO_END = (
-    "End to end: from the token ids of the prompt to the last token, which is prefill of target "
-    "and draft, and decoding."
+    "End to end: from the token ids of the prompt to the last token, including prefill of target "
+    "and draft."
 )
 
 

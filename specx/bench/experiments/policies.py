@@ -33,11 +33,11 @@ STUDENT = (
     2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
 DEFINED = (
-    f"A text is written once by {BASELINE}. Each policy then drafts trees at the places of this "
-    "text that steps would reach in decoding, which gives its acceptance length. "
-    "Low and high are the ends of an interval of 95 % for the mean over documents (Student's). "
-    f"Over {EVERYTHING}: the ratio to a draft that sees everything, document by document. Speed is "
-    "measured apart, by decoding the first document of each length."
+    f"Each text is written once, by {BASELINE}. Each policy then drafts trees at the positions "
+    "that its steps would reach in decoding, which gives its acceptance length. Low and high are "
+    "the ends of the 95 % confidence interval of the mean over documents (Student's t). "
+    f"Over {EVERYTHING}: the ratio to a draft that sees everything, per document. Speed is "
+    "measured separately, by decoding the first document of each length."
 )
 
 
@@ -177,9 +177,9 @@ def describe(task: str, runs: list[Measurement]) -> Iterator[Table]:
 
 EXPERIMENT = Experiment(
     name="policies",
-    title="Acceptance by what the draft sees",
-    about="a draft model on everything, a window, first and latest chunks, chunks chosen by "
-    "several layers, of several sizes and intervals",
+    title="Acceptance by the part of the text that the draft sees",
+    about="a draft model that sees everything, a window, the first and latest chunks, or chunks "
+    "chosen by attention, for several layers, sizes and intervals",
     measure=measure,
     describe=describe,
     defined=DEFINED,

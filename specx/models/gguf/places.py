@@ -129,8 +129,8 @@ def _of_hub(hub_id: str, tag: str, revision: str | None, label: str) -> Path:
     found = _tagged(folder.rglob(f"*{GGUF}"), tag)
     if not found:
         raise ModelError(
-            f"{label} matches no GGUF file in the local cache or on the hub; see the names of the "
-            f"files of {hub_id}, and add the tag of one, such as {hub_id}:Q4_K_M."
+            f"{label} matches no GGUF file in the local cache or on the hub; look up the file "
+            f"names of {hub_id}, and add the tag of one, such as {hub_id}:Q4_K_M."
         )
     return _only(found, label, "give more of the name of one of them")
 
