@@ -29,7 +29,7 @@ def prefill_chunk(device: torch.device, spec: DecoderSpec | None) -> int:
 
 
 def rows_ahead(device: torch.device, spec: DecoderSpec | None = None) -> int:
-    """Return the maximum rows that a target writes after its text, for a chunk or a tree."""
+    """Return the maximum number of rows that a target writes after its text: a chunk or a tree."""
     return max(prefill_chunk(device, spec), MAX_ROWS)
 
 
