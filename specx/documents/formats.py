@@ -65,8 +65,8 @@ def refuse_markup(head: bytes, name: str) -> None:
 def format_of(head: bytes, ending: str, *, is_text: bool) -> str | None:
     """Return a file's format: html, mime, rtf, fodt, zip, or a markup language; None for text.
 
-    ``head``: its beginning. ``is_text``: its name says that it is text, which is believed, except
-    for a mail that was forwarded several times.
+    ``head``: the beginning of the file. ``is_text``: its name says that it is text. The name
+    decides, except for a mail that was forwarded several times.
     """
     if head.startswith(ZIP_HEADER):
         return "zip"
