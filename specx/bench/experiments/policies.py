@@ -1,4 +1,7 @@
-"""Acceptance of a draft model by the part of a long text that it sees, averaged over documents."""
+"""How acceptance depends on the part of a long text that a draft model sees.
+
+Figures are means over documents.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -104,7 +107,7 @@ def _policies(bench: Workbench) -> list[Engine]:
 def _replayed(
     bench: Workbench, replay: Replay, policies: Sequence[Engine], case: Case
 ) -> Iterator[Measurement]:
-    """Yield the target's own text, untimed, and its replay under each policy."""
+    """Yield the target's own text, without timing, and its replay under each policy."""
     setting = bench.setting(case)
     bench.announce(BASELINE, case)
     plain = METHODS[BASELINE].run(setting, case)
@@ -141,7 +144,7 @@ def _lengths(group: Group) -> list[float]:
 
 
 def _over_everything(group: Group) -> list[float]:
-    """Return, for each text, the ratio to the draft that sees everything."""
+    """Return, for each text, acceptance relative to the draft that sees everything."""
     best = {_prompt(run): run for run in group.peers if run.method == EVERYTHING}
     pairs = [(run, best[_prompt(run)]) for run in group.runs if _prompt(run) in best]
     return [run.acceptance_length / other.acceptance_length for run, other in pairs]

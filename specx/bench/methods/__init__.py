@@ -34,7 +34,7 @@ FULL = {"policy": "full", "sink": 0}
 
 
 def ours(method: Method, about: str) -> Engine:
-    """Return a method of the product, which runs with the profile's settings."""
+    """Return a method of specx itself, which runs with the profile's settings."""
     return Engine(method, about, make_drafter, method)
 
 
