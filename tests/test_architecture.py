@@ -46,7 +46,11 @@ LATE_IMPORTS = {
     # A process of its own; the run that starts it does without torch.
     "runs/local_workers.py": {"specx.runs.worker"},
     "runs/ray_workers.py": {"specx.runs.worker"},
-    "ops/contract.py": {"specx.ops.triton.backend", "specx.ops.native.unpacking"},
+    "ops/contract.py": {
+        "specx.ops.triton.backend",
+        "specx.ops.triton.kernel",
+        "specx.ops.native.unpacking",
+    },
     "decoding/footprint.py": {"specx.ops.native.native_pass"},
     "ops/torch/backend.py": {"specx.ops.native.native_pass"},
     "ops/native/code.py": {"llvmlite.binding"},  # which is not needed where code is on disk
@@ -99,6 +103,7 @@ OWN = {
     "specx.models.reference",
     "specx.models.template",
     "specx.ops.triton.backend",
+    "specx.ops.triton.kernel",
     "specx.prompts.digest",
 }
 

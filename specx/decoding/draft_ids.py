@@ -15,7 +15,7 @@ from torch import Tensor
 from specx.models.decoder import Decoder
 from specx.models.loaded import LoadedModel
 from specx.ops.layers import LinearMap
-from specx.ops.packed_weight import Weight, embedded, with_rows
+from specx.ops.packed_weight import embedded, with_rows
 
 MOST = 65_536  # rows of such an lm head
 WORTH = 1.5  # times as many ids must there be
@@ -32,7 +32,7 @@ def proposed(model: LoadedModel, allowed: Tensor) -> int | None:
 
 
 class DraftIds:
-    """The ids that a draft proposes for one document.
+    """The ids that a draft proposes for one document, once ``choose`` was called.
 
     ``ids`` int64 [C], ascending; ``model``: the draft with an lm head of only these rows;
     ``allowed`` bool [C]: all True. On a GPU, tensors keep their addresses, because recorded stages
@@ -44,7 +44,7 @@ class DraftIds:
         self._whole, self._allowed = model, allowed
         ends = torch.tensor(sorted(model.eos_token_ids), dtype=torch.int64, device=allowed.device)
         self._ends = ends[ends < len(allowed)]
-        self.ids = self._chosen(self._ends)
+        self.ids = torch.arange(MOST, device=allowed.device)
         self.allowed = torch.ones_like(self.ids, dtype=torch.bool)
         self.model = self._narrowed()
 
@@ -77,12 +77,12 @@ class DraftIds:
 
     def _narrowed(self) -> LoadedModel:
         decoder, head = self._whole.model, self._whole.model.weights.head
-        bias = None if head.bias is None else head.bias[self.ids]
-        # On a GPU blocks are unpacked: parts in several formats would change their sizes.
-        rows = with_rows if head.weight.device.type == "cpu" else _unpacked_rows
-        narrow = decoder.as_draft(LinearMap(rows(head.weight, self.ids), bias))
+        if head.weight.device.type == "cpu":
+            weight = with_rows(head.weight, self.ids)
+            bias = None if head.bias is None else head.bias[self.ids]
+        else:  # unpacked (parts in several formats would change their sizes), and filled later
+            shape = MOST, head.weight.shape[1]
+            weight = torch.zeros(shape, dtype=head.weight.dtype, device=head.weight.device)
+            bias = None if head.bias is None else torch.zeros_like(head.bias[:MOST])
+        narrow = decoder.as_draft(LinearMap(weight, bias))
         return replace(self._whole, model=narrow, ops=narrow.ops, vocab_size=MOST)
-
-
-def _unpacked_rows(weight: Weight, ids: Tensor) -> Weight:
-    return embedded(ids, weight)

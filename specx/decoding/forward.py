@@ -9,23 +9,44 @@ from specx.decoding.kv_cache import CacheShape
 from specx.decoding.layer_state import CacheGroup, DeltaGroup, Group
 from specx.errors import is_out_of_memory
 from specx.models.loaded import LoadedModel
-from specx.ops.spec import DecoderSpec
+from specx.ops.spec import AttentionSpec, DecoderSpec
 from specx.ops.trees import MAX_ROWS
 
 PREFILL_CHUNK = {"cpu": 1024, "cuda": 4096}  # tokens: bounds the memory of activations
 # Chunks for which the weights of a streamed layer are copied once: with as many tokens most GPUs
 # compute longer than they copy.
 TOGETHER = 4
+# Limits of small models' longer chunks: their length in the chunks of others, and the numbers
+# between the maps of the widest MLP (440 MB in half precision).
+MOST_CHUNKS, MOST_NUMBERS = 4, 224 << 20
 SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than activations
 
 
 def prefill_chunk(device: torch.device, spec: DecoderSpec | None) -> int:
     """Return the tokens of a chunk of a prompt.
 
-    With experts on a GPU they are twice as many, so that an expert's rows fill more of its tiles.
+    On a GPU, chunks are longer with experts, so that an expert's rows fill more of its tiles, and
+    for models of up to some 3 billion weights, whose chunks take the host longer than the device.
     """
-    has_experts = spec is not None and any(layer.mlp.experts is not None for layer in spec.layers)
-    return PREFILL_CHUNK[device.type] * (2 if has_experts and device.type == "cuda" else 1)
+    chunk = PREFILL_CHUNK[device.type]
+    if device.type == "cpu" or spec is None:
+        return chunk
+    if any(layer.mlp.experts is not None for layer in spec.layers):
+        return 2 * chunk
+    if not all(_is_plain(layer.attention) for layer in spec.layers) or _plans(device):
+        return chunk
+    width = max(layer.mlp.inner * (2 if layer.mlp.gated else 1) for layer in spec.layers)
+    return chunk * max(1, min(MOST_CHUNKS, MOST_NUMBERS // (width * chunk)))
+
+
+def _is_plain(attention: AttentionSpec) -> bool:
+    """Return True if flash kernels serve, and the cache does not grow with the chunk."""
+    return attention.window is None and attention.delta is None and attention.head_dim in (64, 128)
+
+
+def _plans(device: torch.device) -> bool:
+    """Return True if prompts are read by cuDNN, which plans for each length of a chunk."""
+    return torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= (10, 0)
 
 
 def rows_ahead(device: torch.device, spec: DecoderSpec | None = None) -> int:

@@ -55,6 +55,14 @@ def built_in_ops(device: torch.device) -> "Ops":
     return CpuOps() if device.type == "cpu" else TorchOps()
 
 
+def prepare_kernels(device: torch.device) -> None:
+    """Begin in the background what the first use of a device's kernels would wait for."""
+    if device.type == "cuda" and HAS_TRITON:
+        from specx.ops.triton.kernel import prepare
+
+        prepare(device)
+
+
 def kept_formats(device: torch.device, *, rounds: bool = False) -> tuple[str, ...]:
     """Return the block formats (``blocks.py``) that a device's kernels read without unpacking.
 

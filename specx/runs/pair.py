@@ -16,6 +16,7 @@ from specx.models.load import load_model, weights_from
 from specx.models.loaded import LoadedModel, ModelSpec
 from specx.models.model_files import ModelFiles
 from specx.models.source import locate
+from specx.ops.contract import prepare_kernels
 from specx.profile import MTP, Profile, method_cache, no_draft
 from specx.records import WITHOUT_DRAFT, Method
 from specx.reports.environment import environment
@@ -75,6 +76,7 @@ def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     profile = profile.on("cuda" if device.type == "cuda" else "cpu")
     if method not in WITHOUT_DRAFT and profile.draft is None:
         raise no_draft(profile.name)
+    prepare_kernels(device)
     target = _load(profile, device)
     settings = profile.draft
     if method in WITHOUT_DRAFT or settings is None:

@@ -6,8 +6,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from specx.decoding.forward import PREFILL_CHUNK
+from specx.decoding.forward import PREFILL_CHUNK, prefill_chunk
 from specx.decoding.target import Target
+from specx.models.families import read_architecture
 from specx.ops.byte_rows import widened
 from specx.ops.chunks import Grid
 from specx.ops.torch.backend import TorchOps
@@ -168,3 +169,31 @@ def check_scores(target: Target, row: torch.Tensor) -> None:
     scores = target.chunk_scores(Grid(1), target.cache.length)
     close(scores[: len(row)], row, 1e-5)
     assert (scores[len(row) :] == -torch.inf).all()
+
+
+QWEN = {"model_type": "qwen2", "num_hidden_layers": 2, "vocab_size": 1000, "rms_norm_eps": 1e-6}
+SMALL = QWEN | {"hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14}
+MIDDLE = QWEN | {"hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12}
+LARGE = QWEN | {"hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28}
+WINDOWED = SMALL | {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}
+
+
+@pytest.mark.parametrize(
+    ("config", "chunks", "capability"),
+    [
+        (SMALL, 4, (9, 0)),
+        (MIDDLE, 3, (9, 0)),
+        (MIDDLE, 3, (8, 6)),
+        (MIDDLE, 1, (10, 0)),
+        (LARGE, 1, (9, 0)),
+        (WINDOWED, 1, (9, 0)),
+        (SMALL | {"num_attention_heads": 7, "num_key_value_heads": 7}, 4, (9, 0)),
+        (SMALL | {"head_dim": 256}, 1, (9, 0)),
+    ],
+)
+def test_small_models_read_longer_chunks_on_a_gpu(config, chunks, capability, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    spec = read_architecture({"num_key_value_heads": 2} | config, "The model").spec
+    assert prefill_chunk(torch.device("cuda"), spec) == chunks * PREFILL_CHUNK["cuda"]
+    assert prefill_chunk(torch.device("cpu"), spec) == PREFILL_CHUNK["cpu"]

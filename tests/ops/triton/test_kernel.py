@@ -9,9 +9,10 @@ pytest.importorskip("triton")
 
 import triton.language as tl
 from triton import knobs
+from triton.runtime import cache
 from triton.runtime.jit import JITFunction
 
-from specx.ops.triton.kernel import TritonKernel, kernel
+from specx.ops.triton.kernel import TritonKernel, kernel, prepare
 
 
 def _copied(
@@ -107,3 +108,11 @@ def test_in_the_interpreter_kernels_are_tritons(
     monkeypatch.setattr(knobs.runtime, "interpret", interpreted)
     assert isinstance(kernel(_copied), TritonKernel) is not interpreted
     assert isinstance(kernel(do_not_specialize=["rows"])(_copied), TritonKernel) is not interpreted
+
+
+def test_what_a_first_launch_waits_for_is_prepared_in_a_thread() -> None:
+    cache.triton_key.cache_clear()
+    thread = prepare(torch.device("cpu"))
+    thread.join(60)
+    assert cache.triton_key.cache_info().currsize == 1
+    assert prepare(torch.device("cpu")) is thread
