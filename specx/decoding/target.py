@@ -25,7 +25,7 @@ DEPTH = 0.6  # of the layers: there attention tells best what a sentence is from
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """How to record attention: the document's rows in the prompt, and the layer, from 0."""
+    """Settings for recording attention: the rows of the document, and the layer, from 0."""
 
     layer: int
     document: range

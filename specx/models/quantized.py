@@ -202,7 +202,7 @@ _BYTES = 8  # bits
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read a quantized checkpoint's matrices.
+    """The way to read a quantized checkpoint's matrices.
 
     ``name``: the format's name in reports. ``style``, ``bits``: the layout, and the bits per value,
     of matrices quantized in groups of columns. ``packed``: the block format that holds such

@@ -1,7 +1,4 @@
-"""How acceptance depends on the part of a long text that a draft model sees.
-
-Figures are means over documents.
-"""
+"""Acceptance of a draft model by the part of a long text that it sees, as means over documents."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -142,10 +142,7 @@ def _readers() -> ThreadPoolExecutor:
 
 
 def read_bytes(file: int, start: int, to: torch.Tensor) -> bool:
-    """Read bytes of an open file from ``start`` into ``to``, uint8 [N], by several threads.
-
-    Return False if the file is too short.
-    """
+    """Read an open file from ``start`` on to uint8 [N], in threads; return False if it is short."""
     share = -(-len(to) // _READERS)
 
     def read(part: torch.Tensor, at: int) -> bool:

@@ -31,11 +31,7 @@ def head_dim(keys: Metadata) -> int:
 
 
 def windowed(keys: Metadata, every: int, default: int | None = None) -> RawConfig:
-    """Return the window and the type of each layer.
-
-    The file states the types in a list, or a number n: every n-th layer has full attention.
-    ``every``: n for a file without either; ``default``: the window for a file without one.
-    """
+    """Return window and layer types: the file's, or full attention every ``every`` layers."""
     layers, pattern = layer_count(keys), keys.raw(".attention.sliding_window_pattern")
     if isinstance(pattern, list):
         slides = keys.flags(".attention.sliding_window_pattern")
