@@ -99,7 +99,7 @@ def test_a_plain_install_has_tables_json_and_a_page_without_pictures(
         ended = bench(*QUICK, "--methods", "plain,specextend")
     assert ended.code == 0
     assert "| specextend" in ended.out
-    assert ended.err.count("pictures") == 1
+    assert ended.err.count("figures") == 1
     assert (
         "specx: the page has no figures; they need the package matplotlib: "
         "`pip install 'matplotlib>=3.10'`\n"
