@@ -110,7 +110,7 @@ def test_a_plain_install_has_tables_json_and_a_page_without_pictures(
     assert "specextend" in page
     assert "<figure" not in page
     again = bench("--from", "specx-bench/bench.json", "--out", "again")
-    assert (again.out, "pictures" in again.err) == (ended.out, False)
+    assert (again.out, "figures" in again.err) == (ended.out, False)
     assert Path("again/figures/speedup-digest.svg").exists()
 
 
