@@ -19,6 +19,7 @@ TOGETHER = 4
 # Limits of small models' longer chunks: their length in the chunks of others, and the numbers
 # between the maps of the widest MLP (440 MB in half precision).
 MOST_CHUNKS, MOST_NUMBERS = 4, 224 << 20
+MOST_KEPT = 512 << 20  # numbers of a chunk in all layers with a window (1 GiB in half precision)
 SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than activations
 
 
@@ -27,13 +28,18 @@ def prefill_chunk(device: torch.device, spec: DecoderSpec | None) -> int:
 
     On a GPU, chunks are longer with experts, so that an expert's rows fill more of its tiles, and
     for models of up to some 3 billion weights, whose chunks take the host longer than the device.
+    They are shorter where windows of many layers have to hold a chunk as well.
     """
     chunk = PREFILL_CHUNK[device.type]
     if device.type == "cpu" or spec is None:
         return chunk
     if any(layer.mlp.experts is not None for layer in spec.layers):
         return 2 * chunk
-    if not all(_is_plain(layer.attention) for layer in spec.layers) or _plans(device):
+    attentions = [layer.attention for layer in spec.layers]
+    kept = sum(2 * each.kv_heads * each.head_dim for each in attentions if each.window is not None)
+    if kept * chunk > MOST_KEPT:
+        return chunk // 2
+    if not all(map(_is_plain, attentions)) or _plans(device):
         return chunk
     width = max(layer.mlp.inner * (2 if layer.mlp.gated else 1) for layer in spec.layers)
     return chunk * max(1, min(MOST_CHUNKS, MOST_NUMBERS // (width * chunk)))

@@ -176,6 +176,12 @@ SMALL = QWEN | {"hidden_size": 896, "intermediate_size": 4864, "num_attention_he
 MIDDLE = QWEN | {"hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12}
 LARGE = QWEN | {"hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28}
 WINDOWED = SMALL | {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}
+GEMMA = {  # 3 27B
+    "model_type": "gemma3_text", "hidden_size": 5376, "intermediate_size": 21504,
+    "num_hidden_layers": 62, "num_attention_heads": 32, "num_key_value_heads": 16,
+    "head_dim": 128, "vocab_size": 1000, "sliding_window": 1024, "sliding_window_pattern": 6,
+    "query_pre_attn_scalar": 168, "hidden_activation": "gelu_pytorch_tanh",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -189,6 +195,7 @@ WINDOWED = SMALL | {"use_sliding_window": True, "sliding_window": 64, "max_windo
         (WINDOWED, 1, (9, 0)),
         (SMALL | {"num_attention_heads": 7, "num_key_value_heads": 7}, 4, (9, 0)),
         (SMALL | {"head_dim": 256}, 1, (9, 0)),
+        (GEMMA, 0.5, (9, 0)),
     ],
 )
 def test_small_models_read_longer_chunks_on_a_gpu(config, chunks, capability, monkeypatch):

@@ -14,6 +14,7 @@ pytest.importorskip("triton")
 from specx.bench.generated import generate_report
 from specx.bench.scaled import scaled_pair, scaled_profile
 from specx.decoding.methods import Pair
+from specx.models.decoder import Decoder
 from specx.ops.contract import built_in_ops
 from specx.ops.hopper import tree_attention as hopper_attention
 from specx.ops.hopper.driver import is_hopper
@@ -23,7 +24,7 @@ from specx.profile import Profile
 from specx.prompts.digest import Digest
 from specx.runs.pair import load_pair
 from tests.gpu.test_cuda import mini, written
-from tests.models.families import CELLS, Cell, Text, ancestors_of, make_pair
+from tests.models.families import CELLS, SIZES, Cell, Text, ancestors_of, make_pair
 from tests.models.rows import CAPACITY, check_rows, copy_of, logits_alone, places_in
 from tests.ops.examples import random_parents, sets_of
 from tests.ops.reference import visible_of
@@ -55,6 +56,34 @@ def test_so_it_is_over_keys_and_values_in_8_bits(cell: Cell, tmp_path: Path) -> 
     """Those of a text are read from prompts and from trees alike, in rings, too."""
     decoder = make_pair(cell, tmp_path).decoder(CAPACITY, built_in_ops(CUDA), CUDA, torch.bfloat16)
     check_rows(decoder, len(str(cell)), PREFIXES, torch.int8)
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
+    """Heads, states and choices of experts as in Qwen3.5 35B-A3B; fewer and smaller experts."""
+    heads = {"num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256}
+    heads |= {"linear_num_key_heads": 8, "linear_num_value_heads": 16}
+    heads |= {"linear_key_head_dim": 128, "linear_value_head_dim": 128}
+    experts = {"num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 128}
+    experts |= {"shared_expert_intermediate_size": 128}
+    sizes = {"hidden_size": 1024, "num_hidden_layers": 4, "vocab_size": 4096}
+    cell = Cell("qwen3_5_moe_text", "wide", SIZES | sizes | heads | experts)
+    pair = make_pair(cell, tmp_path_factory.mktemp("hybrid"))
+    return pair.decoder(8192, built_in_ops(CUDA), CUDA, torch.bfloat16)
+
+
+@pytest.mark.parametrize("behind", [64, 200, 2000, 5000])
+def test_few_rows_of_a_hybrid_with_experts_among_many(hybrid: Decoder, behind: int) -> None:
+    drawn = torch.randint(3, 4096, (behind + 64,), generator=torch.Generator().manual_seed(behind))
+    text, tokens = Text(hybrid, behind + 64), drawn[behind:]
+    chain = [max(0, row - 1) for row in range(64)]
+    for part in drawn[:behind].split(1024):
+        text.read(part, 1)
+    together = text.verify(tokens, chain)
+    assert together.isfinite().all()
+    for rows in (1, 2, 4, 8, 16, 17, 33):
+        assert torch.equal(text.verify(tokens[:rows], chain[:rows]), together[:rows]), rows
+    assert torch.equal(logits_alone(text, tokens, [0, 1, 2, 3])[0], together[3])
 
 
 @pytest.mark.parametrize("dtype", HALF, ids=str)
