@@ -97,7 +97,8 @@ def prepare(device: torch.device) -> Thread:
     Triton hashes its own library (.4 s) and imports Gluon (.1 s); cuBLAS is loaded (.1 s). Weights
     are read meanwhile.
     """
-    thread = Thread(target=_prepare, args=(device,), name="preparing kernels", daemon=True)
+    # A process waits for it at its end: a daemon within CUDA could take it down.
+    thread = Thread(target=_prepare, args=(device,), name="preparing kernels")
     thread.start()
     return thread
 
