@@ -32,7 +32,7 @@ ODDS, MOST_LOSS = 2.0, 0.06  # so much, where an ordinary draft would gain twice
 ON_GPU = 1.5  # times as much, since prompts take a larger part of the time, and drafts gain more
 TRIAL = 4  # steps after which a draft that is never right is given up, the warm-up among them
 SEEN = 4.0  # steps of a draft from which its acceptance is known
-LIKELY = 1.2  # speedup expected of an unmeasured draft for it to be recorded ahead, or measured
+LIKELY, SMALL = 1.2, 0.25  # expected speedup to measure a draft; most size to record it ahead
 HOPEFUL = 0.9  # acceptance that an unknown draft must pay with, to be tried
 LOOKS = (2, 4, 8, 12, 16)  # steps after which the trees are judged; then every 16
 # Seen before trees of a fixed shape are judged, after one that is a warm-up; fewer if they lost
@@ -298,12 +298,12 @@ class Tuner:
 
     @property
     def may_record(self) -> bool:
-        """True if the first trees may be recorded before the decision whether to draft."""
-        if self.kind is None or not self.below or self.acceptance.steps >= SEEN:
-            return True
-        costs = Begun().costs(1.0, self.size)
-        seconds = self._seconds_left(self._first(costs), costs, self.acceptance)
-        return seconds * LIKELY < self.left
+        """True if the first trees may be recorded before the decision whether to draft.
+
+        A new draft that is not small waits: its recording loads kernels.
+        """
+        is_known = self.kind is None or self.acceptance.steps >= SEEN
+        return is_known or not self.below or self.size <= SMALL
 
     def _first(self, costs: Costs) -> TreeShape:
         """Return the first shape: a small tree, if the draft is unknown."""
