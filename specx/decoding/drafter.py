@@ -124,7 +124,7 @@ class Drafter(ABC):
 
     @property
     def kind(self) -> str | None:
-        """A key of everything but models, text and trees that determines the drafter's costs.
+        """A key of the settings that determine the drafter's costs, besides models, text and trees.
 
         None: the shape of its trees is fixed.
         """

@@ -278,7 +278,7 @@ class ModelDrafter(Drafter):
     def read_ahead(self, tokens: Tensor, count: Tensor) -> None:
         """Read the first ``count`` (int64 [1]) of ``tokens`` (int64 [AT_ONCE]) without drafting.
 
-        It is for a draft that did not draft some steps.
+        Called after steps that lookup drafted alone.
         """
         self._read(tokens, self._mask_at_once, 1)
         self.cache.commit(count, len(tokens))

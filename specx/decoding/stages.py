@@ -34,7 +34,7 @@ class TextEnd:
         return cls(torch.zeros_like(one), one)
 
     def begin(self) -> None:
-        """Reset it for a new text."""
+        """Reset the end for a new text."""
         self.root.zero_()
         self.emitted.fill_(1)
 
