@@ -95,7 +95,7 @@ class Checkpoint:
     def joined(self, names: Sequence[str]) -> Weight:
         """Read tensors [N, ...] and concatenate their rows in new memory on the device.
 
-        Raises KeyError for a missing tensor, ModelError for one that is unreadable or not
+        Raises KeyError for a missing tensor, ModelError for a tensor that is unreadable or not
         floating-point, and OutOfMemoryError.
         """
         if names[0] + BLOCKS in self._places:
@@ -122,7 +122,7 @@ class Checkpoint:
         return whole
 
     def _experts(self, name: str) -> Weight:
-        """Read a tensor in MXFP4, one expert at a time; packed, all rows of all experts at once."""
+        """Read a tensor in MXFP4: all experts at once if it stays packed, else one at a time."""
         try:
             blocks, scales = (self._slice(name + end) for end in (BLOCKS, SCALES))
             experts, columns, rows = self.shape(name)

@@ -34,15 +34,15 @@ FILE, TEKKEN_FILE = "tokenizer.json", "tekken.json"
 
 
 def load_tokenizer(folder: Path, label: str) -> Any:
-    """Return the tokenizer of a folder: a ``Tokenizer``, or transformers' if only that can read it.
+    """Return the tokenizer of a folder: a ``Tokenizer`` or, as a fallback, transformers' own.
 
     ``label`` begins the message of a ModelError, raised for a missing or unreadable tokenizer.
     """
     has = {path.name for path in folder.glob("tokenizer*")}
     if "tokenizer.model" in has and not has & {FILE, "tokenizer_config.json"}:
         raise ModelError(  # transformers would guess, and drop the first token and space
-            f"{label} has a tokenizer.model but no tokenizer_config.json, which says how to "
-            "use it; download both."
+            f"{label} has a tokenizer.model but no tokenizer_config.json, which describes "
+            "its use; download both."
         )
     try:
         if (folder / TEKKEN_FILE).is_file() and FILE not in has:
@@ -83,7 +83,7 @@ def _tekken(folder: Path) -> Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
-    """Return the tokenizer of a folder; None: left to transformers.
+    """Return the tokenizer of a folder; None: only transformers can read it.
 
     Raises the parsing errors of its files.
     """
