@@ -20,9 +20,9 @@ from specx.profile import Profile, TreeSettings
 def read_bytes(model: LoadedModel, rows: int = 1) -> float:
     """Return the bytes of weights that a pass over few rows reads.
 
-    Embedding lookups are not counted, nor experts expected to stay unused if rows choose at random.
-    For an EAGLE-3 head, the pass is one level of a tree, whose inputs are the head's own states
-    instead of the target's features.
+    Embedding lookups are not counted. For experts, the number read is the expected one if rows
+    choose experts at random. For an EAGLE-3 head, the pass is one level of a tree, whose inputs are
+    the head's own states instead of the target's features.
     """
     if isinstance(model, LoadedHead):
         return _bytes(model)
