@@ -1,9 +1,9 @@
 """The floor of each part of a step: the minimum time that it can take.
 
-A floor is the larger of two times. The first is the bytes that a part has to read, divided by the
-bandwidth of a copy measured in the same run (on a CPU: of reading). The second is the operations of
-its products, divided by the rate of a large product. Verification of several rows can be limited by
-either.
+A floor is the larger of two times. The first time is the number of bytes that a part has to read,
+divided by the bandwidth of a copy measured in the same run (on a CPU: of reading). The second time
+is the number of operations of the part's products, divided by the rate of a large product.
+Verification of several rows can be limited by either.
 """
 
 from specx.decoding.methods import Pair

@@ -1,8 +1,8 @@
 """Replay: draft for a text that the target has already written, without running the target.
 
-The target's choices are known, so a step only drafts a tree and compares it with the text. Trees,
-retrievals and acceptance are those of decoding, under any policy. The target reads the text once
-for all policies, and keeps its queries for the policies that need them.
+The target's choices are known, so a step only drafts a tree and compares it with the text. Under
+any policy, trees, retrievals and acceptance are the same as in decoding. The target reads the text
+once for all policies, and keeps its queries for the policies that need them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -27,7 +27,7 @@ def scaled_layer(layer: int, small_layers: int, large_layers: int) -> int:
 
 
 def fill_randomly(weight: Tensor, seed: int) -> None:
-    """Fill a weight with normal random numbers; those of a norm have mean 1."""
+    """Fill a weight with normal random numbers; weights of a norm have mean 1."""
     generator = torch.Generator(weight.device).manual_seed(seed)
     weight.normal_(1.0 if weight.ndim == 1 else 0.0, STD, generator=generator)
 

@@ -204,7 +204,7 @@ CARRIED = 8.0  # steps that all of a text counts for in the next one
 
 @dataclass
 class Acceptance:
-    """Acceptance counts of a text's steps, starting from those of the previous text.
+    """Acceptance counts of a text's steps. They start from the previous text's counts.
 
     ``tried``: by depth, the steps whose accepted path reached a level of this depth. ``hit``: by
     depth, the steps that accepted the level's likeliest node. ``missed``: the steps that rejected

@@ -18,7 +18,7 @@ GAIN_UNIT = 1000  # expected gains are whole numbers: thousandths of a token
 class Drafter(ABC):
     """Proposes a tree of tokens. Whatever it proposes, the output is the target's own.
 
-    The default methods are those of a drafter without memory and with one way to draft.
+    The default methods suit a drafter without memory and with one way to draft.
     """
 
     retrieval_layer: int | None = None

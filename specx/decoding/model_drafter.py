@@ -36,7 +36,7 @@ class DraftPlan:
     ``layer``: as in ``Settings``. ``reserved``: nodes per level reserved for lookup. ``chain``: the
     maximum number of tokens committed at once; None: as many as its own tree can emit. ``others``:
     the maximum number of tokens of a step drafted by lookup alone; 0: the model drafts every step.
-    ``behind``: the maximum number of unread tokens when a tree is due, not counting those of the
+    ``behind``: the maximum number of unread tokens when a tree is due, without the tokens of the
     last step. ``narrow``: the draft proposes only the ids of ``DraftIds``.
     """
 

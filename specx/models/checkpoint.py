@@ -27,9 +27,9 @@ _FORMATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 class Checkpoint:
     """Open safetensors files, as a context manager. Tensors are read on request.
 
-    Names are those of a text decoder (``text_name``). A tensor in MXFP4 is stored as blocks [E, N,
-    K/32, 16] and scales [E, N, K/32], and is given its unpacked shape [E, K, N]. ``dtype``: the
-    dtype of returned tensors; None: the stored one. ``label`` begins every message.
+    Tensors have the names of a text decoder (``text_name``). A tensor in MXFP4 is stored as blocks
+    [E, N, K/32, 16] and scales [E, N, K/32], and is given its unpacked shape [E, K, N]. ``dtype``:
+    the dtype of returned tensors; None: the stored one. ``label`` begins every message.
 
     A matrix in float8 has its scales in another tensor: one for the matrix, for each row, or for
     each block of 128 × 128. Other quantized matrices are in groups of columns, described by

@@ -101,7 +101,7 @@ class DecoderLayer:
         """Attend from some rows of a pass over ``tokens`` tokens.
 
         ``rows``: row numbers (int64), or the number N of last rows; 0: all rows. q [Hq, R, D]: the
-        queries of all rows or, in a prompt, at least those of the last N.
+        queries of all rows or, in a prompt, at least the queries of the last N rows.
         """
         if isinstance(rows, int) and rows and isinstance(call, PrefillCall):
             scaling, last = self.spec.attention.scaling, min(rows, tokens)

@@ -2,7 +2,7 @@
 
 Row t joins the embedding of token t + 1 with the head's state at position t. For tokens that the
 target has read, the state is computed from the target's features (``project``). For later tokens,
-in a tree, it is the head's own output. The layers are those of any ``Decoder``.
+in a tree, it is the head's own output. The layers are computed like the layers of any ``Decoder``.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """From a model's folder to its tokenizer, as transformers builds it from the same files.
 
-Ids and text equal those of ``AutoTokenizer``, as a test checks. Formats that only transformers
-reads (a ``tokenizer.model``, classes of other families) are left to it.
+Ids and text equal the results of ``AutoTokenizer``, as a test checks. Formats that only
+transformers reads (a ``tokenizer.model``, classes of other families) are left to it.
 """
 
 from collections.abc import Mapping
@@ -189,7 +189,7 @@ def _cleans_up(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> bo
 def read_template(folder: Path, settings: Mapping[str, Any]) -> str | dict[str, str] | None:
     """Return the template of a folder, or several by name.
 
-    Template files take precedence over ``settings``, those of ``tokenizer_config.json``.
+    Template files take precedence over ``settings`` (``tokenizer_config.json``).
     """
     templates: dict[str, str] = {}
     main = folder / "chat_template.jinja"

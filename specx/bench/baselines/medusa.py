@@ -1,7 +1,7 @@
 """Medusa: heads on the target's last hidden state predict the next tokens all at once.
 
 Source: Cai et al., Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding
-Heads, without its typical acceptance. The layout is that of FasterDecoding's checkpoints:
+Heads, without its typical acceptance. Checkpoints have the layout of FasterDecoding's checkpoints:
 ``medusa_lm_head.pt`` or ``.safetensors`` with ``HEAD.BLOCK.linear.weight``, its ``bias``, and
 ``HEAD.BLOCKS.weight``, the head's own lm head. Heads without an lm head use the target's lm head.
 """
@@ -116,7 +116,7 @@ class MedusaDrafter(Drafter):
     ) -> None:  # fmt: skip
         """``choices``: a fixed tree; None: the nodes with the best joint probability.
 
-        The number of nodes is that of ``tree``.
+        The number of nodes is set by ``tree``.
         """
         target = pair.target
         self.features = ()

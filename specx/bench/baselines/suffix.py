@@ -121,9 +121,9 @@ def best_trie(tokens: Tensor, agreed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     descending. Places whose continuations begin with the same tokens share nodes, stored at the
     first such place. Returns float32 [PLACES, DEPTH]: the share of the pattern's places that lead
     to a node, 0 where no node is stored; int64 [PLACES, DEPTH]: the place at which the node is
-    stored; and int64 [1]: the pattern's length. The chosen pattern is the one whose tree, with
-    FACTOR nodes for each of its tokens, has the highest expected acceptance; ties go to the
-    longest.
+    stored; and int64 [1]: the pattern's length. Each pattern has a tree with FACTOR nodes for each
+    token of the pattern. The pattern whose tree has the highest expected acceptance is chosen; ties
+    go to the longest pattern.
     """
     numbers = torch.arange(len(tokens), device=tokens.device)
     equal = (tokens[:, None] == tokens[None]) & (tokens > NO_TOKEN)

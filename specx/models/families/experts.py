@@ -1,4 +1,4 @@
-"""Families with experts, among them those with latent attention (MLA), whose keys are expanded."""
+"""Families with experts. Some have latent attention (MLA), whose keys are expanded."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -111,7 +111,7 @@ class GgufCheckpoint:
         return total
 
     def formats_as(self, unpacked: torch.dtype | None = None, kept: Collection[str] = ()) -> str:
-        """Return the formats in words, beginning with the one that takes the most bytes.
+        """Return the formats in words, beginning with the format that takes the most bytes.
 
         ``unpacked``: the dtype of matrices whose formats are not ``kept``.
         """

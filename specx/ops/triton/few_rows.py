@@ -6,7 +6,7 @@ the last one to finish adds their parts, in a fixed order.
 
 A row's result does not depend on the other rows. The weight determines which programs share a sum,
 and tensor cores add products in the order of the inputs for any tile. If no sum is shared, the
-result equals that of Hopper's product (``hopper/product.py``) to the bit.
+result equals the result of Hopper's product (``hopper/product.py``) to the bit.
 """
 
 from dataclasses import dataclass
