@@ -117,12 +117,12 @@ class LoadMonitor:
     def taken(self, threads: int) -> float | None:
         """Return the share of the time of ``threads`` threads that others took since the last call.
 
-        From 0 to 1; None if unknown. The result is the larger of two estimates. The first is the
-        number of cores that both these threads and others wanted, divided by the cores that the
-        threads can use; it is 0 while others leave enough cores. The second is the time that
-        threads waited for a core, since every operation waits for its slowest thread. It is not
-        used with more threads than cores, or than a quota allows, because then threads wait in any
-        case.
+        From 0 to 1; None if unknown. The result is the larger of two estimates. The first estimate
+        is the number of cores wanted both by these threads and by others, divided by the number of
+        cores that the threads can use. It is 0 while others leave enough cores. The second estimate
+        is the time that threads waited for a core, since every operation waits for its slowest
+        thread. The second estimate is not used if there are more threads than cores, or more than a
+        quota allows, because then threads wait in any case.
         """
         rates = self._rates()
         if rates is None:
@@ -270,8 +270,9 @@ def _field(file: Path, key: str) -> int | None:
 def without_collecting(*, kept: bool = False) -> Iterator[None]:
     """Pause garbage collection inside the block, for imports and loading.
 
-    Objects made there move to the oldest generation, which is collected seldom. With ``kept``, they
-    are never collected again, which saves a fifth of a second per collection.
+    Objects made inside the block move to the oldest generation, which is collected seldom. With
+    ``kept``, these objects are never collected again, which saves a fifth of a second per
+    collection.
     """
     gc.disable()
     try:

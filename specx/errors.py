@@ -55,7 +55,7 @@ class UnfoundError(SpecxError):
 
 
 class BatchError(SpecxError):
-    """A failure of some of several documents. The others were processed."""
+    """Some of several documents failed. The other documents were processed."""
 
     exit_code = 7
 

@@ -49,7 +49,7 @@ def generated_documents(count: int, tokens: int, seed: int) -> list[Document]:
 
 
 def prompt_kind(profile: Profile, tokenizer: Any, task: str) -> PromptKind:
-    """Return the kind of prompt that gives the target of a profile the task ``task``."""
+    """Return the kind of prompt with which a profile's target does ``task``."""
     prompt = profile.prompt
     if isinstance(prompt, DigestPrompt):
         if task == "control":
@@ -74,8 +74,8 @@ def make_cases(
             cases.append(Case(document, length, task, prompt))
     if not cases:
         raise UsageError(
-            f"no document has {label(length)} tokens; give longer documents, a smaller --length, "
-            "or no documents (reports are generated then)"
+            f"no document has {label(length)} tokens; give longer documents or a smaller --length, "
+            "or omit the documents to use synthetic ones"
         )
     return cases
 

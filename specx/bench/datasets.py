@@ -47,7 +47,7 @@ DATASETS = {
 def dataset_documents(
     name: str, folder: Path | None, *, download: bool, longest: int, most: int
 ) -> tuple[Document, ...]:
-    """Return the first ``most`` documents of a data set that may have ``longest`` tokens.
+    """Return the first ``most`` documents that are long enough for ``longest`` tokens.
 
     ``folder``: a local copy; None: the hub's cache or, with ``download``, the hub. Raises
     UsageError for an unknown name, missing files and rows of another layout.
@@ -109,7 +109,7 @@ def _files(folder: Path, spec: DatasetSpec) -> list[Path]:
 
 
 def _fetched(name: str, spec: DatasetSpec, *, download: bool) -> list[Path]:
-    """Return the files of a split in the hub's cache, fetched before with ``download``."""
+    """Return the files of a split in the hub's cache; with ``download``, fetch them first."""
     from huggingface_hub import snapshot_download
 
     pattern = f"{spec.config}/*{spec.split}/*.parquet"
@@ -139,7 +139,7 @@ def _rows(files: list[Path]) -> Iterator[Row]:
 
 
 def _json_rows(file: Path) -> Iterator[Row]:
-    """Read a file of one object a line, or of one list of objects."""
+    """Read a file with one JSON object per line, or with a single list of objects."""
     with file.open(encoding="utf-8") as lines:
         try:
             if file.suffix == ".json":

@@ -1,8 +1,8 @@
 """Generated reports of any length, which depend only on the seed.
 
-They serve in place of real documents for measurements, for training and for tests. The prose is
-simple but not repetitive: names, places and figures differ from sentence to sentence, so a model
-has to find what it copies.
+The reports replace real documents in measurements, training and tests. The prose is simple but not
+repetitive: names, places and figures differ from sentence to sentence, so a model has to find what
+it copies.
 """
 
 import random

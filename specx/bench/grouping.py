@@ -35,7 +35,7 @@ def is_disturbed(run: Measurement) -> bool:
 
 
 def undisturbed(runs: Iterable[Measurement]) -> list[Measurement]:
-    """Return the runs without disturbed repetitions; a prompt without others keeps them."""
+    """Drop disturbed repetitions, except for prompts whose repetitions were all disturbed."""
     runs = list(runs)
     prompt_of = attrgetter(*PROMPT)
     calm = {prompt_of(run) for run in runs if run.decode_s > 0 and not is_disturbed(run)}
@@ -43,7 +43,7 @@ def undisturbed(runs: Iterable[Measurement]) -> list[Measurement]:
 
 
 def share_taken(runs: Sequence[Measurement]) -> float:
-    """Return the share of the runs' time that other processes took, counting runs that know it."""
+    """Return the share of the runs' time that other processes took, if it was measured."""
     known = [(run.taken, run.decode_s + sum(run.prefill_s.values())) for run in runs]
     seconds = sum(each for taken, each in known if taken is not None)
     return sum(taken * each for taken, each in known if taken is not None) / (seconds or 1.0)
@@ -128,7 +128,7 @@ def methods_first(runs: Sequence[Measurement]) -> list[Group]:
 
 
 def headline(runs: Sequence[Measurement]) -> tuple[str, str]:
-    """Return the result in one line, and the reason for withholding it; one or both are empty.
+    """Return the result in one line, or "", and the reason for withholding the result, or "".
 
     ``lookup 3.1 × plain at 4K, 2.4 × end to end, same text; specextend 2.0 ×``: first the fastest
     method in decoding at the longest length, then specx's own fastest method and the fastest method

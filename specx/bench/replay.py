@@ -1,8 +1,8 @@
 """Replay: draft for a text that the target has already written, without running the target.
 
-The target's choices are known, so a step only drafts a tree and compares it with the text. Trees,
-retrievals and acceptance are those of decoding, under any policy. The target reads the text once
-for all policies, and keeps its queries for the policies that need them.
+The target's choices are known, so a step only drafts a tree and compares it with the text. Under
+any policy, trees, retrievals and acceptance are the same as in decoding. The target reads the text
+once for all policies, and keeps its queries for the policies that need them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ class KnownText(Target):
     def __init__(
         self, setting: Setting, prompt: Sequence[int], output: Sequence[int], layers: Iterable[int]
     ) -> None:
-        """``layers``: those by which chunks may be chosen."""
+        """``layers``: the layers by whose attention chunks may be chosen."""
         model = setting.pair.target
         super().__init__(model, len(prompt) + len(output) + MAX_ROWS, None)
         self.prompt = torch.tensor(prompt, device=model.device)
@@ -153,7 +153,7 @@ class Replay:
 
 
 def _read_prompt(drafter: ModelDrafter, known: KnownText, read: dict[object, Snapshot]) -> None:
-    """Read the prompt with the draft, or restore a snapshot of one that read it the same way."""
+    """Read the prompt with the draft, or restore a snapshot of an equal reading."""
     store = drafter.cache.store
     plan = drafter.draft_plan
     key = plan.cache.window, drafter.cache.is_full, plan.tree.model_dump_json()

@@ -28,12 +28,13 @@ PREFILLS = ("target_prefill", "draft_prefill")
 class Measurement:
     """A raw measurement, as in the JSON of a report.
 
-    ``output``: token ids, the first ``prefilled`` of them decided by prefill; ``decode_s``: seconds
-    from the last of these to the last token; ``prefill_s``: seconds of prefill by model, for what
-    this run read itself; ``parts_ms``: medians of the parts of a step; ``total_s``: seconds of each
-    part, as in ``Timings``; ``facts``: values added by an experiment; ``read_s``: seconds for
-    reading the part of the prompt that methods share; ``taken``: share of the repetition's time
-    that other processes took. ``read_s`` and ``taken`` are None in older files.
+    ``output``: token ids, of which prefill decided the first ``prefilled``; ``decode_s``: seconds
+    from the last token of prefill to the last token; ``prefill_s``: seconds of prefill by model,
+    without tokens that another run had read; ``parts_ms``: medians of the parts of a step;
+    ``total_s``: seconds of each part, as in ``Timings``; ``facts``: values added by an experiment;
+    ``read_s``: seconds for reading the part of the prompt that methods share; ``taken``: share of
+    the repetition's time that other processes took. ``read_s`` and ``taken`` are None in older
+    files.
     """
 
     method: str
@@ -58,7 +59,7 @@ class Measurement:
 
     @classmethod
     def of(cls, method: str, case: Case, output: Sequence[int], **fields: Any) -> "Measurement":
-        """Return a run of a method on a case; ``fields`` left out are those of an untimed run."""
+        """Return a run of a method on a case. Without timing ``fields``, it is an untimed run."""
         given = {"repeat": 0, "decode_s": 0.0} | fields
         return cls(
             method=method,

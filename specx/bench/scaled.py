@@ -45,8 +45,8 @@ def scaled_pair(
     """Return the embedded pair in the shapes ``TARGETS[target]`` and ``DRAFTS[draft]``.
 
     The draft ``eagle3`` is the embedded head. A draft model gets the target's vocabulary;
-    tokenizer, window, RoPE and end of text are those of the embedded models. Raises UsageError for
-    an unknown name or device, OutOfMemoryError before anything is built if both do not fit.
+    tokenizer, window, RoPE and end of text are taken from the embedded models. Raises UsageError
+    for an unknown name or device, OutOfMemoryError before anything is built if both do not fit.
     """
     shape = TARGETS[_known(TARGETS, target, "target")]
     own = draft_shape(_known((*DRAFTS, HEAD), draft, "draft"), shape)

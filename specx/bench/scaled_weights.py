@@ -1,7 +1,7 @@
 """Rules that write a small model's weights into a large one and preserve its function.
 
-With d and D elements of a hidden state, the first d elements of the large one are the small one's,
-and the others are zero.
+A hidden state has d elements in the small model, and D in the large one. The first d elements of
+the large state are the small state, and the others are zero.
 """
 
 import re
@@ -27,7 +27,7 @@ def scaled_layer(layer: int, small_layers: int, large_layers: int) -> int:
 
 
 def fill_randomly(weight: Tensor, seed: int) -> None:
-    """Fill a weight with normal random numbers; those of a norm have mean 1."""
+    """Fill a weight with normal random numbers; weights of a norm have mean 1."""
     generator = torch.Generator(weight.device).manual_seed(seed)
     weight.normal_(1.0 if weight.ndim == 1 else 0.0, STD, generator=generator)
 
@@ -76,8 +76,8 @@ class ScaledTensors:
     ) -> None:
         """``small``: the small model's tensors; ``shapes``: the shapes of the large one's.
 
-        ``forms``: the sizes of both models; ``states``: maps that read several hidden states side
-        by side.
+        ``forms``: the sizes of both models; ``states``: projections that read several hidden states
+        side by side.
         """
         self._small, self._shapes, self._states = small, shapes, states or {}
         self._first = forms[1].num_layers - forms[0].num_layers
@@ -137,7 +137,7 @@ class ScaledTensors:
             self._write_attention(part, small, large)
 
     def _write_attention(self, part: str, small: Tensor, large: Tensor) -> None:
-        """Write the map of queries, keys, values or output.
+        """Write the projection of queries, keys, values or output.
 
         Queries without a counterpart are zero, so unused elements add nothing to a score. Unused
         heads attend uniformly, which preserves the order of means over heads.
@@ -157,7 +157,7 @@ class ScaledTensors:
         large[keys[:, None], columns] = repeated.to(large.dtype)
 
     def _columns(self, part: str, small: Tensor, large: Tensor) -> Tensor:
-        """Return the columns of a large map that correspond to those of the small one."""
+        """Return the columns of a large projection that correspond to columns of the small one."""
         states = self._states.get(part, 1)
         ours, theirs = small.shape[1] // states, large.shape[1] // states
         columns = torch.arange(states)[:, None] * theirs + torch.arange(ours)
@@ -170,7 +170,7 @@ def write_norm(small: Tensor, large: Tensor) -> None:
 
 
 def write_rows(small: Tensor, large: Tensor) -> None:
-    """Write the rows of a vocabulary; rows that the small one lacks get the mean of its rows."""
+    """Write the rows of a vocabulary. Rows that the small model lacks get the mean of its rows."""
     rows, width = small.shape
     large[:rows, :width] = small.to(large.dtype)
     large[rows:, :width] = small.mean(0).to(large.dtype)

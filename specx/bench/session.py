@@ -29,7 +29,7 @@ from specx.runs.warnings import not_done, untemplated
 
 
 def measure(request: Request, listener: BenchListener) -> BenchReport:
-    """Run the requested measurements; after Ctrl-C, report those made so far.
+    """Run the requested measurements; after Ctrl-C, report the measurements made so far.
 
     Raises UsageError before anything is measured.
     """

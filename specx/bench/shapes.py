@@ -70,7 +70,7 @@ HEAD_IDS = 32000
 
 
 def draft_shape(name: str, target: Shape) -> Shape:
-    """Return the shape of a draft; a head gets that of published heads. Raises KeyError."""
+    """Return the shape of a draft; a head gets the shape of published heads. Raises KeyError."""
     if name != HEAD:
         return DRAFTS[name]
     return HeadShape(

@@ -22,10 +22,11 @@ class Workbench:
     """Models, documents and extent of a benchmark.
 
     ``profile``: for the device, without fallback; ``most``: the maximum number of documents at a
-    length; ``tasks``: ``digest`` and ``control``, or ``instruct``; ``shared``: the target reads a
-    prompt once for all methods, except on a GPU, where the host prepares each method's steps during
-    the reading. ``enough_s``: seconds after which a case gets no more repetitions, once it has
-    FEWEST; ``taken``: returns the share of the time since its last call that other processes took.
+    length; ``tasks``: ``digest`` and ``control``, or ``instruct``; ``shared``: True if the target
+    reads a prompt once for all methods. On a GPU it does not, because the host prepares each
+    method's steps during the reading. ``enough_s``: seconds after which a case gets no more
+    repetitions, once it has FEWEST; ``taken``: returns the share of the time since its last call
+    that other processes took.
     """
 
     pair: Pair

@@ -54,7 +54,7 @@ def bench(
     context: typer.Context,
     documents: Annotated[
         list[str] | None,
-        typer.Argument(help="Files or folders (default: generated reports)."),
+        typer.Argument(help="Files or folders (default: synthetic documents)."),
     ] = None,
     dataset: Annotated[
         str | None,
@@ -93,15 +93,16 @@ def bench(
         int | None, typer.Option(min=2, help="Output tokens, at most (default: the profile's).")
     ] = None,
     task: Annotated[
-        Task, typer.Option(help="Task of a digest model (docs/embedded-pair.md).")
+        Task,
+        typer.Option(help="Task of the embedded pair; control: a digest that lookup cannot draft."),
     ] = "digest",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the generated reports.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic documents.")] = 0,
     quick: Annotated[
         bool, typer.Option("--quick", help="Run for about a minute: one document, few methods.")
     ] = False,
     scale: Annotated[
         str | None,
-        typer.Option(help="Scale the embedded pair to a model of this size (llama-3.1-8b)."),
+        typer.Option(help="Enlarge the embedded pair: llama-3.1-8b, llama-3.1-70b or vicuna-7b."),
     ] = None,
     scale_draft: Annotated[
         str | None,

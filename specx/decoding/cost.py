@@ -54,7 +54,7 @@ class Curve:
 
 
 class TreeShape(NamedTuple):
-    """The size of a tree: its nodes, its levels, and the nodes of a level that are expanded."""
+    """The size of a tree: its nodes, its levels, and the number of nodes expanded per level."""
 
     nodes: int
     depth: int
@@ -89,8 +89,9 @@ class Costs:
 
     ``plain``: one step of plain decoding; ``draft``: one pass of the draft and the choice of
     tokens, by rows; ``verify``: one verification, by rows; ``retrieval``: one retrieval, 0 without
-    retrieval. ``stops``: a tree stops growing when another level does not pay. ``record_verify``,
-    ``record_level``: recording a verification or a level as a CUDA graph, 0 on a CPU.
+    retrieval. ``stops``: True if a tree stops growing when another level does not pay.
+    ``record_verify``, ``record_level``: recording a verification or a level as a CUDA graph, 0 on a
+    CPU.
     """
 
     plain: float
@@ -103,13 +104,14 @@ class Costs:
 
     @property
     def rest(self) -> float:
-        """Seconds of a step outside drafting and verification: a plain step, less its pass."""
+        """Seconds of a step outside drafting and verification: a plain step minus its pass."""
         return max(0.0, self.plain - self.verify(1))
 
     def at(self, plain: float) -> "Costs":
         """Return the costs for a text with plain steps of ``plain`` seconds.
 
-        Verification reads the same cache as a plain step; the draft reads another.
+        Verification and a plain step read the target's cache, so both change with the text. The
+        draft reads its own cache.
         """
         verify = self.verify.times(plain / self.plain)
         return replace(self, plain=plain, verify=verify)
@@ -202,13 +204,14 @@ CARRIED = 8.0  # steps that all of a text counts for in the next one
 
 @dataclass
 class Acceptance:
-    """Acceptance counts of a text's steps, starting from those of the previous text.
+    """Acceptance counts of a text's steps. They start from the previous text's counts.
 
-    ``tried``: by depth, the steps whose accepted path reached a level of this depth; ``hit``: those
-    that accepted the level's likeliest node. ``missed``: steps that did not accept it, at all
-    depths, weighted by ``cover``; ``rescued``: those of them that accepted a sibling instead.
-    ``could``: the number of levels below the first that trees were allowed to grow; ``grew``: the
-    number that they grew. ``wanted``, ``there``: the same two numbers, counted only below accepted
+    ``tried``: by depth, the steps whose accepted path reached a level of this depth. ``hit``: by
+    depth, the steps that accepted the level's likeliest node. ``missed``: the steps that rejected
+    the likeliest node, summed over all depths and weighted by ``cover``. ``rescued``: the steps
+    that rejected the likeliest node and accepted a sibling. ``could``: the number of levels below
+    the first that trees were allowed to grow. ``grew``: the number of levels below the first that
+    trees grew. ``wanted``, ``there``: like ``could`` and ``grew``, but counted only below accepted
     drafts.
     """
 
@@ -223,7 +226,7 @@ class Acceptance:
 
     @property
     def steps(self) -> float:
-        """The weighted number of remembered steps: each tries the first level."""
+        """The weighted number of counted steps. Every step tries the first level."""
         return self.tried[0]
 
     def record(self, step: Step, shape: TreeShape) -> None:
@@ -282,7 +285,10 @@ class Acceptance:
 
 
 def cover(shape: TreeShape) -> float:
-    """Return the share of rescuable misses that a tree of this shape rescues by its siblings."""
+    """Estimate how often a tree of this shape recovers from a wrong top draft by a sibling.
+
+    The result is relative to a tree with very many siblings: from 0 to 1.
+    """
     beside = shape.nodes / shape.depth - 1  # siblings per level
     return beside / (beside + 1)
 

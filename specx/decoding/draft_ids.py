@@ -1,4 +1,4 @@
-"""The ids that a draft proposes: its lm head is reduced to ids that are likely.
+"""Reduce a draft's lm head to the ids that are likely in a document's summary.
 
 A draft need not be exact, and an lm head of 150,000 ids is a quarter of the weights of a model with
 half a billion. A summary repeats ids of its document. Its other ids are mostly frequent ones, which

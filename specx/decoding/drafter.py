@@ -18,7 +18,7 @@ GAIN_UNIT = 1000  # expected gains are whole numbers: thousandths of a token
 class Drafter(ABC):
     """Proposes a tree of tokens. Whatever it proposes, the output is the target's own.
 
-    The default methods are those of a drafter without memory and with one way to draft.
+    The default methods suit a drafter without memory and with one way to draft.
     """
 
     retrieval_layer: int | None = None
@@ -124,7 +124,7 @@ class Drafter(ABC):
 
     @property
     def kind(self) -> str | None:
-        """A key of everything but models, text and trees that determines the drafter's costs.
+        """A key of the settings that determine the drafter's costs, besides models, text and trees.
 
         None: the shape of its trees is fixed.
         """

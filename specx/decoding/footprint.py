@@ -207,7 +207,7 @@ def _bytes(
 
 
 def _read_of(groups: tuple[Group, ...], rows: int, ahead: int, dtype: torch.dtype) -> int:
-    """Return the bytes of caches that a plain token reads, with states it reads and writes."""
+    """Return the bytes of the caches that a plain token reads, and of states that it writes."""
     read = (group.bytes(rows, ahead, dtype) if isinstance(group, CacheGroup)
             else 2 * group.state_bytes for group in groups)  # fmt: skip
     return sum(read)
@@ -236,7 +236,7 @@ def _are_shortened(files: ModelFiles, spec: DecoderSpec, dtype: torch.dtype) -> 
 
 
 def _in_work(spec: DecoderSpec, rows: int, dtype: torch.dtype) -> int:
-    """Return how many numbers the widest layer's intermediate tensors have for a chunk.
+    """Return the number of elements in the widest layer's intermediate tensors for a chunk.
 
     Torch repeats the chunk's own keys and values for the heads that share them.
     """
@@ -252,9 +252,9 @@ def _unpacked(spec: DecoderSpec, device: torch.device) -> int:
 
 
 def _attended(attention: AttentionSpec, wide: int) -> int:
-    """Return how many intermediate numbers attention has per token.
+    """Return the number of intermediate elements of attention per token.
 
-    ``wide``: bytes of a number of a state, relative to those of hidden states.
+    ``wide``: the element size of a recurrent state, relative to the element size of hidden states.
     """
     if attention.delta is None:
         return 2 * attention.query_heads * attention.head_dim
@@ -263,14 +263,14 @@ def _attended(attention: AttentionSpec, wide: int) -> int:
 
 
 def _width(layer: LayerSpec) -> int:
-    """Return how many numbers per token lie between the maps of an MLP: gate, up, their product."""
+    """Return the number of intermediate values of an MLP per token: gate, up and their product."""
     experts = layer.mlp.experts
     inner = layer.mlp.inner * (1 if experts is None else experts.chosen)
     return (3 if layer.mlp.gated else 2) * inner
 
 
 def _expert_weights(spec: DecoderSpec) -> tuple[int, int]:
-    """Return the number of weights in experts, and of those that one row does not use."""
+    """Return the number of expert weights, and the number of expert weights that one row skips."""
     total = unread = 0
     for mlp in (layer.mlp for layer in spec.layers):
         if mlp.experts is not None:

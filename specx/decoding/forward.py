@@ -26,9 +26,10 @@ SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than
 def prefill_chunk(device: torch.device, spec: DecoderSpec | None) -> int:
     """Return the tokens of a chunk of a prompt.
 
-    On a GPU, chunks are longer with experts, so that an expert's rows fill more of its tiles, and
-    for models of up to some 3 billion weights, whose chunks take the host longer than the device.
-    They are shorter where windows of many layers have to hold a chunk as well.
+    On a GPU, chunks are longer for two kinds of models. In a mixture of experts, a longer chunk
+    gives each expert more rows, which fill its tiles. In a model of up to some 3 billion weights, a
+    short chunk takes the host longer than the device. Chunks are shorter if the windows of many
+    layers have to hold a chunk as well.
     """
     chunk = PREFILL_CHUNK[device.type]
     if device.type == "cpu" or spec is None:
@@ -46,7 +47,7 @@ def prefill_chunk(device: torch.device, spec: DecoderSpec | None) -> int:
 
 
 def _is_plain(attention: AttentionSpec) -> bool:
-    """Return True if flash kernels serve, and the cache does not grow with the chunk."""
+    """Return True if flash kernels support it, and its cache does not grow with a chunk."""
     return attention.window is None and attention.delta is None and attention.head_dim in (64, 128)
 
 
@@ -141,8 +142,8 @@ def in_chunks(
     """Read the tokens from ``start`` to ``end`` of a prompt in chunks; yield each end and logits.
 
     ``read``: called with the start and end of at most ``chunk`` tokens. ``cut``: a position where a
-    chunk must end. If memory does not suffice for a chunk, it and later ones are made smaller.
-    Raises the errors of ``read``.
+    chunk must end. If a chunk does not fit into memory, this chunk and all later chunks are made
+    smaller. Raises the errors of ``read``.
     """
     while start < end:
         stop = min(start + chunk, cut if start < cut < end else end)

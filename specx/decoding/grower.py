@@ -97,9 +97,9 @@ class DraftPasses:
     ) -> Tensor:  # fmt: skip
         """Read N tokens in a pass of R rows; return the logits [R, V] of all its rows.
 
-        tokens int64 [N]; positions, slots int64 [R] and sets int64 [R, W] (``AncestorMask``): those
-        of all rows. Rows after the first N write to cache rows that are not in use. ``cache``: the
-        same in every call.
+        tokens int64 [N]; positions, slots int64 [R] and sets int64 [R, W] (``AncestorMask``): one
+        for each row of the pass. Rows after the first N write to cache rows that are not in use.
+        ``cache`` must be the same cache in every call.
         """
         rows, words = sets.shape
         return self._passes[rows, words](tokens, positions, slots, sets, cache)
@@ -124,8 +124,8 @@ class TreeGrower:
     ) -> None:
         """``allowed``: bool [V], ids that may be proposed; ``reserved``: nodes reserved for lookup.
 
-        ``ids`` int64 [V]: the ids of the lm head's rows, None if row i is id i. ``passes``: those
-        that read levels, None if each has a pass of its own size.
+        ``ids`` int64 [V]: the ids of the lm head's rows, None if row i is id i. ``passes``: the
+        passes of fixed size that all levels share; None if each level has a pass of its own size.
         """
         self.ids, self.model, self.ops, self.tree = ids, model, model.ops, tree
         self.nodes = tree.nodes - reserved
@@ -147,7 +147,7 @@ class TreeGrower:
         self.own = [self.own_sets(level * width, width) for level in range(tree.depth - 1)]
 
     def own_sets(self, first: int, nodes: int) -> Tensor:
-        """Return sets that hold only the row itself, for rows from ``first`` on: int64 [R, W]."""
+        """Return sets that hold only their own row, from row ``first`` on: int64 [R, W]."""
         rows = nodes if self.passes is None else filled_up(nodes)
         return single_sets(first, rows, self.words, self.model.device)
 

@@ -65,7 +65,7 @@ class KeptPrompts:
                 self.warnings.append(f"the kept prompt {file} was not used: {why}")
 
     def write(self, text: Beginning, document: str) -> None:
-        """Write the shared rows of a ``document`` that no file has yet, atomically."""
+        """Write the shared rows of a ``document`` to files, atomically. Existing files stay."""
         for file, header, cache in self._files(text):
             if cache.marked != header["tokens"] or file.exists():
                 continue  # a draft that has read nothing, or it is kept
@@ -106,8 +106,8 @@ def _private(path: str, flags: int) -> int:
 def numbers_of(pair: Pair, settings: Settings) -> dict[str, dict[str, Any]]:
     """Return, by role, everything besides the tokens that determines a prompt's keys and values.
 
-    Empty if files do not identify the weights. The number of threads is not included: kept rows are
-    those of the run that computed them.
+    Empty if files do not identify the weights. The number of threads is not included, so rows may
+    be used with another number of threads.
     """
     window = settings.draft_cache.window
     found = {"target": _numbers(pair.target)}

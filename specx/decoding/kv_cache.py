@@ -199,17 +199,18 @@ class PreallocatedCache:
         self.length += count
 
     def share_states(self, other: "PreallocatedCache") -> None:
-        """Use the recurrent states of another cache of the same shape; keep our own other rows."""
+        """Use the recurrent states of another cache of the same shape, but not its keys."""
         pairs = zip(self.states, other.states, strict=True)
         self.states = [mine if isinstance(mine, KeyValues) else their for mine, their in pairs]
         if len(self.states) > len(self.storages):
             self._by_layer = self._views()
 
     def keep(self, path: Tensor, count: Tensor) -> None:
-        """Commit the first ``count`` (int64 []) rows of ``path``, rows of the last tree.
+        """Commit the first ``count`` (int64 []) nodes of ``path``, a path of the last tree.
 
-        ``path`` int64 [n], ascending, counted from the text's end. Its rows are moved to directly
-        after the text. Repeated rows, and rows beyond ``count``, are harmless.
+        ``path`` int64 [n]: the nodes' row indices, ascending, relative to the end of the text. The
+        nodes' rows are moved to the end of the text. Repeated rows, and rows beyond ``count``, are
+        harmless.
         """
         for state in self.states:
             state.keep(self.length, path, count)
@@ -245,7 +246,7 @@ class DraftCache:
     policy (``working_capacity`` None), ``working`` is the store itself, with the text's positions,
     and layers with a window keep only that window. With a policy, the store keeps all rows of all
     layers, because any chunk may be chosen. ``grid``: the division of the text into chunks.
-    ``shift``: the number of the token in row 0; 1 for a head, which has no row for token 0.
+    ``shift``: the index of the token in row 0: 1 for a head, which has no row for token 0.
     """
 
     def __init__(

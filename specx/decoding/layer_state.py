@@ -22,7 +22,7 @@ class LayerState(ABC):
 
     @abstractmethod
     def of(self, number: int) -> Tensor | DeltaState:
-        """Return what a pass reads and writes for one layer of the group (``SlotMapping``)."""
+        """Return the tensor or state of layer ``number`` of the group, for a ``SlotMapping``."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -34,9 +34,10 @@ class LayerState(ABC):
 
     @abstractmethod
     def keep(self, length: Tensor, path: Tensor, count: Tensor) -> None:
-        """Commit the first ``count`` rows of ``path`` int64 [n], rows of the last tree.
+        """Commit the first ``count`` (int64 []) nodes of ``path``, a path of the last tree.
 
-        ``path``: ascending, counted from the text's end, at ``length`` int64 [1].
+        ``path`` int64 [n]: the nodes' row indices, ascending, relative to the end of the text.
+        ``length`` int64 [1]: the number of tokens of the text.
         """
 
     @abstractmethod
@@ -52,7 +53,8 @@ class KeyValues(LayerState):
     """Keys and values: ``storage`` [layers, 2, Hkv, rows, D], all rows of the text or a ring.
 
     In 8 bits, a row has ``row_size`` elements instead of D. Row r of the text is stored at r modulo
-    the number of rows. New rows are written after the text; accepted ones are moved to its end.
+    the number of rows. New rows are written after the text. Accepted rows are then moved to the end
+    of the text.
     """
 
     def __init__(self, storage: Tensor, ops: Ops) -> None:
@@ -134,7 +136,7 @@ class CacheGroup:
         return min(capacity, self.window + ahead)
 
     def numbers(self, capacity: int, ahead: int | None) -> int:
-        """Return how many numbers a cache stores for the group."""
+        """Return the number of elements that a cache stores for the group."""
         return 2 * self.layers * self.kv_heads * self.head_dim * self.rows(capacity, ahead)
 
     def bytes(self, capacity: int, ahead: int | None, dtype: torch.dtype) -> int:

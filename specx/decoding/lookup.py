@@ -113,14 +113,14 @@ class Lookup:
         return self._text[(LONGEST + rows).clamp(max=len(self._text) - 1)].clamp(min=0)
 
     def _agreements(self) -> Tensor:
-        """Return how many tokens before each chain token match, if all earlier ones are right."""
+        """Return the match length before each chain token, if all tokens before it are right."""
         steps = torch.arange(len(self.chain), device=self.chain.device)
         return (self._agreed + steps).clamp(max=LONGEST)
 
     def _learn(self, tokens: Tensor, count: Tensor) -> None:
         """Count which tokens of the chain were right, and which were wrong.
 
-        The emitted tokens show that, even if the chain was not in the tree.
+        The emitted tokens are compared with the chain, even if the chain was not in the tree.
         """
         known = min(len(tokens), len(self.chain))
         right = self.chain[:known] == tokens[:known]

@@ -52,8 +52,9 @@ class JoinedDrafter(Drafter):
     def __init__(self, model: ModelDrafter, max_tokens: int) -> None:
         """Join ``model``'s tree and lookup's chain.
 
-        ``model``: its plan reserves a node per level, and allows BEHIND unread tokens and steps of
-        REACH + 1 tokens. ``max_tokens``: the maximum length of prompt and output together.
+        ``model``: its plan must reserve one node per level for lookup. It must also allow up to
+        ``BEHIND`` unread tokens, and up to ``REACH + 1`` tokens per step. ``max_tokens``: the
+        maximum length of prompt and output together.
         """
         self._model, self.levels, self.beside = model, max(model.levels, REACH), model.levels
         self.retrieval_layer, self.features = model.retrieval_layer, model.features

@@ -36,7 +36,7 @@ class DraftPlan:
     ``layer``: as in ``Settings``. ``reserved``: nodes per level reserved for lookup. ``chain``: the
     maximum number of tokens committed at once; None: as many as its own tree can emit. ``others``:
     the maximum number of tokens of a step drafted by lookup alone; 0: the model drafts every step.
-    ``behind``: the maximum number of unread tokens when a tree is due, not counting those of the
+    ``behind``: the maximum number of unread tokens when a tree is due, without the tokens of the
     last step. ``narrow``: the draft proposes only the ids of ``DraftIds``.
     """
 
@@ -278,7 +278,7 @@ class ModelDrafter(Drafter):
     def read_ahead(self, tokens: Tensor, count: Tensor) -> None:
         """Read the first ``count`` (int64 [1]) of ``tokens`` (int64 [AT_ONCE]) without drafting.
 
-        It is for a draft that did not draft some steps.
+        Called after steps that lookup drafted alone.
         """
         self._read(tokens, self._mask_at_once, 1)
         self.cache.commit(count, len(tokens))

@@ -37,7 +37,7 @@ class Runner:
     """True if a stage's first run costs time on the host before the device starts."""
 
     longest: float = 0.0
-    """Seconds of the longest recording of a stage, which is that of a model's pass if any ran."""
+    """Seconds of the longest recording of a stage: a model's forward pass, if one was recorded."""
 
     def settled(self) -> bool:
         """Return True if no stage since the last call was slowed by recording or warming up."""
@@ -214,7 +214,7 @@ def _recording_stream(device: int) -> torch.cuda.Stream:
 
 
 def runner_for(device: torch.device, *, runs_natively: bool, graphs: bool = True) -> Runner:
-    """Choose the faster runner for the device; without ``graphs``, the one that runs directly.
+    """Choose the faster runner for the device. Without ``graphs``, choose ``Runner``.
 
     On a GPU without Triton, steps wait for the host, so they cannot be recorded. ``runs_natively``:
     specx computes all models. The device must have been used before.

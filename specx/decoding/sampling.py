@@ -17,7 +17,7 @@ class Sampler:
     same distribution.
 
     ``allowed``: bool [V]; ids outside the tokenizer are never chosen, since checkpoints pad their
-    vocabulary. ``limit``: the maximum number of tokens of prompt and output, including those of
+    vocabulary. ``limit``: the maximum number of tokens of prompt and output, including nodes of
     trees beyond the end. Penalties apply to all tokens before a row of a tree: prompt, output and
     the row's ancestors. So they are exact for every tree.
     """

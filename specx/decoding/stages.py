@@ -34,7 +34,7 @@ class TextEnd:
         return cls(torch.zeros_like(one), one)
 
     def begin(self) -> None:
-        """Reset it for a new text."""
+        """Reset the end for a new text."""
         self.root.zero_()
         self.emitted.fill_(1)
 
@@ -99,8 +99,8 @@ def unpack(
 ) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
     """Return tokens, ranks and gain from a buffer's numbers, for a tree of the given size.
 
-    The bonus token comes last. Ranks are those of accepted drafts in their levels, from 1, the
-    likeliest first.
+    The bonus token comes last. A rank belongs to an accepted draft: its place in its level by
+    probability, from 1.
     """
     count, fields = numbers[0], iter(numbers[1:])
     tokens, chosen_by = (list(islice(fields, levels + 1)) for _ in range(2))

@@ -81,7 +81,8 @@ class DecodingState:
     def stages(self, drafter: Drafter | None = None, *, alone: bool = False) -> Stages:
         """Return a drafter's stages, the same objects for the same layout.
 
-        None: those of the current drafter. ``alone``: with trees that lookup drafts alone.
+        ``drafter``: None means the current drafter. ``alone``: return the stages for trees that
+        lookup drafts alone.
         """
         drafter = drafter or self.drafter
         key = drafter, drafter.layout, alone

@@ -89,7 +89,7 @@ class Stopwatch:
 
 
 class Laps:
-    """Parts that follow each other directly: each begins where the one before ended.
+    """Parts that follow each other directly: each begins when the previous part ends.
 
     Recording a moment stops a GPU. So n parts record n + 1 moments instead of 2 n. ``began``: the
     first moment. ``spans``: the parts' names, each with its two moments.

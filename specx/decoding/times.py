@@ -70,7 +70,8 @@ class Times:
     def note_verification(self, nodes: int, seconds: float, expected: float | None = None) -> None:
         """Record the target's seconds for a tree of ``nodes``; ``expected``: by the cost model.
 
-        Without ``expected``, they are compared with the first verifications of the same size.
+        Without ``expected``, the seconds are compared with the first verifications of the same
+        size.
         """
         first = self._first.setdefault(nodes if expected is None else 0, [])
         taken = seconds / (expected or 1.0)
@@ -80,7 +81,7 @@ class Times:
             self._slower = [*self._slower, taken / median(first)][-PACED_STEPS:]
 
     def restart(self) -> None:
-        """Forget the drafting steps: the next ones use other trees."""
+        """Forget the drafting steps, because the next steps use other trees."""
         self.recent, self._warm, self.seen = [], False, 0
 
     @property
@@ -173,7 +174,7 @@ class RetrievalClock:
         return True
 
     def learn(self, accepted: int) -> None:
-        """Record the number of accepted drafts of a tree. On a GPU, it is known one step late."""
+        """Record a tree's number of accepted drafts, which is known one step late on a GPU."""
         mean_before = accepted if self._mean is None else self._mean
         self._fell = self._fell or accepted < mean_before - MARGIN
         self._mean = MEAN_MEMORY * mean_before + (1 - MEAN_MEMORY) * accepted

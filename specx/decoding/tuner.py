@@ -3,13 +3,13 @@
 **Whether to draft** (``tree: auto``). A draft has a start-up cost: it reads the prompt, and its
 passes are measured and, on a GPU, recorded. The remaining tokens have to recover this cost. If the
 pair has written a text before, the expected gain follows from its acceptance. Otherwise the draft
-is tried only if a draft that is never right would lose at most the share ``LOSS`` of the text's
-time, or a larger share if an ordinary draft would gain much more. On a CPU, costs are measured
-before the draft reads anything; on a GPU, where measuring takes recordings, after a few steps with
-a small tree. While a draft is recorded, plain decoding goes on.
+is tried only if little can be lost: a draft that is never right may cost at most the share ``LOSS``
+of the text's time. The share is larger if an ordinary draft would gain much more. On a CPU, costs
+are measured before the draft reads anything; on a GPU, where measuring takes recordings, after a
+few steps with a small tree. While a draft is recorded, plain decoding goes on.
 
-**The tree** is the one of a few shapes that minimizes the time of the remaining text, by the pair's
-costs and the latest acceptance (``cost.py``). The time for recording a new shape is included.
+**The tree**: of a few shapes, the fastest for the remaining text by the pair's costs and the latest
+acceptance (``cost.py``). The time for recording a new shape is included.
 
 **Who drafts**, the model with lookup or lookup alone, is decided before each step, by the times of
 the latest steps of both.
@@ -67,7 +67,7 @@ class Tuner:
     ``beside``: as in ``Drafter``; with a ``kind``, trees are chosen. ``size``: the estimated ratio
     of the draft's seconds per pass to the target's; ``reads``: the same ratio for reading the
     prompt, 0 if the draft reads it along with the target. ``begun``: called once a plain token is
-    timed; ``recorded``: returns the recorded tree shapes. ``shapes``: those to choose from.
+    timed; ``recorded``: returns the recorded tree shapes. ``shapes``: the shapes to choose from.
     """
 
     below: float | None
@@ -353,8 +353,8 @@ class Tuner:
     def _seconds_left(self, shape: TreeShape, costs: Costs, acceptance: Acceptance) -> float:
         """Return the seconds of the remaining text with trees of a shape, including recording.
 
-        The modelled time is multiplied by the ratio of measured to modelled time, that of the shape
-        itself if it was used.
+        The modelled time is multiplied by the ratio of measured to modelled time. If the shape was
+        used before, the ratio is its own.
         """
         accepted, levels = acceptance.expect(shape)
         ratios = self.times.ratios

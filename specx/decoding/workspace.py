@@ -132,8 +132,9 @@ class WorkspacePool:
         """Return a workspace for a document of a ``kind`` that needs ``capacity`` rows.
 
         ``prefix``: as in ``Workspace``; the document begins with it. ``make`` is called if the pool
-        has no equivalent workspace. If the pool's workspace has the prefix in caches of the same
-        size, ``make`` gets it, to reuse them; otherwise it gets None, and the memory is freed.
+        has no equivalent workspace. Its argument is the pool's workspace if the caches there have
+        the same size and hold the prefix, so that they can be reused. Otherwise the argument is
+        None, and the pool's memory is freed.
         """
         if self.kept is not None and self._kept is not None and self._kept.prefix != prefix:
             self.kept.write(self._kept.beginning, self.document)

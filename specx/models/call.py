@@ -26,7 +26,7 @@ class Features:
 
     ``layers``: the layers whose inputs are kept, counted from 0; the number of layers means the
     output of the last one; empty: the normed output is kept. ``rows`` [R, F]: the states of the
-    last pass, one row per token. ``keep`` also stores those of the text's last tokens, for
+    last pass, one row per token. ``keep`` also stores the states of the text's last tokens, for
     ``read``. All tensors are changed in place.
     """
 
@@ -45,7 +45,7 @@ class Features:
         self._counted = torch.arange(RECENT, device=device)
 
     def are_behind(self, layers: int) -> bool:
-        """Return True if one of these layers stands for the last layer's output."""
+        """Return True if the kept states include the output of the last of ``layers`` layers."""
         return not self.layers or layers in self.layers
 
     def begin(self) -> None:

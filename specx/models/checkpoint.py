@@ -27,9 +27,9 @@ _FORMATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 class Checkpoint:
     """Open safetensors files, as a context manager. Tensors are read on request.
 
-    Names are those of a text decoder (``text_name``). A tensor in MXFP4 is stored as blocks [E, N,
-    K/32, 16] and scales [E, N, K/32], and is given its unpacked shape [E, K, N]. ``dtype``: the
-    dtype of returned tensors; None: the stored one. ``label`` begins every message.
+    Tensors have the names of a text decoder (``text_name``). A tensor in MXFP4 is stored as blocks
+    [E, N, K/32, 16] and scales [E, N, K/32], and is given its unpacked shape [E, K, N]. ``dtype``:
+    the dtype of returned tensors; None: the stored one. ``label`` begins every message.
 
     A matrix in float8 has its scales in another tensor: one for the matrix, for each row, or for
     each block of 128 × 128. Other quantized matrices are in groups of columns, described by
@@ -95,7 +95,7 @@ class Checkpoint:
     def joined(self, names: Sequence[str]) -> Weight:
         """Read tensors [N, ...] and concatenate their rows in new memory on the device.
 
-        Raises KeyError for a missing tensor, ModelError for one that is unreadable or not
+        Raises KeyError for a missing tensor, ModelError for a tensor that is unreadable or not
         floating-point, and OutOfMemoryError.
         """
         if names[0] + BLOCKS in self._places:
@@ -122,7 +122,7 @@ class Checkpoint:
         return whole
 
     def _experts(self, name: str) -> Weight:
-        """Read a tensor in MXFP4, one expert at a time; packed, all rows of all experts at once."""
+        """Read a tensor in MXFP4: all experts at once if it stays packed, else one at a time."""
         try:
             blocks, scales = (self._slice(name + end) for end in (BLOCKS, SCALES))
             experts, columns, rows = self.shape(name)

@@ -2,7 +2,7 @@
 
 Models of one family often have lm heads of different height (152,064 and 151,936 rows) for one
 tokenizer, and the smaller ones lack the newest special tokens. Such differences at the end are
-allowed; the same id with two meanings is not.
+allowed. An id that means different tokens in both models is not allowed.
 """
 
 from collections.abc import Collection, Iterable
@@ -31,9 +31,9 @@ Allowed = tuple[torch.Tensor, torch.Tensor]  # bool [rows of its lm head] of a t
 def check_pair(target: LoadedModel, draft: LoadedModel) -> Allowed:
     """Compare the tokenizers token by token, and on a few strings.
 
-    Return the ids that the target may produce, which are those of its tokenizer, and the ids that
-    the draft may produce, which are those in both tokenizers and both lm heads. Logits of other ids
-    are set to −inf.
+    Return the ids that each model may produce. For the target, these are the ids of its tokenizer.
+    For the draft, these are the ids in both tokenizers and both lm heads. Logits of other ids are
+    set to −inf.
 
     Raises ModelError naming the first id that means different tokens, an id of the target for which
     the draft has no embedding, or a string that the tokenizers split differently.

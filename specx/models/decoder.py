@@ -101,7 +101,7 @@ class DecoderLayer:
         """Attend from some rows of a pass over ``tokens`` tokens.
 
         ``rows``: row numbers (int64), or the number N of last rows; 0: all rows. q [Hq, R, D]: the
-        queries of all rows or, in a prompt, at least those of the last N.
+        queries of all rows or, in a prompt, at least the queries of the last N rows.
         """
         if isinstance(rows, int) and rows and isinstance(call, PrefillCall):
             scaling, last = self.spec.attention.scaling, min(rows, tokens)
@@ -151,7 +151,7 @@ class Decoder:
         stream: LayerStream | None = None,
         layers: list[DecoderLayer] | None = None,
     ) -> None:
-        """``layers``: of these weights and operations, if they already exist."""
+        """``layers``: the layers made from these weights and operations; None: make the layers."""
         spec = weights.spec
         self.spec, self.ops, self.weights, self.stream = spec, ops, weights, stream
         self.dtype, self.device = weights.embedding.dtype, weights.embedding.device
@@ -353,10 +353,10 @@ class Decoder:
         return logits
 
     def _cut(self, call: Call, logits_to_keep: Tensor | int) -> int:
-        """Return the first layer that is computed only for rows with logits, or the layer count.
+        """Return the index of the first layer that skips rows without logits, or the layer count.
 
-        For a prompt, the layer does not depend on the number of rows with logits. So the logits of
-        a row do not depend on it either, to the bit.
+        For a prompt, this index is the same for any number of rows with logits. So a row's logits
+        are bit-identical for any such number.
         """
         count, features = len(self.layers), call.features
         if isinstance(logits_to_keep, int) and not logits_to_keep:

@@ -151,7 +151,7 @@ def loaded_decoder(
 def tied_as_stored(spec: DecoderSpec, weight_map: WeightMap, tensors: Checkpoint) -> DecoderSpec:
     """Return the spec, with a separate lm head if the stored one differs from the embedding.
 
-    Configs of multi-part checkpoints may state tied embeddings only because that is the default.
+    Configs of multi-part checkpoints may state tied embeddings only because tying is the default.
     """
     names = [f"{name}.weight" for name in (weight_map.embedding, weight_map.head)]
     if not spec.tied or not tensors.names.issuperset(names):
@@ -287,7 +287,7 @@ def other_shapes(label: str) -> ModelError:
 
 
 def parameters(spec: DecoderSpec, weight_map: WeightMap) -> int:
-    """Return the number of weights in a decoder's linear maps and embeddings."""
+    """Return the number of weights in a decoder's projections and embeddings."""
     total = sum(math.prod(shape) for _, shape in weight_map.shapes(spec))
     if spec.per_layer is not None:
         inputs = len(spec.layers) * spec.per_layer.size

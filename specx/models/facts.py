@@ -33,7 +33,7 @@ def error_of(inv_freq: Tensor, here: Tensor, there: Tensor, shift: int) -> float
 def rope_parameters(config: Any) -> dict[str, Any]:
     """Return the RoPE settings, stored under ``rope_parameters`` or ``rope_scaling``.
 
-    If they are nested by layer type, return those of the layers with full attention.
+    If the settings are nested by layer type, return the settings of layers with full attention.
     """
     settings = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     nested = {key: value for key, value in (settings or {}).items() if isinstance(value, dict)}
@@ -53,7 +53,7 @@ def check_rope(config: Any, label: str, *, moves_keys: bool) -> None:
 
     ``moves_keys``: for a draft, whose cached keys are moved to other positions. longrope has one
     set of frequencies for short inputs and another for long ones, so the keys of a prompt's first
-    chunks would not fit those of the last. Raises ModelError.
+    and last chunks would not fit each other. Raises ModelError.
     """
     kind = rope_kind(config)
     if moves_keys and kind not in FIXED:
@@ -73,9 +73,9 @@ def window(config: Any, tokenizer_limit: int | None = None) -> int:
 
     ``max_position_embeddings`` is the length before scaling for linear and yarn, whose factor
     extends it, and the length after scaling for all others. A dynamic model is limited to the
-    length before scaling, because its frequencies would change from step to step beyond that.
-    Configs disagree on whether the number includes the factor (Gemma 3's does), so a tokenizer
-    limit between the two decides.
+    length before scaling, because its frequencies would change from step to step beyond that
+    length. Configs disagree on whether the number includes the factor (Gemma 3's does), so a
+    tokenizer limit between the two decides.
 
     Raises ModelError if the config states no length.
     """

@@ -117,7 +117,7 @@ def local_generation(target: TargetSettings) -> GenerationConfig | None:
 
 
 def _of_gguf(target: TargetSettings, label: str) -> GenerationConfig | None:
-    """Return the generation config in a local GGUF file; None if the model is not such a file."""
+    """Return the generation config of a local GGUF file; None for any other model."""
     from specx.models.gguf.places import gguf_file
 
     file = None if QUANTIZED_ID.fullmatch(target.model) else gguf_file(target.model, None, label)

@@ -1,4 +1,4 @@
-"""From the config of a head, in its project's format, to its ``HeadSpec``.
+"""Read the ``HeadSpec`` of a head from its config, in the format of the head's project.
 
 Three projects write heads, and the same key may have two meanings (``docs/heads.md``). A head with
 ambiguous files is refused, unless the profile decides.
@@ -29,16 +29,16 @@ class HeadSpec:
     ``config``: the config.json of the head's layers, with all sizes stated. ``features``: the
     target layers whose inputs the head reads, counted from 0 (the number of layers means the last
     layer's output); empty: it reads the normed output, as in EAGLE. ``feature_size``: elements of
-    one such input. ``vocabulary``: rows of the head's lm head; None: it uses the target's.
+    one such input. ``vocabulary``: rows of the head's lm head; None: it uses the target's lm head.
     ``embeds``: the head has its own embeddings.
 
     ``norms_residual``: the first residual is the normed state. ``feature_norm``: before ``fc``, one
     norm over all features, or one for each. ``final_norm``: a norm precedes the lm head.
     ``feeds_normed``: the state passed to the next row is the normed output. ``window``: the maximum
     number of rows that a row attends to, including its own; None: all. ``qkv_bias``: only queries,
-    keys and values have a bias. ``mask_token``: for P-EAGLE, the id in place of tokens that the
-    target has not read; this id has its own features. ``stored``: the names of the head's tensors,
-    if its format allows several.
+    keys and values have a bias. ``mask_token``: for P-EAGLE, the id that replaces tokens not yet
+    read by the target; its features are stored with the head. ``stored``: the names of the head's
+    tensors, if its format allows several.
     """
 
     input: InputSpec
@@ -259,7 +259,7 @@ def _features(
 
 
 def _stated_layers(raw: dict[str, Any], project: Project, label: str) -> tuple[int, ...] | None:
-    """Return the layers whose inputs are read. speculators states inputs, SpecForge outputs."""
+    """Return the layers whose inputs are read. speculators names inputs, SpecForge outputs."""
     nested = raw.get("eagle_config") or {}
     if not isinstance(nested, dict):
         raise ModelError(f"{label} has an eagle_config that is not a JSON object.")

@@ -2,7 +2,7 @@
 
 Row t joins the embedding of token t + 1 with the head's state at position t. For tokens that the
 target has read, the state is computed from the target's features (``project``). For later tokens,
-in a tree, it is the head's own output. The layers are those of any ``Decoder``.
+in a tree, it is the head's own output. The layers are computed like the layers of any ``Decoder``.
 """
 
 from collections.abc import Mapping
@@ -40,11 +40,11 @@ def decoder_spec(spec: HeadSpec, label: str) -> tuple[DecoderSpec, WeightMap]:
 class HeadWeights:
     """The weights of a head; ``decoder``: its layers.
 
-    ``embedding`` [V, H]. ``fc``: the map from features to states or, in EAGLE, from the joined
-    input to the hidden size. ``input_norms``: the norms of embeddings and states.
-    ``feature_norms``: one norm of all features, or one per feature. ``head``: the map to logits of
-    the head's own ids. ``target_ids`` int64 [rows of ``head``]: the target's id for each row.
-    ``mask`` [1, F]: for P-EAGLE, the features of tokens that the target has not yet read.
+    ``embedding`` [V, H]. ``fc``: the projection from features to states or, in EAGLE, from the
+    joined input to the hidden size. ``input_norms``: the norms of embeddings and states.
+    ``feature_norms``: one norm of all features, or one per feature. ``head``: the projection to
+    logits of the head's own ids. ``target_ids`` int64 [rows of ``head``]: the target's id for each
+    row. ``mask`` [1, F]: for P-EAGLE, the features of tokens that the target has not yet read.
     """
 
     spec: HeadSpec
@@ -72,7 +72,8 @@ def head_weights(
 ) -> HeadWeights:
     """Build the weights of a head from its tensors, by speculators' names.
 
-    ``embedding``, ``head``: the target's, shared if the head has none of its own.
+    ``embedding``, ``head``: the target's embedding and lm head, used if the head has none of its
+    own.
     """
     decoder, names = decoder_spec(spec, label)
     reader = WeightReader(spec=decoder, weight_map=names, joined=joined, prepack=prepack)

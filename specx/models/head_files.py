@@ -83,7 +83,7 @@ def open_mtp(spec: ModelSpec) -> HeadFiles:
 
 
 def _own_tensors(source: ModelSource, config: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Read the tensors of an MTP head's first layer, and those outside its layers.
+    """Read the tensors of an MTP head's first layer, and its tensors outside layers.
 
     The first layer is applied again for each further token; the other layers are trained only for
     those tokens. If the head is an additional layer of the target, its copies of the target's
@@ -181,7 +181,7 @@ def checked(
                 "a head that is not quantized."
             )
         if not tensor.isfinite().all():
-            raise ModelError(f"{label} has a tensor {name} with values that are not numbers.")
+            raise ModelError(f"{label} has a tensor {name} with NaN or infinite values.")
     return {name: tensors[name] for name in expected}
 
 

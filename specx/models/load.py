@@ -115,8 +115,8 @@ def _own_decoder(files: ModelFiles, positions: int | None) -> LoadedModel | None
     if any(file.suffix != ".safetensors" for file in found):
         if has_parts(raw):
             raise ModelError(
-                f"{label} has its weights in torch files, which specx does not read for a model "
-                "that also reads images; choose a checkpoint in safetensors."
+                f"{label} has its weights in torch files, which specx does not read for a "
+                "multimodal model; choose a checkpoint in safetensors."
             )
         return None
     return load_decoder(replace(files, source=source), found)

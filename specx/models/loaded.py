@@ -96,8 +96,9 @@ class LoadedModel:
     computes; ``spec_of``: returns the spec for a text length in tokens, None if it is always the
     same; ``config``: its unchanged ``config.json``; ``scalings``: each layer's factor of attention
     scores, for a ``SeamModel``; ``cache_dtype``: the format of keys and values, None if equal to
-    ``dtype``; ``activations``: the format to which machine code rounds inputs of products, None if
-    it does not; ``weights_from``: names, sizes and times of the weight files, empty if unknown.
+    ``dtype``; ``activations``: the format to which machine code rounds inputs of products, None
+    without rounding; ``weights_from``: names, sizes and times of the weight files, empty if
+    unknown.
     """
 
     num_layers: int
@@ -153,8 +154,9 @@ class LoadedModel:
     def for_text(self, tokens: int) -> "LoadedModel":
         """Return the model for a text of at most ``tokens`` tokens, output included.
 
-        It is often the same object. Some RoPE frequencies depend on the length (longrope). They
-        stay the same while the text grows, so all decoding methods give the same output.
+        The result is often the same object. Some RoPE frequencies depend on the length (longrope).
+        The frequencies stay the same while the text grows, so all decoding methods give the same
+        output.
         """
         if self.spec_of is None or self.decoder_spec is None:
             return self

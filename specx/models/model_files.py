@@ -124,8 +124,9 @@ def kept_in_blocks(
 
     ``needed``: bytes of its weights if unpacked. ``rounds``: as in ``PackedWeight``. On a GPU,
     products have bfloat16 inputs, and matrices stay packed only if they would not fit in bfloat16
-    and no ``dtype`` is requested. Nowhere do kernels support per-layer embeddings. On a GPU they
-    support neither delta rules nor latent attention, and only the experts of MXFP4 checkpoints.
+    and no ``dtype`` is requested. No kernels support packed matrices with per-layer embeddings. On
+    a GPU, kernels support no packed matrices with delta rules or latent attention, and in MXFP4
+    checkpoints only experts.
     """
     on_cpu = files.device.type == "cpu"
     reads_experts = on_cpu or (files.reading is not None and files.reading.name == "MXFP4")
@@ -163,7 +164,7 @@ class Packing:
 
 
 def packing_of(files: ModelFiles, spec: DecoderSpec, stated: torch.dtype, count: int) -> Packing:
-    """Decide whether matrices of a checkpoint stay packed, as those of GGUF files do.
+    """Decide whether matrices of a checkpoint stay packed, like matrices of GGUF files.
 
     ``stated``: the dtype of unpacked matrices. ``count``: the number of weights.
     """

@@ -264,7 +264,7 @@ def reading_of(raw: Mapping[str, Any], method: str | None, folder: Path) -> Read
 
 
 def _compressed(settings: Mapping[str, Any]) -> Reading | None:
-    """Return how to read matrices of compressed-tensors, by the weight settings of all groups."""
+    """Return how to read matrices of compressed-tensors, if all groups share one number format."""
     groups = (settings.get("config_groups") or {}).values()
     kinds = [group.get("weights") or {} for group in groups if isinstance(group, Mapping)]
     sparse = (settings.get("sparsity_config") or {}).get("format", "dense") != "dense"

@@ -33,8 +33,8 @@ def generate(
 
     ``allowed``: bool [V]; no other id is chosen.
 
-    Raises OutOfMemoryError without memory for a second copy, ModelError if its files are gone, and
-    transformers' errors.
+    Raises OutOfMemoryError if a second copy of the model does not fit, ModelError if the model's
+    files are gone, and transformers' errors.
     """
     source = locate(model.source, revision, "target")
     check_memory(int(_BESIDE * model.weight_bytes), model.device, "Another copy of the target")

@@ -1,8 +1,8 @@
 """Models that only transformers can run, in its own unmodified classes, checked before use.
 
-These are plain decoders with full attention: those of families that ``families/`` lacks, and those
-in torch files. The seam is transformers' attention interface and cache: one extra keyword argument,
-``specx_call``, describes the pass to the attention function.
+These are plain decoders with full attention: models of families that ``families/`` lacks, and
+models in torch files. The seam is transformers' attention interface and cache: one extra keyword
+argument, ``specx_call``, describes the pass to the attention function.
 """
 
 from dataclasses import replace
@@ -162,7 +162,7 @@ def judge(files: ModelFiles, positions: int | None) -> tuple[Any, int]:
 
 
 def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto") -> LoadedModel:
-    """Wrap a model that is already on its device; from now on it attends through specx.
+    """Wrap a model that is already on its device. From now on, the model attends through specx.
 
     Raises ModelError if it states no window, and as ``attending_ops`` does.
     """

@@ -77,7 +77,7 @@ def check_rotation(loaded: LoadedModel, label: str, positions: int) -> None:
 
 @torch.no_grad()
 def check_pieces(loaded: LoadedModel, label: str) -> None:
-    """Compare the logits of a chunk and a tree with those of whole texts. Raises ModelError."""
+    """Raise ModelError if a chunk or a tree gets other logits than whole texts."""
     module = loaded.model.module
     first, count = loaded.vocab_size // 4, _PREFIX + len(_SETS)
     ids = torch.linspace(first, 3 * first, count).long().to(loaded.device)

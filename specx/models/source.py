@@ -59,7 +59,7 @@ def locate(model: str, revision: str | None, role: str) -> ModelSource:
 
 
 def own_files(model: str) -> Path:
-    """Return the folder or GGUF file of a model; its name if it is missing or not downloaded.
+    """Return the folder or GGUF file of a model; the model's name if no local files are found.
 
     Of a hub model, only the small files are downloaded.
     """

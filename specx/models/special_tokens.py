@@ -18,8 +18,8 @@ _ADDED = "added_tokens_decoder"
 class SpecialTokens:
     """The special tokens of a folder.
 
-    ``named``: by name, those of ``NAMES`` first. ``unnamed``: the others. ``added``: by id, all
-    tokens to be added to the tokenizer, special or not.
+    ``named``: the special tokens with a name, by name, with ``NAMES`` first. ``unnamed``: the other
+    special tokens. ``added``: by id, all tokens to be added to the tokenizer, special or not.
     """
 
     named: dict[str, Special]

@@ -1,7 +1,7 @@
 """A model's tokenizer, based only on the package ``tokenizers``.
 
-Its methods are named as in transformers, because transformers' tokenizers serve the folders that
-``tokenizer_files.py`` cannot read. Ids and text are the same.
+The methods have the names of transformers' methods, because transformers' own tokenizer is used for
+folders that ``tokenizer_files.py`` cannot read. Ids and text are the same as in transformers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +30,9 @@ _CLEANED = (
 class Tokenizer:
     """Converts text to token ids and back, and a chat to text.
 
-    ``named``: special tokens by name (``eos_token``), for chat templates. ``chat_template``: one,
-    or several by name. ``split_special_tokens``: by default, special tokens in a text are read as
-    plain characters. ``cleans_up``: by default, decoding removes spaces before punctuation.
+    ``named``: special tokens by name (``eos_token``), for chat templates. ``chat_template``: one
+    template, or several by name. ``split_special_tokens``: by default, special tokens in a text are
+    read as plain characters. ``cleans_up``: by default, decoding removes spaces before punctuation.
     ``is_dense``: the ids are known to have no gaps.
     """
 
@@ -55,8 +55,8 @@ class Tokenizer:
     ) -> dict[str, Any]:
         """Return the ids of a text, or a list of ids for each of several texts, as ``input_ids``.
 
-        With ``return_offsets_mapping`` also the first character of each token and the one after its
-        last, as ``offset_mapping``.
+        With ``return_offsets_mapping``, the result also has ``offset_mapping``: the start and end
+        of each token in characters, the end excluded.
         """
         texts = [text] if isinstance(text, str) else list(text)
         splits = self.split_special_tokens if split_special_tokens is None else split_special_tokens

@@ -4,7 +4,8 @@ The class follows from the name in the folder and from transformers' own table o
 because some families name the wrong one.
 
 Some classes take only the tokens of ``tokenizer.json``, and replace the file's normalizer,
-pre-tokenizer and decoder. This module does the same, so that ids agree with transformers.
+pre-tokenizer and decoder. This module replaces these components, too, so ids agree with
+transformers.
 """
 
 import json
@@ -73,7 +74,7 @@ def tokenizer_class(
 
 
 def _stated(config: Mapping[str, Any], settings: Mapping[str, Any]) -> str | None:
-    """Return the class named by a folder, "" if none is, None if it is not a name."""
+    """Return the class named by a folder; "" without a name, None for an invalid name."""
     stated = settings.get("tokenizer_class") or config.get("tokenizer_class") or ""
     if not isinstance(stated, str):
         return None

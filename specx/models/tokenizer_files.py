@@ -1,7 +1,7 @@
 """From a model's folder to its tokenizer, as transformers builds it from the same files.
 
-Ids and text equal those of ``AutoTokenizer``, as a test checks. Formats that only transformers
-reads (a ``tokenizer.model``, classes of other families) are left to it.
+Ids and text equal the results of ``AutoTokenizer``, as a test checks. Formats that only
+transformers reads (a ``tokenizer.model``, classes of other families) are left to it.
 """
 
 from collections.abc import Mapping
@@ -34,15 +34,15 @@ FILE, TEKKEN_FILE = "tokenizer.json", "tekken.json"
 
 
 def load_tokenizer(folder: Path, label: str) -> Any:
-    """Return the tokenizer of a folder: a ``Tokenizer``, or transformers' if only that can read it.
+    """Return the tokenizer of a folder: a ``Tokenizer`` or, as a fallback, transformers' own.
 
     ``label`` begins the message of a ModelError, raised for a missing or unreadable tokenizer.
     """
     has = {path.name for path in folder.glob("tokenizer*")}
     if "tokenizer.model" in has and not has & {FILE, "tokenizer_config.json"}:
         raise ModelError(  # transformers would guess, and drop the first token and space
-            f"{label} has a tokenizer.model but no tokenizer_config.json, which says how to "
-            "use it; download both."
+            f"{label} has a tokenizer.model but no tokenizer_config.json, which describes "
+            "its use; download both."
         )
     try:
         if (folder / TEKKEN_FILE).is_file() and FILE not in has:
@@ -83,7 +83,7 @@ def _tekken(folder: Path) -> Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
-    """Return the tokenizer of a folder; None: left to transformers.
+    """Return the tokenizer of a folder; None: only transformers can read it.
 
     Raises the parsing errors of its files.
     """
@@ -189,7 +189,7 @@ def _cleans_up(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> bo
 def read_template(folder: Path, settings: Mapping[str, Any]) -> str | dict[str, str] | None:
     """Return the template of a folder, or several by name.
 
-    Template files take precedence over ``settings``, those of ``tokenizer_config.json``.
+    Template files take precedence over ``settings`` (``tokenizer_config.json``).
     """
     templates: dict[str, str] = {}
     main = folder / "chat_template.jinja"

@@ -3,7 +3,8 @@
 ``BlockFormat.fields`` has the offsets of a block's parts in bytes. Both the functions here and the
 machine code read this one table. Numbers are little endian, and float16 unless stated otherwise.
 
-- ``scale``, ``minimum``: of all values; if a block has parts, factors of their scales and minima.
+- ``scale``, ``minimum``: of all values. If a block has parts, factors of the parts' scales and
+  minima.
 - ``scales``: of the parts, packed as the format defines. ``scales_high``: their upper bits.
 - ``low``: the lower bits of the values; in blocks of 32, the lower nibbles hold the first half.
 - ``high``: the upper bits.
@@ -38,7 +39,7 @@ class BlockFormat:
     codes: Callable[[Blocks, Fields], torch.Tensor] | None = None
 
     def row_bytes(self, values: int) -> int:
-        """Return the bytes of a row of ``values`` values, a multiple of a block's."""
+        """Return the bytes of a row of ``values`` values, which fill whole blocks."""
         return values // self.values * self.bytes
 
     def unpack(self, packed: torch.Tensor) -> torch.Tensor:
@@ -139,7 +140,7 @@ def _mxfp4(blocks: Blocks, at: Fields) -> torch.Tensor:
 
 
 def mxfp4_in_pairs(packed: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
-    """Unpack MXFP4 as in safetensors: the lower nibble of a byte comes before the upper one.
+    """Unpack MXFP4 as in safetensors: a byte's lower nibble comes before its upper nibble.
 
     packed uint8 [..., n, 16], exponents uint8 [..., n] -> float32 [..., 32 n].
     """
@@ -148,7 +149,7 @@ def mxfp4_in_pairs(packed: torch.Tensor, exponents: torch.Tensor) -> torch.Tenso
 
 
 def mxfp4_blocks(packed: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
-    """Convert MXFP4 from safetensors' order to that of blocks: a byte has a value of each half.
+    """Convert MXFP4 to the order of blocks, where a byte has a value from each half.
 
     packed uint8 [N, n, 16], exponents uint8 [N, n] -> uint8 [N, 17 n].
     """

@@ -2,9 +2,9 @@
 
 A row has D numbers, then their scales, padded to a multiple of four bytes. A scale is the group's
 largest element / 127, rounded up, so that no element is clipped. A row's bytes depend on this row
-alone, so it can be written, moved and kept like any other. Groups have only 16 elements, because
-all elements of a group are rounded as coarsely as its largest, and keys of some models have a few
-elements a hundred times as large as the others.
+alone, so rows can be written and moved like unquantized rows. Groups have only 16 elements, because
+a group's largest element determines the rounding of all its elements. Keys of some models have a
+few elements that are a hundred times as large as the others.
 """
 
 import torch

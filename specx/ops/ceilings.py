@@ -15,7 +15,7 @@ class Ceilings:
     ``bandwidth``: bytes/s of a copy, reads and writes together; on a CPU, of reading. ``matmul``:
     flop/s in bf16; on a CPU, in float32. On a CPU also ``call``: seconds of overhead of an
     operation from Python, and ``threads``: seconds of overhead of using all threads in an
-    operation. On a GPU also ``link``: bytes/s copied to it from locked main memory.
+    operation. On a GPU also ``link``: bytes/s of copies from locked main memory to the GPU.
     """
 
     bandwidth: float

@@ -1,8 +1,8 @@
 """Chunks of the text: their borders, and the rows of a set of chosen chunks.
 
 Chunk ids are ascending, and the newest chunk is always chosen, so the draft sees the latest tokens.
-Only the device knows the length of the text (``tokens``, int64 [1]), so there are always k ids: if
-the text has fewer chunks, padding ids fill up and sort last.
+Only the device knows the length of the text (``tokens``, int64 [1]), so the number of ids is always
+k. If the text has fewer chunks, padding ids follow at the end.
 """
 
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ class Grid:
 
     @classmethod
     def around(cls, prompt: int, chunk: int) -> "Grid":
-        """Return a grid with a chunk border half a chunk before the prompt's end; keep that chunk.
+        """Return a grid with a chunk border half a chunk before the prompt's end.
 
-        The request is at the end of a prompt, and a draft that does not see it cannot guess the
-        answer. With arbitrary borders, the request may share a chunk with other text, whose low
-        attention would drop it. (SpecExtend divides from the beginning of the text and keeps only
-        the newest chunk.)
+        The chunk after this border is always chosen. The request is at the end of a prompt. A draft
+        that does not see the request cannot guess the answer. With arbitrary borders, the request
+        may share a chunk with other text, whose low attention would drop it. (SpecExtend divides
+        from the beginning of the text and keeps only the newest chunk.)
         """
         begin = max(0, prompt - chunk // 2)
         short = -begin % chunk

@@ -56,7 +56,7 @@ def built_in_ops(device: torch.device) -> "Ops":
 
 
 def prepare_kernels(device: torch.device) -> None:
-    """Begin in the background what the first use of a device's kernels would wait for."""
+    """Prepare a device's kernels in the background, so that their first use need not wait."""
     if device.type == "cuda" and HAS_TRITON:
         from specx.ops.triton.kernel import prepare
 
@@ -85,8 +85,8 @@ def packed_row_bytes(device: torch.device, form: BlockFormat, columns: int) -> i
 def ops_for(device: torch.device, attention: str, dtype: torch.dtype, head_dim: int) -> "Ops":
     """Choose the backend for a model with heads of size ``head_dim``.
 
-    ``attention``: one of ``PACKAGES``, used for all cases that it supports; ``built-in``: none of
-    them; ``auto``: ``faster_package``, if it is installed and works.
+    ``attention``: one of ``PACKAGES``, used for all cases that the package supports; ``built-in``:
+    no package; ``auto``: ``faster_package``, if it is installed and works.
 
     Raises UnusableError if a package named by the user cannot be used.
     """
@@ -248,7 +248,7 @@ class Ops(Protocol):
         grid: Grid,
         softcap: float | None = None,
     ) -> Tensor:
-        """Return the attention each chunk of the text gets: the mean over its tokens and heads.
+        """Return the attention to each chunk of the text: the mean over tokens and heads.
 
         query [Hq, D]; lse [Hq]: log-sum-exp of that query's own softmax; keys [Hkv, capacity, D],
         of which the first ``length`` (int64 [1]) rows are text. A token's score is
@@ -258,7 +258,7 @@ class Ops(Protocol):
         """
 
     def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
-        """Choose the k best chunks, including the newest and the one always kept.
+        """Choose the k best chunks, always including the newest chunk and ``grid.kept``.
 
         scores [M]: −inf beyond the text; tokens int64 [1]: the text's length. Returns ids int64
         [min(k, M)], ascending; padding is M and sorts last.
@@ -306,9 +306,9 @@ class Ops(Protocol):
     def best_tree(self, root: Tensor, levels: list[Level]) -> TokenTree:
         """Choose the N best nodes of all levels, as a tree after ``root`` int64 [1] (OPT-Tree).
 
-        A path never weighs more than its beginning, so the best nodes are a tree if ties go to the
-        shallower node. (A saturated draft ties often; a sort that broke ties otherwise would orphan
-        nodes.) Padding weighs −inf, less than any node.
+        A node never weighs more than its parent, so the best nodes are a tree if ties go to the
+        shallower node. (Ties are frequent if a draft's probabilities are 1. If ties went to the
+        deeper node, nodes would lose their parents.) Padding weighs −inf, less than any node.
         """
 
     def most_probable(self, logits: Tensor, forbidden: Tensor) -> Tensor:
@@ -321,7 +321,7 @@ class Ops(Protocol):
     def penalize(
         self, logits: Tensor, tree: TokenTree, text: TextSoFar, penalties: Penalties
     ) -> Tensor:
-        """Penalize tokens that already occur in each row's text: float32 or wider [T, V].
+        """Penalize, in each row, tokens that occur in the row's text: float32 or wider [T, V].
 
         logits [T, V] may be overwritten. ``text`` ends with the root; a row's text continues with
         its ancestors and itself. Repetition and n-grams count prompt and output; presence and
@@ -333,10 +333,10 @@ class Ops(Protocol):
     def accept(self, tree: TokenTree, choices: Tensor) -> Path:
         """Starting at the root, follow the child that the target chose; stop if no child matches.
 
-        choices int64 [T]: the target's token after each row, its argmax or a draw from its own
-        distribution. The emitted tokens are the choices themselves, so the output is distributed
-        as the target's for any tree, however its children were found. (SpecExtend keeps this rule
-        for OPT-Tree; recursive rejection sampling would be biased for deterministic children.)
+        choices int64 [T]: the token that the target chose after each row, by argmax or by sampling.
+        Only the target's choices are emitted, so the output has the target's distribution for any
+        tree. (SpecExtend keeps this rule for OPT-Tree; recursive rejection sampling would be biased
+        for deterministic children.)
         """
 
     # Decoder layers
@@ -344,13 +344,14 @@ class Ops(Protocol):
     def prepack(self, weight: Weight, *, of_experts: bool = False) -> Weight:
         """Return the weight [N, K] in the memory layout in which its products are fastest.
 
-        ``of_experts``: a map of all experts, of which a product reads some.
+        ``of_experts``: the weight has the rows of all experts, and a product reads only some
+        experts.
         """
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
         """Prepare the kernels of one decoder layer; they keep references to its weights.
 
-        A backend has fast kernels for some layers, and torch's for all others.
+        A backend has fast kernels for some layers. All other layers use torch.
         """
 
     def experts(self, weights: LayerWeights) -> RowFunction:
@@ -365,7 +366,7 @@ class Ops(Protocol):
         """Prepare passes through all layers in one call; None if the backend lacks them."""
 
     def for_draft(self) -> "Ops":
-        """Return faster operations for a draft, if any; its rows may affect each other."""
+        """Return operations for a draft, whose rows may affect each other; faster ones, if any."""
 
     def is_row_invariant(self, weights: DecoderWeights) -> bool:
         """Return True if a row's results never depend on other rows, to the bit.
@@ -391,7 +392,7 @@ class Ops(Protocol):
     ) -> RowFunction:
         """Prepare any norm of hidden states [T, K] in ``dtype``: weight, bias [K].
 
-        It rounds like Llama's, unless the spec differs.
+        The norm rounds like Llama's RMSNorm, unless the spec differs.
         """
 
     def rotary_angles(

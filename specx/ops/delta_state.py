@@ -14,11 +14,11 @@ class DeltaState:
     """The state of one layer or, with one more leading dimension, of L layers.
 
     For the text: ``state`` [Hv, Dk, Dv], and ``inputs`` [kernel − 1, C], the convolution's inputs
-    for its last tokens, padded with zeros at the start. ``next_state``, ``next_inputs``: the same
-    after the part of a prompt that was read last.
+    for its last tokens, padded with zeros at the start. ``next_state``, ``next_inputs``: state and
+    inputs after the part of a prompt that was read last.
 
-    For the R rows after the text, each of which comes after the rows that it sees: ``row_inputs``
-    [R, C]; ``keys`` [R, Hk, Dk], of length 1; ``updates`` [R, Hv, Dv], ``β (v − k · e^g S)``;
+    For the R rows after the text, sorted so that a row's ancestors come first: ``row_inputs`` [R,
+    C]; ``keys`` [R, Hk, Dk], of length 1; ``updates`` [R, Hv, Dv], ``β (v − k · e^g S)``;
     ``decays`` [R, Hv], g: a row changes the state to ``e^g S + k ⊗ update``; and ``sums`` [R, Hv]:
     the sum of g over the row and the rows that it sees.
 

@@ -74,7 +74,7 @@ class LayerStream:
             self._barrier.zero_()
 
     def leave(self, index: int) -> None:
-        """Copy the weights of the next layer that uses the same buffer over those of this layer.
+        """Overwrite this layer's weights with the weights of the next layer that uses the buffer.
 
         The copy begins when the work launched so far has ended.
         """
@@ -133,7 +133,7 @@ def _mapped(record: Any, place: Callable[[Tensor], Any]) -> Any:
 def _lock(owner: LayerStream, memory: Tensor) -> None:
     """Lock the pages of ``memory`` until ``owner`` is freed, so that the device can copy from them.
 
-    torch's own allocator of such memory rounds sizes up to a power of two. Raises MemoryError.
+    torch's own allocator of locked memory rounds sizes up to a power of two. Raises MemoryError.
     """
     runtime = torch.cuda.cudart()
     try:

@@ -47,10 +47,11 @@ class PerLayerInput:
 class Routing:
     """Weights of a layer with E experts, besides the experts' own (``ExpertsSpec``).
 
-    ``router``: the map to E logits. ``correction`` [E]: added to the scores by which experts are
-    chosen. ``gate_up``, ``down``: the maps of the shared expert; ``shared_gate``: its map to one
-    number. ``scales`` [E]: factors of the experts' weights. ``norms`` [K], with experts ``apart``:
-    of the chosen experts' input, of their output, and of the shared expert's output.
+    ``router``: the projection to E logits. ``correction`` [E]: added to the scores by which experts
+    are chosen. ``gate_up``, ``down``: the projections of the shared expert; ``shared_gate``: the
+    projection to the shared expert's gate, one number. ``scales`` [E]: factors of the routing
+    weights. ``norms`` [K], with experts ``apart``: three norms, of the chosen experts' input, of
+    the chosen experts' output, and of the shared expert's output.
     """
 
     router: LinearMap
@@ -66,9 +67,10 @@ class Routing:
 class LatentWeights:
     """Weights of a latent attention (``LatentSpec``).
 
-    ``down``: the map to the latent vector and the rotated elements. ``norm`` [rank]: of the latent
-    vector. ``up``: the map to the unrotated elements of all heads' keys, then to all heads' values.
-    ``query_down``, ``query_norm``: the first step of queries; ``LayerWeights.qkv`` is the second.
+    ``down``: the projection to the latent vector and the rotated elements. ``norm`` [rank]: of the
+    latent vector. ``up``: the projection to the unrotated elements of all heads' keys, then to all
+    heads' values. ``query_down``, ``query_norm``: the first step of queries; ``LayerWeights.qkv``
+    is the second.
     """
 
     down: LinearMap
@@ -82,10 +84,10 @@ class LatentWeights:
 class DeltaWeights:
     """Weights of a delta rule (``DeltaSpec``) with H value heads.
 
-    ``rates``: the map to b [H] and a [H]; β is the sigmoid of b, and the logarithm of the decay is
-    ``decay · softplus(a + bias)``, with decay and bias [H] in float32 or wider. ``convolution`` [C,
-    kernel]: the factors for each element of queries, keys and values; the last one is the token's
-    own. ``norm`` [D]: of each head's output.
+    ``rates``: the projection to b [H] and a [H]; β is the sigmoid of b, and the logarithm of the
+    decay is ``decay · softplus(a + bias)``, with decay and bias [H] in float32 or wider.
+    ``convolution`` [C, kernel]: the factors for each element of queries, keys and values; the last
+    factor belongs to the current token. ``norm`` [D]: of each head's output.
     """
 
     rates: LinearMap
@@ -100,13 +102,13 @@ class LayerWeights:
     """Weights of a decoder layer; ``spec`` defines the computation.
 
     Norms have weights [K], and biases [K] or None; a norm that ``spec`` lacks is None. A weight has
-    the dtype of the hidden states or, if its norm is ``wide``, that or float32. ``qkv``: the joined
-    map to queries, keys and values, (Hq + 2 Hkv) · D rows. With ``shared`` keys and values or
-    ``latent`` attention it has only queries; with a ``delta`` rule, it has Hkv · key_dim rows for
-    queries, as many for keys, and Hq · D for values; for a short convolution, it has 3 · Hq · D
-    rows for b, c and x, and ``convolution`` is [Hq · D, kernel]. ``gate``: the map to Hq · D
-    numbers. ``query_norm``, ``key_norm``: [D] for all heads, [H, D] per head, or [H · D] if the
-    norm is over the ``whole``. ``out``: [K, Hq · D].
+    the dtype of the hidden states; the weight of a ``wide`` norm may be float32. ``qkv``: the
+    joined projection to queries, keys and values, (Hq + 2 Hkv) · D rows. With ``shared`` keys and
+    values or ``latent`` attention it has only queries; with a ``delta`` rule, it has Hkv · key_dim
+    rows for queries, as many for keys, and Hq · D for values; for a short convolution, it has 3 ·
+    Hq · D rows for b, c and x, and ``convolution`` is [Hq · D, kernel]. ``gate``: the projection to
+    Hq · D numbers. ``query_norm``, ``key_norm``: [D] for all heads, [H, D] per head, or [H · D] if
+    the norm is over the ``whole``. ``out``: [K, Hq · D].
 
     ``gate_up``: gate and up joined [2 I, K], the gate first; without a gate [I, K]. ``down``: [K,
     I]. With E experts, both and their biases have one more leading dimension: [E, 2 I, K] and [E,
@@ -201,8 +203,9 @@ class PerLayerTables:
 class DecoderWeights:
     """Weights of a whole decoder; ``spec`` defines the computation.
 
-    ``embedding`` [V, K]. ``norm`` [K]: after the layers, like theirs. ``head``: to V logits, the
-    embedding itself if tied. ``memory_budget`` returns the bytes that copies of weights may take.
+    ``embedding`` [V, K]. ``norm`` [K]: the norm after the layers. ``head``: the projection to V
+    logits, the embedding itself if tied. ``memory_budget`` returns the bytes that copies of weights
+    may take.
     """
 
     spec: DecoderSpec

@@ -1,4 +1,4 @@
-"""A weight in the blocks of its file, and functions for packed weights and tensors alike."""
+"""A weight in the blocks of its file, and functions that take packed weights or tensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -87,7 +87,7 @@ class PackedWeight:
     def reordered(self, rows: Tensor) -> "Weight":
         """Return the weight with some of its rows, or with all of them in another order (int64).
 
-        It stays packed if the rows of each part stay together.
+        The weight stays packed if the rows of each part stay together.
         """
         ends = torch.tensor([len(blocks) for blocks, _ in self.parts]).cumsum(0)
         of_part = torch.bucketize(rows.cpu(), ends, right=True)

@@ -13,8 +13,9 @@ class Penalties:
     """Penalties on the logits of tokens that occurred; the defaults change nothing.
 
     ``repetition``: divides positive logits of tokens in prompt and output, multiplies negative
-    ones. ``presence``: subtracted from logits of tokens in the output, ``frequency``: once for each
-    occurrence. ``ngram``: length of n-grams that may not repeat in prompt and output; 0: no limit.
+    ones. ``presence``: subtracted once from the logits of tokens in the output. ``frequency``:
+    subtracted once for each occurrence in the output. ``ngram``: length of n-grams that may not
+    repeat in prompt and output; 0: no limit.
     """
 
     repetition: float = 1.0
@@ -47,7 +48,7 @@ class TextSoFar:
         )
 
     def begin(self, prompt: Tensor) -> None:
-        """Reset it to ``prompt`` int64 [L]."""
+        """Reset the text to ``prompt`` int64 [L]."""
         self.tokens[: len(prompt)] = prompt
         self.length.fill_(len(prompt))
         self.in_prompt.zero_().index_fill_(0, prompt, True)

@@ -36,7 +36,7 @@ class NormSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadNormSpec(NormSpec):
-    """A norm of queries, and one of keys.
+    """The norms of query heads and of key heads.
 
     ``whole``: over all heads of a token together (OLMo 2), else per head. ``after_rope``: applied
     after RoPE (HunYuan), else before.
@@ -51,8 +51,8 @@ class RopeSpec:
     """Rotary position embeddings, half-split: element i is rotated with element i + D/2.
 
     ``inv_freq`` float32 [D/2], on the CPU, in radians per position; 0 for pairs that are not
-    rotated. ``attention_factor`` multiplies cosines and sines of all other pairs. ``wide``: cosines
-    and sines stay in float32, and rotated vectors are rounded once. Layers with the same
+    rotated. ``attention_factor`` multiplies the cosines and sines of rotated pairs. ``wide``:
+    cosines and sines stay in float32, and rotated vectors are rounded once. Layers with the same
     frequencies share one object, whose angles are computed once.
     """
 
@@ -73,11 +73,11 @@ class QueryTemperature:
 class LatentSpec:
     """Keys and values computed from a latent vector of ``rank`` elements (DeepSeek's MLA).
 
-    A first map turns a hidden state into the latent vector, which is normed, and into ``rope_dim``
-    rotated elements shared by all heads. A second map turns the vector into each head's
-    ``nope_dim`` key elements without position, and its ``value`` value elements. Keys and values
-    are cached expanded, with values padded by zeros to the head size. ``query_rank``: the size of
-    the queries' own latent vector; None: they are computed by one map.
+    A first projection turns a hidden state into the latent vector, which is normed, and into
+    ``rope_dim`` rotated elements, which all heads share. A second projection turns the vector into
+    ``nope_dim`` key elements without position and ``value`` value elements for each head. Keys and
+    values are cached expanded, with values padded by zeros to the head size. ``query_rank``: the
+    size of a latent vector for queries; None: queries have a single projection.
     """
 
     rank: int
@@ -94,14 +94,15 @@ class DeltaSpec:
 
     Each value head has a matrix S [key_dim, head_dim] as its state. A token updates it, ``S ← e^g S
     + k ⊗ β (v − k · e^g S)``, and returns q · S, times ``AttentionSpec.scaling``; g is at most 0; β
-    is the sigmoid of a linear map or, with ``negative``, twice that. Queries and keys are
+    is the sigmoid of a projection or, with ``negative``, twice the sigmoid. Queries and keys are
     normalized to length 1. Queries, keys and values are computed from the last ``kernel`` tokens by
     a convolution of each element, then silu.
 
-    ``norm``: applied to each head's output, before the gate. ``tiled``: value head i shares queries
-    and keys of head i modulo their number; otherwise consecutive value heads share one.
+    ``norm``: applied to each head's output, before the gate. ``tiled``: value head i uses the key
+    head whose index is i modulo the number of key heads. Otherwise consecutive value heads use the
+    same key head.
 
-    Without keys (``key_dim`` 0) it is a short convolution (LFM2). A linear map gives b, c and x,
+    Without keys (``key_dim`` 0) it is a short convolution (LFM2). A projection gives b, c and x,
     and the output is c times the convolution of b · x. The state is only the last b · x.
     """
 
@@ -118,12 +119,12 @@ class AttentionSpec:
 
     ``rope``: None for a layer without positions. ``window``: rows that a token sees, including its
     own; None: all. ``softcap``: scores become ``cap · tanh(score / cap)``. ``sinks``: the softmax
-    has one more logit per query head, whose share is dropped (``LayerWeights.sinks``).
-    ``value_norm``: of each head's values, without weight. ``shared``: the layer, counted from 0,
-    whose keys and values this one reuses; this layer then stores nothing, and ``LayerWeights.qkv``
-    has only queries.
+    has one more logit per query head, whose weight multiplies no value (``LayerWeights.sinks``).
+    ``value_norm``: a norm of each head's values, without weight. ``shared``: another layer, counted
+    from 0. This layer then reuses the other layer's keys and values and stores nothing, and
+    ``LayerWeights.qkv`` has only queries.
 
-    ``gated``: before the output map, the output is multiplied by the sigmoid of a linear map of the
+    ``gated``: before the output map, the output is multiplied by the sigmoid of a projection of the
     input (``LayerWeights.gate``). ``latent``: keys and values come from a latent vector
     (``LatentSpec``). ``delta``: a delta rule replaces attention, with ``query_heads`` value heads
     of ``head_dim`` elements, and ``kv_heads`` heads of queries and keys; the gate is silu then.
@@ -148,7 +149,8 @@ class AttentionSpec:
     def seen(self, tokens: int) -> int:
         """Return the number of tokens that the last token of a text of this length sees.
 
-        For a delta rule, return the number of tokens whose attention costs as much as its state.
+        For a delta rule, return a number of tokens: attention to so many tokens costs as much as
+        updating the state.
         """
         if self.delta is not None:
             return min(tokens, 2 * self.delta.key_dim)
@@ -174,19 +176,20 @@ class ExpertsSpec:
     their ``best_of_group`` (one or two) best scores.
 
     The weights are the scores, ``normed`` to a sum of 1 (dividing by at least ``least``), times
-    ``scale``. (A softmax over the chosen experts alone equals one over all, normed.) All of this is
-    computed in float32 or wider, even for narrower hidden states, so that experts rarely tie.
+    ``scale``. (A softmax over the chosen experts alone equals a normed softmax over all experts.)
+    All of this is computed in float32 or wider, even for narrower hidden states, so that experts
+    rarely tie.
 
-    With the scores of a ``mixer`` (Phi-3.5), the highest logit is chosen first, then the highest of
-    the others. The weight of a chosen expert is its softmax share among the logits similar to its
-    own. A logit is similar if its difference to the chosen one, relative to the greater magnitude,
-    is at most twice the ``jitter``.
+    With the scores of a ``mixer`` (Phi-3.5), the highest logit is chosen first, then the second
+    highest. The weight of a chosen expert is its softmax weight among similar logits. A logit is
+    similar if its difference to the chosen logit, divided by the greater of the two magnitudes, is
+    at most twice the ``jitter``.
 
     ``shared``: inner elements of the shared expert, which serves all tokens; None: there is none.
-    ``shared_gate``: the shared expert's output is multiplied by the sigmoid of a linear map to one
-    number. ``shared_scale``: a factor of its output. ``apart`` (Gemma 4): the norm of the shared
-    expert's output and of the chosen experts' sum; chosen experts and router each read the layer's
-    hidden states through a norm of their own.
+    ``shared_gate``: the shared expert's output is multiplied by the sigmoid of a projection to one
+    number. ``shared_scale``: a factor of its output. ``apart`` (Gemma 4): a norm is applied to the
+    shared expert's output, and another to the sum of the chosen experts. The chosen experts and the
+    router read the layer's hidden states, each through its own norm.
     """
 
     count: int
@@ -216,8 +219,8 @@ class MlpSpec:
 
     ``clamp``: the α and the limit of gpt-oss's gate. The gate is then ``g σ(α g) · (u + 1)``, where
     g is gate x, clamped from above, and u is up x, clamped from both sides. With ``experts``, the
-    result is the weighted sum of several MLPs, in order of their numbers, and of a shared one,
-    which has no clamp.
+    result is the weighted sum of several MLPs, in the order of the experts' numbers, then of a
+    shared MLP without clamp.
     """
 
     inner: int
@@ -265,10 +268,11 @@ class PerLayerInputSpec:
 class InputSpec:
     """The input of a head's layers: embeddings [T, H] joined with states [T, H].
 
-    ``fc``: the projection. "features": it maps the target's features to states, once per token of
-    the text; the first layer then reads the joined input [T, 2 H]. "joined": it maps the joined
-    input to [T, H], in every pass. ``norms``: the names of the RMSNorms of embeddings and states
-    before joining. ``input_norm``: the first layer norms its input, as a decoder's does.
+    ``fc``: the input of the projection. "features": the projection turns the target's features into
+    states, once per token of the text; the first layer then reads the joined input [T, 2 H].
+    "joined": the projection turns the joined input into [T, H], in every pass. ``norms``: the names
+    of the RMSNorms of embeddings and states before joining. ``input_norm``: the first layer norms
+    its input, as a decoder's does.
     """
 
     fc: Literal["features", "joined"]
@@ -305,7 +309,7 @@ class DecoderSpec:
 
     @property
     def softmax(self) -> AttentionSpec:
-        """The attention of the first layer with softmax."""
+        """The attention spec of the first layer that uses softmax attention (not a delta rule)."""
         return next(each.attention for each in self.layers if each.attention.delta is None)
 
     def inputs(self, index: int) -> int:

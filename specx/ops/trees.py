@@ -72,11 +72,11 @@ class Level:
 
 @dataclass(frozen=True)
 class Path:
-    """The accepted way through a tree, padded to the maximum depth.
+    """The accepted path through a tree, padded to the maximum depth.
 
     ``rows`` int64 [levels + 1]: rows of the tree, root first; ``tokens`` int64 [levels + 1]: the
-    target's choice after each row, so token ``count − 1`` is the bonus token. Beyond ``count`` (a
-    tensor, at least 1) both repeat the last entry.
+    target's choice after each row, so token ``count − 1`` is the bonus token. Entries from index
+    ``count`` on (a tensor, at least 1) repeat the last valid entry.
     """
 
     rows: Tensor

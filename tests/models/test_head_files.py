@@ -108,7 +108,7 @@ WRONG = {
     "not a number": (
         "specforge",
         of("norm.weight", lambda t: t * torch.nan),
-        "norm.weight with values that are not numbers",
+        "norm.weight with NaN or infinite values",
     ),
     "quantized": (
         "specforge",

@@ -28,10 +28,10 @@ from specx.records import PrefillProgress
 
 
 class Excerpt(PreallocatedCache):
-    """A cache of chosen rows of ``source``, of later accepted rows of ``source``, and of drafts.
+    """A retrieval cache: copies of chosen rows of ``source`` and of its newest rows, then drafts.
 
-    The rows are copies, and keys keep their positions: the same model computed them, and
-    verification uses the same keys. ``gap`` int64 [1]: the number of tokens left out.
+    Copied keys keep their positions, because draft and target are the same model. ``gap`` int64
+    [1]: the number of tokens of the text that have no row here.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Excerpt(PreallocatedCache):
         return self.length + self.gap
 
     def choose(self, chunks: Tensor, chunk: int) -> None:
-        """Replace the rows by those of the given chunks (int64 ids)."""
+        """Replace the rows by the rows of the given chunks (int64 ids)."""
         rows = chunk_rows(chunks, Grid(chunk))
         known = (rows < self.source.length).sum()  # the others only fill up the shape
         self.storage[:, :, :, : len(rows)] = self._rows_of_source(rows)
@@ -99,7 +99,8 @@ class MagicDec(Drafter):
     """The target as its own draft.
 
     ``draft_cache`` sets the chunks, and how often they are chosen. A level reads one token, so
-    drafts are a chain of at most ``tree.depth`` tokens, with siblings, which cost nothing.
+    drafts are a chain of at most ``tree.depth`` tokens. Their siblings are drafted, too, at no
+    cost.
     """
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:  # noqa: ARG002

@@ -1,9 +1,9 @@
 """Medusa: heads on the target's last hidden state predict the next tokens all at once.
 
 Source: Cai et al., Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding
-Heads, without its typical acceptance. The layout is that of FasterDecoding's checkpoints:
+Heads, without its typical acceptance. Checkpoints have the layout of FasterDecoding's checkpoints:
 ``medusa_lm_head.pt`` or ``.safetensors`` with ``HEAD.BLOCK.linear.weight``, its ``bias``, and
-``HEAD.BLOCKS.weight``, the head's own lm head. Heads without one use the target's.
+``HEAD.BLOCKS.weight``, the head's own lm head. Heads without an lm head use the target's lm head.
 """
 
 import re
@@ -35,7 +35,7 @@ _BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)")
 
 
 class ResidualBlock(nn.Module):
-    """A linear map and SiLU, added to the input. It begins as the identity."""
+    """A linear layer and SiLU, added to the input. Before training, it is the identity."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -50,13 +50,13 @@ class ResidualBlock(nn.Module):
 class MedusaHeads(nn.ModuleList):
     """Heads of residual blocks, with the names of the public layout.
 
-    Head k predicts the token k + 2 places after the one whose state it reads.
+    Head k reads the state of a token, and predicts the token k + 2 places later.
     """
 
     def __init__(
         self, heads: int, blocks: int, size: int, lm_head: RowFunction, rows: int = 0
     ) -> None:
-        """``lm_head``: the target's; ``rows``: of the heads' own lm heads, 0 if they share it."""
+        """``lm_head``: the target's; ``rows``: rows of the heads' own lm heads, 0 without any."""
         super().__init__()
         for _ in range(heads):
             head = nn.Sequential(*(ResidualBlock(size) for _ in range(blocks)))
@@ -70,7 +70,7 @@ class MedusaHeads(nn.ModuleList):
 
 
 def load_medusa(model: str, target: LoadedModel) -> MedusaHeads:
-    """Load heads for a target: a folder, a hub id, or the embedded ones.
+    """Load heads for a target, from a folder, from the hub, or from this package.
 
     Raises ModelError for missing, damaged or misshapen tensors.
     """
@@ -116,7 +116,7 @@ class MedusaDrafter(Drafter):
     ) -> None:  # fmt: skip
         """``choices``: a fixed tree; None: the nodes with the best joint probability.
 
-        The number of nodes is that of ``tree``.
+        The number of nodes is set by ``tree``.
         """
         target = pair.target
         self.features = ()
@@ -177,7 +177,7 @@ def scaled_heads(target: LoadedModel, size: int) -> MedusaHeads:
 def head_chances(
     heads: MedusaHeads, pair: Pair, texts: Sequence[tuple[Sequence[int], Sequence[int]]], ranks: int
 ) -> Chances:
-    """Return, for each head, the share of tokens that its choice of each rank predicts.
+    """Return, for each head and each rank, the share of tokens that the head's choice predicts.
 
     ``texts``: prompts, each with the target's output.
     """

@@ -27,9 +27,9 @@ FRAME = 32  # tokens at the prompt's beginning and end, which hold the instructi
 
 
 class Rapid(ModelDrafter):
-    """The draft of a pair, which reads ``top_k`` passages of ``chunk`` tokens, and the output.
+    """The draft of a pair, reading only ``top_k`` passages of ``chunk`` tokens and the output.
 
-    Positions are those in the shortened prompt.
+    Positions are counted in the shortened prompt.
     """
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:

@@ -43,7 +43,7 @@ class SkippingDraft:
 def with_layers(loaded: LoadedModel, kept: Sequence[int]) -> LoadedModel:
     """Return the model reduced to the layers ``kept``; all weights are shared.
 
-    The reduced model shares the whole model's cache, of which it uses only these layers.
+    The reduced model shares the whole model's cache, and uses only the layers ``kept`` of it.
     """
     whole = loaded.model
     assert whole.spec.per_layer is None, "tables have the inputs of all layers"
@@ -98,8 +98,8 @@ def accepted_by_block(
     """Return the number of accepted drafts for each block of ``depth`` tokens of the output.
 
     ``read``: the whole model's cache, the text int64 [L] in it, and the index at which the output
-    begins. The model with the layers ``kept`` drafts each block; the rows before the block are the
-    whole model's.
+    begins. The model reduced to the layers ``kept`` drafts each block, after rows computed by the
+    whole model.
     """
     model, (whole, text, begin) = with_layers(loaded, kept), read
     cache = whole.with_layers(kept)

@@ -1,4 +1,4 @@
-"""Trees of one fixed shape: chains, and trees fitted to how often a draft's choices are right.
+"""Trees of one fixed shape: chains, and trees fitted to the accuracy of a draft's choices.
 
 Sources: Miao et al., SpecInfer: Accelerating Large Language Model Serving with Tree-based
 Speculative Inference and Verification, where all nodes of a level have equally many children; Chen
@@ -80,8 +80,8 @@ class Topology:
 
     ``parents``, ``depths`` int64 [T], the root first. The draft reads only nodes with children.
     ``nodes``: for each level, two tensors int64 [n], the index of each node's parent among the read
-    nodes of the level above, and the node's rank among its siblings. ``read``: the same for the
-    read nodes, padded to ``width``.
+    nodes of the level above, and the node's rank among its siblings. ``read``: for each level, the
+    same two tensors for the read nodes, padded to ``width``.
     """
 
     parents: Tensor

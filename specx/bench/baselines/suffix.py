@@ -3,9 +3,9 @@
 Source: Oliaro et al., SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications. In
 the paper, a suffix tree holds prompt, output and earlier outputs. A pattern (the last p tokens)
 leads to a node, and its subtree has the continuations with their counts. Here the end of the text
-is compared with all of the text at every step, in fixed shapes and on the device. This finds the
-same nodes and counts for document and output. Earlier outputs are left out, because documents are
-independent.
+is compared with all of the text at every step, in fixed shapes and on the device. For document and
+output, this gives the nodes and counts of the paper's suffix tree. Earlier outputs are left out,
+because documents are independent.
 """
 
 from collections.abc import Iterator
@@ -121,9 +121,9 @@ def best_trie(tokens: Tensor, agreed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     descending. Places whose continuations begin with the same tokens share nodes, stored at the
     first such place. Returns float32 [PLACES, DEPTH]: the share of the pattern's places that lead
     to a node, 0 where no node is stored; int64 [PLACES, DEPTH]: the place at which the node is
-    stored; and int64 [1]: the pattern's length. The chosen pattern is the one whose tree, with
-    FACTOR nodes for each of its tokens, has the highest expected acceptance; ties go to the
-    longest.
+    stored; and int64 [1]: the pattern's length. Each pattern has a tree with FACTOR nodes for each
+    token of the pattern. The pattern whose tree has the highest expected acceptance is chosen; ties
+    go to the longest pattern.
     """
     numbers = torch.arange(len(tokens), device=tokens.device)
     equal = (tokens[:, None] == tokens[None]) & (tokens > NO_TOKEN)

@@ -2,10 +2,10 @@
 
 Source: Sun et al., TriForce: Lossless Acceleration of Long Sequence Generation with Hierarchical
 Speculative Decoding. There are three stages. The small draft, on a StreamingLLM cache, proposes a
-few tokens. The target verifies them on an excerpt of its own cache. Once there are at least
-``tree.depth`` tokens, the target verifies them on its whole cache. In the paper, each layer and
-head retrieves chunks for itself, once. Here one layer chooses the chunks for all, from time to
-time, as in cross-model retrieval.
+few tokens. The target verifies them on its retrieval cache, which has only some chunks of the text.
+Once at least ``tree.depth`` tokens are accepted there, the target verifies them on its whole cache.
+In the paper, each layer and head retrieves its own chunks, once. Here one layer chooses the chunks
+for all layers, at intervals, as in cross-model retrieval.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ EVERY = 16  # steps between two retrievals
 
 
 class TriForce(Drafter):
-    """Drafts one document with the small draft and with the target on an excerpt."""
+    """Drafts one document with the small draft and with the target on its retrieval cache."""
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:
         self.pair, self.settings = pair, settings.draft_cache
@@ -56,7 +56,7 @@ class TriForce(Drafter):
         self.retrieve(target)
 
     def grow(self, root: Tensor) -> TokenTree:
-        """Return what the target writes on the excerpt, as a chain."""
+        """Return the tokens that the target writes on its retrieval cache, as a chain."""
         self._excerpt.follow()
         written = torch.zeros_like(self._places)
         count = torch.zeros_like(root)
@@ -88,9 +88,9 @@ class TriForce(Drafter):
         self._mark.copy_(torch.cat([cache.store.length, cache.working.length]))
 
     def _round(self, last: Tensor, *, first: bool) -> Path:
-        """Draft tokens after ``last`` with the small draft, and verify them on the excerpt.
+        """Draft tokens after ``last`` with the small draft; verify them on the retrieval cache.
 
-        Return the path that the target wrote.
+        Return the accepted path.
         """
         small = self._small
         if first:
@@ -120,7 +120,7 @@ class TriForce(Drafter):
 
 
 def small_draft(pair: Pair, settings: Settings, max_tokens: int) -> ModelDrafter:
-    """Return a drafter with the pair's draft, which sees only the first and latest tokens.
+    """Return a drafter whose model, the pair's draft, sees only the first and latest tokens.
 
     Raises UsageError if the profile has no draft model.
     """

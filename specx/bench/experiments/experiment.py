@@ -30,7 +30,7 @@ END_TO_END = (
 def in_turn(
     bench: Workbench, methods: Sequence[BenchMethod] | None = None
 ) -> Iterator[Measurement]:
-    """Run the methods on every case; by default those of the workbench."""
+    """Run the methods on every case; by default, the methods of the workbench."""
     for task in bench.tasks:
         for length in bench.lengths:
             yield from bench.alternate(bench.cases(length, task), methods)
@@ -44,8 +44,8 @@ class Experiment:
     allow the experiment. ``describe``: returns tables and figures of a task's runs, which may be
     incomplete or read from a JSON file. ``defined``: the definitions of the measured quantities.
     ``headline``: returns the page's first line, or the reason for withholding it. A repetition is
-    excluded if other processes took more than a tenth of its time, unless all repetitions of a
-    prompt would be.
+    excluded if other processes took more than a tenth of its time. If this would exclude all
+    repetitions of a prompt, none of them is excluded.
     """
 
     name: str
@@ -81,7 +81,9 @@ def _disturbance(runs: Sequence[Measurement]) -> str:
     kept = sum(is_disturbed(run) for run in undisturbed(runs))
     most = max(run.taken or 0.0 for run in disturbed)
     what = f"{len(disturbed) - kept} are in no table" if kept < len(disturbed) else ""
-    kept_why = f"{kept} are in the tables, as their prompts have no others" if kept else ""
+    kept_why = (
+        f"{kept} stay in the tables, as all runs of their prompts were disturbed" if kept else ""
+    )
     return (
         f"Other processes took up to {most:.0%} of the time, and more than a tenth in "
         f"{len(disturbed)} of {len(runs)} runs: {', '.join(filter(None, (what, kept_why)))}."

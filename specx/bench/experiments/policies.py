@@ -1,4 +1,4 @@
-"""Acceptance of a draft model by the part of a long text that it sees, as means over documents."""
+"""Mean acceptance of a draft model, by the part of a long text that the draft sees."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

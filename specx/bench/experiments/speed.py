@@ -123,7 +123,7 @@ def describe_all_methods(task: str, runs: list[Measurement]) -> Iterator[Table |
 COMPARISON = Experiment(
     name="comparison",
     title="All methods",
-    about="transformers' own, ours, and those of the field (docs/field.md) at every length "
+    about="transformers' methods, ours, and published ones (docs/field.md) at every length "
     "(Table 3)",
     measure=measure_all_methods,
     describe=describe_all_methods,

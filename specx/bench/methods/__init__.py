@@ -53,7 +53,7 @@ def of_one_shape(name: str, about: str, shape: Callable[[Chances, int], Choices]
 
 
 def medusa(name: str, about: str, *, fixed: bool) -> Fitted:
-    """Return a Medusa method. Its option ``heads`` may name other heads than the embedded ones."""
+    """Return a Medusa method. Its option ``heads`` replaces the embedded heads."""
     return Fitted(
         name,
         f"Medusa: {about}",
@@ -118,10 +118,10 @@ TABLE: tuple[BenchMethod, ...] = (
         "specinfer", "SpecInfer: a fixed tree; equal child counts per level", expanded_shape
     ),
     of_one_shape("sequoia", "Sequoia: the best fixed tree", best_shape),
-    ours("lookup", "drafts the tokens that followed earlier in the text; no draft model"),
+    ours("lookup", "drafts the continuation of an earlier match in the text; no draft model"),
     Engine(
         "suffix",
-        "SuffixDecoding: trees of the tokens that followed earlier, by frequency; no draft model",
+        "SuffixDecoding: trees of the most frequent earlier continuations; no draft model",
         SuffixDrafter,
         method="plain",
     ),
@@ -135,7 +135,7 @@ TABLE: tuple[BenchMethod, ...] = (
     ),
     Engine(
         "rapid",
-        "RAPID, lossless: the draft reads passages retrieved from the document alone",
+        "RAPID, lossless: the draft reads only passages retrieved from the document",
         Rapid,
         "tree",
         cache={"chunk": 64, "top_k": 8},
@@ -155,7 +155,7 @@ TABLE: tuple[BenchMethod, ...] = (
     medusa("medusa-joint", "the heads' best nodes by joint probability", fixed=False),
     Engine(
         "triforce",
-        "TriForce: the target drafts on retrieved chunks, helped by the draft on the latest",
+        "TriForce: the target drafts on retrieved chunks; the draft helps, seeing the latest",
         TriForce,
         cache={"policy": "cross-model"},
     ),

@@ -52,7 +52,7 @@ def written_by_target(setting: Setting, case: Case, documents: int = DOCUMENTS) 
 
 
 def rank_chances(method: Engine, setting: Setting, written: list[Text]) -> list[float]:
-    """Return the share of tokens that were the draft's first choice, its second, and so on."""
+    """Return, for each rank, the share of tokens that were the draft's choice of this rank."""
     counts, places = torch.zeros(RANKS), 0
     for prompt, output in written:
         for expected in force(method, replace(setting, read=None), prompt, output):
@@ -67,9 +67,9 @@ def rank_chances(method: Engine, setting: Setting, written: list[Text]) -> list[
 class Fitted(Engine):
     """A method that is first fitted on generated documents.
 
-    ``fit``: gets the method, a setting with the changed profile, the resolved settings, and the
-    case; it returns the maker of its drafter, and its measurements as facts of the run. ``known``:
-    earlier measurements, by model, then by name, length and task.
+    ``fit``: a function of the method, a setting with the changed profile, the resolved settings,
+    and the case. It returns a function that makes the drafter, and measurements to report as facts
+    of the run. ``known``: earlier measurements, by model, then by name, length and task.
     """
 
     fit: "Callable[[Fitted, Setting, Settings, Case], Fit]" = field(kw_only=True)

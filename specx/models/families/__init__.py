@@ -93,7 +93,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(config: Mapping[str, Any]) -> Family | None:
-    """Return the family of a config, or None for models left to transformers."""
+    """Return the family of a config, or None for models that transformers computes."""
     return FAMILIES.get(str(text_config(config).get("model_type")))
 
 

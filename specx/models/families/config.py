@@ -139,7 +139,7 @@ class Config:
         return HeadNormSpec(eps=self.number("rms_norm_eps"), **how)
 
     def attention(self, *, rope: RopeSpec | None, window: int | None, **how: Any) -> AttentionSpec:
-        """Return an attention with the config's numbers of heads. ``how``: its other fields."""
+        """Return an attention with the config's numbers of heads. ``how``: other fields."""
         if self.heads % self.kv_heads:
             self.refuse("num_key_value_heads")
         sizes = {"kv_heads": self.kv_heads, "head_dim": self.head_dim}

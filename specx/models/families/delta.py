@@ -27,7 +27,7 @@ def qwen3_5(config: Config) -> Architecture:
 
 
 def qwen3_5_moe(config: Config) -> Architecture:
-    """Read Qwen3.5 with experts, which stores one tensor for a map of all experts."""
+    """Read Qwen3.5 with experts. One tensor stores the same projection of all experts."""
     inner = config.size("moe_intermediate_size")
     config = of_text(config, 10_000.0).changed(intermediate_size=inner)
     experts = with_experts(config, "num_experts", inner=inner, **_shared(config))
@@ -206,7 +206,7 @@ def _inner(config: Config) -> int:
 def _delta(
     config: Config, heads: dict[str, int], dims: dict[str, int], **how: Any
 ) -> AttentionSpec:
-    """Return a delta rule with these heads and head sizes. ``how``: its other fields."""
+    """Return a delta rule with these heads and head sizes. ``how``: other fields of the spec."""
     if heads["value"] % heads["key"]:
         config.refuse("linear_num_value_heads")
     config.refuse_if("linear_conv_kernel_dim", lambda size: size == 1)

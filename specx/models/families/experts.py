@@ -1,4 +1,4 @@
-"""Families with experts, among them those with latent attention (MLA), whose keys are expanded."""
+"""Families with experts. Some have latent attention (MLA), whose keys are expanded."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -28,8 +28,8 @@ def with_experts(
     """Return an MLP of experts.
 
     ``counts``: possible config keys of the number of experts; ``chosen``: the config key of the
-    experts per token; ``inner``: the experts' inner size, if it is not the MLP's; ``how``: other
-    fields of ``ExpertsSpec``.
+    experts per token; ``inner``: the experts' inner size, if it differs from the MLP's; ``how``:
+    other fields of ``ExpertsSpec``.
     """
     stated = [key for key in counts if key in config.stated]
     count, number = config.size([*stated, *counts][0]), config.size(chosen)

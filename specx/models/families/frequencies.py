@@ -118,7 +118,7 @@ def ropes(
 
 
 def by_kind(config: Config, thetas: Mapping[str, Any], *, wide: bool = False) -> Ropes:
-    """Read frequencies by layer type; only those of layers with full attention are scaled.
+    """Read frequencies by layer type. Only layers with full attention have scaled frequencies.
 
     ``thetas``: the base of each type, for configs with older keys.
     """

@@ -178,7 +178,7 @@ def granite_hybrid(config: Config) -> Architecture:
 
 
 def phi3(config: Config) -> Architecture:
-    """Read Phi-3 and Phi-4, whose checkpoints have joined maps for qkv, and for gate and up."""
+    """Read Phi-3 and Phi-4, whose checkpoints join q, k and v, and join gate and up."""
     return plain(
         config,
         turned=ropes(config, part=1.0),

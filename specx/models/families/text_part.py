@@ -56,7 +56,7 @@ def has_parts(config: Mapping[str, Any]) -> bool:
 
 
 def why_refused(kind: str) -> str:
-    """Return why the text part of a model type is not supported, as a clause after the type."""
+    """Return why a model type's text part is not supported, as a relative clause."""
     *some, last = PARTS
     known = f"{', '.join(some)} and {last}"
     why = _WHY.get(kind, "whose text part is not known")

@@ -25,11 +25,11 @@ class ExpertNames:
     """Tensor names of layers with experts in a family's checkpoints, relative to a layer.
 
     ``gate_up``, ``down``: one tensor per expert, with {} for its number, or one for all experts.
-    ``biases``: the biases of these maps, that of ``down`` last. ``shared``: the prefix of the
-    shared expert's gate, up and down. ``across``: experts are stored as [E, K, N], with alternating
-    rows of gate and up (gpt-oss); ``either``: as [E, K, N] or [E, N, K]. ``apart``: for experts
-    beside a dense MLP, the names of the factor of the router's norm, of the scales of experts'
-    weights, and of ``Routing.norms``.
+    ``biases``: the biases of these projections, in the same order, the bias of ``down`` last.
+    ``shared``: the prefix of the shared expert's gate, up and down. ``across``: experts are stored
+    as [E, K, N], with alternating rows of gate and up (gpt-oss); ``either``: as [E, K, N] or [E, N,
+    K]. ``apart``: names for experts beside a dense MLP: the factor of the router's norm, the scales
+    of the experts' weights, and ``Routing.norms``.
     """
 
     router: str = "mlp.gate.weight"
@@ -69,7 +69,7 @@ class ExpertNames:
 
     @property
     def stacked(self) -> bool:
-        """True if one tensor holds a map of all experts."""
+        """True if one tensor holds the same projection of all experts."""
         return "{}" not in self.down
 
     def one_by_one(self) -> "ExpertNames":
@@ -87,7 +87,7 @@ class ExpertNames:
     def shapes(
         self, names: Mapping[str, Names], maps: Mapping[str, tuple[int, int]], spec: ExpertsSpec
     ) -> Iterator[tuple[Names, Shape]]:
-        """Yield the tensor names and joint shape of each map; ``maps``: shapes for one expert."""
+        """Yield each projection's tensor names and joint shape; ``maps``: shapes of one expert."""
         for name, (rows, columns) in maps.items():
             if self.stacked:
                 single = (columns, rows) if self.across else (rows, columns)
@@ -105,12 +105,13 @@ class ExpertNames:
 class DeltaNames:
     """Tensor names of layers with a delta rule in a family's checkpoints, relative to a layer.
 
-    Names of maps are without ".weight". ``qkv``: the maps to queries, keys and values, in this
-    order; ``rates``: the maps to b and a (``DeltaWeights``); ``convolution``: the convolutions of
-    queries, keys and values. ``by_key_head`` (Qwen3-Next): one tensor groups the rows of queries,
-    keys, values and gate by key head, and so does a joint tensor of b and a. ``is_final``: the
-    stored tensor is ``decay`` itself; otherwise it is log(−decay). A short convolution has only the
-    names ``qkv`` (b, c and x), ``convolution`` and ``out``.
+    Names of projections are without ".weight". ``qkv``: the projections to queries, keys and
+    values, in this order; ``rates``: the projections to b and a (``DeltaWeights``);
+    ``convolution``: the convolutions of queries, keys and values. ``by_key_head`` (Qwen3-Next): one
+    tensor groups the rows of queries, keys, values and gate by key head; a joint tensor of b and a
+    is grouped in the same way. ``is_final``: the stored tensor is ``decay`` itself; otherwise it is
+    log(−decay). A short convolution has only the names ``qkv`` (b, c and x), ``convolution`` and
+    ``out``.
     """
 
     qkv: Names = ("linear_attn.in_proj_qkv",)
@@ -125,7 +126,7 @@ class DeltaNames:
     is_final: bool = False
 
     def maps(self) -> dict[str, Names]:
-        """Return the names of maps and norms by field."""
+        """Return the names of projections and norms by field."""
         found = {"qkv": self.qkv, "out": (self.out,), "convolution": self.convolution}
         if self.rates:
             found |= {"gate": (self.gate,), "rates": self.rates, "delta_norm": (self.norm,)}
@@ -134,7 +135,7 @@ class DeltaNames:
     def shapes(
         self, names: Mapping[str, Names], attention: AttentionSpec, hidden: int
     ) -> Iterator[tuple[Names, Shape]]:
-        """Yield the tensor names of each map, and their joint shape."""
+        """Yield the tensor names of each projection, and their joint shape."""
         heads, values, read = delta_sizes(attention)
         yield names["out"], (hidden, values)
         if not self.rates:
@@ -147,7 +148,7 @@ class DeltaNames:
 
 
 def delta_sizes(attention: AttentionSpec) -> tuple[int, int, int]:
-    """Return a delta rule's number of value heads, the size of v, and that of q, k and v."""
+    """Return a delta rule's number of value heads, the size of v, and the size of q, k and v."""
     assert attention.delta is not None
     heads = attention.query_heads
     values = heads * attention.head_dim
@@ -158,19 +159,20 @@ def delta_sizes(attention: AttentionSpec) -> tuple[int, int, int]:
 class WeightMap:
     """The names of ``LayerWeights`` in a family's checkpoints, without ".weight".
 
-    Names of a layer are relative to ``layer``. ``qkv``, ``gate_up``: the maps to join, in the order
-    of ``LayerWeights``. ``biased``: the fields with biases, including norms. ``experts``: names in
-    layers with experts. ``order`` int64 [D]: the order of elements in each query and key head
-    (``Ropes.order``); norms of heads have the same order, unless they are applied after RoPE
+    Names of a layer are relative to ``layer``. ``qkv``, ``gate_up``: the projections to join, in
+    the order of ``LayerWeights``. ``biased``: the fields with biases, including norms. ``experts``:
+    names in layers with experts. ``order`` int64 [D]: the order of elements in each query and key
+    head (``Ropes.order``); norms of heads have the same order, unless they are applied after RoPE
     (``turned``). ``query_norm``, ``key_norm``: one tensor for all heads, or one per head, with {}
     for the head's number; an empty ``query_norm`` means norms without weights. ``norm_offset``:
     added to each norm weight in float32 or, with ``rounds_offset``, in the weight's format; with
-    ``plain_norm``, the final norm has no offset. ``gate``: the map of gated attention; if empty,
-    each head's gate is stored after its queries. ``delta``: names in layers with a delta rule.
-    ``latent``: names in latent attention, in the order of ``LATENT``; ``turned_order`` int64: the
-    order of its rotated elements. ``embedding_norm``: the norm applied to each embedding.
-    ``keys_are_values``: the layers without a map to values. ``also``: alternative names of some
-    fields, used if the first name is missing. ``constants``: the full names of xielu's constants.
+    ``plain_norm``, the final norm has no offset. ``gate``: the gate projection of gated attention;
+    if empty, each head's gate is stored after its queries. ``delta``: names in layers with a delta
+    rule. ``latent``: names in latent attention, in the order of ``LATENT``; ``turned_order`` int64:
+    the order of its rotated elements. ``embedding_norm``: the norm applied to each embedding.
+    ``keys_are_values``: the layers without a projection to values. ``also``: alternative names of
+    some fields, used if the first name is missing. ``constants``: the full names of xielu's
+    constants.
     """
 
     embedding: str = "model.embed_tokens"
@@ -292,14 +294,14 @@ class WeightMap:
         return {name for each in fields for names in each.values() for name in names}
 
     def shapes(self, spec: DecoderSpec) -> Iterator[tuple[Names, Shape]]:
-        """Yield the tensor names of each linear map of a decoder, and their joint shape."""
+        """Yield the tensor names of each projection of a decoder, and their joint shape."""
         outside, table = self.outside(spec), (spec.vocabulary, spec.hidden)
         yield from ((outside[name], table) for name in ("embedding", "head") if name in outside)
         for index in range(len(spec.layers)):
             yield from self.shapes_of_layer(spec, index)
 
     def shapes_of_layer(self, spec: DecoderSpec, index: int) -> Iterator[tuple[Names, Shape]]:
-        """Yield the tensor names of each linear map of one layer, and their joint shape."""
+        """Yield the tensor names of each projection of one layer, and their joint shape."""
         layer, names = spec.layers[index], self.of_layer(spec, index)
         attention, inner = layer.attention, layer.mlp.inner
         heads, size = attention.query_heads, attention.query_heads * attention.head_dim
@@ -331,7 +333,7 @@ class WeightMap:
 
 
 def rows_of_each(names: Names, rows: int, attention: AttentionSpec) -> tuple[int, ...]:
-    """Return the number of rows of each tensor in a joined map: q, k and v, or equal parts."""
+    """Return each tensor's number of rows in a joined projection: q, k, v or equal parts."""
     if len(names) != 3:
         return (rows // len(names),) * len(names)
     keys = attention.kv_heads * attention.head_dim

@@ -28,8 +28,8 @@ from specx.ops.torch.layer import torch_norm
 class WeightReader:
     """Reads the weights of a decoder.
 
-    ``prepack``: sets the memory layout of maps (``Ops.prepack``). ``take``: called with each layer
-    before the next one is read; returns the layer to keep.
+    ``prepack``: sets the memory layout of projections (``Ops.prepack``). ``take``: called with each
+    layer before the next one is read; returns the layer to keep.
     """
 
     spec: DecoderSpec
@@ -125,7 +125,7 @@ class WeightReader:
         return LinearMap(weight, self._maybe(self._read, names, f"{name}_bias"))
 
     def _experts(self, names: dict[str, Names], name: str) -> LinearMap:
-        """Read a map of all experts, [E, N, K] or one packed weight, and its bias [E, N]."""
+        """Read a projection of all experts, [E, N, K] or one packed weight; bias [E, N]."""
         weight, bias = self.joined(names[name]), self._maybe(self._read, names, f"{name}_bias")
         experts, across = len(names["down"]), self.weight_map.experts.across
         if isinstance(weight, PackedWeight):
@@ -165,7 +165,7 @@ class WeightReader:
         )
 
     def _qkv(self, names: dict[str, Names], index: int) -> LinearMap:
-        """Read the map to queries, keys and values, with rows in the order of ``RopeSpec``."""
+        """Read the projection to q, k and v, with rows in the order of ``RopeSpec``."""
         weight = self.joined(names["qkv"])
         bias = self._maybe(self._read, names, "qkv_bias")
         attention = self.spec.layers[index].attention
@@ -177,7 +177,7 @@ class WeightReader:
         return LinearMap(self.prepack(weight), bias)
 
     def _rows_of_heads(self, attention: AttentionSpec, count: int) -> Tensor | None:
-        """Return the indices of the rows of q, k and v among ``count``; None: all, in order."""
+        """Return the indices of q, k and v among ``count`` rows; None: all rows, in order."""
         order, rows = self.weight_map.order, torch.arange(count)
         if attention.delta is not None:
             if not self.weight_map.delta.by_key_head:
@@ -196,7 +196,7 @@ class WeightReader:
         return torch.cat([own.flatten(), rows[first + keys * dim :]])
 
     def _gate(self, names: dict[str, Names], spec: LayerSpec) -> LinearMap:
-        """Read the map to the gate, which may be a part of another tensor."""
+        """Read the projection to the gate, which may be a part of another tensor."""
         attention, weight = spec.attention, self.joined(names["gate"])
         bias = self._maybe(self._read, names, "gate_bias")
         rows = torch.arange(len(weight), device=weight.device)
@@ -209,7 +209,7 @@ class WeightReader:
         return LinearMap(self.prepack(weight), bias)
 
     def _delta(self, names: dict[str, Names], spec: LayerSpec) -> DeltaWeights:
-        """Read the weights of a delta rule, except the maps to queries, keys, values and gate."""
+        """Read the weights of a delta rule, except the projections to q, k, v and gate."""
         rates, heads = self._read(names, "rates"), spec.attention.kv_heads
         if len(names["rates"]) == 1:
             rates = torch.cat([part.flatten(0, 1) for part in
@@ -228,7 +228,7 @@ class WeightReader:
         return self._read(names, name).flatten(1)
 
     def _latent(self, names: dict[str, Names], _: str) -> LatentWeights:
-        """Read the maps from the latent vector to keys and values.
+        """Read the projections from the latent vector to keys and values.
 
         Rows are in the order of ``torch.layer.latent_heads``. In a checkpoint, each head's value
         follows its key.
@@ -250,7 +250,7 @@ class WeightReader:
         )
 
     def _out(self, names: dict[str, Names], spec: LayerSpec) -> LinearMap:
-        """Read the map after attention; its columns for the padding of values are zero."""
+        """Read the projection after attention; its columns for the padding of values are zero."""
         attention, latent = spec.attention, spec.attention.latent
         assert latent is not None
         weight = tensor_of(self.joined(names["out"])).unflatten(1, (attention.query_heads, -1))
@@ -294,7 +294,7 @@ class WeightReader:
 
 
 def _parts_of_key_head(attention: AttentionSpec) -> list[int]:
-    """Return the rows of a key head's queries and keys, and those of its values and gates."""
+    """Return the row counts of a key head's parts: queries, keys, values and gates."""
     assert attention.delta is not None
     values = attention.query_heads // attention.kv_heads * attention.head_dim
     return [attention.delta.key_dim] * 2 + [values] * 2

@@ -18,7 +18,7 @@ from specx.models.families.weight_map import ExpertNames
 
 
 def cohere2_moe(config: Config) -> Architecture:
-    """Read Command A+: its first layers may have dense MLPs, and RoPE even without a window."""
+    """Read Command A+: the first layers may have dense MLPs, and always have RoPE."""
     first = config.get("first_k_dense_replace") or 0
     every, before = (config.size(f"{which}sliding_window_pattern")
                      for which in ("", "prefix_dense_"))  # fmt: skip

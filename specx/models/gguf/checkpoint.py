@@ -60,7 +60,7 @@ class GgufCheckpoint:
     tensors: Mapping[str, PackedTensor]
 
     def head(self, architecture: Architecture) -> dict[str, Tensor]:
-        """Return the weights of the MTP layer, which predicts further tokens, by a head's names.
+        """Return the weights of the layer for multi-token prediction (MTP), by a head's names.
 
         ``architecture``: a decoder of that layer alone. Empty without such a layer.
         """
@@ -74,7 +74,7 @@ class GgufCheckpoint:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Build the tokenizer. Raises ModelError for one that cannot be read."""
+        """Build the tokenizer. Raises ModelError if it cannot be read."""
         return tokenizer_of(self.keys, self.config["vocab_size"])
 
     @cached_property
@@ -111,7 +111,7 @@ class GgufCheckpoint:
         return total
 
     def formats_as(self, unpacked: torch.dtype | None = None, kept: Collection[str] = ()) -> str:
-        """Return the formats in words, beginning with the one that takes the most bytes.
+        """Return the formats in words, beginning with the format that takes the most bytes.
 
         ``unpacked``: the dtype of matrices whose formats are not ``kept``.
         """

@@ -99,7 +99,7 @@ class PackedTensor:
 
     @cached_property
     def _kept_map(self) -> torch.Tensor:
-        """The map shared by all experts: one map for each would take seconds, or be refused."""
+        """The memory mapping that all experts share. One mapping each would be slow, or fail."""
         return self._map()
 
     def _in_order(self, rows: torch.Tensor) -> torch.Tensor:
@@ -174,7 +174,7 @@ Contents = tuple[dict[str, Any], dict[str, PackedTensor]]
 
 
 def read_container(file: Path, label: str) -> Contents:
-    """Read one file. ``label`` begins the message of each ModelError about it."""
+    """Read one file. ``label`` begins the message of every ModelError about the file."""
     try:
         with file.open("rb") as stream:
             size = stream.seek(0, 2)
@@ -211,7 +211,7 @@ class _ContainerReader:
         return metadata, tensors
 
     def _header(self) -> tuple[int, int]:
-        """Return the number of tensors and that of keys."""
+        """Return the number of tensors and the number of keys."""
         magic = self._data[: len(MAGIC)]
         if magic != MAGIC:
             self._not_gguf(magic)

@@ -32,7 +32,7 @@ def with_states(keys: Metadata, _: object, *, tiled: bool = True) -> dict[str, A
     if layers < 1 or not values or inner % values or not every:
         keys.refuse(
             f"there are {layers} layers, every {every}th with full attention, and {values} value "
-            f"heads of together {inner} elements"
+            f"heads with {inner} elements in total"
         )
     return {
         "num_hidden_layers": layers,
@@ -116,8 +116,7 @@ def family_of(keys: Metadata, label: str) -> GgufFamily:
     kind, name = keys.text("general.type", "model"), keys.architecture
     if name == "clip":
         raise ModelError(
-            f"{label} is the part of a model that reads images; give the file of the language "
-            "model."
+            f"{label} is a vision encoder (mmproj); give the file of the language model."
         )
     if kind != "model":
         raise ModelError(

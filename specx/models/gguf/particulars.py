@@ -69,7 +69,7 @@ def olmoe(keys: Metadata, _: Tensors) -> RawConfig:
 def of_deepseek(keys: Metadata, *, scores: int = _SIGMOID) -> RawConfig:
     """Return the config keys of DeepSeek V3's experts. ``scores``: the expected gating function."""
     if keys.count(".expert_gating_func", scores) != scores:
-        keys.refuse("expert scores are of another function than the family's")
+        keys.refuse("the experts' gating function differs from the family's")
     return {
         "n_shared_experts": keys.count(".expert_shared_count", 0) or None,
         "first_k_dense_replace": keys.count(".leading_dense_block_count", 0),
@@ -120,7 +120,8 @@ def afmoe(keys: Metadata, _: Tensors) -> RawConfig:
 def deepseek2(keys: Metadata, tensors: Tensors) -> RawConfig:
     """Return the config keys of latent attention, with separate sizes of keys and values.
 
-    llama.cpp states one key head, the latent vector; older files and ollama's state many.
+    Files of llama.cpp state one key head, the latent vector. Older files and files of ollama state
+    many.
     """
     scores = keys.count(".expert_gating_func", 1)
     stated = of_deepseek(keys, scores=min(scores, _SIGMOID))
@@ -171,7 +172,7 @@ def hunyuan_moe(keys: Metadata, _: Tensors) -> RawConfig:
         keys.count(f".{part}feed_forward_length") for part in ("expert_shared_", "expert_")
     )
     if shared != inner:
-        keys.refuse(f"experts have an inner size of {inner}, but the shared one of {shared}")
+        keys.refuse(f"experts have an inner size of {inner}, but the shared expert has {shared}")
     return {"intermediate_size": inner}
 
 
@@ -334,7 +335,7 @@ def granite_swa(keys: Metadata, tensors: Tensors) -> RawConfig:
 
 
 def muse_glimmer(keys: Metadata, tensors: Tensors) -> RawConfig:
-    """Return Muse Glimmer's keys. The one weight of its query norm is ``qk_scale_factor``."""
+    """Return Muse Glimmer's keys. The query norm has a single weight, ``qk_scale_factor``."""
     stated, theta = windowed(keys, 4), keys.number(".rope.freq_base", 10_000.0)
     norm = tensors.get("blk.0.attn_q_norm.weight")
     if norm is None or len(scales := set(norm.floats().tolist())) != 1:

@@ -28,11 +28,11 @@ _FORMAT = re.compile(
 
 
 def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
-    """Return the GGUF file that a model's name refers to; None if the name is not one of these.
+    """Return the GGUF file that a model's name refers to; None if the name has another form.
 
-    ``folder/file.gguf``, or a folder without config.json that holds one; ``org/name:Q4_K_M`` on the
-    hub; ``ollama:name:tag``; ``lmstudio:org/name:Q4_K_M``; ``package:name`` for an installed Python
-    package.
+    A name is ``folder/file.gguf``, or a folder without config.json that holds a GGUF file;
+    ``org/name:Q4_K_M`` on the hub; ``ollama:name:tag``; ``lmstudio:org/name:Q4_K_M``;
+    ``package:name`` for an installed Python package.
 
     Raises ModelError if there is no such file, or more than one.
     """
@@ -97,7 +97,7 @@ def is_pointer(file: Path) -> bool:
 
 
 def _models(files: Iterable[Path]) -> list[Path]:
-    """Return the files that are language models; of a split model, its first part."""
+    """Return the files that are language models. A split model is represented by its first part."""
     return sorted(
         file
         for file in files

@@ -1,6 +1,6 @@
 """Pre-tokenization: expressions that split texts into words, by their names in llama.cpp.
 
-The expressions are those of the models' own tokenizers. An unknown name is refused, because a
+The expressions are copied from the models' own tokenizers. An unknown name is refused, because a
 different split would give the model different tokens.
 """
 

@@ -78,7 +78,7 @@ def _longrope(keys: Metadata, tensors: Mapping[str, PackedTensor], count: int) -
 def _divided(keys: Metadata, factors: list[float], theta: float) -> dict[str, Any]:
     """Return the RoPE settings of frequencies that the file divides by ``factors``.
 
-    They are those of Llama 3's scaling, if its factors are the same.
+    If the divisors equal Llama 3's, return the settings of Llama 3's scaling.
     """
     stretch = max(factors)
     known = {"rope_type": "llama3", "factor": stretch, **_LLAMA3}

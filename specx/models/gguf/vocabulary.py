@@ -32,7 +32,7 @@ Pieces = dict[str, int]  # tokens of a file in the order of their ids, and their
 def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
     """Build the tokenizer of a model with ``rows`` embeddings.
 
-    Raises ModelError for one that is missing, damaged, or of an unknown kind.
+    Raises ModelError for a tokenizer that is missing, damaged, or of an unknown kind.
     """
     kind = keys.text(_MODEL)
     if kind == "llama" and keys.architecture == "gemma4":  # as ollama calls it
@@ -256,7 +256,7 @@ def _named(keys: Metadata, pieces: Pieces) -> dict[str, str]:
 def _around(
     keys: Metadata, backend: tokenizers.Tokenizer, named: dict[str, str], words: PreTokenization
 ) -> TemplateProcessing:
-    """Return the processor that adds special tokens, as the file states or as usual."""
+    """Return the processor that adds the special tokens stated in the file, or the usual ones."""
     begins = keys.flag("tokenizer.ggml.add_bos_token", words.bos) and "bos_token" in named
     ends = keys.flag("tokenizer.ggml.add_eos_token", words.eos) and "eos_token" in named
     begin = [named["bos_token"]] if begins else []

@@ -155,7 +155,8 @@ def weights_of_head(
 ) -> dict[str, PackedTensor]:
     """Return the weights of the MTP layer, which comes after ``layers`` layers.
 
-    Names are those of a head, and those in ``architecture``, a decoder of that layer alone.
+    Layer weights are named as in ``architecture``, a decoder of that layer alone. The other weights
+    are named as in a head.
     """
     prefix, found = f"blk.{layers}.", dict[str, PackedTensor]()
     named = _names(architecture) | {f"blk.0.{name}": (own,) for name, own in _OF_HEAD.items()}

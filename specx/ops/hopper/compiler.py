@@ -86,8 +86,8 @@ def kernel_of(
     """Return the kernel ``name`` of a file on a CUDA device; None if it is unavailable.
 
     ``constants`` are defined before the file's text; each block has ``shared`` bytes of dynamic
-    shared memory. Kernels are unavailable without a compiler and on GPUs other than Hopper. There
-    is another implementation for everything that they do.
+    shared memory. Kernels are unavailable without a compiler and on GPUs other than Hopper. Every
+    operation of these kernels has another implementation.
     """
     if not is_hopper(device):
         return None

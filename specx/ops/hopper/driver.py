@@ -141,9 +141,9 @@ class Kernel:
     ) -> None:
         """Launch a grid of blocks of ``block`` threads, in clusters of ``cluster``.
 
-        It runs on the current stream, and may start before the previous kernel has ended: the
-        kernel must wait for that itself. ``arguments``: tensor maps and values of ``ctypes``, in
-        the order of the parameters.
+        The kernel runs on the current stream. It may start before the previous kernel has ended, so
+        the kernel itself must wait for the previous kernel. ``arguments``: tensor maps and values
+        of ``ctypes``, in the order of the parameters.
         """
         configuration = _configured(grid, block, self.shared, cluster)
         configuration.stream = _current_stream()

@@ -1,4 +1,4 @@
-"""The products of up to 64 rows with the experts that they have chosen, in MXFP4, for Hopper.
+"""The products of up to 64 rows with their chosen experts in MXFP4, for Hopper.
 
 A row's result does not depend on the other rows: the weight alone determines the order of a sum.
 Other weights and GPUs use the kernels of ``triton/experts.py``.
@@ -45,8 +45,9 @@ def plan(tiles: int) -> ExpertsLaunch:
 class ExpertsProduct:
     """The products with E experts.
 
-    With ``mlp``, x [T, K] has the rows, the maps are [E, 2 N, K], and its gate is applied. Without,
-    x [T · n, K] has the pairs of a row and an expert, and the maps are [E, N, K].
+    With ``mlp``, x [T, K] has the rows, the weights are [E, 2 N, K], and the gate of ``mlp`` is
+    applied. Without ``mlp``, x [T · n, K] has the pairs of a row and an expert, and the weights are
+    [E, N, K].
     """
 
     def __init__(self, maps: LinearMap, experts: int, mlp: MlpSpec | None = None) -> None:

@@ -84,7 +84,7 @@ def _piece_bytes(name: str) -> int:
 
 
 def share_of(rows: int, pieces: int) -> int:
-    """Return the number of parts of a sum; it affects rounding, so it ignores the rows of x."""
+    """Return the number of parts of a sum. It affects rounding, so the rows of x do not matter."""
     if rows >= WIDEST:
         return 1
     turns = -(-pieces // (12 if rows <= FEW_ROWS else 8))
@@ -116,7 +116,7 @@ def plan(
 def _together(
     tiles: int, rows: int, pieces: int, formats: Sequence[str], multiprocessors: int
 ) -> list[tuple[int, int, int, int, BlocksLaunch]]:
-    """Return launches whose warps share x, each with the numbers by which launches are compared."""
+    """Return launches whose warps share x, each preceded by its sort key."""
     share, has_minima, found = share_of(rows, pieces), "Q4_K" in formats, []
     for splits, groups, warps in product(range(1, share + 1), (1, 2), range(1, 17)):
         launch = BlocksLaunch(warps, share, groups, 1, True, splits)
@@ -139,7 +139,7 @@ def _together(
 
 @cache
 def _partials(device: torch.device, size: int) -> Tensor:
-    """Return a device's memory for partial sums, which kernels use one after another."""
+    """Return memory for partial sums on a device. All kernels use it, one after another."""
     return torch.empty(size, dtype=torch.uint8, device=device)
 
 

@@ -67,8 +67,8 @@ def plan(columns: int, inputs: int, sides: int, multiprocessors: int) -> Product
     """Plan the launch for a result with ``columns`` columns.
 
     ``sides``: rows of the weight per column; ``inputs``: elements in a row. Each multiprocessor has
-    one block, and the largest amount that a block reads is as small as possible. The other choices
-    were measured on an H200, with the weights of 8B, 7B and 1.5B models.
+    one block. The split minimizes the most that any block reads. The other choices were measured on
+    an H200, with the weights of 8B, 7B and 1.5B models.
     """
     # Clusters of four blocks fit on three quarters of the multiprocessors, not on all.
     (tile, most), (pair, most_of_pair) = (
@@ -139,13 +139,13 @@ class WeightProduct:
         activation: Activation = "silu",
         launch: ProductLaunch | None = None,
     ) -> None:
-        """weight [R, K], bias [R]; see ``suits``.
+        """weight [R, K], for which ``suits`` returns True; bias [R].
 
         head_dim: for a weight of heads, whose two halves are rotated together; activation: of a
         gate. Raises CudaError if the kernel is unavailable.
 
-        The kernel reads the weight before the previous kernel has ended, so the weight must have
-        been written before the last kernel that was not launched early (``programmatic_launch``).
+        The kernel reads the weight before the previous kernel has ended. So the weight must be
+        complete before the last kernel without early launch begins (``programmatic_launch``).
         """
         assert bias is None or _alike(bias, weight)
         device = weight.device

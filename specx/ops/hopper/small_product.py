@@ -1,9 +1,9 @@
 """Products of a draft's small weights with up to 16 rows, with low latency, for Hopper.
 
-A level of a small draft is a chain of products that take longer to start and to end than to read
-their weights. These products do not use the copy engine, norm x themselves, and share no sum
-between blocks. With more rows ``product.py`` is faster. Its results differ in rounding, so these
-products serve only drafts, whose rows may depend on the number of rows.
+In a small draft, a product takes longer to start and to end than to read its weight. So these
+products do not use the copy engine, norm x themselves, and share no sum between blocks. With more
+rows, ``product.py`` is faster. The two differ in rounding, so a row's result depends on the number
+of rows. Only drafts may use these products.
 """
 
 import ctypes
@@ -79,7 +79,7 @@ class _SmallWeight(WeightProduct):
         activation: Activation = "silu",
         norm: NormWeights | None = None,
     ) -> None:
-        """Arguments as for ``WeightProduct``; ``norm``: one that ``can_norm`` accepts.
+        """Arguments as for ``WeightProduct``; ``norm`` must satisfy ``can_norm``.
 
         Raises CudaError if the kernel is unavailable.
         """

@@ -3,8 +3,8 @@
 With 64 nodes and several query heads per key head, attention is limited by its products, not by
 reading. Then the tensor cores have to be busy while softmax weights are computed. Triton's compiler
 does not arrange that; ``tree_attention.cu`` does. With few rows, the prefix should be in shared
-memory before the previous kernel has ended. All results equal those of ``triton/tree_attention.py``
-bit for bit.
+memory before the previous kernel has ended. All results equal the results of
+``triton/tree_attention.py`` bit for bit.
 """
 
 from ctypes import c_float, c_int, c_uint64

@@ -22,9 +22,10 @@ from specx.ops.native.emitter import (
 def write_byte_rows(module: Any, unit: VectorUnit) -> None:
     """Write the functions ``narrow`` and ``widen``, which convert rows to 8 bits and back.
 
-    Arguments of ``narrow``: the address of the row in 8 bits, that of its float32 numbers, and
-    their count. Arguments of ``widen``: the address for float32, that of the rows in 8 bits, the
-    bytes of a row, the number of rows, and the numbers in a row. Rows consist of whole groups.
+    Arguments of ``narrow``: the address of the row in 8 bits, the address of its float32 numbers,
+    and their count. Arguments of ``widen``: the address for float32, the address of the rows in 8
+    bits, the bytes of a row, the number of rows, and the numbers in a row. Rows consist of whole
+    groups.
     """
     e = Emitter(module, unit, "narrow", [PLACE, PLACE, I64])
     row, x, dim = e.function.args

@@ -45,8 +45,8 @@ class Code:
     def has_team(self, threads: int) -> bool:
         """Return True if OpenMP provides the requested number of threads.
 
-        It may provide fewer (``OMP_THREAD_LIMIT``, ``OMP_DYNAMIC``); then no thread would do the
-        work of the missing ones.
+        OpenMP may provide fewer threads (``OMP_THREAD_LIMIT``, ``OMP_DYNAMIC``). The work of the
+        missing threads would then not be done.
         """
         if threads not in self._teams:
             found = ctypes.c_int32()
@@ -75,8 +75,8 @@ def _engine(objects: Iterable[bytes]) -> Any:
 def openmp() -> ctypes.CDLL:
     """Return torch's own GNU OpenMP, whose threads also run our passes.
 
-    Other packages may bring a second one, whose threads would compete with torch's for the cores.
-    Raises OSError if torch has another OpenMP, or if it is unknown which.
+    Other packages may bring a second OpenMP, whose threads would compete with torch's threads for
+    the cores. Raises OSError if torch has no GNU OpenMP, or if torch's OpenMP cannot be identified.
     """
     loaded = set(re.findall(r"/\S*libgomp\S*\.so\S*", Path("/proc/self/maps").read_text()))
     packages = str(Path(torch.__file__).parent.parent / "torch")  # also torch.libs
@@ -188,7 +188,7 @@ _SOURCES = _hash_of_sources()
 
 
 def _file(name: str) -> Path:
-    """Return the cache file of some code; its name is a hash of all that determines the code."""
+    """Return the cache file of some code, named by a hash of everything that affects the code."""
     made = _SOURCES.copy()
     made.update(repr((name, llvmlite.__version__, _processor())).encode())
     return cache_folder() / "native" / f"{made.hexdigest()[:24]}.o"

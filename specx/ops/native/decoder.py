@@ -1,9 +1,9 @@
 """The pass itself: all layers of a decoder and the lm head, for a few rows, on several threads.
 
-Threads share each layer's work. They wait for each other when one needs the results of others:
-twice per layer if each has its own key heads, four times if they share heads. The function is
-compiled for the kinds of layers in a decoder. It serves any sizes and numbers of rows and threads,
-because it reads sizes and addresses from tables.
+Threads share each layer's work, and wait for each other when they need each other's results. They
+wait twice per layer if each thread has its own key heads, and four times if threads share heads.
+The function is compiled for the kinds of layers in a decoder. It reads sizes and addresses from
+tables, so one function supports any sizes and any numbers of rows and threads.
 """
 
 from typing import Any

@@ -1,8 +1,7 @@
 """Write functions in LLVM's instructions, on vectors of float32.
 
 Methods are called while a function is written; the instructions run later. A place is a pointer to
-float32, unless it is said to be one to bfloat16 or float16. Offsets, counts and strides are in
-elements.
+float32, or to bfloat16 or float16 where stated. Offsets, counts and strides are in elements.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -252,7 +251,7 @@ class Emitter:
         return self.builder.extract_element(vectors[0], I32(0)) if parts == 1 else vectors[0]
 
     def chosen(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
-        """Return a vector of chosen lanes of a and b (a shuffle); b's are numbered after a's."""
+        """Return a vector of chosen lanes of a and b, numbered through (a shuffle)."""
         return self.builder.shuffle_vector(a, b, ir.VectorType(I32, len(lanes))(list(lanes)))
 
     def math(self, name: str, *arguments: Value) -> Value:
@@ -275,7 +274,7 @@ class Emitter:
     def fetch(self, place: Value) -> None:
         """Prefetch a place, which need not be valid, into the second-level cache.
 
-        More prefetches can be in flight there than to the first level.
+        More prefetches can be in flight to the second level than to the first.
         """
         self.call("llvm.prefetch.p0", place, I32(0), I32(2), I32(1))
 
@@ -311,7 +310,10 @@ class Emitter:
     def strips(
         self, count: Number, widths: Sequence[int], body: Callable[[Value, int], None]
     ) -> None:
-        """Divide 0 … count into strips, as many of each width as fit, in order; the last is 1."""
+        """Divide 0 … count into strips, as many of each width as fit, in order of ``widths``.
+
+        The last width is 1.
+        """
         start = self.whole(0)
         for width in widths:
             rest = self.sub(count, start)
@@ -323,7 +325,7 @@ class Emitter:
     def line(
         self, to: Value, count: Number, value: Callable[[Value, int], Value], kind: Any = F32
     ) -> None:
-        """Write ``count`` elements to a place; ``value(i, lanes)`` returns those from i on."""
+        """Write ``count`` elements; ``value(i, lanes)`` returns ``lanes`` elements from i on."""
 
         def write(i: Value, lanes: int) -> None:
             self.store(value(i, lanes), self.at(to, i, kind=kind), kind)

@@ -64,7 +64,7 @@ def ends(
     """Return the scales of a block's parts, and the numbers to add to the scaled values.
 
     Both are vectors. ``order``: the order of the lanes, for 16 scales. For blocks of 32 values, the
-    vectors have 8 lanes, in which the numbers of ``count`` adjacent blocks (1, 4 or 8) repeat.
+    vectors have 8 lanes, filled by repeating the numbers of ``count`` adjacent blocks (1, 4 or 8).
     """
     if form.name == "Q6_K":
         return _scales_of_16(e, place, form, order), None
@@ -125,7 +125,7 @@ def _scales_of_16(e: Emitter, place: Value, form: BlockFormat, order: Sequence[i
 def stored(e: Emitter, place: Value, form: BlockFormat, part: int) -> Value:
     """Return the 32 values of a part of a block as bytes, unscaled.
 
-    Only those of Q8_0 are signed.
+    Only values of Q8_0 are signed.
     """
     builder, at = e.builder, form.fields
 

@@ -69,8 +69,8 @@ def _write_soften(module: Any, unit: VectorUnit, *, capped: bool) -> None:
 
     Arguments: scores, with room for one more vector after them, and their number; the factor of
     scores; the largest scaled score so far; the sum of weights relative to it; the weighted sum of
-    values and its size. All but the first three are updated. ``soften_capped`` has one more: the
-    soft cap of scores.
+    values and its size. The function updates all arguments but the first three. ``soften_capped``
+    has one more argument: the soft cap of scores.
     """
     kinds = [PLACE, I64, F32, PLACE, PLACE, PLACE, I64]
     name, kinds = ("soften_capped", [*kinds, F32]) if capped else ("soften", kinds)
@@ -110,7 +110,7 @@ def _capped(e: Emitter, scores: Value, cap: Value) -> Value:
 def _write_gate(module: Any, unit: VectorUnit, activation: str, *, gated: bool) -> None:
     """Write ``gate_…``: gates = activation(gates) · up. Arguments: gates, up, their size.
 
-    ``plain_…`` has no up.
+    ``plain_…`` has no argument ``up``.
     """
     name = gate_name(activation, gated=gated)
     e = Emitter(module, unit, name, [PLACE, PLACE, I64] if gated else [PLACE, I64])

@@ -76,7 +76,7 @@ def _formats(weights: DecoderWeights) -> tuple[str, ...]:
 
 
 def _unit(weights: DecoderWeights, name: str) -> int:
-    """Return the largest block size among a map's weights in all layers, at least ``UNIT``."""
+    """Return the largest quantization block of projection ``name`` over all layers, or ``UNIT``."""
     matrices = [getattr(each, name).weight for each in weights.layers if name in names_of(each)]
     return max([UNIT, *(form.values for each in matrices for _, form in parts_of(each))])
 
@@ -87,12 +87,12 @@ def kinds_of_layers(weights: DecoderWeights, threads: int) -> list[LayerKind]:
 
 
 def names_of(layer: LayerWeights) -> tuple[str, ...]:
-    """Return the names of a layer's maps; those of experts are left out."""
+    """Return the names of a layer's projections, except experts."""
     return MAPS if layer.routing is None else MAPS[:2]
 
 
 def maps_of(weights: DecoderWeights) -> list[LinearMap]:
-    """Return all linear maps except those of experts: layer by layer, the lm head last."""
+    """Return all projections except experts: layer by layer, the lm head last."""
     layers = weights.layers
     return [getattr(each, name) for each in layers for name in names_of(each)] + [weights.head]
 
@@ -106,7 +106,7 @@ def sizes_of(layer: LayerSpec) -> tuple[int, int, int, int]:
 def _layer_kind(weights: DecoderWeights, layer: LayerSpec, threads: int) -> LayerKind:
     """Return the kind of a layer.
 
-    Layers without a scale or a window get 1 and infinity, so one code path serves all.
+    A missing scale is 1 and a missing window is infinity, so all layers share one code path.
     """
     attention, norm = layer.attention, layer.attention.head_norm
     norms_whole = norm is not None and norm.whole

@@ -46,7 +46,7 @@ class LayerWriter(ABC):
         self.rows, self.hidden = run.rows, run.hidden
 
     def measure(self, sizes: Entries) -> None:
-        """Note the sizes of the layer, and the part of each that this thread computes."""
+        """Note the sizes of the layer, and this thread's share of each size."""
         e = self.e
         self.query_heads, self.kv_heads = sizes["query_heads"], sizes["kv_heads"]
         self.dim, self.inner = sizes["head_dim"], sizes["inner"]
@@ -124,7 +124,7 @@ class LayerWriter(ABC):
         return (gates, width), (begin, count)
 
     def _add(self, own: Entries, name: str, inputs: Inputs, *, after: str) -> None:
-        """Add a map's output to the hidden rows; its inputs come from all threads.
+        """Add a projection's output to the hidden rows. All threads contribute to its inputs.
 
         ``after``: the norm of the output. A parallel layer adds everything at its end.
         """
@@ -161,7 +161,7 @@ class LayerWriter(ABC):
     # ------------------------------------------------------------ heads
 
     def _heads_width(self) -> Value:
-        """Return the number of outputs of the map ``qkv``."""
+        """Return the number of outputs of the projection ``qkv``."""
         e = self.e
         stored = e.times(self.kv_heads, 2 if self.kind.stores else 0)
         return e.times(e.sum(self.query_heads, stored), self.dim)
@@ -213,9 +213,10 @@ class LayerWriter(ABC):
         self._of_kind(cached, store)
 
     def _of_kind(self, cached: Keys, write: Callable[[Any, str], None]) -> None:
-        """Write code once for each storage of keys: float32, 8 bits and, if supported, float16.
+        """Write code once for each format of keys: float32, 8 bits and, if supported, float16.
 
-        ``write`` gets the kind, and the suffix of its functions. One of the codes runs.
+        ``write`` gets the kind, and the suffix of its functions. At run time, only the code for the
+        cache's format runs.
         """
         e = self.e
         with e.builder.if_else(e.is_equal(cached.kept_as, BYTES)) as (of_bytes, others):
@@ -352,11 +353,11 @@ class LayerWriter(ABC):
     def _attend_gathered(
         self, own: Entries, cached: Keys, queries: Value, sums: Sums, block: Value
     ) -> None:
-        """Attend to a block of the text of each row, of which some keys are not adjacent.
+        """Attend to a block of each row's text, if some keys of the block are not adjacent.
 
-        A row's scores are gathered in the order of its text, and its weights are scattered again,
-        with zeros in between, which change no sum. So the result is the same as if no other branch
-        existed.
+        A row's scores are gathered in the order of its text. Its weights are then scattered back,
+        with zeros for keys of other branches. Zeros change no sum, so the result is the same as
+        without other branches.
         """
         e, run = self.e, self.run
         prefix, behind = run.frame["prefix"], run.frame["behind"]
@@ -510,7 +511,7 @@ class LayerWriter(ABC):
         return e.entry(e.place(frame["sets"]), e.sum(e.times(row, frame["words"]), word))
 
     def _members(self, row: Value, last: Value | None = None) -> Value:
-        """Return the number of rows in a row's set; with ``last``, only those up to it."""
+        """Return the number of rows in a row's set; ``last``: count only rows up to it."""
         e, frame = self.e, self.run.frame
         found = e.variable(e.whole(0))
         words = frame["words"] if last is None else e.div(last, 64)
@@ -645,7 +646,7 @@ class OwnHeads(LayerWriter):
 class SharedHeads(LayerWriter):
     """All threads share all key heads. They divide the text into segments with fixed borders.
 
-    They wait for each other twice: after the projection of queries, keys and values, and after
+    Threads wait for each other twice: after the projection of queries, keys and values, and after
     attention to all segments.
     """
 
@@ -670,7 +671,7 @@ class SharedHeads(LayerWriter):
         return self._merge(layer, own)
 
     def _norm_whole(self, own: Entries) -> None:
-        """Norm the queries of each row as one vector, and so its keys; every thread does this."""
+        """Norm each row's queries as one vector and its keys as another, on every thread."""
         e, run = self.e, self.run
         begin = e.whole(0)
         for which, heads in (("query", self.query_heads), ("key", self.kv_heads)):

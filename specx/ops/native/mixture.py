@@ -24,7 +24,7 @@ class NativeExperts:
         self, mlp: MlpSpec, gate_up: list[list[WeightPart]], down: list[list[WeightPart]],
         biases: tuple[Tensor | None, Tensor | None],
     ) -> None:  # fmt: skip
-        """``gate_up``, ``down``: the parts of each expert's maps; ``biases`` [E, ...]: of both."""
+        """``gate_up``, ``down``: the parts of each expert's weights; ``biases``: [E, ...]."""
         self._gate_up, self._down, self._size = gate_up, down, mlp.inner
         self._hidden = sum(part.columns for part in down[0])
         self._kept = biases
@@ -35,7 +35,7 @@ class NativeExperts:
         self._wait, self._gates, self._weigh = (address_of(name) for name in names)
 
     def __call__(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        """Compute rows x [T, K] with chosen experts int64 [T, n] and their shares -> [T, K]."""
+        """Compute rows x [T, K] with chosen experts int64 [T, n] and routing weights -> [T, K]."""
         (rows, each), (_, count) = chosen.shape, x.shape
         experts = chosen.flatten().tolist()
         order = sorted(range(len(experts)), key=experts.__getitem__)

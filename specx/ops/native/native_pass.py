@@ -106,7 +106,7 @@ class NativePass:
     def _prepared(self) -> DecoderWeights:
         """Return the weights, with smaller copies of some, which are made at the first pass.
 
-        No copies are made if there can be no pass with this number of threads.
+        No copies are made if the number of threads allows no pass.
         """
         with self._preparing:
             if not self._is_prepared:
@@ -323,7 +323,7 @@ class _OnThreads:
         return [entries[name] for name in LAYER]
 
     def _matrix_entries(self, name: str, weight: Weight) -> dict[str, int]:
-        """Return address and kind of a matrix; the address of a packed one is that of its table."""
+        """Return kind and address of a matrix: of its table if the matrix is packed."""
         if isinstance(weight, Tensor):
             layout = BY_ROW if weight.is_contiguous() else BY_COLUMN
             layout += int(weight.dtype == torch.bfloat16)
@@ -376,7 +376,7 @@ class _Scratch:
         return self._tables[rows]
 
     def _sizes(self, rows: int) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the sizes of each thread's areas, and of those shared by all."""
+        """Return the sizes of each thread's areas, and the sizes of areas common to all threads."""
         angles = sum(2 * len(rope.inv_freq) for rope in self._spec.ropes)
         sizes = {sizes_of(layer) for layer in self._spec.layers}
         few = {"rows": rows, "threads": self._threads, "hidden": self._spec.hidden}
@@ -405,11 +405,11 @@ def _table_of_kept(layers: tuple[int, ...], kept: Sequence[tuple[Tensor, Tensor]
 
 
 def shortened(weights: DecoderWeights) -> DecoderWeights:
-    """Return the weights, in which those that are exact in bfloat16 have bfloat16 copies.
+    """Return the weights, with bfloat16 copies of the weights that bfloat16 holds exactly.
 
     Most published models have such weights. A pass over few rows takes as long as reading the
-    weights, so half the bytes take half the time. Other weights are kept as they are, and so are
-    all weights if memory is short.
+    weights, so half the bytes take half the time. Other weights are not copied. If memory is short,
+    no weights are copied.
     """
     plain = (each.weight for each in maps_of(weights) if isinstance(each.weight, Tensor))
     missing = [weight for weight in plain if weight not in _SHORT]
@@ -435,7 +435,7 @@ def _shortened(linear_map: LinearMap) -> LinearMap:
 
 
 def _copied(weight: Tensor) -> Tensor | None:
-    """Return a weight in bfloat16, or None if it is not exactly that."""
+    """Return a weight in bfloat16, or None if bfloat16 does not hold it exactly."""
     lines = weight.t() if _by_column(weight) else weight
     for part in lines.split(max(1, AT_ONCE // lines.shape[1])):
         if bool((part.view(torch.int32) & LOWER_HALF).any()):
@@ -447,7 +447,7 @@ def _copied(weight: Tensor) -> Tensor | None:
 def loading(kind: PassKind = PLAIN) -> Future[Code | None]:
     """Start to compile or read the code of a kind of pass in a thread; return the future.
 
-    Its result is None if there is no code.
+    The future's result is None if there is no code.
     """
     thread = ThreadPoolExecutor(1, "native code")
     code = thread.submit(_loaded, kind)

@@ -115,11 +115,11 @@ class PassWriter:
         rows: Value, shape: tuple[Value, Value], inputs: tuple[Any, Value],
         outputs: tuple[Value, Value],
     ) -> None:  # fmt: skip
-        """Compute y = x · weightᵀ for a part of a map's weight, plus its bias.
+        """Compute y = x · weightᵀ + bias for a part of a projection.
 
-        ``entries``: the map's entries. y, x: (place, stride); x begins with the part's first input.
-        ``shape``: (inputs, outputs) of the whole map. ``inputs``, ``outputs``: (first index, count)
-        of the part.
+        ``entries``: the projection's entries. y, x: (place, stride); x begins with the part's first
+        input. ``shape``: (inputs, outputs) of the whole projection. ``inputs``, ``outputs``: (first
+        index, count) of the part.
         """
         e = self.e
         (first_in, count_in), (first_out, count_out) = inputs, outputs
@@ -174,7 +174,7 @@ class PassWriter:
         return begin, e.sub(e.builder.select(last, total, end), begin)
 
     def is_kept(self, layer: Value) -> tuple[Value, Entries]:
-        """Return a flag: ``layer`` is the next recorded one; and the next entry of their table."""
+        """Return a flag (``layer`` is the next recorded layer), and the next layer's entry."""
         e = self.e
         table = e.row(e.place(self.frame["kept"]), self.noted.get(), len(KEPT))
         kept = self.entries(table, KEPT)

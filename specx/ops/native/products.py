@@ -1,8 +1,8 @@
 """Products of a few rows with a matrix, read once, with the sums in registers.
 
 Each sum is taken in a fixed order, so a row's result does not depend on the number of rows. A
-matrix in bfloat16 is widened while it is read, so its sums equal those of the same numbers in
-float32.
+matrix in bfloat16 is widened while it is read, so its sums equal the sums of a float32 matrix with
+the same numbers.
 """
 
 from collections.abc import Callable

@@ -132,8 +132,8 @@ class RoundedRows:
     ) -> list[Value]:
         """Return the sums of the products of each row with 4 parts of a column, or with one part.
 
-        ``first``: the first input. Lane i of each half has the sum of part i; all lanes have that
-        of a single part.
+        ``first``: the first input. Lane i of each half has the sum of part i. With a single part,
+        all lanes have its sum.
         """
         e, builder = self.e, self.e.builder
         weights = [stored(e, place, self.form, part) for place, part in parts]
@@ -153,7 +153,7 @@ class RoundedRows:
         return found
 
     def _joined(self, a: Value, b: Value, summed: int) -> Value:
-        """Add adjacent lanes of two vectors; in each half, the sums of a precede those of b.
+        """Add adjacent lanes of two vectors. In each half, the sums of a come first.
 
         ``summed``: the number of products in a lane.
         """
@@ -225,7 +225,7 @@ def part_sums(e: Emitter, values: Value, step: int) -> list[Value]:
 def dot(e: Emitter, u: Value, q: Value) -> Value:
     """Return u · q with 4 products summed in a lane; u is unsigned.
 
-    u is at most 127, but one of each pair may be 128.
+    u is at most 127, except that one element of each adjacent pair may be 128.
     """
     if e.has_dots:
         u, q = (e.builder.bitcast(each, WHOLE) for each in (u, q))

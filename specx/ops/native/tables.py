@@ -56,8 +56,8 @@ GROWTH = 16  # segments in a range of rows from one end to twice as far
 def bounds_to(rows: int) -> list[int]:
     """Return the borders of the key segments that threads share, and the end of the keys.
 
-    They depend only on the number of rows in the text, so that a token's attention is always summed
-    in the same order. Segments grow with the text, so that their number stays limited.
+    The borders depend only on the number of rows in the text, so a token's attention is always
+    summed in the same order. Segments grow with the text, so their number stays limited.
     """
     bounds = [0]
     while bounds[-1] < rows:
@@ -89,7 +89,10 @@ def area_sizes(
 
 
 def common_sizes(sizes: tuple[int, int, int, int], *, rows: int, segments: int) -> dict[str, int]:
-    """Return the elements of each memory area that threads share, for a layer with shared heads."""
+    """Return the size, in elements, of each memory area common to all threads of a layer.
+
+    Such a layer has ``SharedHeads``: every head is computed by all threads.
+    """
     query_heads, kv_heads, dim, _ = sizes
     lines = query_heads * rows * segments
     found = {

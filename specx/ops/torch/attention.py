@@ -148,7 +148,7 @@ def _capped(
 
 
 def causal(begin: int, last: int, first: int, window: int | None, device: torch.device) -> Tensor:
-    """Return bool [T, R]: which of rows ``first`` … ``last`` each of ``begin`` … ``last`` sees."""
+    """Return bool [T, R]: True if row ``begin`` + t sees row ``first`` + r, both up to ``last``."""
     row = torch.arange(begin, last, device=device)[:, None]
     column = torch.arange(first, last, device=device)[None]
     return column <= row if window is None else (column <= row) & (column > row - window)

@@ -4,8 +4,8 @@ All rows are read at once. Let G_i be the sum of g over row i and the rows that 
 ``k_i ⊗ u_i`` to the state. Each u depends on the u of the rows seen, so the u solve a triangular
 system (the UT transform of arXiv:2412.06464): ``u_i + β_i Σ_j e^(G_i − G_j) (k_i · k_j) u_j = β_i
 (v_i − e^G_i k_i · S)``. The output of row i is ``e^G_i q_i · S + Σ_j e^(G_i − G_j) (q_i · k_j)
-u_j``. Rows of a chain see all rows before them; rows of a tree see their ancestors. Otherwise
-chains and trees are the same, and no node needs a state of its own.
+u_j``. Rows of a chain see all rows before them; rows of a tree see their ancestors. Chains and
+trees have no other difference, and no node needs its own state.
 """
 
 from collections.abc import Callable
@@ -125,8 +125,9 @@ def _unit(x: Tensor) -> Tensor:
 def history_of(kernel: int, rows: int) -> Callable[[Tensor], Tensor]:
     """Return a function from sets of ancestors to convolution indices int64 [T, kernel].
 
-    The indices point into the inputs of the text's last ``kernel − 1`` tokens, followed by those of
-    ``rows`` rows. For each row, they are the last ``kernel`` inputs on its path, its own last.
+    The indices point into the inputs of the text's last ``kernel − 1`` tokens, followed by the
+    inputs of ``rows`` rows. A row's indices are the last ``kernel`` inputs on its path; its own
+    input is last.
     """
 
     def history(sets: Tensor) -> Tensor:

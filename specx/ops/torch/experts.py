@@ -78,10 +78,11 @@ class TorchExperts:
         norm: Callable[..., Tensor],
         few: Callable[..., FewExperts | None],
     ) -> None:
-        """``product`` prepares the product with one map, ``norm`` computes a norm.
+        """``product`` prepares the product with one projection, ``norm`` computes a norm.
 
-        ``few`` prepares experts for few rows, given the ``MlpSpec``, each expert's maps gate and
-        up, and down, and the biases of all; it returns None if it cannot.
+        ``few`` prepares experts for few rows. Its arguments are the ``MlpSpec``, each expert's
+        weights of gate and up, each expert's weight of down, and all biases. It returns None if the
+        experts are not supported.
         """
         self._mlp, self._act, self._weights = weights.spec.mlp, act, weights
         spec, routing = self._mlp.experts, weights.routing
@@ -205,19 +206,19 @@ class TorchExperts:
 
 
 def sorted_by_expert(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the indices that sort chosen [T, n] by expert, and each one's row: int64 [T · n]."""
+    """Return the indices that sort chosen [T, n] by expert, and their rows: int64 [T · n] each."""
     order = chosen.flatten().argsort(stable=True)
     return order, order // chosen.shape[1]
 
 
 def wide_map(maps: LinearMap) -> LinearMap:
-    """Return a map in float32 or wider."""
+    """Return a projection in float32 or wider."""
     dtype = torch.promote_types(maps.tensor.dtype, torch.float32)
     return LinearMap(maps.tensor.to(dtype), None if maps.bias is None else maps.bias.to(dtype))
 
 
 def _single(maps: LinearMap, count: int) -> list[LinearMap]:
-    """Return the map of each of ``count`` experts."""
+    """Return the projection of each of ``count`` experts."""
     weight, biases = maps.weight, [None] * count if maps.bias is None else maps.bias.unbind()
     each: Sequence[Weight] = weight.unbind() if isinstance(weight, Tensor) else weight.split(count)
     return [LinearMap(own, bias) for own, bias in zip(each, biases, strict=True)]

@@ -2,8 +2,8 @@
 
 Both attend to a prompt of any length in one launch, with the causal mask aligned at the last key.
 flash-attn also attends to the prefix of a tree. The tree's own rows, and unsupported cases, use the
-device's backend. A package is first tried on a few rows, because it can lack kernels for a head
-size or a GPU, which an import does not show.
+device's backend. A package is first tried on a few rows. It may lack kernels for a head size or a
+GPU, and its import does not show that.
 """
 
 from collections.abc import Callable

@@ -211,7 +211,7 @@ def experts(
 def through_gate(
     attended: Tensor, gate: Tensor, attention: AttentionSpec, norm: RowFunction | None
 ) -> Tensor:
-    """Multiply the attention's output [T, H · D] by its gate; ``norm``: a delta rule's."""
+    """Gate the attention's output [T, H · D]. The output of a delta rule is normed first."""
     if norm is None:
         return attended * torch.sigmoid(gate)
     heads = attended.unflatten(1, (-1, attention.head_dim))
@@ -253,7 +253,7 @@ def latent_heads(
 def activation(
     name: Activation, constants: tuple[float, float, float, float] | None = None
 ) -> RowFunction:
-    """Return an activation function; ``constants``: those of xielu."""
+    """Return an activation function; ``constants``: the constants of xielu."""
     if name == "xielu":
         assert constants is not None
         return partial(_xielu, *constants)

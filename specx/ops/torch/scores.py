@@ -13,7 +13,7 @@ def attention_row(
     """Return the softmax attention of one query to a prefix, for each head: ``exp(q·K − lse)``.
 
     query [Hq, D]; keys [Hkv, L, D]; lse [Hq], natural logarithm, from the forward pass. Returns
-    float32 (or wider) [Hq, L]. It costs as much as the attention of one row in one layer.
+    float32 (or wider) [Hq, L]. This costs as much as the attention of one row in one layer.
     """
     scores = scaled_scores(query, keys, scaling)
     if softcap is not None:
@@ -94,8 +94,8 @@ def _of_block(queries: Tensor, keys: Tensor, seen: int, document: range, scaling
 def _four_largest(x: Tensor) -> list[Tensor]:
     """Return the four largest numbers of each row of x [..., 64], as four tensors.
 
-    It is a sorting network of whole tensors. For many short rows, ``topk`` takes twice as long on a
-    CPU, and uses a thread block per row on a GPU.
+    The function is a sorting network on whole tensors. For many short rows, ``topk`` takes twice as
+    long on a CPU, and uses a thread block per row on a GPU.
     """
     a, b, c, d = x.unflatten(-1, (4, -1)).unbind(-2)
     (a, b), (c, d) = _sorted(a, b), _sorted(c, d)

@@ -60,8 +60,8 @@ def keep_signal_handlers() -> None:
     """Restore Python's signal handlers whenever Triton has compiled a kernel.
 
     At the first kernel that Triton compiles, LLVM replaces the process's handlers for SIGINT,
-    SIGTERM and SIGHUP. Its handlers restore the default for a moment before they pass a signal on,
-    and a second signal in that moment kills the process silently. ``timeout`` sends two.
+    SIGTERM and SIGHUP. LLVM's handlers restore the default for a moment before they pass a signal
+    on. A second signal in that moment kills the process silently. ``timeout`` sends two.
     """
     then = knobs.compilation.listener
 
@@ -125,9 +125,9 @@ class TritonOps(TorchOps):
     ) -> tuple[Tensor, Tensor]:
         """Attend by Hopper's kernel if many rows share a key head, otherwise by Triton's.
 
-        Triton's kernel also supports windows, caps and sinks. Both give a row the same result. The
-        kernel that merges is chosen without regard to the rows. A draft's short cache is read in
-        one launch.
+        Triton's kernel also supports windows, caps and sinks. Both kernels give a row the same
+        result. The choice of the merging kernel does not depend on the number of rows. A draft's
+        short cache is read in one launch.
         """
         scale = scaling * tree_attention.LOG2_E
         recent = mask.once(tree_attention.recent_rows)
@@ -157,8 +157,8 @@ class TritonOps(TorchOps):
     ) -> Tensor:
         """Attend by the first of these kernels that supports the inputs.
 
-        Hopper's, without windows, caps and rings; cuDNN's, for whole chunks and larger heads;
-        Triton's, for caps, sinks and rings; torch's.
+        The kernels are, in order: Hopper's kernel, without windows, caps and rings; cuDNN's, for
+        whole chunks and larger heads; Triton's, for caps, sinks and rings; torch's.
         """
         written = past + q.shape[1]
         if window is None and softcap is None:

@@ -1,7 +1,7 @@
 """Choose chunks from their scores on a GPU, in one launch instead of twenty.
 
-Nothing is read back to the host, and the grid depends only on shapes, so it can be captured in a
-CUDA graph.
+Nothing is read back to the host, and the grid depends only on shapes, so the launch can be captured
+in a CUDA graph.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """Causal attention of a prompt, for cases that the flash kernels of packages do not support.
 
-These are rings, soft caps, sinks, and heads of more than 256 elements. A program has some rows of
-one head, and reads the columns that they see. A block that all of its rows see needs no mask; a
-block at the edge of a window or at the diagonal does.
+These cases are rings, soft caps, sinks, and heads of more than 256 elements. A program has some
+rows of one head, and reads the columns that these rows see. A block of columns needs a mask only at
+the edge of a window or at the diagonal. All rows see all other blocks.
 """
 
 from functools import cache
@@ -195,7 +195,7 @@ def _columns(
     WINDOWED: tl.constexpr,
     CAPPED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Attend to the blocks of columns ``begin`` … ``until``; columns end before ``end``."""
+    """Attend to columns ``begin`` … ``until``, in blocks; no column is read from ``end`` on."""
     dims = tl.arange(0, BLOCK_DIM)
     is_dim = (dims < DIM)[None, :]
     offsets = tl.arange(0, BLOCK_N)

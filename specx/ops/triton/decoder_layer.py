@@ -80,7 +80,7 @@ class TritonProduct:
 
 
 def experts_of(weights: LayerWeights) -> Callable[..., Tensor]:
-    """Prepare ``Ops.experts``: routed experts by our own kernels, the shared one like any MLP."""
+    """Prepare ``Ops.experts``: routed experts by our own kernels, the shared expert as an MLP."""
     spec = weights.spec.mlp.experts
     assert spec is not None
     if not experts.suits(weights):
@@ -123,9 +123,9 @@ def experts_of(weights: LayerWeights) -> Callable[..., Tensor]:
 class TritonLayer:
     """``LayerKernels``: products, with one kernel between each two of them.
 
-    A product adds its result to the hidden states itself if the result is neither normed nor scaled
-    first, and if the kernel for the number of rows can do so. Otherwise the kernel of the next norm
-    adds it.
+    A product may add its result to the hidden states itself. This requires a kernel that can do so
+    for the number of rows, and a result that is neither normed nor scaled first. Otherwise the
+    kernel of the next norm adds the result.
     """
 
     def __init__(self, weights: LayerWeights, *, of_draft: bool = False) -> None:
@@ -320,7 +320,7 @@ def _norm_of_rows(spec: NormSpec, weight: Tensor | None, bias: Tensor | None) ->
 
 
 def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:
-    """Return Hopper's products of a layer by its maps; empty if a kernel is unavailable.
+    """Return Hopper's products of a layer by projection; empty if a kernel is unavailable.
 
     Packed weights may lack kernels. For small weights whose result is added to the hidden states,
     Triton's product is faster. ``heads``: fused with RoPE and storing, unless heads are normed;

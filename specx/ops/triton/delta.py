@@ -1,9 +1,9 @@
 """The gated delta rule for the rows of a tree, and committing them, by few kernels.
 
 A program reads a part of a head's state once, and applies the rows on the path to a leaf one by
-one, as plain decoding applies the tokens of a text. So a row's result is the same to the bit,
-whatever the other rows are, and however much of its path is already committed. Programs of paths
-that share rows write the same values for them.
+one, as plain decoding applies the tokens of a text. So a row's result is bit-identical for any
+other rows, and for any committed part of its path. If two paths share rows, their programs write
+the same values for the shared rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ ROWS = 16  # of a prompt that a program makes
 class TritonDeltaRule:
     """The gated delta rule for normed rows [T, K] (``LayerKernels.advance``), with norm and gate.
 
-    The maps to heads, gate and rates are joined into one product, unless they are packed.
+    The projections to heads, gate and rates are joined into one product, unless packed.
     """
 
     def __init__(self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]) -> None:
@@ -72,8 +72,8 @@ class TritonDeltaRule:
     ) -> DeltaRows:
         """Compute the rule's rows from inputs [T, C] and the input of the rates [T, 2 Hv].
 
-        The rows are float32, and those of a tree are stored in the state. Rows of a prompt that
-        ``delta_prompt`` will read have the inputs' dtype.
+        The rows are float32. Rows of a tree are also stored in the state. Rows of a prompt have the
+        inputs' dtype if ``delta_prompt`` will read them.
         """
         attention, delta, own = self._attention, self._attention.delta, self._weights
         assert delta is not None
@@ -108,7 +108,7 @@ class TritonDeltaRule:
 
 @torch.inference_mode()
 def join(maps: Sequence[LinearMap]) -> LinearMap | None:
-    """Return one map with the results of ``maps`` side by side; None if they cannot be joined.
+    """Return one projection with the results of ``maps`` side by side; None if that is impossible.
 
     The weights of ``maps`` become views of the new weight. Maps with biases, packed weights or
     different dtypes cannot be joined.

@@ -1,6 +1,6 @@
 """The gated delta rule for prompts, in three kernels over chunks of rows.
 
-Notation and system are those of ``torch.delta``. The first kernel inverts each chunk's triangular
+Notation and equations are as in ``torch.delta``. The first kernel inverts each chunk's triangular
 matrix, which solves its system for any state. The second goes through the chunks with some columns
 of a state in registers, and writes the state before each chunk. The third computes all outputs in
 parallel. Rows are multiplied in their own 16-bit dtype; sums, states and the inverse are float32.

@@ -1,7 +1,7 @@
 """The MLPs of layers with experts, as Triton kernels.
 
-With few rows, each chosen expert is read once, by programs that multiply all of its rows. For a
-tile of outputs, each pair of a row and an expert gets a program; a program ends at once if an
+With few rows, each chosen expert is read once, by programs that multiply all rows that chose it.
+For a tile of outputs, each pair of a row and an expert gets a program. A program ends at once if an
 earlier pair has the same expert. A shared expert of the same size is treated as one more expert,
 and its gate as one more row of the router. Many rows are sorted by expert first, and programs
 multiply tiles of them. Nothing is read back to the host and grids depend only on shapes, so all
@@ -52,7 +52,7 @@ def suits(weights: LayerWeights) -> bool:
 
 
 def is_joined(weights: LayerWeights) -> bool:
-    """Return True if, for few rows, the shared expert is computed with the others, as the last."""
+    """Return True if, for few rows, the shared expert is computed as the last routed expert."""
     mlp, routing = weights.spec.mlp, weights.routing
     spec = mlp.experts
     assert spec is not None
@@ -126,8 +126,8 @@ class Pairs:
     ``count``: the number of pairs: T rows times ``each`` experts. With ``few`` rows, each of the
     three tensors of ``places`` has the experts of the rows, int64 [T, each]. Otherwise ``places``
     has: the indices of the pairs in the order of programs, int64 [count]; the expert of each
-    program, int64 [programs]; and the range of each program in that order (first place, place after
-    the last), int64 [2, programs].
+    program, int64 [programs]; and each program's range of these indices (begin, end), int64 [2,
+    programs].
     """
 
     count: int
@@ -186,11 +186,12 @@ def product(
     mlp: MlpSpec | None = None,
     shared: Tensor | None = None,
 ) -> Tensor:
-    """Multiply each pair by its expert's map -> [T · n, N].
+    """Multiply each pair by its expert's weight -> [T · n, N].
 
-    With ``mlp``, x [T, K] has the rows of the pairs, the maps are [E, 2 N, K], and the gate is
-    applied. Without, x [T · n, K] has the pairs themselves, and the maps are [E, N, K]. Packed maps
-    have the rows of all experts. ``shared``: the map of the shared expert, number E.
+    With ``mlp``, x [T, K] has the rows of the pairs, the weights are [E, 2 N, K], and the gate is
+    applied. Without ``mlp``, x [T · n, K] has the pairs themselves, and the weights are [E, N, K].
+    A packed weight has the rows of all experts. ``shared``: the weight of the shared expert, number
+    E.
     """
     bias = maps.bias
     gate: str = "" if mlp is None else mlp.activation
@@ -456,7 +457,7 @@ def _count(
     count: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Count the pairs of each expert; for some pairs, also the earlier pairs of the same expert."""
+    """Count each expert's pairs and, for some pairs, the earlier pairs of the same expert."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     expert = tl.load(chosen_ptr + at, mask=at < count, other=0)
     rank = tl.atomic_add(sizes_ptr + expert, 1, mask=at < count, sem="relaxed")
@@ -660,7 +661,7 @@ def _own_pairs(
     PAIRS: tl.constexpr,
     BLOCK_EACH: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Return bool [M], which lines of a program have a pair, and int64 [M], the pairs."""
+    """Return bool [M], True for lines of a program with a pair, and int64 [M], the pairs."""
     if FEW:
         # All pairs of the expert; none if an earlier program has them.
         before = tl.arange(0, PAIRS)

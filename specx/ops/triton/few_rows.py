@@ -6,7 +6,7 @@ the last one to finish adds their parts, in a fixed order.
 
 A row's result does not depend on the other rows. The weight determines which programs share a sum,
 and tensor cores add products in the order of the inputs for any tile. If no sum is shared, the
-result equals that of Hopper's product (``hopper/product.py``) to the bit.
+result equals the result of Hopper's product (``hopper/product.py``) to the bit.
 """
 
 from dataclasses import dataclass
@@ -109,7 +109,7 @@ def few_rows_product(
 def prepare(weight: Tensor) -> None:
     """Create the counters for products with a weight, before a graph is recorded.
 
-    If they were created during recording, they would be zeros only when that graph is replayed.
+    Counters created during recording would become zeros only when the graph is replayed.
     """
     _counters(weight.device)
 
@@ -118,8 +118,8 @@ def prepare(weight: Tensor) -> None:
 def _counters(device: torch.device) -> Tensor:
     """Return int32 zeros that count the finished programs of a column.
 
-    A product leaves zeros. Products use them one at a time: a kernel launched early writes only
-    after earlier ones have ended.
+    A product leaves zeros. Products use the counters one at a time, because a kernel launched early
+    writes only after earlier kernels have ended.
     """
     return torch.zeros(MOST_TILES, dtype=torch.int32, device=device)
 

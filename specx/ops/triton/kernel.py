@@ -92,7 +92,7 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 @lru_cache
 def prepare(device: torch.device) -> Thread:
-    """Start in a thread what the first launches of a process wait for, once for a device.
+    """Prepare the first launches of a process in a thread, once for a device.
 
     Triton hashes its own library (.4 s) and imports Gluon (.1 s); cuBLAS is loaded (.1 s). Weights
     are read meanwhile.

@@ -89,7 +89,7 @@ def head_input(
     states: Tensor,
     parents: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute what ``Ops.head_input`` prepares."""
+    """Compute the function that ``Ops.head_input`` prepares."""
     rows, size = len(tokens), states.shape[1]
     assert parents is not None or len(states) == rows
     assert embedding.shape[1] == size
@@ -171,7 +171,7 @@ def rotate_and_store(
 
 
 def _norm_over_heads(qkv: Tensor, spec: NormSpec, query_norm: Tensor, key_norm: Tensor) -> None:
-    """Norm the queries of a token, and its keys, each over all heads together, in place.
+    """Norm a token's queries over all heads together, and its keys likewise, in place.
 
     qkv as in ``rotate_and_store``; weights [Hq · D] and [Hkv · D].
     """
@@ -193,7 +193,7 @@ def activated(
     gated: bool = True,
     constants: tuple[float, float, float, float] | None = None,
 ) -> Tensor:
-    """Apply an activation; ``constants``: those of xielu.
+    """Apply an activation; ``constants``: the constants of xielu.
 
     Gated: [T, 2 N] -> [T, N], the activation of the first half of each row times the second.
     Otherwise: [T, N] -> [T, N].
@@ -325,7 +325,7 @@ def _norm_whole(
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Norm the queries of one row, or its keys, of which there are never more."""
+    """Norm the queries of one row, or its keys. Keys are never more than queries."""
     at = qkv_ptr + tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, BLOCK)
     wait(EARLY)
     if tl.program_id(1) == 0:
@@ -403,7 +403,7 @@ def _normed(
     eps: tl.tensor,
     K: tl.constexpr,
 ) -> tl.tensor:
-    """Norm x, float32, and multiply it by a weight [K]; rounded after each of both."""
+    """Norm x, float32, round, multiply by a weight [K], and round again."""
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
     x = rounded(x * tl.rsqrt(tl.sum(x * x, 0) / K + eps), weight_ptr)
     return rounded(x * weight, weight_ptr)

@@ -112,7 +112,7 @@ def unpack(packed: Tensor, form: BlockFormat, to: Tensor, *, eights: bool = Fals
 def _launch_unpack(
     packed: Tensor, form: BlockFormat, to: Tensor, ids: Tensor | None, first: int, eights: bool
 ) -> None:
-    """Unpack all rows, or those with ``ids`` (int64), counted from ``first``."""
+    """Unpack all rows, or the rows ``ids`` (int64), counted from ``first``."""
     (count, columns), layout = to.shape, LAYOUTS[form.name]
     _unpack[(count, triton.cdiv(columns, UNPACKED))](
         ids, packed, to, first, first + len(packed), CHOSEN=ids is not None, EIGHTS=eights,
@@ -142,7 +142,7 @@ def plan(columns: int, inputs: int, block: int) -> PackedLaunch:
     """Plan the launch for a weight [columns, inputs] and a tile of ``block`` rows of x.
 
     All launches have 32 columns, so that tensor cores add the products of a row in the same groups.
-    With 64 columns and four warps, Triton uses instructions that group them differently.
+    With 64 columns and four warps, Triton uses instructions with other groups.
     """
     blocks, splits = triton.cdiv(inputs, BLOCK), 1
     # Rows of x play no part: a row's sums would be shared otherwise.
@@ -261,12 +261,12 @@ def packed_product(
 
 @dataclass(frozen=True)
 class KernelLayout(PackedLayout):
-    """A layout as kernels get it, with PTX that decodes 4 bytes of the first plane at a time.
+    """A layout for kernels, with PTX that decodes 4 bytes of the first plane at a time.
 
     ``texts``: the PTX for each tile of a block, or empty; ``constraints``, ``results`` and
     ``pack``: its description for Triton. A code below 128, put into the lower bits of bfloat16
-    128.0, gives 128 plus the code. The 128 is subtracted at once or, if there is a minimum,
-    together with the minimum, by the sum of x.
+    128.0, gives 128 plus the code. The 128 is subtracted at once. If there is a minimum, the 128 is
+    subtracted with the minimum instead, multiplied by the sum of x.
     """
 
     texts: tuple[str, ...] = ()
@@ -277,7 +277,7 @@ class KernelLayout(PackedLayout):
 
 @cache
 def told(layout: PackedLayout, *, by_words: bool) -> KernelLayout:
-    """Return a layout as kernels get it; ``by_words``: inputs are bfloat16, on a GPU."""
+    """Return a layout for kernels; ``by_words``: inputs are bfloat16, on a GPU."""
     fields = vars(layout)
     if not by_words or (layout.low == 8 and not layout.is_float):
         return KernelLayout(**fields)

@@ -1,14 +1,15 @@
 """The layout of a weight's packed rows on a GPU (``blocks.py`` has the layout in files).
 
 A row has three consecutive planes, each in pieces for 256 values: the lower bits of all codes, the
-upper bits, and the scales as whole words. Values, scales and minima equal those of the file, to the
-bit. Scales of 6 bits take 8 bits here, and a row is a multiple of 16 bytes, so it takes up to 3 %
-more than in a file. A row whose length is not a multiple of 256 is padded with zeros; in a format
-without upper bits, the first plane is padded only to the parts that are stored together.
+upper bits, and the scales as whole words. Values, scales and minima equal the file's values, scales
+and minima, to the bit. Scales of 6 bits take 8 bits here, and a row is a multiple of 16 bytes, so
+it takes up to 3 % more than in a file. A row whose length is not a multiple of 256 is padded with
+zeros; in a format without upper bits, the first plane is padded only to the parts that are stored
+together.
 
-Hopper's kernel stores 8 rows of a piece together, plane after plane, so that one copy brings them
-to shared memory. The chunks of 16 bytes of a row are permuted, so that rows read at the same time
-begin in different banks.
+For Hopper's kernel, 8 rows of a piece are stored together, plane after plane, so that one copy
+moves them to shared memory. The chunks of 16 bytes of a row are permuted, so that rows read at the
+same time begin in different banks.
 """
 
 from dataclasses import dataclass
@@ -30,11 +31,11 @@ class PackedLayout:
     """The layout of a format for the kernels.
 
     ``low``: the bits of a code in the first plane, 4 or 8; ``high``: its bits in the second plane.
-    ``part``: the number of values with one scale. ``scales``: their storage. It is bytes, from
-    which ``bias`` is subtracted, with a float16 factor for 256 values; float16 or float32 numbers;
-    or powers of two. ``minimum``: each part has a number that is added to its values. ``zero``: the
-    number subtracted from a code, unless ``table`` gives the code's value or codes are float8
-    numbers (e4m3).
+    ``part``: the number of values with one scale. ``scales``: the storage of scales. Scales are
+    bytes, from which ``bias`` is subtracted, with a float16 factor for 256 values; or float16 or
+    float32 numbers; or powers of two. ``minimum``: True if each part has a number to add to its
+    values. ``zero``: the number subtracted from a code, unless ``table`` gives the code's value or
+    codes are float8 numbers (e4m3).
 
     If ``low`` is 4, two parts share a byte, the first in the lower nibble; with ``wide``, four
     parts share a word of 16 bits, and kernels read such words in pairs. A byte or word of the
@@ -111,9 +112,9 @@ def laid_out(packed: Tensor, form: BlockFormat) -> Tensor:
 
 
 def in_eights(rows: Tensor, layout: PackedLayout, values: int, *, back: bool = False) -> Tensor:
-    """Put each 8 rows of ``values`` values together, piece by piece: uint8 [N, bytes].
+    """Group rows of ``values`` values by 8, piece by piece: uint8 [N, bytes].
 
-    ``back``: put them back row by row.
+    ``back``: restore the order row by row.
     """
     pieces, high, words = values // BLOCK, BLOCK // 8 * layout.high, 4 * layout.words
     sizes = (BLOCK // 2, high, words) if high else (BLOCK // 2, words)

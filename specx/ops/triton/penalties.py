@@ -92,7 +92,7 @@ def _penalized(
     presence: tl.tensor,
     frequency: tl.tensor,
 ) -> tl.tensor:
-    """Return penalized logits; ``prompt``: it has the id; ``count``: how often the output has."""
+    """Return penalized logits of ids, by their presence in the prompt and count in the output."""
     repeated = tl.where(logits < 0, logits * repetition, tl.div_rn(logits, repetition))
     logits = tl.where(prompt | (count > 0), repeated, logits)
     return logits - frequency * count.to(tl.float32) - tl.where(count > 0, presence, 0.0)
@@ -146,9 +146,9 @@ def _forbid_repeats(
 def _token_at(
     token_ptr: tl.tensor, text_ptr: tl.tensor, at: tl.tensor, last: tl.tensor
 ) -> tl.tensor:
-    """Return the token of a tree row ``at``; for the root or before, that of the text at ``last``.
+    """Return the token of tree row ``at``; for the root or before, the text's token at ``last``.
 
-    ``last``: the root's place in the text, or that of an earlier token; −1 before the text.
+    ``last``: the place in the text of the root or of an earlier token; −1 before the text.
     """
     in_text = tl.load(text_ptr + last, mask=last >= 0, other=-1)
     return tl.where(at > 0, tl.load(token_ptr + at), in_text)

@@ -2,8 +2,8 @@
 
 For whole chunks in half precision, cuDNN reaches 530 to 850 TFLOP/s on an H200, flash kernels 270
 to 330. But cuDNN aligns a causal mask at the first key, and takes 0.13 s to plan for a new shape.
-So it gets only chunks of text and pieces of the prefix, which have few shapes, and the results are
-merged.
+So cuDNN attends to the chunk itself and to pieces of the prefix, which have few shapes, and the
+results are merged.
 """
 
 import torch

@@ -30,8 +30,8 @@ def wait(EARLY: tl.constexpr) -> None:
     """Wait until everything written by earlier kernels is visible.
 
     Before this call, a kernel writes nothing, and reads only data that no early kernel writes
-    (weights, the prefix of a cache). The next kernel may start as soon as this one has started: it
-    waits for this one, which waits for earlier ones.
+    (weights, the prefix of a cache). The next kernel may start as soon as this kernel has started.
+    It waits for this kernel, and this kernel waits for earlier ones.
     """
     if EARLY:
         gdc_launch_dependents()

@@ -4,9 +4,9 @@
 computes the sum of exponentials and the sorted best ids of the part. To find the best ids, a part
 is divided into groups of 32 ids: an id among the N best is in one of the N groups with the largest
 maxima. The second kernel, a single program, chooses the N best ids of all parts. It sorts the
-parts' lists by their best paths. The list at place i can contribute at most N − i ids, because i
-paths are at least as good as its own first one. So only a triangle of the lists is compared. The
-logits are never copied.
+parts' lists by their best paths. The list at place i can contribute at most N − i ids, because each
+of the i lists before it begins with a path at least as good. So only a triangle of the lists is
+compared. The logits are never copied.
 
 ``best_tree`` is one kernel instead of dozens of operations on a few hundred numbers, and
 ``level_inputs`` one kernel for the inputs of a level's nodes.
@@ -96,7 +96,7 @@ def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
 def _parts(parents: int, groups: int) -> int:
     """Return how many programs share a row: a power of 2; at most ``MOST_PARTS`` for all rows.
 
-    A part has at least as many groups as are kept of it, so it never keeps a group of the next one.
+    A part keeps at most as many groups as it has, so it never keeps a group of the next part.
     """
     most = min(MOST_PARTS // parents, groups // KEPT.value, MOST_OF_ROW)
     return 1 << max(1, most).bit_length() - 1
@@ -300,7 +300,7 @@ def allowed_logits(logits_ptr: tl.tensor, forbidden_ptr: tl.tensor, mask: tl.ten
 def _row_lse(
     lse_ptr: tl.tensor, row: tl.tensor, is_row: tl.tensor, PARTS: tl.constexpr
 ) -> tl.tensor:
-    """Return the log-sum-exp of whole rows, at least that of each part and each logit."""
+    """Return the log-sum-exp of whole rows, never less than a part's log-sum-exp or a logit."""
     parts = row[:, None] * PARTS + tl.arange(0, PARTS)[None, :]
     lse = tl.load(lse_ptr + parts, mask=is_row[:, None], other=0.0)
     best = tl.max(lse, 1)

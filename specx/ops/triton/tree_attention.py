@@ -2,13 +2,13 @@
 
 A query's own part is the last ``RECENT`` rows of its text, including its ancestors in the tree. All
 earlier rows are in the committed prefix and need no mask. The queries of the heads that share a key
-head are packed as rows (head in group × node). One kernel reads the prefix in blocks, which are
-split over programs (flash decoding). A second kernel attends to each query's own part, and merges
-it with the results of the first by log-sum-exp. Nothing is read back to the host, and grids depend
-only on shapes. Kernels read the length from the device, so a captured graph serves every length.
-Lengths, capacities and widths are run-time arguments that never cause a compilation. The first
-kernel has three variants, by the number of rows of a program. For many rows per key head on Hopper,
-``hopper/tree_attention.py`` replaces it.
+head are packed as rows (head in group × node). One kernel reads the prefix in blocks, and the
+blocks are split over programs (flash decoding). A second kernel attends to each query's own part,
+and merges it with the results of the first by log-sum-exp. Nothing is read back to the host, and
+grids depend only on shapes. Kernels read the length from the device, so a captured graph serves
+every length. Lengths, capacities and widths are run-time arguments that never cause a compilation.
+The first kernel has three variants, by the number of rows of a program. For many rows per key head
+on Hopper, ``hopper/tree_attention.py`` replaces it.
 
 A row's result does not depend on the other rows, nor on how much of its text is committed. Blocks
 begin at multiples of their size, a row's blocks and their parts follow from the length of its text
@@ -16,7 +16,7 @@ alone, and its own part is read in the order of its text, wherever the rows are 
 only another row needs is multiplied by zeros, which changes no bit. Tensor cores add in the order
 of the columns, for any tile.
 
-With a window, the first block is that of the first visible row, and rows are at their places in a
+With a window, the first block is the block of the first visible row, and rows may be stored in a
 ring. A sink is added when parts are merged.
 
 Source: SpecExtend, section on hybrid tree attention.
@@ -268,7 +268,7 @@ def chunk_scores(
 def scale_and_slope(scale: float, softcap: float | None) -> tuple[float, float | None]:
     """Return the factor of scores in base 2, and the factor inside the tanh if there is a soft cap.
 
-    ``scale``: the factor without a cap. With one, a score is factor 1 · tanh(factor 2 · product)
+    ``scale``: the factor without a cap. With a cap, a score is factor 1 · tanh(factor 2 · product)
     (``capped``).
     """
     return (scale, None) if softcap is None else (softcap * LOG2_E, 2 * scale / softcap)
@@ -294,8 +294,8 @@ def _columns(
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
     """Return the columns that a query reads, if it sees ``rows`` rows of its text with its own.
 
-    These are: the first column, and the end of those before its own part; the first block of
-    ``split``, and the end of its blocks; the number of parts.
+    Returns the first column, the end of the columns before the query's own part, the first block of
+    ``split``, the end of its blocks, and the number of parts.
     """
     limit = tl.maximum(rows - RECENT, 0)
     begin = tl.maximum(rows - window, 0) if WINDOWED else rows * 0

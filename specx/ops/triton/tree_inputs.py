@@ -23,7 +23,7 @@ class TreeInputs:
     set, query t sees row prefix + 64·w + j. Bits are set only for written rows. Every query sees 1
     to 64 of them, its own row last. Rows after the written ones are never used, even if they are
     NaN. ``prefix``, ``visible`` and the rows of the prefix are read before the preceding kernels
-    have ended, so they must have been written before the last kernel that was not launched early
+    have ended, so they must be complete before the last kernel without early launch begins
     (``programmatic_launch.options``). In a forward pass, that kernel computes the embedding or the
     rotary angles.
 

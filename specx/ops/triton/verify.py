@@ -1,6 +1,6 @@
 """Verification after the target's forward pass: the most probable ids, and the accepted path.
 
-``most_probable`` reads the logits once, instead of masking, writing and searching them: several
+``most_probable`` reads the logits once, instead of masking, writing and searching them. Several
 programs share a row, and a second kernel compares their results. ``accept`` is one kernel instead
 of a dozen operations on at most 64 numbers.
 

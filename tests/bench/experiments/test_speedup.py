@@ -48,7 +48,9 @@ def test_no_table_and_no_figure_has_what_others_disturbed():
     assert (findings.headline, findings.withheld[:12]) == ("", "No headline:")
     findings = SPEEDUP.conclude(runs[2:4])
     assert findings.tables[0].rows[1][3] == pytest.approx(9.0)
-    assert "2 are in the tables, as their prompts have no others" in findings.sentences[0]
+    assert (
+        "2 stay in the tables, as all runs of their prompts were disturbed" in findings.sentences[0]
+    )
 
 
 def test_one_table_a_task_and_two_figures():

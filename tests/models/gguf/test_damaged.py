@@ -141,7 +141,7 @@ CASES: dict[str, tuple[bytes, str]] = {
         setting("general.type", STRING, "adapter"),
         "not a language model but 'adapter'",
     ),
-    "a vision part": (setting("general.architecture", STRING, "clip"), "reads images"),
+    "a vision part": (setting("general.architecture", STRING, "clip"), "is a vision encoder"),
     "no layers": (without("llama.block_count"), "key llama.block_count is missing"),
     "0 heads": (setting("llama.attention.head_count", UINT32, 0), "num_attention_heads of 0"),
     "heads that do not divide": (

@@ -380,7 +380,7 @@ def without_values(writer: gguf.GGUFWriter) -> None:
 REFUSED: dict[str, tuple[str, Callable[[gguf.GGUFWriter], None], str]] = {
     "other scores": (
         *("glm 4.5", stating(expert_gating_func=1)),
-        "scores are of another function than the family's",
+        "the experts' gating function differs from the family's",
     ),
     "scores that are not normed": (
         *("trinity", stating(expert_weights_norm=False)),
@@ -401,7 +401,7 @@ REFUSED: dict[str, tuple[str, Callable[[gguf.GGUFWriter], None], str]] = {
     ),
     "a shared expert of another size": (
         *("hunyuan moe", stating(expert_shared_feed_forward_length=48)),
-        "experts have an inner size of 96, but the shared one of 48",
+        "experts have an inner size of 96, but the shared expert has 48",
     ),
     "constants of too few layers": (
         *("apertus", stating(xielu__beta=[0.5])),
