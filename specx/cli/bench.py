@@ -54,7 +54,7 @@ def bench(
     context: typer.Context,
     documents: Annotated[
         list[str] | None,
-        typer.Argument(help="Files or folders (default: generated reports)."),
+        typer.Argument(help="Files or folders (default: synthetic documents)."),
     ] = None,
     dataset: Annotated[
         str | None,
@@ -93,15 +93,22 @@ def bench(
         int | None, typer.Option(min=2, help="Output tokens, at most (default: the profile's).")
     ] = None,
     task: Annotated[
-        Task, typer.Option(help="Task of a digest model (docs/embedded-pair.md).")
+        Task,
+        typer.Option(
+            help="Task of the embedded pair: digest, control (a digest that lookup cannot draft), "
+            "or both."
+        ),
     ] = "digest",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the generated reports.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic documents.")] = 0,
     quick: Annotated[
         bool, typer.Option("--quick", help="Run for about a minute: one document, few methods.")
     ] = False,
     scale: Annotated[
         str | None,
-        typer.Option(help="Scale the embedded pair to a model of this size (llama-3.1-8b)."),
+        typer.Option(
+            help="Enlarge the built-in models of the profile mini to the size of this model: "
+            "llama-3.1-8b, llama-3.1-70b or vicuna-7b."
+        ),
     ] = None,
     scale_draft: Annotated[
         str | None,
@@ -177,7 +184,7 @@ def _check_folder(folder: Path | None) -> None:
 
 
 def _write(report: BenchReport, *, folder: Path | None, json: bool, quiet: bool) -> None:
-    """Write a report to stdout, and its page to a folder unless JSON alone is asked for."""
+    """Write a report to stdout. Write its page to a folder, too, unless only JSON is requested."""
     folder = folder or (None if json else DEFAULT_FOLDER)
     console = make_console(quiet=quiet)
     if folder is not None:
@@ -241,8 +248,8 @@ def _tasks(profile: Profile, task: Task) -> tuple[str, ...]:
         return ("digest", "control") if task == "both" else (task,)
     if task != "digest":
         raise UsageError(
-            f"--task needs a digest model, but the prompt of the profile {profile.name} has the "
-            "kind instruct; omit --task"
+            f"--task needs a digest model, but the profile {profile.name} has an instruct prompt; "
+            "omit --task"
         )
     return ("instruct",)
 
