@@ -49,7 +49,7 @@ class Interruption:
         return 128 + self.signal
 
     def install(self) -> None:
-        """Start watching for signals. A signal that the caller ignores (``nohup``) stays so."""
+        """Start watching for signals. Signals ignored by the caller (``nohup``) stay ignored."""
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[1], False)
         _thread.start_new_thread(self._watch, ())

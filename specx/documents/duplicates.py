@@ -7,8 +7,8 @@ little less than other words, because form letters differ in them. Text in brack
 few words are outside them.
 
 Candidates are found by prefix filtering (Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant
-2007): two similar sentences have in common one of their rarest words, those with the share 1 -
-``_ALIKE`` of each sentence's weight. Only first occurrences are indexed, and only the latest for
+2007): two similar sentences share a word among the rarest words of each, which carry the share 1 -
+``_ALIKE`` of the sentence's weight. Only first occurrences are indexed, and only the latest for
 each word, so the time is linear in the length of the text.
 """
 

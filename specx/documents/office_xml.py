@@ -69,7 +69,7 @@ def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict
 
 
 def with_heads(xml: bytes, heads: Iterable[bytes]) -> tuple[bytes, int]:
-    """Add the text of page headers to a DOCX without text; return the XML and its letters' number.
+    """Add the text of page headers to a DOCX without text; return the XML and its letter count.
 
     A header with few letters is not added; it is only a letterhead or a page number.
     """

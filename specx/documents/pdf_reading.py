@@ -1,4 +1,4 @@
-"""Read a PDF in child processes. If a page crashes a process, a new one goes on."""
+"""Read a PDF in child processes. If a page crashes a process, a new process continues."""
 
 import re
 import signal

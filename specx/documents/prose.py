@@ -146,7 +146,7 @@ _DATA = re.compile(rf"\S{{{_LONGEST_WORD},}}")
 
 
 def without_data(document: Document) -> Document:
-    """Return a document without data (text that is not words), and with a warning about it.
+    """Return a document without text that is not words; a warning counts the skipped text.
 
     Raises DocumentError if there is nothing else.
     """

@@ -52,10 +52,10 @@ def profile_for(
 ) -> Profile:
     """Return the profile for ``--profile``, ``--model`` and ``--draft``.
 
-    ``model`` replaces the profile's target and removes its draft. Without ``profile``, the other
-    keys get defaults that suit the model. ``draft`` replaces the profile's draft; ``none`` removes
-    it. A checkpoint with a head for multi-token prediction drafts with that head, unless another
-    draft is named. ``files_of``: finds the folder or GGUF file of a name.
+    ``model`` replaces the target and removes the draft of the profile. Without ``profile``, the
+    other keys get defaults that suit the model. ``draft`` replaces the profile's draft; ``none``
+    removes it. A checkpoint with a head for multi-token prediction drafts with that head, unless
+    another draft is named. ``files_of``: finds the folder or GGUF file of a name.
 
     Raises ProfileError for an unknown or invalid profile, and UsageError for an invalid model name.
     """

@@ -244,7 +244,8 @@ class OwnWordsReader(OutputReader):
     def _before_loop(self, place: int) -> int:
         """Return the end of the last complete sentence that begins before ``place``.
 
-        ``place``: the end of the first copy of a loop's period. A sentence may end a sign later.
+        ``place``: the end of the first copy of a loop's period. The period may end before the last
+        sign of a sentence.
         """
         before = [end for end in self._ends if end <= place]
         behind = [end for end in self._ends if end > place]

@@ -89,7 +89,7 @@ class LiteralEncoder:
         return [token for token in ids if token in self._commands]
 
     def holds_mark(self, text: str) -> bool:
-        """Return True if ``text`` contains a command that consists of several token ids."""
+        """Return True if ``text`` contains a command that is known only by its letters."""
         return self._marks is not None and self._marks.search(text) is not None
 
     def encode(self, text: str) -> list[int]:
