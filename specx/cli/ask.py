@@ -1,4 +1,4 @@
-"""``specx ask``: questions about documents, each of which is read once."""
+"""``specx ask``: answer questions about documents. Each document is read once."""
 
 import os
 import sys
@@ -59,8 +59,8 @@ def ask(
         int | None,
         option(
             SUMMARY,
-            "Number of earlier answers given with each question. Default: 1 if questions are typed "
-            "in a terminal, else 0.",
+            "Number of earlier questions and answers to include in each prompt. Default: 1 if "
+            "questions are typed in a terminal, else 0.",
             min=0,
         ),
     ] = None,
@@ -165,7 +165,7 @@ class AskRun:
         return found
 
     def run(self) -> None:
-        """Run; raise the error that decides the exit code."""
+        """Answer all questions. Raises the error that decides the exit code."""
         chosen = choose_threads(self.threads, os.environ, self.options.others)
         chosen.set(os.environ)
         importing = self.options.importing = import_torch()
@@ -232,7 +232,7 @@ class AskRun:
             self._write(ended.outcome, heading)
 
     def _fail(self, name: str, error: SpecxError, *, alone: bool) -> None:
-        """Print an error and go on; raise it instead if there is only one question (``alone``)."""
+        """Print an error and continue. With one question only (``alone``), raise it instead."""
         if alone:
             raise error
         self._outcome.failed(name)

@@ -94,7 +94,10 @@ def bench(
     ] = None,
     task: Annotated[
         Task,
-        typer.Option(help="Task of the embedded pair; control: a digest that lookup cannot draft."),
+        typer.Option(
+            help="Task of the embedded pair: digest, control (a digest that lookup cannot draft), "
+            "or both."
+        ),
     ] = "digest",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic documents.")] = 0,
     quick: Annotated[
@@ -102,7 +105,10 @@ def bench(
     ] = False,
     scale: Annotated[
         str | None,
-        typer.Option(help="Enlarge the embedded pair: llama-3.1-8b, llama-3.1-70b or vicuna-7b."),
+        typer.Option(
+            help="Enlarge the built-in models of the profile mini to the size of this model: "
+            "llama-3.1-8b, llama-3.1-70b or vicuna-7b."
+        ),
     ] = None,
     scale_draft: Annotated[
         str | None,
@@ -178,7 +184,7 @@ def _check_folder(folder: Path | None) -> None:
 
 
 def _write(report: BenchReport, *, folder: Path | None, json: bool, quiet: bool) -> None:
-    """Write a report to stdout, and its page to a folder unless JSON alone is asked for."""
+    """Write a report to stdout. Write its page to a folder, too, unless only JSON is requested."""
     folder = folder or (None if json else DEFAULT_FOLDER)
     console = make_console(quiet=quiet)
     if folder is not None:
@@ -242,8 +248,8 @@ def _tasks(profile: Profile, task: Task) -> tuple[str, ...]:
         return ("digest", "control") if task == "both" else (task,)
     if task != "digest":
         raise UsageError(
-            f"--task needs a digest model, but the prompt of the profile {profile.name} has the "
-            "kind instruct; omit --task"
+            f"--task needs a digest model, but the profile {profile.name} has an instruct prompt; "
+            "omit --task"
         )
     return ("instruct",)
 

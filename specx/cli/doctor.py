@@ -1,4 +1,4 @@
-"""``specx doctor``: the hardware and software of this machine, and what specx uses of them."""
+"""``specx doctor``: this machine's hardware and software, and the parts that specx uses."""
 
 import json
 import os
@@ -58,12 +58,15 @@ def doctor(
         bool,
         typer.Option(
             "--recommend",
-            help="List local models (hub cache, ollama, LM Studio) and those of the shipped "
+            help="List local models (hub cache, ollama, LM Studio) and the models of shipped "
             "profiles; models that fit into memory come first.",
         ),
     ] = False,
 ) -> None:
-    """Show what this machine has and what specx will use. Missing parts are not errors."""
+    """Show what this machine has and what specx will use.
+
+    Missing optional components are not errors.
+    """
     if length is not None and model is None and not recommend:
         raise UsageError("--length needs --model or --recommend")
     if recommend and model is not None:
@@ -80,7 +83,7 @@ def doctor(
 
 
 def examine() -> Findings:
-    """Return everything that ``specx doctor`` prints; None for what is absent or unknown."""
+    """Return all values that ``specx doctor`` prints; None for an absent or unknown value."""
     threads = choose_threads(None, os.environ, LoadMonitor())
     threads.set(os.environ)  # before torch is imported, as before a summary
     torch = _torch()
@@ -133,7 +136,10 @@ def _memory() -> float | None:
 
 
 def _free_memory(torch: ModuleType | None) -> float | None:
-    """Return the GB available to a model, within a container's limit; loading checks the same."""
+    """Return the free memory in GB, respecting a container's limit.
+
+    Model loading checks against the same value.
+    """
     if torch is None:
         return None
     from specx.models.memory import free_bytes
@@ -217,7 +223,7 @@ def _packages(torch: ModuleType) -> Iterator[tuple[str, str]]:
 
 
 def _few_rows() -> str:
-    """Return what computes passes over few rows on a CPU in float32: machine code or torch."""
+    """Return the backend for passes over few rows on a CPU in float32: machine code or torch."""
     if not installed_version("llvmlite"):
         return "torch; machine code is faster and needs llvmlite: pip install llvmlite"
     from specx.ops.native.native_pass import loading

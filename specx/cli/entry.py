@@ -5,7 +5,7 @@ from specx.cores import without_collecting
 
 
 def main() -> None:
-    """Run the command ``specx`` and exit with its code; it never returns."""
+    """Run the command ``specx`` and exit with its code. This function never returns."""
     interruption = Interruption()
     interruption.install()
     with without_collecting():

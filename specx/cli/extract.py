@@ -34,11 +34,19 @@ def extract(
 ) -> None:
     """Print the text that specx reads in a document. No model is loaded.
 
-    Each paragraph is one line. Brackets at its start show its kind (heading, item, footnote,
-    caption, table, code, furniture; none for text), its part (title, copyright, contents, index,
-    references, acknowledgements; none for the body) and, in documents without pages, its position:
-    lines, a time, a share of the text, or a paragraph number such as ¶12. Furniture is not
-    summarized: running headers, footers, page numbers, navigation.
+    Each paragraph is one line, beginning with its labels in brackets.
+
+    Kind: heading, item, footnote, caption, table, code or furniture.
+    Running text has no such label.
+
+    Part: title, copyright, contents, index, references or
+    acknowledgements. The body has no such label.
+
+    Position, in documents without pages: lines, a time, a share of the
+    text, or a paragraph number such as ¶12.
+
+    Furniture (running headers, footers, page numbers, navigation) is not
+    summarized.
     """
     if out is not None and out.exists() and not force:
         raise UsageError(f"{out} exists already; --force overwrites it")

@@ -29,10 +29,10 @@ _GLANCE = 0.02  # seconds between two looks for another signal
 class Interruption:
     """Ends specx at a signal, from ``install`` until ``end``.
 
-    ``sentence`` saves the partial output and returns a sentence that says where it was saved; a
-    command sets it once there is output to save. ``tidy``: actions to run before that. All of them
-    run in a separate thread while the main thread may be stopped at any point, so they must not
-    wait for a lock or import anything.
+    ``sentence``: a function that saves the partial output and returns a sentence with its path. A
+    command sets ``sentence`` once there is output to save. ``tidy``: functions to call before
+    ``sentence``. All these functions run in a separate thread, while the main thread may be stopped
+    at any point. So they must not wait for a lock or import anything.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Interruption:
         return 128 + self.signal
 
     def install(self) -> None:
-        """Start watching for signals, except those that the caller ignores (``nohup``)."""
+        """Start watching for signals. Signals ignored by the caller (``nohup``) stay ignored."""
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[1], False)
         _thread.start_new_thread(self._watch, ())
@@ -138,7 +138,7 @@ class Interruption:
             os._exit(self.exit_code)
 
     def _within(self, seconds: float, action: Callable[[], object]) -> None:
-        """Run an action with a time limit, which another signal cuts short."""
+        """Run an action and wait for its end, at most ``seconds`` or until another signal."""
         began, done, together = time.monotonic(), _thread.allocate_lock(), True
         done.acquire()
 

@@ -46,9 +46,9 @@ _FLAGS = {"--no-fallback": "fallback.below=null", "--no-sources": "sources=false
 
 
 def with_set(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Replace old options by ``--set``; return the new arguments, and a notice for each.
+    """Replace deprecated options by ``--set``. Return the new arguments, and a notice per option.
 
-    The old spellings work for one release.
+    Deprecated options work for one release.
     """
     new: list[str] = []
     notices: list[str] = []
@@ -142,7 +142,10 @@ def specx(
     context: typer.Context,
     debug: Annotated[
         bool,
-        typer.Option("--debug", help="Show tracebacks, phases and removed page furniture."),
+        typer.Option(
+            "--debug",
+            help="Show tracebacks, phases, and the number of removed headers and footers.",
+        ),
     ] = False,
     version: Annotated[  # noqa: ARG001 - acts through its callback
         bool,
@@ -159,7 +162,7 @@ def specx(
 
 
 def main(argv: Sequence[str] | None = None, interruption: Interruption | None = None) -> NoReturn:
-    """Run ``specx`` with ``argv``, the process's own by default, and exit with its code.
+    """Run ``specx`` with ``argv``, by default the process's arguments, and exit with its code.
 
     ``interruption``: already installed by ``entry.py``.
     """

@@ -152,8 +152,9 @@ def has_main_memory(streamed: int) -> bool:
 
 
 def program_bytes(found: Any, device: str) -> int:
-    """Return the main memory of Python, torch and the tokenizer, which no footprint has; 0 on a
-    GPU.
+    """Return the main memory of Python, torch and the tokenizer, in bytes; 0 on a GPU.
+
+    No footprint includes these bytes.
     """
     return PROGRAM + ID * found.vocabulary if device == "cpu" else 0
 

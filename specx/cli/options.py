@@ -1,4 +1,4 @@
-"""Options that several commands share, and the profile that they change."""
+"""Options of several commands, and the changes that they make to a profile."""
 
 import re
 from pathlib import Path
@@ -155,7 +155,7 @@ def changed_profile(
 
     ``prompt``, ``generation``: values for the keys of these sections; None keeps the profile's
     value. An ``instruction`` is a text, or ``@`` and the name of a file. ``changes``: from
-    ``parse_settings``; options override them.
+    ``parse_settings``; options override ``changes``.
     """
     asked = {name: value for name, value in prompt.items() if value is not None}
     chosen = {name: value for name, value in generation.items() if value is not None}
@@ -183,8 +183,8 @@ def _prompt(profile: Profile, asked: dict[str, object]) -> dict[str, object]:
         _refuse_for_digest(profile, asked)
     elif sentences is not None:
         raise UsageError(
-            f"--sentences needs a digest, but the prompt of the profile {profile.name} has the "
-            "kind instruct; use --words for the length of the summary"
+            f"--sentences needs a digest, but the profile {profile.name} has an instruct prompt; "
+            "use --words for the length of the summary"
         )
     if isinstance(instruction, str):  # it replaces what the profile asks for
         return {"words": None, "style": None, **asked, "instruction": _text(instruction)}

@@ -41,8 +41,8 @@ def kind_of(model: str) -> str:
 class _Fit:
     """The bytes that a model, or a target and its draft, need for a text of ``tokens`` tokens.
 
-    ``streamed``: the needs with ``target.offload: cpu``, on a GPU; ``main``: the bytes in main
-    memory.
+    ``streamed``: the bytes needed with ``target.offload: cpu``; None without a GPU. ``main``: the
+    bytes in main memory.
     """
 
     parameters: int
@@ -90,9 +90,9 @@ def recommend_models(length: str) -> dict[str, dict[str, Any]]:
 
     ``length``: the length of the text in tokens. Models that fit come first, the largest at the
     top. The recommended model is the largest one that fits and writes at reading speed; local
-    models take precedence. If no model fits a GPU, the recommended one is the first whose layers
-    can stay in main memory. Nothing is downloaded, and no weights are read. Raises UsageError for
-    an invalid length.
+    models take precedence. If no model fits a GPU, the recommended model is the first in the list
+    whose layers can stay in main memory. Nothing is downloaded, and no weights are read. Raises
+    UsageError for an invalid length.
     """
     tokens = parse_length(length)
     choose_threads(None, os.environ, LoadMonitor()).set(os.environ)  # before torch is imported
@@ -208,7 +208,7 @@ def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
 
 
 def _described(model: str, dtype: str, device: Any) -> Any:
-    """Return the description of a published model from its known config; no file of it is read."""
+    """Return the description of a published model from its known config. No file is read."""
     from specx.models.generation_file import GenerationConfig
     from specx.models.loaded import ModelSpec
     from specx.models.model_files import ModelFiles, open_model
@@ -230,7 +230,7 @@ def _described(model: str, dtype: str, device: Any) -> Any:
 
 
 def _in_blocks(model: str, kind: str) -> SimpleNamespace:
-    """Return a stand-in for a GGUF file that has only the methods a footprint calls."""
+    """Return a stand-in for a GGUF file, with only the methods that a footprint calls."""
     from specx.models.decoder_files import parameters
     from specx.models.families import read_architecture
 
@@ -254,9 +254,10 @@ def _in_blocks(model: str, kind: str) -> SimpleNamespace:
 
 
 def _joined(files: Any, tokens: int, found: list[Any]) -> _Fit:
-    """Add up the needs of target and draft, which never need intermediate tensors at the same time.
+    """Add up the bytes that target and draft need.
 
-    ``files``: the target's. On a GPU its layers can stay in main memory.
+    Intermediate tensors of target and draft never exist at the same time. ``files``: the target's
+    files. On a GPU, the target's layers can stay in main memory.
     """
     from specx.decoding.footprint import Footprint
 

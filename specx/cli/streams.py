@@ -80,9 +80,9 @@ def open_missing_output() -> None:
 
 
 class _Stderr(io.TextIOWrapper):
-    """A stderr that may disappear, like a closed terminal. Output is dropped then.
+    """A stderr that drops output once its terminal is closed.
 
-    It writes to Python's own raw file. A buffered one would write its text twice if a signal
+    Output goes to Python's own raw file. A buffered file would write its text twice if a signal
     interrupted ``write``.
     """
 
@@ -115,7 +115,7 @@ def let_stderr_go() -> None:
 
 
 def drop_unwritable_output() -> None:
-    """Drop output that cannot be written, so that the last flush keeps the exit code."""
+    """Drop output that cannot be written: a failing last flush would change the exit code."""
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()

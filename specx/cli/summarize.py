@@ -146,7 +146,7 @@ def summarize(
     allow_failures: Annotated[
         str | None,
         option(
-            MANY, "Tolerate N failures, or those of documents listed in FILE.", metavar="N|FILE"
+            MANY, "Tolerate N failures, or failures of documents listed in FILE.", metavar="N|FILE"
         ),
     ] = None,
     timeout: Annotated[
@@ -159,7 +159,7 @@ def summarize(
         str | None,
         option(
             MANY,
-            "Worker processes. Default: one per GPU, or per core for 4 documents or more.",
+            "Worker processes. Default: one per GPU; on a CPU, one per core from 4 documents on.",
             metavar="N|auto|ray",
         ),
     ] = None,
@@ -263,7 +263,8 @@ def _names(sources: list[str], from_file: str | None) -> list[str]:
 def _usual_method(profile: Profile, *, names_draft: bool) -> Method:
     """Return the default method, the fastest in ``docs/results.md``.
 
-    Lookup suits a digest, which copies. ``names_draft``: the user names a draft, so it is used.
+    Lookup suits a digest, because a digest copies text. ``names_draft``: the user names a draft, so
+    the method uses a draft.
     """
     if profile.draft is None:
         return "lookup"

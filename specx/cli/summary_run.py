@@ -50,9 +50,10 @@ _MINI_NOTICE = (
 
 
 def import_torch() -> Thread:
-    """Start importing torch in a thread, while a document is read. It takes a second or more.
+    """Start importing torch in a thread, while a document is read.
 
-    Call it after setting the environment variables that torch reads.
+    The import takes a second or more. Call this function after setting the environment variables
+    that torch reads.
     """
     thread = Thread(target=_import_torch, name="importing", daemon=True)
     thread.start()
@@ -108,7 +109,7 @@ class SummaryRun:
             raise UsageError("--ray-address needs --workers ray")
 
     def run(self) -> None:
-        """Run; raise the error that decides the exit code."""
+        """Summarize all documents. Raises the error that decides the exit code."""
         others = Counter[str]()
         found = find_sources(self.sources, others)
         if told := printable(others_in_words(others)):
@@ -230,7 +231,7 @@ class SummaryRun:
         )
 
     def _workers(self, placement: Placement, live: LiveLine) -> tuple[Workers, int]:
-        """Return the workers, none started yet, and their maximum number."""
+        """Return the workers and their maximum number. No worker is started yet."""
         settings = self.settings
         if not placement.number:
             settings = replace(settings, gives_way=not self._choice_of_threads.fixed)

@@ -51,8 +51,7 @@ class PandocInput(NamedTuple):
     """A document for pandoc or, if its kind is ``plain``, a text that needs no pandoc.
 
     ``images``: the number of its pictures. ``letters``: the number of letters in its text parts, 0
-    if not counted. ``chunks``: embedded documents, by the text of the paragraphs that stand for
-    them.
+    if not counted. ``chunks``: embedded documents, by the text of their placeholder paragraphs.
     """
 
     kind: str

@@ -21,9 +21,10 @@ _RULE = 0.5  # of the width of a region; a rule so long divides it
 
 
 def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPiece]]:
-    """Divide a region at a column of labels, each of which has its text beside it.
+    """Divide a region with a column of labels, which have their texts beside them.
 
-    Return the rows above, each label and then its text, and the rows below; empty without labels.
+    Return the rows above, each label followed by its text, and the rows below. Return nothing
+    without labels.
     """
     for strip in sorted(strips, key=attrgetter("height"), reverse=True):
         labels, text = strips[strip]
@@ -59,7 +60,7 @@ def is_table(strip: Strip, sides: Sides) -> bool:
 
 
 def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
-    """Return the pieces of each box: of a form with small labels, or of uneven cells."""
+    """Return the pieces of each box in a form with small labels, or in a row of uneven cells."""
     pieces = [piece for row in rows for piece in row]
     across = [
         x
@@ -109,9 +110,9 @@ def are_cells(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
 
 
 def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
-    """Return True for a line at the middle height of the cell beside it.
+    """Return True for a line at the middle height or at the top of the cell beside it.
 
-    Also at the cell's top, if the line is the last of the two, or is a word and no item number.
+    At the top, a line to the left of the cell must be a word, not an item number.
     """
     top, bottom = other[0][0].base, other[-1][0].base
     if abs(line.base - top) < LEVEL * line.size:
@@ -144,7 +145,7 @@ def is_wrapped(rows: Sequence[Row], *, at: int = 0) -> bool:
 
 
 def beside(row: Row, *, at: int) -> Row:
-    """Return the words of a row that adjoin a strip: its first (``at`` 0) or last (``at`` -1)."""
+    """Return a row's words next to a strip: the first words (``at`` 0) or the last (``at`` -1)."""
     words = [row[at]]
     for piece in row[1:] if at == 0 else row[-2::-1]:
         gap = piece.start - words[-1].end if at == 0 else words[-1].start - piece.end

@@ -48,8 +48,8 @@ def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) ->
     """Run ``worker`` in a child process and return its output.
 
     ``worker``: a module with a function ``serve`` (``child_worker``). ``details`` are added to the
-    worker's request. The child always ends with this function. Raises DocumentError if it fails or
-    exceeds a limit.
+    worker's request. The child always ends with this function. Raises DocumentError if the child
+    fails or exceeds a limit.
     """
     (end,) = try_children(worker, request, [details], request.time_limit_s)
     if end.returncode:

@@ -113,7 +113,7 @@ def confine(*, programs: bool) -> frozenset[str]:
 
 
 def _protect_files(libc: ctypes.CDLL, *, programs: bool) -> bool:
-    """Deny every change of files and folders, and running files unless ``programs``."""
+    """Deny changes of files and folders. Without ``programs``, also deny running files."""
     version = libc.syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:  # an old kernel, or one without Landlock
         return False

@@ -97,7 +97,7 @@ def with_lists(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
 
 
 def _is_listed(text: str, later: Collection[str]) -> bool:
-    """Return True for the title of a later heading, or one with a section number."""
+    """Return True for the title of a later heading, or for a title with a section number."""
     numbered = _SECTION.match(text) and not _PROSE.search(text)
     return bool(numbered) or _title(text) in later
 

@@ -72,7 +72,7 @@ def expand(
     skip: Callable[[Path], bool] = lambda _: False,
     others: Counter[str] | None = None,
 ) -> list[DocumentSource]:
-    """Return the documents that a name stands for; folders are searched in sorted order.
+    """Return the documents that ``source`` names; folders are searched in sorted order.
 
     Skipped are hidden files, hidden folders, links to folders and, in folders and patterns, files
     for which ``skip`` returns True. ``others`` receives the number of files of other kinds in
@@ -226,14 +226,14 @@ def _close_match(path: Path) -> Path | None:
 
 
 def disambiguated(sources: list[DocumentSource]) -> list[DocumentSource]:
-    """Put as many folders before equal result paths as are needed to distinguish them."""
+    """Make result paths distinct: prepend folders to equal paths, as few as possible."""
     taken = Counter(source.relative for source in sources)
     longer = [_longer(item) if taken[item.relative] > 1 else item for item in sources]
     return sources if longer == sources else disambiguated(longer)
 
 
 def _longer(source: DocumentSource) -> DocumentSource:
-    """Return a source whose result path has one more of its folders, if there is one."""
+    """Return a source with one more folder in its result path, if it has another folder."""
     if source.path == STDIN:
         return source
     parts = Path(source.path).resolve().parts[1:]

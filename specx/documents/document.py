@@ -205,7 +205,7 @@ class Document:
         return "line" if all(paragraph.lines for paragraph in self.paragraphs) else "paragraph"
 
     def _labels(self) -> Iterator[str]:
-        """Yield the label of each paragraph; without one, the share of the text above it."""
+        """Yield the label of each paragraph; without a label, the share of the text above."""
         sizes = Counter[tuple[int, int] | None]()
         for paragraph in self.paragraphs:
             sizes[paragraph.lines] += len(paragraph.text)

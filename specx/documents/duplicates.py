@@ -1,15 +1,15 @@
 """Find sentences that repeat the content of others, such as boilerplate and form letters.
 
-Two sentences are near-duplicates if the words that both have carry at least the share ``_ALIKE`` of
-the weight of all their words (weighted Jaccard similarity of their sets of words). Quantities and
-years have the highest weight, because they distinguish sentences that state the rows of a table.
-Dates and reference numbers have the lowest weight, and names a little less than other words,
-because form letters differ in them. Text in brackets counts only if few words are outside them.
+Two sentences are near-duplicates if the weighted Jaccard similarity of their sets of words is at
+least ``_ALIKE``. Quantities and years have the highest weight, because they distinguish sentences
+that state the rows of a table. Dates and reference numbers have the lowest weight, and names a
+little less than other words, because form letters differ in them. Text in brackets counts only if
+few words are outside them.
 
 Candidates are found by prefix filtering (Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant
-2007): two similar sentences have a word in common among the rarest words of each, up to a share of
-1 - ``_ALIKE`` of its weight. Only first occurrences are indexed, and only the latest for each word,
-so the time is linear in the length of the text.
+2007): two similar sentences share a word among the rarest words of each, which carry the share 1 -
+``_ALIKE`` of the sentence's weight. Only first occurrences are indexed, and only the latest for
+each word, so the time is linear in the length of the text.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Guess the encoding of a text without a byte order mark, by the letters that it would have."""
+"""Guess the encoding of a text without a byte order mark, by the letters in each encoding."""
 
 import re
 from collections import Counter
@@ -47,7 +47,7 @@ _SAMPLE = 20_000  # bytes that are looked at
 
 
 def guessed_encoding(data: bytes) -> tuple[str, str]:
-    """Return the encoding in which a text has the letters of a language, and the name for users."""
+    """Return the encoding in which a text has a language's letters, and its name for users."""
     return _by_letters(data) or _by_accents(data)
 
 
@@ -91,7 +91,7 @@ _SIGNS = re.compile(
 def _by_accents(data: bytes) -> tuple[str, str]:
     """Return the encoding in which most non-ASCII characters are a language's letters, or signs.
 
-    No capital follows a small letter.
+    In that encoding, no capital follows a small letter.
     """
     texts = {each: data[:_SAMPLE].decode(each, "replace") for each in _LATIN}
     best = max(_LATIN, key=lambda each: _accented(texts[each]))

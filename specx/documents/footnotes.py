@@ -1,4 +1,4 @@
-"""Find the footnotes of a page by their place, size, and sign at the beginning."""
+"""Find the footnotes of a page by their place, letter size, and mark at the beginning."""
 
 import re
 import unicodedata
@@ -15,12 +15,12 @@ _SMALL_WITH_SIGN = 0.97  # the same, below a raised sign
 
 
 def begins_footnote(line: Line, body_size: float | None) -> bool:
-    """Return True if ``line`` begins with a raised sign, in letters smaller than the body's."""
+    """Return True if ``line`` begins with a superscript and its font is smaller than the body's."""
     return bool(line.sign) and _is_small(line, body_size, _SMALL_WITH_SIGN)
 
 
 def follows_footnote(group: Sequence[Line], line: Line, body_size: float | None) -> bool:
-    """Return True if ``group`` and ``line``, both in small letters, have consecutive signs."""
+    """Return True if ``group`` and ``line``, both in a small font, have consecutive marks."""
     if not _is_small(line, body_size, _SMALL) or not _is_small(group[0], body_size, _SMALL):
         return False
     before, here = _number(group[0].text), _number(line.text)
@@ -34,7 +34,7 @@ def _number(text: str) -> int | None:
 
 
 def without_sign(line: Line) -> str:
-    """Return the text of a footnote's first line without its sign."""
+    """Return the text of a footnote's first line without the footnote mark."""
     if line.sign and line.text.startswith(line.sign):
         return line.text[len(line.sign) :].lstrip()
     return _SIGN.sub("", line.text, count=1) if _SIGN.match(line.text) else line.text
@@ -43,8 +43,8 @@ def without_sign(line: Line) -> str:
 def footnotes(groups: Sequence[Sequence[Line]], body_size: float | None) -> set[int]:
     """Return the indices of the groups of lines that are footnotes.
 
-    They are at the foot of a column in small letters, and the first begins with its sign. A sign
-    that is not raised counts only if most of the page is not footnotes.
+    Footnotes are at the foot of a column in a small font, and the first footnote begins with its
+    mark. A mark that is not a superscript counts only if most of the page is not footnotes.
     """
     half = _length(groups) / 2
     found: set[int] = set()
@@ -62,7 +62,7 @@ def footnotes(groups: Sequence[Sequence[Line]], body_size: float | None) -> set[
 
 
 def _columns(groups: Sequence[Sequence[Line]]) -> Iterator[range]:
-    """Yield the indices of each column's groups. A column begins higher than the last ends."""
+    """Yield the indices of each column's groups. A new column begins higher on the page."""
     start = 0
     for n in range(1, len(groups)):
         below, above = groups[n - 1][-1].y, groups[n][0].y
@@ -73,7 +73,7 @@ def _columns(groups: Sequence[Sequence[Line]]) -> Iterator[range]:
 
 
 def _small_end(groups: Sequence[Sequence[Line]], column: range, body_size: float | None) -> range:
-    """Return the indices of a column's last groups in small letters."""
+    """Return the indices of the groups at a column's end that are in a small font."""
     start = column.stop
     while start > column.start and _may_be(groups[start - 1][0], body_size):
         start -= 1

@@ -102,7 +102,7 @@ class _Edges:
         return slice(top, len(page.lines) - self._run(below[:_EDGE], page.number, self._proven))
 
     def _prove(self, pages: Sequence[PageLines]) -> set[_Sign]:
-        """Return the signs of lines on pages whose other text is longer than they, and varies."""
+        """Return the signs of furniture on pages with other text that is longer and varies."""
         beside: defaultdict[_Sign, set[str]] = defaultdict(set)
         for page in pages:
             top = self._short_run(page.lines[: _EDGE + 1], page.number)
@@ -193,7 +193,7 @@ def _is_bare(sign: _Sign) -> bool:
 def _needed(counter: _Counter) -> int:
     """Return the number of pages on which a counter must appear.
 
-    A bare number close to the page's own needs fewer.
+    A bare number close to the page's index needs fewer pages.
     """
     template, offset = counter
     words = any(char.isalpha() for char in template.replace("#roman#", ""))

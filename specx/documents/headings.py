@@ -130,10 +130,10 @@ def _is_false_heading(heading: Paragraph) -> bool:
 
 
 def _is_told(paragraphs: Sequence[Paragraph], index: int) -> bool:
-    """Return True for a sentence set like a heading that is long, or has no text below it.
+    """Return True for a sentence set like a heading, if it is long or has no text below.
 
-    Memoranda and contracts number their paragraphs in this way. A printed document is excluded, as
-    the lines below a heading would show what it is.
+    Memoranda and contracts number their paragraphs in this way. Printed documents are excluded:
+    there, the lines below show whether a line is a heading.
     """
     text, below = paragraphs[index].text, paragraphs[index + 1 : index + 2]
     if paragraphs[index].page is not None or text.count(" ") < _FEWEST_SPACES:
@@ -163,7 +163,7 @@ def _front(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> rang
 
 
 def _is_section(paragraphs: Sequence[Paragraph], prominence: Sequence[float], index: int) -> bool:
-    """Return True for a heading with a number or known words, or in the type of a later one."""
+    """Return True for a heading with a number or known words, or in a later heading's typeface."""
     each = paragraphs[index]
     if index == 0 or _SECTION.fullmatch(each.text):
         return bool(_SECTION.fullmatch(each.text))
@@ -178,7 +178,7 @@ def _is_section(paragraphs: Sequence[Paragraph], prominence: Sequence[float], in
 def _labels(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> set[int]:
     """Return the indices of false headings in a drawing: short paragraphs above its caption.
 
-    They adjoin the numbers of an axis, or have a type that no heading above text has.
+    Such headings adjoin the numbers of an axis, or have a typeface that no heading above text has.
     """
     found: set[int] = set()
     real = {

@@ -118,7 +118,7 @@ def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) ->
 
 
 def _is_repeated(block: Block, told: str) -> bool:
-    """Return True for words of a page's text that it repeats in large letters, as a pull quote."""
+    """Return True for a pull quote: words of a page's text, repeated in large letters."""
     words = block.text.strip(_QUOTES)
     quoted = block.kind == "text" or words != block.text
     return quoted and len(words) >= _FEWEST_REPEATED and told.count(words) > 1

@@ -18,7 +18,7 @@ class Line:
 
     ``x`` and ``y``: the start of the baseline in points, ``y`` growing upwards; ``size``: the
     height of the letters in points; None if unknown. ``bold``, ``mono``: true only if the whole
-    line is. ``sign``: the small raised number or star at its beginning. ``entry``: it belongs to a
+    line is. ``sign``: the superscript number or star at its beginning. ``entry``: it belongs to a
     table of contents or index. ``cell``: it begins a cell of a table.
     """
 
@@ -196,7 +196,7 @@ def _main(visible: list[Span]) -> Span:
 
 
 def _first_sign(first: Span, main: Span) -> str:
-    """Return the raised sign at the beginning of a row, as in a footnote; empty without one."""
+    """Return the superscript at the beginning of a row, as in a footnote; empty without one."""
     return first.text.strip() if first is not main and _is_raised_sign(first, main) else ""
 
 
@@ -205,7 +205,7 @@ def _is_raised_sign(span: Span, main: Span) -> bool:
 
 
 def _is_power(span: Span, main: Span) -> bool:
-    """Return True for a raised number that is an exponent, not a part of the number before."""
+    """Return True for a superscript that is an exponent, not a part of the number before."""
     return _is_raised(span, main) and RAISED.keys() >= set(map(ord, span.text.strip()))
 
 
@@ -215,9 +215,9 @@ def _is_raised(span: Span, main: Span) -> bool:
 
 
 def _is_note_sign(span: Span, before: str, main: Span, footnotes: Collection[str]) -> bool:
-    """Return True for a small raised sign after a word or a full stop.
+    """Return True for a superscript after a word or a full stop, which refers to a note.
 
-    False for powers such as ``km²`` and ``x²``. ``footnotes``: the signs of the footnotes on the
+    False for powers such as ``km²`` and ``x²``. ``footnotes``: the marks of the footnotes on the
     page.
     """
     if not _is_raised_sign(span, main):

@@ -51,9 +51,10 @@ def markdown_blocks(text: str) -> list[TextBlock] | None:
 
 
 def _wrapped(lines: Sequence[str]) -> Iterator[str]:
-    """Yield lines; a mark that begins a line only because of wrapping gets a backslash before it.
+    """Yield lines; a mark that begins a line only because of wrapping is escaped by a backslash.
 
-    The line above is then full and its sentence continues, and the line below has no such mark.
+    Wrapping is the reason if the line above is full, its sentence continues, and the line below has
+    no such mark.
     """
     for above, line, below in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
         mark = _WRAPPED_MARK.match(line)

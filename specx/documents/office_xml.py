@@ -69,7 +69,7 @@ def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict
 
 
 def with_heads(xml: bytes, heads: Iterable[bytes]) -> tuple[bytes, int]:
-    """Add the text of its page headers to a DOCX without text; return it and its number of letters.
+    """Add the text of page headers to a DOCX without text; return the XML and its letter count.
 
     A header with few letters is not added; it is only a letterhead or a page number.
     """
@@ -157,7 +157,7 @@ def _is_unseen(element: ET.Element, name: str) -> bool:
 
 
 def _alternative(element: ET.Element) -> ET.Element:
-    """Return the first alternative that has text; if none has, the first one."""
+    """Return the first alternative that has text; without any text, the first alternative."""
     worded = (
         each
         for each in element

@@ -134,8 +134,8 @@ class Amended:
 def _map_ligatures(font: Any) -> bool:
     """Remove a font's mappings of letters to no text, and of ligatures to a single sign.
 
-    The name of the ligature's glyph tells more. Of names such as f_i, PDFium knows only the usual
-    form.
+    Without a mapping, PDFium uses the name of the ligature's glyph. It knows only the usual names
+    of ligatures, not names such as f_i.
     """
     named, renamed = _ligatures(entry(font, "/Encoding", {}))
     mapped = entry(font, "/ToUnicode")

@@ -208,7 +208,7 @@ class PageText:
         yield run
 
     def _gaps(self, run: TextRun, columns: Collection[int] = ()) -> Iterator[_Gap]:
-        """Yield the spaces in a run that may be gutters; with ``columns``, only those columns'."""
+        """Yield the spaces in a run that may be gutters; with ``columns``, only at columns."""
         first, last = run.characters
         for space in _SPACES.finditer(self._characters, first + 1, last - 1):
             left = self._extent(run.look, space.end())[0]
@@ -320,7 +320,7 @@ class PageText:
         self.unseen += len(self._characters[first:last].replace(" ", ""))
 
     def _bare(self, hidden: list[Box], start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the character ranges of words outside the boxes ``hidden``; count the others."""
+        """Yield the character ranges of words outside the boxes ``hidden``; count hidden words."""
         for word in _WORD.finditer(self._characters, start, end):
             first, last = word.span()
             if self._is_on(hidden, first) or self._is_on(hidden, last - 1):

@@ -73,7 +73,7 @@ def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
 def with_typed(
     reader: Any, shows: Callable[[Any], bool], *, number: int, runs: Sequence[TextRun]
 ) -> list[TextRun]:
-    """Return the runs of a page, and those of its annotations: form values, notes, stamps.
+    """Return the runs of a page and of its annotations: form values, notes, stamps.
 
     ``runs``: the printed runs; ``shows``: returns True for an annotation on a visible layer.
     """
@@ -92,7 +92,7 @@ def with_typed(
 
 
 def _beside_label(typed: list[TextRun], runs: list[TextRun]) -> tuple[int, list[TextRun]]:
-    """Return where a field's lines belong in ``runs``, and the lines at the height of its label.
+    """Return the index of a field's lines in ``runs``, and the lines at the label's height.
 
     The label is the printed text beside the field's first line.
     """

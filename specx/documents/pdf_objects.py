@@ -104,9 +104,9 @@ class PageObjects:
 
     @cached_property
     def _covers(self) -> dict[int, list[tuple[int, Box]]]:
-        """Return the boxes that hide what was drawn before, by the bands of the page they overlap.
+        """Return the boxes that hide objects drawn earlier, by the bands of the page they overlap.
 
-        Each comes with its place in drawing order.
+        Each box comes with its place in drawing order.
         """
         kinds = [kind for _, kind, _ in self._all]
         first = kinds.index(TEXT) if TEXT in kinds else len(kinds)
@@ -176,7 +176,7 @@ class PageObjects:
         return min(sum(map(_area, parts)), _area(hull)) / _area(self.box)
 
     def shown_on(self, text: int | None) -> list[Box] | None:
-        """Return the boxes on which alone a text is visible; None if it is visible anywhere."""
+        """Return the only boxes on which a text is visible; None if it is visible everywhere."""
         if (mode := _render_mode(text)) in _EMPTY_MODES:
             return self.pictures
         return self._dark if self._is_white(text) and mode not in _STROKED_MODES else None

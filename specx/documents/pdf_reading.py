@@ -1,4 +1,4 @@
-"""Read a PDF in child processes. If a page ends the process, a new one reads the next page."""
+"""Read a PDF in child processes. If a page crashes a process, a new process continues."""
 
 import re
 import signal
@@ -119,7 +119,7 @@ def _take(answer: dict[str, Any], extracted: Extracted, request: ChildRequest) -
 
 
 def _costs_a_page(code: int) -> bool:
-    """Return True for the exit code of a child that a page ended, by a crash or a timer."""
+    """Return True for the exit code of a child that one page stopped, by a crash or a timeout."""
     signals = {getattr(signal, name, 0) for name in ("SIGALRM", *_CRASHES)}
     return code >= _WINDOWS_CRASH or (code < 0 and -code in signals)
 

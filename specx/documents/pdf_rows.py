@@ -112,9 +112,9 @@ def _joined(row: Sequence[TextPiece]) -> list[tuple[str, TextRun]]:
 
 
 def word_ends(letters: Sequence[tuple[float, float]]) -> list[bool]:
-    """Return True for each letter that ends a word, in text with letters set apart.
+    """Return True for each letter that ends a word, in letterspaced text.
 
-    Letters of a word have equal gaps or equal pitch. The last letter is left out of the result.
+    Letters of a word have equal gaps or equal pitch. The result has no value for the last letter.
     """
     pairs = list(pairwise(letters))
     gap, steps = min(b[0] - a[1] for a, b in pairs), [b[0] - a[0] for a, b in pairs]

@@ -171,7 +171,7 @@ def read_page(opened: _Opened, number: int) -> PageLines:
 
 
 def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[PageLines, bool]:
-    """Read a page without changes; also return True if letters of it are mapped to no text."""
+    """Read a page without changes; also return True if some letters are mapped to no text."""
     objects = PageObjects(page)
     text = pdfium.FPDFText_LoadPage(page)
     try:

@@ -148,7 +148,9 @@ def is_typed_prose(lines: Sequence[str]) -> bool:
 
 
 class _Style(NamedTuple):
-    """The style of a text. ``unwrapped``: each line is a paragraph. ``capitals``: most of it is.
+    """The style of a text.
+
+    ``unwrapped``: each line is a paragraph. ``capitals``: most of the text is in capitals.
 
     ``full``: a line with at least this many characters is full, so its paragraph continues.
     """
@@ -203,7 +205,7 @@ def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBloc
 
 
 def _rows(lines: Sequence[NumberedLine]) -> set[int]:
-    """Return the numbers of lines that are table rows: adjacent ones, or one with a value."""
+    """Return the numbers of lines that are table rows: adjacent rows, or a row with a value."""
     worded = [line for line in lines if line.text]
     beside = {
         each.number
@@ -234,9 +236,9 @@ def _notes(lines: Sequence[NumberedLine]) -> Iterator[TextBlock]:
 
 
 def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
-    """Return the block of a line that is never joined with others; none for a blank or a rule.
+    """Return the block of a line that is never joined with other lines; None for running text.
 
-    Return None for a line of running text.
+    Return an empty tuple for a blank line or a rule.
     """
     text = line.text
     if not text or _RULE.fullmatch(text):
@@ -305,7 +307,7 @@ def _block(
 
 
 def _titled(blocks: Iterable[TextBlock]) -> list[TextBlock]:
-    """Return the blocks of a text; those that their neighbours show to be titles become headings.
+    """Return the text's blocks, with titles (recognized by the blocks around them) as headings.
 
     Repeated lines in capitals are not headings.
     """
@@ -342,7 +344,7 @@ def _is_title_apart(text: str, setting: _Style) -> bool:
 
 
 def _with_numbered_titles(blocks: list[TextBlock]) -> list[TextBlock]:
-    """Return blocks in which a short item with text below and no list above is a heading."""
+    """Return the blocks; a short item with text below and no list above becomes a heading."""
     made, chapter = blocks.copy(), "0"  # the latest number of a heading
     for n, (block, below) in enumerate(pairwise(blocks)):
         text = " ".join(line.text for line in block.lines)

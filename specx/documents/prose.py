@@ -68,7 +68,7 @@ def _is_letter(char: str) -> bool:
 
 
 def is_prose(paragraphs: Sequence[Paragraph]) -> bool:
-    """Return True for prose, and for text too short to judge that is not a table."""
+    """Return True for prose, and for text too short to judge, unless it is a table."""
     short = sum(len(p.text) for p in paragraphs) <= _SHORT
     return (short and any(p.kind in _PROSE_KINDS for p in paragraphs)) or prose_share(
         paragraphs
@@ -146,7 +146,7 @@ _DATA = re.compile(rf"\S{{{_LONGEST_WORD},}}")
 
 
 def without_data(document: Document) -> Document:
-    """Return a document without text that is not words, and with a warning that counts it.
+    """Return a document without text that is not words; a warning counts the skipped text.
 
     Raises DocumentError if there is nothing else.
     """

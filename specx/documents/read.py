@@ -139,7 +139,7 @@ def _finished(document: Document, options: ReadOptions) -> Document:
 
 
 def _captioned(paragraph: Paragraph) -> Paragraph:
-    """Return a paragraph as a caption or code if it begins like one; few formats mark them."""
+    """Return a paragraph as a caption or code if it begins like one. Few formats mark either."""
     if paragraph.kind not in ("text", "item"):
         return paragraph
     if is_caption(paragraph.text):

@@ -112,7 +112,7 @@ def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
 
 
 def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[tuple[Row, bool]]:
-    """Yield the rows of a region with pieces sorted from the top; ``inside``: it is in a table."""
+    """Yield the rows of a region. ``pieces``: sorted from the top; ``inside``: it is in a table."""
     rows = _rows(pieces)
     one = len(rows) == 1 and not inside
     if one or (all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None):
@@ -232,7 +232,7 @@ def _sorted(row: Row) -> Row:
 
 
 def _are_signs(signs: Row, row: Row) -> bool:
-    """Return True for small pieces raised or lowered beside pieces of a row."""
+    """Return True for superscripts and subscripts beside pieces of a row."""
     size = max(piece.size for piece in row)
     if abs(signs[0].base - row[0].base) > _SIGN * size:
         return False

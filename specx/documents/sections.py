@@ -162,7 +162,7 @@ def _with_legal(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
 
 
 def _with_title(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
-    """Mark a first page without running text as the title, and a second one that repeats it."""
+    """Mark a first page without running text as the title, and a second page that repeats it."""
     pages = list(dict.fromkeys(p.page for p in paragraphs if p.page is not None))[:2]
     shown: set[str] = set()
     titles: set[int] = set()

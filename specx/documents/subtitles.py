@@ -1,4 +1,4 @@
-"""Read the speech in subtitles, timed transcripts and chats. Places in it are given as times.
+"""Read the speech in subtitles, timed transcripts and chats. Places are given as times.
 
 Subtitles are SRT, WebVTT, SBV, ASS, TTML, SubViewer, MicroDVD (in frames) and MPL2.
 """
@@ -180,7 +180,7 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
 
 
 def _shown(lines: Sequence[str], *, last: bool) -> Sequence[str]:
-    """Return the lines of a caption, without remarks and without the next one's number or name."""
+    """Return the lines of a caption, without remarks and the next caption's number or name."""
     if not last and lines and lines[-1].strip() and (len(lines) == 1 or not lines[-2]):
         lines = lines[:-1]
     aside = [i for i, line in enumerate(lines) if i and not lines[i - 1] and _ASIDE.match(line)]
@@ -199,7 +199,7 @@ def _rolls(cues: Sequence[_Cue]) -> bool:
 
 
 def _once(cues: Sequence[_Cue]) -> Iterator[_Cue]:
-    """Yield captions without the lines, and the beginnings of lines, that the one before had."""
+    """Yield captions without lines, or beginnings of lines, that repeat the caption before."""
     before: tuple[str, ...] = ()
     for cue in cues:
         lines = [line for line in cue.lines if line not in before]

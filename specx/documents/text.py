@@ -200,7 +200,7 @@ def _decode_damaged_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _decode_mixed(data: bytes) -> tuple[str, tuple[str, ...]] | None:
-    """Decode UTF-8 that has lines in another encoding, as logs have; None if it is not that.
+    """Decode UTF-8 with lines in another encoding, as in logs; None for any other data.
 
     In such a line, all characters that are not ASCII are accented letters and signs of that other
     encoding, and none of them is UTF-8. A line with a single bad byte is damaged UTF-8.

@@ -133,7 +133,7 @@ def _is_surely_right(text: str) -> bool:
 
 
 def _folded(text: str) -> str:
-    """Return a text in small letters with plain ones for those that have accents."""
+    """Return a text in lower case, with accented letters replaced by plain letters."""
     if text.isascii() or not _FOREIGN.search(text):
         return text
     return _ACCENTS.sub("", unicodedata.normalize("NFD", text.translate(_BASE)))

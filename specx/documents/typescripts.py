@@ -33,7 +33,7 @@ _FEWEST_NUMBERED, _LOOKED_AT = 10, 100
 
 
 class Typescript(NamedTuple):
-    """The lines of running text, those of footnotes, and those at the edges of pages."""
+    """The lines of running text, of footnotes, and of the edges of pages."""
 
     lines: list[NumberedLine]
     notes: Sequence[NumberedLine] = ()
@@ -41,7 +41,7 @@ class Typescript(NamedTuple):
 
 
 def typescript(text: str) -> Typescript:
-    """Return the lines of a text, without what only a printed page needs."""
+    """Return the lines of a text, without page heads, line numbers and double spacing."""
     if _QUOTED.search(text):
         text = "\n".join(_unquoted(text.split("\n")))
     text = _without_line_numbers(text)
@@ -143,10 +143,11 @@ def _unquoted(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _without_line_numbers(text: str) -> str:
-    """Return a text without its line numbers, if it has them.
+    """Return a text without line numbers.
 
-    It has them if nearly each line has a number, most are one more than the line above, and
-    sentences continue from line to line, unlike the rows of a list.
+    A text has line numbers under three conditions. Nearly every line begins with a number. Most
+    numbers are one more than the number above. Sentences continue from line to line, unlike the
+    rows of a list.
     """
     lines = text.split("\n")
     sample = [line for line in lines[:_LOOKED_AT] if line.strip()]
@@ -169,8 +170,8 @@ def _without_line_numbers(text: str) -> str:
 def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
     """Return the lines of a double-spaced text without the blank lines between them.
 
-    In such a text, many single blank lines follow each other, and most lines continue in the next
-    one; quotations in between are often single-spaced. Two or more blank lines end a paragraph.
+    In a double-spaced text, nearly every second line is blank, and most lines continue in the next
+    line. Quotations in between are often single-spaced. Two or more blank lines end a paragraph.
     """
     text = [n for n, line in enumerate(lines) if line.text]
     runs: list[list[int]] = [[]]

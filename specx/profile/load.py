@@ -229,9 +229,10 @@ def with_absolute_folders(profile: Profile, home: Path) -> Profile:
 
 
 def model_folder(model: str, home: Path) -> Path | None:
-    """Return the folder or GGUF file of ``model`` in a profile in ``home``; None for other models.
+    """Return the folder or GGUF file that ``model`` names; None for a model of the hub.
 
-    ``org/name`` is a folder if it exists beside the profile, and a model of the hub otherwise.
+    ``home``: the folder of the profile that names the model. ``org/name`` is a folder if it exists
+    beside the profile, and a model of the hub otherwise.
     """
     if model.startswith((EMBEDDED, OLLAMA, LM_STUDIO, PACKAGE)) or QUANTIZED_ID.fullmatch(model):
         return None
@@ -245,7 +246,7 @@ _OF_A_MODEL = ("config.json", "adapter_config.json", f"*{GGUF}")  # an adapter i
 
 
 def missing_folders(profile: Profile) -> Iterator[tuple[str, str]]:
-    """Yield section and message for each model of a loaded profile whose folder has no model."""
+    """Yield the section and a message for each model whose folder is missing or incomplete."""
     for section in MODELS:
         settings = getattr(profile, section)
         if settings is None or not Path(settings.model).is_absolute():

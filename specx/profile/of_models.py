@@ -52,14 +52,12 @@ def profile_for(
 ) -> Profile:
     """Return the profile for ``--profile``, ``--model`` and ``--draft``.
 
-    A model replaces both target and draft of the profile; ``draft`` then names the only draft. With
-    a model and no profile, the other keys get defaults that suit the model. A draft without a model
-    replaces only the profile's draft; ``none`` removes it. A checkpoint with a head for multi-token
-    prediction drafts with that head, unless another draft is named. ``files_of``: finds the folder
-    or GGUF file of a name.
+    ``model`` replaces the target and removes the draft of the profile. Without ``profile``, the
+    other keys get defaults that suit the model. ``draft`` replaces the profile's draft; ``none``
+    removes it. A checkpoint with a head for multi-token prediction drafts with that head, unless
+    another draft is named. ``files_of``: finds the folder or GGUF file of a name.
 
-    Raises ProfileError for an unknown or invalid profile, and UsageError for a name that cannot be
-    a model's.
+    Raises ProfileError for an unknown or invalid profile, and UsageError for an invalid model name.
     """
     if model is None and draft is None:
         return load_profile(profile or DEFAULT)
@@ -121,7 +119,7 @@ def yaml_for(model: str, draft: str | None, files_of: Callable[[str], Path] = Pa
 
 def _description(name: str, draft: str | None) -> str:
     if draft == MTP:
-        return f"{name} with the head in its checkpoint as draft"
+        return f"{name} with its own multi-token prediction head as draft"
     return f"{name} with {draft} as draft" if draft else f"{name} alone"
 
 
@@ -135,7 +133,7 @@ def _draft_for(name: str, draft: str | None, files_of: Callable[[str], Path]) ->
 def _has_own_head(folder: Path) -> bool:
     """Return True for a folder or GGUF file with a supported head for multi-token prediction.
 
-    A GGUF file states it in its header.
+    A GGUF file states the head in its header.
     """
     if folder.suffix.lower() == GGUF or folder.is_file():
         with suppress(OSError), folder.open("rb") as file:

@@ -29,7 +29,8 @@ LongDocuments = Literal["parts", "separate", "refuse"]
 class GenerationSettings(Section):
     """The target's sampling settings. A null key takes the model's own setting, else our default.
 
-    ``resolve_sampling`` decides. A model's file is checked against the same ranges.
+    ``resolve_sampling`` resolves null keys. The settings in a model's file must be in the same
+    ranges.
     """
 
     max_new_tokens: int | None = Field(
@@ -278,7 +279,7 @@ class Profile(Section):
 def _completed(own: object, profile: Mapping[str, Section]) -> object:
     """Return a device's settings, completed with the profile's ``tree`` and ``draft_cache``.
 
-    If the profile's own section has errors, it is skipped, because the device's cannot be checked.
+    If the profile's own section has errors, the device's section cannot be checked and is skipped.
     """
     if not isinstance(own, Mapping):
         return own

@@ -51,7 +51,7 @@ class DigestPrompt(Section):
     """The prompt of digest models: the document's paragraphs, each after its marker."""
 
     kind: Literal["digest"] = Field(
-        default="digest", description="the model copies the sentences a document is about"
+        default="digest", description="the model copies the document's most important sentences"
     )
     sentences: int = Field(
         default=8,
@@ -182,7 +182,7 @@ class TargetSettings(Section):
     kv_cache_dtype: CacheDtype = Field(
         default="auto",
         description="number format of keys and values; auto: `dtype`; float16: half the bytes "
-        "where a CPU computes in float32; int8: 9 bits each with scales, anywhere",
+        "on a CPU in float32; int8: 9 bits a value, scales included, on any device",
     )
     activations: Literal["auto", "float32", "int8"] = Field(
         default="auto",
@@ -271,7 +271,7 @@ class TreeSettings(Section):
 
     @property
     def continued(self) -> int:
-        """Return how many nodes of a level the draft reads to grow the next one."""
+        """Return the number of a level's nodes that the draft reads to grow the next level."""
         return self.nodes if self.width is None else self.width
 
     @field_validator("width")
@@ -317,7 +317,7 @@ def _auto_or_keys(tree: object) -> object:
     if tree == "auto":
         return AutoTree()
     if isinstance(tree, str):
-        raise ValueError(f"is {shown(tree)}; it must be auto, or keys of its own below it")
+        raise ValueError(f"is {shown(tree)}; it must be auto, or a mapping with keys such as nodes")
     return tree
 
 

@@ -119,7 +119,7 @@ _REPLACED: dict[Place, str] = {
 _MISSING: dict[Place, str] = {
     ("draft",): "; write `draft: null`, or use --model, which needs no profile",
 }
-_KEYS = "keys of its own, indented below it"
+_KEYS = "a mapping, with its keys indented below"
 _WANTED = {
     "model_type": _KEYS,
     "model_attributes_type": _KEYS,

@@ -72,11 +72,12 @@ class Settings:
     ``draft_cache``: adapted to method and models: ``full`` if the draft sees everything,
     ``streaming`` if no layer is chosen for retrieval.
 
-    ``limit``: the output limit in tokens; ``limit_follows``: it was derived from the prompt, not
-    set. ``origins``: the source of each value of ``sampling``. ``window``: the maximum number of
-    tokens of prompt and output together. ``layer``: the target's layer whose attention chooses the
-    draft's chunks, counted from 0; None: no layer. ``fallback``: drafting stops below this speedup;
-    None: it never stops. ``resolved``: the profile with all these values, for reports.
+    ``limit``: the output limit in tokens; ``limit_follows``: the limit was derived from the prompt,
+    not set by the user. ``origins``: the source of each value of ``sampling``. ``window``: the
+    maximum number of tokens of prompt and output together. ``layer``: the target's layer whose
+    attention chooses the draft's chunks, counted from 0; None: no layer. ``fallback``: drafting
+    stops below this speedup; None: it never stops. ``resolved``: the profile with all these values,
+    for reports.
     """
 
     profile: str
@@ -108,9 +109,9 @@ class Facts:
     """Properties of the loaded models that settings depend on.
 
     ``window``: the target's window in tokens; ``layers``: the number of its layers;
-    ``full_layers``: its layers with full attention. ``generation_config``: the settings in its own
-    file, None without one. ``head_window``: the rows that a head attends to; None: all rows, or no
-    head.
+    ``full_layers``: its layers with full attention. ``generation_config``: the settings in the
+    model's generation_config.json, None without that file. ``head_window``: the rows that a head
+    attends to; None: all rows, or no head.
     """
 
     device: Device
@@ -169,7 +170,7 @@ def resolve(
 
 
 def no_draft(profile: str) -> UsageError:
-    """Return the error for a method that needs a draft, with a profile that names none."""
+    """Return the error for a method that needs a draft, with a profile without a draft."""
     methods = " and ".join(sorted(WITHOUT_DRAFT, reverse=True))
     return UsageError(
         f"profile {profile} has no draft, so only --method {methods} can run; --draft names one"

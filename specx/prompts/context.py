@@ -178,8 +178,8 @@ class Context:
     def announcing(self, number: int) -> int:
         """Return the number of the paragraph that introduces an item's list; -1 if none does.
 
-        It is the paragraph above the list or, for a nested list, the item above it, which has
-        another mark.
+        That paragraph is above the list. For a nested list, that paragraph is the item above the
+        list, which has another kind of mark.
         """
         mark = _mark(self.text(number))
         for above in range(number - 1, -1, -1):
@@ -223,7 +223,11 @@ class Context:
         return None
 
     def _lead(self, found: Sequence[Candidate], number: int, place: int) -> int | None:
-        """Return the lead-in of an item's list, at ``place``, or the sentence before."""
+        """Return the index of a sentence's context; None if no context is needed.
+
+        The context is the lead-in of an item's list, or the sentence before. ``place``: the index
+        of the lead-in; ``number`` or more without a lead-in.
+        """
         each, lead = found[number], number - 1
         if place < number:
             alone = is_sentence(each.text) and not said(each.text)[:1].islower()
@@ -243,6 +247,6 @@ def _is_clause(each: Candidate) -> bool:
 
 
 def _mark(text: str) -> str:
-    """Return an item's mark in the form that all items of its list share: (b) as (a), 12. as 1."""
+    """Return an item's mark in a form common to all items of its list: (a) for (b), 1. for 12."""
     mark = ITEM_MARK.match(text)
     return re.sub(r"(.)\1+", r"\1", mark[0].lower().translate(_SIGNS)) if mark else ""

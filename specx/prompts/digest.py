@@ -61,8 +61,8 @@ class Digest:
     def prompts(self, document: Document, room: int) -> list[Prompt]:
         """Return the prompt for a document, of at most ``room`` tokens.
 
-        The sentences are chosen from the whole document. Of a long document the model reads only
-        these sentences and some text after each.
+        The sentences are chosen from the whole document. In a long document, the model reads only
+        these sentences and some text after each sentence.
 
         Raises UsageError if ``room`` is too small for any text.
         """
@@ -93,7 +93,7 @@ class Digest:
     def reader(self, prompt: Prompt) -> "DigestReader":
         """Return a reader for the output that answers ``prompt``.
 
-        If the model continues a sentence with the text after it, the reader cuts that off.
+        If the model copies text beyond the end of a sentence, the reader cuts that text off.
         """
         ids = np.array(prompt.token_ids[:-2])  # without the request
         begins = np.flatnonzero(np.isin(ids, self._markers)).tolist()
@@ -107,7 +107,7 @@ class Digest:
         return DigestReader(self.tokenizer, self._markers, marked, judge)
 
     def _prompt(self, units: list[Unit], room: int) -> Prompt:
-        """Return a prompt of all marked units, and of as many others as fit into ``room``."""
+        """Return a prompt of all marked units, and of as many other units as fit into ``room``."""
         rows = encode_text(self.tokenizer, [_encoded(unit) for unit in units])
         sizes = [len(row) + unit.marked for row, unit in zip(rows, units, strict=True)]
         kept = _fitting(units, sizes, room)
@@ -238,9 +238,10 @@ class DigestReader(OutputReader):
 
 
 def _quote(written: str, unit: Unit) -> Quote:
-    """Return the output as a quote: the whole sentence of its unit, if the output is its beginning.
+    """Return the output as a quote, completed if the model broke the unit's sentence off.
 
-    The model breaks off long sentences, and does not stop at the end of those without a full stop.
+    The model breaks off long sentences. It does not stop at the end of a sentence without a full
+    stop.
     """
     sentence, written = " ".join(unit.text.split()), " ".join(written.split())
     is_unit = written.startswith(sentence) or sentence.startswith(written)

@@ -66,7 +66,7 @@ def _stem(word: str) -> str:
 
 @dataclass(frozen=True)
 class Vectors:
-    """The sentences as vectors of their words, by tf-idf.
+    """The sentences as tf-idf vectors of their words.
 
     ``rows`` float32 [N, V]: a vector of length 1 for each sentence; ``words``: the content words of
     each sentence; ``vocabulary``: the column of each word; ``idf``: the idf of each column.
@@ -210,7 +210,7 @@ def _likeness(
     titles: dict[int, str],
     vectors: Vectors,
 ) -> Columns:
-    """Return each sentence's similarity to the text, its ends, its headings and its neighbours."""
+    """Return each sentence's similarity to the text, the text's ends, headings and neighbours."""
     rows = vectors.rows
     order = np.arange(len(rows))
     headings = [each.text for each in paragraphs if each.kind == "heading"]

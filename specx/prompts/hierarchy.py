@@ -19,10 +19,10 @@ _SAMPLE = 20_000  # characters of the document whose words are counted
 
 
 class Hierarchy:
-    """The levels of a summary in parts. Summaries of a level are short enough for the next one.
+    """The levels of a summary in parts. Summaries of a level are short enough for the next level.
 
-    ``prompts``: those of the document's parts. ``shortened``: how many summaries exceeded their
-    token budget and were cut to it.
+    ``prompts``: the prompts of the document's parts. ``shortened``: the number of summaries that
+    exceeded their token budget and were cut.
 
     Raises UsageError if the window is too small to join summaries.
     """
@@ -30,7 +30,7 @@ class Hierarchy:
     def __init__(
         self, kind: Instruct, asked: InstructPrompt, document: Document, room: int, limit: int
     ) -> None:
-        """``room``: the token limit of a prompt; ``limit``: that of the final summary."""
+        """``room``: the token limit of a prompt; ``limit``: the limit of the final summary."""
         self._kind, self._asked, self._room = kind, asked, room
         self._per_word = _tokens_per_word(kind, asked, document)
         longest = [self._asking(_PART, limit), self._asking(_SUMMARIES, limit), kind]
@@ -81,7 +81,7 @@ class Hierarchy:
         return self._kind.asking(self._asked.request_for_part(text, words), words)
 
     def _words(self, tokens: int) -> int:
-        """Return the word limit of a part: never more than that of the last summary."""
+        """Return the word limit of a part, at most the word limit of the last summary."""
         words = max(1, int(tokens / self._per_word))
         return min(words, self._asked.words or words)
 

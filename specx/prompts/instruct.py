@@ -119,7 +119,8 @@ class Instruct:
     def prompt(self, pieces: Sequence[tuple[str, Unit | Output]], units: Sequence[Unit]) -> Prompt:
         """Return the prompt with the request and the texts of ``pieces``.
 
-        ``pieces``: texts, each with its origin. ``units``: the units of the document in them.
+        ``pieces``: texts, each with its origin. ``units``: the units of the document in these
+        texts.
         """
         content, place = self._content("\n\n".join(text for text, _ in pieces))
         origins = []
@@ -133,11 +134,11 @@ class Instruct:
         return self.prompt([(unit.text, unit) for unit in part], part)
 
     def _with_shared(self, prompt: Prompt) -> Prompt:
-        """Return the prompt with its number of shared tokens, which are the same for any request.
+        """Return the prompt with its number of shared tokens.
 
-        They end before the last character of the document's closing tag, because that character may
-        be merged into one token with the text after it. Without token offsets the number is
-        unknown.
+        Shared tokens are the same for any request. They end before the last character of the
+        document's closing tag, because that character may be merged into one token with the text
+        after it. Without token offsets the number is unknown.
         """
         end = prompt.content.index(">", prompt.origins[-1].end if prompt.origins else 0)
         spans = self._spans(prompt) or []
@@ -172,8 +173,8 @@ class Instruct:
     def _content(self, text: str) -> tuple[str, int]:
         """Return the user's message, and the place of ``text`` in it.
 
-        The document is enclosed in tags. The request is after it, and also before it unless
-        ``behind`` is set; then OPENING is before it.
+        The document is enclosed in tags. The request follows the document. The text before the
+        document is the request again or, with ``behind``, OPENING.
         """
         between = enclosed(text)
         before = f"{self._opening}{OPENING if self._behind else self._request}\n\n"
@@ -184,8 +185,8 @@ class Instruct:
     def _encode_content(self, content: str) -> list[int]:
         """Return the whole prompt, in the tokenizer's chat template if it has one.
 
-        If the document contains a token that ends the user's turn, it is encoded as text: only the
-        template may give commands.
+        A token in the document that would end the user's turn is encoded as text: only the template
+        may give commands.
         """
         whole = self._encode(self._render(content) if self._chats else content)
         before, after = self._frame()

@@ -89,8 +89,8 @@ class SentenceMemory:
     def add(self, sentence: str, start: int) -> int | None:
         """Take the next sentence, which begins at the character ``start`` of the text.
 
-        Return the start of the repetition: that of this sentence or of its second occurrence; None
-        if nothing is repeated.
+        Return the start of the repetition: the start of this sentence, or of its second occurrence.
+        Return None if nothing is repeated.
         """
         words = " ".join(_NUMBER.sub("", sentence, count=1).split())
         if len(words) < FEWEST_CHARACTERS or count_words(words) < FEWEST_WORDS:
@@ -123,10 +123,10 @@ class OwnWordsReader(OutputReader):
     """Reads a text in the model's own words, and ends it.
 
     ``answer``: separates the answer from the model's reasoning, which is not judged. ``words``: the
-    requested number of words; the text ends with the sentence that reaches it; None: any number.
-    ``ends_loops``: the text ends when it repeats itself. ``text``: the whole text; ``kept``: the
-    text up to its end. ``looped``: it repeats itself. ``ended``: the reason to end the text, if
-    any.
+    requested number of words; the text ends with the sentence that reaches this number; None: any
+    number. ``ends_loops``: the text ends when it repeats itself. ``text``: the whole text;
+    ``kept``: the text up to its end. ``looped``: it repeats itself. ``ended``: the reason to end
+    the text, if any.
 
     A sentence counts only once the next word has begun, because a period may also end an
     abbreviation.
@@ -244,7 +244,8 @@ class OwnWordsReader(OutputReader):
     def _before_loop(self, place: int) -> int:
         """Return the end of the last complete sentence that begins before ``place``.
 
-        At ``place`` the first copy of a loop's period ends, perhaps before a sentence's last sign.
+        ``place``: the end of the first copy of a loop's period. The period may end before the last
+        sign of a sentence.
         """
         before = [end for end in self._ends if end <= place]
         behind = [end for end in self._ends if end > place]

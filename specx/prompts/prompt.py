@@ -25,13 +25,13 @@ _ROLE = re.compile(
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids for the target, made of ``units`` of the document, or of summaries of them.
+    """Token ids for the target, made of ``units`` of the document, or of summaries.
 
     ``limit``: the output's token limit if it is not the profile's. ``sentences``: the maximum
     number of sentences of a digest. ``words``: the requested number of words of other summaries;
-    None: any number. ``shared``: the number of first tokens that are the same for every request
-    about the document; the token after them is the same, too. ``content``: the text put into the
-    chat template; ``origins``: its parts that can be sources, empty for digests.
+    None: any number. ``shared``: the number of leading tokens that are the same for every request
+    about the document; the next token is also the same. ``content``: the text put into the chat
+    template; ``origins``: its parts that can be sources, empty for digests.
     """
 
     token_ids: tuple[int, ...]
@@ -101,9 +101,9 @@ class SummarySentence:
     """A sentence of a summary in the model's own words.
 
     ``start``: its first character in the output's text. ``sources``: the likeliest first; empty if
-    not requested or unknown. ``attention``: the share of all the sentence's attention that its
-    first source gets, which is the confidence in this source. ``lead``: the first source's lead
-    over the second; 1: the second has no attention.
+    not requested or unknown. ``attention``: the confidence in the first source, which is its share
+    of all the sentence's attention. ``lead``: the first source's lead over the second; 1: the
+    second has no attention.
     """
 
     text: str
@@ -120,8 +120,8 @@ class SummarySentence:
     def shown(self) -> str | None:
         """Return the place of the first source in words, if that source is certain.
 
-        It is certain with a large share of the attention and a clear lead, if the sources have the
-        sentence's parties and names.
+        A source is certain if it has a large share of the attention and a clear lead, and if the
+        sources have the sentence's parties and names.
         """
         first = next(iter(self.sources), None)
         sure = first is not None and first.share >= SURE_SHARE and self.lead >= SURE_LEAD
@@ -141,13 +141,12 @@ class SummarySentence:
 class Output:
     """The summary read from one prompt's output.
 
-    For a digest, ``quotes``: its sentences; ``dropped``: the number of sentences that their
-    paragraphs do not have; ``completed``: the number of sentences that the model broke off and
-    whose rest is from their paragraphs. ``looped``: the model repeated itself.
-    ``reasoning_tokens``: the number of output tokens that are reasoning, which the text omits.
-    ``kept_tokens``: the number of output tokens before a repetition. ``lengths``: the length of the
-    text after each token of the output, in characters. ``sources``: the sentences with their
-    sources, if known.
+    For a digest, ``quotes``: its sentences; ``dropped``: the number of sentences not found in their
+    paragraphs; ``completed``: the number of sentences that the model broke off and that were
+    completed from their paragraphs. ``looped``: the model repeated itself. ``reasoning_tokens``:
+    the number of output tokens that are reasoning, which the text omits. ``kept_tokens``: the
+    number of output tokens before a repetition. ``lengths``: the length of the text after each
+    token of the output, in characters. ``sources``: the sentences with their sources, if known.
     """
 
     text: str

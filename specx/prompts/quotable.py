@@ -113,7 +113,10 @@ def candidates(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
 
 
 def _headless(context: Context, each: Candidate) -> Candidate:
-    """Return a candidate before all sentences, if it is in the head of a paper or a letter."""
+    """Return a candidate above the first sentence, such as a letter's head.
+
+    It is quotable only if it is a short sentence, a decision or a list item.
+    """
     kept = _SHORT.fullmatch(each.text) or is_verdict(each.text) or context.items[each.paragraph]
     return each if kept else replace(each, quotable=False)
 

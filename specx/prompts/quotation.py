@@ -46,11 +46,12 @@ class QuoteJudge:
     """Follows the output of one prompt, token by token; it is a ``Stop``.
 
     ``markers``: the ids of all markers, in order. ``paragraphs``: the token ids of the paragraphs
-    in the prompt. A sentence is lost if its marker has no paragraph, if the marker does not come
-    after that of the last kept sentence, if it is empty, or if it does not match its paragraph.
-    ``ended``: the reason to end the digest, if any. The digest has strayed at the second
-    consecutive lost sentence, or within a lost sentence that does not end. It also ends when a
-    sentence begins after the ``most`` that were requested.
+    in the prompt. ``ended``: the reason to end the digest, if any.
+
+    A sentence is lost in four cases: its marker has no paragraph; its marker does not follow the
+    last kept sentence's marker; the sentence is empty; the sentence does not match its paragraph.
+    The digest ends at the second consecutive lost sentence, within a lost sentence that does not
+    end, and before a sentence beyond the requested number, ``most``.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class QuoteJudge:
         return self.ended
 
     def close(self) -> int | None:
-        """End the open sentence; return its paragraph's number, None if it is lost or missing."""
+        """End the open sentence; return its paragraph's number, None for a lost or missing one."""
         place, distance = self._place, self._distance
         self._place = self._distance = None
         if place is None or distance is None:

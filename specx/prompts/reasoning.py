@@ -105,7 +105,7 @@ class Answer:
             pass
 
     def _leave(self) -> bool:
-        """Drop reasoning that has ended; return False if it has not."""
+        """Drop finished reasoning; return False if the reasoning continues."""
         assert self.open is not None
         end = self.open.end.search(self._held, max(0, self._searched - _LONGEST_END))
         self._searched = len(self._held)
@@ -135,9 +135,9 @@ def _beginning(text: str) -> int:
 class Thinking:
     """Ends an output at ``limit`` tokens of its answer, and its reasoning at ``budget`` tokens.
 
-    ``stop``: called with every token, which it passes on to ``answer``; its reason to stop counts
-    only after the reasoning. ``is_over``: the budget of reasoning is used up, and the ids that
-    ``close`` returns are to be inserted.
+    ``stop``: called with every token, and passes the token on to ``answer``. A reason to stop
+    counts only after the reasoning. ``is_over``: the budget of reasoning is used up, and the ids
+    that ``close`` returns must be inserted.
     """
 
     def __init__(

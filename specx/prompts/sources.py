@@ -66,8 +66,8 @@ def sentence_sources(
 def tokens_of(output: Output, start: int, end: int, count: int) -> range:
     """Return the range of tokens that wrote a sentence.
 
-    It begins with the first token that ends inside the sentence, and ends with the first that
-    reaches its end.
+    The range begins with the first token that ends inside the sentence. It ends with the first
+    token that reaches the sentence's end.
     """
     lengths = output.lengths[:count]
     first = bisect_left(lengths, start + 1)

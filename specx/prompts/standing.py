@@ -104,7 +104,7 @@ def _quoted(paragraphs: Sequence[Paragraph]) -> set[int]:
 
 
 def _closes(paragraph: Paragraph) -> bool:
-    """Return True if a quotation ends in a paragraph that begins with one or is inside one."""
+    """Return True if a paragraph ends the quotation that it begins or continues."""
     text = paragraph.text
     opened = text.count("“") - text.startswith("“")
     return text.count("”") > opened or (text.count('"') > 1 and text.count('"') % 2 == 0)

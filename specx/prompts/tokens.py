@@ -1,10 +1,9 @@
 """Encode a document's text as token ids, none of them a command; decode ids as they arrive.
 
-Models obey tokens such as ``<|im_end|>`` and ``[/INST]``. A tokenizer's special tokens have ids
-that differ from those of the same letters. Other commands are known only by their letters: tokens
-that were added without being special (``<tool_call>``), and plain text of a chat template
-(``[/INST]`` of Llama 2). Both are encoded letter by letter: the text stays the same, but the ids
-differ.
+Models obey tokens such as ``<|im_end|>`` and ``[/INST]``. The id of a special token differs from
+the ids of its letters. Other commands are known only by their letters: added tokens that are not
+special (``<tool_call>``), and plain text of a chat template (``[/INST]`` of Llama 2). All commands
+in a document are encoded letter by letter: the text stays the same, but the ids differ.
 """
 
 import re
@@ -90,7 +89,7 @@ class LiteralEncoder:
         return [token for token in ids if token in self._commands]
 
     def holds_mark(self, text: str) -> bool:
-        """Return True if ``text`` contains a command that no single token id shows."""
+        """Return True if ``text`` contains a command that is known only by its letters."""
         return self._marks is not None and self._marks.search(text) is not None
 
     def encode(self, text: str) -> list[int]:

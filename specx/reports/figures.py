@@ -1,4 +1,4 @@
-"""The figures of a report, remarks on it, and lengths in tokens, in words for people."""
+"""Put a report's figures and remarks, and lengths in tokens, into words for people."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -176,7 +176,7 @@ def _compared(check: ReferenceCheck | None) -> list[str]:
 
 
 def _chosen(generation: dict[str, dict[str, Any]]) -> str:
-    """Return where the sampling settings come from; our defaults are left out."""
+    """Return the sources of the sampling settings, without specx's own defaults."""
     keys: dict[str, list[str]] = {}
     for name, entry in generation.items():
         if entry["from"] != "specx":

@@ -25,12 +25,12 @@ class LiveLine:
 
     ``job``: the progress of all documents, shown below; None for a single document.
 
-    ``console``: stderr. On a terminal, one line is redrawn, and replaced by a closing line at the
-    end; elsewhere nothing is shown or, with ``plain``, a line for each phase and the closing line.
-    If the console is quiet, nothing is shown. ``stream_to``: stdout if it is a terminal, where the
-    summary appears while it is written, or None. ``pass_on``: gets the summary's pieces if there is
-    no terminal. ``steps_aside``: the pieces may reach the same terminal (``| tee``), so the live
-    line ends when the summary begins.
+    ``console``: stderr. On a terminal, one line is redrawn, and a closing line replaces it at the
+    end. Without a terminal, ``plain`` prints a line for each phase and the closing line; without
+    ``plain``, nothing is printed. A quiet console shows nothing. ``stream_to``: stdout if stdout is
+    a terminal, else None; the summary appears there while it is written. ``pass_on``: receives the
+    summary's pieces if ``stream_to`` is None. ``steps_aside``: the pieces may reach the live line's
+    terminal (``| tee``), so the live line ends when the summary begins.
 
         with LiveLine(console, stream_to=stdout) as live:
             live.start("report.pdf", limit=512)
@@ -87,7 +87,8 @@ class LiveLine:
     ) -> None:
         """Begin document ``number`` of ``total`` (None: unknown).
 
-        ``limit``: its ``max_new_tokens``; ``spent``: seconds already spent on it.
+        ``limit``: the document's ``max_new_tokens``; ``spent``: seconds already spent on the
+        document.
         """
         self._end_line()
         announced = self._progress.announced if name == self._progress.name else set()
@@ -115,7 +116,7 @@ class LiveLine:
     def show(self, text: str) -> None:
         """Show the preliminary continuation of the summary, until ``write`` replaces it.
 
-        If no more is written, it is kept like written text.
+        If nothing more is written, this continuation is kept.
         """
         self._shown = "" if self._stream is None else text
 
@@ -229,7 +230,7 @@ class Region(RenderHook):
 
     The cursor stays at the beginning of the lines, and erasing removes everything after it. So the
     lines disappear even if a terminal has reflowed them after a change of width. ``rows`` returns
-    the lines, each narrower than the terminal. Other output of ``console`` erases them first.
+    the lines, each narrower than the terminal. Other output of ``console`` erases the lines first.
     """
 
     def __init__(self, console: Console, rows: Callable[[], list[Text]]) -> None:

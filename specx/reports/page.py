@@ -171,8 +171,8 @@ class Mark:
 def strip(report: Report) -> tuple[list[Mark], int, int]:
     """Return the places cited by a digest, and the first and last place of the document.
 
-    Both are in the same unit: pages, lines or paragraphs. There are no places if the digest has no
-    citations, or if the document's ends are unknown.
+    All places are in the same unit: pages, lines or paragraphs. There are no places if the digest
+    has no citations, or if the document's ends are unknown.
     """
     if report.cited_by is None or report.input.span is None:
         return [], 0, 0

@@ -35,9 +35,9 @@ class StatusLine:
 class Progress:
     """The progress of one document, updated by events.
 
-    ``limit``: the maximum output tokens of each part; ``spent``: the seconds spent on the document
-    before; ``number``: its number among ``total`` documents. ``limit`` and ``total`` are None if
-    unknown. ``announced``: the phases already printed as plain lines.
+    ``limit``: the maximum output tokens of each part; ``spent``: seconds spent on the document
+    before; ``number``: the document's number among ``total`` documents. ``limit`` and ``total`` are
+    None if unknown. ``announced``: the phases already printed as plain lines.
     """
 
     name: str
@@ -87,8 +87,8 @@ class Progress:
     def line(self, width: int) -> StatusLine:
         """Return a line of at most ``width`` cells.
 
-        Room is given in this order: rate and acceptance length, phase, place, other figures, bar,
-        and as much of the name as fits.
+        The parts get space in this order: rate and acceptance length, phase, place, other figures,
+        bar, and as much of the name as fits.
         """
         parts = {"phase": self.phase, "place": self._place(), **self.figures()}
         kept = {key: parts[key] for key in _ALWAYS if key in parts}
@@ -216,8 +216,8 @@ def counted(number: int, noun: str) -> str:
 class JobProgress:
     """The documents that ended so far, of ``total`` (None: unknown).
 
-    ``skipped``: those finished by an earlier run. The rate counts from the end of the first
-    document, because that one had to wait for the models.
+    ``skipped``: documents finished by an earlier run. The rate counts from the end of the first
+    document, because the first document waits for the models.
     """
 
     total: int | None

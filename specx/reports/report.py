@@ -24,7 +24,8 @@ UNSAID = "The document does not say."  # the answer to a question that it does n
 class Statement:
     """A number, date or name in a sentence of the summary.
 
-    ``sentence``: its number, from 1; ``start``: the number of characters before it in the sentence.
+    ``sentence``: the sentence's number, from 1; ``start``: the index of the statement's first
+    character in the sentence.
     """
 
     kind: Literal["number", "date", "name"]
@@ -134,16 +135,16 @@ class Report:
     ``settings``: the profile as it was run; ``generation``: the sampling settings, each with its
     ``value`` and its source, ``from``. ``cited_by``: the unit of citations, None without citations.
     ``dropped``: the number of a digest's sentences not found where they were cited. ``sentences``:
-    those of a summary in the model's own words, with their sources; ``not_in_document``: statements
-    not found in the document; ``not_in_sources``: numbers and dates found in the document, but in
-    no source of their sentence.
+    the sentences, with their sources, of a summary in the model's own words; ``not_in_document``:
+    statements not found in the document; ``not_in_sources``: numbers and dates found in the
+    document, but in no source of their sentence.
 
     ``reasoning_tokens``: tokens of reasoning among those written. ``completed``: the number of
     sentences whose end the model did not write. ``reasons``: why each prompt's output ended;
     ``rewritten``: the number of outputs that repeated themselves and continued with a penalty.
     ``levels``: the summaries of parts, level by level; empty if the document was read in one piece.
-    ``warnings``: what was lost, guessed or cut; ``notes``: usual findings, and those about speed.
-    ``lossless``: None if it was not checked.
+    ``warnings``: sentences about lost, guessed or cut text; ``notes``: sentences about usual
+    findings and about speed. ``lossless``: None if it was not checked.
     """
 
     input: InputFacts

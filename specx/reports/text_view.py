@@ -193,7 +193,7 @@ def view_paragraphs(report: Report) -> Iterator[tuple[Place, list[MarkedText]] |
 
 
 def _anchor(report: Report) -> str:
-    """Return the places to mark: those of a digest's sentences, or else the sources."""
+    """Return the places to mark: the places of a digest's sentences, or else the sources."""
     return "sentence" if report.citations else "source"
 
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 class Deferred(Generic[T]):
     """A call whose result is needed later.
 
-    ``announce``: called when somebody asks for the result, whichever thread runs the call.
+    ``announce``: called when the result is requested, no matter which thread runs the call.
     """
 
     def __init__(self, call: Callable[[], T], announce: Callable[[], None] = lambda: None) -> None:
@@ -66,7 +66,7 @@ class Prefetcher(Generic[T]):
         return not self._window or not self._started or self._window[0].is_ready
 
     def take(self) -> Deferred[T] | None:
-        """Return the next call, None after the last, and start the calls after it."""
+        """Return the next call and start the calls after it; None after the last call."""
         self._fill(self._threads + 1)
         return self._window.popleft() if self._window else None
 

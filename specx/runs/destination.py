@@ -53,7 +53,7 @@ class Destination:
     def check(self, documents: int, inputs: Iterable[str] = ()) -> None:
         """Raise UsageError, before any model loads, for options that conflict with the inputs.
 
-        ``documents``: how many are known so far. ``inputs``: the files themselves.
+        ``documents``: the number of documents known so far. ``inputs``: the input files.
         """
         if documents > 1:
             self._check_room_for_several()
@@ -96,7 +96,7 @@ class Destination:
 
     @property
     def folder(self) -> Path | None:
-        """Return the folder for results; None if they go elsewhere."""
+        """Return the folder for results; None if results go elsewhere."""
         return None if self.out is None or self._out_is_file() else self.out
 
     @property

@@ -1,4 +1,4 @@
-"""Statistics of one document, and its report if it needs no summary."""
+"""Statistics of one document, and the report of a document that needs no summary."""
 
 import resource
 import time
@@ -35,10 +35,10 @@ class DocumentRun:
     ``timings`` begins with the seconds already spent on the document (reading, loading).
     ``started``: ``time.perf_counter()`` at the start of the work. ``reasons``: why the text of each
     prompt ended; ``written``: tokens of the latest text; ``rewritten``: the indices of texts that
-    repeated themselves and continued with a penalty. ``streams``: the random streams used so far.
-    ``check_s``: seconds of ``--check-lossless``, which the summary did not need.
-    ``reasoning_tokens``: how many of the tokens are reasoning; ``closed``: the number of outputs
-    whose reasoning was cut off at its budget.
+    repeated themselves and continued with a penalty. ``streams``: the number of random streams used
+    so far. ``check_s``: seconds of ``--check-lossless``. ``reasoning_tokens``: how many of the
+    tokens are reasoning; ``closed``: the number of outputs whose reasoning was cut off at its
+    budget.
     """
 
     timings: Timings
@@ -131,9 +131,10 @@ def removed(document: Document) -> Removed:
 def as_it_is(
     profile: Profile, method: Method, document: Document, before: Timings
 ) -> Report | None:
-    """Return the report of a document too short for a summary, None for any other.
+    """Return the report of a document too short for a summary; None for a longer document.
 
-    ``before``: seconds already spent on it. The summary is then the document's own text.
+    The report's summary is the document's own text. ``before``: seconds already spent on the
+    document.
     """
     summary = _summary(document, profile)
     if summary is None:
@@ -156,7 +157,7 @@ def as_it_is(
 
 
 def _summary(document: Document, profile: Profile) -> str | None:
-    """Describe the summary for which the document is too short; None if it is long enough."""
+    """Describe the summary for which a document is too short; None for a longer document."""
     characters = document.characters
     if not document.text.strip() or characters > CHARACTERS_PER_TOKEN * profile.output_limit:
         return None

@@ -33,8 +33,8 @@ Identity = dict[str, Any]
 class RunInput:
     """An input of a run. ``relative``: the path of its results, without an extension.
 
-    ``content``: the document, or the error from reading it; None if an earlier run has finished it.
-    ``path``: the file it was read from; None for stdin.
+    ``content``: the document, or the reading error; None if an earlier run has finished the
+    document. ``path``: the file that was read; None for stdin.
     """
 
     name: str
@@ -82,8 +82,8 @@ def parse_shard(text: str | None) -> Shard:
 def find_sources(names: Sequence[str], others: Counter[str] | None = None) -> list[DocumentSource]:
     """Return the sources that match ``names``, each once.
 
-    Files in folders that specx itself wrote are excluded. A missing source carries an error; if it
-    is the only source, the error is raised. ``others``: as in ``expand``.
+    In folders, files written by specx are excluded. The record of a missing source has an error;
+    the error of a single source is raised. ``others``: as in ``expand``.
     """
     found: list[DocumentSource] = []
     missing: set[DocumentSource] = set()
@@ -109,14 +109,14 @@ class Inputs(Iterator[RunInput]):
     """The inputs of all sources in the shard, each read in its turn or shortly before.
 
     A file of JSON lines gives one input for each line, valid or not. A single source may be such a
-    file, so it is read at once, and its lines are divided among shards. Otherwise sources are
-    divided, sorted by name. ``least``: a lower bound of the number of inputs; ``total``: the exact
-    number, None if unknown.
+    file. So a single source is read at once, and its documents are divided among shards. Several
+    sources are sorted by name, and the sources are divided. ``least``: a lower bound of the number
+    of inputs; ``total``: the exact number, None if unknown.
 
     ``on_source`` is called before each source is read, with its number, its name, and the number of
     documents (None: unknown). ``shard``: the share of this run. ``is_done`` is called with the path
-    of each document's results; finished documents are skipped and, if they are files of their own,
-    not read. ``ahead``: how many sources are read in the background.
+    of each document's results. Finished documents are skipped; a finished document in a separate
+    file is not read. ``ahead``: how many sources are read in the background.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Inputs(Iterator[RunInput]):
             yield Deferred(partial(self._read, source, identity), announce)
 
     def _read(self, source: DocumentSource, identity: Identity | None) -> Iterator[RunInput]:
-        """Read a source; return its inputs. ``identity``: of its file (``_file_identity``)."""
+        """Read a source; return its inputs. ``identity``: its ``_file_identity``."""
         started = time.perf_counter()
         try:
             if source.error:

@@ -1,4 +1,4 @@
-"""A job: the user's options for all documents, and what identifies it across runs."""
+"""A job: the user's options for all documents, and the job's identity across runs."""
 
 import errno
 import fcntl
@@ -59,11 +59,11 @@ class JobOptions:
 class JobLock:
     """A lock on a shard of a job in an output folder, until ``close`` or the end of the process.
 
-    A resuming run holds it exclusively. Other runs share it, since they do not use each other's
-    work. The lock is a file of its own, because the log is shared by all shards and sometimes
-    replaced.
+    A resuming run holds the lock exclusively. Other runs share the lock, because they do not use
+    each other's work. The lock is a separate file, because all shards share the log, and the log is
+    sometimes replaced.
 
-    Raises UsageError if another run holds it, or if it cannot be written.
+    Raises UsageError if another run holds the lock, or if the file cannot be written.
     """
 
     def __init__(self, folder: Path, job: JobOptions) -> None:

@@ -27,7 +27,7 @@ def check_lossless(
 ) -> LosslessCheck:
     """Decode ``prompt`` plainly and compare with the ``written`` token ids.
 
-    ``stop``: the same as in the first decoding.
+    ``stop``: the stop function of the first decoding.
     """
     plain = _plain_tokens(pair, settings, prompt, stop)
     if plain == written:

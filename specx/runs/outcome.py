@@ -14,10 +14,10 @@ from specx.reports.report import ReferenceCheck, Report
 
 @dataclass(frozen=True)
 class AllowedFailures:
-    """The failures that ``--allow-failures`` allows: up to ``number``, and those of ``paths``.
+    """The allowed failures (``--allow-failures``): up to ``number``, or the failures of ``paths``.
 
-    ``paths``: documents or folders, as given and as real paths. ``source``: what the user gave;
-    empty if nothing is allowed.
+    ``paths``: documents or folders, as given and as real paths. ``source``: the option's value as
+    the user wrote it; empty if no failure is allowed.
     """
 
     number: int = 0
@@ -26,7 +26,7 @@ class AllowedFailures:
 
     @classmethod
     def parse(cls, text: str | None) -> Self:
-        """Parse a number, or read the file of that name; None: no failures are allowed.
+        """Parse a number, or read a file named ``text``. None: no failures are allowed.
 
         The file holds names and patterns, one per line or NUL-separated, and may be empty. Raises
         UsageError for anything else.
@@ -53,7 +53,7 @@ class AllowedFailures:
         return document in self.paths or not self.paths.isdisjoint(above)
 
     def excess(self, failed: int, unnamed: int) -> str:
-        """Return why failures are too many; empty if they are not, or without ``--allow-failures``.
+        """Return why failures are too many; empty if allowed, or without ``--allow-failures``.
 
         ``unnamed``: failed documents that are not on the list.
         """
@@ -122,7 +122,7 @@ class RunOutcome:
         return self._fail_fast and self.is_failure
 
     def so_far(self, *, failures: bool = False) -> str:
-        """Return " after N documents", counting those done; an empty text if N is 0.
+        """Return " after N documents" for N finished documents; an empty text if N is 0.
 
         With ``failures``, return " after N failures" if no document is done.
         """

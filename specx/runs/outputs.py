@@ -2,7 +2,7 @@
 
 specx overwrites only its own files, unless ``--force`` is given. A file is specx's own if a log in
 its folder, or in a folder above, lists its name and the hash of its current content. A file edited
-since is no longer its own.
+since then is no longer specx's own.
 
 Lines are appended to the log one at a time. A line with the hashes of files is written before the
 files, so that a file is recognized even if the process is killed. After they are on disk, another
@@ -143,7 +143,7 @@ class OutputLog:
 
 
 def log_of(folder: Path) -> OutputLog:
-    """Return the log of a folder, with what was already read of it."""
+    """Return the log of a folder. Lines that were read before are not read again."""
     return _log_of(os.path.abspath(folder))  # noqa: PTH100 - links stay as they are
 
 
@@ -241,7 +241,7 @@ class Outputs:
         self.write({path: text})
 
     def write(self, contents: Mapping[Path, str]) -> None:
-        """Write text files. Raises UsageError if that fails or one of them is not specx's."""
+        """Write text files. Raises UsageError if writing fails, or if a file is not specx's."""
         for path in contents:
             self.check(path)
             _make_room(path)

@@ -69,9 +69,9 @@ def _name(dtype: torch.dtype) -> str:
 def load_pair(profile: Profile, method: Method, device: torch.device) -> Pair:
     """Load the target, and the draft if the method drafts.
 
-    A draft without a dtype of its own gets the target's. Raises ModelError when a model cannot be
-    loaded, when the two do not fit each other, or when the profile lets the draft read more than
-    its window; UsageError when the method drafts and the profile has no draft.
+    A draft without a dtype of its own gets the target's. Raises ModelError if a model cannot be
+    loaded, if target and draft do not fit each other, or if the profile lets the draft read more
+    than its window. Raises UsageError if the method drafts and the profile has no draft.
     """
     profile = profile.on("cuda" if device.type == "cuda" else "cpu")
     if method not in WITHOUT_DRAFT and profile.draft is None:

@@ -17,7 +17,7 @@ _STOPPED: tuple[FinishReason, ...] = ("length", "window")
 class LevelWritten:
     """The prompts of a level with their outputs.
 
-    ``headings``: in the text, put a heading above each output if there are several.
+    ``headings``: if there are several outputs, the text has a heading above each output.
     """
 
     def __init__(self, document: Document, prompts: Sequence[Prompt], *, headings: bool) -> None:
@@ -101,7 +101,7 @@ def reduction_of(document: Document, settings: Settings, kind: Instruct, room: i
 
 
 def not_whole(levels: Sequence[LevelWritten], shortened: int) -> list[str]:
-    """Warn about cut summaries of parts; those of the last level have a warning elsewhere.
+    """Warn about cut summaries of parts. (``warnings.cut`` warns about the last level.)
 
     ``shortened``: the number of summaries that the next level read only up to their token limit.
     """

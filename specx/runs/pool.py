@@ -62,10 +62,11 @@ def choose_placement(
 ) -> Placement:
     """Choose the workers of a run.
 
-    ``requested``: the user's number of workers; ``documents``: a lower bound of their number. Each
-    GPU gets one worker. This process reads and writes; with more documents than workers and enough
-    cores, helper processes prepare the prompts. On a CPU with enough documents, each core gets a
-    worker with one thread, unless the user has set the number of workers or threads.
+    ``requested``: the user's number of workers; ``documents``: a lower bound of the number of
+    documents. Each GPU gets one worker. This process reads and writes; with more documents than
+    workers and enough cores, helper processes prepare the prompts. On a CPU with enough documents,
+    each core gets a worker with one thread, unless the user has set the number of workers or
+    threads.
     """
     cores = usable_cores()
     gpus = visible_gpus(os.environ) if device != "cpu" else ()
@@ -84,7 +85,7 @@ def choose_placement(
 
 
 def placement_by_ray(number: int) -> Placement:
-    """Return the placement for Ray's actors, for which this process reads."""
+    """Return the placement of Ray's actors. This process reads the documents."""
     return Placement(number=number, waiting=1, reading=_reading(min(usable_cores(), number + 1)))
 
 
@@ -105,7 +106,7 @@ def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _reading(wanted: int) -> int:
-    """Return how many documents may be read in parallel, in half of the free memory."""
+    """Return how many documents can be read in parallel within half of the free memory."""
     free = free_memory()
     return wanted if free is None else max(min(1, wanted), min(wanted, free // (2 * _READER_BYTES)))
 
@@ -128,7 +129,7 @@ Update = Progressed | Ended | Returned
 class Scheduler:
     """Gives documents to workers, which are started on demand.
 
-    Documents for a worker that still loads its models stay here, where a worker with models can
+    Documents for a worker that still loads its models wait in the scheduler, so another worker can
     take them. ``most``: the maximum number of workers. ``waiting``: documents queued at each
     worker, so that it is never idle. ``one_first``: start the other workers only after the first
     has loaded its models and reported how many more fit into memory. ``on_first``: called when the
@@ -202,7 +203,7 @@ class Scheduler:
             self.workers.give(place, task)
 
     def _relieve(self, place: int) -> None:
-        """Give a worker with models the oldest document queued for a worker without."""
+        """Give a worker with models the oldest document of a worker that still loads its models."""
         loading = [self._tasks[each] for each in self._tasks.keys() - self._loaded]
         waiting = min(filter(None, loading), key=lambda tasks: tasks[0].number, default=None)
         if waiting and len(self._tasks[place]) <= self._waiting:

@@ -1,8 +1,8 @@
-"""Helper processes that end with this one, among them the one that makes prompts.
+"""Helper processes, which end with this process. One of them makes prompts.
 
 Cutting and tokenizing a long text takes a tenth of the time that a small model on a large GPU needs
-for the summary. A thread for it would hold the interpreter, which launches the GPU's work. So a
-separate process makes the prompts of queued documents.
+for the summary. A thread would hold the interpreter lock, which the main thread needs to launch
+work on the GPU. So a separate process makes the prompts of queued documents.
 """
 
 import json
@@ -106,7 +106,7 @@ class Preparer:
         self._connection: Connection | None = None
 
     def expect(self, document: Document) -> Promised | None:
-        """Return the future prompts of an arriving document; None for the first one."""
+        """Return a future with the prompts of an arriving document; None for the first document."""
         if self._first:
             self._first = False
             return None
@@ -128,7 +128,7 @@ class Preparer:
             promised = self._todo.get()
 
     def _start(self, make: MakePrompts) -> Connection:
-        """Return the connection to a ready process. The process ends when it is closed."""
+        """Return the connection to a ready process. Closing the connection ends the process."""
         self._process, connection = start_linked(__name__, {}, tells=True)
         connection.send(make)
         connection.recv()

@@ -172,7 +172,11 @@ def provenance(
 def _unknown_quantities(
     document: Document, sentences: Sequence[SummarySentence]
 ) -> tuple[list[Statement], list[Statement]]:
-    """Return numbers and dates not found in the document, and those found in no source."""
+    """Return unknown numbers and dates, and numbers and dates without a source.
+
+    Unknown: not found in the document. Without a source: found in the document, but not in the
+    sources that their sentence cites.
+    """
     known = Quantities.of(document.text)
     nowhere: list[Statement] = []
     elsewhere: list[Statement] = []

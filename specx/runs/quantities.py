@@ -138,8 +138,8 @@ def find_numbers(text: str) -> list[Number]:
 def find_statements(text: str) -> list[Number | Date]:
     """Return the numbers and dates that ``text`` states, in order.
 
-    Numbers of list items, such as (2), words up to "twelfth", and numbers in names, such as F-35,
-    are left out.
+    Excluded are numbers of list items such as (2), words up to "twelfth", and numbers in names such
+    as F-35.
     """
     dates = find_dates(text)
     inside = [place for date in dates for place in range(date.start, date.end)]
@@ -282,7 +282,7 @@ def _value_of(words: list[str]) -> int:
 
 @dataclass(frozen=True)
 class Quantities:
-    """All numbers and dates of a text, for looking up others."""
+    """All numbers and dates of a text, in which the statements of another text are looked up."""
 
     numbers: frozenset[Decimal]
     dates: frozenset[tuple[int, int | None, int | None]]  # month, day, year
@@ -319,9 +319,10 @@ class Quantities:
         return any(self._rounds_to(value, number) for value in number.readings)
 
     def _rounds_to(self, value: Decimal, number: Number) -> bool:
-        """Return True if ``value``, of at least two digits, is a longer ``number`` rounded.
+        """Return True if the text has a longer number that rounds to ``value``.
 
-        One digit is enough if the text says that it is rounded; then truncation counts, too.
+        ``value`` must have at least two digits. One digit is enough if ``number`` says that it is
+        rounded, such as "nearly 3"; then truncation counts as rounding, too.
         """
         step = number.step
         if value < 2 * step or (value < 10 * step and number.rounded is None):

@@ -1,4 +1,4 @@
-"""The documents of a run: given to its workers, and each result written as it arrives."""
+"""The queue of a run: gives documents to workers, and writes each result as it arrives."""
 
 from collections import deque
 from collections.abc import Callable
@@ -27,8 +27,8 @@ _LOOK_S, _LONG_S = 0.02, 1.0  # between two looks for a document that is being r
 class _Work:
     """An input in progress.
 
-    ``lost``: the number of workers lost with it. ``partial``: its summary so far. ``result``: its
-    outcome; None if pending or skipped.
+    ``lost``: the number of workers that were lost with this input. ``partial``: its summary so far.
+    ``result``: its outcome; None if pending or skipped.
     """
 
     item: RunInput
@@ -42,11 +42,11 @@ class _Work:
 class Queue:
     """Gives the documents of a run to its workers. Only the run reads and writes files.
 
-    Documents that need no model go to no worker, so a wrong path loads no models: ``as_it_is``
-    returns their report, None for others. ``live`` shows the documents in progress. ``on_read``,
-    ``on_done``, ``on_error`` and ``on_skipped`` tell the user about each document. ``total``: the
-    number of inputs, if known. ``in_order``: write results in the order of the inputs, not as they
-    arrive.
+    Documents that need no model go to no worker, so a wrong path loads no models. ``as_it_is``
+    returns the report of such a document; None for any other document. ``live`` shows the documents
+    in progress. ``on_read``, ``on_done``, ``on_error`` and ``on_skipped`` tell the user about each
+    document. ``total``: the number of inputs, if known. ``in_order``: write results in the order of
+    the inputs, not as they arrive.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Queue:
         """Summarize all inputs.
 
         ``alone``: there is one input; its error is raised unchanged. Raises JobError and loading
-        errors at once, others as ``RunOutcome.conclude`` does.
+        errors at once, other errors as ``RunOutcome.conclude`` does.
         """
         self._alone = alone
         with closing(self._scheduler.workers):

@@ -23,9 +23,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class RayActors:
     """Ray actors, each with its own GPU if the cluster has GPUs, otherwise with a few cores.
 
-    ``address``: the address of a cluster; None: that in RAY_ADDRESS, else a local cluster started
-    for this run. ``threads``: the threads of each actor on a CPU. Raises UsageError if there is no
-    cluster.
+    ``address``: the address of a cluster; None: the address in RAY_ADDRESS, else a local cluster
+    started for this run. ``threads``: the threads of each actor on a CPU. Raises UsageError if
+    there is no cluster.
     """
 
     streams, partial = False, ""

@@ -28,8 +28,8 @@ class Results:
 
     ``headings``: print each document's name above its summary. ``unseen``: no part of a summary is
     shown before it is done. ``settings``: a hash that differs between runs with different outputs.
-    ``on_changed`` is called once, with the report files of the first document that is done again
-    because settings changed.
+    ``on_changed`` is called once, with the report files of the first document that is summarized
+    again because settings changed.
 
     As a context manager it holds the output folder's lock and logs how each document ends. Raises
     UsageError if another run holds the lock.
@@ -120,8 +120,8 @@ class Results:
     def begin(self, name: str) -> str:
         """Begin a document; return the text to show above its summary.
 
-        A pipe gets it with the first words of the summary, so a failed document prints nothing
-        there.
+        A pipe gets this text together with the first words of the summary, so a failed document
+        prints nothing to the pipe.
         """
         self._heading, self._written = self.heading(name), ""
         return "" if self._to.piped else self._heading
@@ -229,7 +229,7 @@ class Results:
                 self._refresh_index()
 
     def skipped(self, relative: PurePath) -> None:
-        """Record that the results of a document are those of an earlier run."""
+        """Record that a document's results are from an earlier run."""
         self._unchanged.add(relative)
         self._indexed = False
 
@@ -248,7 +248,7 @@ class Results:
     # ---------------------------------------------------------------- the index
 
     def finish(self) -> None:
-        """Complete the folder's index after the last document, or if a killed run did not do so."""
+        """Complete the folder's index after the last document, also the index of a killed run."""
         folder = self._to.folder
         if folder is not None and (not self._indexed or _is_behind(folder / INDEX)):
             self._write_index(folder)

@@ -86,7 +86,7 @@ class Summarizer:
         self._referred = False  # a text was compared with transformers
 
     def asking(self, question: Question) -> "Summarizer":
-        """Return a summarizer that answers a question and reuses what was read of the document."""
+        """Return a summarizer that answers a question and reuses the document's KV cache."""
         asked = asking(self.settings, question)
         other = copy(self)
         other.settings, other._question = replace(self.settings, prompt=asked), question.text
@@ -206,8 +206,9 @@ class Summarizer:
     ) -> tuple[list[LevelWritten], int]:
         """Write the summary of a document.
 
-        ``prompts``: one for each part, built like a prompt of the whole. Return the levels, and the
-        number of summaries of parts that were shortened before the next level read them.
+        ``prompts``: one prompt for each part, in the form of a prompt for the whole document.
+        Return the levels, and the number of summaries of parts that were shortened before the next
+        level read them.
         """
         if len(prompts) == 1 or self.settings.long_documents == "separate":
             return [self._write_level(run, document, prompts, shown=True)], 0
@@ -309,7 +310,7 @@ class Summarizer:
         return self.settings.limit if prompt.limit is None else prompt.limit
 
     def _stop(self, text: DecodedText, reader: OutputReader) -> Stop:
-        """Return the stop function for a text, which ``reader`` has read up to ``text.begun``."""
+        """Return the stop function for a text, already read by ``reader`` up to ``text.begun``."""
         stop: Stop = reader
         if self._reasoning:
             assert isinstance(reader, OwnWordsReader)

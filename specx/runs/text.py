@@ -59,7 +59,7 @@ def reasoning_of(settings: Settings, kind: "Digest | Instruct") -> int:
 
 
 def reserved(reasoning: int) -> int:
-    """Return the output tokens reserved beyond those of the answer."""
+    """Return the number of output tokens reserved in addition to the answer's tokens."""
     return reasoning + CLOSING if reasoning else 0
 
 
@@ -115,7 +115,7 @@ class DecodedText:
 
     @property
     def sources(self) -> SourceSettings | None:
-        """Return the settings for recording attention to sources; None: it is not recorded."""
+        """Return the settings for recording attention; None: attention is not recorded."""
         if self.layer is None or self.document is None:
             return None
         first, tokens = self.document.first, len(self.document.spans)

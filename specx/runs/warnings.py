@@ -69,9 +69,9 @@ def foreign(document: Document, profile: str, model: str) -> list[str]:
     if language is None:
         return []
     return [
-        f"most of the text is in {language}, but the profile {profile} knows only English, so the "
-        "choice of sentences is poor and some may break off; choose a profile with a larger model "
-        "that knows the language: specx profiles ls"
+        f"most of the text is in {language}, but the profile {profile} knows only English: the "
+        "choice of sentences is poor, and some sentences may be cut off; choose a profile with a "
+        "larger model that knows the language: specx profiles ls"
     ]
 
 
@@ -82,8 +82,9 @@ def fallback(events: Sequence[FellBack]) -> list[str]:
     tried = [event for event in events if event.tried]
     if not tried:
         return [
-            "the draft was not used: reading the document with it could take more time than it "
-            "saves in such a short text; `--set fallback.below=null` always uses it"
+            "the draft was not used: for such a short text, reading the document with the draft "
+            "could take more time than drafting saves; `--set fallback.below=null` always uses "
+            "the draft"
         ]
     worst = min(tried, key=lambda event: event.speedup)
     return [

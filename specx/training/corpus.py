@@ -2,8 +2,8 @@
 
 ``python -m specx.training.corpus ROOT [ROOT …] --out corpus.jsonl.gz`` takes one root for each
 package and searches it for HTML, plain text, reStructuredText, dictionaries (``.dict.dz``) and
-SWORD books. It keeps paragraphs that read as prose, drops repeated ones, and writes one JSON object
-per file: ``{"source": …, "held_out": …, "paragraphs": […]}``; long files become several. The
+SWORD books. It keeps paragraphs that read as prose, drops repeated paragraphs, and writes one JSON
+object per file: ``{"source": …, "held_out": …, "paragraphs": […]}``; long files become several. The
 embedded pair has no other source of text. Evaluation texts must not be among the roots.
 """
 

@@ -26,9 +26,9 @@ class Head(nn.Module):
     """An EAGLE-3 head of one layer, with parameters named as in the files of speculators.
 
     Row t reads the embedding of token t + 1 and a state of position t: the target's features,
-    mapped by ``fc``, or the head's own output. ``ids`` int64 [V]: the target's ids that it
-    proposes, in order. ``features``: the target layers whose input it reads. ``shared``: parts that
-    are the target's.
+    projected by ``fc``, or the head's own output. ``ids`` int64 [V]: the target's ids that the head
+    can propose, in order. ``features``: the target layers whose input the head reads. ``shared``:
+    the parts shared with the target.
     """
 
     shared: tuple[str, ...] = ("embed_tokens.",)
@@ -90,7 +90,7 @@ class Head(nn.Module):
         return states
 
     def trained(self) -> dict[str, Tensor]:
-        """Return its weights by name, except for the target's."""
+        """Return the head's weights by name, without the target's weights."""
         return {k: v for k, v in self.state_dict().items() if not k.startswith(self.shared)}
 
 
@@ -233,9 +233,9 @@ def make_mtp(target: PreTrainedModel, texts: Iterable[Tensor]) -> MtpHead:
 class UnrolledCall:
     """The attention of several drafting steps.
 
-    In step j, a row sees the rows of step 0 that are at least j places before it, and its own
-    ancestors, one row of each later step. ``keys``, ``values`` [B, H, T, D] of each step; those of
-    step j begin at row ``starts[j]``.
+    In step j, a row attends to the rows of step 0 at least j places before, and to its own
+    ancestors: one row of each later step. ``keys``, ``values``: one tensor [B, H, T, D] for each
+    step. The tensors of step j begin at row ``starts[j]``.
     """
 
     keys: list[Tensor] = field(default_factory=list)
@@ -270,7 +270,7 @@ class UnrolledCall:
 
 
 def write_mtp(head: Head, target: Path, folder: Path) -> None:
-    """Write a copy of the target's folder whose checkpoint has the head, in bfloat16."""
+    """Write a copy of the target's folder, with the head in its checkpoint, in bfloat16."""
     shutil.copytree(target, folder, dirs_exist_ok=True)
     own = {f"mtp.{name}": each.bfloat16().cpu() for name, each in head.trained().items()}
     save_file(load_file(target / "model.safetensors") | own, folder / "model.safetensors")

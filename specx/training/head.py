@@ -1,4 +1,4 @@
-"""Train an EAGLE-3 head, for the embedded target or for another target that has written texts.
+"""Train an EAGLE-3 head, for the embedded target, or for another target by its outputs.
 
 ``python -m specx.training.head --out DIR`` teaches a head to continue generated reports and
 invented documents of at most 1,024 tokens as the embedded target does, on a CPU or a GPU;
@@ -75,7 +75,7 @@ def read_documents(
 ) -> TeacherReading:
     """Let the target read documents int64 [B, L].
 
-    ``weights`` [B, L - first]: of the tokens from ``first`` on; None: all 1.
+    ``weights`` [B, L - first]: the weights of the tokens from ``first`` on; None: all 1.
     """
     output = cast("Any", target).model(ids, use_cache=False, output_hidden_states=True)
     features = torch.cat([output.hidden_states[layer] for layer in head.features], -1)

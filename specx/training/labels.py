@@ -83,9 +83,9 @@ def scores_so_far(
 ) -> np.ndarray:
     """Return a score for each token of each paragraph: float64 [all tokens].
 
-    The score of a token is that of the lead up to it; after the lead, that of the whole lead.
-    Scores are those of ``choose_paragraphs`` before anything is quoted. ``leads``: lengths in
-    tokens; ``worth`` float64 [vocabulary]. No paragraph is empty.
+    A token's score is the score of the lead up to that token; after the lead, the score of the
+    whole lead. ``choose_paragraphs`` has the same scores before anything is quoted. ``leads``:
+    lengths in tokens; ``worth`` float64 [vocabulary]. No paragraph is empty.
     """
     sizes = np.array([len(paragraph) for paragraph in paragraphs])
     owner = np.repeat(np.arange(len(sizes)), sizes)

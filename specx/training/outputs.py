@@ -108,7 +108,7 @@ class TargetOutputs:
 
 
 class Writer:
-    """A target that writes. ``prompt`` cuts a text to the longest of LENGTHS that it can fill."""
+    """A target that writes outputs. ``prompt`` cuts a text to the longest of LENGTHS that fits."""
 
     def __init__(self, model: Path, device: torch.device) -> None:
         files = open_model(ModelSpec(str(model)), "cpu", "target")

@@ -71,7 +71,7 @@ class Pool:
 
 
 def lead_sentence(paragraph: str) -> str:
-    """Return the first sentence of a paragraph, which is the one that a digest quotes."""
+    """Return the first sentence of a paragraph; a digest quotes this sentence."""
     return split_sentences(paragraph)[0].strip()
 
 

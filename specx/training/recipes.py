@@ -76,7 +76,7 @@ def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
 
     It consists mostly of long documents, in which words and names recur with different
     continuations. Key heads of two layers are trained to attend to the source of the next copied
-    token; the first course, which does not train that, made these layers do it already.
+    token. These layers already did so after the first course, without such training.
     """
     lengths = (1024, 2048, 4096, 8192, 16384, 16384, 24576, 24576)
     return Recipe(

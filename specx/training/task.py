@@ -168,7 +168,7 @@ class DigestDataset(Dataset[Batch]):
         return whole, _targets(choice, first)[: int((whole.parts == CHOICE).sum())]
 
     def _choose(self, rng: np.random.Generator, text: Text, sentences: int) -> Choice:
-        """Choose the quoted paragraphs; in texts without meaning, random ones of each section."""
+        """Choose the quoted paragraphs; in texts that are not natural, choose at random."""
         choice = choose_paragraphs(text.paragraphs, text.leads, self.pool.idf, sentences)
         if text.natural:
             return choice

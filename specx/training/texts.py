@@ -5,9 +5,9 @@ prose repeats too rarely to train against that in minutes, so most kinds of docu
 purpose:
 
     real      consecutive paragraphs of a file
-    names     the same, with invented names that recur throughout, as names do in a report
-    echoes    the same, with pieces of its sentences inserted into many others, as a report repeats
-              names of offices and phrases: the continuation differs each time
+    names     real paragraphs, with invented names that recur throughout, as names do in a report
+    echoes    real paragraphs, with pieces of sentences inserted into many other sentences, as a
+              report repeats names of offices and phrases: the continuation differs each time
     random    random tokens: only the position determines the next one
     alphabet  random tokens out of a few: every short sequence occurs many times, so only the marker
               together with the preceding words determines the position
@@ -32,7 +32,7 @@ FULL_STOP = FIRST_TEXT + 13  # "." in the byte alphabet, which follows the speci
 class Text:
     """The token ids of each paragraph, int64 [n], and the number of tokens of its lead sentence.
 
-    ``natural``: the paragraphs have meaning, so choosing among them is meaningful.
+    ``natural``: real prose rather than random text, so selecting sentences can be learned.
     """
 
     paragraphs: list[np.ndarray]

@@ -316,8 +316,8 @@ def test_digests_need_a_model_with_markers(summarize: Run, tmp_path: Path) -> No
         (["--report", "a.txt/r.md"], "cannot write a.txt/r.md: a.txt is not a folder"),
         (
             ["--sentences", "9"],
-            "--sentences needs a digest, but the prompt of the profile tiny has the kind "
-            "instruct; use --words for the length of the summary",
+            "--sentences needs a digest, but the profile tiny has an instruct prompt; "
+            "use --words for the length of the summary",
         ),
         (
             ["--think", "400"],

@@ -75,7 +75,7 @@ def test_an_instruction_replaces_the_profiles(tmp_path: Path) -> None:
             {"instruction": "Say it in 20 to 30 words.", "words": 9},
             "--words is 9, but the instruction itself says '30 words'",
         ),
-        ({"sentences": 5}, "--sentences needs a digest, but the prompt of the profile small has"),
+        ({"sentences": 5}, "--sentences needs a digest, but the profile small has an instruct"),
     ],
 )
 def test_wishes_that_cannot_be(given: dict[str, object], sentence: str) -> None:

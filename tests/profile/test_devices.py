@@ -121,13 +121,13 @@ def test_mini_keeps_its_small_tree_on_a_cpu() -> None:
             "5: `devices` gives cuda a draft_cache that holds chunk × top_k = 2080 tokens, more "
             "than draft.trained_context (2048)",
         ),
-        ("{cuda: {tree: 3}}", "5: `devices.cuda.tree` is 3; it must be keys of its own, indented"),
+        ("{cuda: {tree: 3}}", "5: `devices.cuda.tree` is 3; it must be a mapping, with its keys"),
         (
             "{cuda: {tree: 3x}}",
-            "5: `devices.cuda.tree` is '3x'; it must be auto, or keys of its own",
+            "5: `devices.cuda.tree` is '3x'; it must be auto, or a mapping with keys",
         ),
-        ("{cuda: fast}", "5: `devices.cuda` is 'fast'; it must be keys of its own, indented"),
-        ("cuda", "5: `devices` is 'cuda'; it must be keys of its own, indented below it"),
+        ("{cuda: fast}", "5: `devices.cuda` is 'fast'; it must be a mapping, with its keys"),
+        ("cuda", "5: `devices` is 'cuda'; it must be a mapping, with its keys indented below"),
     ],
 )
 def test_mistakes_have_their_place_and_line(devices: str, expected: str) -> None:

@@ -63,9 +63,9 @@ draft_cache:
         ("tree: {nodes: true}", "`tree.nodes` is true; it must be a whole number"),
         ("tree: {nodes: '8'}", "`tree.nodes` is '8'; it must be a whole number"),
         ("tree: {threshold: .inf}", "`tree.threshold` is inf; it must be a finite number"),
-        ("tree:", "`tree` is empty; it must be keys of its own, indented below it"),
-        ("tree: [1, 2]", "`tree` is a list; it must be keys of its own, indented below it"),
-        ("tree: fast", "`tree` is 'fast'; it must be auto, or keys of its own"),
+        ("tree:", "`tree` is empty; it must be a mapping, with its keys indented below"),
+        ("tree: [1, 2]", "`tree` is a list; it must be a mapping, with its keys indented below"),
+        ("tree: fast", "`tree` is 'fast'; it must be auto, or a mapping with keys"),
         (
             "draft_cache: {top_k: 65}",
             "`draft_cache` holds chunk × top_k = 2080 tokens, "
@@ -91,11 +91,11 @@ draft_cache:
             "`prompt.kind` is 'digst'; it must be one of digest, instruct; did you mean 'digest'?",
         ),
         ("prompt: {kind: }", "`prompt.kind` is empty; it must be one of digest, instruct"),
-        ("prompt: digest", "`prompt` is 'digest'; it must be keys of its own, indented below it"),
+        ("prompt: digest", "`prompt` is 'digest'; it must be a mapping, with its keys indented"),
         ("prompt: {kind: digest, sentences: 0}", "`prompt.sentences` is 0; it must be at least 1"),
         ("graphs: 1", "`graphs` is 1; it must be true or false"),
         ("tree: {threshold: high}", "`tree.threshold` is 'high'; it must be a number, such as 0.5"),
-        ("devices: {cpu: fast}", "`devices.cpu` is 'fast'; it must be keys of its own, indented"),
+        ("devices: {cpu: fast}", "`devices.cpu` is 'fast'; it must be a mapping, with its keys"),
         ("prompt: {kind: digest, sentences: 65}", "`prompt.sentences` is 65; it must be at most"),
         (
             "prompt: {kind: digest, instruction: x}",

@@ -99,7 +99,7 @@ def test_styles_of_ones_own_stand_beside_the_others() -> None:
         ),
         ("styles: {memo: ''}", "`prompt.styles.memo` is empty"),
         ("styles: {memo: 3}", "`prompt.styles.memo` is 3; it must be text; put it in quotes"),
-        ("styles: bullets", "`prompt.styles` is 'bullets'; it must be keys of its own, indented"),
+        ("styles: bullets", "`prompt.styles` is 'bullets'; it must be a mapping, with its keys"),
         (
             "instruction: Use 20 words., words: 30",
             "`prompt.words` is 30, but the instruction itself says '20 words'",
