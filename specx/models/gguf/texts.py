@@ -1,8 +1,10 @@
-"""Read a file's long lists of texts, such as a vocabulary, all at once."""
+"""A file's long lists of texts, such as a vocabulary, read all at once."""
 
 import mmap
 import struct
 from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -10,25 +12,42 @@ _LENGTH = 8  # bytes of a text's length, in front of it
 _USUAL = 32  # bytes of a token or a merge with its length, at most, on average
 
 
-def read_texts(data: mmap.mmap | bytes, first: int, count: int) -> tuple[list[str], int]:
+@dataclass(frozen=True)
+class TextList:
+    """Texts, cut where they are needed: a draft mostly has the tokenizer of its target.
+
+    ``joined``: all of them, each behind a zero; None if some have that character.
+    """
+
+    joined: str | None
+    apart: tuple[str, ...] = ()
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The texts in a list, which must not be changed."""
+        return list(self.apart) if self.joined is None else self.joined.split("\0")[1:]
+
+
+def read_texts(data: mmap.mmap | bytes, first: int, count: int) -> tuple[TextList | None, int]:
     """Read ``count`` texts from byte ``first`` on; return them, and the end of the last one.
 
-    Return None if a text extends beyond the file. Raises UnicodeDecodeError.
+    None if a text extends beyond the file. Raises UnicodeDecodeError.
     """
     starts, end = _starts(data, first, count)
     if len(starts) < count or first + end > len(data):
-        return [], end
+        return None, end
     # A zero in the place of each length.
     whole = np.frombuffer(bytearray(data[first : first + end]), np.uint8)
     places, stays = np.array(starts, np.int64), np.ones(len(whole), bool)
     whole[places] = 0
     for i in range(1, _LENGTH):
         stays[places + i] = False
-    found = whole[stays].tobytes().decode("utf-8").split("\0")[1:]
-    if len(found) != count:  # some have that character
-        cuts = zip(starts, [*starts[1:], end], strict=True)
-        found = [data[first + a + _LENGTH : first + b].decode() for a, b in cuts]
-    return found, first + end
+    joined = whole[stays].tobytes().decode("utf-8")
+    if joined.count("\0") == count:
+        return TextList(joined), first + end
+    cuts = zip(starts, [*starts[1:], end], strict=True)
+    apart = tuple(data[first + a + _LENGTH : first + b].decode() for a, b in cuts)
+    return TextList(None, apart), first + end
 
 
 def _starts(data: mmap.mmap | bytes, first: int, count: int) -> tuple[list[int], int]:

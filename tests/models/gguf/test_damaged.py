@@ -382,5 +382,6 @@ def test_lists_of_texts_are_read_as_one_text_after_another() -> None:
         texts = ["".join(generator.choices("\0\0\1ab", k=size)) for size in sizes]
         before = generator.randbytes(generator.randrange(10))
         data = before + b"".join(struct.pack("<Q", len(t)) + t.encode() for t in texts)
-        assert read_texts(data + bytes(9), len(before), len(texts)) == (texts, len(data))
-        assert read_texts(data[:-1], len(before), max(1, len(texts)))[0] == []
+        found, end = read_texts(data + bytes(9), len(before), len(texts))
+        assert (found and found.texts, end) == (texts, len(data))
+        assert read_texts(data[:-1], len(before), max(1, len(texts)))[0] is None
