@@ -76,10 +76,17 @@ class Metadata:
 
     def texts(self, key: str) -> list[str]:
         """Return a list of texts, which must not be changed."""
+        return self._text_list(key).texts
+
+    def pairs(self, key: str) -> list[tuple[str, str]]:
+        """Return what is before and behind the first space of each text in a list."""
+        return self._text_list(key).pairs
+
+    def _text_list(self, key: str) -> TextList:
         value = self._get(key, None)
         if isinstance(value, TextList):
-            return value.texts
-        return self._listed(key, str, "a list of texts")
+            return value
+        return TextList(None, tuple(self._listed(key, str, "a list of texts")))
 
     def numbers(self, key: str) -> list[float]:
         return self._listed(key, (int, float), "a list of numbers")

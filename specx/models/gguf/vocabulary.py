@@ -30,14 +30,12 @@ class Pieces(NamedTuple):
     """The tokens of a file with their ids, in the order of these, and their kinds."""
 
     ids: dict[str, int]
-    kinds: list[int]
+    kinds: list[float]
 
-    def of_kinds(self, *kinds: int) -> Iterator[tuple[str, int]]:
-        """Yield the tokens of some kinds with their kinds."""
-        if any(kind in self.kinds for kind in kinds):
-            yield from (
-                each for each in zip(self.ids, self.kinds, strict=True) if each[1] in kinds
-            )
+    def of_kinds(self, *kinds: int) -> Iterator[tuple[str, float]]:
+        """Yield the tokens of some kinds, normal ones excepted, with their kinds."""
+        both = zip(self.ids, self.kinds, strict=True)
+        yield from ((token, kind) for token, kind in both if kind != _NORMAL and kind in kinds)
 
 
 def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
@@ -80,9 +78,9 @@ def _pieces(keys: Metadata, rows: int) -> Pieces:
     tokens = keys.texts("tokenizer.ggml.tokens")
     if not tokens:
         keys.refuse("the tokenizer has no tokens")
-    kinds = [_NORMAL] * len(tokens)
+    kinds: list[float] = [_NORMAL] * len(tokens)
     if "tokenizer.ggml.token_type" in keys:
-        kinds = [int(kind) for kind in keys.numbers("tokenizer.ggml.token_type")]
+        kinds = keys.numbers("tokenizer.ggml.token_type")
     if keys.architecture == "gemma3":  # of which ollama's files have those of pictures, too
         tokens, kinds = tokens[:rows], kinds[:rows]
     if len(tokens) > rows:
@@ -108,10 +106,10 @@ def _bpe(keys: Metadata, pieces: Pieces, merges: list[tuple[str, str]], **settin
 
 
 def _merges(keys: Metadata) -> list[tuple[str, str]]:
-    merges = [merge.partition(" ")[::2] for merge in keys.texts("tokenizer.ggml.merges")]
-    for left, right in merges:
-        if not left or not right:
-            keys.refuse(f"{left + right!r} is not a merge of two tokens")
+    merges = keys.pairs("tokenizer.ggml.merges")
+    if not all(map(all, merges)):
+        wrong = next(left + right for left, right in merges if not left or not right)
+        keys.refuse(f"{wrong!r} is not a merge of two tokens")
     return merges
 
 
