@@ -36,7 +36,8 @@ class TextList:
         marks = np.frombuffer((self.joined or "").encode(), np.uint8)
         marks = marks[(marks == 0) | (marks == _SPACE)]
         if self.joined is None or len(marks) % 2 or marks[::2].any() or not marks[1::2].all():
-            return [(left, right) for left, _, right in (each.partition(" ") for each in self.texts)]
+            parted = (text.partition(" ") for text in self.texts)
+            return [(left, right) for left, _, right in parted]
         parts = iter(self.joined.replace(" ", "\0").split("\0")[1:])
         return list(zip(parts, parts, strict=True))
 

@@ -26,7 +26,7 @@ _NAMED = {  # as llama.cpp spells them
 _KEPT_SPACES = ("<unk>", "<s>", "<|endoftext|>")  # of Phi-3, whose other tokens take them
 
 
-class Pieces(NamedTuple):
+class Vocabulary(NamedTuple):
     """The tokens of a file with their ids, in the order of these, and their kinds."""
 
     ids: dict[str, int]
@@ -74,7 +74,7 @@ def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
 _BUILT: dict[int, tuple[tokenizers.Tokenizer, dict[str, str]]] = {}
 
 
-def _pieces(keys: Metadata, rows: int) -> Pieces:
+def _pieces(keys: Metadata, rows: int) -> Vocabulary:
     tokens = keys.texts("tokenizer.ggml.tokens")
     if not tokens:
         keys.refuse("the tokenizer has no tokens")
@@ -92,13 +92,13 @@ def _pieces(keys: Metadata, rows: int) -> Pieces:
         seen: set[str] = set()
         twice = next(token for token in tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]
         keys.refuse(f"the token {twice!r} occurs twice")
-    return Pieces(ids, kinds)
+    return Vocabulary(ids, kinds)
 
 
 # ---------------------------------------------------------------- kinds of tokenizers
 
 
-def _bpe(keys: Metadata, pieces: Pieces, merges: list[tuple[str, str]], **settings: Any) -> BPE:
+def _bpe(keys: Metadata, pieces: Vocabulary, merges: list[tuple[str, str]], **settings: Any) -> BPE:
     try:
         return BPE(pieces.ids, merges, **settings)
     except Exception as error:  # the package has no class of its own for it
@@ -113,12 +113,12 @@ def _merges(keys: Metadata) -> list[tuple[str, str]]:
     return merges
 
 
-def _byte_level(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _byte_level(keys: Metadata, pieces: Vocabulary) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     name = keys.text(_PRE, "")
     if name in ("", "default"):
         name = _PRE_OF.get(keys.architecture, name)
-        if keys.architecture == "llama" and "<|eot_id|>" in pieces.ids:  # of Llama 3, before July 2024
-            name = "llama-bpe"
+        if keys.architecture == "llama" and "<|eot_id|>" in pieces.ids:
+            name = "llama-bpe"  # of Llama 3, before July 2024
     if name not in PRE_TOKENIZERS:
         said = f"has the unknown pre-tokenizer {name!r}" if name else "lacks a pre-tokenizer"
         keys.refuse(
@@ -139,7 +139,9 @@ def _byte_level(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, P
     return backend, words
 
 
-def _sentencepiece(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _sentencepiece(
+    keys: Metadata, pieces: Vocabulary
+) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     """Build a BPE whose merges follow from the pieces' scores, the best first."""
     scores = _scores(keys, pieces)
     merges = _merges_by_score(pieces, scores)
@@ -147,14 +149,14 @@ def _sentencepiece(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer
     return _with_spaces(keys, pieces, merges, spaced), PreTokenization(bos=True)
 
 
-def _gemma4(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _gemma4(keys: Metadata, pieces: Vocabulary) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     backend = _with_spaces(keys, pieces, _merges(keys), spaced=False)
     backend.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
     return backend, PreTokenization(bos=True)
 
 
 def _with_spaces(
-    keys: Metadata, pieces: Pieces, merges: list[tuple[str, str]], spaced: bool
+    keys: Metadata, pieces: Vocabulary, merges: list[tuple[str, str]], spaced: bool
 ) -> tokenizers.Tokenizer:
     """Build a BPE over characters and bytes, with SentencePiece's character for spaces."""
     unknown, _ = next(pieces.of_kinds(_UNKNOWN), (None, _UNKNOWN))
@@ -175,7 +177,7 @@ def _with_spaces(
     return backend
 
 
-def _unigram(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _unigram(keys: Metadata, pieces: Vocabulary) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     scores = _scores(keys, pieces)
     unknown = pieces.kinds.index(_UNKNOWN) if _UNKNOWN in pieces.kinds else None
     scored = list(zip(pieces.ids, scores, strict=True))
@@ -206,7 +208,7 @@ def _bytes(keys: Metadata, charsmap: Any) -> bytes:
     return bytes(int(number) % 256 for number in numbers)
 
 
-def _scores(keys: Metadata, pieces: Pieces) -> list[float]:
+def _scores(keys: Metadata, pieces: Vocabulary) -> list[float]:
     scores = keys.numbers("tokenizer.ggml.scores")
     count = len(keys.texts("tokenizer.ggml.tokens"))
     if len(scores) != count:
@@ -214,7 +216,7 @@ def _scores(keys: Metadata, pieces: Pieces) -> list[float]:
     return scores[: len(pieces.ids)]
 
 
-def _merges_by_score(pieces: Pieces, scores: list[float]) -> list[tuple[str, str]]:
+def _merges_by_score(pieces: Vocabulary, scores: list[float]) -> list[tuple[str, str]]:
     """Return each merge of two pieces into a piece, ordered by the result's score."""
     mergeable, kinds = (_NORMAL, _USER_DEFINED), pieces.kinds
     ids = {token: i for token, i in pieces.ids.items() if kinds[i] in mergeable}
@@ -233,7 +235,7 @@ def _merges_by_score(pieces: Pieces, scores: list[float]) -> list[tuple[str, str
 # ---------------------------------------------------------------- tokens beside
 
 
-def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: Pieces) -> None:
+def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: Vocabulary) -> None:
     """Add control and user-defined tokens, which are matched before the text is split."""
     takes_spaces = keys.architecture == "phi3" and keys.text(_MODEL) == "llama"
     adding = []
@@ -245,7 +247,7 @@ def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: Pieces) -
     backend.add_tokens(adding)
 
 
-def _named(keys: Metadata, pieces: Pieces) -> dict[str, str]:
+def _named(keys: Metadata, pieces: Vocabulary) -> dict[str, str]:
     named, tokens = {}, list(pieces.ids)
     for ours, theirs in _NAMED.items():
         key = f"tokenizer.ggml.{theirs}_token_id"

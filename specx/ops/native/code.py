@@ -80,7 +80,7 @@ _DONTNEED = 4  # of ``madvise``: the next access reads the page from the file ag
 
 
 def _give_back_pages() -> None:
-    """Give back 45 MB of memory: LLVM's pages are hardly needed once code is compiled and linked."""
+    """Give back 45 MB: LLVM's pages are hardly needed once code is compiled and linked."""
     maps = Path("/proc/self/smaps")  # which some kernels do not have
     for begin, end in _UNWRITTEN.findall(maps.read_text() if maps.exists() else ""):
         first, size = int(begin, 16), int(end, 16) - int(begin, 16)

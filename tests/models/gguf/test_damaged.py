@@ -385,5 +385,6 @@ def test_lists_of_texts_are_read_as_one_text_after_another() -> None:
         data = before + b"".join(struct.pack("<Q", len(t)) + t.encode() for t in texts)
         found, end = read_texts(data + bytes(9), len(before), len(texts))
         assert (found and found.texts, end) == (texts, len(data))
-        assert found and found.pairs == [text.partition(" ")[::2] for text in texts]
+        assert found
+        assert found.pairs == [text.partition(" ")[::2] for text in texts]
         assert read_texts(data[:-1], len(before), max(1, len(texts)))[0] is None
