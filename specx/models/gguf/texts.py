@@ -32,7 +32,7 @@ class TextList:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """What is before and behind the first space of each text."""
+        """The two parts of each text, before and behind its first space."""
         marks = np.frombuffer((self.joined or "").encode(), np.uint8)
         marks = marks[(marks == 0) | (marks == _SPACE)]
         if self.joined is None or len(marks) % 2 or marks[::2].any() or not marks[1::2].all():
