@@ -101,7 +101,7 @@ class GgufCheckpoint:
         """
         total = 0
         for weight in self.weights.values():
-            if experts and weight.whole is None:
+            if experts and not weight.is_expert:
                 continue
             if _stays(weight, kept):
                 rows, columns = weight.shape

@@ -7,19 +7,19 @@ So no file takes more time or memory than its size allows.
 import mmap
 import os
 import struct
+import warnings
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 
 from specx.errors import ModelError, reason
 from specx.models.gguf.places import POINTER
-from specx.models.gguf.texts import read_texts
+from specx.models.gguf.texts import TextList, read_texts
 from specx.ops.blocks import FORMATS, UNREAD, BlockFormat
 
 MAGIC = b"GGUF"
@@ -41,10 +41,11 @@ _FEWEST_BYTES = {**{i: struct.calcsize(letter) for i, letter in _NUMBERS.items()
 class PackedTensor:
     """A tensor as stored in a file, and how transformers' weight differs from it.
 
-    ``shape``: the slowest dimension first, as in torch. ``start``, ``size``: bytes in ``file``.
-    ``pairs``: the number of heads whose rows alternate between the head's two halves; 0: rows are
-    in order. ``offset``: subtracted from each value. ``packs``: False if the values are needed as
-    floats. ``whole``: the tensor of all experts, of which this one is a part.
+    ``shape``: the slowest dimension first, as in torch. ``start``, ``size``: bytes in ``file``,
+    which is mapped whole as ``mapped``, uint8 [bytes]. ``pairs``: the number of heads whose rows
+    alternate between the head's two halves; 0: rows are in order. ``offset``: subtracted from each
+    value. ``packs``: False if the values are needed as floats. ``is_expert``: True for the tensor
+    of a single expert.
     """
 
     name: str
@@ -53,10 +54,11 @@ class PackedTensor:
     file: Path
     start: int
     size: int
+    mapped: torch.Tensor = field(repr=False, compare=False)
     pairs: int = 0
     offset: float = 0.0
     packs: bool = True
-    whole: "PackedTensor | None" = None
+    is_expert: bool = False
     value: float | None = None
     parts: tuple["PackedTensor", ...] = ()
 
@@ -73,7 +75,7 @@ class PackedTensor:
         )
 
     def floats(self) -> torch.Tensor:
-        """Return the values as float32 of the tensor's shape."""
+        """Return the values as float32 of the tensor's shape; never to be written into."""
         if self.value is not None:
             return torch.full(self.shape, self.value)
         if self.parts:
@@ -88,19 +90,7 @@ class PackedTensor:
 
     def _stored(self) -> torch.Tensor:
         """Return the bytes, uint8 [..., bytes of a row], mapped from the file."""
-        if self.whole is None:
-            return self._map().reshape(self._stored_shape)
-        first = self.start - self.whole.start
-        return self.whole._kept_map[first : first + self.size].reshape(self._stored_shape)
-
-    def _map(self) -> torch.Tensor:
-        whole = np.memmap(self.file, np.uint8, "c", self.start, (self.size,))  # torch wants "c"
-        return torch.from_numpy(whole)
-
-    @cached_property
-    def _kept_map(self) -> torch.Tensor:
-        """The memory mapping that all experts share. One mapping each would be slow, or fail."""
-        return self._map()
+        return self.mapped[self.start : self.start + self.size].view(self._stored_shape)
 
     def _in_order(self, rows: torch.Tensor) -> torch.Tensor:
         if not self.pairs:
@@ -174,14 +164,15 @@ Contents = tuple[dict[str, Any], dict[str, PackedTensor]]
 
 
 def read_container(file: Path, label: str) -> Contents:
-    """Read one file. ``label`` begins the message of every ModelError about the file."""
+    """Read one file. ``label`` begins the message of each ModelError about it."""
     try:
         with file.open("rb") as stream:
             size = stream.seek(0, 2)
             if not size:
                 _refuse(label, "is an empty file; download it again")
-            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _ContainerReader(data, file, label).read()
+            # Mapped once: thousands of maps would take seconds, and be refused.
+            data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        return _ContainerReader(data, file, label).read()
     except (OSError, ValueError) as error:
         raise ModelError(f"{label} cannot be read ({reason(error)}).") from error
 
@@ -196,6 +187,9 @@ class _ContainerReader:
     def __init__(self, data: mmap.mmap, file: Path, label: str) -> None:
         self._data, self._file, self._label = data, file, label
         self._size, self._at = len(data), 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, that nobody may write into the file
+            self._mapped = torch.frombuffer(data, dtype=torch.uint8)
 
     def read(self) -> Contents:
         tensor_count, key_count = self._header()
@@ -211,7 +205,7 @@ class _ContainerReader:
         return metadata, tensors
 
     def _header(self) -> tuple[int, int]:
-        """Return the number of tensors and the number of keys."""
+        """Return the number of tensors and that of keys."""
         magic = self._data[: len(MAGIC)]
         if magic != MAGIC:
             self._not_gguf(magic)
@@ -259,7 +253,7 @@ class _ContainerReader:
             return self._array(key)
         return self._scalars(key, kind, 1)[0]
 
-    def _array(self, key: str) -> list[Any]:
+    def _array(self, key: str) -> list[Any] | TextList:
         kind, count = self._number("I", f"the key {key}"), self._number("Q", f"the key {key}")
         if kind == _ARRAY:
             self._damaged(f"the key {key} holds lists of lists, which no model has")
@@ -268,12 +262,12 @@ class _ContainerReader:
             self._damaged(f"the key {key} claims {count} values, more than the file has room for")
         return self._texts(key, count) if kind == _STRING else self._scalars(key, kind, count)
 
-    def _texts(self, key: str, count: int) -> list[str]:
+    def _texts(self, key: str, count: int) -> TextList:
         try:
             found, end = read_texts(self._data, self._at, count)
         except UnicodeDecodeError:
             self._damaged(f"the key {key} holds text that is not UTF-8")
-        if len(found) < count:
+        if found is None:
             self._damaged(f"the key {key} holds a text that reaches beyond the file")
         self._at = end
         return found
@@ -377,8 +371,9 @@ class _ContainerReader:
                 f"file at {self._size}; download it again",
             )
         return PackedTensor(
-            name=name, shape=shape, format=form, file=self._file, start=first + offset, size=size
-        )
+            name=name, shape=shape, format=form, file=self._file, start=first + offset, size=size,
+            mapped=self._mapped,
+        )  # fmt: skip
 
     def _unknown_format(self, name: str, kind: int) -> NoReturn:
         if kind not in UNREAD:

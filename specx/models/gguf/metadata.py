@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from specx.errors import ModelError
+from specx.models.gguf.texts import TextList
 from specx.profile.section import shown
 
 _LARGEST_COUNT = 1 << 31
@@ -74,7 +75,18 @@ class Metadata:
         return value if isinstance(value, str) else self._wrong(key, value, "a text")
 
     def texts(self, key: str) -> list[str]:
-        return self._listed(key, str, "a list of texts")
+        """Return a list of texts, which must not be changed."""
+        return self._text_list(key).texts
+
+    def pairs(self, key: str) -> list[tuple[str, str]]:
+        """Return what is before and behind the first space of each text in a list."""
+        return self._text_list(key).pairs
+
+    def _text_list(self, key: str) -> TextList:
+        value = self._get(key, None)
+        if isinstance(value, TextList):
+            return value
+        return TextList(None, tuple(self._listed(key, str, "a list of texts")))
 
     def numbers(self, key: str) -> list[float]:
         return self._listed(key, (int, float), "a list of numbers")
@@ -112,5 +124,6 @@ class Metadata:
         return value
 
     def _wrong(self, key: str, value: Any, wanted: str) -> NoReturn:
+        value = value.texts if isinstance(value, TextList) else value
         value = value if not isinstance(value, list) else value[:3]
         self.refuse(f"{self._name(key)} is {shown(value)}; it must be {wanted}")

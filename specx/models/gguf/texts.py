@@ -1,42 +1,77 @@
-"""Read a file's long lists of texts, such as a vocabulary, all at once."""
+"""A file's long lists of texts, such as a vocabulary, read all at once."""
 
 import mmap
 import struct
 from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+_SPACE = ord(" ")
 _LENGTH = 8  # bytes of a text's length, in front of it
-_USUAL = 32  # bytes of a token or a merge with its length, at most, on average
+_AT_ONCE = 1 << 16  # bytes that are looked through: what is made of them stays in a cache
 
 
-def read_texts(data: mmap.mmap | bytes, first: int, count: int) -> tuple[list[str], int]:
+@dataclass(frozen=True)
+class TextList:
+    """Texts, cut where they are needed: a draft mostly has the tokenizer of its target.
+
+    ``joined``: all of them, each behind a zero; None if some have that character.
+    """
+
+    joined: str | None
+    apart: tuple[str, ...] = ()
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The texts in a list, which must not be changed."""
+        return list(self.apart) if self.joined is None else self.joined.split("\0")[1:]
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The two parts of each text, before and behind its first space."""
+        marks = np.frombuffer((self.joined or "").encode(), np.uint8)
+        marks = marks[(marks == 0) | (marks == _SPACE)]
+        if self.joined is None or len(marks) % 2 or marks[::2].any() or not marks[1::2].all():
+            parted = (text.partition(" ") for text in self.texts)
+            return [(left, right) for left, _, right in parted]
+        parts = iter(self.joined.replace(" ", "\0").split("\0")[1:])
+        return list(zip(parts, parts, strict=True))
+
+
+def read_texts(data: mmap.mmap | bytes, first: int, count: int) -> tuple[TextList | None, int]:
     """Read ``count`` texts from byte ``first`` on; return them, and the end of the last one.
 
-    Return None if a text extends beyond the file. Raises UnicodeDecodeError.
+    None if a text extends beyond the file. Raises UnicodeDecodeError.
     """
-    starts, end = _starts(data, first, count)
-    if len(starts) < count or first + end > len(data):
-        return [], end
-    # A zero in the place of each length.
-    whole = np.frombuffer(bytearray(data[first : first + end]), np.uint8)
-    places, stays = np.array(starts, np.int64), np.ones(len(whole), bool)
-    whole[places] = 0
-    for i in range(1, _LENGTH):
-        stays[places + i] = False
-    found = whole[stays].tobytes().decode("utf-8").split("\0")[1:]
-    if len(found) != count:  # some have that character
-        cuts = zip(starts, [*starts[1:], end], strict=True)
-        found = [data[first + a + _LENGTH : first + b].decode() for a, b in cuts]
-    return found, first + end
+    found, left, at = list[bytes](), count, first
+    while left:
+        starts, end = _starts(data, at, left)
+        if not len(starts) or at + end > len(data):
+            return None, at + end
+        # A zero in the place of each length.
+        part = np.frombuffer(bytearray(data[at : at + end]), np.uint8)
+        stays = np.ones(len(part), bool)
+        part[starts] = 0
+        for i in range(1, _LENGTH):
+            stays[starts + i] = False
+        found.append(part[stays].tobytes())
+        left, at = left - len(starts), at + end
+    joined = b"".join(found).decode("utf-8")
+    if joined.count("\0") == count:
+        return TextList(joined), at
+    return TextList(None, tuple(_one_by_one(data, first, count))), at
 
 
-def _starts(data: mmap.mmap | bytes, first: int, count: int) -> tuple[list[int], int]:
-    """Return the starts of the texts, counted from ``first``, and the end of the last one.
+def _starts(data: mmap.mmap | bytes, first: int, most: int) -> tuple[Any, int]:
+    """Return starts of texts, int64 [at most ``most``], and the end of the last, from ``first`` on.
 
-    There are fewer than ``count`` if the file ends earlier.
+    There are none if the file ends earlier, and otherwise those of the next ``_AT_ONCE`` bytes.
     """
-    near = np.frombuffer(data[first : first + _USUAL * count], np.uint8)
+    near = np.frombuffer(data[first : first + _AT_ONCE], np.uint8)
     # Seven zeros stand in the length of a text of less than 256 bytes, and hardly elsewhere.
     zero = near == 0
     for width in (1, 2, 3):  # then 2, 4, 7 in a row
@@ -44,15 +79,27 @@ def _starts(data: mmap.mmap | bytes, first: int, count: int) -> tuple[list[int],
     places = np.flatnonzero(zero[1:])
     behind = places + _LENGTH + near[places]
     breaks = [*np.flatnonzero(places[1:] != behind[:-1]).tolist(), len(places) - 1]
-    length_at, last = struct.Struct("<Q").unpack_from, len(data) - first - _LENGTH
-    starts, at = list[int](), 0
-    while len(starts) < count and at <= last:
+    starts, found, at = list[Any](), 0, 0
+    while found < most and at + _LENGTH <= len(near):
         i = int(np.searchsorted(places, at))
         if i < len(places) and places[i] == at:  # and so up to the next break
             end = breaks[bisect_left(breaks, i)]
-            starts += places[i : end + 1].tolist()
+            end = min(end, i + most - found - 1)
+            starts.append(places[i : end + 1])
             at = int(behind[end])
         else:
-            starts.append(at)
-            at += _LENGTH + length_at(data, first + at)[0]
-    return starts[:count], starts[count] if len(starts) > count else at
+            starts.append(np.array([at]))
+            at += _LENGTH + _length(data, first + at)
+        found += len(starts[-1])
+    return np.concatenate(starts) if starts else np.empty(0, np.int64), at
+
+
+def _one_by_one(data: mmap.mmap | bytes, at: int, count: int) -> Iterator[str]:
+    for _ in range(count):
+        end = at + _LENGTH + _length(data, at)
+        yield data[at + _LENGTH : end].decode()
+        at = end
+
+
+def _length(data: mmap.mmap | bytes, at: int) -> int:
+    return int(struct.unpack_from("<Q", data, at)[0])

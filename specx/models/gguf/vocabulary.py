@@ -1,8 +1,8 @@
 """From the metadata of a file to its tokenizer, built with the package ``tokenizers``."""
 
 from base64 import b64decode
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
@@ -26,7 +26,16 @@ _NAMED = {  # as llama.cpp spells them
 _KEPT_SPACES = ("<unk>", "<s>", "<|endoftext|>")  # of Phi-3, whose other tokens take them
 
 
-Pieces = dict[str, int]  # tokens of a file in the order of their ids, and their kinds
+class Vocabulary(NamedTuple):
+    """The tokens of a file with their ids, in the order of these, and their kinds."""
+
+    ids: dict[str, int]
+    kinds: list[float]
+
+    def of_kinds(self, *kinds: int) -> Iterator[tuple[str, float]]:
+        """Yield the tokens of some kinds, normal ones excepted, with their kinds."""
+        both = zip(self.ids, self.kinds, strict=True)
+        yield from ((token, kind) for token, kind in both if kind != _NORMAL and kind in kinds)
 
 
 def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
@@ -65,51 +74,51 @@ def tokenizer_of(keys: Metadata, rows: int) -> Tokenizer:
 _BUILT: dict[int, tuple[tokenizers.Tokenizer, dict[str, str]]] = {}
 
 
-def _pieces(keys: Metadata, rows: int) -> Pieces:
+def _pieces(keys: Metadata, rows: int) -> Vocabulary:
     tokens = keys.texts("tokenizer.ggml.tokens")
     if not tokens:
         keys.refuse("the tokenizer has no tokens")
-    kinds = [_NORMAL] * len(tokens)
+    kinds: list[float] = [_NORMAL] * len(tokens)
     if "tokenizer.ggml.token_type" in keys:
-        kinds = list(map(int, keys.numbers("tokenizer.ggml.token_type")))
+        kinds = keys.numbers("tokenizer.ggml.token_type")
     if keys.architecture == "gemma3":  # of which ollama's files have those of pictures, too
         tokens, kinds = tokens[:rows], kinds[:rows]
     if len(tokens) > rows:
         keys.refuse(f"there are {len(tokens)} tokens but {rows} embeddings")
     if len(kinds) != len(tokens):
         keys.refuse(f"there are {len(tokens)} tokens but {len(kinds)} token types")
-    pieces = dict(zip(tokens, kinds, strict=True))
-    if len(pieces) != len(tokens):
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
+    if len(ids) != len(tokens):
         seen: set[str] = set()
         twice = next(token for token in tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]
         keys.refuse(f"the token {twice!r} occurs twice")
-    return pieces
+    return Vocabulary(ids, kinds)
 
 
 # ---------------------------------------------------------------- kinds of tokenizers
 
 
-def _bpe(keys: Metadata, pieces: Pieces, merges: list[tuple[str, str]], **settings: Any) -> BPE:
+def _bpe(keys: Metadata, pieces: Vocabulary, merges: list[tuple[str, str]], **settings: Any) -> BPE:
     try:
-        return BPE(_ids(pieces), merges, **settings)
+        return BPE(pieces.ids, merges, **settings)
     except Exception as error:  # the package has no class of its own for it
         keys.refuse(f"the merges do not fit the tokens ({reason(error)})")
 
 
 def _merges(keys: Metadata) -> list[tuple[str, str]]:
-    merges = [merge.partition(" ")[::2] for merge in keys.texts("tokenizer.ggml.merges")]
-    for left, right in merges:
-        if not left or not right:
-            keys.refuse(f"{left + right!r} is not a merge of two tokens")
+    merges = keys.pairs("tokenizer.ggml.merges")
+    if not all(map(all, merges)):
+        wrong = next(left + right for left, right in merges if not left or not right)
+        keys.refuse(f"{wrong!r} is not a merge of two tokens")
     return merges
 
 
-def _byte_level(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _byte_level(keys: Metadata, pieces: Vocabulary) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     name = keys.text(_PRE, "")
     if name in ("", "default"):
         name = _PRE_OF.get(keys.architecture, name)
-        if keys.architecture == "llama" and "<|eot_id|>" in pieces:  # of Llama 3, before July 2024
-            name = "llama-bpe"
+        if keys.architecture == "llama" and "<|eot_id|>" in pieces.ids:
+            name = "llama-bpe"  # of Llama 3, before July 2024
     if name not in PRE_TOKENIZERS:
         said = f"has the unknown pre-tokenizer {name!r}" if name else "lacks a pre-tokenizer"
         keys.refuse(
@@ -130,7 +139,9 @@ def _byte_level(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, P
     return backend, words
 
 
-def _sentencepiece(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _sentencepiece(
+    keys: Metadata, pieces: Vocabulary
+) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     """Build a BPE whose merges follow from the pieces' scores, the best first."""
     scores = _scores(keys, pieces)
     merges = _merges_by_score(pieces, scores)
@@ -138,24 +149,24 @@ def _sentencepiece(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer
     return _with_spaces(keys, pieces, merges, spaced), PreTokenization(bos=True)
 
 
-def _gemma4(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _gemma4(keys: Metadata, pieces: Vocabulary) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     backend = _with_spaces(keys, pieces, _merges(keys), spaced=False)
     backend.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
     return backend, PreTokenization(bos=True)
 
 
 def _with_spaces(
-    keys: Metadata, pieces: Pieces, merges: list[tuple[str, str]], spaced: bool
+    keys: Metadata, pieces: Vocabulary, merges: list[tuple[str, str]], spaced: bool
 ) -> tokenizers.Tokenizer:
     """Build a BPE over characters and bytes, with SentencePiece's character for spaces."""
-    unknown = [token for token, kind in pieces.items() if kind == _UNKNOWN]
+    unknown, _ = next(pieces.of_kinds(_UNKNOWN), (None, _UNKNOWN))
     model = _bpe(
         keys,
         pieces,
         merges,
-        unk_token=unknown[0] if unknown else None,
+        unk_token=unknown,
         fuse_unk=True,
-        byte_fallback=_BYTE in pieces.values() or "<0x0A>" in pieces,
+        byte_fallback=_BYTE in pieces.kinds or "<0x0A>" in pieces.ids,
     )
     backend = tokenizers.Tokenizer(model)
     written = [normalizers.Prepend(_SPACE)] if spaced else []
@@ -166,12 +177,12 @@ def _with_spaces(
     return backend
 
 
-def _unigram(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
+def _unigram(keys: Metadata, pieces: Vocabulary) -> tuple[tokenizers.Tokenizer, PreTokenization]:
     scores = _scores(keys, pieces)
-    unknown = next((i for i, kind in enumerate(pieces.values()) if kind == _UNKNOWN), None)
-    scored = list(zip(pieces, scores, strict=True))
+    unknown = pieces.kinds.index(_UNKNOWN) if _UNKNOWN in pieces.kinds else None
+    scored = list(zip(pieces.ids, scores, strict=True))
     backend = tokenizers.Tokenizer(
-        Unigram(scored, unk_id=unknown, byte_fallback=_BYTE in pieces.values())
+        Unigram(scored, unk_id=unknown, byte_fallback=_BYTE in pieces.kinds)
     )
     written: list[Any] = []
     charsmap = keys.raw("tokenizer.ggml.precompiled_charsmap")
@@ -197,25 +208,21 @@ def _bytes(keys: Metadata, charsmap: Any) -> bytes:
     return bytes(int(number) % 256 for number in numbers)
 
 
-def _ids(pieces: Pieces) -> dict[str, int]:
-    return dict(zip(pieces, range(len(pieces)), strict=True))
-
-
-def _scores(keys: Metadata, pieces: Pieces) -> list[float]:
+def _scores(keys: Metadata, pieces: Vocabulary) -> list[float]:
     scores = keys.numbers("tokenizer.ggml.scores")
     count = len(keys.texts("tokenizer.ggml.tokens"))
     if len(scores) != count:
         keys.refuse(f"there are {count} tokens but {len(scores)} scores")
-    return scores[: len(pieces)]
+    return scores[: len(pieces.ids)]
 
 
-def _merges_by_score(pieces: Pieces, scores: Sequence[float]) -> list[tuple[str, str]]:
+def _merges_by_score(pieces: Vocabulary, scores: list[float]) -> list[tuple[str, str]]:
     """Return each merge of two pieces into a piece, ordered by the result's score."""
-    mergeable = (_NORMAL, _USER_DEFINED)
-    ids = {token: i for token, i in _ids(pieces).items() if pieces[token] in mergeable}
+    mergeable, kinds = (_NORMAL, _USER_DEFINED), pieces.kinds
+    ids = {token: i for token, i in pieces.ids.items() if kinds[i] in mergeable}
     merges = []
     for token, i in ids.items():
-        if pieces[token] != _NORMAL:
+        if kinds[i] != _NORMAL:
             continue
         for cut in range(1, len(token)):
             left, right = token[:cut], token[cut:]
@@ -228,11 +235,11 @@ def _merges_by_score(pieces: Pieces, scores: Sequence[float]) -> list[tuple[str,
 # ---------------------------------------------------------------- tokens beside
 
 
-def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: Pieces) -> None:
+def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: Vocabulary) -> None:
     """Add control and user-defined tokens, which are matched before the text is split."""
     takes_spaces = keys.architecture == "phi3" and keys.text(_MODEL) == "llama"
-    adding, added = [], {_CONTROL, _USER_DEFINED, _UNKNOWN}
-    for token, kind in [each for each in pieces.items() if each[1] in added]:
+    adding = []
+    for token, kind in pieces.of_kinds(_CONTROL, _USER_DEFINED, _UNKNOWN):
         if token:
             strips = takes_spaces and kind == _CONTROL and token not in _KEPT_SPACES
             special = kind != _USER_DEFINED
@@ -240,15 +247,15 @@ def _add_tokens(backend: tokenizers.Tokenizer, keys: Metadata, pieces: Pieces) -
     backend.add_tokens(adding)
 
 
-def _named(keys: Metadata, pieces: Pieces) -> dict[str, str]:
-    named, tokens = {}, list(pieces)
+def _named(keys: Metadata, pieces: Vocabulary) -> dict[str, str]:
+    named, tokens = {}, list(pieces.ids)
     for ours, theirs in _NAMED.items():
         key = f"tokenizer.ggml.{theirs}_token_id"
         if key not in keys:
             continue
         token = keys.count(key)
-        if token >= len(pieces):
-            keys.refuse(f"{key} is {token}, but there are {len(pieces)} tokens")
+        if token >= len(tokens):
+            keys.refuse(f"{key} is {token}, but there are {len(tokens)} tokens")
         named[ours] = tokens[token]
     return named
 

@@ -282,4 +282,4 @@ def _one_by_one(keys: Metadata, tensor: PackedTensor, count: int) -> Iterator[Pa
     size = tensor.size // count
     for i in range(count):
         first = tensor.start + i * size
-        yield replace(tensor, shape=tensor.shape[1:], start=first, size=size, whole=tensor)
+        yield replace(tensor, shape=tensor.shape[1:], start=first, size=size, is_expert=True)

@@ -378,9 +378,13 @@ def test_lists_of_texts_are_read_as_one_text_after_another() -> None:
     """Short and long ones, empty ones, and such with zeros, which look like lengths."""
     generator = Random(59)
     for _ in range(300):
+        letters = generator.choice(["\0\0\1ab", "ab ", " ab ", " "])
         sizes = generator.choices([0, 1, 7, 8, 9, 30, 255, 256, 300], k=generator.randrange(20))
-        texts = ["".join(generator.choices("\0\0\1ab", k=size)) for size in sizes]
+        texts = ["".join(generator.choices(letters, k=size)) for size in sizes]
         before = generator.randbytes(generator.randrange(10))
         data = before + b"".join(struct.pack("<Q", len(t)) + t.encode() for t in texts)
-        assert read_texts(data + bytes(9), len(before), len(texts)) == (texts, len(data))
-        assert read_texts(data[:-1], len(before), max(1, len(texts)))[0] == []
+        found, end = read_texts(data + bytes(9), len(before), len(texts))
+        assert (found and found.texts, end) == (texts, len(data))
+        assert found
+        assert found.pairs == [text.partition(" ")[::2] for text in texts]
+        assert read_texts(data[:-1], len(before), max(1, len(texts)))[0] is None

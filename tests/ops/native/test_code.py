@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,14 @@ def test_code_is_compiled_once(folder, monkeypatch):
     monkeypatch.setattr(code, "build", lambda *_, **__: pytest.fail("it is on disk"))
     assert all(code.load(kind).address("run") for kind in (PLAIN, other))
     assert code.load().has_team(2)
+
+
+def test_pages_of_llvm_are_given_back():
+    code._engine(())
+    maps = Path("/proc/self/smaps").read_text()
+    found = re.findall(r" r-xp .*/libllvmlite\.so\n(?:[A-Z].*\n)*?Rss: +(\d+) kB", maps)
+    assert found
+    assert sum(map(int, found)) < 4_000  # of 80 MB, and 32 that are read by starting it
 
 
 def test_damaged_code_is_compiled_again(folder):
