@@ -1,7 +1,6 @@
 """Run a known text through target and draft, token by token, to get the draft's predictions."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,23 +17,15 @@ if TYPE_CHECKING:
     from specx.bench.methods.engine import Engine
 
 
-@dataclass(frozen=True)
-class Expectation:
-    """The draft's prediction of ``token``.
-
-    ``draft``: log probabilities float32 [V] in the target's ids; −inf for ids that one of the
-    models cannot write.
-    """
-
-    token: int
-    draft: Tensor
-
-
 @torch.inference_mode()
 def force(
     method: "Engine", setting: Setting, prompt: Sequence[int], output: Sequence[int]
-) -> Iterator[Expectation]:
-    """Decode a known ``output``; yield the draft's prediction of each token from the second on."""
+) -> Iterator[Tensor]:
+    """Decode a known ``output``; yield the draft's prediction of each token from the second on.
+
+    A prediction is log probabilities float32 [V] in the target's ids; −inf for ids that one of the
+    models cannot write.
+    """
     pair, device = setting.pair, setting.pair.target.device
     longest = len(prompt) + len(output) + AHEAD
     drafter = method.drafter(setting)(longest)
@@ -52,8 +43,7 @@ def force(
         drafted = drafter.read_pending()[0].to(device)
         drafted = drafted.new_zeros(len(forbidden)).index_copy(0, ids, drafted[own])
         target.verify(root_only(tokens[place - 1 : place]))
-        expected = drafted.float().masked_fill(forbidden, -torch.inf).log_softmax(-1)
-        yield Expectation(output[place], expected)
+        yield drafted.float().masked_fill(forbidden, -torch.inf).log_softmax(-1)
         path = Path.of(tokens[place : place + 1])
         target.keep(path)
         drafter.commit(path)

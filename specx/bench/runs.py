@@ -164,10 +164,9 @@ def run_drafter(
     setting: Setting,
     settings: Settings,
     case: Case,
-    watch: Stopwatch | None = None,
 ) -> Measurement:
-    """Decode with a drafter of specx's engine; ``watch``: the caller's stopwatch."""
-    watch, tally = watch or Stopwatch(setting.pair.target.device), Tally()
+    """Decode with a drafter of specx's engine."""
+    watch, tally = Stopwatch(setting.pair.target.device), Tally()
     output: list[int] = []
     prefill: dict[str, float] = {}
     total: dict[str, float] = {}

@@ -40,7 +40,6 @@ def scaled_pair(
     draft: str,
     device: str | torch.device,
     dtype: torch.dtype = torch.bfloat16,
-    seed: int = 0,
 ) -> Pair:
     """Return the embedded pair in the shapes ``TARGETS[target]`` and ``DRAFTS[draft]``.
 
@@ -56,12 +55,12 @@ def scaled_pair(
     needed = sum(each.parameters(rows) for each in (shape, own)) * dtype.itemsize
     kind = str(dtype).removeprefix("torch.")
     check_memory(needed, device, f"The scaled pair {target} and {draft} in {kind}")
-    large = _scaled("target", shape, rows, dtype, device, seed)
+    large = _scaled("target", shape, rows, dtype, device)
     if isinstance(own, HeadShape):
-        head = scaled_head(large, own, seed)
+        head = scaled_head(large, own)
         target_allowed, draft_allowed = head_facts(large, head)
         return Pair(large, target_allowed, head, draft_allowed)
-    large_draft = _scaled("draft", own, rows, dtype, device, seed)
+    large_draft = _scaled("draft", own, rows, dtype, device)
     target_allowed, draft_allowed = check_pair(large, large_draft)
     return Pair(large, target_allowed, large_draft, draft_allowed)
 
@@ -153,11 +152,11 @@ def _known(names: Collection[str], name: str, role: Role) -> str:
 
 
 def _scaled(
-    role: Role, shape: Shape, rows: int, dtype: torch.dtype, device: torch.device, seed: int
+    role: Role, shape: Shape, rows: int, dtype: torch.dtype, device: torch.device
 ) -> LoadedModel:
     """Return an embedded model in its large form, ready for the engine."""
     files = open_model(ModelSpec(f"embedded:{role}"), "cpu", role)
-    config, tensors = scale(read_small(files), shape, rows, dtype=dtype, device=device, seed=seed)
+    config, tensors = scale(read_small(files), shape, rows, dtype=dtype, device=device)
     name = f"scaled mini {shape.name}"
     label = f"The {role} {name}"
     source = replace(files.source, label=label)
@@ -176,13 +175,13 @@ def read_small(files: ModelFiles) -> SmallModel:
 # ---------------------------------------------------------------- the head, as published ones are
 
 
-def scaled_head(target: LoadedModel, shape: HeadShape, seed: int) -> LoadedHead:
+def scaled_head(target: LoadedModel, shape: HeadShape) -> LoadedHead:
     """Return the embedded head in ``shape``, for the large form of the embedded target."""
     small_target = load_model(ModelSpec("embedded:target", dtype="float32"), "cpu", "target")
     files = open_head(EMBEDDED, small_target.device)
     assert files is not None
     small = load_head(files, EMBEDDED, small_target)
-    return scale_head(small, files[1], small_target.num_layers, target, shape, seed)
+    return scale_head(small, files[1], small_target.num_layers, target, shape)
 
 
 def scale_head(
@@ -191,7 +190,6 @@ def scale_head(
     small_layers: int,
     target: LoadedModel,
     shape: HeadShape,
-    seed: int = 0,
 ) -> LoadedHead:
     """Return a head of ``shape`` that drafts for ``target`` as ``small`` drafts for its own target.
 
@@ -217,7 +215,6 @@ def scale_head(
         (sizes, shape),
         dtype=target.dtype,
         device=target.device,
-        seed=seed,
         states={"fc": len(spec.features), **dict.fromkeys(("q_proj", "k_proj", "v_proj"), 2)},
     )
     written = {name: large.joined([name]) for name in large.names}

@@ -26,12 +26,6 @@ def scaled_layer(layer: int, small_layers: int, large_layers: int) -> int:
     return large_layers - small_layers + layer
 
 
-def fill_randomly(weight: Tensor, seed: int) -> None:
-    """Fill a weight with normal random numbers; weights of a norm have mean 1."""
-    generator = torch.Generator(weight.device).manual_seed(seed)
-    weight.normal_(1.0 if weight.ndim == 1 else 0.0, STD, generator=generator)
-
-
 def place_heads(small: Shape, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
     """Assign every small query head to a copy of its own KV head.
 
@@ -71,7 +65,7 @@ class ScaledTensors:
         *,
         dtype: torch.dtype,
         device: torch.device,
-        seed: int,
+        seed: int = 0,
         states: Mapping[str, int] | None = None,
     ) -> None:
         """``small``: the small model's tensors; ``shapes``: the shapes of the large one's.
@@ -97,7 +91,10 @@ class ScaledTensors:
         size = (sum(rows), *shapes[0][1:])
         whole = torch.empty(size, dtype=self._dtype, device=self._device)
         for name, tensor in zip(names, whole.split(rows), strict=True):
-            fill_randomly(tensor, self._seed * len(self._numbers) + self._numbers[name])
+            seed = self._seed * len(self._numbers) + self._numbers[name]
+            generator = torch.Generator(tensor.device).manual_seed(seed)
+            # Those of a norm have mean 1.
+            tensor.normal_(1.0 if tensor.ndim == 1 else 0.0, STD, generator=generator)
             self._write(name, tensor)
         return whole
 
@@ -119,7 +116,8 @@ class ScaledTensors:
             if part in ("o_proj", "down_proj"):
                 large.zero_()
         elif large.ndim == 1:
-            write_norm(small, large)
+            # Adapted to a mean over D elements, of which only d can differ from zero.
+            large[: len(small)] = small * (len(small) / len(large)) ** 0.5
         elif part in ("gate_proj", "up_proj"):  # units beyond are computed and go nowhere
             large[: len(small), : small.shape[1]] = small
         elif part == "down_proj":
@@ -162,11 +160,6 @@ class ScaledTensors:
         ours, theirs = small.shape[1] // states, large.shape[1] // states
         columns = torch.arange(states)[:, None] * theirs + torch.arange(ours)
         return columns.flatten().to(large.device)
-
-
-def write_norm(small: Tensor, large: Tensor) -> None:
-    """Write a norm, adapted to a mean over D elements of which only d can differ from zero."""
-    large[: len(small)] = small * (len(small) / len(large)) ** 0.5
 
 
 def write_rows(small: Tensor, large: Tensor) -> None:

@@ -149,6 +149,9 @@ def bench(
         tasks = _tasks(settings, task)
         lengths = parse_lengths(length or (QUICK_LENGTHS if quick else DEFAULT_LENGTHS))
         most = count or (1 if quick else 2)
+        few, short = (1, QUICK_TOKENS)
+        if experiment == HEADLINED:
+            few, short = (HEADLINED_REPEATS, HEADLINED_TOKENS)
         read = tuple(_read(documents or []))
         if dataset is not None:
             read += dataset_documents(
@@ -164,9 +167,9 @@ def bench(
             lengths=lengths,
             methods=methods or _methods_of(settings, quick=quick),
             tasks=tasks,
-            repeats=repeat or (_quick_repeats(experiment) if quick else REPEATS),
+            repeats=repeat or (few if quick else REPEATS),
             most=most,
-            tokens=tokens or (_quick_tokens(experiment) if quick else None),
+            tokens=tokens or (short if quick else None),
             seed=seed,
             device=device,
             scale=scale,
@@ -233,14 +236,6 @@ def _methods_of(profile: Profile, *, quick: bool) -> str:
     if profile.draft is None:
         return "plain,lookup" if quick else "plain,lookup,prompt-lookup"
     return QUICK_METHODS if quick else DEFAULT_METHODS
-
-
-def _quick_repeats(experiment: str) -> int:
-    return HEADLINED_REPEATS if experiment == HEADLINED else 1
-
-
-def _quick_tokens(experiment: str) -> int:
-    return HEADLINED_TOKENS if experiment == HEADLINED else QUICK_TOKENS
 
 
 def _tasks(profile: Profile, task: Task) -> tuple[str, ...]:

@@ -27,29 +27,23 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     """
     tokens, named = parse_length(length), model in list_profiles()
     choose_threads(None, os.environ, LoadMonitor()).set(os.environ)  # before torch is imported
-    from specx.decoding.footprint import Footprint
     from specx.models.decoder_files import COPIES, window_of
     from specx.models.memory import free_bytes
     from specx.ops.ceilings import measure_ceilings
     from specx.runs.pair import choose_device
 
     device = choose_device("auto")
-    files = open_target(model, device)
-    target = files.spec
-    window = window_of(files)
-    at_once = min(tokens, window)
-    found = Footprint.of(files, at_once)
-    if found is None:
-        raise told_by_transformers(files)
+    files, found = footprint(model, device, tokens)
+    at_once = found.tokens
     free, ceilings = free_bytes(device), measure_ceilings(device)
     left = math.inf if free is None else free - found.total - program_bytes(found, device.type)
     copies = found.copies if found.copies <= COPIES * left else 0
     parts = f"the text is read in parts that fit the window; memory is for {at_once} tokens"
     return {
         "model": {
-            "name": f"{model}: {target.model}" if named else model,
+            "name": f"{model}: {files.spec.model}" if named else model,
             "device": device.type,
-            "window": window,
+            "window": window_of(files),
             "tokens": tokens,
             **({"in_parts": parts} if at_once < tokens else {}),
         },
@@ -58,11 +52,14 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def open_target(model: str, device: Any) -> Any:
-    """Open a model, or a profile's target, whose family specx computes natively.
+def footprint(model: str, device: Any, tokens: int) -> tuple[Any, Any]:
+    """Open a model, or a profile's target, and return its files and its footprint.
 
+    The footprint is for a text of ``tokens`` tokens, or for a full window if that is shorter.
     Raises ModelError as ``open_model`` does, and for a model that runs on transformers' modules.
     """
+    from specx.decoding.footprint import Footprint
+    from specx.models.decoder_files import window_of
     from specx.models.load import check_config
     from specx.models.loaded import ModelSpec
     from specx.models.model_files import open_model
@@ -75,12 +72,13 @@ def open_target(model: str, device: Any) -> Any:
     )  # fmt: skip
     files = open_model(spec, device, "target")
     check_config(files)
-    if not files.runs_natively:
-        raise told_by_transformers(files)
-    return files
+    found = Footprint.of(files, min(tokens, window_of(files))) if files.runs_natively else None
+    if found is None:
+        raise _told_by_transformers(files)
+    return files, found
 
 
-def told_by_transformers(files: Any) -> ModelError:
+def _told_by_transformers(files: Any) -> ModelError:
     """Return why transformers cannot run a model or, if it can, that its memory use is unknown."""
     from specx.models.families import read_architecture
     from specx.models.seam import judge

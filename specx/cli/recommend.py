@@ -9,13 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from specx.cli.model_fit import (
-    GB,
-    has_main_memory,
-    open_target,
-    program_bytes,
-    told_by_transformers,
-)
+from specx.cli.model_fit import GB, footprint, has_main_memory, program_bytes
 from specx.cores import LoadMonitor, choose_threads
 from specx.errors import SpecxError
 from specx.profile import EMBEDDED, list_profiles, load_profile
@@ -109,11 +103,11 @@ def recommend_models(length: str) -> dict[str, dict[str, Any]]:
     here: dict[str, Any] = {}
     for name, model in local_models(Path(HF_HUB_CACHE)):
         try:
-            found = _local(model, device, tokens)
+            files, needed = footprint(model, device, tokens)
         except SpecxError as refusal:
             here[name] = f"not read: {str(refusal).replace(model, name)}"
             continue
-        here[name] = found.told(*limits)
+        here[name] = _joined(files, [needed]).told(*limits)
     profiles = ((name, of_profile(name, device, tokens)) for name in list_profiles())
     published = {f"-p {name}": found.told(*limits) for name, found in profiles if found}
     here, published = _in_order(here), _in_order(published)
@@ -173,19 +167,6 @@ def _in_order(found: dict[str, Any]) -> dict[str, Any]:
     return {name: found[name] for name in sorted(found, key=rank)}
 
 
-def _local(model: str, device: Any, tokens: int) -> _Fit:
-    """Return the memory that a local model needs. Raises ModelError."""
-    from specx.decoding.footprint import Footprint
-    from specx.models.decoder_files import window_of
-
-    files = open_target(model, device)
-    at_once = min(tokens, window_of(files))
-    found = Footprint.of(files, at_once)
-    if found is None:
-        raise told_by_transformers(files)
-    return _joined(files, at_once, [found])
-
-
 def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
     """Return what a profile's target and draft need; None if the profile names other models."""
     from specx.decoding.footprint import Footprint
@@ -204,7 +185,7 @@ def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
         Footprint.of(each, at_once + rows) for each, rows in zip(files, (0, more), strict=False)
     ]
     known = [each for each in found if each is not None]
-    return _joined(files[0], at_once, known)
+    return _joined(files[0], known)
 
 
 def _described(model: str, dtype: str, device: Any) -> Any:
@@ -253,7 +234,7 @@ def _in_blocks(model: str, kind: str) -> SimpleNamespace:
     return SimpleNamespace(bytes_in=bytes_in, formats_as=formats_as)
 
 
-def _joined(files: Any, tokens: int, found: list[Any]) -> _Fit:
+def _joined(files: Any, found: list[Any]) -> _Fit:
     """Add up the bytes that target and draft need.
 
     Intermediate tensors of target and draft never exist at the same time. ``files``: the target's
@@ -264,11 +245,11 @@ def _joined(files: Any, tokens: int, found: list[Any]) -> _Fit:
     streamed, device = None, files.device.type
     if device != "cpu" and not files.spec.offload:
         own = replace(files, spec=replace(files.spec, offload="cpu"))
-        streamed = _joined(own, tokens, [Footprint.of(own, tokens), *found[1:]])
+        streamed = _joined(own, [Footprint.of(own, found[0].tokens), *found[1:]])
     kinds = dict.fromkeys(each.formats or str(each.dtype) for each in found)
     return _Fit(
         parameters=found[0].parameters,
-        tokens=tokens,
+        tokens=found[0].tokens,
         weights=sum(each.weights for each in found),
         cache=sum(each.cache for each in found),
         between=max(each.workspace for each in found),

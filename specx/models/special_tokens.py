@@ -57,7 +57,10 @@ def read_special_tokens(
         given[UNNAMED] = given.pop(_UNNAMED_BEFORE)
     own = _own_names(given)
     if _ADDED in given:
-        added = {int(i): _token(token) for i, token in given[_ADDED].items()}
+        added = {
+            int(i): token if isinstance(token, AddedToken) else AddedToken(**token)
+            for i, token in given[_ADDED].items()
+        }
     else:
         given |= _older(read_object(folder / "special_tokens_map.json"), given)
         own = _own_names(given) | own
@@ -114,10 +117,6 @@ def _with_tokens(value: Any) -> Any:
     if value.get("__type") == "AddedToken":
         return AddedToken(**{key: each for key, each in value.items() if key != "__type"})
     return {key: _with_tokens(each) for key, each in value.items()}
-
-
-def _token(value: Any) -> AddedToken:
-    return value if isinstance(value, AddedToken) else AddedToken(**value)
 
 
 def _special(value: dict[str, Any]) -> AddedToken:

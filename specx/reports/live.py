@@ -68,8 +68,7 @@ class LiveLine:
 
     def __exit__(self, *_: object) -> None:
         """Erase the live line and keep the written text, also after Ctrl-C and errors."""
-        self._region.hide()
-        self._end_line()
+        self.rest()
 
     def abandon(self) -> None:
         """Erase the live line and keep the written text, from any thread, when the process ends."""

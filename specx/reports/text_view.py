@@ -164,7 +164,7 @@ def to_view(report: Report, path: Path, page: Path) -> str:
             name=name,
             page=link(page, path),
             quotes=quotes,
-            anchor=_anchor(report),
+            anchor="sentence" if report.citations else "source",  # what is marked
             paragraphs=view_paragraphs(report),
             at_once=AT_ONCE,
             shortened=_shortened,
@@ -190,11 +190,6 @@ def view_paragraphs(report: Report) -> Iterator[tuple[Place, list[MarkedText]] |
         for place in run:
             found = stretches(place.text, quotes.get(place.paragraph, ()))
             yield place, list(found if whole else map(_cut, found))
-
-
-def _anchor(report: Report) -> str:
-    """Return the places to mark: the places of a digest's sentences, or else the sources."""
-    return "sentence" if report.citations else "source"
 
 
 def _quotes(report: Report) -> Iterator[tuple[int, Place, str]]:

@@ -120,7 +120,9 @@ def _names(text: str, start: int, end: int) -> Iterator[Name]:
         # Any word is capitalized where a sentence begins; it counts in front of another one.
         if run[0] is words[0]:
             del run[0]
-        looked_for = tuple(filter(_is_looked_for, (word[0] for word in run)))
+        looked_for = tuple(
+            word[0] for word in run if len(word[0]) > 1 and not _ROMAN.fullmatch(word[0])
+        )
         if looked_for:
             yield Name(run[0].start(), run[-1].end(), looked_for)
 
@@ -134,10 +136,6 @@ def _is_title(line: str) -> bool:
 
 def _is_capitalized(word: str) -> bool:
     return _CAPITALIZED.match(word) is not None
-
-
-def _is_looked_for(word: str) -> bool:
-    return len(word) > 1 and not _ROMAN.fullmatch(word)
 
 
 def _forms(word: str) -> list[str]:

@@ -303,8 +303,13 @@ class Quantities:
         return cls(frozenset(values), frozenset(dates))
 
     def has(self, stated: Number | Date) -> bool:
-        """Return True if the text has a number or a date."""
-        return self._has_date(stated) if isinstance(stated, Date) else self._has_number(stated)
+        """Return True if the text has a number, or all parts of a date.
+
+        Day and year of a date may stand apart.
+        """
+        if isinstance(stated, Date):
+            return any(self._has(month, day, stated.year) for month, day in stated.months_and_days)
+        return self._has_number(stated)
 
     def _has_number(self, number: Number) -> bool:
         """Return True if the text has the number, or a longer one that rounds to it.
@@ -335,10 +340,6 @@ class Quantities:
     @cached_property
     def _ordered(self) -> list[Decimal]:
         return sorted(self.numbers)
-
-    def _has_date(self, date: Date) -> bool:
-        """Return True if the text has all parts of the date; day and year may stand apart."""
-        return any(self._has(month, day, date.year) for month, day in date.months_and_days)
 
     def _has(self, month: int, day: int | None, year: int | None) -> bool:
         if year is not None and Decimal(year).normalize() not in self.numbers:

@@ -373,7 +373,7 @@ def _origins(settings: Settings) -> dict[str, Any]:
 def _retries(settings: Settings) -> Sequence[dict[str, Any]]:
     """Return the penalties to try, in turn, when a text repeats itself.
 
-    None if the user disabled it, or has set a penalty, which would not help a second time.
+    Empty if the user disabled it, or has set a penalty, which would not help a second time.
     """
     prompt, penalty = settings.prompt, settings.sampling.repetition_penalty
     retries = isinstance(prompt, InstructPrompt) and prompt.on_loop == "retry"

@@ -74,7 +74,8 @@ def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray
 
     Without the square, the longest lead nearly always wins.
     """
-    worth: np.ndarray = np.log1p(_paragraph_frequency(paragraphs, len(idf))) ** 2 * idf
+    having = np.bincount(_distinct(paragraphs, len(idf))[1], minlength=len(idf))
+    worth: np.ndarray = np.log1p(having) ** 2 * idf
     return worth
 
 
@@ -127,11 +128,6 @@ def _spread(scores: np.ndarray, borders: np.ndarray) -> float:
     squares = np.square(scores - np.repeat(means, sizes)).sum()
     deviation = float(np.sqrt(squares / max(1, len(scores) - len(sizes))))
     return deviation if deviation > 1e-6 else 1.0
-
-
-def _paragraph_frequency(paragraphs: Sequence[np.ndarray], vocabulary: int) -> np.ndarray:
-    """Count the paragraphs in which each token occurs: int64 [vocabulary]."""
-    return np.bincount(_distinct(paragraphs, vocabulary)[1], minlength=vocabulary)
 
 
 def _distinct(texts: Sequence[np.ndarray], vocabulary: int) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,6 @@ from transformers import PreTrainedTokenizerFast
 
 from specx.bench.generated import generate_report
 from specx.documents.sentences import split_sentences
-from specx.training.corpus import read_corpus
 from specx.training.labels import MAX_LEAD
 
 
@@ -70,16 +69,6 @@ class Pool:
         return cls(**fields | {"held_out": int(fields["held_out"])})
 
 
-def lead_sentence(paragraph: str) -> str:
-    """Return the first sentence of a paragraph; a digest quotes this sentence."""
-    return split_sentences(paragraph)[0].strip()
-
-
-def encode_pool(corpus: Path, tokenizer: PreTrainedTokenizerFast) -> Pool:
-    """Tokenize every paragraph of a corpus and measure its lead sentence in tokens."""
-    return encode_records(read_corpus(corpus), tokenizer)
-
-
 def generated_pool(tokenizer: PreTrainedTokenizerFast, seeds: range, characters: int) -> Pool:
     """Tokenize generated reports, one for each seed; the last fiftieth is held out."""
     documents = (generate_report(characters, seed) for seed in seeds)
@@ -93,7 +82,10 @@ def generated_pool(tokenizer: PreTrainedTokenizerFast, seeds: range, characters:
 
 
 def encode_records(records: Iterable[dict[str, Any]], tokenizer: PreTrainedTokenizerFast) -> Pool:
-    """Tokenize the ``paragraphs`` of records, some of which are ``held_out``."""
+    """Tokenize the ``paragraphs`` of records, some of which are ``held_out``.
+
+    The lead sentence of each, which a digest quotes, is measured in tokens.
+    """
     rows: list[np.ndarray] = []
     leads: list[int] = []
     first: list[bool] = []
@@ -101,7 +93,7 @@ def encode_records(records: Iterable[dict[str, Any]], tokenizer: PreTrainedToken
     # Sorting is stable: held-out records come last, all else stays as it was collected.
     for record in sorted(records, key=lambda record: bool(record["held_out"])):
         texts = record["paragraphs"]
-        sentences = [lead_sentence(text) for text in texts]
+        sentences = [split_sentences(text)[0].strip() for text in texts]
         rows += [np.array(row, dtype=np.uint16) for row in _encode(tokenizer, texts)]
         leads += [min(len(row), MAX_LEAD) for row in _encode(tokenizer, sentences)]
         first += [index == 0 for index in range(len(texts))]

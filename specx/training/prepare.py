@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 
 from specx.training.corpus import count_characters, read_corpus
-from specx.training.pool import encode_pool
+from specx.training.pool import encode_records
 from specx.training.tokenizer import balanced_sample, train_tokenizer
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     texts = balanced_sample(read_corpus(arguments.corpus))
     tokenizer = train_tokenizer(texts, arguments.out / "tokenizer")
-    pool = encode_pool(arguments.corpus, tokenizer)
+    pool = encode_records(read_corpus(arguments.corpus), tokenizer)
     pool.save(arguments.out / "pool.npz")
     characters = sum(map(count_characters, read_corpus(arguments.corpus)))
     print(

@@ -223,7 +223,8 @@ def _write_judged(body: Piece, text: Text, idf: np.ndarray) -> None:
     scores = (scores - ends.mean()) / (spread + 1e-6)
     inside = np.ones(len(body.ids), dtype=bool)
     inside[markers] = False
-    body.worths[inside] = _standardized(worth[body.ids[inside]])
+    worths = worth[body.ids[inside]]
+    body.worths[inside] = (worths - worths.mean()) / (worths.std() + 1e-6)
     body.scores[inside] = scores
     body.scores[markers[1:]] = body.scores[markers[1:] - 1]
 
@@ -243,10 +244,6 @@ def _digest(text: Text, choice: Choice, first: int, control: bool) -> list[Piece
         piece.sources[1:] = source
         pieces.append(piece)
     return [*pieces, _piece(_ID[END], np.zeros(0, dtype=np.int64), FINISH, FINISH, text.natural)]
-
-
-def _standardized(scores: np.ndarray) -> np.ndarray:
-    return (scores - scores.mean()) / (scores.std() + 1e-6)
 
 
 def _targets(choice: Choice, first: int) -> np.ndarray:

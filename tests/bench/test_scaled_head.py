@@ -77,8 +77,9 @@ def large_pair(
 def expected(pair: Pair, method: str = "specextend") -> Tensor:
     """Log probabilities [T, V] of the draft along a text."""
     setting = Setting(pair, make_profile(cache=SEES_ALL))
-    found = force(METHODS[method], setting, make_prompt(70), make_prompt(12, seed=1))
-    return torch.stack([each.draft for each in found])
+    return torch.stack(
+        list(force(METHODS[method], setting, make_prompt(70), make_prompt(12, seed=1)))
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specx.bench.generated import generate_report
 from specx.training.corpus import collect, read_corpus
-from specx.training.pool import Pool, encode_pool
+from specx.training.pool import Pool, encode_records
 from specx.training.recipes import (
     Phase,
     Recipe,
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = (text for r in read_corpus(base / "corpus.jsonl.gz") for text in r["paragraphs"])
     tokenizer = train_tokenizer(texts, base / "tokenizer", vocabulary=1600)
     assert len(tokenizer) == 1600, "pairs of text tokens need an even vocabulary"
-    encode_pool(base / "corpus.jsonl.gz", tokenizer).save(base / "pool.npz")
+    encode_records(read_corpus(base / "corpus.jsonl.gz"), tokenizer).save(base / "pool.npz")
     return base
 
 

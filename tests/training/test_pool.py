@@ -11,7 +11,8 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from specx.bench.generated import generate_report
-from specx.training.pool import MAX_LEAD, Pool, encode_pool, inverse_frequency
+from specx.training.corpus import read_corpus
+from specx.training.pool import MAX_LEAD, Pool, encode_records, inverse_frequency
 from specx.training.tokenizer import SPECIAL_TOKENS, train_tokenizer
 
 PARAGRAPHS = [paragraph.text for paragraph in generate_report(40_000, seed=8).paragraphs]
@@ -41,7 +42,7 @@ def pool(
     folder = tmp_path_factory.mktemp("pool")
     with gzip.open(folder / "corpus.jsonl.gz", "wt") as out:
         out.writelines(json.dumps(record) + "\n" for record in records)
-    encode_pool(folder / "corpus.jsonl.gz", tokenizer).save(folder / "pool.npz")
+    encode_records(read_corpus(folder / "corpus.jsonl.gz"), tokenizer).save(folder / "pool.npz")
     return Pool.load(folder / "pool.npz")
 
 
@@ -97,7 +98,7 @@ def test_special_tokens_in_a_text_are_text(
     record = {"source": "p/0", "held_out": False, "paragraphs": ["From <p3> to <end>. Then <sum>."]}
     with gzip.open(tmp_path / "corpus.jsonl.gz", "wt") as out:
         out.write(json.dumps(record))
-    pool = encode_pool(tmp_path / "corpus.jsonl.gz", tokenizer)
+    pool = encode_records(read_corpus(tmp_path / "corpus.jsonl.gz"), tokenizer)
     assert pool.tokens.min() >= len(SPECIAL_TOKENS)
     assert _texts(pool, tokenizer) == record["paragraphs"]
 

@@ -17,7 +17,7 @@ from specx.bench.workbench import Workbench
 from specx.decoding.kv_cache import Snapshot
 from specx.decoding.model_drafter import ModelDrafter
 from specx.errors import UsageError
-from specx.profile import AutoTree, Profile, TreeSettings
+from specx.profile import AutoTree, TreeSettings
 
 EVERYTHING = "tree"  # the method whose draft sees everything, which others are compared with
 TREE = TreeSettings(nodes=16, depth=6, threshold=0)  # where the profile leaves the choice to times
@@ -62,7 +62,8 @@ def grid(bench: Workbench) -> list[str]:
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
     draft_model(bench.pair, "the experiment policies")
-    bench = replace(bench, profile=_with_tree(bench.profile))
+    if isinstance(bench.profile.tree, AutoTree):
+        bench = replace(bench, profile=bench.profile.changed(tree=TREE.model_dump()))
     policies = _policies(bench)
     for task in bench.tasks:
         for length in bench.lengths:
@@ -75,12 +76,6 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         for length in bench.lengths:
             first = bench.cases(length, task)[:1]
             yield from bench.alternate(first, [METHODS[BASELINE], *policies])
-
-
-def _with_tree(profile: Profile) -> Profile:
-    """Return the profile with a fixed tree in place of ``tree: auto``."""
-    auto = isinstance(profile.tree, AutoTree)
-    return profile.changed(tree=TREE.model_dump()) if auto else profile
 
 
 def _policies(bench: Workbench) -> list[Engine]:

@@ -55,10 +55,11 @@ def rank_chances(method: Engine, setting: Setting, written: list[Text]) -> list[
     """Return, for each rank, the share of tokens that were the draft's choice of this rank."""
     counts, places = torch.zeros(RANKS), 0
     for prompt, output in written:
-        for expected in force(method, replace(setting, read=None), prompt, output):
-            rank = int((expected.draft > expected.draft[expected.token]).sum())
+        predictions = force(method, replace(setting, read=None), prompt, output)
+        for token, predicted in zip(output[1:], predictions, strict=True):
+            rank = int((predicted > predicted[token]).sum())
             places += 1
-            if rank < RANKS and expected.draft[expected.token] > -torch.inf:
+            if rank < RANKS and predicted[token] > -torch.inf:
                 counts[rank] += 1
     return (counts / max(1, places)).tolist()
 

@@ -238,7 +238,8 @@ def stock_model(loaded: LoadedModel) -> Any:
 
 def _of_views(loaded: LoadedModel) -> Any:
     """Return a model on views of a decoder's weights; None if loading changed the weights."""
-    if loaded.formats is not None and not is_fp8(loaded):  # unpacked in another order
+    # Packed weights are unpacked in another order; float8 ones transformers would not unpack.
+    if loaded.formats is not None and not loaded.formats.startswith(FP8.name):
         return None
     tensors = tensors_by_name(
         loaded.model.weights, read_architecture(loaded.config, loaded.source).weights
@@ -257,11 +258,6 @@ def _of_views(loaded: LoadedModel) -> Any:
         decoder.rotary_emb = type(decoder.rotary_emb)(config).to(loaded.device)
     every = [*module.parameters(), *module.buffers()]
     return None if any(tensor.is_meta for tensor in every) else module
-
-
-def is_fp8(loaded: LoadedModel) -> bool:
-    """Return True for a checkpoint with float8 matrices, which transformers would not unpack."""
-    return (loaded.formats or "").startswith(FP8.name)
 
 
 def _loaded_again(loaded: LoadedModel) -> Any:
