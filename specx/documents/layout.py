@@ -1,7 +1,8 @@
 """Group the lines of a page into blocks: paragraphs, headings, list items, footnotes."""
 
+import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -20,6 +21,8 @@ from specx.documents.shapes import (
     ENDS_SENTENCE,
     NUMBERED_TITLE,
     begins_item,
+    is_in_capitals,
+    is_lettered_title,
 )
 
 _FIGURE = re.compile(r"[$€£(+-]*\d[\d.,:/%)–-]*")
@@ -33,6 +36,10 @@ _WIDE_GAP = 1.22  # times the usual distance of lines: a new paragraph
 _INDENT = 0.7  # letter sizes
 _LETTER = 0.5  # letter sizes: the width of an average letter
 _FULL = 0.82  # of the column: the line went on because it was full
+_OVER = 1.25  # times the distance of columns; a longer line is over both
+_BAND = 12.0  # points, between lines beside each other at most
+_INDENTS = 60.0  # points, between starts of lines in one column at most
+_FEW = 4  # lines
 _HALF = 0.6  # of the column: the line ended because its paragraph did
 
 
@@ -101,7 +108,8 @@ def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) ->
     for is_entry, run in groupby(page.lines, key=lambda line: line.entry):
         lines = list(run)
         groups += entries(lines) if is_entry else _groups(lines, typography, columns)
-    notes = footnotes(groups, typography.body_size)
+    body = typography.body_size
+    notes = footnotes(groups, body, typography.leading(body or 0.0))
     blocks = [
         _block(group, typography, words, full=columns.is_full(group[-1]), note=n in notes)
         for n, group in enumerate(groups)
@@ -144,25 +152,40 @@ class _Columns:
     """The columns of a page, derived from lines that begin at similar positions."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
-        self._spans = [(line.x, _right_edge(line)) for line in lines if line.x is not None]
-        self._edges: dict[int, float] = {}
+        placed = [line for line in lines if line.x is not None]
+        self._spans = [(line.x or 0.0, _right_edge(line)) for line in placed]
+        self._starts = defaultdict[int, list[float]](list)  # by height
+        for line in placed:
+            self._starts[round((line.y or 0.0) / _BAND)].append(line.x or 0.0)
+        self._edges: dict[tuple[int, int], float] = {}
 
     def reach(self, line: Line) -> float:
         """Return the width of ``line`` as a share of its column; 1 if it is not known."""
         if line.x is None or not line.size:
             return 1.0
-        width = self._edge(line.x) - line.x
+        width = self._edge(line.x, line.y or 0.0) - line.x
         return (_right_edge(line) - line.x) / width if width > 0 else 1.0
 
     def is_full(self, line: Line) -> bool:
         return not line.entry and self.reach(line) >= _FULL
 
-    def _edge(self, x: float) -> float:
-        place = round(x / 10)
+    def _edge(self, x: float, y: float) -> float:
+        band = round(y / _BAND)
+        beside = min(
+            (x2 for n in (band - 1, band, band + 1) for x2 in self._starts[n] if x2 > x + _INDENTS),
+            default=math.inf,
+        )
+        place = round(x / 10), 0 if beside == math.inf else round(beside / 10)
         if place not in self._edges:
-            near = [right for left, right in self._spans if abs(left - x) <= 60]
+            # Lines over the whole page, above two columns, begin where the first column does.
+            most = x + _OVER * (beside - x)
+            spans = [each for each in self._spans if each[1] < most]
+            near = [right for left, right in spans if abs(left - x) <= _INDENTS]
+            if len(near) < _FEW:  # a line in the middle of its column
+                near += [right for left, right in spans if left < x < right]
             # The eighth decile: a formula or a table may stick out.
-            self._edges[place] = quantiles(near, n=10)[-2] if len(near) > 4 else max(near)
+            few = sorted(near) or [beside]
+            self._edges[place] = quantiles(few, n=10)[-2] if len(few) > _FEW else few[-1]
         return self._edges[place]
 
 
@@ -218,7 +241,7 @@ def _begins_block(group: list[Line], line: Line, typography: Typography, columns
         return False
     if gap > _WIDE_GAP * typography.leading(line.size):
         return True
-    if above.mono and line.mono:
+    if above.mono and line.mono and not typography.typewritten:
         return False
     if above.bold != line.bold or above.mono != line.mono:
         # A line set differently as a whole: a title or code, unless it fills up a paragraph.
@@ -266,6 +289,8 @@ def _kind(
     large = bool(size and body and size > _LARGE * body)
     bold = all(line.bold for line in group) and not group[0].cell  # a label
     if short and not small and (large or bold):
+        return "heading"
+    if short and is_lettered_title(text) and is_in_capitals(text):
         return "heading"
     if _is_item(text, []) and not (short and not small and NUMBERED_TITLE.match(text)):
         return "item"
