@@ -31,7 +31,7 @@ _COMPOUND_NUMBER = re.compile(
 _UNSPACED = re.compile(f"[{UNSPACED}{WIDE_SIGNS}][{UNSPACED}{WIDE_SIGNS},.;:!?)]")
 _LONGEST_WORD = 200  # characters looked at on each side
 _LINE = "\n"
-_SELDOM = 0.03  # of all lines end with a hyphen where no program divides words
+_SELDOM = 0.02  # of all lines end with a hyphen where no program divides words
 _SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
 
 

@@ -18,6 +18,7 @@ from specx.documents.sentences import ends_paragraph
 from specx.documents.shapes import (
     BARE_BULLET,
     BULLET,
+    CIRCLE,
     ENDS_SENTENCE,
     NUMBERED_TITLE,
     begins_item,
@@ -39,7 +40,6 @@ _FULL = 0.82  # of the column: the line went on because it was full
 _OVER = 1.25  # times the distance of columns; a longer line is over both
 _BAND = 12.0  # points, between lines beside each other at most
 _INDENTS = 60.0  # points, between starts of lines in one column at most
-_FEW = 4  # lines
 _HALF = 0.6  # of the column: the line ended because its paragraph did
 
 
@@ -159,11 +159,17 @@ class _Columns:
             self._starts[round((line.y or 0.0) / _BAND)].append(line.x or 0.0)
         self._edges: dict[tuple[int, int], float] = {}
 
-    def reach(self, line: Line) -> float:
-        """Return the width of ``line`` as a share of its column; 1 if it is not known."""
+    def reach(self, line: Line, *, within: bool = False) -> float:
+        """Return the width of ``line`` as a share of its column; 1 if it is not known.
+
+        ``within``: if it begins where no other does, its column is that of the lines around it.
+        """
         if line.x is None or not line.size:
             return 1.0
-        width = self._edge(line.x, line.y or 0.0) - line.x
+        edge = self._edge(line.x, line.y or 0.0)
+        if within and edge <= _right_edge(line):
+            edge = max((right for left, right in self._spans if left < line.x < right), default=0)
+        width = edge - line.x
         return (_right_edge(line) - line.x) / width if width > 0 else 1.0
 
     def is_full(self, line: Line) -> bool:
@@ -181,11 +187,9 @@ class _Columns:
             most = x + _OVER * (beside - x)
             spans = [each for each in self._spans if each[1] < most]
             near = [right for left, right in spans if abs(left - x) <= _INDENTS]
-            if len(near) < _FEW:  # a line in the middle of its column
-                near += [right for left, right in spans if left < x < right]
             # The eighth decile: a formula or a table may stick out.
-            few = sorted(near) or [beside]
-            self._edges[place] = quantiles(few, n=10)[-2] if len(few) > _FEW else few[-1]
+            near = near or [beside]
+            self._edges[place] = quantiles(near, n=10)[-2] if len(near) > 4 else max(near)
         return self._edges[place]
 
 
@@ -209,12 +213,19 @@ def _groups(
                 yield group
                 group = []
             continue
+        if group and CIRCLE.match(line.text) and _follows_circle(group):
+            line = replace(line, text=f"◦{line.text[1:]}")
         if group and _begins_block(group, line, typography, columns):
             yield group
             group = []
         group.append(line)
     if group:
         yield group
+
+
+def _follows_circle(group: Sequence[Line]) -> bool:
+    """Return True for lines after which an *o* in front of a capital letter is a bullet."""
+    return group[0].text.startswith("◦") or bool(ENDS_SENTENCE.search(group[-1].text))
 
 
 def _begins_block(group: list[Line], line: Line, typography: Typography, columns: _Columns) -> bool:
@@ -245,7 +256,7 @@ def _begins_block(group: list[Line], line: Line, typography: Typography, columns
         return False
     if above.bold != line.bold or above.mono != line.mono:
         # A line set differently as a whole: a title or code, unless it fills up a paragraph.
-        return columns.reach(above) < _FULL or bool(ENDS_SENTENCE.search(above.text))
+        return columns.reach(above, within=True) < _FULL or bool(ENDS_SENTENCE.search(above.text))
     return _begins_by_place(group, line, columns)
 
 

@@ -95,7 +95,7 @@ def test_join_many_lines() -> None:
 
 
 def test_where_no_program_divides_words_a_hyphen_is_one() -> None:
-    lines = ["A three year old on the second part of a story"] * 40
+    lines = ["A three year old on the second part of a story"] * 60
     words = counted_words([*lines, "It has a three-"])
     assert join_lines(["It has a three-", "part test."], words) == "It has a three-part test."
     assert join_lines(["It was re-", "opened."], words) == "It was reopened."

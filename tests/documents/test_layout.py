@@ -168,3 +168,15 @@ def test_a_title_in_capitals_with_a_numeral_is_no_item() -> None:
     lines = [Line("II. RELATED WORK", 72, 700, 10), Line(FULL, 72, 680, 10)]
     assert [block.kind for block in blocks(lines)] == ["heading", "text"]
     assert blocks([Line("II. the related work", 72, 700, 10)])[0].kind == "item"
+
+
+def test_circles_of_a_word_processor_are_bullets() -> None:
+    items = ["Here is what each of them does:", "o It opens the gate", "o It lets the water in"]
+    found = blocks([Line(text, 72, 700 - 12 * n, 10) for n, text in enumerate(items)])
+    assert [(block.text, block.kind) for block in found[1:]] == [
+        ("It opens the gate", "item"),
+        ("It lets the water in", "item"),
+    ]
+    portuguese = ["A lei foi assinada ontem, no fim da tarde, e quem a assinou foi", "o Presidente"]
+    (whole,) = texts([Line(text, 72, 700 - 12 * n, 10) for n, text in enumerate(portuguese)])
+    assert whole == " ".join(portuguese)
