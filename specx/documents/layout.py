@@ -47,13 +47,15 @@ _HALF = 0.6  # of the column: the line ended because its paragraph did
 class Block:
     """Lines that belong together. ``page`` and ``turns``: as in ``Paragraph``.
 
-    ``full``: the last line reaches the column's edge. ``small``: the letters are smaller than the
+    ``full``: the last line reaches the column's edge. ``indented``: the first begins to the right of
+    the second. ``small``: the letters are smaller than the
     body's. ``prominence``: greater for a heading in larger or bolder letters.
     """
 
     text: str
     kind: ParagraphKind = "text"
     full: bool = False
+    indented: bool = False
     part: Part = "body"
     small: bool = False
     prominence: float = 0.0
@@ -145,7 +147,16 @@ def _block(
     if kind == "item":
         text = BULLET.sub("", text, count=1) if BULLET.match(text) else text
     prominence = (size or 0.0) + 0.5 * group[0].bold if kind == "heading" else 0.0
-    return Block(text, kind, full=full, small=small, prominence=prominence)
+    first, second = (*group, group[0])[:2]
+    shift = (first.x or 0.0) - (second.x or 0.0)
+    return Block(
+        text,
+        kind,
+        full=full,
+        indented=shift > _INDENT * (size or math.inf),
+        small=small,
+        prominence=prominence,
+    )
 
 
 class _Columns:

@@ -14,7 +14,7 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
 # In letter sizes:
 _GAP = 0.25  # between cells, at least
 _APART = 1.6  # times the distance of lines: what stands at the edge of a page
-_FAR = 2.0  # times that: what is wide, too
+_FAR = 1.5  # times that: what is wide, too
 STACKED = 2.5  # between lines of a column
 
 LINES = 4  # of a column of prose, at least

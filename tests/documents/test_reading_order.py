@@ -359,3 +359,11 @@ def test_a_bar_behind_a_title_is_no_rule_across_the_columns(tmp_path: Path) -> N
     found = drawn(tmp_path, by_row(columns), more=bar)
     assert all(each in found.replace("\n", " ") for each in SENTENCES[:3])
     assert found.index(SENTENCES[2]) < found.index("birds")
+
+
+def test_a_running_head_of_two_pieces_is_above_both_columns(tmp_path: Path) -> None:
+    texts = (" ".join(SENTENCES[:3] * 2), " ".join(SENTENCES[3:] * 2))
+    columns = [set_lines(texts[0], 72, 200), set_lines(texts[1], 284, 200)]
+    head = [(72, 780, "Smith et al.: How the birds of the island"), (440, 780, "page 3")]
+    found = drawn(tmp_path, [*head, *by_row(columns)])
+    assert found.index("page 3") < found.index("The ferry")
