@@ -16,7 +16,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # vLLM's process may have no specx
+    from specx.records import Method
 
 LENGTHS = (4096, 12288)
 TOKENS = 201  # the first is prefill's
@@ -31,7 +34,13 @@ DRAFTS = {  # of vLLM
     },
     "draft": {"method": "draft_model", "num_speculative_tokens": 4},
 }  # fmt: skip
-METHODS = {"plain": "plain", "lookup": "lookup", "the default with the draft": "specextend"}
+TREE = {"nodes": 31, "depth": 4, "width": 16, "threshold": 0.0}
+METHODS: "dict[str, tuple[Method, dict[str, Any]]]" = {
+    "plain": ("plain", {}),
+    "lookup": ("lookup", {}),
+    "the default with the draft": ("specextend", {}),
+    "trees of 31 nodes, 4 levels": ("specextend", {"tree": TREE, "fallback": {"below": None}}),
+}
 Write = Callable[[list[int], int], list[int]]  # a prompt and the most tokens -> tokens
 
 
@@ -108,18 +117,19 @@ def specx_writers(large: str, small: str | None, device: str) -> dict[str, Write
     profile = profile_for(None, large, small).on(device)
     pair = load_pair(profile, "specextend" if small else "lookup", torch.device(device))
 
-    def writer(method: str) -> Write:
+    def writer(method: "Method", changes: dict[str, Any]) -> Write:
         pool = WorkspacePool()
 
         def write(prompt: list[int], tokens: int) -> list[int]:
-            asked = profile.changed(generation={"max_new_tokens": tokens, "temperature": 0.0})
+            generation = {"max_new_tokens": tokens, "temperature": 0.0}
+            asked = profile.changed(generation=generation, **changes)
             events = decode(pair, resolve(asked, method, pair.facts), prompt, pool=pool)
             return [token for each in events if isinstance(each, Step) for token in each.tokens]
 
         return write
 
     return {
-        name: writer(method) for name, method in METHODS.items() if small or method != "specextend"
+        name: writer(*given) for name, given in METHODS.items() if small or given[0] != "specextend"
     }
 
 

@@ -117,10 +117,10 @@ class LoadMonitor:
     def taken(self, threads: int) -> float | None:
         """Return the share of the time of ``threads`` threads that others took since the last call.
 
-        From 0 to 1; None if unknown. The result is the larger of two estimates. One is the number
-        of cores that both these threads and others wanted, relative to the cores that the threads
-        can use; it is 0 while others leave enough cores. The other is the time that threads waited
-        for a core, since every operation waits for its slowest thread. The second estimate is not
+        From 0 to 1; None if unknown. The result is the larger of two estimates. The first is the
+        number of cores that both these threads and others wanted, divided by the cores that the
+        threads can use; it is 0 while others leave enough cores. The second is the time that
+        threads waited for a core, since every operation waits for its slowest thread. It is not
         used with more threads than cores, or than a quota allows, because then threads wait in any
         case.
         """
@@ -136,8 +136,8 @@ class LoadMonitor:
     def _rates(self) -> tuple[float, float, int] | None:
         """Return the rates since the last call; a call too soon after the last one waits.
 
-        The cores used by other processes, the seconds per second that threads of this process
-        waited for a core, and the number of cores.
+        They are: the cores used by other processes, the seconds per second that threads of this
+        process waited for a core, and the number of cores.
         """
         if self._last is not None:
             time.sleep(max(0.0, self._last.clock + _SHORTEST_S - time.perf_counter()))
@@ -270,8 +270,8 @@ def _field(file: Path, key: str) -> int | None:
 def without_collecting(*, kept: bool = False) -> Iterator[None]:
     """Pause garbage collection inside the block, for imports and loading.
 
-    The objects made there move to the oldest generation, which is collected seldom. ``kept``: they
-    are never collected again; collecting them takes a fifth of a second.
+    Objects made there move to the oldest generation, which is collected seldom. With ``kept``, they
+    are never collected again, which saves a fifth of a second per collection.
     """
     gc.disable()
     try:

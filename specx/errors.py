@@ -69,7 +69,7 @@ _LONGEST_REASON = 200  # characters; a clause, not a paragraph
 
 
 def reason(error: BaseException) -> str:
-    """Return the first sentence of a foreign exception, to be quoted in one of our messages.
+    """Return the first sentence of another library's exception, to be quoted in our messages.
 
     It is one line without a full stop. An exception without a message gives its class.
     """

@@ -49,7 +49,7 @@ def generated_documents(count: int, tokens: int, seed: int) -> list[Document]:
 
 
 def prompt_kind(profile: Profile, tokenizer: Any, task: str) -> PromptKind:
-    """Return the kind of prompt that gives ``task`` to the target of a profile."""
+    """Return the kind of prompt that gives the target of a profile the task ``task``."""
     prompt = profile.prompt
     if isinstance(prompt, DigestPrompt):
         if task == "control":
@@ -104,7 +104,7 @@ def first_paragraphs(document: Document, count: int) -> Document:
 
 
 class Control:
-    """Prompts for the control of a digest: the digest with every text token t written as t ^ 1.
+    """Prompts for the control task: a digest with every text token t written as t ^ 1.
 
     The target reads and chooses the same content as for a digest, but lookup in the document drafts
     nothing useful. Prompts have ``<sub>`` in place of ``<sum>``. Raises ModelError for a tokenizer
@@ -137,7 +137,7 @@ class Control:
 
 
 class ControlReader(OutputReader):
-    """Reads an output of the control task by translating it for a digest's reader."""
+    """Reads an output of the control task: translates it, and passes it to a digest's reader."""
 
     def __init__(self, digest: DigestReader, first_text_id: int) -> None:
         self._digest, self._first = digest, first_text_id
@@ -163,5 +163,5 @@ def substitute(ids: Ids, first_text_id: int) -> Ids:
 
 
 def first_text_id(tokenizer: Any) -> int:
-    """Return the smallest id above all added tokens (end, requests, lengths and markers)."""
+    """Return the lowest id after all added tokens (end, requests, lengths and markers)."""
     return max(tokenizer.added_tokens_decoder, default=-1) + 1

@@ -47,7 +47,7 @@ DATASETS = {
 def dataset_documents(
     name: str, folder: Path | None, *, download: bool, longest: int, most: int
 ) -> tuple[Document, ...]:
-    """Return the first ``most`` documents of a data set that may reach ``longest`` tokens.
+    """Return the first ``most`` documents of a data set that may have ``longest`` tokens.
 
     ``folder``: a local copy; None: the hub's cache or, with ``download``, the hub. Raises
     UsageError for an unknown name, missing files and rows of another layout.

@@ -1,8 +1,9 @@
 """The floor of each part of a step: the minimum time that it can take.
 
-A floor is the larger of two times. One is the bytes that a part has to read, over the bandwidth of
-a copy measured in the same run (on a CPU: of reading). The other is its products, over the rate of
-a large product. Verification of several rows can be limited by either.
+A floor is the larger of two times. The first is the bytes that a part has to read, divided by the
+bandwidth of a copy measured in the same run (on a CPU: of reading). The second is the operations of
+its products, divided by the rate of a large product. Verification of several rows can be limited by
+either.
 """
 
 from specx.decoding.methods import Pair
@@ -19,9 +20,9 @@ from specx.profile import Profile, TreeSettings
 def read_bytes(model: LoadedModel, rows: int = 1) -> float:
     """Return the bytes of weights that a pass over few rows reads.
 
-    It does not count embedding lookups, or experts expected to stay unused if rows choose at
-    random. For an EAGLE-3 head, the pass is one level of a tree, whose inputs are the head's own
-    states instead of the target's features.
+    Embedding lookups are not counted, nor experts expected to stay unused if rows choose at random.
+    For an EAGLE-3 head, the pass is one level of a tree, whose inputs are the head's own states
+    instead of the target's features.
     """
     if isinstance(model, LoadedHead):
         return _bytes(model)
@@ -128,8 +129,8 @@ def floors(
 def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -> float:
     """Return the floor of a pass over ``rows`` rows after ``prompt`` tokens on a CPU, in seconds.
 
-    It is the maximum of two times: that of reading the weights and the cache, and that of the
-    matrix products. The products limit a CPU even with few rows.
+    It is the larger of two times: of reading weights and cache, and of the matrix products, which
+    limit a CPU even with few rows.
     """
     read = (read_bytes(model, rows) + cache_bytes(model, prompt)) / ceilings.bandwidth
     body, head = _weights(model)

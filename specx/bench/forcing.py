@@ -1,4 +1,4 @@
-"""Run a known text through target and draft, token by token, and return the draft's predictions."""
+"""Run a known text through target and draft, token by token, to get the draft's predictions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Generated reports of any length, which depend only on the seed.
 
-They replace real documents for measurements without input, for training and for tests. The prose is
+They serve in place of real documents for measurements, for training and for tests. The prose is
 simple but not repetitive: names, places and figures differ from sentence to sentence, so a model
 has to find what it copies.
 """

@@ -35,7 +35,7 @@ def is_disturbed(run: Measurement) -> bool:
 
 
 def undisturbed(runs: Iterable[Measurement]) -> list[Measurement]:
-    """Leave out disturbed repetitions; keep them for prompts that have no others."""
+    """Return the runs without disturbed repetitions; a prompt without others keeps them."""
     runs = list(runs)
     prompt_of = attrgetter(*PROMPT)
     calm = {prompt_of(run) for run in runs if run.decode_s > 0 and not is_disturbed(run)}
@@ -43,7 +43,7 @@ def undisturbed(runs: Iterable[Measurement]) -> list[Measurement]:
 
 
 def share_taken(runs: Sequence[Measurement]) -> float:
-    """Return the share of the runs' time that other processes took, as far as it is known."""
+    """Return the share of the runs' time that other processes took, counting runs that know it."""
     known = [(run.taken, run.decode_s + sum(run.prefill_s.values())) for run in runs]
     seconds = sum(each for taken, each in known if taken is not None)
     return sum(taken * each for taken, each in known if taken is not None) / (seconds or 1.0)
@@ -172,7 +172,7 @@ def _told(groups: Sequence[Group], at: str) -> str:
 
 
 def _ratios(group: Group, over: str = "") -> str:
-    """``lookup 3.1 × plain at 4K, 2.4 × end to end``."""
+    """Return ratios as text: ``lookup 3.1 × plain at 4K, 2.4 × end to end``."""
     decoding = f"{group.method} {show(_ratio(group), digits=2)} × {over}".rstrip()
     whole = _whole_ratio(group)
     return f"{decoding}, {show(whole, digits=2)} × end to end" if whole else decoding
@@ -187,7 +187,7 @@ def _whole_ratio(group: Group) -> float:
 
 
 def _same_text(same: str) -> str:
-    """``3 of 3`` -> ``same text``; ``1 of 3`` -> ``same text for 1 of 3 prompts``."""
+    """Convert ``3 of 3`` to ``same text``, and ``1 of 3`` to ``same text for 1 of 3 prompts``."""
     equal, _, total = same.partition(" of ")
     if equal == total:
         return "same text"

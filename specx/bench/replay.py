@@ -1,8 +1,8 @@
-"""Replay: draft a text that the target has already written, under any policy, without the target.
+"""Replay: draft for a text that the target has already written, without running the target.
 
 The target's choices are known, so a step only drafts a tree and compares it with the text. Trees,
-retrievals and acceptance are those of decoding. The target reads the text once for all policies,
-and keeps its queries for the policies that need them.
+retrievals and acceptance are those of decoding, under any policy. The target reads the text once
+for all policies, and keeps its queries for the policies that need them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -98,7 +98,7 @@ def _joined(parts: Sequence[KeptQueries]) -> KeptQueries:
 
 @dataclass
 class Replay:
-    """Drafts known texts under policies, one after the other.
+    """Drafts known texts under policies, one policy after another.
 
     ``longest``: the maximum tokens of a prompt and its output. If stages are recorded, a drafter is
     kept for the next text.

@@ -1,4 +1,4 @@
-"""The request for a benchmark and its listener, which exist before torch is imported."""
+"""The request for a benchmark, and its listener. Both are needed before torch is imported."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -97,7 +97,7 @@ def run_from_raw(raw: Mapping[str, Any]) -> Measurement:
 
 @dataclass(frozen=True)
 class Setting:
-    """Models and profile of one measurement.
+    """The models and the profile of a measurement.
 
     ``read``: the target's snapshot of the prompt, for all methods; ``read_s``: the seconds in which
     the target read the prompt.

@@ -1,7 +1,7 @@
 """The scaled pair: the embedded models inside models of public sizes, with unchanged functions.
 
 A draft with random weights would have no acceptance. A small Llama written into a large one costs
-what the large one costs and writes what the small one writes. Weights that do not affect its
+as much as the large one, and writes the same text as the small one. Weights that do not affect its
 function are random, because arithmetic on zeros is faster than on real data. Tables call such
 models ``scaled mini``.
 """
@@ -98,12 +98,12 @@ def scale(
     Tensors are made on ``device`` when requested: the host never holds them. ``small`` fits into
     ``shape``, has no biases, and has a RoPE that does not depend on the head size. ``vocab_size``:
     rows of its embedding, by default the shape's. Rows that ``small`` lacks are the mean of its
-    rows, so their logit is the mean logit and never the largest. They should be masked
-    nevertheless.
+    rows, so their logit is the mean logit and never the largest. Mask them nevertheless.
 
     The factors sqrt(d/D) and sqrt(D/d) of the norms, for hidden sizes d and D, are exact if D/d is
-    a power of 4. Otherwise each norm rounds once more, which adds 5e-7 to the logits. That is less
-    than the rounding of the small model in float32 (1e-6), float16 (2e-3) and bfloat16 (2e-2).
+    a power of 4. Otherwise each norm rounds once more, which adds 5e-7 to the error of logits. That
+    is less than the rounding of the small model in float32 (1e-6), float16 (2e-3) and bfloat16
+    (2e-2).
     """
     rows = shape.vocab_size if vocab_size is None else vocab_size
     sizes = shape_of(read_architecture(small.config, "The small model").spec, "small")
@@ -197,7 +197,7 @@ def scale_head(
 
     ``small``: an EAGLE-3 head of one layer with the usual flags; ``tensors``: its tensors by name;
     ``target``: the large form (``scale``) of a target with ``small_layers`` layers. Ids that the
-    small head lacks follow its own, and their logit is the mean logit.
+    small head lacks come after its own, and their logit is the mean logit.
     """
     label = f"The draft scaled mini {shape.name}"
     sizes = shape_of(decoder_spec(small.spec, label)[0], "small")

@@ -74,8 +74,11 @@ class ScaledTensors:
         seed: int,
         states: Mapping[str, int] | None = None,
     ) -> None:
-        """``small``: tensors of the small model; ``shapes``: of the large one's tensors; ``forms``:
-        the sizes of both; ``states``: maps that read several hidden states side by side."""
+        """``small``: the small model's tensors; ``shapes``: the shapes of the large one's.
+
+        ``forms``: the sizes of both models; ``states``: maps that read several hidden states side
+        by side.
+        """
         self._small, self._shapes, self._states = small, shapes, states or {}
         self._first = forms[1].num_layers - forms[0].num_layers
         self._sources, self._queries, self._keys = place_heads(*forms)
@@ -134,9 +137,9 @@ class ScaledTensors:
             self._write_attention(part, small, large)
 
     def _write_attention(self, part: str, small: Tensor, large: Tensor) -> None:
-        """Write one of queries, keys, values and output.
+        """Write the map of queries, keys, values or output.
 
-        Queries without a counterpart are zero. So unused elements add nothing to a score. Unused
+        Queries without a counterpart are zero, so unused elements add nothing to a score. Unused
         heads attend uniformly, which preserves the order of means over heads.
         """
         queries, keys = (rows.to(large.device) for rows in (self._queries, self._keys))
@@ -162,7 +165,7 @@ class ScaledTensors:
 
 
 def write_norm(small: Tensor, large: Tensor) -> None:
-    """Write a norm, adapted to a mean over D elements of which only d are not zero."""
+    """Write a norm, adapted to a mean over D elements of which only d can differ from zero."""
     large[: len(small)] = small * (len(small) / len(large)) ** 0.5
 
 

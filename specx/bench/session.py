@@ -29,7 +29,7 @@ from specx.runs.warnings import not_done, untemplated
 
 
 def measure(request: Request, listener: BenchListener) -> BenchReport:
-    """Measure the request; after Ctrl-C, report the measurements so far.
+    """Run the requested measurements; after Ctrl-C, report those made so far.
 
     Raises UsageError before anything is measured.
     """
@@ -137,7 +137,7 @@ def _check_window(bench: Workbench) -> None:
 def carry_out(
     bench: Workbench, experiments: Sequence[Experiment], sections: list[ReportSection]
 ) -> list[str]:
-    """Run the experiments and add each section to ``sections``, even if it is interrupted.
+    """Run the experiments; add each section to ``sections``, even if the experiment is interrupted.
 
     If there are several experiments, return a sentence for each that cannot be measured here.
     """
@@ -169,9 +169,9 @@ def _section(experiment: Experiment, runs: Sequence[Measurement]) -> ReportSecti
 
 
 def concluded_again(report: BenchReport) -> BenchReport:
-    """Return the report with its findings computed again from the raw runs.
+    """Return the report with findings computed again from the raw runs.
 
-    Experiments of earlier versions keep their findings. Raises UsageError for runs without output.
+    Experiments that no longer exist keep their findings. Raises UsageError for runs without output.
     """
     sections = []
     for section in report.sections:

@@ -21,7 +21,7 @@ class Shape:
     tied: bool = False
 
     def parameters(self, vocab_size: int | None = None) -> int:
-        """Return the number of weights; ``vocab_size``: replaces the shape's own."""
+        """Return the number of weights. ``vocab_size`` replaces the shape's own."""
         hidden, heads = self.hidden_size, self.num_heads + self.num_kv_heads
         attention = 2 * hidden * heads * self.head_dim  # q and o; k and v
         feed_forward = 3 * hidden * self.intermediate_size
@@ -45,7 +45,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class HeadShape(Shape):
-    """The size of an EAGLE-3 head that reads three features; ``vocab_size``: its own ids."""
+    """The size of an EAGLE-3 head that reads three features; ``vocab_size``: the head's own ids."""
 
     def parameters(self, vocab_size: int | None = None) -> int:  # noqa: ARG002
         """Return the number of weights; the embedding is the target's."""

@@ -127,7 +127,7 @@ def ask(
 class AskRun:
     """Reads the documents, then answers the questions one by one. The fields hold the options.
 
-    ``name``: a file, a folder or a pattern.
+    ``name``: the file, folder or pattern that names the documents.
     """
 
     options: "RootOptions"
@@ -232,7 +232,7 @@ class AskRun:
             self._write(ended.outcome, heading)
 
     def _fail(self, name: str, error: SpecxError, *, alone: bool) -> None:
-        """Print an error and go on; with ``alone``, raise it."""
+        """Print an error and go on; raise it instead if there is only one question (``alone``)."""
         if alone:
             raise error
         self._outcome.failed(name)

@@ -1,4 +1,4 @@
-"""``specx bench``: methods side by side on this machine, and the experiments of the paper."""
+"""``specx bench``: compare methods on this machine, and run the experiments of the paper."""
 
 import shlex
 import sys
@@ -43,7 +43,7 @@ HEADLINED = "speedup"  # the experiment whose result is a line, which --quick re
 QUICK_TOKENS, HEADLINED_TOKENS = 96, 256
 SPARE = 2  # documents of a data set for each that is measured: some have fewer tokens than asked
 WITHOUT_PICTURES = (
-    "it has no pictures, which need the package matplotlib: `pip install 'matplotlib>=3.10'`"
+    "the page has no figures; they need the package matplotlib: `pip install 'matplotlib>=3.10'`"
 )
 REPEATS, HEADLINED_REPEATS, HEADLINED_S = 3, 9, 15.0
 
@@ -222,7 +222,7 @@ def _read(names: list[str]) -> list[Document]:
 
 
 def _methods_of(profile: Profile, *, quick: bool) -> str:
-    """Return the methods to compare by default."""
+    """Return the names of the methods compared by default, separated by commas."""
     if profile.draft is None:
         return "plain,lookup" if quick else "plain,lookup,prompt-lookup"
     return QUICK_METHODS if quick else DEFAULT_METHODS

@@ -22,9 +22,9 @@ Findings = dict[str, Any]  # sections and values, ready for JSON
 # packages that make a GPU or a CPU faster
 OPTIONAL = ("triton", "flash-attn", "fa3-fwd", "llvmlite")
 ATTENTION = {
-    "cpu": "torch flash with packed rows",
+    "cpu": "torch flash; the query heads of a group are packed as rows",
     "triton": "Triton kernels for trees, cuDNN and torch flash for prefill (unfused in float32)",
-    "torch": "torch flash with packed rows (unfused in float32); slow without Triton",
+    "torch": "torch flash, packed as on a CPU (unfused in float32); slow without Triton",
 }
 NOT_CHOSEN = {  # why a package that works is used only when a profile names it
     "flash-attn": "measured slower than Triton's kernels and cuDNN",
@@ -162,7 +162,7 @@ def _gpu(properties: Any) -> Findings:
 
 
 def _plan(torch: ModuleType | None, gpus: list[Findings]) -> Findings:
-    """Return the device, number format, attention, and compiler of kernels that specx will use."""
+    """Return the device, number format, attention and kernel compiler that specx will use."""
     path = _attention(gpus)
     plan = {
         "device": ("cuda" if gpus else "cpu") if torch else None,
@@ -193,7 +193,7 @@ def _attention(gpus: list[Findings]) -> str:
 
 
 def _packages(torch: ModuleType) -> Iterator[tuple[str, str]]:
-    """Yield the status of each flash attention package: installed, or worth installing."""
+    """Yield each flash attention package with its status: usable, broken, or worth installing."""
     from specx.ops.contract import faster_package
     from specx.ops.torch.flash_packages import PACKAGES, UnusableError, load
 
@@ -202,7 +202,7 @@ def _packages(torch: ModuleType) -> Iterator[tuple[str, str]]:
     for name in PACKAGES:
         if not installed_version(name):
             if name == faster:
-                yield name, f"absent; it would make attention faster: {INSTALLED_BY[name]}"
+                yield name, f"not installed; makes attention faster: {INSTALLED_BY[name]}"
             continue
         try:
             package = load(name, device, torch.bfloat16, TRIED_HEAD)
@@ -217,12 +217,12 @@ def _packages(torch: ModuleType) -> Iterator[tuple[str, str]]:
 
 
 def _few_rows() -> str:
-    """Return the implementation of passes over few rows on a CPU in float32."""
+    """Return what computes passes over few rows on a CPU in float32: machine code or torch."""
     if not installed_version("llvmlite"):
         return "torch; machine code is faster and needs llvmlite: pip install llvmlite"
     from specx.ops.native.native_pass import loading
 
-    return "machine code by llvmlite" if loading().result() else "torch; llvmlite has no code here"
+    return "machine code by llvmlite" if loading().result() else "torch; llvmlite fails here"
 
 
 def _compiler() -> str:

@@ -2,8 +2,8 @@
 
 Python runs signal handlers between bytecodes, and an exception raised there may be lost in an
 import or a callback. So a thread ends the process. The interpreter writes the signal's number to a
-pipe at once, even during a long native call, and the thread reads it. The main thread stops as soon
-as it notices. This file imports nothing slow.
+pipe at once, even during a long native call, and the thread reads it. The main thread stops when it
+next runs Python code. This file imports nothing slow.
 """
 
 import _thread

@@ -77,8 +77,8 @@ class RootOptions:
     """The options before the command's name. Commands find them as ``context.obj``.
 
     ``interruption``: handles a signal that ends the command. ``importing``: the thread that imports
-    torch, if a command has started one. ``others``: the load monitor, which measures other
-    processes since the start.
+    torch, if a command has started one. ``others``: measures the CPU load of other processes since
+    the start.
     """
 
     debug: bool = False
@@ -115,7 +115,7 @@ def load_command(name: str) -> Any:
 
 
 class LazyGroup(TyperGroup):
-    """A command group with placeholders in ``--help``. It imports only the command that runs."""
+    """A command group that imports only the command that runs; ``--help`` lists the others."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -44,7 +44,7 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
     free, ceilings = free_bytes(device), measure_ceilings(device)
     left = math.inf if free is None else free - found.total - program_bytes(found, device.type)
     copies = found.copies if found.copies <= COPIES * left else 0
-    parts = f"read in parts, each within the window: memory is for {at_once} tokens"
+    parts = f"the text is read in parts that fit the window; memory is for {at_once} tokens"
     return {
         "model": {
             "name": f"{model}: {target.model}" if named else model,
@@ -59,7 +59,7 @@ def examine_model(model: str, length: str) -> dict[str, dict[str, Any]]:
 
 
 def open_target(model: str, device: Any) -> Any:
-    """Open a model, or a profile's target, that specx computes itself.
+    """Open a model, or a profile's target, whose family specx computes natively.
 
     Raises ModelError as ``open_model`` does, and for a model that runs on transformers' modules.
     """
@@ -81,7 +81,7 @@ def open_target(model: str, device: Any) -> Any:
 
 
 def told_by_transformers(files: Any) -> ModelError:
-    """Return why transformers cannot run a model, or that its memory use is unknown."""
+    """Return why transformers cannot run a model or, if it can, that its memory use is unknown."""
     from specx.models.families import read_architecture
     from specx.models.seam import judge
 
@@ -107,7 +107,10 @@ def told_by_transformers(files: Any) -> ModelError:
 
 
 def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str, Any]:
-    """Return the lines on a text's memory. ``copies``: bytes of optional copies that fit."""
+    """Return the memory that a text needs, in words, by item.
+
+    ``copies``: bytes of the optional second copies of weights that fit into memory.
+    """
     program = program_bytes(found, device)
     needed = found.total + program + copies
     told = {
@@ -141,7 +144,7 @@ def _memory(found: Any, device: str, copies: int, free: int | None) -> dict[str,
 
 
 def has_main_memory(streamed: int) -> bool:
-    """Return True if there is main memory for weights that are not on the GPU."""
+    """Return True if main memory has room for the weights that stay off the GPU."""
     from specx.cores import free_memory
 
     free = free_memory() if streamed else None
@@ -149,12 +152,18 @@ def has_main_memory(streamed: int) -> bool:
 
 
 def program_bytes(found: Any, device: str) -> int:
-    """Return the main memory of the program itself; 0 on a GPU. No footprint includes it."""
+    """Return the main memory of Python, torch and the tokenizer, which no footprint has; 0 on a
+    GPU.
+    """
     return PROGRAM + ID * found.vocabulary if device == "cpu" else 0
 
 
 def _time(found: Any, read: int, parts: float, ceilings: Any) -> dict[str, str]:
-    """Return the minimum seconds of a text in ``parts`` parts; ``read``: bytes read per token."""
+    """Return the minimum time to read and to continue a text, in words, by item.
+
+    ``read``: bytes of weights and cache read per token. ``parts``: the number of parts in which the
+    prompt is read.
+    """
     flop, seconds = found.prefill_flop * parts, read / ceilings.bandwidth
     reading = f"to read {_size(read)}"
     if found.streamed:
@@ -179,7 +188,7 @@ def _weights(found: Any) -> str:
 
 
 def _caches(found: Any) -> Iterator[str]:
-    """Yield the arithmetic of each cache group: the layers with the same window."""
+    """Yield the size of each cache group as a product: layers, heads, head size, bytes, tokens."""
     from specx.ops.byte_rows import row_size  # brings torch
 
     for group in found.groups:
@@ -201,7 +210,7 @@ def _caches(found: Any) -> Iterator[str]:
 
 
 def _smaller(found: Any, device: str) -> dict[str, str]:
-    """Say how small keys and values get with another ``kv_cache_dtype``."""
+    """Return the size of keys and values under each smaller ``kv_cache_dtype``, in words."""
     bits = 8 * found.cache_dtype.itemsize
     fewer = {"float16": 16, "int8": 9} if device == "cpu" and bits == FLOAT32 else {"int8": 9}
     states = (group for group in found.groups if not hasattr(group, "head_dim"))

@@ -60,7 +60,7 @@ class Notices:
         self._errors.print(f"specx: {printable(str(error))}", soft_wrap=True)
 
     def skipped(self, _: RunInput) -> None:
-        """Count a document that an earlier run has finished."""
+        """Count a document that is skipped because an earlier run has finished it."""
         self.job.skipped += 1
 
     def end(self) -> None:

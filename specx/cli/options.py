@@ -237,5 +237,5 @@ def _text(instruction: str) -> str:
 
 
 def _in_options(sentence: str) -> str:
-    """Replace names of profile keys in a message by the options that set them."""
+    """Replace the names of profile keys in a message by the names of the options that set them."""
     return _KEY.sub(lambda key: "--" + (key[1] or key[2]).replace("_", "-"), sentence)

@@ -1,4 +1,4 @@
-"""``specx doctor --recommend``: which models fit this machine, by headers and shapes alone."""
+"""``specx doctor --recommend``: which models fit this machine, judged by headers and shapes."""
 
 import json
 import math
@@ -39,9 +39,10 @@ def kind_of(model: str) -> str:
 
 @dataclass(frozen=True)
 class _Fit:
-    """A model, or a target and its draft: bytes for a text of ``tokens`` tokens.
+    """The bytes that a model, or a target and its draft, need for a text of ``tokens`` tokens.
 
-    ``streamed``: the same with ``target.offload: cpu``, on a GPU; ``main``: bytes in main memory.
+    ``streamed``: the needs with ``target.offload: cpu``, on a GPU; ``main``: the bytes in main
+    memory.
     """
 
     parameters: int
@@ -87,7 +88,7 @@ class _Fit:
 def recommend_models(length: str) -> dict[str, dict[str, Any]]:
     """Return the memory and speed of every local model and of every shipped profile.
 
-    The figures are for a text of ``length`` tokens. Models that fit come first, the largest at the
+    ``length``: the length of the text in tokens. Models that fit come first, the largest at the
     top. The recommended model is the largest one that fits and writes at reading speed; local
     models take precedence. If no model fits a GPU, the recommended one is the first whose layers
     can stay in main memory. Nothing is downloaded, and no weights are read. Raises UsageError for
@@ -207,7 +208,7 @@ def of_profile(name: str, device: Any, tokens: int) -> _Fit | None:
 
 
 def _described(model: str, dtype: str, device: Any) -> Any:
-    """Return the files of a published model, with its sizes in place of their contents."""
+    """Return the description of a published model from its known config; no file of it is read."""
     from specx.models.generation_file import GenerationConfig
     from specx.models.loaded import ModelSpec
     from specx.models.model_files import ModelFiles, open_model
@@ -229,7 +230,7 @@ def _described(model: str, dtype: str, device: Any) -> Any:
 
 
 def _in_blocks(model: str, kind: str) -> SimpleNamespace:
-    """Return a stand-in for a GGUF file, with the properties that a footprint needs."""
+    """Return a stand-in for a GGUF file that has only the methods a footprint calls."""
     from specx.models.decoder_files import parameters
     from specx.models.families import read_architecture
 
@@ -253,7 +254,7 @@ def _in_blocks(model: str, kind: str) -> SimpleNamespace:
 
 
 def _joined(files: Any, tokens: int, found: list[Any]) -> _Fit:
-    """Add up target and draft. Their intermediate tensors are never needed at the same time.
+    """Add up the needs of target and draft, which never need intermediate tensors at the same time.
 
     ``files``: the target's. On a GPU its layers can stay in main memory.
     """

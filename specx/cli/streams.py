@@ -63,8 +63,8 @@ def reader_is_gone() -> bool:
 def place_of_stdout() -> tuple[int, int] | None:
     """Return the device and inode number of the file behind stdout; None if stdout is closed.
 
-    rich replaces stdout by /dev/null once the reader has left. Afterwards only a changed result
-    shows this; ``reader_is_gone`` does not.
+    rich replaces stdout by /dev/null once the reader has left. From then on ``reader_is_gone``
+    returns False, and only a changed device and inode show that the reader has left.
     """
     try:
         found = os.fstat(1)
@@ -109,7 +109,7 @@ class _Stderr(io.TextIOWrapper):
 
 
 def let_stderr_go() -> None:
-    """From now on, ignore failed writes to stderr. Results are not written there."""
+    """From now on, ignore failed writes to stderr, which never carries results."""
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr = _Stderr(sys.stderr)
 

@@ -250,7 +250,7 @@ class SummaryRun:
         return actors, actors.most
 
     def _tell_of_changes(self, reports: list[Path]) -> None:
-        """Say why finished documents are summarized again."""
+        """Print that finished documents are summarized again, and which settings changed."""
         found = (
             changes_since(path, self.settings.profile, self.settings.method) for path in reports
         )

@@ -16,7 +16,7 @@ CPU_ROWS = 0.2  # of a pass of one row, that a further one takes on a CPU, until
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of a forward pass by its number of rows, inter- and extrapolated.
+    """Seconds of a forward pass by its number of rows, interpolated and extrapolated.
 
     ``points``: rows -> seconds, for one or more numbers of rows.
     """
@@ -44,7 +44,7 @@ class Curve:
 
     @cached_property
     def _lines(self) -> tuple[int, float, list[tuple[tuple[int, float], tuple[int, float]]]]:
-        """The first point, and all pairs of neighbouring points."""
+        """The first point, and every pair of neighbouring points."""
         known = sorted(self.points.items())
         return *known[0], list(pairwise(known))
 
@@ -88,8 +88,8 @@ class Costs:
     """Seconds of the parts of a step, measured for a pair.
 
     ``plain``: one step of plain decoding; ``draft``: one pass of the draft and the choice of
-    tokens; ``verify``: one verification; ``retrieval``: one retrieval, 0 without retrieval.
-    ``stops``: a tree stops growing when another level does not pay. ``record_verify``,
+    tokens, by rows; ``verify``: one verification, by rows; ``retrieval``: one retrieval, 0 without
+    retrieval. ``stops``: a tree stops growing when another level does not pay. ``record_verify``,
     ``record_level``: recording a verification or a level as a CUDA graph, 0 on a CPU.
     """
 
@@ -103,7 +103,7 @@ class Costs:
 
     @property
     def rest(self) -> float:
-        """Seconds of a step besides drafting and verification: a plain step without its pass."""
+        """Seconds of a step outside drafting and verification: a plain step, less its pass."""
         return max(0.0, self.plain - self.verify(1))
 
     def at(self, plain: float) -> "Costs":
@@ -138,7 +138,7 @@ class Costs:
         return passes + 2 * (self.record_verify + self.record_level)
 
     def interval(self, shape: TreeShape) -> int:
-        """Return the shortest retrieval interval, in steps, whose cost per step is small."""
+        """Return the shortest interval, in steps, at which retrieval costs little per step."""
         without = self.step(shape, EVERY[-1], shape.depth) - self.retrieval / EVERY[-1]
         cheap = (n for n in EVERY if self.retrieval / n <= RETRIEVAL_SHARE * without)
         return next(cheap, EVERY[-1])
@@ -161,11 +161,11 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
-    """The seconds of a text before drafting: the target's ``prefill``, ``recording`` of a pass.
+    """The seconds of a text before drafting: the target's ``prefill``, and ``recording`` of a pass.
 
-    ``recording`` is 0 if nothing is recorded. ``rows``: the time that each row after the first adds
-    to a pass, relative to a plain step. ``copies``: weights are copied to the GPU in each pass, and
-    the copies take longer than the rows.
+    ``recording`` is 0 if nothing is recorded. ``rows``: the time that each further row adds to a
+    pass, relative to a plain step. ``copies``: each pass copies weights to the GPU, and the copies
+    take longer than computing the rows.
     """
 
     prefill: float = 0.0
@@ -205,10 +205,11 @@ class Acceptance:
     """Acceptance counts of a text's steps, starting from those of the previous text.
 
     ``tried``: by depth, the steps whose accepted path reached a level of this depth; ``hit``: those
-    that accepted the level's likeliest node. ``missed``: those that did not, at all depths,
-    weighted by ``cover``; ``rescued``: those that accepted a sibling instead. ``could``: the levels
-    below the first that trees could grow; ``grew``: the levels that they grew. ``wanted``,
-    ``there``: the same two numbers, counted only below accepted drafts.
+    that accepted the level's likeliest node. ``missed``: steps that did not accept it, at all
+    depths, weighted by ``cover``; ``rescued``: those of them that accepted a sibling instead.
+    ``could``: the number of levels below the first that trees were allowed to grow; ``grew``: the
+    number that they grew. ``wanted``, ``there``: the same two numbers, counted only below accepted
+    drafts.
     """
 
     tried: list[float] = field(default_factory=lambda: [0.0] * DEPTHS)
@@ -262,7 +263,7 @@ class Acceptance:
 
     @classmethod
     def constant(cls, chance: float) -> "Acceptance":
-        """Return the acceptance of a draft that is right with the same chance at every depth."""
+        """Return the acceptance of a draft that is right by the same ``chance`` at every depth."""
         return cls([1e9] * DEPTHS, [chance * 1e9] * DEPTHS)
 
     def carried(self) -> "Acceptance":
@@ -272,7 +273,7 @@ class Acceptance:
         return result
 
     def _scale(self, factor: float, since: int = 0) -> None:
-        """Scale the counts by depth from ``since`` on; all others, too, if ``since`` is 0."""
+        """Scale the counts of depths from ``since`` on; if it is 0, scale all other counts, too."""
         for counts in (self.tried, self.hit):
             counts[since:] = [factor * count for count in counts[since:]]
         if not since:
@@ -281,7 +282,7 @@ class Acceptance:
 
 
 def cover(shape: TreeShape) -> float:
-    """Return, of the misses that siblings can rescue, the share that a tree's siblings rescue."""
+    """Return the share of rescuable misses that a tree of this shape rescues by its siblings."""
     beside = shape.nodes / shape.depth - 1  # siblings per level
     return beside / (beside + 1)
 

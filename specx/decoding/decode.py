@@ -32,9 +32,9 @@ from specx.records import Attention, Event, FellBack, Finished, FinishReason, St
 class Budget:
     """Counts the emitted ``tokens`` and those ``left``.
 
-    ``reason``: why the text ended; None until then. ``at_limit``: the reason to give when no tokens
-    are left. ``stop``: the caller's stop function, which is not called with the end of text.
-    ``target``: the target's name and dtype, for the error about non-finite logits.
+    ``reason``: why the text ended; None until then. ``at_limit``: the reason if no tokens are left.
+    ``stop``: the caller's stop function, which is not called with the end of text. ``target``: the
+    target's name and dtype, for the error about non-finite logits.
     """
 
     end_of_text: frozenset[int]
@@ -102,11 +102,11 @@ def decode(
 
     ``stopwatch``: the caller's, which gets the time of every part of every step. ``stop``: may end
     the text early. ``sources``: the prompt's passages; Finished reports each token's attention to
-    them. ``shared``: the number of first prompt tokens that other prompts share. They are read in
-    chunks of their own, so later results are bit-identical whether these tokens are read or cached.
-    ``pool``: provides the caches and recorded stages of the previous document, and takes this
-    document's. A text with the same ``shared`` tokens and the same next token need not read them
-    again. ``make_drafter``: called with the maximum length of prompt and output together. Its
+    them. ``shared``: how many tokens at the start of the prompt other prompts share. These tokens
+    are read in chunks of their own, so later results are bit-identical whether the tokens are read
+    or cached. ``pool``: provides the caches and recorded stages of the previous document, and takes
+    this document's. A text with the same ``shared`` tokens and the same next token need not read
+    them again. ``make_drafter``: called with the maximum length of prompt and output together; its
     drafter serves only this document and does not change the models; None: the method's.
     ``make_target``: takes the arguments of ``Target``.
 
@@ -115,8 +115,8 @@ def decode(
     documents in a row give the same output as each alone.
 
     Raises, at the call, DocumentError if the prompt leaves no room for output in the target's
-    window. Raises later ModelError if the target computes non-finite logits for a token to be
-    emitted.
+    window. Raises ModelError during iteration if the target computes non-finite logits for a token
+    to be emitted.
     """
     limit = settings.limit_behind(len(prompt))
     if not prompt or limit < 1:
@@ -193,7 +193,7 @@ def _make_workspace(
 
 
 def _begun(workspace: Workspace, prompt: int) -> Begun:
-    """Return the seconds of a text so far, after its first plain step."""
+    """Return the seconds that a text has taken by the end of its first plain step."""
     state, kept = workspace.state, workspace.kept_tokens
     store = workspace.drafter.store
     # The draft reads as long as the target would have, if nobody has kept its rows.

@@ -1,4 +1,4 @@
-"""The ids that a draft proposes, for which the lm head is reduced to the likely ids.
+"""The ids that a draft proposes: its lm head is reduced to ids that are likely.
 
 A draft need not be exact, and an lm head of 150,000 ids is a quarter of the weights of a model with
 half a billion. A summary repeats ids of its document. Its other ids are mostly frequent ones, which
@@ -40,7 +40,7 @@ class DraftIds:
     """
 
     def __init__(self, model: LoadedModel, allowed: Tensor) -> None:
-        """``allowed``: bool [V]; it has at least ``MOST`` ids, and ``model`` a ``Decoder``."""
+        """``model``: a draft with a ``Decoder``; ``allowed``: bool [V], at least ``MOST`` True."""
         self._whole, self._allowed = model, allowed
         ends = torch.tensor(sorted(model.eos_token_ids), dtype=torch.int64, device=allowed.device)
         self._ends = ends[ends < len(allowed)]

@@ -16,37 +16,37 @@ GAIN_UNIT = 1000  # expected gains are whole numbers: thousandths of a token
 
 
 class Drafter(ABC):
-    """Proposes a tree of tokens. The output is the target's own for any proposal.
+    """Proposes a tree of tokens. Whatever it proposes, the output is the target's own.
 
     The default methods are those of a drafter without memory and with one way to draft.
     """
 
     retrieval_layer: int | None = None
-    """Layer of the target whose attention this drafter uses, or None."""
+    """The target's layer whose attention chooses chunks for this drafter, from 0, or None."""
 
     features: tuple[int, ...] | None = None
-    """The hidden states of the target that this drafter reads, or None."""
+    """The target's layers whose inputs this drafter reads (``Features``); None: none."""
 
     store: PreallocatedCache | None = None
-    """Its cache of the whole text, with marked rows that other texts reuse, or None."""
+    """Its cache of the whole text, whose marked rows other texts reuse; None: no cache."""
 
     layout: object = None
     """The layout that its stages use, if it has several. Stages are recorded once per layout."""
 
     levels: int
-    """The most levels of this drafter's trees; a step emits at most ``levels + 1`` tokens."""
+    """The maximum levels of this drafter's trees; a step emits at most ``levels + 1`` tokens."""
 
     beside: int | None = None
-    """The most levels of the trees of ``grow``, if ``look_up`` may also draft alone; else None."""
+    """The maximum levels of trees from ``grow``, if ``look_up`` may also draft alone; else None."""
 
     retrieve_every: int | None = None
-    """The most steps between two retrievals; None without retrieval."""
+    """The maximum number of steps between two retrievals; None without retrieval."""
 
     adaptive: bool = False
     """True if it retrieves earlier when fewer drafts are accepted."""
 
     def follow(self, prompt: Tensor, done: int, target: Target) -> None:  # noqa: ARG002
-        """Record that the target has read the first ``done`` tokens of the prompt int64 [L].
+        """Note that the target has read the first ``done`` tokens of the prompt int64 [L].
 
         The target's features of these tokens are valid until its next chunk. Called only for
         drafters that read features.
@@ -69,7 +69,7 @@ class Drafter(ABC):
         """Grow a tree after ``root`` int64 [1], the last token of the text."""
 
     def look_up(self, root: Tensor) -> TokenTree:
-        """Grow a tree by lookup alone. Only drafters with ``beside`` can draft in this way."""
+        """Grow a tree by lookup alone. Only drafters with ``beside`` set have this method."""
         return self.grow(root)
 
     @abstractmethod
@@ -94,14 +94,14 @@ class Drafter(ABC):
     # On the host, outside of what is recorded, and of no effect on it.
 
     def begin_step(self, *, alone: bool) -> bool:  # noqa: ARG002
-        """Record the launch of a step; return True if ``catch_up`` must run first.
+        """Note the launch of a step; return True if ``catch_up`` must run first.
 
         ``alone``: the step is drafted by ``look_up``.
         """
         return False
 
     def end_step(self, tokens: int) -> None:  # noqa: ARG002
-        """Record the number of tokens emitted by the oldest step in flight.
+        """Note the number of tokens emitted by the oldest step in flight.
 
         On a GPU, the next step is already running at this time.
         """
@@ -124,7 +124,7 @@ class Drafter(ABC):
 
     @property
     def kind(self) -> str | None:
-        """A name for everything that determines the drafter's costs, except models, text and trees.
+        """A key of everything but models, text and trees that determines the drafter's costs.
 
         None: the shape of its trees is fixed.
         """
@@ -137,7 +137,7 @@ class Drafter(ABC):
 
 
 class NoDrafter(Drafter):
-    """Plain decoding: every tree is only a root. Its constant tensors are made once."""
+    """Plain decoding: every tree is just a root. Its constant tensors are made once."""
 
     levels = 0
     _tree: TokenTree | None = None

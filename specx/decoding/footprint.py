@@ -38,7 +38,7 @@ ROWS_OF_STATES = 5  # beside what an MLP has: what goes in, is normed, attended,
 class Footprint:
     """Bytes that a model takes for a text of ``tokens`` tokens, prompt and output.
 
-    ``weights``: on the device; ``streamed``: in main memory instead, and copied for each pass;
+    ``weights``: on the device; ``streamed``: in main memory instead, copied for each pass;
     ``cache``: keys, values and states; ``workspace``: intermediate tensors of the largest layer for
     a chunk of the prompt, and the logits of a tree. ``read``: bytes of weights and cache that the
     last plain token reads. ``copies``: bytes of optional half-size copies of weights, which a token
@@ -133,9 +133,9 @@ class Footprint:
 def _weights(
     files: ModelFiles, spec: DecoderSpec, count: int
 ) -> tuple[torch.dtype, int, int, str | None, bool] | None:
-    """Return dtype, bytes of weights and of experts, format names, and True if inputs become int8.
+    """Return dtype, bytes of weights and of experts, formats, and True if inputs become int8.
 
-    ``count``: of weights. None if nothing states a number format.
+    ``count``: the number of weights. None if nothing states a number format.
     """
     device = files.device
     if files.gguf is None:
@@ -162,9 +162,9 @@ def _weights(
 def _streamed(
     architecture: Architecture, weights: int, count: int, dtype: torch.dtype, files: ModelFiles
 ) -> tuple[int, int]:
-    """Return the bytes of layers in main memory, and those of their buffers on the device.
+    """Return the bytes of layers kept in main memory, and of the buffers for them on the device.
 
-    ``weights``: of all ``count`` weights.
+    ``weights``: the bytes of all ``count`` weights.
     """
     spec, names = architecture.spec, architecture.weights
     layers = [
@@ -185,8 +185,10 @@ def _bytes(
     form: BlockFormat | None,
     device: torch.device,
 ) -> tuple[int, int]:
-    """Return the bytes of ``count`` weights, and of those in experts. Embedding and lm head are not
-    packed; in MXFP4, only experts are."""
+    """Return the bytes of ``count`` weights, and the bytes of experts among them.
+
+    Embedding and lm head are not packed; in MXFP4, only experts are.
+    """
     size = 0
     for mlp in (layer.mlp for layer in spec.layers):
         if mlp.experts is None:
@@ -205,7 +207,7 @@ def _bytes(
 
 
 def _read_of(groups: tuple[Group, ...], rows: int, ahead: int, dtype: torch.dtype) -> int:
-    """Return the bytes of caches that a plain token reads, and of states that it writes."""
+    """Return the bytes of caches that a plain token reads, with states it reads and writes."""
     read = (group.bytes(rows, ahead, dtype) if isinstance(group, CacheGroup)
             else 2 * group.state_bytes for group in groups)  # fmt: skip
     return sum(read)
@@ -223,7 +225,7 @@ def check_footprint(files: ModelFiles, tokens: int) -> None:
 
 
 def _are_shortened(files: ModelFiles, spec: DecoderSpec, dtype: torch.dtype) -> bool:
-    """Return True if machine code keeps a float32 model's bfloat16 weights in bfloat16."""
+    """Return True if machine code computes a float32 model with its weights in bfloat16."""
     is_stored_short = files.gguf is None and stated_dtype(files.raw) == torch.bfloat16
     is_stored_short = is_stored_short and files.device.type == "cpu"
     if not (is_stored_short and dtype == torch.float32 and kept_formats(files.device)):
@@ -234,7 +236,7 @@ def _are_shortened(files: ModelFiles, spec: DecoderSpec, dtype: torch.dtype) -> 
 
 
 def _in_work(spec: DecoderSpec, rows: int, dtype: torch.dtype) -> int:
-    """Return the numbers in the widest layer's intermediate tensors for a chunk of the prompt.
+    """Return how many numbers the widest layer's intermediate tensors have for a chunk.
 
     Torch repeats the chunk's own keys and values for the heads that share them.
     """
@@ -244,13 +246,16 @@ def _in_work(spec: DecoderSpec, rows: int, dtype: torch.dtype) -> int:
 
 
 def _unpacked(spec: DecoderSpec, device: torch.device) -> int:
-    """Return the bytes of weights in blocks that are widened at a time."""
+    """Return the bytes of packed weights that are unpacked at the same time."""
     has_experts = any(layer.mlp.experts is not None for layer in spec.layers)
     return (EXPERTS_UNPACKED if has_experts else UNPACKED)[device.type]
 
 
 def _attended(attention: AttentionSpec, wide: int) -> int:
-    """Return the numbers per token in attention; ``wide``: bytes of states relative to others."""
+    """Return how many intermediate numbers attention has per token.
+
+    ``wide``: bytes of a number of a state, relative to those of hidden states.
+    """
     if attention.delta is None:
         return 2 * attention.query_heads * attention.head_dim
     dim = max(attention.delta.key_dim, attention.head_dim)
@@ -258,7 +263,7 @@ def _attended(attention: AttentionSpec, wide: int) -> int:
 
 
 def _width(layer: LayerSpec) -> int:
-    """Return the numbers per token between the maps of a layer's MLP: gate, up, and both."""
+    """Return how many numbers per token lie between the maps of an MLP: gate, up, their product."""
     experts = layer.mlp.experts
     inner = layer.mlp.inner * (1 if experts is None else experts.chosen)
     return (3 if layer.mlp.gated else 2) * inner

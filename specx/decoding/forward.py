@@ -56,7 +56,7 @@ def _plans(device: torch.device) -> bool:
 
 
 def rows_ahead(device: torch.device, spec: DecoderSpec | None = None) -> int:
-    """Return the maximum rows that a target writes after its text, for a chunk or a tree."""
+    """Return the maximum number of rows that a target writes after its text: a chunk or a tree."""
     return max(prefill_chunk(device, spec), MAX_ROWS)
 
 

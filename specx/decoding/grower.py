@@ -1,9 +1,9 @@
 """Grow a tree level by level with a model, on a cache that holds the text and the root.
 
-A pass over 16 rows takes a GPU hardly longer than one over a single row, and recording it takes the
-host as long as ten passes. So rows are filled up: a chain of tokens, and each level of a tree, is
-read by the same recorded pass, whatever the shape of the trees. The rows after a level's own are
-padding, which the next level overwrites.
+A pass over 16 rows takes a GPU hardly longer than one over a single row, and recording a pass takes
+the host as long as ten passes. So rows are padded: a chain of tokens, and each level of a tree, is
+read by the same recorded pass, whatever the shape of the trees. The next level overwrites the
+padding rows.
 """
 
 from dataclasses import replace
@@ -25,18 +25,18 @@ WORDS = 4  # of a set, at least: 16 levels of 16 nodes
 
 
 def filled_up(rows: int) -> int:
-    """Return the number of rows of the smallest pass that can read ``rows`` rows."""
+    """Return the number of rows of the smallest pass that has room for ``rows`` rows."""
     return next(each for each in ROWS if rows <= each)
 
 
 def words_of(depth: int, width: int) -> int:
-    """Return the words of a set in a tree with ``width`` expanded nodes in each level."""
+    """Return the words of an ancestor set in a tree with ``width`` expanded nodes per level."""
     rows = max(0, depth - 2) * width + filled_up(max(width, depth + 1))
     return max(WORDS, 1 << (words_for(rows) - 1).bit_length())
 
 
 class _Pass:
-    """A pass over a fixed number of rows, with inputs that stay where they are.
+    """A pass over a fixed number of rows; its input tensors keep their addresses.
 
     ``chain`` int64 [R, W]: the sets of a chain.
     """
@@ -75,7 +75,7 @@ class _Pass:
 
 
 class DraftPasses:
-    """The passes of a draft, by the number of rows and the number of words of a set."""
+    """The passes of a draft, by the number of rows and the number of words of an ancestor set."""
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
@@ -110,7 +110,7 @@ class TreeGrower:
 
     ``nodes``: the number of nodes chosen per level; ``rows``: cache rows needed after the text.
     ``forbidden``: bool [V], ids never proposed. ``own``: for each level but the last, sets
-    (``AncestorMask``) that hold only the node itself; ``words``: the number of words of each set.
+    (``AncestorMask``), each with only the node itself; ``words``: the number of words of each set.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class TreeGrower:
         ids: Tensor | None = None,
         passes: DraftPasses | None = None,
     ) -> None:
-        """``allowed``: bool [V], ids that may be proposed; ``reserved``: nodes left for lookup.
+        """``allowed``: bool [V], ids that may be proposed; ``reserved``: nodes reserved for lookup.
 
         ``ids`` int64 [V]: the ids of the lm head's rows, None if row i is id i. ``passes``: those
         that read levels, None if each has a pass of its own size.
@@ -147,7 +147,7 @@ class TreeGrower:
         self.own = [self.own_sets(level * width, width) for level in range(tree.depth - 1)]
 
     def own_sets(self, first: int, nodes: int) -> Tensor:
-        """Return sets that hold only the node itself, for rows from ``first`` on: [R, W]."""
+        """Return sets that hold only the row itself, for rows from ``first`` on: int64 [R, W]."""
         rows = nodes if self.passes is None else filled_up(nodes)
         return single_sets(first, rows, self.words, self.model.device)
 
@@ -183,7 +183,7 @@ class TreeGrower:
     def _stops_growing(self) -> bool:
         """True if trees may have fewer levels than allowed.
 
-        To decide that, the host must inspect the growing tree. On a GPU this costs more than the
+        To decide that, the host has to read the growing tree. On a GPU this costs more than the
         levels that it may save.
         """
         return self.tree.threshold > 0 and self.model.device.type == "cpu"
@@ -224,7 +224,7 @@ class TreeGrower:
     def _read_one(
         self, level: Level, depth: int, cache: PreallocatedCache
     ) -> tuple[Tensor, Tensor]:
-        """Read the single node of a level of a chain, whose visible rows are known in advance."""
+        """Read the single node of a chain's level; the rows that it sees are known in advance."""
         mask, behind = self._chain[depth - 1], depth - 1
         slot, position = cache.length + behind, cache.next_position + behind
         call = TreeCall(

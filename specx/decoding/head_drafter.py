@@ -18,10 +18,10 @@ from specx.records import PrefillProgress
 
 
 class HeadGrower(TreeGrower):
-    """Grows trees with a head: a node's input state is the head's output for the node's parent.
+    """Grows trees with a head. A node's input state is the head's output for the node's parent.
 
-    ``states`` [MAX_ROWS, H], changed in place: the head's outputs for the nodes read last,
-    initially for the root.
+    ``states`` [MAX_ROWS, H], changed in place: the head's outputs for the nodes read last; for the
+    first level, its output for the root.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ AT_ONCE = 4  # threads that read and hash; more do not read faster
 class KeptPrompts:
     """Keeps prompts in files of at most ``limit`` bytes in total; drops the least recently used.
 
-    ``warnings``: a sentence for each file that could not be used or written.
+    ``warnings``: a sentence for each file that could not be read or written.
     """
 
     limit: int
@@ -65,7 +65,7 @@ class KeptPrompts:
                 self.warnings.append(f"the kept prompt {file} was not used: {why}")
 
     def write(self, text: Beginning, document: str) -> None:
-        """Write the rows of a ``document`` that no file has yet, atomically."""
+        """Write the shared rows of a ``document`` that no file has yet, atomically."""
         for file, header, cache in self._files(text):
             if cache.marked != header["tokens"] or file.exists():
                 continue  # a draft that has read nothing, or it is kept

@@ -58,17 +58,17 @@ class Snapshot:
 class PreallocatedCache:
     """The states of all layers: ``states``, one for each group.
 
-    ``length`` int64 [1], on the device: rows that belong to the text. The rows after it are free. A
-    pass gives the rows it writes to (``mapping``). No method waits for the device or counts on the
+    ``length`` int64 [1], on the device: rows that belong to the text. Later rows are free. A pass
+    is told by ``mapping`` which rows it writes. No method waits for the device or counts on the
     host, so a step can be recorded and replayed, and the host can run ahead.
     """
 
     def __init__(self, shape: CacheShape, capacity: int, ahead: int | None = None) -> None:
         """``capacity``: rows for the text and for new rows after it.
 
-        ``ahead``: the most new rows. Layers with a window then get a ring of the window and
-        ``ahead`` rows, so that new rows overwrite only rows out of the window. None: they keep all
-        rows, too.
+        ``ahead``: the maximum number of new rows. Layers with a window then get a ring of the
+        window and ``ahead`` rows, so that new rows overwrite only rows outside the window. None:
+        these layers keep all rows, too.
         """
         self.capacity = capacity
         self.length = torch.zeros(1, dtype=torch.int64, device=shape.device)
@@ -104,7 +104,7 @@ class PreallocatedCache:
         return storage
 
     def with_layers(self, layers: Sequence[int]) -> "PreallocatedCache":
-        """Return a cache with the same rows and length, for a model with some of the layers."""
+        """Return a cache for a model with only these layers, which shares rows and length."""
         seen = copy(self)
         seen.places = tuple(self.places[layer] for layer in layers)
         seen._by_layer = seen._views()
@@ -118,10 +118,10 @@ class PreallocatedCache:
             state.clear()
 
     def mark(self, rows: int) -> None:
-        """Save the text as it is now, ``rows`` rows, for ``rewind``.
+        """Save the text as it is now, ``rows`` rows long, for ``rewind``.
 
-        Later rows overwrite rings and states. So states are copied, and so are the rows of rings
-        that the next row sees.
+        Later rows overwrite rings and states. So states are copied, and so are the rows of a ring
+        that are visible to the next row.
         """
         self.marked, self._ends = rows, {}
         others = (state for state in self.states if not isinstance(state, KeyValues))
@@ -143,7 +143,7 @@ class PreallocatedCache:
         self.length.fill_(self.marked)
 
     def marked_rows(self) -> list[Tensor]:
-        """Return the marked rows [layers, 2, Hkv, n, D] of each storage, to be read or written.
+        """Return the marked rows [layers, 2, Hkv, n, D] of each storage, which may be overwritten.
 
         The parts of states come last: [layers, 1, 1, n, D], where n and D depend on the part.
         """
@@ -174,7 +174,7 @@ class PreallocatedCache:
         return keys
 
     def mapping(self, count: int, after: int = 0) -> SlotMapping:
-        """Map ``count`` new tokens to the rows that begin ``after`` rows after the text."""
+        """Map ``count`` new tokens to consecutive rows, the first ``after`` rows after the text."""
         if self.length.device.type == "cpu":  # elsewhere the host does not know
             end = self.committed + after + count
             assert end <= self.capacity, f"cache of {self.capacity} rows cannot hold {end}"
@@ -199,7 +199,7 @@ class PreallocatedCache:
         self.length += count
 
     def share_states(self, other: "PreallocatedCache") -> None:
-        """Use the recurrent states of another cache of the same shape, but keep our own rows."""
+        """Use the recurrent states of another cache of the same shape; keep our own other rows."""
         pairs = zip(self.states, other.states, strict=True)
         self.states = [mine if isinstance(mine, KeyValues) else their for mine, their in pairs]
         if len(self.states) > len(self.storages):
@@ -221,7 +221,7 @@ class PreallocatedCache:
         return Snapshot(length, tuple(state.snapshot(length) for state in self.states))
 
     def restore(self, kept: "Snapshot") -> None:
-        """Load the text of a snapshot, from a cache of the same shape and any capacity."""
+        """Load the text of a snapshot from a cache of the same shape, whatever its capacity."""
         for state, own in zip(self.states, kept.states, strict=True):
             state.restore(own, kept.length)
         self.length.fill_(kept.length)
@@ -245,7 +245,7 @@ class DraftCache:
     policy (``working_capacity`` None), ``working`` is the store itself, with the text's positions,
     and layers with a window keep only that window. With a policy, the store keeps all rows of all
     layers, because any chunk may be chosen. ``grid``: the division of the text into chunks.
-    ``shift``: the index of row 0's token; 1 for a head, which has no row for the first token.
+    ``shift``: the number of the token in row 0; 1 for a head, which has no row for token 0.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class DraftCache:
         shift: int = 0,
         ahead: int | None = None,
     ) -> None:
-        """``inv_freqs``: for each group of the shape, [R/2] in radians per position.
+        """``inv_freqs``: for each group of the shape, float [R/2] in radians per position.
 
         ``ahead``: as in ``PreallocatedCache``, for a store that is also the working cache.
         """

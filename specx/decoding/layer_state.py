@@ -1,7 +1,7 @@
 """Layer states: keys and values, or a recurrent state.
 
-A pass does not change the text. Afterwards ``commit`` adds the part of a prompt that was read, or
-``keep`` adds rows of a tree. The next pass drops all other rows.
+A pass does not change the text. Afterwards ``commit`` adds the rows of a prompt, or ``keep`` adds
+the accepted rows of a tree. The next pass drops all other rows.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ class LayerState(ABC):
 
     @abstractmethod
     def of(self, number: int) -> Tensor | DeltaState:
-        """Return what a pass through a layer of the group reads and writes (``SlotMapping``)."""
+        """Return what a pass reads and writes for one layer of the group (``SlotMapping``)."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -30,7 +30,7 @@ class LayerState(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Commit the part of a prompt that was read last."""
+        """Commit the part of a prompt that the last pass read."""
 
     @abstractmethod
     def keep(self, length: Tensor, path: Tensor, count: Tensor) -> None:
@@ -51,9 +51,8 @@ class LayerState(ABC):
 class KeyValues(LayerState):
     """Keys and values: ``storage`` [layers, 2, Hkv, rows, D], all rows of the text or a ring.
 
-    In 8 bits, a row has ``row_size`` elements instead of D. Row r of the text is at r modulo the
-    number of rows. New rows are written after the text, and kept rows are moved to directly after
-    it.
+    In 8 bits, a row has ``row_size`` elements instead of D. Row r of the text is stored at r modulo
+    the number of rows. New rows are written after the text; accepted ones are moved to its end.
     """
 
     def __init__(self, storage: Tensor, ops: Ops) -> None:
@@ -129,7 +128,7 @@ class CacheGroup:
     rope: RopeSpec | None = None
 
     def rows(self, capacity: int, ahead: int | None) -> int:
-        """Return the number of rows per layer in a cache (``PreallocatedCache``)."""
+        """Return the rows that a cache has for each layer of the group (``PreallocatedCache``)."""
         if self.window is None or ahead is None:
             return capacity
         return min(capacity, self.window + ahead)
@@ -157,8 +156,8 @@ class CacheGroup:
 class DeltaGroup:
     """Layers with delta rules of the same shape.
 
-    ``inputs``: the dtype of their hidden states. ``behind``: the maximum number of rows after a
-    text.
+    ``inputs``: the dtype of their hidden states. ``behind``: the maximum number of tree rows after
+    a text.
     """
 
     layers: int

@@ -20,13 +20,13 @@ PRIOR_STRENGTH = 2.0  # seen tokens that the prior is worth
 
 
 def longest_match(text: Tensor, length: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the longest earlier match of the text's end; ties go to ``expected``, then the latest.
+    """Find the longest earlier match of the text's end; in a tie ``expected``, then the latest.
 
     Returns the index of the token after the match, int64 [1], and the length of the match, int64
     [1]: at most LONGEST, 0 without a match.
 
     ``text`` int64 [LONGEST + capacity]: LONGEST times NO_TOKEN, then the tokens; ``length`` int64
-    [1]: number of tokens, at least 1; ``expected`` int64 [1]: an index.
+    [1]: number of tokens, at least 1; ``expected`` int64 [1]: the index preferred in a tie.
     """
     capacity = len(text) - LONGEST
     places = torch.arange(capacity, device=text.device)
@@ -108,17 +108,17 @@ class Lookup:
         self.weights.copy_(torch.where(agreed > 0, chances.log().cumsum(0), -torch.inf))
 
     def read(self, start: Tensor, count: int) -> Tensor:
-        """Return ``count`` tokens from ``start`` (int64 [1]) on; padding is token 0."""
+        """Return ``count`` tokens from index ``start`` (int64 [1]) on, padded with token 0."""
         rows = start + torch.arange(count, device=start.device)
         return self._text[(LONGEST + rows).clamp(max=len(self._text) - 1)].clamp(min=0)
 
     def _agreements(self) -> Tensor:
-        """Count the matching tokens before each chain token, if all earlier ones are right."""
+        """Return how many tokens before each chain token match, if all earlier ones are right."""
         steps = torch.arange(len(self.chain), device=self.chain.device)
         return (self._agreed + steps).clamp(max=LONGEST)
 
     def _learn(self, tokens: Tensor, count: Tensor) -> None:
-        """Count the tokens of the chain that turned out right.
+        """Count which tokens of the chain were right, and which were wrong.
 
         The emitted tokens show that, even if the chain was not in the tree.
         """

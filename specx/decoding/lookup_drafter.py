@@ -18,7 +18,7 @@ BEHIND = 4 * AT_ONCE  # tokens that the model may have missed: what it never nee
 
 
 class LookupDrafter(Drafter):
-    """Proposes the one chain that lookup finds."""
+    """Proposes the chain that lookup finds."""
 
     def __init__(self, tree: TreeSettings, max_tokens: int, device: torch.device) -> None:
         """``max_tokens``: the maximum length of prompt and output together."""
@@ -45,8 +45,8 @@ class JoinedDrafter(Drafter):
 
     While lookup alone is good enough, the model drafts nothing and falls behind. It reads the
     missed tokens later, in long chains. The host knows the maximum number of missed tokens, so
-    shapes stay fixed. If lookup drafts alone, its chain has REACH tokens; in the model's tree, it
-    is as long as the tree is deep.
+    shapes stay fixed. A chain drafted by lookup alone has REACH tokens; in the model's tree, the
+    chain is as long as the tree is deep.
     """
 
     def __init__(self, model: ModelDrafter, max_tokens: int) -> None:

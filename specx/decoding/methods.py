@@ -85,7 +85,10 @@ class Pair:
 
     @property
     def size(self) -> float:
-        """The ratio of the draft's seconds per pass to the target's, by weights and layers."""
+        """The estimated ratio of the draft's seconds per pass to the target's.
+
+        It is computed from their weights and numbers of layers.
+        """
         if self.draft is None:
             return 0.0
         if self.target.is_streamed:
@@ -98,7 +101,7 @@ class Pair:
         return draft / target
 
     def suited(self, settings: Settings) -> Settings:
-        """Return the settings, with trees to choose no larger than pays with this draft."""
+        """Return the settings, with a limit on trees that suits the size of the draft."""
         tree = settings.tree
         is_large = self.target.device.type == "cuda" and self.size > LARGE_DRAFT
         if not (is_large and isinstance(tree, AutoTree)) or isinstance(self.draft, LoadedHead):

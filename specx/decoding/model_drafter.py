@@ -33,7 +33,7 @@ LAYOUTS = 8  # of a drafter: what is recorded for each takes memory
 class DraftPlan:
     """The settings of a draft model: its first tree, which is the largest, and the text it sees.
 
-    ``layer``: as in ``Settings``. ``reserved``: nodes per level left for lookup. ``chain``: the
+    ``layer``: as in ``Settings``. ``reserved``: nodes per level reserved for lookup. ``chain``: the
     maximum number of tokens committed at once; None: as many as its own tree can emit. ``others``:
     the maximum number of tokens of a step drafted by lookup alone; 0: the model drafts every step.
     ``behind``: the maximum number of unread tokens when a tree is due, not counting those of the
@@ -62,7 +62,7 @@ class DraftPlan:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The part of a drafter that depends on the shape of trees; recorded stages use it.
+    """The part of a drafter that depends on the shape of its trees; recorded stages use it.
 
     ``pending`` int64 [n]: its first ``count`` (int64 [1]) elements are the tokens that the draft
     has not read yet; ``chain_mask``: the mask for reading ``pending`` as a chain.
@@ -130,7 +130,7 @@ class ModelDrafter(Drafter):
 
     @property
     def _shares_passes(self) -> bool:
-        """True if levels share passes, which pays where passes are recorded."""
+        """True if all levels use the same pass, which pays where passes are recorded."""
         spec = self.model.decoder_spec
         return (
             self.model.device.type == "cuda"
@@ -140,7 +140,7 @@ class ModelDrafter(Drafter):
         )
 
     def _use(self, trees: TreePlan) -> None:
-        """Switch to trees of another shape. No tokens are pending."""
+        """Switch to trees of another shape. The caller makes sure that no tokens are pending."""
         self._lay_out(trees)
         self.layout.pending.zero_()
         self.layout.count.fill_(1)
@@ -192,7 +192,7 @@ class ModelDrafter(Drafter):
         return self._layouts.keys()
 
     def reshape(self, plan: TreePlan) -> None:
-        """Grow other trees from now on, not larger than the first. No step may be in flight."""
+        """Grow other trees from now on, none larger than the first. No step may be in flight."""
         last = self.layout.pending.index_select(0, self.layout.count - 1)
         self.read_pending(but=1)  # the new trees may be too short for all of it
         self._use(plan)
@@ -209,7 +209,7 @@ class ModelDrafter(Drafter):
             self._lay_out(before)
 
     def draft_level(self, rows: int) -> None:
-        """Compute one level with ``rows`` nodes, to measure it. The text does not change."""
+        """Compute a level of ``rows`` nodes to time it. The text does not change."""
         tokens = self.layout.pending[:1].expand(rows)
         level = Level(tokens, torch.zeros_like(tokens), torch.zeros(rows, device=tokens.device))
         own = self.grower.own_sets(0, rows)
@@ -231,7 +231,7 @@ class ModelDrafter(Drafter):
         self.retrieve(target)
 
     def _read_prompt(self, prompt: Tensor, target: Target) -> Iterator[PrefillProgress]:
-        """Fill the store."""
+        """Read the prompt into the store."""
         store = self.cache.store
         begin = store.marked  # what is there of an earlier text
 
@@ -278,7 +278,7 @@ class ModelDrafter(Drafter):
     def read_ahead(self, tokens: Tensor, count: Tensor) -> None:
         """Read the first ``count`` (int64 [1]) of ``tokens`` (int64 [AT_ONCE]) without drafting.
 
-        It serves a draft that has skipped some trees.
+        It is for a draft that did not draft some steps.
         """
         self._read(tokens, self._mask_at_once, 1)
         self.cache.commit(count, len(tokens))
@@ -331,7 +331,7 @@ class ModelDrafter(Drafter):
     def _read_filled_up(
         self, tokens: Tensor, passes: DraftPasses, logits_of: Tensor | int
     ) -> Tensor:
-        """Read a chain of tokens by a pass of more rows, which continue it."""
+        """Read a chain of tokens by a pass with more rows; the padding rows continue the chain."""
         working, words = self.cache.working, self.grower.words
         rows = filled_up(len(tokens))
         slots = working.mapping(rows).slots

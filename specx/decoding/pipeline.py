@@ -33,13 +33,13 @@ class Pipeline:
     def launch(self) -> Iterator[None]:
         """Launch the steps that run ahead, after recording their stages.
 
-        Recording can be done while the device is still busy. Yields between two parts.
+        Recording can be done while the device is still busy. Yields between the parts of the work.
         """
         while self.state.runner.records and len(self._in_flight) < self._ahead:
             yield from self._launch()
 
     def next(self) -> Step:
-        """Return the next step, which the tuner has recorded."""
+        """Return the next step, after the tuner has taken note of it."""
         self._fill(self._ahead + 1)
         return self._read()
 

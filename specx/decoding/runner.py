@@ -37,10 +37,10 @@ class Runner:
     """True if a stage's first run costs time on the host before the device starts."""
 
     longest: float = 0.0
-    """The longest time that recording a stage took, in seconds: of a model's pass, if any ran."""
+    """Seconds of the longest recording of a stage, which is that of a model's pass if any ran."""
 
     def settled(self) -> bool:
-        """Return True if all stages since the last call ran as fast as they will later."""
+        """Return True if no stage since the last call was slowed by recording or warming up."""
         return True
 
     def run(self, stage: Callable[P, T], *inputs: P.args, **named: P.kwargs) -> T:
@@ -197,7 +197,7 @@ def _capture(recording: _Recording, stage: Callable[[], object]) -> None:
 
 
 def _begun(pool: Any = None) -> torch.cuda.CUDAGraph:
-    """Begin to record a graph, in the memory (``pool``) of those of its stage in front of it."""
+    """Begin to record a graph, in the same memory pool as the stage's earlier graphs."""
     graph = torch.cuda.CUDAGraph()
     # Modes other than the relaxed one forbid loading kernels.
     graph.capture_begin(pool, capture_error_mode="relaxed")
@@ -216,7 +216,7 @@ def _recording_stream(device: int) -> torch.cuda.Stream:
 def runner_for(device: torch.device, *, runs_natively: bool, graphs: bool = True) -> Runner:
     """Choose the faster runner for the device; without ``graphs``, the one that runs directly.
 
-    Without Triton, steps on a GPU wait for the host, so they cannot be recorded. ``runs_natively``:
+    On a GPU without Triton, steps wait for the host, so they cannot be recorded. ``runs_natively``:
     specx computes all models. The device must have been used before.
     """
     if graphs and device.type == "cuda" and HAS_TRITON:

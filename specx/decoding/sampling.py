@@ -13,8 +13,8 @@ class Sampler:
     """Chooses tokens by output position, so that all methods sample alike.
 
     Position i of the output is decided by the i-th number of one seeded stream, in any tree. So
-    with the same seed, speculative and plain decoding write the same text; they do not only have
-    the same distribution.
+    with the same seed, speculative and plain decoding write the same text, not only texts of the
+    same distribution.
 
     ``allowed``: bool [V]; ids outside the tokenizer are never chosen, since checkpoints pad their
     vocabulary. ``limit``: the maximum number of tokens of prompt and output, including those of

@@ -31,7 +31,7 @@ LOADING = 0.08  # seconds that recording a pass takes only where kernels are loa
 class DecodingState:
     """All objects that decode one document. ``steps``: the steps taken with the current drafter.
 
-    ``plain``: the drafter without drafts, used first. A drafter's recorded stages stay valid for
+    ``plain``: the drafter of plain decoding, used first. A drafter's recorded stages stay valid for
     later use, in this document or the next.
     """
 
@@ -50,10 +50,10 @@ class DecodingState:
         self.draft_with(self.plain)
 
     def begin(self, *, kept: bool = False) -> None:
-        """Clear the text, for another one; ``kept``: as in ``Target``.
+        """Clear the text to begin another one; ``kept``: as in ``Target.begin``.
 
-        If kernels were loaded while plain steps were recorded, these are recorded again, so that
-        the time of a recording is known.
+        If recording the plain steps also loaded kernels, the steps are recorded again, so that the
+        time of a recording alone is known.
         """
         if self._runners[self.plain].longest > LOADING:
             self._forget(self.plain)
@@ -62,7 +62,7 @@ class DecodingState:
         self.draft_with(self.plain)
 
     def choose_first(self, logits: Tensor, prompt: Tensor) -> HostCopy:
-        """Choose the first token after the prompt int64 [L] from logits [1, V]; return its copy."""
+        """Choose the first token after the prompt int64 [L] from logits [1, V], as a host copy."""
         chosen = self.sampler.first(logits, prompt)
         self.end.root.copy_(Path.of(chosen).readable().last)
         return HostCopy(chosen)
@@ -170,8 +170,8 @@ class LaunchedStep:
 def launch_step(state: DecodingState, plan: StepPlan) -> Generator[None, None, LaunchedStep]:
     """Draft a tree, verify it in one forward pass, and keep the tokens that the target chose.
 
-    Yields between parts, because recording a part takes a while, and events may have occurred in
-    the meantime.
+    Yields between parts, because recording a part takes a while, and the caller can handle events
+    in the meantime.
     """
     run, root, laps = state.runner.run, state.end.root, state.stopwatch.laps()
     stages = state.stages(alone=plan.strategy == "lookup")
@@ -225,7 +225,7 @@ ENOUGH = 0.03  # seconds after which nothing is measured again; a first short pa
 def measure_costs(state: DecodingState, drafter: Drafter, begun: Costs) -> Costs:
     """Measure the costs of a pair between two steps. The draft need not have read anything.
 
-    ``begun``: costs estimated from a plain step. No token is emitted and the text does not change.
+    ``begun``: costs estimated from a plain step. No token is emitted, and the text does not change.
     A retrieval is timed only if the draft has read the text.
     """
     kind = state.end.root.device.type

@@ -20,7 +20,7 @@ Moment = float | torch.cuda.Event  # in seconds on a CPU, in the work of a GPU
 class Stopwatch:
     """Adds up seconds by part. On a GPU it uses events on the device, so the host does not wait.
 
-    ``samples``: for each part, the seconds of all its runs in order, complete after ``finish``.
+    ``samples``: for each part, the seconds of each of its runs in order, complete after ``finish``.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -52,7 +52,7 @@ class Stopwatch:
         return self._laps[-1]
 
     def drop(self, laps: "Laps") -> None:
-        """Assign ``laps`` to no part; waiting for them counts as ``host``."""
+        """Assign ``laps`` to no part; they count as ``host``."""
         self._laps.remove(laps)
 
     def latest(self, name: str, count: int) -> list[float]:
@@ -159,7 +159,7 @@ def _known(event: Event | Callable[[], Event]) -> Event:
 
 
 class PendingEvents:
-    """Events in the order in which their work was launched, which on a CPU is already done."""
+    """Events that occur in the order in which their work was launched; on a CPU, at once."""
 
     def __init__(self, device: torch.device, is_over: Callable[[], bool] = lambda: False) -> None:
         """``is_over``: returns True once later events are no longer of interest."""

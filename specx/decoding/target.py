@@ -25,7 +25,7 @@ DEPTH = 0.6  # of the layers: there attention tells best what a sentence is from
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """The settings for recording attention: the document's rows, and the layer, from 0."""
+    """Settings for recording attention: the rows of the document, and the layer, from 0."""
 
     layer: int
     document: range
@@ -103,7 +103,7 @@ class Target:
             self.retrieval = self._kept_queries(retrieval_layer, lse=True)
 
     def keep_features(self, layers: tuple[int, ...]) -> None:
-        """Record hidden states (``Features``) from now on, of each chunk and each tree."""
+        """From now on, record the hidden states (``Features``) of each chunk and each tree."""
         model = self.model
         rows = rows_ahead(model.device, model.decoder_spec)
         self.features = Features(layers, model.hidden_size, rows, model.dtype, model.device)
@@ -184,7 +184,7 @@ class Target:
 
     @property
     def _chunks_together(self) -> int:
-        """The number of chunks that a layer reads while its weights are on the device.
+        """The number of chunks that a layer reads each time its weights are on the device.
 
         It is 1 if features are recorded, which have room for one chunk, or if layers have states.
         """
@@ -193,7 +193,7 @@ class Target:
         return TOGETHER if may else 1
 
     def _note_lse(self, retrieval: KeptQueries, length: int) -> None:
-        """Record the log-sum-exp of the last token, which prefill does not compute."""
+        """Compute and record the log-sum-exp of the last token, which prefill leaves out."""
         assert retrieval.lse is not None
         self.last_row.zero_()
         keys = self._keys_of(retrieval.layer)[:, :length]

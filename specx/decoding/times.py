@@ -1,4 +1,4 @@
-"""The seconds of a text's steps by strategy, the costs that texts share, and retrievals.
+"""Seconds of a text's steps by strategy, costs shared by a pair's texts, and when to retrieve.
 
 A strategy is a way to take a step: plainly, by lookup alone, or with trees of a shape.
 """
@@ -29,10 +29,10 @@ class Times:
     """Tokens and seconds of the settled steps of one text.
 
     ``plain``: seconds of plain tokens, converted to the machine's speed at the start (``pace``);
-    the first is a warm-up. ``at_start``: the median of those timed before drafting. ``rows``: the
-    latest steps of every other strategy. ``recent``: the latest steps that drafted since the trees
-    last changed, except the first one, a warm-up; ``seen``: the number of all such steps.
-    ``ratios``: by the shapes used, the measured seconds relative to the modelled ones.
+    the first is a warm-up. ``at_start``: the median of the plain tokens timed before drafting.
+    ``rows``: the latest steps of every other strategy. ``recent``: the latest steps that drafted
+    since the trees last changed, except the first one, a warm-up; ``seen``: the number of all such
+    steps. ``ratios``: by tree shape, the measured seconds relative to the modelled ones.
     """
 
     plain: list[float] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Times:
     def note_verification(self, nodes: int, seconds: float, expected: float | None = None) -> None:
         """Record the target's seconds for a tree of ``nodes``; ``expected``: by the cost model.
 
-        Without ``expected``, the reference is the first trees of the same size.
+        Without ``expected``, they are compared with the first verifications of the same size.
         """
         first = self._first.setdefault(nodes if expected is None else 0, [])
         taken = seconds / (expected or 1.0)
@@ -131,15 +131,15 @@ class Times:
 
 @dataclass
 class KnownCosts:
-    """Costs and acceptance by kind of drafter (``Drafter.kind``), from the texts of a pair."""
+    """Costs and acceptance by kind of drafter (``Drafter.kind``), learned from a pair's texts."""
 
     costs: dict[str, Costs] = field(default_factory=dict)
     acceptance: dict[str, Acceptance] = field(default_factory=dict)
 
     def costs_at(self, kind: str, estimated: Costs) -> Costs | None:
-        """Return the costs for a text; ``estimated``: its own, by a plain step.
+        """Return the costs for a text; ``estimated``: the text's own, from a plain step.
 
-        None if none were measured, or only on a text of a different length. Recording may have
+        None if no costs were measured, or only on a text of a different length. Recording may have
         taken longer then, because it loaded kernels.
         """
         costs, plain = self.costs.get(kind), estimated.plain
@@ -166,7 +166,7 @@ class RetrievalClock:
     _fell: bool = False
 
     def due(self, steps: int, every: int, *, adaptive: bool = False) -> bool:
-        """Return True if a retrieval is due after ``steps`` steps, which then counts as done."""
+        """Return True if a retrieval is due after ``steps`` steps; it then counts as done."""
         if not (adaptive and self._fell) and steps - self._last < every:
             return False
         self._last, self._fell = steps, False

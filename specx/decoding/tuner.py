@@ -66,8 +66,8 @@ class Tuner:
     maximum number of tokens still to come. ``shape``: the shape of the trees in use. ``kind``,
     ``beside``: as in ``Drafter``; with a ``kind``, trees are chosen. ``size``: the estimated ratio
     of the draft's seconds per pass to the target's; ``reads``: the same ratio for reading the
-    prompt, 0 if the draft reads beside the target. ``begun``: called once a plain token is timed;
-    ``recorded``: returns the recorded tree shapes. ``shapes``: those to choose from.
+    prompt, 0 if the draft reads it along with the target. ``begun``: called once a plain token is
+    timed; ``recorded``: returns the recorded tree shapes. ``shapes``: those to choose from.
     """
 
     below: float | None
@@ -246,7 +246,7 @@ class Tuner:
         return not self.below or (is_brief and self.below * hoped < plain)
 
     def _may_begin(self, begun: Begun) -> bool:
-        """Return True if drafting should gain and, with an unknown draft, cannot lose much."""
+        """Return True if drafting should gain and, if the draft is new, cannot lose much."""
         costs = self.costs
         if not self.below:
             return True
@@ -266,9 +266,9 @@ class Tuner:
         return self.below * hoped < plain and lost <= LOSS * total
 
     def _begun_now(self, costs: Costs, acceptance: Acceptance) -> float:
-        """Return the seconds of the remaining text if drafting begins now.
+        """Return the seconds that the remaining text takes if drafting begins now.
 
-        While stages are recorded, plain tokens come.
+        While stages are recorded, plain decoding goes on.
         """
         shape, seconds = self._best(costs, acceptance)
         recording = 0.0 if shape in self.recorded() else costs.recording
@@ -353,8 +353,8 @@ class Tuner:
     def _seconds_left(self, shape: TreeShape, costs: Costs, acceptance: Acceptance) -> float:
         """Return the seconds of the remaining text with trees of a shape, including recording.
 
-        Modelled time is scaled by the ratio of measured to modelled time, the shape's own if it was
-        used.
+        The modelled time is multiplied by the ratio of measured to modelled time, that of the shape
+        itself if it was used.
         """
         accepted, levels = acceptance.expect(shape)
         ratios = self.times.ratios

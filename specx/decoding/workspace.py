@@ -24,7 +24,8 @@ ALIKE = 8192
 def capacity_for(tokens: int) -> int:
     """Return the rows of a cache for a text of at most ``tokens`` tokens and a tree.
 
-    It grows in steps, so that the caches of one document often suffice for the next.
+    Capacities are rounded up in steps, so that the caches of one document often suffice for the
+    next.
     """
     rows = tokens + AHEAD + MAX_ROWS
     step = max(STEP, 1 << (rows.bit_length() - 4))
@@ -34,7 +35,7 @@ def capacity_for(tokens: int) -> int:
 def cache_bytes(pair: Pair, capacity: int) -> int:
     """Return the maximum bytes of keys and values for texts of ``capacity`` rows.
 
-    The target's are those of its cache; the draft's are those of a store that keeps every row.
+    They include the target's cache, and a store of the draft that keeps every row.
     """
     target, draft = pair.target, pair.draft
     needed = cache_shape(target).bytes(capacity, rows_ahead(target.device, target.decoder_spec))
@@ -59,8 +60,8 @@ class Workspace:
     ``kind``: from ``kind_of``; None if no other document may reuse it. ``capacity``: rows of the
     target's cache. ``drafter``: used once a plain token is timed. ``prefix``: the tokens shared
     with other prompts, followed by the next token; the caches have marked the rows of the shared
-    tokens. If it is empty, no rows are marked. ``kept_tokens``: tokens of the prefix already read
-    when the text began. ``numbers``: from ``numbers_of``.
+    tokens. Without a prefix, no rows are marked. ``kept_tokens``: tokens of the prefix that were
+    already cached when the text began. ``numbers``: from ``numbers_of``.
     """
 
     kind: tuple[object, ...] | None
@@ -89,7 +90,7 @@ class Workspace:
 
     @property
     def beginning(self) -> Beginning:
-        """Return what can be kept: the prefix, ``numbers``, and the models' caches by role."""
+        """Return what a file can keep: the prefix, ``numbers``, and the models' caches by role."""
         found = {"target": self.state.target.cache, "draft": self.drafter.store}
         stores = {role: cache for role, cache in found.items() if cache is not None}
         return self.prefix, self.numbers, stores

@@ -64,9 +64,9 @@ class PandocInput(NamedTuple):
 
 
 def open_archive(data: bytes) -> PandocInput:
-    """Return an archive of only the text parts of the document in a zip archive.
+    """Return an archive that keeps only the text parts of a zipped document.
 
-    Raises RefusedError if it is damaged or contains no document.
+    Raises RefusedError if the archive is damaged or contains no document.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -78,7 +78,7 @@ def open_archive(data: bytes) -> PandocInput:
 
 
 def open_flat(data: bytes) -> PandocInput:
-    """Return an OpenDocument text in one XML file, as ``open_archive`` does."""
+    """Return an OpenDocument text that is a single XML file, as ``open_archive`` does."""
     if b"opendocument.text" not in data[:_FLAT_HEAD]:
         raise RefusedError("unknown", what="an OpenDocument file that is not a text")
     content = re.sub(rb"(</?office:document)(?=[\s>])", rb"\1-content", data)
@@ -90,7 +90,7 @@ def open_flat(data: bytes) -> PandocInput:
 
 
 class _ZipFiles:
-    """The files of an archive, by corrected names, unpacked when requested."""
+    """The files of an archive by corrected name, unpacked on request."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         entries = {each.filename.replace("\\", "/"): each for each in archive.infolist()}
@@ -107,7 +107,7 @@ class _ZipFiles:
         return list(self._entries)
 
     def get(self, name: str) -> bytes | None:
-        """Return a file by its name in any case; None if it is missing."""
+        """Return a file by its name, ignoring case; None if it is missing."""
         entry = self._entries.get(self._cases.get(name.casefold(), name))
         if entry is None:
             return None
@@ -148,9 +148,10 @@ def _packed(parts: Mapping[str, bytes]) -> bytes:
 
 
 def _folder_above(names: list[str]) -> str:
-    """Return the folder that contains a document, with its slash, if it was packed with one.
+    """Return the folder inside the archive that contains the document, with its slash.
 
-    Additions of operating systems (``__MACOSX/``, ``.DS_Store``) are ignored.
+    It is empty if the document is at the top. Folders that operating systems add (``__MACOSX/``,
+    ``.DS_Store``) are ignored.
     """
     tops = {name.partition("/")[:2] for name in names if not name.startswith(("__MACOSX/", "."))}
     if len(tops) != 1:
@@ -227,9 +228,9 @@ _XML_DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
 
 
 def _read_epub(archive: _ZipFiles) -> PandocInput:
-    """Return an EPUB with only its chapters, all in UTF-8 and in one folder.
+    """Return an EPUB reduced to its chapters, all in UTF-8 and in one folder.
 
-    pandoc finds no chapter whose link contains ``../`` or a fragment, or differs in case.
+    pandoc does not find a chapter whose link contains ``../`` or a fragment, or differs in case.
     """
     _refuse_encrypted(archive)
     chapters, warnings = list[str](), list[str]()

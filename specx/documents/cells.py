@@ -1,4 +1,4 @@
-"""Find the cells of tables and forms among the rows of a region: labels, boxes, wrapped lines."""
+"""Find the cells of tables and forms in a region of a page: labels, boxes, wrapped lines."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,10 @@ _RULE = 0.5  # of the width of a region; a rule so long divides it
 
 
 def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPiece]]:
-    """Return the rows above a column of labels, each label with its text, and the rows below."""
+    """Divide a region at a column of labels, each of which has its text beside it.
+
+    Return the rows above, each label and then its text, and the rows below; empty without labels.
+    """
     for strip in sorted(strips, key=attrgetter("height"), reverse=True):
         labels, text = strips[strip]
         words = (" ".join(piece.text for piece in row) for row in text)
@@ -44,7 +47,7 @@ def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPi
 
 
 def is_table(strip: Strip, sides: Sides) -> bool:
-    """Return True if rows have cells on both sides of a strip, aligned with each other."""
+    """Return True if the rows on both sides of a strip are aligned cells."""
     left, right = sides
     if min(len(left), len(right)) < LINES or strip.right - strip.left < _WORD * left[0][0].size:
         return False
@@ -56,7 +59,7 @@ def is_table(strip: Strip, sides: Sides) -> bool:
 
 
 def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
-    """Return the pieces of boxes: a form's, with small labels, or the cells beside a short one."""
+    """Return the pieces of each box: of a form with small labels, or of uneven cells."""
     pieces = [piece for row in rows for piece in row]
     across = [
         x
@@ -77,13 +80,13 @@ def form_boxes(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece
 
 
 def _is_shorter(label: Sequence[TextPiece], box: Sequence[TextPiece]) -> bool:
-    """Return True for a label with fewer lines than the cell beside it, which begins as high."""
+    """Return True for a label with fewer lines than the cell beside it and the same top line."""
     lines, others = (sorted({round(piece.base) for piece in each}) for each in (label, box))
     return lines[-1] == others[-1] and len(lines) < len(others)
 
 
 def ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
-    """Return the pieces between the rules that cross a region."""
+    """Return the pieces between each two rules that cross a region."""
     pieces = [piece for row in rows for piece in row]
     left, right = min(p.start for p in pieces), max(p.end for p in pieces)
     heights = [y for a, y, b, _ in rules if min(b, right) - max(a, left) > _RULE * (right - left)]
@@ -94,7 +97,7 @@ def ruled(rows: Sequence[Row], rules: Sequence[Box]) -> list[list[TextPiece]]:
 
 
 def are_cells(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
-    """Return True if a strip divides all rows, and lines of text are wrapped inside their cells."""
+    """Return True if a strip divides all rows, and the text at its sides wraps within cells."""
     if strip.top < rows[0][0].base or strip.bottom > rows[-1][0].base:
         return False
     for side, other in (sides, sides[::-1]):
@@ -108,7 +111,7 @@ def are_cells(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
 def _is_beside(line: TextPiece, other: Sequence[Row], *, is_left: bool) -> bool:
     """Return True for a line at the middle height of the cell beside it.
 
-    Or at its top, if it is the last of the two, or a word rather than an item's number.
+    Also at the cell's top, if the line is the last of the two, or is a word and no item number.
     """
     top, bottom = other[0][0].base, other[-1][0].base
     if abs(line.base - top) < LEVEL * line.size:
@@ -126,12 +129,12 @@ def is_worded(piece: TextPiece) -> bool:
 
 
 def is_smaller(piece: TextPiece, size: float) -> bool:
-    """Return True for words in smaller letters, excluding numbers, bullets and code."""
+    """Return True for words in smaller letters than ``size``, except numbers, bullets and code."""
     return piece.size < SMALL * size and not piece.runs[0][1].look.mono and is_worded(piece)
 
 
 def is_wrapped(rows: Sequence[Row], *, at: int = 0) -> bool:
-    """Return True if many lines of a column continue in the next line."""
+    """Return True if many lines of a column continue in the line below."""
     lines = [" ".join(piece.text for piece in beside(row, at=at)) for row in rows]
     goes_on = sum(
         above[-1:] not in ".!?:" and below[:1].isalpha() and not below[:1].isupper()
@@ -141,7 +144,7 @@ def is_wrapped(rows: Sequence[Row], *, at: int = 0) -> bool:
 
 
 def beside(row: Row, *, at: int) -> Row:
-    """Return the words of a row next to the strip: its first (``at`` 0) or its last (``at`` -1)."""
+    """Return the words of a row that adjoin a strip: its first (``at`` 0) or last (``at`` -1)."""
     words = [row[at]]
     for piece in row[1:] if at == 0 else row[-2::-1]:
         gap = piece.start - words[-1].end if at == 0 else words[-1].start - piece.end

@@ -41,14 +41,15 @@ class ChildRequest:
     time_limit_s: float
     memory_limit_bytes: int
     reader: str = "reader"
-    advice: str = "split it, or save a part of it as a file of its own"
+    advice: str = "split it, or save a part of it as a separate file"
 
 
 def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) -> bytes:
-    """Return the output of ``worker``, a module with a function ``serve`` (``child_worker``).
+    """Run ``worker`` in a child process and return its output.
 
-    ``details`` are added to the worker's request. The child always ends with this function. Raises
-    DocumentError if it fails or exceeds a limit.
+    ``worker``: a module with a function ``serve`` (``child_worker``). ``details`` are added to the
+    worker's request. The child always ends with this function. Raises DocumentError if it fails or
+    exceeds a limit.
     """
     (end,) = try_children(worker, request, [details], request.time_limit_s)
     if end.returncode:
@@ -59,7 +60,7 @@ def run_child(worker: str, request: ChildRequest, details: Mapping[str, Any]) ->
 def try_children(
     worker: str, request: ChildRequest, shares: Sequence[Mapping[str, Any]], seconds: float
 ) -> list[Ended]:
-    """Run ``worker`` in one child for each of ``shares``, in parallel, as ``run_child`` does.
+    """Run ``worker`` in parallel children, one for each of ``shares``, as ``run_child`` does.
 
     Raises DocumentError after ``seconds``.
     """
@@ -91,7 +92,7 @@ def _header(worker: str, request: ChildRequest, details: Mapping[str, Any]) -> b
 
 
 def _hear(child: subprocess.Popen[bytes], said: bytes, seconds: float) -> Ended:
-    """Return the stdout and stderr of a child when it has ended."""
+    """Wait for a child to end; return its stdout and stderr."""
     written = child.communicate(said, timeout=seconds)
     return subprocess.CompletedProcess(child.args, child.returncode, *written)
 
@@ -108,7 +109,7 @@ def _started(request: ChildRequest) -> subprocess.Popen[bytes]:
     except OSError as error:  # too many processes or open files, too little memory
         raise DocumentError(
             f"{request.name} cannot be read, because no process can be started for the "
-            f"{request.reader} ({error.strerror}); try again when the machine has room"
+            f"{request.reader} ({error.strerror}); try again when the machine is less busy"
         ) from error
 
 

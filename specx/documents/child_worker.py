@@ -30,7 +30,7 @@ _MOST_OUTPUT = 256 * 2**20  # bytes; the text of the longest documents has a ten
 
 
 class RefusedError(Exception):
-    """Ends the work with an answer of the kind ``error``."""
+    """Ends the worker; the last answer is ``{"error": kind, ...}``."""
 
     def __init__(self, kind: str, **details: Any) -> None:
         super().__init__(kind)
@@ -38,7 +38,7 @@ class RefusedError(Exception):
 
 
 def open_file(request: Mapping[str, Any]) -> IO[bytes]:
-    """Open the file. If that fails, the error does not blame its content."""
+    """Open the file of a request. If that fails, the error is not about the file's content."""
     path = request["path"]
     try:
         return Path(path).open("rb") if path else io.BytesIO(sys.stdin.buffer.read())

@@ -92,9 +92,9 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # places in what a filter se
 
 
 def confine(*, programs: bool) -> frozenset[str]:
-    """Confine this process; return the parts in force: "files", "calls", both or none.
+    """Confine this process; return the restrictions in force: "files", "calls", both or none.
 
-    ``programs``: it may start programs.
+    ``programs``: starting programs stays allowed.
     """
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         return frozenset()
@@ -147,7 +147,7 @@ def _filter_calls(libc: ctypes.CDLL, denied: Calls, *, processes: bool) -> bool:
 def _instructions(
     machine: _Machine, denied: Calls, *, processes: bool
 ) -> list[tuple[int, int, int, int]]:
-    """Return a filter. Jumps count the instructions that are skipped."""
+    """Return the filter's program. Jumps are given by the number of instructions to skip."""
     refuse = (_RETURN, 0, 0, _ERROR | errno.EPERM)
     code = [
         (_LOAD, 0, 0, _ARCHITECTURE),

@@ -54,7 +54,7 @@ def is_entry(text: str) -> bool:
 
 
 def entries(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Group marked lines into entries. An entry ends with its page number; its dots are removed."""
+    """Group marked lines into entries, which end with a page number; leader dots are removed."""
     entry: list[Line] = []
     for line in lines:
         if entry and entry[-1].size != line.size:
@@ -70,9 +70,9 @@ def entries(lines: Sequence[Line]) -> Iterator[list[Line]]:
 
 
 def with_lists(paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
-    """Mark lists of a document's own sections as contents, with or without page numbers.
+    """Mark a document's lists of its own sections as contents, with or without page numbers.
 
-    Their entries are titles of later headings, or begin with numbers such as 8.5.
+    The entries of such a list are titles of later headings, or begin with numbers such as 8.5.
     """
     later = {_title(each.text) for each in paragraphs if each.kind == "heading"}
     marked = list(paragraphs)
@@ -103,6 +103,6 @@ def _is_listed(text: str, later: Collection[str]) -> bool:
 
 
 def _title(text: str) -> str:
-    """Return an entry or a heading in a form for comparing them."""
+    """Return an entry or a heading in a normal form, so that both can be compared."""
     words = _SECTION_NUMBER.sub("", _DOTS.sub(" ", text))
     return re.sub(r"\s+\d{1,4}$", "", " ".join(words.split())).strip(" .:").casefold()

@@ -49,7 +49,7 @@ class DocumentSource:
 
     @property
     def key(self) -> str:
-        """Return an identity of the document that does not depend on how it is named."""
+        """Return an identity of the document that is the same under all of its names."""
         return self.path if self.path == STDIN else os.path.realpath(self.path)
 
 
@@ -75,9 +75,9 @@ def expand(
     """Return the documents that a name stands for; folders are searched in sorted order.
 
     Skipped are hidden files, hidden folders, links to folders and, in folders and patterns, files
-    for which ``skip`` returns True. ``others`` counts files of other kinds in folders, by their
-    extensions. Raises DocumentError for a missing file, for a named folder that cannot be opened or
-    has no documents, and for a pattern without matches.
+    for which ``skip`` returns True. ``others`` receives the number of files of other kinds in
+    folders, by extension. Raises DocumentError for a missing file, for a named folder that cannot
+    be opened or has no documents, and for a pattern without matches.
     """
     if source == STDIN:
         return [DocumentSource(STDIN, PurePath(shown_name(STDIN)))]
@@ -226,14 +226,14 @@ def _close_match(path: Path) -> Path | None:
 
 
 def disambiguated(sources: list[DocumentSource]) -> list[DocumentSource]:
-    """Put as many folders before equal file names as are needed to distinguish them."""
+    """Put as many folders before equal result paths as are needed to distinguish them."""
     taken = Counter(source.relative for source in sources)
     longer = [_longer(item) if taken[item.relative] > 1 else item for item in sources]
     return sources if longer == sources else disambiguated(longer)
 
 
 def _longer(source: DocumentSource) -> DocumentSource:
-    """Put one more folder before a result's place, if there is one."""
+    """Return a source whose result path has one more of its folders, if there is one."""
     if source.path == STDIN:
         return source
     parts = Path(source.path).resolve().parts[1:]

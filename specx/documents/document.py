@@ -44,7 +44,7 @@ class Paragraph:
     ``page``: the page on which it begins; None if the format has no pages (text, Markdown, stdin).
     ``lines``: its first and last line in the file, from 1; None if lines of the file are not lines
     of the text (PDF, JSON lines). ``turns``: for each later page or line on which it continues, the
-    index of the first character there, and the number of the page or line. ``label``: the place in
+    index of the first character there, and the number of the page or line. ``label``: the place, in
     formats with neither pages nor lines: a time, or a cell. ``kind``: text, heading, item and so
     on. ``part``: the part of the document to which it belongs.
     """
@@ -205,7 +205,7 @@ class Document:
         return "line" if all(paragraph.lines for paragraph in self.paragraphs) else "paragraph"
 
     def _labels(self) -> Iterator[str]:
-        """Yield the label of each paragraph; in a very long line, its share of the text above."""
+        """Yield the label of each paragraph; without one, the share of the text above it."""
         sizes = Counter[tuple[int, int] | None]()
         for paragraph in self.paragraphs:
             sizes[paragraph.lines] += len(paragraph.text)

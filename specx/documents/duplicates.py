@@ -1,10 +1,10 @@
 """Find sentences that repeat the content of others, such as boilerplate and form letters.
 
-Two sentences are near-duplicates if their common words have at least the share ``_ALIKE`` of the
-weight of all their words (weighted Jaccard similarity of their sets of words). Quantities and years
-have the highest weight, because they distinguish the rows of a table in words. Dates and reference
-numbers have the lowest weight, and names a little less than other words, because form letters
-differ in them. Text in brackets counts only in sentences with few words outside them.
+Two sentences are near-duplicates if the words that both have carry at least the share ``_ALIKE`` of
+the weight of all their words (weighted Jaccard similarity of their sets of words). Quantities and
+years have the highest weight, because they distinguish sentences that state the rows of a table.
+Dates and reference numbers have the lowest weight, and names a little less than other words,
+because form letters differ in them. Text in brackets counts only if few words are outside them.
 
 Candidates are found by prefix filtering (Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant
 2007): two similar sentences have a word in common among the rarest words of each, up to a share of

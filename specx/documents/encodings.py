@@ -1,4 +1,4 @@
-"""Guess the encoding of a text without a mark by the letters that it would have."""
+"""Guess the encoding of a text without a byte order mark, by the letters that it would have."""
 
 import re
 from collections import Counter
@@ -114,7 +114,7 @@ def _accented(text: str) -> float:
 
 
 def _frequent(sample: bytes, encoding: str, letters: str) -> float:
-    """Return the share of frequent letters, relative to the minimum in texts of this encoding."""
+    """Return the share of frequent letters, relative to the minimum in texts of the encoding."""
     text = sample.decode(encoding, "replace")
     other = [char for char in text if char > "\x7f"]
     if text.count("\ufffd") * _RARE > len(text) or not other:

@@ -22,7 +22,7 @@ def begins_footnote(line: Line, body_size: float | None) -> bool:
 
 
 def follows_footnote(group: Sequence[Line], line: Line, body_size: float | None) -> bool:
-    """Return True if ``group`` and ``line``, both small, begin with consecutive signs."""
+    """Return True if ``group`` and ``line``, both in small letters, have consecutive signs."""
     if not _is_small(line, body_size, _SMALL) or not _is_small(group[0], body_size, _SMALL):
         return False
     before, here = _number(group[0].text), _number(line.text)

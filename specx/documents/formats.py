@@ -65,8 +65,8 @@ def refuse_markup(head: bytes, name: str) -> None:
 def format_of(head: bytes, ending: str, *, is_text: bool) -> str | None:
     """Return a file's format: html, mime, rtf, fodt, zip, or a markup language; None for text.
 
-    ``head``: its beginning. ``is_text``: its name says that it is text, which is believed, except
-    for a mail that was forwarded several times.
+    ``head``: the beginning of the file. ``is_text``: its name says that it is text. The name
+    decides, except for a mail that was forwarded several times.
     """
     if head.startswith(ZIP_HEADER):
         return "zip"
@@ -102,7 +102,7 @@ def wrongly_named(name: str, ending: str, data: bytes) -> DocumentError:
             "save a copy as DOCX without a password"
         )
     return DocumentError(
-        f"{name} has the ending {ending} but another format; "
+        f"{name} has the extension {ending} but a different format; "
         "check the file, or rename it if it is text"
     )
 
@@ -188,7 +188,7 @@ def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
             )
         case "scripts":
             return DocumentError(
-                f"{name} holds no text, only scripts that make it in a browser; save the page "
+                f"{name} has no text, only scripts that create it in a browser; save the page "
                 "there as one file (MHTML) or print it to PDF"
             )
         case "unknown":

@@ -160,7 +160,7 @@ def _piece(piece: MailText) -> PandocInput:
 
 
 def _markup(kind: str, data: bytes) -> PandocInput:
-    """Return a text with markup, without parts that are only for programs."""
+    """Return a marked-up text without the parts that only programs read."""
     text, warnings = decode_text(data, "it")
     included = len(_INCLUDED.findall(text)) if kind == "asciidoc" else 0
     if included:

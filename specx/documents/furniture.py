@@ -1,13 +1,13 @@
 """Separate furniture from the text: running headers, footers and page numbers.
 
-Furniture has two signs. A line that appears word for word at the edge of several pages, at the same
-height and seldom inside a page, is a running header. A line with a number that grows by one from
-page to page carries the page number, even if it also has other words, such as a section title.
+Two signs show furniture. A line that appears word for word at the edge of several pages, at the
+same height and seldom inside a page, is a running header. A line with a number that grows by one
+from page to page carries the page number, even if it also has other words, such as a section title.
 Everything else is text and stays.
 
-Text can repeat, too, as in a form letter, or if a page is in the file three times. So furniture
-must also have at most four lines, and must be beside text that is longer than the furniture and
-differs between pages. A page number needs no such evidence.
+Text can repeat, too, as in a form letter, or if a page is in the file three times. So furniture has
+at most four lines a page, and on its pages there is text that is longer and differs from page to
+page. A page number needs no such evidence.
 """
 
 import re
@@ -48,7 +48,7 @@ def set_furniture_apart(
 ) -> tuple[list[PageLines], tuple[Paragraph, ...]]:
     """Return ``pages`` without furniture, and the furniture in order.
 
-    ``body_size``: the letter size of running text in points, if known.
+    ``body_size``: the letter size of body text in points, if known.
     """
     edges = _Edges(pages, body_size)
     texts = [edges.between(page) for page in pages]
@@ -104,7 +104,7 @@ class _Edges:
         return slice(top, len(page.lines) - self._run(below[:_EDGE], page.number, self._proven))
 
     def _prove(self, pages: Sequence[PageLines]) -> set[_Sign]:
-        """Return the signs of lines beside text that is longer than they are, and that varies."""
+        """Return the signs of lines on pages whose other text is longer than they, and varies."""
         beside: defaultdict[_Sign, set[str]] = defaultdict(set)
         for page in pages:
             top = self._short_run(page.lines[: _EDGE + 1], page.number)
@@ -135,7 +135,7 @@ class _Edges:
         return len(lines)
 
     def _signs(self, line: Line, number: int) -> set[_Sign]:
-        """Return the signs of furniture that ``line`` has; each is asked for several times."""
+        """Return the signs of furniture that ``line`` has. They are cached."""
         key = (line.text, number, self._is_large(line))
         if key not in self._signs_of:
             self._signs_of[key] = self._found(line, number) if self._may_be(line) else set()

@@ -93,8 +93,8 @@ def without_false_headings(
 
     A paragraph that consists of a word such as *Abstract* is a heading in any typeface. Paragraphs
     between a document's title and its text belong to the title. Dates, numbers and labels in
-    drawings are text. ``prominence``: a number for each paragraph, greater for headings in larger
-    or bolder letters.
+    drawings are text. ``prominence``: a number for each paragraph, higher for headings in larger or
+    bolder letters.
     """
     front = _front(paragraphs, prominence)
     labels = _labels(paragraphs, prominence) | _repeated(paragraphs) | _captioned(paragraphs)
@@ -116,7 +116,8 @@ def without_false_headings(
 def _is_false_heading(heading: Paragraph) -> bool:
     """Return True for a date, a number, an author, a stamp, an address, a court, and the like.
 
-    In print, also for a command in bold letters, the rest of a sentence, and heads of columns.
+    In printed documents also for a command in bold letters, for the rest of a sentence, and for
+    column headings.
     """
     text = heading.text
     if heading.page is not None and not _SECTION.fullmatch(text):
@@ -130,10 +131,10 @@ def _is_false_heading(heading: Paragraph) -> bool:
 
 
 def _is_told(paragraphs: Sequence[Paragraph], index: int) -> bool:
-    """Return True for a sentence in the style of a heading that is long, or has no text below.
+    """Return True for a sentence set like a heading that is long, or has no text below it.
 
-    Memoranda and contracts number their paragraphs in this way. In print, the lines below would
-    show that.
+    Memoranda and contracts number their paragraphs in this way. A printed document is excluded, as
+    the lines below a heading would show what it is.
     """
     text, below = paragraphs[index].text, paragraphs[index + 1 : index + 2]
     if paragraphs[index].page is not None or text.count(" ") < _FEWEST_SPACES:
@@ -177,9 +178,9 @@ def _is_section(paragraphs: Sequence[Paragraph], prominence: Sequence[float], in
 
 
 def _labels(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> set[int]:
-    """Return the indices of headings among the numbers of a drawing, above its caption.
+    """Return the indices of false headings in a drawing: short paragraphs above its caption.
 
-    If there are no such numbers: headings in a type that no heading with text below has.
+    They adjoin the numbers of an axis, or have a type that no heading above text has.
     """
     found: set[int] = set()
     real = {

@@ -36,7 +36,7 @@ _SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
 
 
 def counted_words(lines: Iterable[str]) -> Counter[str]:
-    """Count the words and hyphenated words that occur undivided in a document, in lower case.
+    """Count the words of a document in lower case, except those divided at line ends.
 
     The number of lines is that of ``_LINE``, and of those that end with a hyphen that of ``-``.
     """
@@ -65,7 +65,7 @@ def join_lines(lines: Iterable[str], words: Counter[str]) -> str:
 
 
 def _seam(left: str, right: str, words: Counter[str]) -> tuple[int, str]:
-    """Return the number of characters to cut from ``left``, and the text before ``right``."""
+    """Return how many characters to cut from the end of ``left``, and what to insert."""
     last = left[-_LONGEST_WORD:].split()[-1:]
     head = last[0] if last else ""
     if head.endswith(SOFT_HYPHEN) or (_BROKEN.search(head) and right[0].islower()):
@@ -87,7 +87,7 @@ def _seam(left: str, right: str, words: Counter[str]) -> tuple[int, str]:
 
 
 def _address_seam(head: str, right: str) -> tuple[int, str] | None:
-    """Return the seam inside an address that continues in ``right``; None if it has ended."""
+    """Return the seam if an address continues in ``right``; None if it has ended."""
     token = right[:_LONGEST_WORD].split()[0]
     if head.endswith("/-") and not token.startswith("/"):  # divided as if it were a word
         return 1, ""

@@ -14,7 +14,7 @@ _HEAD = 1024  # bytes
 
 
 class LineError(DocumentError):
-    """A line without a document. ``name``: the name that the document would have had."""
+    """A line has no document. ``name``: the name that its document would have had."""
 
     def __init__(self, sentence: str, name: str) -> None:
         super().__init__(sentence)

@@ -160,7 +160,7 @@ def _block(
 
 
 class _Columns:
-    """The columns of a page, derived from lines that begin at similar positions."""
+    """The columns of a page, found by lines that begin at similar positions."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         placed = [line for line in lines if line.x is not None]
@@ -205,7 +205,7 @@ class _Columns:
 
 
 def _right_edge(line: Line) -> float:
-    """Return the estimated right edge of ``line`` in points.
+    """Estimate the right edge of ``line`` in points.
 
     The widths of letters are not known. An average is accurate enough to tell full lines from
     others.

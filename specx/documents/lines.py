@@ -81,8 +81,8 @@ ASLANT = 8
 class Look(NamedTuple):
     """The direction of a text in quarter turns, its size in points, and its font.
 
-    ``turn`` is increased by ``MIRRORED`` for mirrored letters; ``ASLANT`` means between quarter
-    turns.
+    ``turn``: the quarter turns, plus ``MIRRORED`` for mirrored letters; ``ASLANT`` for any other
+    angle.
     """
 
     turn: int
@@ -134,7 +134,7 @@ def lines_of(rows: Iterable[list[Span]]) -> list[Line]:
 
 
 def lacks_ligatures(lines: Iterable[Line], ligatures: Collection[str] = _LIGATURES) -> bool:
-    """Return True if Latin text has none of ``ligatures``, as if its font had lost them."""
+    """Return True if Latin text has none of ``ligatures``: its font may have lost them."""
     text = " ".join(line.text for line in lines)
     if len(text) < _JUDGED or any(each in text for each in ligatures):
         return False
@@ -187,7 +187,7 @@ def _line(
 
 
 def _decoded(text: str) -> str:
-    """Return a text with TeX's codes decoded, and a sign for each other nameless letter."""
+    """Return a text with TeX's codes decoded, and one replacement sign for each nameless letter."""
     return _NAMELESS.sub("\ufffd", _TEX_CODE.sub(lambda code: _TEX[code[0]], text))
 
 
@@ -205,7 +205,7 @@ def _is_raised_sign(span: Span, main: Span) -> bool:
 
 
 def _is_power(span: Span, main: Span) -> bool:
-    """Return True for a raised number behind another, which is not one number with it."""
+    """Return True for a raised number that is an exponent, not a part of the number before."""
     return _is_raised(span, main) and RAISED.keys() >= set(map(ord, span.text.strip()))
 
 

@@ -51,9 +51,9 @@ def markdown_blocks(text: str) -> list[TextBlock] | None:
 
 
 def _wrapped(lines: Sequence[str]) -> Iterator[str]:
-    """Yield lines with a backslash before marks that are at the line's start only by wrapping.
+    """Yield lines; a mark that begins a line only because of wrapping gets a backslash before it.
 
-    The line above is full and its sentence continues; the line below has no such mark.
+    The line above is then full and its sentence continues, and the line below has no such mark.
     """
     for above, line, below in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
         mark = _WRAPPED_MARK.match(line)
@@ -85,7 +85,7 @@ def _blocks(tokens: Sequence["Token"], source: Sequence[str]) -> Iterator[TextBl
 
 
 def _paragraphs(token: "Token", kind: ParagraphKind) -> Iterator[TextBlock]:
-    """Yield a paragraph, and the footnotes in lines that follow each other."""
+    """Yield the paragraph of a token, and footnotes that follow in consecutive lines."""
     text = _plain(token.content)
     text = _TASK.sub("", text, count=1) if kind == "item" else text
     notes = list(_FOOTNOTE.finditer(text))
@@ -97,7 +97,7 @@ def _paragraphs(token: "Token", kind: ParagraphKind) -> Iterator[TextBlock]:
 
 
 def _rows(first: int, rows: Sequence[str]) -> Iterator[TextBlock]:
-    """Yield the rows of a table, including surplus cells of rows that are too long."""
+    """Yield the rows of a table; a row that is too long keeps its additional cells."""
     for number, row in enumerate(rows, start=first + 1):
         if not _DELIMITER_ROW.fullmatch(row):
             line = NumberedLine(number, _plain(row.strip().strip("|").strip()))

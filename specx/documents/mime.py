@@ -30,7 +30,7 @@ _HEAD = ("From", "Date")
 
 
 class MailText(NamedTuple):
-    """A text of a message in the encoding ``label``. ``page``: the text is HTML."""
+    """A text of a message, and its encoding, ``label``. ``page``: the text is HTML."""
 
     data: bytes
     label: str
@@ -144,7 +144,7 @@ def _file_name(part: Message) -> str | None:
 
 
 def _best(forms: list[Message]) -> Message:
-    """Return the plain form of a text, or the last form if that has much more content."""
+    """Return the plain-text form of a message, or the last form if that has much more text."""
     plain = [each for each in forms if each.get_content_type() == "text/plain"]
     pages = [
         each for form in forms for each in form.walk() if each.get_content_type() == "text/html"

@@ -42,7 +42,7 @@ def document_from_notebook(value: Any, name: str, warnings: tuple[str, ...] = ()
 
 
 def _cells(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the cells; before version 4 they were in worksheets."""
+    """Return the cells; before version 4 of the format they were inside worksheets."""
     sheets = value.get("worksheets")
     holders = [value, *(sheets if isinstance(sheets, list) else ())]
     lists = [each.get("cells") for each in holders if isinstance(each, dict)]

@@ -26,9 +26,9 @@ _VARIABLE = "TESSDATA_PREFIX"
 def recognize(
     request: ChildRequest, passwords: Sequence[str], extracted: Extracted, numbers: Sequence[int]
 ) -> list[int]:
-    """Put the text of scanned pages into ``extracted``; return the pages that have any.
+    """Put the text of scanned pages into ``extracted``; return the pages on which text was found.
 
-    Raises DocumentError if something is not installed.
+    Raises DocumentError if a package or its data is not installed.
     """
     details = {"passwords": passwords, "data_folder": str(_data_folder(request.name))}
     found: dict[int, tuple[Line, ...]] = {}
@@ -69,7 +69,7 @@ def _data_folder(name: str) -> Path:
 
 
 def _folders() -> list[Path]:
-    """Return the possible folders of the data; if the variable is set, only those it names."""
+    """Return the folders that may have the data; only the environment variable's, if it is set."""
     if given := os.environ.get(_VARIABLE):
         return [Path(given), Path(given) / "tessdata"]
     found: list[Path] = []

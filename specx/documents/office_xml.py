@@ -56,7 +56,7 @@ def _letters(texts: Iterable[str]) -> int:
 def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict[str, bytes]]:
     """Return a part of a DOCX for pandoc, its number of letters, and its embedded documents.
 
-    ``linked``: the parts that it refers to, by their ids.
+    ``linked``: the documents and diagrams that the part links to, by their ids.
     """
     root = parsed(xml)
     if root is None:
@@ -69,7 +69,7 @@ def word_part(xml: bytes, linked: Mapping[str, bytes]) -> tuple[bytes, int, dict
 
 
 def with_heads(xml: bytes, heads: Iterable[bytes]) -> tuple[bytes, int]:
-    """Add its headers' text to a DOCX without text; return it and its number of letters.
+    """Add the text of its page headers to a DOCX without text; return it and its number of letters.
 
     A header with few letters is not added; it is only a letterhead or a page number.
     """
@@ -93,7 +93,10 @@ class _WordPart:
     fields: list[bool] = field(default_factory=list)
 
     def content(self, element: ET.Element, moved: list[ET.Element]) -> list[ET.Element]:
-        """Return an element's children; add to ``moved`` the content for after their paragraph."""
+        """Return the children of an element.
+
+        ``moved`` receives the content that has to be put after the paragraph.
+        """
         found: list[ET.Element] = []
         for child in element:
             found += self._replaced(child, moved)
@@ -154,7 +157,7 @@ def _is_unseen(element: ET.Element, name: str) -> bool:
 
 
 def _alternative(element: ET.Element) -> ET.Element:
-    """Return the first alternative of some content that has text, otherwise the first."""
+    """Return the first alternative that has text; if none has, the first one."""
     worded = (
         each
         for each in element
@@ -240,7 +243,7 @@ def _mark_hidden(root: ET.Element) -> None:
 
 
 def _settle(element: ET.Element, moved: list[ET.Element]) -> None:
-    """Rewrite the children of an element; ``moved`` gets the blocks of frames in its lines."""
+    """Rewrite the children of an element; ``moved`` receives the blocks of frames inside a line."""
     children, element[:] = list(element), []
     for child in children:
         tail, child.tail = child.tail or "", None

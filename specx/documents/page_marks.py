@@ -35,7 +35,7 @@ _DROP_CAP = re.compile(r"""["'“‘«„]?\s?[^\W\d_]['’]?""")
 
 
 def body_text(pieces: Sequence[TextPiece]) -> list[TextPiece]:
-    """Return a page's pieces without line numbers and watermarks, with drop caps in their lines."""
+    """Return a page's pieces without line numbers and watermarks; drop caps join their lines."""
     kept = list(pieces)
     for find in (_watermarks, _line_numbers):
         marks = {id(piece) for piece in find(kept)}
@@ -75,7 +75,7 @@ def _lies_across(mark: TextPiece, pieces: Sequence[TextPiece]) -> bool:
 
 
 def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
-    """Yield the line numbers in a margin, or the letters that stand there at equal distances."""
+    """Yield the line numbers in a margin; letters that count up in the same way are included."""
     ones = ((piece, piece.runs[0][1].text) for piece in pieces if len(piece.runs) == 1)
     numbers = [
         piece for piece, text in ones if len(text) <= 5 and (text.isdecimal() or text in _CAPITALS)
@@ -92,7 +92,7 @@ def _line_numbers(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
 
 
 def _step(column: list[TextPiece]) -> int:
-    """Return the step by which the marks in a column count up; 0 if they do not."""
+    """Return the step by which the numbers or letters of a column grow; 0 if they do not."""
     down = sorted(column, key=lambda p: -p.base)
     texts = [piece.runs[0][1].text for piece in down]
     values = [int(text) if text.isdecimal() else ord(text) for text in texts]
@@ -144,7 +144,10 @@ def _with_drop_caps(pieces: list[TextPiece]) -> list[TextPiece]:
 def _is_word(
     cap: TextPiece, first: TextPiece, second: TextPiece, pieces: Sequence[TextPiece]
 ) -> bool:
-    """Return True if a drop cap is a whole word: its line is indented, or begins with a word."""
+    """Return True if a drop cap is a whole word.
+
+    This is so if the line beside it is indented, or begins with a word.
+    """
     if first.start - second.start > _INDENT * first.size:
         return True
     words = Counter(word for piece in pieces for word in piece.text.casefold().split())

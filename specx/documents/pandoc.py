@@ -38,7 +38,7 @@ Tree = dict[str, Any]
 
 
 class _Surroundings(NamedTuple):
-    """The kind of the paragraphs of some blocks, and their part if it is known."""
+    """The kind that the paragraphs of some blocks get, and their part if it is known."""
 
     kind: ParagraphKind = "text"
     part: Part | None = None
@@ -50,7 +50,7 @@ _FRAME = _Surroundings("furniture")
 def paragraphs_of(tree: Tree, *, titled: bool) -> Iterator[Paragraph]:
     """Yield the paragraphs of a document in order, including furniture.
 
-    ``titled``: its metadata are paragraphs of the text, as in a DOCX.
+    ``titled``: the metadata hold title and authors that are part of the text, as in a DOCX.
     """
     reader = _Reader()
     for key in _LEADING_META if titled else ():
@@ -222,7 +222,7 @@ def _is_prose(rows: Sequence[Sequence[Sequence[Tree]]]) -> bool:
 
 
 def _own_texts(blocks: Sequence[Tree]) -> Iterator[str]:
-    """Yield the texts of a cell's paragraphs, without nested tables, which may be many deep."""
+    """Yield the texts of a cell's paragraphs, without those of nested tables, which may be deep."""
     for block in blocks:
         if block["t"] in _LINES:
             yield _text(block["c"])

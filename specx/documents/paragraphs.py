@@ -43,7 +43,7 @@ def grouped(paragraph: Paragraph) -> Iterator[Paragraph]:
 
 
 def _groups(text: str) -> list[tuple[int, int]]:
-    """Return the spans of the groups of a text with single spaces."""
+    """Return the character ranges of the groups in a text with single spaces."""
     if len(text) <= _LONGEST:
         return [(0, len(text))]
     groups: list[tuple[int, int]] = []
@@ -56,7 +56,7 @@ def _groups(text: str) -> list[tuple[int, int]]:
 
 
 def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the span of a sentence in pieces, none longer than a paragraph may be."""
+    """Yield the character ranges of a sentence's pieces, none longer than a paragraph may be."""
     while end - start > _LONGEST:
         space = text.rfind(" ", start + 1, start + _LONGEST + 1)
         border = space if space > 0 else start + _LONGEST
@@ -84,7 +84,7 @@ def _over_borders(pages: Iterable[Sequence[Block]], words: Counter[str]) -> Iter
 
 
 def _with_rests_of_notes(pages: Sequence[Sequence[Block]]) -> Iterator[Sequence[Block]]:
-    """Yield pages in which the continuation of a note from the page above is also a note."""
+    """Yield pages on which the rest of a footnote from the page above is marked as a footnote."""
     goes_on = False
     for page in pages:
         foot = next((n for n in range(len(page), 0, -1) if not page[n - 1].small), 0)
@@ -96,7 +96,7 @@ def _with_rests_of_notes(pages: Sequence[Sequence[Block]]) -> Iterator[Sequence[
 
 
 def _columns(page: Sequence[Block]) -> Iterator[list[Block]]:
-    """Divide a page after footnotes and captions, because text before them may continue below."""
+    """Divide a page's blocks after footnotes and captions: a new column may begin there."""
     start = 0
     for n, (block, below) in enumerate(pairwise(page), start=1):
         above = page[n - 2] if n > 1 and block.kind == "caption" else None
@@ -108,7 +108,7 @@ def _columns(page: Sequence[Block]) -> Iterator[list[Block]]:
 
 
 def _last_text(blocks: Sequence[Block]) -> int:
-    """Return the index of the last block before the footnotes and captions that end a page."""
+    """Return the index of the last block before the footnotes and captions at the end of a page."""
     index = len(blocks) - 1
     while index > 0 and _is_aside(blocks[index]):
         index -= 1
@@ -116,7 +116,7 @@ def _last_text(blocks: Sequence[Block]) -> int:
 
 
 def _first_text(blocks: Sequence[Block]) -> int:
-    """Return the index of the first block after the figure and caption that begin a page."""
+    """Return the index of the first block after a figure with its caption at the top of a page."""
     captions = [n for n, block in enumerate(blocks[:_FIGURE]) if block.kind == "caption"]
     place = captions[-1] + 1 if captions else 0
     return place if place < len(blocks) and blocks[place].kind == "text" else 0

@@ -50,7 +50,7 @@ def read_pdf(
 
 @dataclass(frozen=True)
 class _NotRead:
-    """The numbers of pages without text, and of pages with other text than the printed letters."""
+    """The numbers of pages without text, and of pages whose text differs from what is printed."""
 
     empty: Sequence[int]
     garbled: Sequence[int]
@@ -79,7 +79,7 @@ def _nothing_to_read(
     if not extracted.drawn and (unseen := extracted.unseen):
         return DocumentError(
             f"{name} has no visible text: {format_pages(unseen)} {have} only white, "
-            "invisible or covered text, or text beside the page; there is nothing to summarize"
+            "invisible or covered text, or text outside the page; there is nothing to summarize"
         )
     if not extracted.drawn:
         return DocumentError(
@@ -140,7 +140,7 @@ def format_pages(numbers: Iterable[int]) -> str:
 
 
 def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, _NotRead]:
-    """Drop everything that is not text, and join lines and pages into paragraphs.
+    """Return a PDF's document: lines and pages joined into paragraphs, without anything but text.
 
     Pages keep their numbers. Also return the pages without text, not counting running headers,
     footers and stamps.

@@ -88,7 +88,7 @@ class Layers:
 
 
 class Amended:
-    """The pages of a document, changed to have only visible layers and to map all ligatures."""
+    """A document's pages, rewritten so that PDFium sees only visible layers and all ligatures."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -109,7 +109,7 @@ class Amended:
         return buffer.getvalue()
 
     def _amend(self, holder: Any, depth: int = 0) -> bool:
-        """Amend a page or form, with its forms and fonts; return True if anything changed."""
+        """Amend a page or form, with its own forms and fonts; return True if anything changed."""
         resources = entry(holder, "/Resources", {})
         used = entry(resources, "/XObject", {})
         fonts = entry(resources, "/Font", {})
@@ -132,9 +132,9 @@ class Amended:
 
 
 def _map_ligatures(font: Any) -> bool:
-    """Remove a font's mappings of letters to nothing, and of ligatures to a single sign.
+    """Remove a font's mappings of letters to no text, and of ligatures to a single sign.
 
-    The ligature's name has more information. Of names such as f_i, PDFium knows only the usual
+    The name of the ligature's glyph tells more. Of names such as f_i, PDFium knows only the usual
     form.
     """
     named, renamed = _ligatures(entry(font, "/Encoding", {}))
@@ -151,7 +151,7 @@ def _map_ligatures(font: Any) -> bool:
 
 
 def _ligatures(encoding: Any) -> tuple[list[int], bool]:
-    """Return the codes that an encoding names as ligatures, and True if it needs other names."""
+    """Return the codes that an encoding names as ligatures, and True if some need other names."""
     codes, renamed, code = list[int](), False, 0
     differences = entry(encoding, "/Differences", []) if hasattr(encoding, "get") else []
     for n, each in enumerate(differences):

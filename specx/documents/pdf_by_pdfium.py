@@ -114,7 +114,7 @@ class PageText:
         self._compose()
 
     def _read(self) -> str:
-        """Return the characters, each at its index."""
+        """Read the characters of the page, one string with a character at each index."""
         count = max(0, pdfium.FPDFText_CountChars(self._text))
         units = (ctypes.c_ushort * (count + 1))()
         written = pdfium.FPDFText_GetText(self._text, 0, count, units)
@@ -146,7 +146,7 @@ class PageText:
         return chr(code) if code < 0x110000 else "\0"
 
     def _joined(self, pair: re.Match[str]) -> str:
-        """Return a letter that PDFium gives as two characters; empty for one of them alone."""
+        """Return the letter that PDFium gives as two characters; empty for one of them alone."""
         if len(pair[0]) == 1:
             return "\0"
         return pair[0].encode("utf-16", "surrogatepass").decode("utf-16") + self._mark("")
@@ -168,7 +168,7 @@ class PageText:
         self._characters = "".join(characters)
 
     def _mark(self, text: str) -> str:
-        """Return one character in place of a text, because each text must keep its index."""
+        """Return a single character that stands for a text, because indices must not shift."""
         if len(text) == 1:
             return text
         mark = _FIRST_MARK + len(self._marks)
@@ -208,7 +208,7 @@ class PageText:
         yield run
 
     def _gaps(self, run: TextRun, columns: Collection[int] = ()) -> Iterator[_Gap]:
-        """Yield the spaces in a text that may be gutters, of these ``columns`` if any."""
+        """Yield the spaces in a run that may be gutters; with ``columns``, only those columns'."""
         first, last = run.characters
         for space in _SPACES.finditer(self._characters, first + 1, last - 1):
             left = self._extent(run.look, space.end())[0]
@@ -242,10 +242,10 @@ class PageText:
                 start = last + 1
 
     def _last_of(self, which: int | None, start: int, end: int) -> int:
-        """Return the index of the last letter of a text object that begins at ``start``.
+        """Return the index of the last letter of the text object that begins at ``start``.
 
-        The characters of an object are consecutive, so binary search finds it; spaces added between
-        them belong to no object.
+        The characters of an object are consecutive, so binary search finds it; spaces that PDFium
+        adds between them belong to no object.
         """
         text, found, low, high, middle = self._characters, start, start, end, end - 1
         while high - low > 1:
@@ -260,7 +260,7 @@ class PageText:
         return found
 
     def _parts(self, which: int | None, start: int, end: int, before: str) -> Iterator[TextRun]:
-        """Yield a piece of text: whole or, if short, divided at gaps that are spaces."""
+        """Yield a run of text in one piece; a short run is divided where gaps are spaces."""
         shown_on = self._objects.shown_on(which)
         if shown_on is not None and self._is_on(shown_on, start):
             self.has_layer = True
@@ -294,11 +294,11 @@ class PageText:
             before = " " if self._characters[last : last + 1] == " " else ""
 
     def _cut(self, look: Look, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the spans of the parts of a piece of text.
+        """Return the character ranges of the words in a piece of text.
 
-        PDFium takes equal gaps inside an object for letterspacing. In an object of two or three
-        letters, they may be the spaces between words. And groff writes spaces in the middle of
-        words and takes them back.
+        PDFium takes equal gaps inside an object for letterspacing, but in an object of two or three
+        letters they may be the spaces between words. And groff writes spaces in the middle of words
+        and moves back over them.
         """
         if start + 1 < end:
             text = self._characters[start:end]
@@ -309,18 +309,18 @@ class PageText:
         return [(start, end)]
 
     def _in_words(self, look: Look, first: int, text: str) -> str:
-        """Return a text with letters set apart by spaces, with two spaces between its words."""
+        """Return a letterspaced text with its spaces, and with two spaces between words."""
         if len(text) % 2 == 0 or " " in text[::2] or text[1::2].strip():
             return text
         ends = word_ends([self._extent(look, first + n) for n in range(0, len(text), 2)])
         return text[0] + "".join(map("{} {}".format, (" " * each for each in ends), text[2::2]))
 
     def _pass(self, first: int, last: int) -> None:
-        """Count invisible characters."""
+        """Count the characters from ``first`` to ``last`` as invisible."""
         self.unseen += len(self._characters[first:last].replace(" ", ""))
 
     def _bare(self, hidden: list[Box], start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the spans of the words that are not hidden."""
+        """Yield the character ranges of words outside the boxes ``hidden``; count the others."""
         for word in _WORD.finditer(self._characters, start, end):
             first, last = word.span()
             if self._is_on(hidden, first) or self._is_on(hidden, last - 1):

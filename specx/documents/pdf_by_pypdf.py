@@ -65,7 +65,7 @@ def is_portfolio(reader: Any) -> bool:
 
 
 def text_layer(reader: Any, number: int) -> tuple[Line, ...]:
-    """Return the lines of a page, without positions, if PDFium finds no letters on it."""
+    """Return the lines of a page, without positions; for pages on which PDFium finds no letters."""
     text = reader.pages[number - 1].extract_text().strip()
     return tuple(map(Line, text.split("\n"))) if text else ()
 
@@ -75,7 +75,7 @@ def with_typed(
 ) -> list[TextRun]:
     """Return the runs of a page, and those of its annotations: form values, notes, stamps.
 
-    ``runs``: the printed runs; ``shows``: returns True for an annotation whose layer is on.
+    ``runs``: the printed runs; ``shows``: returns True for an annotation on a visible layer.
     """
     page = reader.pages[number - 1]
     printed, both = "".join(run.before + run.text for run in runs), list(runs)
@@ -92,7 +92,10 @@ def with_typed(
 
 
 def _beside_label(typed: list[TextRun], runs: list[TextRun]) -> tuple[int, list[TextRun]]:
-    """Return the place in ``runs`` of a field's lines; they begin as high as a label beside it."""
+    """Return where a field's lines belong in ``runs``, and the lines at the height of its label.
+
+    The label is the printed text beside the field's first line.
+    """
     beside = [
         n
         for n, each in enumerate(runs)
@@ -110,7 +113,7 @@ def _beside_label(typed: list[TextRun], runs: list[TextRun]) -> tuple[int, list[
 
 
 def _joined(run: TextRun, runs: list[TextRun]) -> bool:
-    """Put a value after its label in the same line, or the sign of a check box before its label."""
+    """Put a value after its label in the same line, or a check box's sign before its label."""
     level = [
         n
         for n, each in enumerate(runs)
@@ -139,7 +142,7 @@ def _joined(run: TextRun, runs: list[TextRun]) -> bool:
 
 
 def _runs(text: str, annotation: Any) -> Iterator[TextRun]:
-    """Yield the lines of a text, wrapped to the box of an annotation."""
+    """Yield the lines of an annotation's text, wrapped to its box."""
     x0, y0, x1, y1 = map(float, annotation["/Rect"])
     x0, y0, x1, y1 = min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
     turn = int(entry(entry(annotation, "/MK", {}), "/R", 0)) // 90 % 4

@@ -1,4 +1,4 @@
-"""The objects that a PDF page draws, by PDFium: their kinds and places, and what hides text.
+"""The objects that a PDF page draws, read with PDFium: their kinds, their places, and hidden text.
 
 Text is hidden by its colour or render mode if nothing darker is behind it, by clipping, and by
 areas drawn over it. A transparent text above or below a picture is the usual text layer of a scan,
@@ -114,7 +114,7 @@ class PageObjects:
 
     @cached_property
     def _dark(self) -> list[Box]:
-        """Return the places on which white letters are visible."""
+        """Return the areas that are dark enough for white letters to be visible on them."""
         areas = (
             _bounds(handle, matrix)
             for handle, kind, matrix in self._all
@@ -124,9 +124,9 @@ class PageObjects:
 
     @cached_property
     def _covers(self) -> dict[int, list[tuple[int, Box]]]:
-        """Return the boxes that hide earlier objects, by the bands that they overlap.
+        """Return the boxes that hide what was drawn before, by the bands of the page they overlap.
 
-        Each comes with its place in the file.
+        Each comes with its place in drawing order.
         """
         kinds = [kind for _, kind, _ in self._all]
         first = kinds.index(TEXT) if TEXT in kinds else len(kinds)
@@ -196,7 +196,7 @@ class PageObjects:
         return min(sum(map(_area, parts)), _area(hull)) / _area(self.box)
 
     def shown_on(self, text: int | None) -> list[Box] | None:
-        """Return the only boxes on which this text is visible; None: it is visible anywhere."""
+        """Return the boxes on which alone a text is visible; None if it is visible anywhere."""
         if (mode := _render_mode(text)) in _EMPTY_MODES:
             return self.pictures
         return self._dark if self._is_white(text) and mode not in _STROKED_MODES else None

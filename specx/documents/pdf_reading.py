@@ -97,7 +97,7 @@ def _children(request: ChildRequest) -> int:
 
 
 def _take_all(end: Ended, extracted: Extracted, request: ChildRequest) -> None:
-    """Add the answers of a child, and the page that ended it."""
+    """Add the answers of a child, and the page at which it ended."""
     for answer in answers(end.stdout):
         _take(answer, extracted, request)
     if end.returncode and (extracted.left is None or not _costs_a_page(end.returncode)):
@@ -119,7 +119,7 @@ def _take(answer: dict[str, Any], extracted: Extracted, request: ChildRequest) -
 
 
 def _costs_a_page(code: int) -> bool:
-    """Return True if the library crashed, or its timer ended the process."""
+    """Return True for the exit code of a child that a page ended, by a crash or a timer."""
     signals = {getattr(signal, name, 0) for name in ("SIGALRM", *_CRASHES)}
     return code >= _WINDOWS_CRASH or (code < 0 and -code in signals)
 

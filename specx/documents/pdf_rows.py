@@ -123,7 +123,7 @@ def word_ends(letters: Sequence[tuple[float, float]]) -> list[bool]:
 
 
 def _sized(runs: list[TextRun]) -> list[TextRun]:
-    """Estimate the letter size by the width of the text, if a font's size is impossible.
+    """Return runs; if a font's size is impossible, it is estimated from the text's width.
 
     Fonts made of pictures may be drawn in dots, and then their nominal size is that of a dot.
     """

@@ -92,7 +92,7 @@ def open_pdf(
 
 
 class _Opened:
-    """A document, and the data that PDFium reads from while it is open."""
+    """An open document, and its bytes, which PDFium reads from."""
 
     def __init__(self, document: Any, data: bytes, passwords: Sequence[str]) -> None:
         self.document, self.data, self.passwords = document, data, passwords
@@ -120,7 +120,7 @@ class _Opened:
             return None
 
     def lacks_ligatures(self, lines: Sequence[Line]) -> bool:
-        """Return True if the font of a page may map its ligatures wrongly."""
+        """Return True if the lines of a page suggest that a font maps its ligatures wrongly."""
         self._has_ligatures |= any("fi" in line.text or "ﬁ" in line.text for line in lines)
         return not self._has_ligatures and lacks_ligatures(lines, ("fi", "ﬁ"))
 
@@ -171,7 +171,7 @@ def read_page(opened: _Opened, number: int) -> PageLines:
 
 
 def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[PageLines, bool]:
-    """Return a page unchanged, and True if letters of it are mapped to nothing."""
+    """Read a page without changes; also return True if letters of it are mapped to no text."""
     objects = PageObjects(page)
     text = pdfium.FPDFText_LoadPage(page)
     try:

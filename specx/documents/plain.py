@@ -108,7 +108,7 @@ def document_from_text(
 
 
 def _without_lines(document: Document) -> Document:
-    """Remove line numbers from a text that is one string in its file."""
+    """Remove the lines of a text from its paragraphs, because the file has it as one string."""
     paragraphs, furniture = (
         tuple(replace(each, lines=None, turns=()) for each in some)
         for some in (document.paragraphs, document.furniture)
@@ -129,7 +129,7 @@ def _without_front_matter(text: str) -> tuple[tuple[NumberedLine, ...], str]:
 
 
 def _with_prose(blocks: Sequence[TextBlock]) -> Iterator[TextBlock]:
-    """Yield Markdown blocks; prose set as code, as in a notice, becomes text."""
+    """Yield Markdown blocks; prose that is marked as code, such as a notice, becomes text."""
     for block in blocks:
         if block.kind == "code" and is_typed_prose([line.text for line in block.lines]):
             yield from _titled(_blocks(block.lines, _setting(block.lines)))
@@ -148,9 +148,9 @@ def is_typed_prose(lines: Sequence[str]) -> bool:
 
 
 class _Style(NamedTuple):
-    """The style of a text. ``unwrapped``: each line is a paragraph. ``capitals``: most text is.
+    """The style of a text. ``unwrapped``: each line is a paragraph. ``capitals``: most of it is.
 
-    ``full``: the minimum characters of a line that continues because it is full.
+    ``full``: a line with at least this many characters is full, so its paragraph continues.
     """
 
     unwrapped: bool
@@ -203,7 +203,7 @@ def _blocks(lines: Sequence[NumberedLine], setting: _Style) -> Iterator[TextBloc
 
 
 def _rows(lines: Sequence[NumberedLine]) -> set[int]:
-    """Return the numbers of lines that are table rows: two in a row, or one with a value."""
+    """Return the numbers of lines that are table rows: adjacent ones, or one with a value."""
     worded = [line for line in lines if line.text]
     beside = {
         each.number
@@ -234,7 +234,7 @@ def _notes(lines: Sequence[NumberedLine]) -> Iterator[TextBlock]:
 
 
 def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
-    """Return the block of a line that never belongs to others, none for a blank line or rule.
+    """Return the block of a line that is never joined with others; none for a blank or a rule.
 
     Return None for a line of running text.
     """
@@ -254,7 +254,7 @@ def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
 
 
 def _underlines(group: Sequence[NumberedLine], line: str) -> bool:
-    """Return True if ``line`` underlines the only line of ``group``, which makes that a title."""
+    """Return True if ``line`` underlines the only line of ``group``, so that line is a title."""
     if len(group) != 1 or not _UNDERLINE.fullmatch(line):
         return False
     title = group[0].text
@@ -262,7 +262,7 @@ def _underlines(group: Sequence[NumberedLine], line: str) -> bool:
 
 
 def _begins(group: Sequence[NumberedLine], line: str, setting: _Style, below: str) -> bool:
-    """Return True if ``line`` begins a new block after ``group``, judged only by the words.
+    """Return True if ``line`` begins a new block after ``group``, judged by the words alone.
 
     ``below``: the next line.
     """
@@ -305,7 +305,7 @@ def _block(
 
 
 def _titled(blocks: Iterable[TextBlock]) -> list[TextBlock]:
-    """Return the blocks of a text with its headings, recognized by the blocks around them.
+    """Return the blocks of a text; those that their neighbours show to be titles become headings.
 
     Repeated lines in capitals are not headings.
     """
@@ -342,7 +342,7 @@ def _is_title_apart(text: str, setting: _Style) -> bool:
 
 
 def _with_numbered_titles(blocks: list[TextBlock]) -> list[TextBlock]:
-    """Return blocks; a short item with text below and no list above becomes a heading."""
+    """Return blocks in which a short item with text below and no list above is a heading."""
     made, chapter = blocks.copy(), "0"  # the latest number of a heading
     for n, (block, below) in enumerate(pairwise(blocks)):
         text = " ".join(line.text for line in block.lines)

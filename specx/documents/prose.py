@@ -1,7 +1,7 @@
 """Tell sentences from fragments, prose from slides, tables and command lists, words from data.
 
-Encoded data, minified code and rows of signs cost a model a token for each one or two characters,
-and it cannot summarize them.
+Encoded data, minified code and rows of signs cost a model a token for every one or two characters,
+and a model cannot summarize them.
 """
 
 import re
@@ -68,7 +68,7 @@ def _is_letter(char: str) -> bool:
 
 
 def is_prose(paragraphs: Sequence[Paragraph]) -> bool:
-    """Return True for prose, and for any text, except a table, that is too short to judge."""
+    """Return True for prose, and for text too short to judge that is not a table."""
     short = sum(len(p.text) for p in paragraphs) <= _SHORT
     return (short and any(p.kind in _PROSE_KINDS for p in paragraphs)) or prose_share(
         paragraphs
@@ -105,7 +105,7 @@ def composition(paragraphs: Sequence[Paragraph]) -> str:
 
 
 def is_fragment(text: str) -> bool:
-    """Return True for text with a word; False for a line number or an empty form field."""
+    """Return True for a text that has a word; False for a line number or an empty form field."""
     return bool(_WORD.search(text) or _UNSPACED.search(text)) and "___" not in text
 
 
@@ -175,7 +175,7 @@ def passed_over_warning(characters: int, name: str, paragraphs: Sequence[Paragra
 
 
 def worded_spans(text: str) -> list[tuple[int, int]]:
-    """Return the spans of ``text`` that are words, not encoded data: usually all of it."""
+    """Return the ranges of ``text`` that are words, not encoded data; usually all of it."""
     if len(text) < _LONGEST_WORD:
         return [(0, len(text))]
     data = [match.span() for match in _DATA.finditer(text) if not _is_unspaced(match[0])]

@@ -56,8 +56,8 @@ class ReadOptions:
     """Options of reading. ``pages`` is written as ``1-10,15``; the limits apply to each file.
 
     ``ocr``: recognize the text of scanned pages. ``everything``: licences, contents, indexes and
-    lists of references are read as body, too. ``field``: the key of the text in JSON lines; if it
-    is given, stdin is read as JSON lines.
+    lists of references count as body, too. ``field``: the key of the text in JSON lines; if it is
+    given, stdin is read as JSON lines.
     """
 
     password: str | None = field(default=None, repr=False)
@@ -91,7 +91,7 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
         raise UsageError(f"--pages works only for PDF files, and {name} is not a PDF")
     if ending == ".pdf" and head.strip():
         raise DocumentError(
-            f"{name} has the ending .pdf but is not a PDF (no %PDF header); "
+            f"{name} has the extension .pdf but is not a PDF (no %PDF header); "
             "check the file, or rename it if it is text"
         )
     kind = format_of(head, ending, is_text=ending in TEXT_ENDINGS | SUBTITLE_ENDINGS)
@@ -124,7 +124,7 @@ def _read_text(data: bytes, name: str, ending: str) -> Document:
 
 
 def _finished(document: Document, options: ReadOptions) -> Document:
-    """Return ``document`` with the parts of its paragraphs, or with all of it as body.
+    """Return ``document`` with a part for each paragraph; with ``everything``, all of it is body.
 
     In every format, text that is not words is left out.
     """

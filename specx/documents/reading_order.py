@@ -1,8 +1,8 @@
 """Put the pieces of a page into reading order, by their positions.
 
-A region is divided along the strips without text between columns of prose. The rest is a table or
-lines. A table is divided at its rules, and into cells if their lines are wrapped. The file's order
-decides only if positions do not.
+A region is divided at the strips without text between columns of prose. A region without such
+strips is a table or a block of lines. A table is divided at its rules, and into cells if text is
+wrapped in them. The order in the file decides only if positions do not.
 """
 
 import math
@@ -112,7 +112,7 @@ def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
 
 
 def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[tuple[Row, bool]]:
-    """Yield the rows of a region, whose pieces are sorted from the top; ``inside``: a table."""
+    """Yield the rows of a region with pieces sorted from the top; ``inside``: it is in a table."""
     rows = _rows(pieces)
     one = len(rows) == 1 and not inside
     if one or (all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None):
@@ -166,7 +166,7 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
 
 
 def _filled(sides: Sides) -> float:
-    """Return the height of the rows beside a strip, without that of wide gaps between them."""
+    """Return the height that the rows beside a strip fill; wide gaps between them do not count."""
     bases = sorted({row[0].base for side in sides for row in side})
     most = STACKED * max((side[0][0].size for side in sides if side), default=0.0)
     return sum(min(above - below, most) for below, above in pairwise(bases))
@@ -183,7 +183,7 @@ def _as_cells(parts: Iterable[list[TextPiece]], rules: _Rules) -> Iterator[tuple
 
 
 def _as_bands(bands: Sequence[list[TextPiece]], rules: _Rules) -> Iterator[tuple[Row, bool]]:
-    """Yield the rows between rules; those of a table, each with as many words, begin a cell."""
+    """Yield the rows between rules; if all have as many words, they are cells of a table."""
     above = 0
     for band in bands:
         rows = list(_read(band, rules, inside=True))
@@ -274,10 +274,10 @@ def _has_notes(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
 
 
 def _at_heading(strip: Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
-    """Return the rows above a heading of both columns, and the rows from it on.
+    """Divide a region above a heading at which both columns begin anew; empty without one.
 
-    The heading is in one column. The other is empty beside it, and both continue at the same
-    height.
+    The heading is in one column. The other column is empty beside it, and both continue below it at
+    the same height.
     """
     for n, ((above, (*head,)), below) in enumerate(zip(pairwise(rows), rows[2:], strict=False), 1):
         free = min(above[0].base - head[0].base, head[0].base - below[0].base)
@@ -296,7 +296,7 @@ def _at_heading(strip: Strip, rows: Sequence[Row]) -> list[list[TextPiece]]:
 
 
 def _stands_free(head: TextPiece, sides: Iterable[Sequence[Row]]) -> bool:
-    """Return True if no column continues beside a heading, so that it is not inside a text."""
+    """Return True if no column has text beside a heading, so it is not inside a text."""
     for side in sides:
         gaps = [(a[0].base, a[0].base - b[0].base) for a, b in pairwise(side)]
         beside = [gap for top, gap in gaps if top - gap < head.base < top]
@@ -306,7 +306,7 @@ def _stands_free(head: TextPiece, sides: Iterable[Sequence[Row]]) -> bool:
 
 
 def _are_drawn(sides: Sides) -> bool:
-    """Return True if the file draws one side of a strip after the other."""
+    """Return True if the file draws all of one side of a strip before the other side."""
     left, right = sides
     if min(len(left), len(right)) < 2 or _last(left) > _first(right):
         return False

@@ -1,8 +1,8 @@
 """Convert the characters of an RTF to UTF-8, which pandoc reads.
 
-An RTF gives characters in two forms. Bytes are in the encoding of a font, but pandoc decodes them
-as Western text. Unicode numbers are followed by a replacement for old programs, and pandoc drops a
-word together with this replacement.
+An RTF gives characters in two forms. The first is bytes in the encoding of a font, which pandoc
+would decode as Western text. The second is a Unicode number, followed by a replacement for old
+programs; pandoc would drop a word together with this replacement.
 """
 
 import codecs

@@ -95,7 +95,7 @@ def _with_sections(
 
 
 def _title(paragraphs: Sequence[Paragraph], n: int) -> Part | None:
-    """Return the part that begins with the paragraph as its title; None without one."""
+    """Return the part that begins with paragraph ``n``; None if that is not a title of a part."""
     paragraph = paragraphs[n]
     if len(paragraph.text) > _LONGEST_TITLE or paragraph.kind in ("footnote", "table"):
         return None

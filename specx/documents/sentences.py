@@ -1,4 +1,4 @@
-"""Split text into sentences, by rules for English and for each script's full stops; count words."""
+"""Split text into sentences, by rules for English and each script's sentence ends; count words."""
 
 import re
 
@@ -110,7 +110,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Return the spans of the sentences of ``text``. Its only white space is single spaces."""
+    """Return the character ranges of the sentences in a text with single spaces."""
     spans: list[tuple[int, int]] = []
     start = 0
     for match in _END.finditer(text):
@@ -125,7 +125,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def ends_paragraph(above: str, line: str) -> bool:
-    """Return True if the words show that a paragraph ends with the short line ``above``."""
+    """Return True if the words show that the short line ``above`` ends its paragraph."""
     if line[0].islower() or not ENDS_SENTENCE.search(above):
         return False
     if len(above) >= 0.6 * max(len(line), 60):
@@ -136,7 +136,7 @@ def ends_paragraph(above: str, line: str) -> bool:
 
 
 def line_sentences(text: str) -> list[tuple[int, int]]:
-    """Return the spans of the sentences of a text of several lines, such as a list.
+    """Return the character ranges of the sentences in a text of several lines, such as a list.
 
     Bullets and numbers of list items belong to no sentence, and headings are not sentences.
     """

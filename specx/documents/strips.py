@@ -24,9 +24,9 @@ _STRIPS = 40  # followed at once
 
 @dataclass(slots=True)
 class TextPiece:
-    """Adjacent runs of text, each with the text before it (a space or nothing), and their position.
+    """Adjacent runs of text, each with the text before it (a space or nothing), and its position.
 
-    ``index``: the piece's place in the file; ``leftward``: the script runs from right to left.
+    ``index``: the order of the piece in the file; ``leftward``: its script runs from right to left.
     """
 
     runs: list[tuple[str, TextRun]]
@@ -47,7 +47,7 @@ Sides = tuple[list[Row], list[Row]]  # what the rows beside a strip have to its 
 
 
 class Strip(NamedTuple):
-    """A strip without text, and the baselines of the first and last row beside it."""
+    """A strip without text, from the baseline of the first row beside it to that of the last."""
 
     left: float
     right: float
@@ -55,7 +55,7 @@ class Strip(NamedTuple):
     bottom: float
 
     def prolongs(self, other: "Strip") -> bool:
-        """Return True if this strip covers the other's height and lies within its width."""
+        """Return True if this strip spans the other's height and lies within its width."""
         within = other.left <= self.left and self.right <= other.right
         return within and self.bottom <= other.bottom and other.top <= self.top
 
@@ -134,10 +134,10 @@ def _trimmed(
     *,
     to_end: bool,
 ) -> Iterator[Strip]:
-    """Yield a strip, cut to rows with text on both sides, or with text that continues there.
+    """Yield a strip, cut to the rows that have text on both sides or continue one side.
 
-    ``ends``: the start and end of each row, by its id. ``to_end``: nothing crosses it further down,
-    so all rows below may belong to the longer column.
+    ``ends``: the start and end of each row, by its id. ``to_end``: nothing crosses the strip
+    further down, so all rows below may belong to the longer column.
     """
     rows = _without_ends(left, right, rows)
     bases = [row[0].base for row in rows]
@@ -158,9 +158,9 @@ def _trimmed(
 
 
 def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Row]:
-    """Return rows without a separate short row at the top and at the bottom, page furniture.
+    """Return rows without a separate short row at the top and the bottom, which is page furniture.
 
-    A row that begins where the columns do stays: it is their heading or note.
+    A row stays if it begins where a column begins: it is the column's heading or note.
     """
     if len(rows) <= LINES:
         return rows

@@ -99,7 +99,7 @@ def _from_xml(text: str) -> Iterator[str]:
 
 
 def _form_of(lines: Sequence[str]) -> re.Pattern[str] | None:
-    """Return the format of the lines with times, if there are enough of them, starting at 0:00."""
+    """Return the format of the timed lines, if there are enough of them and they start at 0:00."""
     first = lines.index("[Events]") if "[Events]" in lines[:1000] else 0
     shown = [line for line in lines[first : first + 4 * _LOOKED_AT] if line.strip()][:_LOOKED_AT]
     for form in _FORMS:
@@ -180,7 +180,7 @@ def _cues(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[_Cue]:
 
 
 def _shown(lines: Sequence[str], *, last: bool) -> Sequence[str]:
-    """Return the lines of a caption, without remarks and the number or name of the next one."""
+    """Return the lines of a caption, without remarks and without the next one's number or name."""
     if not last and lines and lines[-1].strip() and (len(lines) == 1 or not lines[-2]):
         lines = lines[:-1]
     aside = [i for i, line in enumerate(lines) if i and not lines[i - 1] and _ASIDE.match(line)]
@@ -199,7 +199,7 @@ def _rolls(cues: Sequence[_Cue]) -> bool:
 
 
 def _once(cues: Sequence[_Cue]) -> Iterator[_Cue]:
-    """Yield captions without lines, and beginnings of lines, that the previous ones had."""
+    """Yield captions without the lines, and the beginnings of lines, that the one before had."""
     before: tuple[str, ...] = ()
     for cue in cues:
         lines = [line for line in cue.lines if line not in before]

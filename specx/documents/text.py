@@ -188,7 +188,7 @@ def utf16_of(data: bytes) -> str | None:
 
 
 def _decode_damaged_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
-    """Decode UTF-8 with a few broken bytes, as after a cut inside a character; else return None.
+    """Decode UTF-8 with a few broken bytes, as after a cut inside a character, or return None.
 
     Bytes of other encodings hardly ever form UTF-8 characters by accident.
     """
@@ -200,10 +200,10 @@ def _decode_damaged_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _decode_mixed(data: bytes) -> tuple[str, tuple[str, ...]] | None:
-    """Decode UTF-8 with lines in another encoding, as programs add them to a log; else return None.
+    """Decode UTF-8 that has lines in another encoding, as logs have; None if it is not that.
 
-    What is not UTF-8 in such lines is accented letters and signs, and nothing in them is UTF-8. One
-    bad byte is damage.
+    In such a line, all characters that are not ASCII are accented letters and signs of that other
+    encoding, and none of them is UTF-8. A line with a single bad byte is damaged UTF-8.
     """
     lines = data.split(b"\n")
     others = [n for n, line in enumerate(lines) if line.decode("utf-8", "ignore").encode() != line]
@@ -304,8 +304,8 @@ _ARROW_FOR_FF = re.compile(r"↵(?=[a-z])|(?<=[a-z])↵(?=[a-z\W])")
 def clean_line(text: str) -> str:
     """Return ``text`` with plain letters and single spaces.
 
-    Compatibility characters other than the Latin ligatures are unchanged: ``x²`` is not ``x2``. A
-    soft hyphen at the end stays, because it shows that a word was divided there.
+    Of compatibility characters only the Latin ligatures are replaced: ``x²`` is not ``x2``. A soft
+    hyphen at the end stays, because it shows that a word was divided there.
     """
     if not (text.isascii() and text.isprintable()):
         text = _UNPRINTABLE.sub("", without_escapes(text).translate(_TABLE))
@@ -319,7 +319,8 @@ def clean_line(text: str) -> str:
 def _is_set_apart(text: str) -> bool:
     """Return True for a title whose letters are set apart: ``C H A P T E R  O N E``.
 
-    A row of marks or of columns' letters has few different ones, no vowel, or is in order.
+    A row of marks or of column letters is not a title: it has few different letters, no vowel, or
+    alphabetical order.
     """
     letters = text.split()
     return (

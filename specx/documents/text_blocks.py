@@ -25,7 +25,7 @@ _INNER_LINE_END = re.compile("[\v\u0085\u2028\u2029]")
 class NumberedLine(NamedTuple):
     """A line of clean text. ``number``: as an editor counts lines, from 1.
 
-    ``row``: the columns where text after a wide gap begins and ends, as in a table row.
+    ``row``: the columns at which the text after a wide gap begins and ends, as in a table row.
     """
 
     number: int

@@ -150,7 +150,10 @@ def _is_garbled(page: PageLines) -> bool | None:
 
 
 def _is_surely_right(text: str) -> bool:
-    """Return True if no part of a text has other letters, by a fourth of its pairs."""
+    """Return True if every part of a text has the pairs of letters of a language.
+
+    Of each part, every second pair is judged.
+    """
     letters = _latin_letters(_folded(text.casefold()))
     last = len(letters) - _JUDGED
     for start in (*range(0, last, _JUDGED), last):
@@ -197,10 +200,10 @@ def _latin_letters(text: str) -> bytes:
 
 
 def _is_of_no_language(text: str, folded: str) -> bool | None:
-    """Return True for text in another script without the letter frequencies of its languages.
+    """Return True for text in another script whose letters are not as frequent as in a language.
 
     In an alphabet, some letters are frequent; in scripts of words and syllables, many signs are
-    used. None if there are too few.
+    used. None if the text has too few letters.
     """
     signs = [char for char in text if _FIRST_SIGN <= char <= _LAST_SIGN]
     if 2 * len(signs) > len(text.replace(" ", "")):
@@ -214,7 +217,7 @@ def _is_of_no_language(text: str, folded: str) -> bool | None:
 
 
 def _is_of_signs(text: str) -> bool:
-    """Return True for signs, and digits among letters, in groups that return as in a language."""
+    """Return True for signs, and digits among letters, whose groups recur as in a language."""
     seen = len(text) - text.count(" ")
     letters, digits = (
         sum(map(is_one, text)) / (seen or 1) for is_one in (str.isalpha, str.isdigit)

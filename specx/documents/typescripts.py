@@ -41,7 +41,7 @@ class Typescript(NamedTuple):
 
 
 def typescript(text: str) -> Typescript:
-    """Return the lines of a text, without additions that only paper needs."""
+    """Return the lines of a text, without what only a printed page needs."""
     if _QUOTED.search(text):
         text = "\n".join(_unquoted(text.split("\n")))
     text = _without_line_numbers(text)
@@ -76,7 +76,10 @@ def typescript(text: str) -> Typescript:
 
 
 def _begin_of_notes(page: Sequence[NumberedLine], *, by_stars: bool = True) -> int:
-    """Return the index of the rule above a page's footnotes, of a note with a star, or the end."""
+    """Return the index at which a page's footnotes begin, or the end of the page.
+
+    They begin at a rule or, with ``by_stars``, at a note with a star.
+    """
     rules = [n for n, line in enumerate(page) if _RULE.fullmatch(line.text)]
     below = next((line.text for line in page[rules[-1] + 1 :] if line.text), "") if rules else ""
     if _NOTE.match(below):
@@ -93,7 +96,7 @@ def _inner(
 ) -> list[list[NumberedLine]]:
     """Return the lines of pages between their headers and footers, without outer blank lines.
 
-    ``shown``: the text by which lines are compared.
+    ``shown``: returns the text by which lines are compared.
     """
     worded = [[line for line in page if line.text] for page in pages]
     compared = [
@@ -114,7 +117,7 @@ def _without_numbers(text: str) -> str:
 
 
 def _add(lines: list[NumberedLine], page: Sequence[NumberedLine]) -> None:
-    """Add the lines of a page, without blank lines inside a sentence that continues."""
+    """Add the lines of a page; blank lines inside a sentence that continues are dropped."""
     begin = next((n for n, line in enumerate(page) if line.text), len(page))
     while lines and not lines[-1].text:
         lines.pop()
@@ -164,10 +167,10 @@ def _without_line_numbers(text: str) -> str:
 
 
 def _single_spaced(lines: Sequence[NumberedLine]) -> list[NumberedLine]:
-    """Return the lines of a double-spaced text without the blank ones between them.
+    """Return the lines of a double-spaced text without the blank lines between them.
 
-    These are single blank lines, many in a row, and most lines continue in the next one; quotations
-    in between are often single-spaced. Two or more blank lines end a paragraph.
+    In such a text, many single blank lines follow each other, and most lines continue in the next
+    one; quotations in between are often single-spaced. Two or more blank lines end a paragraph.
     """
     text = [n for n, line in enumerate(lines) if line.text]
     runs: list[list[int]] = [[]]

@@ -1,4 +1,4 @@
-"""Prepare a web page for pandoc: remove invisible text, and move the frame to the end."""
+"""Prepare a web page for pandoc: remove invisible text, and move navigation to the end."""
 
 import html
 import re
@@ -86,7 +86,7 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
 
 
 def hiding_selectors(css: str) -> set[str]:
-    """Return the simple selectors of elements that a style sheet hides, on screen or paper."""
+    """Return the simple selectors of elements that a style sheet hides, on screen or in print."""
     if not _HIDES.search(css):
         return set()
     first, *behind = css.split("/*")
@@ -147,7 +147,7 @@ def _letters(text: str) -> int:
 
 
 def _is_named_frame(node: Any, whole: int) -> bool:
-    """Return True for cookie notices and the like, and for lists of links to other pages."""
+    """Return True for an element named like a notice or navigation, or with only links."""
     names = f"{node.attributes.get('class') or ''} {node.attributes.get('id') or ''}"
     letters = _letters(node.text())
     inner = node.css(_OF_COMMENTS) if _COMMENTS.search(names) else []
@@ -163,7 +163,7 @@ def _is_named_frame(node: Any, whole: int) -> bool:
 
 
 def _frames(node: Any) -> bool:
-    """Return True for navigation, and for other parts of the frame outside the text."""
+    """Return True for navigation, headers and footers, unless they are inside the text."""
     if node.tag == "nav" or node.attributes.get("role") == "navigation":
         return True
     if node.attributes.get("role") in _NOTE or (node.tag == "header" and node.css_first("h1")):
@@ -172,6 +172,6 @@ def _frames(node: Any) -> bool:
 
 
 def _above(node: Any) -> Iterator[Any]:
-    """Yield the elements that contain a node."""
+    """Yield the ancestors of a node, from its parent on."""
     while (node := node.parent) is not None:
         yield node

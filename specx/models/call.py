@@ -25,9 +25,9 @@ class Features:
     """Hidden states of one document: the inputs of some layers, or the decoder's normed output.
 
     ``layers``: the layers whose inputs are kept, counted from 0; the number of layers means the
-    last layer's output; empty: the normed output is kept. ``rows`` [R, F]: the states of the last
-    pass, one row per token. States of the text's last tokens are kept, too (``read``). All tensors
-    are changed in place.
+    output of the last one; empty: the normed output is kept. ``rows`` [R, F]: the states of the
+    last pass, one row per token. ``keep`` also stores those of the text's last tokens, for
+    ``read``. All tensors are changed in place.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Features:
         self._counted = torch.arange(RECENT, device=device)
 
     def are_behind(self, layers: int) -> bool:
-        """Return True if some states are the output of the last layer."""
+        """Return True if one of these layers stands for the last layer's output."""
         return not self.layers or layers in self.layers
 
     def begin(self) -> None:
@@ -106,12 +106,12 @@ class KeptQueries:
 
 @dataclass(frozen=True)
 class SlotMapping:
-    """The rows of a cache that a forward pass writes, before it attends to them.
+    """The cache rows that a forward pass writes before it attends to them.
 
     ``storage[layer]`` [2, Hkv, capacity, D]: keys and values of a layer, in 8 bits as in
     ``byte_rows``; for a layer with a delta rule, its state. Layers may share one tensor. ``slots``
-    int64 [T]: the text row of each new token. ``slots_of`` returns the tokens' rows in a layer's
-    storage, which may be a ring.
+    int64 [T]: the text row of each new token. ``slots_of`` returns the rows in a layer's storage,
+    which may be a ring.
     """
 
     storage: Tensor | Sequence[Tensor | DeltaState]
@@ -152,7 +152,7 @@ class SlotMapping:
 
     @cached_property
     def order(self) -> Tensor:
-        """The numbers of the new tokens: int64 [T]."""
+        """The new tokens' numbers in the pass, ascending: int64 [T]."""
         return torch.arange(len(self.slots), device=self.slots.device)
 
 
@@ -160,8 +160,8 @@ class SlotMapping:
 class AttentionCall(ABC):
     """The attention of one forward pass over T new tokens.
 
-    ``recorded``: the query records, one per layer whose queries are kept, in order of layers.
-    ``features``: the record of hidden states.
+    ``recorded``: the query records, one per recorded layer, in order of layers. ``features``: the
+    record of hidden states.
     """
 
     ops: Ops
@@ -209,7 +209,7 @@ class PrefillCall(AttentionCall):
     ) -> Tensor:  # fmt: skip
         """Attend within the smaller of two windows, the layer's and the pass's.
 
-        ``rows``: only the last ``rows`` rows of q [Hq, R, D] get results; 0: all rows do.
+        ``rows``: q [Hq, R, D] has R rows, and only the last ``rows`` of them get results; 0: all.
         ``tokens``: the number of tokens in the pass; 0: as many as q has rows. Only the last
         token's query is recorded.
         """

@@ -27,13 +27,13 @@ _FORMATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 class Checkpoint:
     """Open safetensors files, as a context manager. Tensors are read on request.
 
-    Names are those of a text decoder (``text_name``). A tensor in MXFP4 appears with its unpacked
-    shape [E, K, N]; it is stored as blocks [E, N, K/32, 16] and scales [E, N, K/32]. ``dtype``: the
+    Names are those of a text decoder (``text_name``). A tensor in MXFP4 is stored as blocks [E, N,
+    K/32, 16] and scales [E, N, K/32], and is given its unpacked shape [E, K, N]. ``dtype``: the
     dtype of returned tensors; None: the stored one. ``label`` begins every message.
 
-    Matrices in float8 have their scales in another tensor: one for the matrix, for each row, or for
+    A matrix in float8 has its scales in another tensor: one for the matrix, for each row, or for
     each block of 128 × 128. Other quantized matrices are in groups of columns, described by
-    ``reading``. All are unpacked, unless their blocks are of ``kept`` formats. ``rounds``: as in
+    ``reading``. All are unpacked, unless their block format is in ``kept``. ``rounds``: as in
     ``PackedWeight``.
     """
 
@@ -122,7 +122,7 @@ class Checkpoint:
         return whole
 
     def _experts(self, name: str) -> Weight:
-        """Read a tensor in MXFP4, one expert at a time; packed, all rows of all experts."""
+        """Read a tensor in MXFP4, one expert at a time; packed, all rows of all experts at once."""
         try:
             blocks, scales = (self._slice(name + end) for end in (BLOCKS, SCALES))
             experts, columns, rows = self.shape(name)
@@ -144,7 +144,7 @@ class Checkpoint:
         return whole.mT
 
     def is_zero(self, name: str) -> bool:
-        """Return True for a bias of zeros beside a quantized matrix, which some tools write."""
+        """Return True for an all-zero bias of a quantized matrix; some tools write such biases."""
         if not name.endswith(".bias") or self._style(f"{name[:-5]}.weight") is None:
             return False
         return not self._stored(name).any()
@@ -182,7 +182,7 @@ class Checkpoint:
         return found
 
     def _packed(self, names: Sequence[str]) -> tuple[Part, ...]:
-        """Read matrices as blocks of kept formats; empty if one of them has no such format."""
+        """Read matrices as blocks in kept formats; empty if one of them has no such format."""
         parts: list[Part] = []
         for name in names:
             if (grouped := self._grouped(name)) is not None:
@@ -208,7 +208,7 @@ class Checkpoint:
         return torch.cat(parts, dim=2).flatten(1)
 
     def _with_scales(self, name: str) -> tuple[Tensor, Tensor]:
-        """Read a matrix in float8 and the scales of its rows' parts of 128, float32 [N, parts]."""
+        """Read a matrix in float8 [N, K], and a scale for each 128 columns of a row, float32."""
         opened, stored_name = self._places[name]
         own = [name + end for end in _FP8_SCALES if name + end in self._places]
         if not own:
@@ -283,7 +283,7 @@ def read_torch_file(file: Path, label: str) -> dict[str, Tensor]:
 
 
 def pickled(label: str) -> ModelError:
-    """Return the error for a torch file with anything but plain tensors."""
+    """Return the error for a torch file that holds anything but plain tensors."""
     return ModelError(
         f"{label} has a torch file that is damaged, of an old format, or holds Python objects, "
         "which specx never runs; choose a checkpoint in safetensors."

@@ -31,8 +31,9 @@ Allowed = tuple[torch.Tensor, torch.Tensor]  # bool [rows of its lm head] of a t
 def check_pair(target: LoadedModel, draft: LoadedModel) -> Allowed:
     """Compare the tokenizers token by token, and on a few strings.
 
-    Return the ids that the target may produce, those of its tokenizer; and the ids that the draft
-    may produce, those in both tokenizers and both lm heads. Logits of other ids are set to −inf.
+    Return the ids that the target may produce, which are those of its tokenizer, and the ids that
+    the draft may produce, which are those in both tokenizers and both lm heads. Logits of other ids
+    are set to −inf.
 
     Raises ModelError naming the first id that means different tokens, an id of the target for which
     the draft has no embedding, or a string that the tokenizers split differently.
@@ -49,7 +50,7 @@ def check_pair(target: LoadedModel, draft: LoadedModel) -> Allowed:
 
 
 def head_facts(target: LoadedModel, head: LoadedHead) -> Allowed:
-    """Return the ids that a target and its head may produce. A head has no tokenizer to compare."""
+    """Return the ids that a target and its head may produce. A head has no tokenizer of its own."""
     allowed, ids = allowed_alone(target), head.model.target_ids
     known = ids < target.vocab_size
     return allowed, known & allowed[ids.clamp(max=target.vocab_size - 1)]
@@ -66,7 +67,7 @@ def _tokens(tokenizer: Any) -> dict[int, str]:
 
 
 def _ids(tokenizer: Any) -> Collection[int]:
-    """Return the ids of all tokens, which are usually all numbers below their count."""
+    """Return the ids of all tokens; usually they are 0 … number of tokens − 1."""
     if isinstance(tokenizer, Tokenizer):
         known, count = tokenizer.backend.id_to_token, len(tokenizer)
         # Five times as fast as their table.
@@ -76,7 +77,7 @@ def _ids(tokenizer: Any) -> Collection[int]:
 
 
 def _is_same(target: Any, draft: Any) -> bool:
-    """Return True for two GGUF files with one tokenizer, which is built once."""
+    """Return True if both are GGUF files with the same tokenizer, which is built only once."""
     ours = isinstance(target, Tokenizer) and isinstance(draft, Tokenizer)
     return ours and target.backend is draft.backend
 

@@ -101,7 +101,7 @@ class DecoderLayer:
         """Attend from some rows of a pass over ``tokens`` tokens.
 
         ``rows``: row numbers (int64), or the number N of last rows; 0: all rows. q [Hq, R, D]: the
-        queries of all rows; for the last N rows of a prompt, the queries of these rows suffice.
+        queries of all rows or, in a prompt, at least those of the last N.
         """
         if isinstance(rows, int) and rows and isinstance(call, PrefillCall):
             scaling, last = self.spec.attention.scaling, min(rows, tokens)
@@ -189,7 +189,7 @@ class Decoder:
         return layers
 
     def with_spec(self, spec: DecoderSpec) -> "Decoder":
-        """Return a decoder with the same weights and other RoPE frequencies."""
+        """Return a decoder with the same weights and the RoPE frequencies of another spec."""
         pairs = zip(self.weights.layers, spec.layers, strict=True)
         layers = [replace(layer, spec=own) for layer, own in pairs]
         return Decoder(replace(self.weights, spec=spec, layers=layers), self.ops, self.stream)
@@ -206,18 +206,18 @@ class Decoder:
 
     @property
     def has_fused_forward(self) -> bool:
-        """Return True if passes over few rows run all layers in one call."""
+        """Return True if a pass over few rows runs all layers in one call."""
         return self._whole is not None
 
     @property
     def row_invariant(self) -> bool:
-        """True if a row's logits are bit-identical whatever the other rows are (see ``Ops``)."""
+        """True if other rows never change a row's logits, to the bit (``Ops``)."""
         whole = self._whole
         return self.ops.is_row_invariant(self.weights) if whole is None else whole.is_row_invariant
 
     @property
     def saved_bytes(self) -> int:
-        """Return the bytes of weights that passes over few rows save by reading smaller copies."""
+        """Return how many bytes a pass over few rows saves by reading smaller copies of weights."""
         return 0 if self._whole is None else self._whole.saved_bytes
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -282,10 +282,10 @@ class Decoder:
         return self.run_together([self.steps(ids, positions, call, logits_to_keep)])[0]
 
     def run_together(self, passes: Sequence[Pass]) -> list[Tensor]:
-        """Compute all passes a layer at a time; return the results of each.
+        """Compute all passes layer by layer; return the results of each pass.
 
-        Each layer's weights are brought to the device once. A pass may read cache rows that earlier
-        passes write, because each layer processes the passes in order.
+        Each layer's weights are copied to the device once for all passes. A pass may read cache
+        rows that earlier passes write, because each layer processes the passes in order.
         """
         for layer in self.layers:
             if self.stream is not None:
@@ -331,7 +331,7 @@ class Decoder:
     def _run_fused(
         self, ids: Tensor, positions: Tensor, call: Call, logits_to_keep: Tensor | int
     ) -> Tensor | None:
-        """Compute logits as ``run``, all layers in one call; None if the pass cannot do that."""
+        """Compute logits as ``run``, all layers in one call; None if the pass does not allow it."""
         whole, mapping = self._whole, call.mapping
         if whole is None or not isinstance(call, TreeCall) or call.features is not None:
             return None
@@ -353,10 +353,10 @@ class Decoder:
         return logits
 
     def _cut(self, call: Call, logits_to_keep: Tensor | int) -> int:
-        """Return the layer from which rows without logits are dropped, or the number of layers.
+        """Return the first layer that is computed only for rows with logits, or the layer count.
 
-        For a prompt, it does not depend on the rows that are kept. So their logits do not depend on
-        them either, to the bit.
+        For a prompt, the layer does not depend on the number of rows with logits. So the logits of
+        a row do not depend on it either, to the bit.
         """
         count, features = len(self.layers), call.features
         if isinstance(logits_to_keep, int) and not logits_to_keep:

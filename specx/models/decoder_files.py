@@ -42,7 +42,7 @@ COPIES = 0.25  # of the memory that is free at the first pass: for weights in fe
 def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
     """Load a model of a known family from its weight files ``found``.
 
-    Raises ModelError for weights that are missing, superfluous, damaged or of another shape, and
+    Raises ModelError for weights that are missing, unused, damaged or of another shape, and
     OutOfMemoryError.
     """
     label, raw = files.source.label, files.raw
@@ -70,7 +70,7 @@ def load_decoder(files: ModelFiles, found: Sequence[Path]) -> LoadedModel:
 def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
     """Load a GGUF model of a known family. Weights stay packed if kernels read their formats.
 
-    Raises as ``load_decoder`` does.
+    Raises ModelError and OutOfMemoryError as ``load_decoder`` does.
     """
     architecture, dtype = gguf.architecture(), unpacked_dtype(files)
     needed, spec = gguf.bytes_in((), dtype, files.device), architecture.spec
@@ -97,7 +97,7 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
 
 
 def _runs_packed(loaded: LoadedModel) -> bool:
-    """Return True if packed weights are fast: on a CPU in one call, or where most are not read."""
+    """Return True if packed weights are fast: on a GPU, fused, or with experts or states."""
     assert loaded.decoder_spec is not None
     return (
         loaded.device.type != "cpu"
@@ -112,7 +112,7 @@ def _runs_packed(loaded: LoadedModel) -> bool:
 def loaded_decoder(
     files: ModelFiles, architecture: Architecture, joined: Joined, dtype: torch.dtype
 ) -> LoadedModel:
-    """Make a decoder from tensors that ``joined`` reads, on the device of ``files``, in ``dtype``.
+    """Make a decoder on the device of ``files``, in ``dtype``; ``joined`` reads its tensors.
 
     Raises ModelError for a draft whose keys cannot be moved, and reading errors.
     """
@@ -161,7 +161,7 @@ def tied_as_stored(spec: DecoderSpec, weight_map: WeightMap, tensors: Checkpoint
 
 
 def _by_length(raw: Mapping[str, Any], label: str) -> Callable[[int], DecoderSpec] | None:
-    """Return a function from text length in tokens to the spec; None if the spec never changes."""
+    """Return a function from text length in tokens to the spec; None if all lengths share one."""
 
     def spec_of(tokens: int) -> DecoderSpec:
         return read_architecture(raw, label, tokens).spec
@@ -264,7 +264,7 @@ def check_tensors(
 
 
 def check_complete(missing: Collection[str], ignored: Collection[str], label: str) -> None:
-    """Raise ModelError for missing tensors, and for unused tensors of layers."""
+    """Raise ModelError for missing tensors, and for tensors of layers that are not used."""
     if missing:
         raise ModelError(
             f"{label} lacks {len(missing)} of its weights, such as {min(missing)}; the checkpoint "

@@ -18,8 +18,8 @@ _NO_LIMIT = 10**9  # tokenizers state "no limit" as a number above this
 def error_of(inv_freq: Tensor, here: Tensor, there: Tensor, shift: int) -> float:
     """Return the mean relative error of keys [Hkv, T, D] that are moved by ``shift`` positions.
 
-    ``there``: the exact keys. Errors are relative to each rotated pair's own length: a few elements
-    of trained keys are so large that they would hide all others.
+    ``there``: the exact keys. The error of each rotated pair is relative to the pair's own length,
+    because a few elements of trained keys are so large that they would hide all others.
     """
     by = torch.full((here.shape[-2],), shift, device=here.device)
     moved = rotate(here[None], by, inv_freq.to(here.device))[0].float()
@@ -126,7 +126,7 @@ def model_facts(model: Any, tokenizer: Any) -> dict[str, Any]:
 
 
 def eos_token_ids(stated: Iterable[Any], rows: int) -> frozenset[int]:
-    """Merge the end-of-text ids of several sources; each states an id, a list of ids, or None.
+    """Merge the end-of-text ids of several sources: an id, a list of ids, or None each.
 
     ``rows``: the number of the model's ids; ids outside of it are dropped.
     """

@@ -65,7 +65,7 @@ class GenerationConfig:
 
 
 def read_generation(folder: Path, label: str) -> GenerationConfig:
-    """Read the file, if there is one.
+    """Read a folder's generation config, if there is one.
 
     As in transformers, ``do_sample: true`` means sampling, by default at temperature 1; otherwise
     the model decodes greedily.
@@ -76,7 +76,7 @@ def read_generation(folder: Path, label: str) -> GenerationConfig:
 
 
 def generation_config_of(raw: dict[str, Any], label: str) -> GenerationConfig:
-    """Return the contents of such a file, already parsed. Raises as ``read_generation`` does."""
+    """Return the contents of a parsed generation config. Raises as ``read_generation``."""
     ends = _ends(raw.get("eos_token_id"), label)
     given = {ours: raw.get(theirs) for theirs, ours in _KEYS.items()}
     try:
@@ -97,7 +97,7 @@ def generation_config_of(raw: dict[str, Any], label: str) -> GenerationConfig:
 
 
 def local_generation(target: TargetSettings) -> GenerationConfig | None:
-    """Read the file of a profile's target if it is on this machine; None: it is not.
+    """Return the generation config of a profile's target; None if it is not local.
 
     Raises ModelError as ``read_generation`` does.
     """
@@ -117,7 +117,7 @@ def local_generation(target: TargetSettings) -> GenerationConfig | None:
 
 
 def _of_gguf(target: TargetSettings, label: str) -> GenerationConfig | None:
-    """Read the settings in a local GGUF file; None: the model is not one, or not local."""
+    """Return the generation config in a local GGUF file; None if the model is not such a file."""
     from specx.models.gguf.places import gguf_file
 
     file = None if QUANTIZED_ID.fullmatch(target.model) else gguf_file(target.model, None, label)

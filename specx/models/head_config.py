@@ -33,12 +33,12 @@ class HeadSpec:
     ``embeds``: the head has its own embeddings.
 
     ``norms_residual``: the first residual is the normed state. ``feature_norm``: before ``fc``, one
-    norm over all features, or one for each. ``final_norm``: there is a norm before the lm head.
-    ``feeds_normed``: a row's state is its normed output. ``window``: the maximum number of rows
-    that a row attends to, including its own; None: all. ``qkv_bias``: only queries, keys and values
-    have a bias. ``mask_token``: for P-EAGLE, the id that stands for tokens not yet read by the
-    target; this id has its own features. ``stored``: the names of the head's tensors, if its format
-    allows several.
+    norm over all features, or one for each. ``final_norm``: a norm precedes the lm head.
+    ``feeds_normed``: the state passed to the next row is the normed output. ``window``: the maximum
+    number of rows that a row attends to, including its own; None: all. ``qkv_bias``: only queries,
+    keys and values have a bias. ``mask_token``: for P-EAGLE, the id in place of tokens that the
+    target has not read; this id has its own features. ``stored``: the names of the head's tensors,
+    if its format allows several.
     """
 
     input: InputSpec
@@ -76,7 +76,7 @@ _KINDS, _AS_LLAMA = ("llama", "qwen3"), ("phi3", "qwen2")
 
 
 def project_of(raw: dict[str, Any], label: str) -> Project | None:
-    """Return the project whose format a head's config has; None if it is not a head's config."""
+    """Return the project that defined the format of a head's config; None for other configs."""
     kind = raw.get("speculators_model_type")
     if kind is not None and kind not in ("eagle3", "peagle"):
         raise ModelError(
@@ -93,10 +93,10 @@ def project_of(raw: dict[str, Any], label: str) -> Project | None:
 
 
 def mtp_spec(text: Mapping[str, Any], stored: Collection[str], label: str) -> HeadSpec:
-    """Read the spec of a target's own head for multi-token prediction (MTP).
+    """Read the spec of a head for multi-token prediction (MTP) in a target's own checkpoint.
 
     ``text``: the config of the target's text decoder. The head's layer is like the target's layers
-    with full attention. Raises ModelError for a family with an unknown head.
+    with full attention. Raises ModelError for a family whose heads are unknown.
     """
     family = family_of(text)
     if family is None or text.get("model_type") not in MTP_TYPES:
@@ -123,7 +123,8 @@ def read_head_spec(
 ) -> HeadSpec:
     """Read a head's spec.
 
-    ``shapes``: of its tensors, by speculators' names. Raises ModelError naming the key at fault.
+    ``shapes``: the shapes of its tensors, by speculators' names. Raises ModelError naming the key
+    at fault.
     """
     project = project_of(raw, label) or "SafeAILab"
     is_eagle3 = "layers.0.hidden_norm.weight" in shapes or project != "SafeAILab"
@@ -191,7 +192,7 @@ def _eagle3(
 
 
 def _mask_token(raw: dict[str, Any], config: dict[str, Any], label: str) -> int:
-    """Return the id that replaces tokens not yet read."""
+    """Return the id that replaces tokens not read yet."""
     places = raw, raw.get("eagle_config"), raw.get("dflash_config")
     stated = [
         place[key]
@@ -258,7 +259,7 @@ def _features(
 
 
 def _stated_layers(raw: dict[str, Any], project: Project, label: str) -> tuple[int, ...] | None:
-    """Return the stated layers by their inputs. speculators states inputs, SpecForge outputs."""
+    """Return the layers whose inputs are read. speculators states inputs, SpecForge outputs."""
     nested = raw.get("eagle_config") or {}
     if not isinstance(nested, dict):
         raise ModelError(f"{label} has an eagle_config that is not a JSON object.")

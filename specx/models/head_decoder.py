@@ -72,7 +72,7 @@ def head_weights(
 ) -> HeadWeights:
     """Build the weights of a head from its tensors, by speculators' names.
 
-    ``embedding``, ``head``: the target's, used without a copy if the head has none.
+    ``embedding``, ``head``: the target's, shared if the head has none of its own.
     """
     decoder, names = decoder_spec(spec, label)
     reader = WeightReader(spec=decoder, weight_map=names, joined=joined, prepack=prepack)
@@ -157,7 +157,7 @@ def _layer_shapes(decoder: DecoderSpec, names: WeightMap, index: int) -> dict[st
 
 
 class HeadDecoder:
-    """A head. It keeps no state of a text; its weights must not change."""
+    """The decoder of a head. It keeps no state of a text; its weights must not change."""
 
     runs_natively = True
 
@@ -212,9 +212,9 @@ class HeadDecoder:
         """Return the output states [rows, H] and logits [rows, V] in the head's own ids.
 
         ``rows``: tokens int64 [T], their states [T, H], and positions int64 [T].
-        ``logits_to_keep``: these rows (int64), or the number of last rows; 0: all, None: compute
-        only keys and values. ``parents`` int64 [T]: the row of each token's state, if there is not
-        one state per token.
+        ``logits_to_keep``: the rows that get logits (int64), or the number of last rows; 0: all;
+        None: compute only keys and values. ``parents`` int64 [T]: the row of each token's state, if
+        there is not one state per token.
         """
         tokens, states, positions = rows
         if parents is not None and self._masked is not None:

@@ -83,11 +83,11 @@ def open_mtp(spec: ModelSpec) -> HeadFiles:
 
 
 def _own_tensors(source: ModelSource, config: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Read the tensors of an MTP head, except for layers after the first.
+    """Read the tensors of an MTP head's first layer, and those outside its layers.
 
-    The first layer is applied again for each further token; other layers are trained only for
-    those. If the head is an additional layer, its copies of the target's embeddings and lm head are
-    skipped.
+    The first layer is applied again for each further token; the other layers are trained only for
+    those tokens. If the head is an additional layer of the target, its copies of the target's
+    embeddings and lm head are skipped.
     """
     prefix = MTP_TYPES.get(str(config.get("model_type")), MTP_PREFIX)
     own = prefix.format(config.get("num_hidden_layers"))
@@ -188,7 +188,7 @@ def checked(
 def target_ids(
     tensors: dict[str, Tensor], spec: HeadSpec, target: LoadedModel, label: str
 ) -> Tensor:
-    """Return the target's id for each id of the head: int64 [rows of its lm head]."""
+    """Return the target's id for each of the head's ids: int64 [rows of its lm head]."""
     offsets, known = tensors.get("d2t"), tensors.get("t2d")
     rows = target.vocab_size if spec.vocabulary is None else spec.vocabulary
     own = torch.arange(rows)

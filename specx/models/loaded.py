@@ -24,7 +24,7 @@ DTYPES: dict[str, torch.dtype | None] = {
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The model to load.
+    """The description of a model to load.
 
     ``model``: a hub id, a local folder, ``embedded:target`` or ``embedded:draft``; ``revision``: a
     branch, tag or commit on the hub; ``dtype``: float32, float16, bfloat16, or auto for the
@@ -45,7 +45,7 @@ class ModelSpec:
 
     @property
     def must_round(self) -> bool:
-        """True if inputs of products must be rounded to int8, and other models are refused."""
+        """True if inputs of products must be rounded to int8, or the model is refused."""
         return self.activations == "int8"
 
     @property
@@ -143,7 +143,7 @@ class LoadedModel:
 
     @property
     def computed_by(self) -> str:
-        """Return for people what computes the model: specx or transformers."""
+        """Return, for readers of a report, what computes the model: specx or transformers."""
         return (
             "specx"
             if self.runs_natively
@@ -165,7 +165,7 @@ class LoadedModel:
 
     @property
     def vocabulary_weights(self) -> tuple[Weight, Weight]:
-        """Return the weights of embedding and lm head, [V, K] each; they are one object if tied."""
+        """Return the weights of embedding and lm head, [V, K] each; the same object if tied."""
         weights = self.model.weights
         return weights.embedding, weights.head.weight
 

@@ -122,10 +122,10 @@ def kept_in_blocks(
 ) -> tuple[str, ...]:
     """Return the formats in which a model's matrices stay packed, because kernels read them.
 
-    ``needed``: bytes of its weights unpacked. ``rounds``: on a CPU, with int8 inputs; on a GPU
-    inputs are bfloat16. On a GPU, matrices stay packed only if they would not fit in bfloat16, and
-    if no ``dtype`` is requested. No kernels support per-layer embeddings; on a GPU, neither delta
-    rules nor latent attention, nor experts except those of a checkpoint in MXFP4.
+    ``needed``: bytes of its weights if unpacked. ``rounds``: as in ``PackedWeight``. On a GPU,
+    products have bfloat16 inputs, and matrices stay packed only if they would not fit in bfloat16
+    and no ``dtype`` is requested. Nowhere do kernels support per-layer embeddings. On a GPU they
+    support neither delta rules nor latent attention, and only the experts of MXFP4 checkpoints.
     """
     on_cpu = files.device.type == "cpu"
     reads_experts = on_cpu or (files.reading is not None and files.reading.name == "MXFP4")
@@ -180,7 +180,7 @@ def packing_of(files: ModelFiles, spec: DecoderSpec, stated: torch.dtype, count:
 def attending_ops(
     source: str, attention: str, device: torch.device, dtype: torch.dtype, head_dim: int
 ) -> Ops:
-    """Return a device's operations for a model, with a profile's ``attention``.
+    """Return a device's operations for a model; ``attention``: the profile's setting.
 
     Raises UsageError if a requested package cannot be used.
     """
@@ -194,7 +194,7 @@ def attending_ops(
 
 
 def usable(device: str | torch.device) -> torch.device:
-    """Return the device after a trial. Raises UsageError if it cannot be used."""
+    """Return the device after trying it. Raises UsageError if it cannot be used."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # the latter: torch was built without CUDA
@@ -210,8 +210,8 @@ def fetch_weights(
 ) -> tuple[ModelSource, tuple[Path, ...]]:
     """Download the weights if needed, and check that they are complete and fit into memory.
 
-    ``stored``: the dtype stated in the config; ``packing``: of the matrices that we
-    read. Returns their folder, and their files.
+    ``stored``: the dtype stated in the config; ``packing``: the form of the matrices, if specx
+    reads them itself. Return the weights' folder, and their files.
     """
     source, device, dtype = files.source, files.device, DTYPES[files.spec.dtype]
     wanted = None if dtype is None else dtype.itemsize

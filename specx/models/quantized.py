@@ -1,8 +1,8 @@
 """Quantized checkpoints: find the method in the config, and read matrices in groups of columns.
 
 GPTQ, AWQ, packed integers of compressed-tensors, and NVFP4 of compressed-tensors and ModelOpt have
-4 or 8 bits and a scale for each group. All store codes, zero points and scales, each in another
-order.
+4 or 8 bits per value and a scale for each group. All store codes, zero points and scales, but in
+different orders.
 """
 
 import json
@@ -31,9 +31,9 @@ class GroupStyle:
     """The tensors in which a method stores a matrix [N, K] with G groups.
 
     ``codes``, ``scales``, ``zeros``, ``order``: the suffixes of the tensors' names; ``order`` has
-    the group of each column. ``across``: tensors are [K, N] and [G, N]. ``bytes``: values are pairs
-    of FLOAT_4 in a byte, not integers in words of int32. ``whole``: the suffix of a scale of the
-    whole matrix, which is a factor or, with ``divides``, a divisor. ``more``: the number added to
+    the group of each column. ``across``: tensors are [K, N] and [G, N]. ``bytes``: a byte holds two
+    FLOAT_4 codes; otherwise words of int32 hold integers. ``whole``: the suffix of a scale of the
+    whole matrix, which is a factor or, with ``divides``, a divisor. ``more``: the number to add to
     stored zero points. ``places``: the positions of eight columns in a word; empty: in order.
     """
 
@@ -79,7 +79,7 @@ class Grouped:
     bits: int
 
     def values(self) -> Tensor:
-        """Return float32 [N, K]. Only the product with the scale is rounded."""
+        """Return the matrix, float32 [N, K]. Only the multiplication by the scale rounds."""
         if self.zeros is None:
             table = torch.tensor(FLOAT_4, dtype=torch.float32, device=self.codes.device) / 2
             whole, zeros = table[self.codes.int()], None
@@ -130,7 +130,7 @@ class Grouped:
 
 
 def shape_of(style: GroupStyle, codes: list[int], bits: int) -> tuple[int, int]:
-    """Return [N, K] of stored codes. With compressed-tensors, words may hold more than K codes."""
+    """Return [N, K] of stored codes. The words of compressed-tensors may hold more than K codes."""
     in_one = 2 if style.bytes else 32 // bits
     if style.places:
         return codes[1] * in_one, codes[0]
@@ -184,7 +184,7 @@ def _read_floats(style: GroupStyle, codes: Tensor, scales: Tensor, get: Get) -> 
 
 
 def _numbers(words: Tensor, bits: int) -> Tensor:
-    """Return the numbers in words, the lowest bits first: uint8 [R, C] of [R, words]."""
+    """Unpack the numbers in words, the lowest bits first: [R, words] -> uint8 [R, C]."""
     stored = words.contiguous().view(torch.uint8)
     if bits == 8:
         return stored
@@ -202,11 +202,11 @@ _BYTES = 8  # bits
 
 @dataclass(frozen=True)
 class Reading:
-    """The description of a quantized checkpoint's matrices.
+    """The way to read a quantized checkpoint's matrices.
 
-    ``name``: the format's name in reports. ``style``, ``bits``: the layout and the bits of matrices
-    quantized in groups of columns. ``packed``: the block format that holds such matrices exactly,
-    according to the config; None without one.
+    ``name``: the format's name in reports. ``style``, ``bits``: the layout, and the bits per value,
+    of matrices quantized in groups of columns. ``packed``: the block format that holds such
+    matrices exactly, according to the config; None without one.
     """
 
     name: str
@@ -264,7 +264,7 @@ def reading_of(raw: Mapping[str, Any], method: str | None, folder: Path) -> Read
 
 
 def _compressed(settings: Mapping[str, Any]) -> Reading | None:
-    """Return how matrices of compressed-tensors are read, by the weight settings of all groups."""
+    """Return how to read matrices of compressed-tensors, by the weight settings of all groups."""
     groups = (settings.get("config_groups") or {}).values()
     kinds = [group.get("weights") or {} for group in groups if isinstance(group, Mapping)]
     sparse = (settings.get("sparsity_config") or {}).get("format", "dense") != "dense"

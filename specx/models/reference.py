@@ -145,7 +145,7 @@ def _state(gguf: GgufCheckpoint, tensors: GgufTensors) -> Iterator[tuple[str, Te
 
 
 def _across(field: str, maps: Tensor) -> Tensor:
-    """Return maps [E, N, K] as [E, K, N], or biases [E, N], with gate and up rows alternating."""
+    """Return maps [E, N, K] as [E, K, N], or biases [E, N]; rows of gate and up alternate."""
     if field.startswith("gate_up"):
         maps = maps.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
     return maps if field.endswith("bias") else maps.mT.contiguous()

@@ -37,7 +37,10 @@ _FAILURES = (TypeError, ValueError, RuntimeError, AttributeError, IndexError)
 
 @dataclass(kw_only=True)
 class _WatchedCall(TreeCall):
-    """A tree call that lets ``check`` see each layer's call. ``seen``: layers and their factors."""
+    """A tree call that passes each layer's call to ``check``.
+
+    ``seen``: the layers that have attended, each with its factor of scores.
+    """
 
     check: Callable[[int, tuple[Tensor, ...], dict[str, Any]], None]
     seen: list[tuple[int, float]] = field(default_factory=list)
@@ -160,7 +163,7 @@ def _check_call(
 
 
 def _tree(loaded: LoadedModel, rows: int, sets: Sequence[int]) -> dict[str, Any]:
-    """Return the call for a tree in the last rows, each of which sees the rows in its ``sets``.
+    """Return the call for a tree in the last rows; row i sees the rows in ``sets[i]``.
 
     Attention is torch's on every device, because kernels are tested separately and need
     compilation.

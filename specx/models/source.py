@@ -13,7 +13,7 @@ from specx.profile import EMBEDDED, EMBEDDED_DRAFTS, HUB_ID, QUANTIZED_ID
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A folder in the hub's layout with at least the config and the tokenizer.
+    """A model's folder in the hub's layout, with at least the config and the tokenizer.
 
     ``hub_id``: set if weights may still have to be downloaded; ``label``: begins every message
     about this model ("The target org/name"). ``gguf``: the single file of a GGUF model.

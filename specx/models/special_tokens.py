@@ -49,8 +49,8 @@ def read_special_tokens(
     """Read the special tokens of a folder as transformers does.
 
     ``settings``: its ``tokenizer_config.json``; ``stored``: the added tokens of its
-    ``tokenizer.json``; ``defaults``: names from the class. Other files are used only if the
-    settings list no added tokens. Raises TypeError for an invalid token.
+    ``tokenizer.json``; ``defaults``: default names of the tokenizer's class. Other files are used
+    only if the settings list no added tokens. Raises TypeError for an invalid token.
     """
     given: dict[str, Any] = _with_tokens(settings)
     if _UNNAMED_BEFORE in given and not given.get(UNNAMED):
@@ -74,7 +74,7 @@ def read_special_tokens(
 
 
 def _own_names(given: dict[str, Any]) -> dict[str, Special]:
-    """Remove names that only this model has from ``given``, and return them."""
+    """Move special tokens with unusual names out of ``given``, and return them."""
     unnamed = given.get(UNNAMED)
     own = dict(given.pop(UNNAMED)) if isinstance(unnamed, dict) else {}
     names = [key for key in given if key.endswith("_token") and key not in NAMES]

@@ -54,10 +54,10 @@ MISNAMED = {
 def tokenizer_class(
     config: Mapping[str, Any], settings: Mapping[str, Any], is_byte_level: Callable[[], bool]
 ) -> str | None:
-    """Return the name of the class, without ``Fast``; None: left to transformers.
+    """Return the name of a tokenizer's class, without ``Fast``; None: transformers has to read it.
 
-    ``config``: of the model; ``settings``: ``tokenizer_config.json``; ``is_byte_level``: a slow
-    check whether ``tokenizer.json`` is byte-level.
+    ``config``: of the model; ``settings``: ``tokenizer_config.json``; ``is_byte_level``: checks
+    whether ``tokenizer.json`` is byte-level, which is slow.
     """
     family, stated = config.get("model_type"), _stated(config, settings)
     if family not in FAMILIES or stated is None or settings.get("auto_map"):
@@ -103,8 +103,8 @@ class Parts:
 
     ``dress``: a function that adds them to a bare tokenizer. ``named``: default special tokens.
     ``model``: BPE settings that differ from the defaults. ``reads_vocab``: the class also reads
-    ``vocab.json`` and ``merges.txt``. ``again``: how special tokens are added a second
-    time at the end, overriding the folder's settings.
+    ``vocab.json`` and ``merges.txt``. ``again``: how the class adds special tokens again at the
+    end, overriding the folder's settings.
     """
 
     dress: Callable[[Tokenizer, Settings], None]
@@ -115,9 +115,9 @@ class Parts:
 
 
 def rebuilt(parts: Parts, stored: Tokenizer, settings: Settings) -> Tokenizer | None:
-    """Return the tokens of ``stored`` with other components; None if its model type does not fit.
+    """Return a tokenizer with the tokens of ``stored`` and the components of its class.
 
-    Added tokens are left out.
+    None if the type of the stored model does not fit the class. Added tokens are left out.
     """
     model = stored.model
     if not isinstance(model, BPE) or model.continuing_subword_prefix or model.end_of_word_suffix:

@@ -146,7 +146,7 @@ def _special_tokens(
 def _backend(
     folder: Path, settings: Mapping[str, Any], stored: tokenizers.Tokenizer | None, name: str
 ) -> tokenizers.Tokenizer | None:
-    """Return the tokenizer without the tokens still to be added; None if unsupported."""
+    """Return the tokenizer before any tokens are added; None if it is unsupported."""
     if name == WHOLE or stored is None:
         is_from_vocabulary = name in PARTS and stored is None
         return from_vocabulary(PARTS[name], folder, settings) if is_from_vocabulary else stored

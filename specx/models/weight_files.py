@@ -62,9 +62,9 @@ def loaded_bytes(
     """Add up the bytes of all tensors once loaded, without reading them.
 
     ``wanted``: bytes of a floating-point number once loaded; None: as stored. ``packed``: tensors
-    in MXFP4 stay packed. Packed integers and float8 keep their type. The header of a torch file is
-    slow to read, so its whole size counts as floats of ``stored`` bytes. Raises ModelError for a
-    safetensors file that is truncated or damaged.
+    in MXFP4 stay packed. Packed integers and float8 keep their type. A torch file counts with its
+    whole size, as floats of ``stored`` bytes, because its header is slow to read. Raises ModelError
+    for a safetensors file that is truncated or damaged.
     """
     total = 0
     for file in files:

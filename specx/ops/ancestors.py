@@ -29,7 +29,7 @@ class AncestorMask:
     )
 
     def once(self, derive: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return the result of a function of the sets, computed once for all layers."""
+        """Return ``derive(sets)``, computed once for all layers."""
         if derive not in self._derived:
             self._derived[derive] = derive(self.sets)
         return self._derived[derive]
@@ -68,7 +68,7 @@ def unpack_sets(sets: Tensor, rows: int) -> Tensor:
 
 
 def single_sets(first: int, count: int, words: int, device: torch.device) -> Tensor:
-    """Return sets int64 [count, words] of one row each: set i holds row ``first + i`` alone."""
+    """Return sets int64 [count, words] with one row each: set i has only row ``first + i``."""
     rows = torch.arange(first, first + count, device=device)[:, None]
     word = torch.arange(words, device=device)
     return torch.where(rows // BITS == word, torch.ones_like(rows) << rows % BITS, 0)

@@ -64,7 +64,7 @@ def _nibbles(blocks: Blocks, start: int) -> torch.Tensor:
 
 
 def _fifth_bits(blocks: Blocks, start: int) -> torch.Tensor:
-    """Return 32 bits of a small block, each shifted to the place of a value's fifth bit."""
+    """Return the 32 fifth bits of a small block's values, each shifted to bit 4."""
     bits = _bits(blocks[:, start : start + 4], tuple(range(8)), 1)  # [blocks, 8, 4]
     return bits.transpose(1, 2).flatten(1) << 4
 
@@ -123,7 +123,7 @@ def _q8_0(blocks: Blocks, at: Fields) -> torch.Tensor:
 
 
 def _fp8(blocks: Blocks, at: Fields) -> torch.Tensor:
-    """Widen blocks with a float32 scale."""
+    """Unpack blocks of float8 with a float32 scale."""
     scale = blocks[:, at["scale"] : at["scale"] + 4].contiguous().view(torch.float32)
     return scale * _codes_of_8(blocks, at).contiguous().view(torch.float8_e4m3fn).float()
 
@@ -148,7 +148,7 @@ def mxfp4_in_pairs(packed: torch.Tensor, exponents: torch.Tensor) -> torch.Tenso
 
 
 def mxfp4_blocks(packed: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
-    """Put MXFP4 as safetensors have it into blocks, whose bytes hold a value of each half.
+    """Convert MXFP4 from safetensors' order to that of blocks: a byte has a value of each half.
 
     packed uint8 [N, n, 16], exponents uint8 [N, n] -> uint8 [N, 17 n].
     """
@@ -158,7 +158,7 @@ def mxfp4_blocks(packed: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
 
 
 def _half_power(exponents: torch.Tensor) -> torch.Tensor:
-    """Return half of 2^(e − 127) as float32, for values that are stored doubled."""
+    """Return half of 2^(e − 127) as float32: the scale of values that are stored doubled."""
     exponents = exponents.to(torch.int32)
     small = 0x00200000 << exponents.clamp(max=1)  # 2^-128 and 2^-127 are not normal numbers
     bits = torch.where(exponents < 2, small, (exponents - 1).clamp(min=0) << 23)

@@ -1,10 +1,10 @@
 """Keys and values in 8 bits: rows of int8, followed by a bfloat16 scale for each 16 elements.
 
-A row holds D numbers, then their scales, padded to whole words of four bytes. A scale is the
-group's largest element / 127, rounded up, so that no element is clipped. A row's bytes depend on
-this row alone, so it can be written, moved and kept like any other. Groups are as small as 16,
-because keys of some models have a few elements a hundred times as large as the others, and all
-elements of a group are rounded as coarsely as its largest.
+A row has D numbers, then their scales, padded to a multiple of four bytes. A scale is the group's
+largest element / 127, rounded up, so that no element is clipped. A row's bytes depend on this row
+alone, so it can be written, moved and kept like any other. Groups have only 16 elements, because
+all elements of a group are rounded as coarsely as its largest, and keys of some models have a few
+elements a hundred times as large as the others.
 """
 
 import torch

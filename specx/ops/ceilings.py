@@ -13,9 +13,9 @@ class Ceilings:
     """The measured peak performance of a device.
 
     ``bandwidth``: bytes/s of a copy, reads and writes together; on a CPU, of reading. ``matmul``:
-    flop/s in bf16; on a CPU, in float32. On a CPU also, in seconds: ``call``, the overhead of an
-    operation from Python; ``threads``, the overhead of using all threads for an operation. On a GPU
-    ``link``: bytes/s copied to it from locked main memory.
+    flop/s in bf16; on a CPU, in float32. On a CPU also ``call``: seconds of overhead of an
+    operation from Python, and ``threads``: seconds of overhead of using all threads in an
+    operation. On a GPU also ``link``: bytes/s copied to it from locked main memory.
     """
 
     bandwidth: float
@@ -26,14 +26,14 @@ class Ceilings:
 
 
 def measure_ceilings(device: torch.device) -> Ceilings:
-    """Measure the peak performance in some seconds, with some GB of the device's memory."""
+    """Measure a device's peak performance; this takes seconds, and some GB of its memory."""
     return _of_gpu(device) if device.type == "cuda" else _of_cpu()
 
 
 def _of_cpu() -> Ceilings:
     """Time reading 512 MB, a product of two 2048 x 2048 matrices, and small operations.
 
-    Small operations with all threads are compared with one thread on its share of the data.
+    A small operation with all threads is compared with one thread on its share of the data.
     """
     read = reader()
     bandwidth = statistics.median([read() for _ in range(8)][3:])

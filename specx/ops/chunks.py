@@ -2,7 +2,7 @@
 
 Chunk ids are ascending, and the newest chunk is always chosen, so the draft sees the latest tokens.
 Only the device knows the length of the text (``tokens``, int64 [1]), so there are always k ids: if
-the text has fewer chunks, padding ids sort last.
+the text has fewer chunks, padding ids fill up and sort last.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Grid:
 
     @classmethod
     def around(cls, prompt: int, chunk: int) -> "Grid":
-        """Begin a chunk half a chunk before the end of the prompt, and always choose it.
+        """Return a grid with a chunk border half a chunk before the prompt's end; keep that chunk.
 
         The request is at the end of a prompt, and a draft that does not see it cannot guess the
         answer. With arbitrary borders, the request may share a chunk with other text, whose low

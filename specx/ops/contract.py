@@ -133,7 +133,7 @@ class Ops(Protocol):
         """
 
     def keep_rows(self, storage: Tensor, length: Tensor, path: Tensor) -> None:
-        """Move rows ``length + path`` of all layers to rows ``length + 0 … n − 1``.
+        """Move rows ``length + path`` of all layers to rows ``length`` … ``length + n − 1``.
 
         path int64 [n], ascending, n <= 64. All rows are read before any is written. Row r is stored
         at r mod capacity, so storage may be a ring.
@@ -170,7 +170,7 @@ class Ops(Protocol):
         lengths: tuple[Tensor, Tensor],
         grid: Grid,
     ) -> None:
-        """Copy the rows of chosen chunks to the start of ``working``, with keys rotated to match.
+        """Copy the rows of chosen chunks to the start of ``working``, and rotate keys accordingly.
 
         chunks int64 [k], ascending, padding last; positions int64 [capacity]: the positions at
         which the store's keys were computed; inv_freq [R/2] in radians per position. lengths: the
@@ -292,11 +292,11 @@ class Ops(Protocol):
         self, parents: Tensor, above: Tensor | None, own: Tensor, *, length: Tensor, after: int,
         position: Tensor, ahead: int,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Return the sets, positions and slots of the N nodes of a level, and of R − N more rows.
+        """Return the sets, positions and slots of a level's N nodes, padded to R rows.
 
         parents int64 [N]: indices into the level above, whose sets are ``above`` int64 [M, W], None
-        if nodes see only themselves; own int64 [R, W]: for each row, the set of only itself. Rows
-        that are no nodes see only themselves.
+        if nodes see only themselves; own int64 [R, W]: for each row, the set of only itself.
+        Padding rows see only themselves.
 
         Returns int64 [R, W]: the rows after the text that each node sees (``AncestorMask.sets``);
         int64 [R]: positions in the text, ``position + ahead`` (position int64 [1]); int64 [R]: the
@@ -342,13 +342,13 @@ class Ops(Protocol):
     # Decoder layers
 
     def prepack(self, weight: Weight, *, of_experts: bool = False) -> Weight:
-        """Return the weight [N, K] in the memory layout fastest for products.
+        """Return the weight [N, K] in the memory layout in which its products are fastest.
 
-        ``of_experts``: a map of all experts, of which products read some.
+        ``of_experts``: a map of all experts, of which a product reads some.
         """
 
     def layer_kernels(self, weights: LayerWeights) -> LayerKernels:
-        """Prepare the kernels of one decoder layer, which keep its weights.
+        """Prepare the kernels of one decoder layer; they keep references to its weights.
 
         A backend has fast kernels for some layers, and torch's for all others.
         """
@@ -356,22 +356,23 @@ class Ops(Protocol):
     def experts(self, weights: LayerWeights) -> RowFunction:
         """Prepare the MLP of a layer with experts, which keeps its weights: [T, K] -> [T, K].
 
-        It chooses each row's experts and sums their outputs in ascending order, the shared expert
-        last, in float32 or wider, rounded once. With few rows, only experts chosen by some row are
-        read.
+        The MLP chooses each row's experts and sums their outputs in order of the experts' numbers,
+        the shared expert last, in float32 or wider, rounded once. With few rows, only experts
+        chosen by some row are read.
         """
 
     def fused_forward(self, weights: DecoderWeights) -> "NativePass | None":
         """Prepare passes through all layers in one call; None if the backend lacks them."""
 
     def for_draft(self) -> "Ops":
-        """Return faster operations for a draft, if any: its rows may depend on other rows."""
+        """Return faster operations for a draft, if any; its rows may affect each other."""
 
     def is_row_invariant(self, weights: DecoderWeights) -> bool:
         """Return True if a row's results never depend on other rows, to the bit.
 
-        This holds for passes of up to 64 rows through a decoder, layer by layer. The result must
-        not depend on the other rows of the pass, nor on how much of the row's text is committed.
+        This concerns passes of up to 64 rows through a decoder, layer by layer. The result must
+        depend neither on the other rows of the pass, nor on how much of the row's text is
+        committed.
         """
 
     def product(self, linear: LinearMap) -> RowFunction:
@@ -396,7 +397,8 @@ class Ops(Protocol):
     def rotary_angles(
         self, positions: Tensor, inv_freq: Tensor, scaling: float, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """Return cos, sin [T, D] of positions int64 [T] times inv_freq float32 [D/2], × scaling.
+        """Return cos and sin, [T, D] each, of positions int64 [T] × inv_freq float32 [D/2].
 
-        The second halves repeat the first. Where a frequency is 0, cos is 1.
+        Both are multiplied by ``scaling``, and the second halves repeat the first. Where a
+        frequency is 0, cos is 1.
         """

@@ -1,7 +1,7 @@
-"""Layers' weights in main memory, which two buffers on a device hold in turn.
+"""Weights of layers in main memory, copied into two buffers on a device in turn.
 
-A pass reads the weights of a layer from one buffer while a copy engine fills the other. If the
-copies take longer than the computation, a pass takes as long as the copies.
+A pass reads the weights of a layer from one buffer while a copy engine fills the other. If copying
+takes longer than computing, a pass takes as long as the copies.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ ALIGNED = 256  # bytes: kernels ask for 16
 class LayerStream:
     """The weights of a decoder's layers, copied to ``device`` each time a layer is computed.
 
-    Matrices are in main memory, in pages that the device can copy from; vectors stay on the device.
-    Layer i uses buffer i modulo 2. Copies have their own stream; on a CPU, which tests use, they
-    are made at once.
+    Matrices are in main memory, in locked pages from which the device can copy; vectors stay on the
+    device. Layer i uses buffer i modulo 2. Copies have their own stream; on a CPU, which tests use,
+    they are made at once.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -39,7 +39,7 @@ class LayerStream:
         self._barrier = torch.zeros(1, device=device)
 
     def take(self, layer: LayerWeights) -> LayerWeights:
-        """Move the matrices of the next layer to main memory; return the layer with the moved ones.
+        """Move the matrices of the next layer to main memory; return the layer with them.
 
         Raises MemoryError.
         """
@@ -52,9 +52,9 @@ class LayerStream:
         return _within(stored, layer, copied=True)
 
     def placed(self, index: int, layer: LayerWeights) -> LayerWeights:
-        """Return a layer whose weights are in its buffer, and copy them there.
+        """Return a layer with its weights in its buffer, into which they are copied.
 
-        ``take`` must have received all layers before.
+        All layers must have been passed to ``take`` before.
         """
         if not self._buffers:
             size = max(map(len, self._stored))
@@ -64,7 +64,7 @@ class LayerStream:
         return _within(self._buffers[index % BUFFERS], layer)
 
     def enter(self, index: int) -> None:
-        """Let work launched from now on read the weights of a layer."""
+        """Make later work wait until the weights of a layer are in its buffer."""
         if self._holds[index % BUFFERS] != index:
             self._fetch(index)
         if self._copies is not None:
@@ -74,7 +74,7 @@ class LayerStream:
             self._barrier.zero_()
 
     def leave(self, index: int) -> None:
-        """Replace a layer's weights by those of the next layer to use its buffer.
+        """Copy the weights of the next layer that uses the same buffer over those of this layer.
 
         The copy begins when the work launched so far has ended.
         """
@@ -102,7 +102,7 @@ def _room(tensor: Tensor) -> int:
 def _within(memory: Tensor, layer: LayerWeights, *, copied: bool = False) -> LayerWeights:
     """Return the layer with its matrices placed one after another in memory uint8 [bytes].
 
-    ``copied``: their values are copied, too.
+    ``copied``: also copy their values.
     """
     first = 0
 
@@ -131,9 +131,9 @@ def _mapped(record: Any, place: Callable[[Tensor], Any]) -> Any:
 
 
 def _lock(owner: LayerStream, memory: Tensor) -> None:
-    """Lock memory in its pages while its owner exists, so that the device can copy from it.
+    """Lock the pages of ``memory`` until ``owner`` is freed, so that the device can copy from them.
 
-    torch's own allocator of such memory rounds up to the next power of two. Raises MemoryError.
+    torch's own allocator of such memory rounds sizes up to a power of two. Raises MemoryError.
     """
     runtime = torch.cuda.cudart()
     try:

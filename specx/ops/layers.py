@@ -27,13 +27,13 @@ class LinearMap:
 
     @property
     def tensor(self) -> Tensor:
-        """Return the weight as a tensor, for kernels that do not support packed weights."""
+        """Return the weight as a tensor, for kernels that cannot read packed weights."""
         return tensor_of(self.weight)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerLayerInput:
-    """Weights that add a layer's own embeddings after its MLP.
+    """Weights that add a layer's own embeddings to the hidden states after its MLP.
 
     ``down`` [P, K], ``up`` [K, P], ``norm`` [K].
     """

@@ -85,7 +85,7 @@ class PackedWeight:
         return shares
 
     def reordered(self, rows: Tensor) -> "Weight":
-        """Return some rows of the weight (int64), or all in another order.
+        """Return the weight with some of its rows, or with all of them in another order (int64).
 
         It stays packed if the rows of each part stay together.
         """
@@ -116,7 +116,7 @@ def tensor_of(weight: Weight) -> Tensor:
 
 
 def embedded(ids: Tensor, table: Weight) -> Tensor:
-    """Return the rows ``ids`` (int64) of a table [V, K], packed or a tensor: [..., K]."""
+    """Return the rows ``ids`` (int64) of a packed or unpacked table [V, K]: [..., K]."""
     return table.rows(ids) if isinstance(table, PackedWeight) else embedding(ids, table)
 
 

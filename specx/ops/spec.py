@@ -214,9 +214,10 @@ class ExpertsSpec:
 class MlpSpec:
     """``down(act(gate x) · up x)`` or, without gate, ``down(act(up x))``; ``inner``: its width.
 
-    ``clamp``: α and limit of gpt-oss's gate, which is ``g σ(α g) · (u + 1)`` instead, with g = gate
-    x, at most limit, and u = up x, from −limit to limit. With ``experts``, the result is the
-    weighted sum of several MLPs, in ascending order, and of a shared one, which has no clamp.
+    ``clamp``: the α and the limit of gpt-oss's gate. The gate is then ``g σ(α g) · (u + 1)``, where
+    g is gate x, clamped from above, and u is up x, clamped from both sides. With ``experts``, the
+    result is the weighted sum of several MLPs, in order of their numbers, and of a shared one,
+    which has no clamp.
     """
 
     inner: int
@@ -228,11 +229,12 @@ class MlpSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSpec:
-    """A decoder layer: ``x += s · attended_norm(attention(input_norm(x)))``, then
-    ``x += s · mlp_norm(mlp(output_norm(x)))``, s being ``residual_scale``.
+    """A decoder layer: attention, then an MLP, each added to its input x.
 
-    Norms that are None are skipped. ``parallel`` (Cohere): the MLP has the same input as attention,
-    and both are added to x; ``output_norm`` is None then.
+    ``x += s · attended_norm(attention(input_norm(x)))``, then ``x += s ·
+    mlp_norm(mlp(output_norm(x)))``, with s the ``residual_scale``. Norms that are None are skipped.
+    ``parallel`` (Cohere): the MLP has the same input as attention, and both are added to x;
+    ``output_norm`` is None then.
     """
 
     attention: AttentionSpec
@@ -307,6 +309,6 @@ class DecoderSpec:
         return next(each.attention for each in self.layers if each.attention.delta is None)
 
     def inputs(self, index: int) -> int:
-        """Return the number of elements of each row that a layer's attention reads."""
+        """Return the number of elements of a row that the attention of layer ``index`` reads."""
         is_joined = index == 0 and self.input is not None and self.input.fc == "features"
         return 2 * self.hidden if is_joined else self.hidden

@@ -43,7 +43,7 @@ class TokenTree:
 
 
 def doublings(levels: int) -> int:
-    """Return the pointer doublings needed to get from any level up to the root."""
+    """Return how many pointer doublings lead from any level up to the root."""
     return levels.bit_length()
 
 

@@ -204,7 +204,7 @@ def read_yaml(text: str) -> tuple[dict[str, object] | None, dict[Place, int], li
 
 
 def _notation(error: yaml.YAMLError, text: str) -> Problem:
-    """Return the position and reason of a syntax error."""
+    """Return the position and the reason of a YAML syntax error."""
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
         return Problem(line, f"not valid YAML: character U+{ord(text[error.position]):04X}")

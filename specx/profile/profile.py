@@ -36,7 +36,7 @@ class GenerationSettings(Section):
         default=None,
         ge=1,
         description=f"maximum tokens of output; null: {TOKENS_PER_SENTENCE} per sentence of a "
-        f"digest and 1, {TOKENS_PER_WORD} per word of a summary, otherwise 512",
+        f"digest, plus 1; {TOKENS_PER_WORD} per word of a summary; otherwise 512",
     )
     temperature: float | None = Field(
         default=None,
@@ -65,8 +65,8 @@ class GenerationSettings(Section):
     repetition_penalty: float | None = Field(
         default=None,
         gt=0,
-        description="divide the positive logits of every token of prompt and output by this, "
-        f"multiply negative ones; {_MODELS} 1",
+        description="for every token of prompt and output: divide a positive logit by this, "
+        f"multiply a negative one; {_MODELS} 1",
     )
     presence_penalty: float | None = Field(
         default=None,
@@ -116,14 +116,16 @@ class GenerationSettings(Section):
 class DeviceModelSettings(Section):
     """The settings of a model that may differ by device."""
 
-    dtype: Dtype | None = Field(default=None, description="number format; null: as elsewhere")
+    dtype: Dtype | None = Field(
+        default=None, description="number format; null: as set outside `devices`"
+    )
 
 
 class DeviceTargetSettings(DeviceModelSettings):
     """The target's settings that may differ by device."""
 
     kv_cache_dtype: CacheDtype | None = Field(
-        default=None, description="number format of keys and values; null: as elsewhere"
+        default=None, description="number format of keys and values; null: as set outside `devices`"
     )
 
 
@@ -144,7 +146,8 @@ class DeviceSettings(Section):
         description="the token tree of one step; auto: chosen by measured costs",
     )
     draft_cache: DraftCacheSettings = Field(
-        default_factory=DraftCacheSettings, description="what the draft sees of a long prefix"
+        default_factory=DraftCacheSettings,
+        description="the part of a long prefix that the draft sees",
     )
 
 
@@ -179,7 +182,8 @@ class Profile(Section):
         description="the token tree of one step; auto: chosen by measured costs",
     )
     draft_cache: DraftCacheSettings = Field(
-        default_factory=DraftCacheSettings, description="what the draft sees of a long prefix"
+        default_factory=DraftCacheSettings,
+        description="the part of a long prefix that the draft sees",
     )
     generation: GenerationSettings = Field(
         default_factory=GenerationSettings, description="how the target chooses its tokens"
@@ -216,7 +220,7 @@ class Profile(Section):
 
     @property
     def output_limit(self) -> int:
-        """Return the number of tokens after which writing stops."""
+        """Return the maximum number of output tokens."""
         limit = self.generation.max_new_tokens
         return self.prompt.longest_output if limit is None else limit
 
@@ -272,9 +276,9 @@ class Profile(Section):
 
 
 def _completed(own: object, profile: Mapping[str, Section]) -> object:
-    """Add the profile's keys to a device's ``tree`` and ``draft_cache``.
+    """Return a device's settings, completed with the profile's ``tree`` and ``draft_cache``.
 
-    A section with errors in the profile itself is skipped, because the device's cannot be checked.
+    If the profile's own section has errors, it is skipped, because the device's cannot be checked.
     """
     if not isinstance(own, Mapping):
         return own
@@ -289,7 +293,7 @@ def _completed(own: object, profile: Mapping[str, Section]) -> object:
 
 
 def _excess(cache: DraftCacheSettings, draft: DraftSettings | None) -> str | None:
-    """Say by how much a working cache exceeds the draft's context; None if it fits."""
+    """Say by how many tokens a working cache exceeds the draft's context; None if it fits."""
     tokens = cache.working_tokens
     if not draft or not draft.trained_context or not tokens:
         return None

@@ -96,7 +96,7 @@ class InstructPrompt(Section):
     )
     styles: dict[str, Annotated[str, Field(min_length=1)]] = Field(
         default=STYLES,
-        description="the sentence that asks for each style, added to the defaults",
+        description="the request for each style, a sentence each, added to the defaults",
     )
     style: str | None = Field(
         default=None, description="one of `styles`; null: the model chooses the form"
@@ -260,13 +260,13 @@ class TreeSettings(Section):
     threshold: float = Field(
         default=0.7,
         ge=0,
-        description="minimum expected accepted tokens per further level (CPU only)",
+        description="minimum expected accepted tokens for adding a level (CPU only)",
     )
 
     width: int | None = Field(
         default=None,
         ge=1,
-        description="likeliest nodes of a level to expand; null: all",
+        description="maximum nodes to expand per level, the likeliest first; null: all",
     )
 
     @property
@@ -359,7 +359,7 @@ class DraftCacheSettings(Section):
     sink: int = Field(
         default=1,
         ge=0,
-        description="chunks of `top_k` kept from the start (used by streaming)",
+        description="how many of the `top_k` chunks are the first ones (used by streaming)",
     )
 
     @field_validator("layer", mode="before")

@@ -146,7 +146,7 @@ def _section_of(details: Any, schema: type[BaseModel]) -> type[BaseModel]:
 
 
 def sections(schema: type[BaseModel], place: Place = ()) -> Iterator[tuple[Place, type[BaseModel]]]:
-    """Yield every section of a schema with its path as in pydantic: ("prompt", "digest")."""
+    """Yield every section of a schema with its path as pydantic gives it: ("prompt", "digest")."""
     yield place, schema
     for name, info in schema.model_fields.items():
         for candidate in (info.annotation, *get_args(info.annotation)):
@@ -156,7 +156,7 @@ def sections(schema: type[BaseModel], place: Place = ()) -> Iterator[tuple[Place
 
 
 def _options(section: type[BaseModel], key: str) -> list[str]:
-    """Return the words that a key accepts: its Literal, also inside a union."""
+    """Return the words that a key accepts: the values of its Literal, also inside a union."""
     annotation = section.model_fields[key].annotation
     words = [word for part in (annotation, *get_args(annotation)) for word in get_args(part)]
     return list(dict.fromkeys(word for word in words if isinstance(word, str)))

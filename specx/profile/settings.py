@@ -179,8 +179,9 @@ def no_draft(profile: str) -> UsageError:
 def _tree(profile: Profile, method: Method, device: Device) -> TreeSettings:
     """Return the tree of a method.
 
-    With lookup, the tree has a fixed shape, and one node of each level is lookup's. On a CPU the
-    tree is small, because each row takes time; on a GPU it has few levels, because each level does.
+    With lookup, the tree has a fixed shape, and one node of each level belongs to lookup. On a CPU
+    the tree has few nodes, because each row takes time; on a GPU it has few levels, because each
+    level takes time.
     """
     tree = profile.tree
     if method != "specextend+lookup":
@@ -222,8 +223,8 @@ def method_cache(profile: Profile, method: Method) -> DraftCacheSettings:
 def within_window(cache: DraftCacheSettings, window: int | None) -> DraftCacheSettings:
     """Return the draft cache's settings for a head; ``window``: its window in rows, if any.
 
-    Without retrieval, the head sees the most recent chunks. All rows of a step see the chunks that
-    were chosen at the beginning of the step.
+    Without retrieval, the head sees the most recent chunks. All rows of a step see the chunks
+    chosen at the start of the step.
     """
     if window is None:
         return cache

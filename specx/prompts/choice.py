@@ -46,10 +46,10 @@ def choose(
 ) -> list[int]:
     """Return the numbers of at most ``count`` candidates, in document order.
 
-    The most important candidates are chosen; for a story or a talk, from all parts of it. A
-    sentence that needs another one as context brings it along, and both count. ``tokens``: the
-    number of tokens of each candidate. The chosen candidates have at most ``room`` tokens in total,
-    unless there is only one.
+    The most important candidates are chosen; for a story or a talk, they are spread over all parts
+    of it. A sentence that needs another one as context brings it along, and both count. ``tokens``:
+    the number of tokens of each candidate. The chosen candidates have at most ``room`` tokens in
+    total, unless there is only one.
     """
     vectors = Vectors.of([each.text for each in candidates])
     told = is_told(candidates)
@@ -69,7 +69,7 @@ def score(
     *,
     placed: bool = True,
 ) -> npt.NDArray[np.float64]:
-    """Return the logits of the candidates, float [N]; ``placed``: their positions count, too."""
+    """Return the judge's logit of each candidate, float [N]; ``placed``: with its position."""
     values, names = features(paragraphs, candidates, vectors)
     if not placed:
         values[:, [n for n, name in enumerate(names) if _PLACE.match(name)]] = 0
@@ -89,9 +89,10 @@ def pick(
     room: int,
     apart: float = 0.0,
 ) -> list[int]:
-    """Choose sentences greedily by worth, lowered for content that chosen sentences already have.
+    """Choose sentences greedily by worth, less for content that chosen sentences already have.
 
-    ``apart``: sentences at least this many candidates apart do not lower each other's worth.
+    ``apart``: a chosen sentence does not lower the worth of sentences at least this many candidates
+    away.
     """
     befores = np.array([-1 if each.before is None else each.before for each in candidates])
     free = np.array([each.quotable for each in candidates])

@@ -146,7 +146,7 @@ def is_self_contained(sentence: str) -> bool:
 
 
 class Context:
-    """The paragraphs of a document, each with what surrounds it.
+    """The paragraphs of a document, each with its neighbours.
 
     ``items``: the paragraphs that are list items, including those recognized only by their words.
     """
@@ -164,7 +164,7 @@ class Context:
             self.items.append(each.kind == "item" or bool(listed))
 
     def is_outcome(self, number: int) -> bool:
-        """Return True for a decision in a heading or a row, or a heading answered by one word."""
+        """Return True for a decision in a heading or row, or a heading answered by one word."""
         each, below = self._paragraphs[number], self.text(number + 1)
         if each.kind not in ("heading", "table"):
             return False
@@ -193,7 +193,7 @@ class Context:
         return -1
 
     def with_leads(self, found: Sequence[Candidate]) -> Iterator[Candidate]:
-        """Yield candidates, each with the number of the candidate it needs as context."""
+        """Yield candidates, each with the number of the candidate that it needs as context."""
         lasts = {each.paragraph: n for n, each in enumerate(found) if each.last}
         for n, each in enumerate(found):
             lead = self._listed(found, n) if n else None

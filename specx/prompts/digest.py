@@ -37,7 +37,7 @@ _LEAST_READ = 1024
 class Digest:
     """Prompts for a digest of ``sentences`` sentences.
 
-    ``whole``: the model reads all of the text, with more sentences marked than the pair copies; for
+    ``whole``: the prompt has all of the text, with more sentences marked than the pair copies; for
     measurements on long input.
 
     Raises ModelError for a tokenizer that lacks the markers, the request, or this number of
@@ -128,7 +128,7 @@ class Digest:
 
 
 def _readable(found: Sequence[Candidate], tokens: Sequence[int]) -> list[Candidate]:
-    """Mark candidates as not quotable if the tokenizer has some of their letters only as bytes.
+    """Mark candidates as not quotable if the tokenizer encodes some of their letters only as bytes.
 
     The model breaks such sentences off. If they are most of the text, they stay quotable.
     """
@@ -191,10 +191,10 @@ def _fitting(units: Sequence[Unit], sizes: Sequence[int], room: int) -> list[int
 
 
 class DigestReader(OutputReader):
-    """Cut the output at its markers and cite the paragraph of each sentence.
+    """Reads a digest's output: divides it at its markers, and cites the paragraph of each sentence.
 
-    A sentence is passed on once it is complete and the ``judge`` has accepted it. The pieces add up
-    to the text: sentences with their citations, separated by blank lines.
+    A sentence is passed on once it is complete and the ``judge`` has accepted it. The text consists
+    of sentences with their citations, separated by blank lines.
     """
 
     def __init__(
@@ -238,9 +238,9 @@ class DigestReader(OutputReader):
 
 
 def _quote(written: str, unit: Unit) -> Quote:
-    """Return the output as a quote: the whole sentence of its unit, if the output begins it.
+    """Return the output as a quote: the whole sentence of its unit, if the output is its beginning.
 
-    The model breaks off long sentences, and continues beyond those without a full stop.
+    The model breaks off long sentences, and does not stop at the end of those without a full stop.
     """
     sentence, written = " ".join(unit.text.split()), " ".join(written.split())
     is_unit = written.startswith(sentence) or sentence.startswith(written)

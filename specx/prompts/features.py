@@ -173,12 +173,12 @@ def _in_paragraph(paragraphs: Sequence[Paragraph], candidates: Sequence[Candidat
 
 
 def _begins(owners: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return bool [N]: True where the owner changes."""
+    """Return bool [N]: True where the owner differs from the one before."""
     return np.append(True, owners[1:] != owners[:-1])[: len(owners)]
 
 
 def _since(begins: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return the number of rows since the latest beginning."""
+    """Return for each row the number of rows since the latest beginning."""
     order = np.arange(len(begins))
     since: npt.NDArray[np.int64] = order - np.maximum.accumulate(np.where(begins, order, 0))
     return since
@@ -239,7 +239,7 @@ def _likeness(
 
 
 def _words(vectors: Vectors) -> Columns:
-    """Return how often the words of each sentence recur in the text."""
+    """Return how often the words of each sentence occur in the rest of the text."""
     words = [set(each) for each in vectors.words]
     counts = Counter(word for each in words for word in each)
     logs = [sorted((math.log(counts[w]) for w in each), reverse=True) for each in words]
@@ -298,7 +298,7 @@ def _signs(texts: Sequence[str]) -> Columns:
 
 
 def _phrases(candidates: Sequence[Candidate]) -> Columns:
-    """Return features of each role's phrases: presence, density, and rarity in the text."""
+    """Return the presence, density and rarity of each role's phrases in every sentence."""
     lengths = np.array([len(each.text.split()) for each in candidates])
     first = np.array([each.first for each in candidates], dtype=bool)
     place = (np.arange(len(candidates)) + 0.5) / max(len(candidates), 1)

@@ -1,4 +1,4 @@
-"""Summaries of summaries: how an instruction-tuned model sums up a document in parts."""
+"""Summaries of summaries: how an instruction-tuned model summarizes a document in parts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ _SAMPLE = 20_000  # characters of the document whose words are counted
 
 
 class Hierarchy:
-    """The levels of a summary in parts: summaries of parts are short enough for the next level.
+    """The levels of a summary in parts. Summaries of a level are short enough for the next one.
 
     ``prompts``: those of the document's parts. ``shortened``: how many summaries exceeded their
     token budget and were cut to it.
@@ -30,7 +30,7 @@ class Hierarchy:
     def __init__(
         self, kind: Instruct, asked: InstructPrompt, document: Document, room: int, limit: int
     ) -> None:
-        """``room``: the token limit of a prompt; ``limit``: that of the last summary."""
+        """``room``: the token limit of a prompt; ``limit``: that of the final summary."""
         self._kind, self._asked, self._room = kind, asked, room
         self._per_word = _tokens_per_word(kind, asked, document)
         longest = [self._asking(_PART, limit), self._asking(_SUMMARIES, limit), kind]
@@ -73,7 +73,7 @@ class Hierarchy:
         return replace(prompt, limit=self._budget)
 
     def _asking(self, text: str, tokens: int | None) -> Instruct:
-        """Return prompts about parts, with summaries of ``tokens`` tokens; None: the last level.
+        """Return prompts for parts, with summaries of ``tokens`` tokens; None: the last level.
 
         ``text``: a sentence that describes the text of the parts.
         """

@@ -135,8 +135,9 @@ class Instruct:
     def _with_shared(self, prompt: Prompt) -> Prompt:
         """Return the prompt with its number of shared tokens, which are the same for any request.
 
-        They end before the last character of the closing tag, because that character may be merged
-        into one token with the next text. Without offsets of the tokenizer the number is unknown.
+        They end before the last character of the document's closing tag, because that character may
+        be merged into one token with the text after it. Without token offsets the number is
+        unknown.
         """
         end = prompt.content.index(">", prompt.origins[-1].end if prompt.origins else 0)
         spans = self._spans(prompt) or []
@@ -171,8 +172,8 @@ class Instruct:
     def _content(self, text: str) -> tuple[str, int]:
         """Return the user's message, and the place of ``text`` in it.
 
-        The document is enclosed in tags. The request comes after it and, unless it comes only
-        there, before it, too; otherwise OPENING comes before it.
+        The document is enclosed in tags. The request is after it, and also before it unless
+        ``behind`` is set; then OPENING is before it.
         """
         between = enclosed(text)
         before = f"{self._opening}{OPENING if self._behind else self._request}\n\n"

@@ -191,7 +191,7 @@ class OwnWordsReader(OutputReader):
         return self._tokens[count - 1] if count else 0
 
     def _lengths_of_tokens(self) -> tuple[int, ...]:
-        """Return the length of the text after each token of the output; 0 within reasoning."""
+        """Return for each output token the length of the text after it; 0 within reasoning."""
         found = [0] * (self._tokens[-1] if self._tokens else 0)
         for token, length in zip(self._tokens, self._lengths, strict=True):
             found[token - 1] = length
@@ -238,13 +238,13 @@ class OwnWordsReader(OutputReader):
                 self._start = lines[number][0]
 
     def _is_certain(self, end: int) -> bool:
-        """Return True if later text cannot change the latest end of a sentence."""
+        """Return True if later text cannot change the place where the latest sentence ends."""
         return not self.text[end].isspace() or _NEXT_WORD.match(self.text, end) is not None
 
     def _before_loop(self, place: int) -> int:
         """Return the end of the last complete sentence that begins before ``place``.
 
-        At ``place`` the first copy of a period ends, possibly before a sentence's last sign.
+        At ``place`` the first copy of a loop's period ends, perhaps before a sentence's last sign.
         """
         before = [end for end in self._ends if end <= place]
         behind = [end for end in self._ends if end > place]

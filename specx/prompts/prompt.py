@@ -179,10 +179,10 @@ def make_units(
 ) -> list[Unit]:
     """Return the document's paragraphs as units of at most ``longest`` tokens.
 
-    ``count`` returns the number of tokens of each text of a list. A paragraph with more tokens than
-    a prompt can hold is divided at white space; no text is lost. ``pieces``: use only these pieces,
-    each given by its paragraph's number, its first character and its end. ``marked``: the indices
-    of the pieces that a digest may quote.
+    ``count``: returns the number of tokens of each text in a list. A paragraph with more tokens
+    than a prompt can hold is divided at white space; no text is lost. ``pieces``: use only these
+    pieces, each given by its paragraph's number, its first character and its end. ``marked``: the
+    indices of the pieces that a digest may quote.
 
     Raises UsageError if ``longest`` is less than the tokens of a single character.
     """
@@ -225,7 +225,7 @@ def pack(units: Sequence[Unit], room: int) -> list[list[Unit]]:
 
 
 def _pack_evenly(units: Sequence[Unit], parts: int) -> list[list[Unit]]:
-    """Put each unit into the part in which its middle lies, by the mean of tokens and units."""
+    """Put each unit into the part where its middle lies, counting both tokens and units."""
     weight = sum(unit.tokens + 1 for unit in units)
     packed: list[list[Unit]] = [[] for _ in range(parts)]
     before = 0.0

@@ -91,7 +91,8 @@ def quotable(document: Document, sentences: int) -> list[Candidate]:
 def candidates(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
     """Return the sentences of the body's running text that may be quoted.
 
-    Repetitions of an earlier sentence are excluded, and fragments whose sentence begins elsewhere.
+    Excluded are sentences that repeat an earlier one, and the rests of sentences that begin
+    elsewhere.
     """
     context = Context(paragraphs)
     found: list[Candidate] = []
@@ -112,15 +113,15 @@ def candidates(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
 
 
 def _headless(context: Context, each: Candidate) -> Candidate:
-    """Return a candidate before all sentences: in the head of a paper or a letter."""
+    """Return a candidate before all sentences, if it is in the head of a paper or a letter."""
     kept = _SHORT.fullmatch(each.text) or is_verdict(each.text) or context.items[each.paragraph]
     return each if kept else replace(each, quotable=False)
 
 
 def _share(paragraphs: Sequence[Paragraph], found: Sequence[Candidate]) -> float:
-    """Return the share of a document's body, by characters, in long items and sentences.
+    """Return the share of the body's characters that are in long items and sentences.
 
-    Minutes consist of lists, and messages of a chat are self-contained.
+    Minutes consist of lists, and each message of a chat is self-contained.
     """
     body = sum(len(each.text) for each in paragraphs if each.part == "body")
     long = [
@@ -137,9 +138,9 @@ def _share(paragraphs: Sequence[Paragraph], found: Sequence[Candidate]) -> float
 
 
 def fragments(paragraphs: Sequence[Paragraph]) -> list[Candidate]:
-    """Return all text of the body in sentences, for documents that are not prose.
+    """Return all sentences of the body as candidates, for documents that are not prose.
 
-    Line numbers and empty fields of forms are left out if there is any other text.
+    Line numbers and empty form fields are left out if there is any other text.
     """
     body = [n for n, each in enumerate(paragraphs) if each.part == "body"]
     worded = [n for n in body if is_fragment(paragraphs[n].text)] or body
@@ -181,7 +182,7 @@ def _sentences(paragraphs: Sequence[Paragraph], context: Context, number: int) -
 
 
 def _fewest(item: Candidate) -> int:
-    """Return the minimum number of words of an item in an introduced list."""
+    """Return how many words an item of an introduced list must have to be quoted."""
     short = 1 if is_linked(item.text) or item.text.endswith(".") else 2
     return short if item.first else _FEWEST_WORDS
 
@@ -230,7 +231,7 @@ def _clauses(text: str, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _is_open(paragraphs: Sequence[Paragraph], index: int) -> bool:
-    """Return True if a sentence may continue from above, across a formula, code or a figure."""
+    """Return True if a sentence may continue from above, after a formula, code or a figure."""
     above = paragraphs[index - 1] if index else None
     if above is None or above.kind == "heading" or _GREETING.fullmatch(above.text):
         return False

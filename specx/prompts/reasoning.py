@@ -70,7 +70,7 @@ def begun_by(rendered: str) -> Tags | None:
 
 
 class Answer:
-    """The answer in an output, token by token; ``text``: the part that certainly belongs to it.
+    """Finds the answer in an output, token by token. ``text``: the part that is certain.
 
     ``marks``: from ``marks_of``; ``begun``: the tags of reasoning that the prompt has opened.
     ``reasoning_tokens``: the number of reasoning tokens so far, tags included.
@@ -105,7 +105,7 @@ class Answer:
             pass
 
     def _leave(self) -> bool:
-        """Drop reasoning that has ended; return False if it goes on."""
+        """Drop reasoning that has ended; return False if it has not."""
         assert self.open is not None
         end = self.open.end.search(self._held, max(0, self._searched - _LONGEST_END))
         self._searched = len(self._held)
@@ -115,7 +115,7 @@ class Answer:
         return True
 
     def _enter(self) -> bool:
-        """Pass on text up to an opening tag; return False if there is none yet."""
+        """Add the text before an opening tag to the answer; return False if there is no tag yet."""
         begin = _BEGIN.search(self._held)
         place = begin.start() if begin else len(self._held) - _beginning(self._held)
         self.text, self._held = self.text + self._held[:place], self._held[place:]

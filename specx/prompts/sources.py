@@ -113,7 +113,7 @@ def _through(output: Output, start: int, end: int, size: int) -> Iterator[tuple[
 def _to_document(
     weights: Sequence[float], origins: Sequence[Sequence[tuple[float, Pieces]]]
 ) -> dict[Pieces, float]:
-    """Convert weights of passages of the prompt to weights of passages of the document."""
+    """Convert the weights of a prompt's passages into weights of the document's passages."""
     found: dict[Pieces, float] = defaultdict(float)
     for weight, passages in zip(weights, origins, strict=False):
         for share, pieces in passages:

@@ -90,7 +90,7 @@ class LiteralEncoder:
         return [token for token in ids if token in self._commands]
 
     def holds_mark(self, text: str) -> bool:
-        """Return True if ``text`` contains a command that its id alone does not reveal."""
+        """Return True if ``text`` contains a command that no single token id shows."""
         return self._marks is not None and self._marks.search(text) is not None
 
     def encode(self, text: str) -> list[int]:

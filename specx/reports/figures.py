@@ -84,7 +84,7 @@ def _reference(check: ReferenceCheck) -> str:
 
 
 def acceptance(report: Report) -> Iterator[tuple[str, str, str]]:
-    """Yield each position and its rates by both definitions: "acceptance rate" may mean either."""
+    """Yield each position with its unconditional and its conditional acceptance rate."""
     rates = report.tally.acceptance_by_position()
     pairs = zip(rates["unconditional"], rates["conditional"], strict=True)
     for position, (one, other) in enumerate(pairs, 1):
@@ -100,7 +100,7 @@ def latency(report: Report) -> Iterator[tuple[str, str, str]]:
 
 
 def facts(values: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, str]]:
-    """Yield names and values, flattened, of nested facts such as an environment."""
+    """Yield the names and values of nested facts, such as an environment, as a flat list."""
     for name, value in values.items():
         label = f"{group}{name.replace('_', ' ')}"
         if isinstance(value, dict):

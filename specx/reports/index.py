@@ -97,7 +97,10 @@ def _json_files(folder: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file of specx; None for other files, read only in part."""
+    """Return the JSON object in a file of specx; None for any other file.
+
+    Of other files, only the beginning is read.
+    """
     with path.open("rb") as file:
         head = file.read(_HEAD)
         if b'"specx.report/' not in head and FAILURE_SCHEMA.encode() not in head:
@@ -146,7 +149,7 @@ def _entry(
 
 
 def _made(plain: dict[str, Any], path: Path) -> str:
-    """Return a report's date and time; for reports of older versions, the file's."""
+    """Return a report's date and time; for a report without one, the file's modification time."""
     made = plain.get("made")
     if isinstance(made, str):
         return made

@@ -1,8 +1,8 @@
 """The live line on stderr, and the summary on stdout while it is being written.
 
-Both often share a terminal. So the unfinished line of the summary is drawn with the live line and
-written to stdout only when it is complete: nothing is ever overwritten. Text that may still change
-is drawn there, too, cut to its last lines if the terminal is too small.
+Both often share a terminal. So the unfinished line of the summary is drawn with the live line, and
+written to stdout only once it is complete: nothing on stdout is ever overwritten. Text that may
+still change is drawn with the live line, too, cut to its last lines if the terminal is too small.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ class LiveLine:
         self._end_line()
 
     def abandon(self) -> None:
-        """Erase the live line and keep the written text. For any thread, as the process ends."""
+        """Erase the live line and keep the written text, from any thread, when the process ends."""
         self._region.abandon()
         self._end_line()
 
@@ -262,7 +262,7 @@ class Region(RenderHook):
 
     @contextlib.contextmanager
     def out_of_the_way(self) -> Iterator[None]:
-        """Erase the lines while this block writes to the terminal itself."""
+        """Erase the lines, and draw none while the caller writes to the terminal in this block."""
         with self._lock:
             if self._stop is not None:
                 self._control(_ERASE)

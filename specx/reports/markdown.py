@@ -62,7 +62,7 @@ def _parts(levels: Sequence[Sequence[PartSummary]]) -> Iterator[str]:
 
 
 def _acceptance(report: Report) -> Iterator[str]:
-    """Yield the rates by both definitions, since "acceptance rate" may mean either."""
+    """Yield the lines of a table with the unconditional and the conditional acceptance rates."""
     rows = list(acceptance(report))
     if rows:
         yield from table(("position i", "unconditional", "conditional"), rows)

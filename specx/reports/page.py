@@ -110,7 +110,7 @@ def together(place: str) -> str:
 
 
 def passages(summary: str, citations: Sequence[Quote]) -> list[CitedText]:
-    """Divide a summary into its cited sentences and the text around them.
+    """Divide a summary into its cited sentences and the text between them.
 
     Without citations, all of the summary is text. A cited sentence that does not occur in the
     summary is listed nevertheless.
@@ -169,9 +169,10 @@ class Mark:
 
 
 def strip(report: Report) -> tuple[list[Mark], int, int]:
-    """Return the places cited by a digest, and the ends of the document in the same unit.
+    """Return the places cited by a digest, and the first and last place of the document.
 
-    There are no places if the digest has no citations, or if the document's ends are unknown.
+    Both are in the same unit: pages, lines or paragraphs. There are no places if the digest has no
+    citations, or if the document's ends are unknown.
     """
     if report.cited_by is None or report.input.span is None:
         return [], 0, 0

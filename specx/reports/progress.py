@@ -20,7 +20,7 @@ LONGEST_BAR, SHORTEST_BAR = 20, 6  # cells
 
 @dataclass(frozen=True)
 class StatusLine:
-    """A line cut to a terminal: text, a bar of ``bar`` cells (0: none), more text.
+    """A line cut to a terminal's width: text, a bar of ``bar`` cells (0: none), more text.
 
     The fraction ``share`` of the bar is filled.
     """
@@ -87,8 +87,8 @@ class Progress:
     def line(self, width: int) -> StatusLine:
         """Return a line of at most ``width`` cells.
 
-        In order of importance, while there is room: rate and acceptance length, phase, place,
-        figures, bar, and as much of the name as fits.
+        Room is given in this order: rate and acceptance length, phase, place, other figures, bar,
+        and as much of the name as fits.
         """
         parts = {"phase": self.phase, "place": self._place(), **self.figures()}
         kept = {key: parts[key] for key in _ALWAYS if key in parts}

@@ -59,10 +59,10 @@ class MarkedSentence:
 
 
 class SentenceMarker:
-    """Finds a report's sentences in consecutive blocks of its summary."""
+    """Finds a report's sentences in the text of its summary, given block by block."""
 
     def __init__(self, report: Report, passages: Sequence[ShownPassage]) -> None:
-        """``passages``: of the report."""
+        """``passages``: the source passages of ``report``."""
         self._sentences, self._next = report.sentences, 0
         self._passages = {each.passage.pieces: each.number for each in passages}
         self._marks: dict[int, list[tuple[Statement, Mark]]] = {}
@@ -193,7 +193,7 @@ def view_paragraphs(report: Report) -> Iterator[tuple[Place, list[MarkedText]] |
 
 
 def _anchor(report: Report) -> str:
-    """Return the marked places: a digest's sentences, or else the sources."""
+    """Return the places to mark: those of a digest's sentences, or else the sources."""
     return "sentence" if report.citations else "source"
 
 
@@ -218,7 +218,7 @@ def _near(numbers: Sequence[int]) -> set[int]:
 
 
 def _cut(stretch: MarkedText) -> MarkedText:
-    """Return a piece without the middle of a very long text."""
+    """Return the start and the end of a very long text; any other text unchanged."""
     if stretch.quoted or len(stretch.text) <= LONGEST_STRETCH:
         return stretch
     half, left_out = LONGEST_STRETCH // 2, len(stretch.text) - LONGEST_STRETCH

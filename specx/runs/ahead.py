@@ -14,7 +14,7 @@ T = TypeVar("T")
 class Deferred(Generic[T]):
     """A call whose result is needed later.
 
-    ``announce``: called when the result is requested, whichever thread runs the call.
+    ``announce``: called when somebody asks for the result, whichever thread runs the call.
     """
 
     def __init__(self, call: Callable[[], T], announce: Callable[[], None] = lambda: None) -> None:

@@ -112,7 +112,7 @@ def input_facts(document: Document, prompt_tokens: int, parts: int) -> InputFact
 
 
 def _span(document: Document) -> list[int]:
-    """Return the first and last page or, where citations count those, line or paragraph."""
+    """Return the first and last page; without pages, the first and last line or paragraph."""
     if document.counted == "page" and document.pages:
         return [document.pages[0].number, document.pages[-1].number]
     last = document.paragraphs[-1].lines if document.counted == "line" else None
@@ -156,7 +156,7 @@ def as_it_is(
 
 
 def _summary(document: Document, profile: Profile) -> str | None:
-    """Describe the summary that would be as long as the document, None if there is none."""
+    """Describe the summary for which the document is too short; None if it is long enough."""
     characters = document.characters
     if not document.text.strip() or characters > CHARACTERS_PER_TOKEN * profile.output_limit:
         return None

@@ -171,7 +171,7 @@ class Inputs(Iterator[RunInput]):
             yield Deferred(partial(self._read, source, identity), announce)
 
     def _read(self, source: DocumentSource, identity: Identity | None) -> Iterator[RunInput]:
-        """Read a source; return its inputs. ``identity``: of its file, taken earlier."""
+        """Read a source; return its inputs. ``identity``: of its file (``_file_identity``)."""
         started = time.perf_counter()
         try:
             if source.error:

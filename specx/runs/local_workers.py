@@ -83,9 +83,9 @@ class ThisProcess:
 
 
 class LocalProcesses:
-    """Worker processes, each with its own environment.
+    """Worker processes, each with environment variables of its own.
 
-    ``environment``: returns the variables for the worker at a place. ``debug``: show the workers'
+    ``environment``: returns the variables of the worker at a place. ``debug``: show the workers'
     stderr.
     """
 
@@ -103,7 +103,7 @@ class LocalProcesses:
         self._connections: dict[int, Connection] = {}
 
     def start(self, place: int) -> None:
-        """Start a process, which begins as soon as it has its settings."""
+        """Start a process; it loads the models once it has received its settings."""
         self._processes[place], self._connections[place] = start_linked(
             __name__, self._environment(place), tells=self._debug
         )

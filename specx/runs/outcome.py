@@ -122,17 +122,20 @@ class RunOutcome:
         return self._fail_fast and self.is_failure
 
     def so_far(self, *, failures: bool = False) -> str:
-        """Return " after N documents" or, with ``failures``, " after N failures"; empty for 0."""
+        """Return " after N documents", counting those done; an empty text if N is 0.
+
+        With ``failures``, return " after N failures" if no document is done.
+        """
         if self._done:
             return f" after {counted(self._done, 'document')}"
         return f" after {counted(self._failed, 'failure')}" if failures and self._failed else ""
 
     def conclude(self) -> None:
-        """End the run.
+        """Raise the error with which the run ends, if any.
 
-        Raises DivergenceError if a check found an output that differs from plain decoding;
-        BatchError if documents failed and that is not allowed; with ``strict_numbers`` UnfoundError
-        for statements not found in their document.
+        DivergenceError if a check found an output that differs from plain decoding; BatchError if
+        more documents failed than are allowed; with ``strict_numbers``, UnfoundError for statements
+        not found in their document.
         """
         if self._divergence:
             raise self._divergence
@@ -148,7 +151,7 @@ class RunOutcome:
 
 def _stopped(done: int) -> str:
     before = f" after {counted(done, 'document')}" if done else ""
-    return f"stopped{before} at the first failure, as --fail-fast asks"
+    return f"stopped{before} at the first failure, because of --fail-fast"
 
 
 def _failures(failed: int, done: int, excess: str) -> str:

@@ -40,9 +40,9 @@ Entry = dict[str, Any]
 class LogContents:
     """The log as read so far.
 
-    ``inode``: identifies the log file, to notice a replacement. ``files``: the hashes of each file
-    by its name, the latest last. ``documents``: the latest line of each document by the path of its
-    results.
+    ``inode``: identifies the log file, so that a replaced file is noticed. ``files``: the hashes of
+    each file by its name, the latest last. ``documents``: the latest line of each document by the
+    path of its results.
     """
 
     inode: int = -1
@@ -102,9 +102,9 @@ class OutputLog:
                     self._write_anew()
 
     def _write_anew(self) -> None:
-        """Write the log without outdated lines, after reading all of it.
+        """Rewrite the log without outdated lines, after reading the whole file again.
 
-        An inode may be reused, so the lines known so far may not be all of the file.
+        A replaced file may have the same inode, so the lines known so far may be incomplete.
         """
         contents = OutputLog(self._folder).contents()
         files = ({"files": {name: hashes}} for name, hashes in contents.files.items())
@@ -112,7 +112,7 @@ class OutputLog:
         write_bytes_atomic(self._path, b"".join(lines))
 
     def _read_on(self, contents: LogContents) -> None:
-        """Read the lines added since; an unfinished one is read again later."""
+        """Read the lines added since the last call; an unfinished line is read again later."""
         start = contents.read_to
         try:
             with self._path.open("rb") as file:

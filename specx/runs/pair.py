@@ -143,7 +143,7 @@ def _has_room(profile: Profile) -> Callable[[ModelFiles], None]:
 def _check_reach(profile: Profile, method: Method, draft: LoadedModel) -> None:
     """Raise ModelError if a profile lets the draft read beyond its window.
 
-    The policy ``full`` is exempt: a draft that sees everything always leaves its window.
+    The policy ``full`` is exempt: it always exceeds the window on long texts.
     """
     settings, cache = profile.draft, method_cache(profile, method)
     if settings is None or cache.working_tokens is None:

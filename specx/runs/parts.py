@@ -17,7 +17,7 @@ _STOPPED: tuple[FinishReason, ...] = ("length", "window")
 class LevelWritten:
     """The prompts of a level with their outputs.
 
-    ``headings``: give each output a heading in the text, if there are several.
+    ``headings``: in the text, put a heading above each output if there are several.
     """
 
     def __init__(self, document: Document, prompts: Sequence[Prompt], *, headings: bool) -> None:
@@ -73,7 +73,7 @@ class LevelWritten:
         ]
 
     def _title(self, prompt: Prompt) -> str:
-        """Return the heading of the document under which a part begins."""
+        """Return the document's heading under which the text of a part begins."""
         before = self._paragraphs[prompt.units[0].paragraph :: -1]
         title = next((p.text for p in before if p.kind == "heading"), "").lstrip("# ")
         return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 2]} …"
@@ -90,7 +90,7 @@ def _lines(prompt: Prompt) -> tuple[int, int] | None:
 
 
 def reduction_of(document: Document, settings: Settings, kind: Instruct, room: int) -> Hierarchy:
-    """Return how the summaries of a document's parts are combined into one.
+    """Return the levels on which the summaries of a document's parts are combined into one.
 
     ``room``: the token limit of a prompt. Raises UsageError if the window is too small for the
     levels.
@@ -101,7 +101,7 @@ def reduction_of(document: Document, settings: Settings, kind: Instruct, room: i
 
 
 def not_whole(levels: Sequence[LevelWritten], shortened: int) -> list[str]:
-    """Warn about cut summaries of parts, except on the last level, which has its own warning.
+    """Warn about cut summaries of parts; those of the last level have a warning elsewhere.
 
     ``shortened``: the number of summaries that the next level read only up to their token limit.
     """

@@ -171,7 +171,7 @@ class Scheduler:
         self._add(place, task)
 
     def poll(self, seconds: float) -> list[Update]:
-        """Return new messages of the workers; wait for one at most this long.
+        """Return new messages of the workers; wait at most ``seconds`` for one.
 
         Raises the loading error if no worker can load the models, and BatchError if several workers
         in a row are lost.
@@ -250,7 +250,7 @@ class Scheduler:
         return self._take_back(place, reason, begun=had_models)
 
     def _do_without(self, place: int) -> None:
-        """Reduce the number of workers by one and give up this place: its GPU may be the cause."""
+        """Give up a place for good and use one worker fewer: the place's GPU may be the cause."""
         self._most -= 1
         self._unfit.add(place)
         self._lost_loading = 0

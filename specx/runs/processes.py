@@ -38,9 +38,9 @@ def start_linked(
 ) -> tuple[subprocess.Popen[bytes], Connection]:
     """Start a process; return it and the connection to it.
 
-    ``module``: its function ``serve`` runs in the process, with the number of the descriptor.
-    ``environment``: additional variables. ``tells``: show its stderr. Raises OSError if it cannot
-    be started.
+    ``module``: its function ``serve`` runs in the process, with the number of the socket's
+    descriptor. ``environment``: additional variables. ``tells``: show its stderr. Raises OSError if
+    it cannot be started.
     """
     ours, theirs = socket.socketpair()
     path = json.dumps([*(entry for entry in sys.path if entry), str(_PACKAGES)])
@@ -59,7 +59,7 @@ def start_linked(
 
 
 def linked(descriptor: int) -> Connection:
-    """Return the connection to the parent process. Signals are left to the parent."""
+    """Return the connection to the parent process, and leave signals to the parent."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     return Connection(descriptor)

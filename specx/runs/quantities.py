@@ -87,7 +87,7 @@ _COUNTED = 12  # words up to "twelve" and "twelfth": a writer counts so far hims
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A number in a text, from ``start`` to ``end``.
+    """A number in a text, from character ``start`` to ``end``.
 
     ``readings``: possible values, the most likely first. ``step``: the unit of its last significant
     digit. ``rounded``: the kind of rounding that the text states. ``decade``: the number names a
@@ -319,7 +319,7 @@ class Quantities:
         return any(self._rounds_to(value, number) for value in number.readings)
 
     def _rounds_to(self, value: Decimal, number: Number) -> bool:
-        """Return True if a longer number rounds to ``value``, which has at least two digits.
+        """Return True if ``value``, of at least two digits, is a longer ``number`` rounded.
 
         One digit is enough if the text says that it is rounded; then truncation counts, too.
         """

@@ -114,7 +114,7 @@ class Queue:
         return f"interrupted{after}" if after else "interrupted before anything was written"
 
     def _keep_partial(self, work: _Work) -> str:
-        """Save a document's partial summary; return where it is, empty without one."""
+        """Save a document's partial summary; return where it is, or an empty text without one."""
         if self._streams:
             return self._results.interrupted(self._scheduler.workers.partial, work.item.relative)
         self._results.begin(work.item.name)
@@ -209,7 +209,7 @@ class Queue:
                 self._lose(work, update)
 
     def _lose(self, work: _Work, update: Returned) -> None:
-        """Retry a lost worker's document once at another worker."""
+        """Give a lost worker's document to another worker, once; a second loss is a failure."""
         work.lost += update.begun
         if work.lost < TRIES:
             work.progress.enter("waiting for another worker")
@@ -225,7 +225,7 @@ class Queue:
     # ---------------------------------------------------------------- results
 
     def _settle(self, work: _Work, result: Report | SpecxError | None) -> None:
-        """Write a document's results and those that waited for it; or wait for its predecessors."""
+        """Store a document's result; write all results whose turn has come."""
         work.result = result
         if work.index in self._works and not self._streams:
             self._live.unfollow(work.progress)

@@ -206,8 +206,8 @@ class Summarizer:
     ) -> tuple[list[LevelWritten], int]:
         """Write the summary of a document.
 
-        ``prompts``: of its parts, each built like a prompt of the whole. Return the levels, and how
-        many summaries of parts were shortened on the way.
+        ``prompts``: one for each part, built like a prompt of the whole. Return the levels, and the
+        number of summaries of parts that were shortened before the next level read them.
         """
         if len(prompts) == 1 or self.settings.long_documents == "separate":
             return [self._write_level(run, document, prompts, shown=True)], 0
@@ -224,7 +224,7 @@ class Summarizer:
     def _write_level(
         self, run: DocumentRun, document: Document, prompts: Sequence[Prompt], *, shown: bool
     ) -> LevelWritten:
-        """Write the outputs of some prompts. ``shown``: they appear while they are written."""
+        """Write the output of each prompt. ``shown``: show the text while it is written."""
         level = LevelWritten(document, prompts, headings=shown)
         for number, prompt in enumerate(prompts, start=1):
             self._listener.part(number, len(prompts))
@@ -309,7 +309,7 @@ class Summarizer:
         return self.settings.limit if prompt.limit is None else prompt.limit
 
     def _stop(self, text: DecodedText, reader: OutputReader) -> Stop:
-        """Return the stop function for a text that ``reader`` reads; it has seen ``text.begun``."""
+        """Return the stop function for a text, which ``reader`` has read up to ``text.begun``."""
         stop: Stop = reader
         if self._reasoning:
             assert isinstance(reader, OwnWordsReader)

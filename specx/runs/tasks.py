@@ -49,10 +49,10 @@ class WorkerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A question about a document, which is given by its number.
+    """A question about a document. The document is given by its number.
 
     ``turns``: earlier questions with answers. ``all_stay``: the next question may be about any
-    document.
+    document, so all are kept.
     """
 
     text: str
@@ -146,9 +146,9 @@ class Workers(Protocol):
         """Give a worker a document. If it has ended, ``poll`` returns ``Lost``."""
 
     def poll(self, seconds: float) -> list[tuple[int, Message]]:
-        """Return new messages with their workers' places; wait for one at most this long.
+        """Return new messages with their workers' places; wait at most ``seconds`` for one.
 
-        A worker in this process works in this call, however long that takes.
+        A worker in this process does its work inside this call, however long that takes.
         """
 
     def stop(self, place: int) -> None:

@@ -104,7 +104,7 @@ class DecodedText:
     attention: list[Sequence[float]] = field(default_factory=list)
 
     def again(self, settings: Settings, kept: int) -> "DecodedText":
-        """Return a text that keeps the first ``kept`` tokens of this one and then differs."""
+        """Return a text that begins with the first ``kept`` tokens of this one, then differs."""
         begun, attention = self.tokens[:kept], self.attention[:kept]
         return replace(self, settings=settings, begun=begun, ids=[], attention=attention)
 
@@ -150,8 +150,9 @@ def decode_thinking(
 ) -> Iterator[Event]:
     """Yield the events of one output, decoded in two pieces if reasoning exceeds its budget.
 
-    The tags that close the reasoning appear as steps of 0 seconds. The second piece continues after
-    them. Token ids alone decide the text, so all methods write the same.
+    The tags that close the reasoning appear as steps of 0 seconds, and the second piece continues
+    after them. Token ids alone decide where the reasoning is cut, so all methods write the same
+    text.
     """
     first = yield from _piece(partial(start, settings), tuple(prompt), stop)
     if first is None:
@@ -168,9 +169,10 @@ def decode_thinking(
 def _piece(
     start: Start, prompt: tuple[int, ...], stop: Stop | None
 ) -> Generator[Event, None, tuple[list[int], Finished] | None]:
-    """Yield the events of a piece; return its tokens, and its end if reasoning used up its budget.
+    """Yield the events of a piece; return its tokens.
 
-    Any other end is yielded.
+    If reasoning used up its budget, the end of the piece is returned, too; any other end is
+    yielded.
     """
     written: list[int] = []
     for event in start(prompt, stop=stop):

@@ -76,7 +76,7 @@ def foreign(document: Document, profile: str, model: str) -> list[str]:
 
 
 def fallback(events: Sequence[FellBack]) -> list[str]:
-    """Note in one sentence, for any number of parts, that drafting did not pay."""
+    """Return one note, for any number of parts, that drafting did not pay."""
     if not events:
         return []
     tried = [event for event in events if event.tried]
@@ -104,14 +104,14 @@ def not_done(wanted: Sequence[str], prompt: PromptSettings) -> list[str]:
 
 
 def untemplated(tokenizer: Any, prompt: PromptSettings) -> list[str]:
-    """Note that a model has no chat template. A digest needs none."""
+    """Return a note that a model has no chat template. A digest needs none."""
     if isinstance(prompt, DigestPrompt) or getattr(tokenizer, "chat_template", None):
         return []
     return [UNTEMPLATED]
 
 
 def closed(outputs: int, budget: int) -> list[str]:
-    """Note that the reasoning of ``outputs`` outputs was ended by its budget."""
+    """Return a note that the reasoning of ``outputs`` outputs was ended at its budget."""
     if not outputs:
         return []
     return [

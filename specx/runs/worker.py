@@ -116,7 +116,7 @@ class Worker:
         self._tell(Ended(number=task.number, outcome=outcome, partial=self.partial))
 
     def _summarize(self, task: Task, prepared: Prepared | None) -> Report | SpecxError:
-        """Return the report of a document, or its error, freed of references to tensors."""
+        """Return the report of a document, or its error without references to tensors."""
         assert self._summarizer is not None
         try:
             if task.question is None:
@@ -191,9 +191,9 @@ class Deadline:
 class ThreadLimiter:
     """Adjusts the number of torch's threads between steps: fewer while other processes are busy.
 
-    Beside a busy process, threads that wait for each other lose far more than their share, since
-    each operation waits for the thread whose core was taken. With one thread fewer for each busy
-    process, none has to wait.
+    An operation waits for its slowest thread. If a busy process takes one thread's core, all other
+    threads wait for that core, so the operation loses far more than one core's share. With one
+    thread fewer for each busy process, none has to wait.
 
     ``number``: threads while no other process is busy. ``set_number`` and ``clock`` can be replaced
     in tests.

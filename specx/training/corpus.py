@@ -45,7 +45,7 @@ SKIPPED_TAGS = {
 
 
 def draw(purpose: str, name: str, sides: int) -> int:
-    """Throw a die of ``sides`` faces; the result is fixed for a purpose and a name."""
+    """Return a random number below ``sides``, always the same for a purpose and a name."""
     digest = hashlib.blake2b(f"{purpose} {name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % sides
 
@@ -86,7 +86,7 @@ def _html_blocks(text: str) -> list[str]:
 
 
 def _text_blocks(text: str) -> list[str]:
-    """Split text at empty lines, and at ``%`` lines between the items of a collection."""
+    """Split text at empty lines, and at the ``%`` lines between the items of a collection."""
     text = re.sub(r"``?|\*\*?|:[a-z:]+:`([^`]*)`", r"\1", text)
     return [" ".join(block.split()) for block in re.split(r"\n(?:\s*\n|%+\n)", text)]
 

@@ -25,9 +25,10 @@ SHARPNESS = 2.5  # of what an MTP head begins to look for
 class Head(nn.Module):
     """An EAGLE-3 head of one layer, with parameters named as in the files of speculators.
 
-    Row t reads the embedding of token t + 1 and a state of position t: the target's features
-    (``fc``) or the head's own output. ``ids`` int64 [V]: the target's ids that it proposes, in
-    order. ``features``: the layers whose input it reads. ``shared``: parts that are the target's.
+    Row t reads the embedding of token t + 1 and a state of position t: the target's features,
+    mapped by ``fc``, or the head's own output. ``ids`` int64 [V]: the target's ids that it
+    proposes, in order. ``features``: the target layers whose input it reads. ``shared``: parts that
+    are the target's.
     """
 
     shared: tuple[str, ...] = ("embed_tokens.",)
@@ -159,8 +160,8 @@ def make_head(target: PreTrainedModel) -> Head:
     """Make a head for the embedded target, with initial weights from the target.
 
     The target's layer ``POINTER`` attends from a token to the position of the token to be copied
-    next. Row t of the head has token t + 1, so the same queries and keys find the token to be
-    copied after token t + 1. The values carry that token's embedding, a quarter in each head.
+    next. Row t of the head has token t + 1, so the same queries and keys find the token to copy
+    after token t + 1. The values carry that token's embedding, a quarter of it in each head.
     """
     config = target.config
     head = Head(config, target.get_input_embeddings(), torch.arange(config.vocab_size), LAYERS)
@@ -190,13 +191,13 @@ def make_head(target: PreTrainedModel) -> Head:
 
 
 def make_mtp(target: PreTrainedModel, texts: Iterable[Tensor]) -> MtpHead:
-    """Make an MTP head for the embedded target that begins by looking for the token that it reads.
+    """Make an MTP head for the embedded target that begins as a lookup of the token it reads.
 
-    Row t reads token t + 1. Its query is that token's embedding; the key of row s is that of token
-    s, guessed from the target's output by least squares over ``texts`` int64 [1, L]; the value is
-    the embedding of token s + 1. Embeddings are parted by principal components: one half of a
-    vector carries the first of the token, the other those of the guess. They meet in dimensions
-    that turn slowly.
+    Row t reads token t + 1. Its query is that token's embedding. The key of row s is the embedding
+    of token s, predicted from the target's output by least squares over ``texts`` int64 [1, L]. The
+    value is the embedding of token s + 1. Embeddings are divided by principal components: half of a
+    vector carries the leading components of the token, the other half those of the prediction.
+    Queries meet keys in dimensions that rotate slowly.
     """
     head, config = MtpHead(target), target.config
     hidden, dim, heads = config.hidden_size, config.head_dim, config.num_attention_heads
@@ -230,10 +231,10 @@ def make_mtp(target: PreTrainedModel, texts: Iterable[Tensor]) -> MtpHead:
 
 @dataclass
 class UnrolledCall:
-    """Attention of several drafting steps.
+    """The attention of several drafting steps.
 
-    In step j, a row sees the rows of step 0 that are at least j places before it, and its
-    ancestors: one row of each later step. ``keys``, ``values`` [B, H, T, D] of each step; those of
+    In step j, a row sees the rows of step 0 that are at least j places before it, and its own
+    ancestors, one row of each later step. ``keys``, ``values`` [B, H, T, D] of each step; those of
     step j begin at row ``starts[j]``.
     """
 

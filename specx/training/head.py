@@ -56,7 +56,7 @@ MIXTURE = Mixture(
 
 @dataclass
 class TeacherReading:
-    """The target's reading of documents: tokens [B, L], features [B, L, F], logits [B, rows, V].
+    """The target's results for documents: tokens [B, L], features [B, L, F], logits [B, rows, V].
 
     ``first``: the first row of the digests, where logits begin. ``weights`` [B, rows]: the weights
     of the rows' losses.
@@ -95,7 +95,7 @@ def read(target: PreTrainedModel, head: Head, batch: Batch) -> Iterator[TeacherR
 def unroll(head: Head, reading: TeacherReading) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Draft ``STEPS`` tokens after every token of the digests.
 
-    Yields for each step the head's logits [B R, V], the target's at the same places, and their
+    Yields for each step the head's logits [B · R, V], the target's at the same places, and their
     weights.
     """
     call, last = UnrolledCall(), reading.tokens.shape[1] - 2  # the last row has a goal
@@ -142,7 +142,7 @@ class DigestLessons:
 
 @dataclass(frozen=True)
 class OutputLessons:
-    """Texts that a target has written after prompts, each with the end of its prompt."""
+    """Texts that a target has written after prompts, each with the length of its prompt."""
 
     target: PreTrainedModel
     head: Head
@@ -158,7 +158,7 @@ class OutputLessons:
             yield self._read(length, self.outputs.held_out(length))
 
     def _read(self, prompt: int, tokens: Tensor) -> TeacherReading:
-        """Read prompts of ``prompt`` tokens with outputs, int64 [B, L], NONE after their ends."""
+        """Read prompts of ``prompt`` tokens with outputs: int64 [B, L], padded with NONE."""
         tokens, first = tokens.to(self.target.device), max(1, prompt - BEHIND)
         known = torch.zeros(self.head.config.vocab_size, device=tokens.device)
         known[self.head.ids] = 1
@@ -210,7 +210,8 @@ class HeadTrainer:
     ) -> tuple[Tensor, list[list[Tensor]]]:
         """Take one optimizer step; ``over``: the completed fraction of the run.
 
-        Return the loss and each reading's accuracies, on the GPU: to wait for them takes time.
+        Return the loss and the accuracies of each reading, still on the GPU: waiting for them takes
+        time.
         """
         total, right = torch.zeros((), device=self.device), []
         for reading in readings:

@@ -37,7 +37,7 @@ class Choice:
 def choose_paragraphs(
     paragraphs: Sequence[np.ndarray], leads: Sequence[int], idf: np.ndarray, count: int
 ) -> Choice:
-    """Choose the best lead of each of ``count`` sections, or all paragraphs if there are fewer.
+    """Choose the best lead of each of ``count`` sections, or all leads if there are fewer.
 
     ``paragraphs``: token ids; ``leads``: the number of tokens of each paragraph's lead sentence,
     which would be quoted; ``idf`` float [vocabulary]. The worth of a lead is the sum of
@@ -81,11 +81,11 @@ def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray
 def scores_so_far(
     paragraphs: Sequence[np.ndarray], leads: Sequence[int], worth: np.ndarray
 ) -> np.ndarray:
-    """Score each token of each paragraph by the lead up to it: float64 [all tokens].
+    """Return a score for each token of each paragraph: float64 [all tokens].
 
-    After the lead, the score is that of the whole lead. Scores are those of ``choose_paragraphs``
-    before anything is quoted. ``leads``: lengths in tokens; ``worth`` float64 [vocabulary]. No
-    paragraph is empty.
+    The score of a token is that of the lead up to it; after the lead, that of the whole lead.
+    Scores are those of ``choose_paragraphs`` before anything is quoted. ``leads``: lengths in
+    tokens; ``worth`` float64 [vocabulary]. No paragraph is empty.
     """
     sizes = np.array([len(paragraph) for paragraph in paragraphs])
     owner = np.repeat(np.arange(len(sizes)), sizes)

@@ -68,7 +68,7 @@ class MedusaTrainer:
         return (time.process_time() - self.began) / self.seconds
 
     def read(self, batches: int) -> TargetReading:
-        """Let the target read, for its share of the time or for a number of batches."""
+        """Let the target read for its share of the time, or a given number of batches."""
         documents = DigestDataset(self.pool.training, (LENGTH,), TOKENS, range(batches), 0, MIXTURE)
         found = []
         for index in range(batches):
@@ -78,7 +78,7 @@ class MedusaTrainer:
         return TargetReading(*map(torch.cat, zip(*found, strict=True)))
 
     def learn(self, reading: TargetReading, steps: int) -> None:
-        """Train the heads to the end of the time, or for a number of steps."""
+        """Train the heads until the time is over, or for a number of steps."""
         # Only tokens that were ever chosen have to be distinguished.
         ids, choices = reading.choices.unique(return_inverse=True)
         rows = self.target.lm_head.weight[ids]

@@ -16,7 +16,7 @@ EQUAL = 1e-3  # sections whose scores differ by less offer nothing to choose
 class Judge(nn.Module):
     """Predicts each token's worth from the output of ``layers[0]``, lead scores from ``layers[1]``.
 
-    It is not part of the model. The paragraph choices alone are too few to teach quickly which
+    It is not part of the model. There are too few paragraph choices to teach quickly which
     paragraphs are good; the judge teaches the lower layers at every token.
     """
 
@@ -41,7 +41,7 @@ class Judge(nn.Module):
 class Pointer(NamedTuple):
     """Teaches key head ``kv_head`` of ``layer`` to attend to the source of the next copied token.
 
-    The last words alone do not determine the source if they occur twice.
+    The latest words alone do not show the source if they occur twice.
     """
 
     layer: int

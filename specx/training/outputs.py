@@ -108,7 +108,7 @@ class TargetOutputs:
 
 
 class Writer:
-    """A target that writes; ``prompt`` cuts a text to the longest of LENGTHS that it fills."""
+    """A target that writes. ``prompt`` cuts a text to the longest of LENGTHS that it can fill."""
 
     def __init__(self, model: Path, device: torch.device) -> None:
         files = open_model(ModelSpec(str(model)), "cpu", "target")
@@ -154,7 +154,7 @@ def read_texts(file: Path) -> list[str]:
 
 
 def _batches(writer: Writer, texts: list[str]) -> Iterator[list[list[int]]]:
-    """Yield prompts of the same length, as many as are read together."""
+    """Yield batches of prompts of the same length, each as large as the target can read at once."""
     waiting: dict[int, list[list[int]]] = {}
     for text in texts:
         prompt = writer.prompt(text)

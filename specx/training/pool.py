@@ -124,7 +124,7 @@ def _encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> list[list[i
 
 
 def inverse_frequency(rows: list[np.ndarray], vocabulary: int) -> np.ndarray:
-    """Return log((1 + P) / (1 + paragraphs that have the token)): float32 [vocabulary]."""
+    """Return log((1 + P) / (1 + paragraphs with the token)), for P rows: float32 [vocabulary]."""
     frequency = np.zeros(vocabulary)
     for row in rows:
         frequency[np.unique(row)] += 1

@@ -34,7 +34,7 @@ class Recipe:
     pointers: tuple[Pointer, ...] = ()
 
     def shortened(self, share: float) -> "Recipe":
-        """Return the curriculum with a share of the steps, at least one per phase."""
+        """Return the curriculum with this share of its steps, at least one per phase."""
         phases = tuple(replace(p, steps=max(1, round(p.steps * share))) for p in self.phases)
         return replace(self, phases=phases, warmup=max(1, round(self.warmup * share)))
 
@@ -76,7 +76,7 @@ def further_target_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
 
     It consists mostly of long documents, in which words and names recur with different
     continuations. Key heads of two layers are trained to attend to the source of the next copied
-    token. After the first course, these layers already did so without such training.
+    token; the first course, which does not train that, made these layers do it already.
     """
     lengths = (1024, 2048, 4096, 8192, 16384, 16384, 24576, 24576)
     return Recipe(
@@ -105,9 +105,9 @@ def _target_config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
 
 
 def draft_recipe(tokenizer: PreTrainedTokenizerFast) -> Recipe:
-    """Return the draft's course: 1.7 M parameters and never more than 1,024 tokens.
+    """Return the draft's course: 1.7 M parameters, on documents of at most 1,024 tokens.
 
-    The draft knows nothing of long input.
+    The draft learns nothing about long input.
     """
     shape = {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 32}
     shape |= {"num_key_value_heads": 4, "intermediate_size": 384}

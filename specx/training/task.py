@@ -65,8 +65,8 @@ class Batch(NamedTuple):
     token; ``sources`` int64: the place in the document that a COPY repeats, or −1; ``worths``,
     ``scores`` float32: a token's worth, and the score of its paragraph's lead up to it,
     standardized over the document, NaN outside natural paragraphs; ``targets`` float32 [M,
-    NUM_MARKERS]: for each of the M CHOICE tokens, the distribution over its section's paragraphs
-    that is to be predicted.
+    NUM_MARKERS]: for each of the M CHOICE tokens, the distribution to predict over its section's
+    paragraphs.
     """
 
     tokens: Tensor
@@ -147,7 +147,7 @@ class DigestDataset(Dataset[Batch]):
         return Batch(*map(torch.from_numpy, [*arrays, np.concatenate(targets)]))
 
     def document(self, rng: np.random.Generator, length: int) -> tuple[Piece, np.ndarray]:
-        """Draw a document with its digest, at most ``length`` tokens, and its choices' targets."""
+        """Draw a document with its digest, at most ``length`` tokens; also return its targets."""
         mixture = self.mixture
         sort = str(rng.choice(list(mixture.sorts), p=list(mixture.sorts.values())))
         control = bool(rng.random() < mixture.control)
@@ -183,7 +183,7 @@ def _draw_sentences(rng: np.random.Generator, length: int) -> int:
 
 
 def _piece(first: int, rest: np.ndarray, part: int, rest_part: int, natural: bool) -> Piece:
-    """Return a special token and the text after it."""
+    """Return a special token followed by text, as a piece."""
     ids = np.concatenate([[first], rest]).astype(np.int64)
     parts = np.full(len(ids), rest_part, dtype=np.int8)
     parts[0] = part
@@ -203,7 +203,7 @@ def _unknown(size: int) -> np.ndarray:
 
 
 def _body(text: Text, first: int) -> Piece:
-    """Return the document itself: markers and paragraphs."""
+    """Return the document without its digest: markers and paragraphs."""
     pieces = []
     for index, paragraph in enumerate(text.paragraphs):
         marker = FIRST_MARKER + first + index

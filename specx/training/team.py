@@ -64,7 +64,7 @@ class Team:
         return self.largest(float(here), device) > 0
 
     def largest(self, here: float, device: torch.device) -> float:
-        """Return the largest value in any process; all must call it at the same time."""
+        """Return the largest ``here`` of all processes. All must call it at the same time."""
         if self.size == 1:
             return here
         value: Tensor = torch.tensor(here, device=device)

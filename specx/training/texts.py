@@ -30,7 +30,7 @@ FULL_STOP = FIRST_TEXT + 13  # "." in the byte alphabet, which follows the speci
 
 @dataclass(frozen=True)
 class Text:
-    """The token ids of each paragraph, int64 [n], and the tokens of its lead sentence.
+    """The token ids of each paragraph, int64 [n], and the number of tokens of its lead sentence.
 
     ``natural``: the paragraphs have meaning, so choosing among them is meaningful.
     """
@@ -102,8 +102,9 @@ class Texts:
     def echoes(self, rng: np.random.Generator, room: int) -> Text:
         """Insert 1 to 24 pieces of 2 to 16 tokens of a document's leads into other paragraphs.
 
-        A paragraph gets up to two pieces on average. Most of them are in its lead, at the beginning
-        or elsewhere: there they most mislead a model that follows the last words it wrote.
+        A paragraph gets up to two pieces on average. Most of them are inserted into its lead, at
+        the beginning or elsewhere: there they mislead most a model that follows the last words it
+        wrote.
         """
         text = self.real(rng, int(room * 0.7))
         pieces = []

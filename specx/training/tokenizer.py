@@ -25,10 +25,10 @@ SPECIAL_TOKENS = [PAD, END, SUMMARY, CONTROL, *LENGTHS, *MARKERS]
 def balanced_sample(
     records: Iterable[dict[str, Any]], characters: int = SAMPLE_CHARACTERS
 ) -> Iterator[str]:
-    """Yield about ``characters`` characters of paragraphs from each package, spread over it.
+    """Yield paragraphs of about ``characters`` characters from each package, spread over it.
 
-    Without this bound, the words of one large manual would take up tokens that names and everyday
-    words need. Held-out records are left out.
+    Without this bound, words of one large manual would take up tokens that names and everyday words
+    need. Held-out records are left out.
     """
     training = [record for record in records if not record["held_out"]]
     totals: Counter[str] = Counter()

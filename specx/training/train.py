@@ -33,7 +33,7 @@ def mirror_embeddings(weight: Tensor) -> None:
     """Make the rows of text tokens t and t ^ 1 equal in one half and opposite in the other.
 
     The control task writes t ^ 1 for t. With such rows, one linear map that changes a sign turns
-    every t into t ^ 1. So training does not have to find 7,000 pairs by chance.
+    every t into t ^ 1. So training need not find 7,000 pairs by chance.
     """
     with torch.no_grad():
         text = weight[FIRST_TEXT:]
@@ -203,7 +203,7 @@ class Trainer:
         return recipe.learning_rate * min(1.0, (self.step + 1) / recipe.warmup) * shape
 
     def _update(self, batch: Batch, total: int) -> Predictions:
-        """Take one optimizer step of ``total``."""
+        """Take one optimizer step; ``total``: the number of steps of the run."""
         recipe, rate = self.recipe, self._rate(total)
         with torch.autocast(self.device.type, torch.bfloat16):
             made = predict(self.model, batch, self.judge, recipe.pointers)

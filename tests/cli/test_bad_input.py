@@ -81,7 +81,7 @@ FILES: dict[str, tuple[bytes, str]] = {
     ),
     "text.pdf": (
         TEXT.encode(),
-        "text.pdf has the ending .pdf but is not a PDF (no %PDF header); check the file",
+        "text.pdf has the extension .pdf but is not a PDF (no %PDF header); check the file",
     ),
     "cut.pdf": (
         GOOD[: len(GOOD) // 3],
@@ -392,7 +392,7 @@ def test_failures_that_are_allowed_stay_in_the_index(summarize: Run) -> None:
     for allowed in ("2", "known"):
         ended = summarize("folder", "--out", "sums", "--allow-failures", allowed)
         assert ended.code == 0
-        assert "specx: folder/b.pdf has the ending .pdf but is not a PDF" in ended.err
+        assert "specx: folder/b.pdf has the extension .pdf but is not a PDF" in ended.err
         index = Path("sums/index.html").read_text()
         assert "folder/c.txt" in index
         told = {"2": "Failed: 2 documents", "known": "<h2>2 known failures</h2>"}

@@ -99,9 +99,9 @@ def test_a_plain_install_has_tables_json_and_a_page_without_pictures(
         ended = bench(*QUICK, "--methods", "plain,specextend")
     assert ended.code == 0
     assert "| specextend" in ended.out
-    assert ended.err.count("pictures") == 1
+    assert ended.err.count("figures") == 1
     assert (
-        "specx: it has no pictures, which need the package matplotlib: "
+        "specx: the page has no figures; they need the package matplotlib: "
         "`pip install 'matplotlib>=3.10'`\n"
     ) in ended.err
     files = {path.name for path in Path("specx-bench").rglob("*.*")}
@@ -110,7 +110,7 @@ def test_a_plain_install_has_tables_json_and_a_page_without_pictures(
     assert "specextend" in page
     assert "<figure" not in page
     again = bench("--from", "specx-bench/bench.json", "--out", "again")
-    assert (again.out, "pictures" in again.err) == (ended.out, False)
+    assert (again.out, "figures" in again.err) == (ended.out, False)
     assert Path("again/figures/speedup-digest.svg").exists()
 
 

@@ -85,7 +85,7 @@ def test_the_processor_is_counted_as_in_reports() -> None:
     ("installed", "path"),
     [
         ({"triton": "3.6.0"}, "Triton kernels for trees, cuDNN and torch flash for prefill"),
-        ({}, "torch flash with packed rows (unfused in float32); slow without"),
+        ({}, "torch flash, packed as on a CPU (unfused in float32); slow without"),
     ],
 )
 def test_with_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], path: str) -> None:
@@ -112,9 +112,9 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], torch: A
     [
         (
             {"triton": "3.6.0"},
-            {"fa3-fwd": "absent; it would make attention faster: pip install fa3-fwd"},
+            {"fa3-fwd": "not installed; makes attention faster: pip install fa3-fwd"},
         ),
-        ({}, {"flash-attn": "absent; it would make attention faster: see docs/performance.md"}),
+        ({}, {"flash-attn": "not installed; makes attention faster: see docs/performance.md"}),
         (
             {"triton": "3.6.0", "flash-attn": "2.8.3", "fa3-fwd": "0.0.3"},
             {
@@ -184,7 +184,10 @@ def test_without_a_usable_gpu(monkeypatch: pytest.MonkeyPatch, torch: Any) -> No
     report = doctor.examine()
     assert report["machine"]["gpus"] == []
     assert report["specx_will_use"]["device"] == "cpu"
-    assert report["specx_will_use"]["attention"] == "torch flash with packed rows"
+    assert (
+        report["specx_will_use"]["attention"]
+        == "torch flash; the query heads of a group are packed as rows"
+    )
 
 
 @pytest.mark.parametrize("error", [ImportError, OSError, RuntimeError])

@@ -113,7 +113,7 @@ def test_no_process_for_a_reader(specx: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert ended.code == 7
     assert sentences(ended.err)[0] == (
         "docs/a.pdf cannot be read, because no process can be started for the PDF reader (Too many "
-        "open files); try again when the machine has room"
+        "open files); try again when the machine is less busy"
     )
     assert done("OUT") == ["c.txt"]
 

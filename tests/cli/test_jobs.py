@@ -243,7 +243,7 @@ def test_fail_fast(specx: Run) -> None:
     ended = specx("docs", "--out", "OUT", "--fail-fast")
     assert ended.code == 7
     assert ended.err.endswith(
-        "specx: stopped after 1 document at the first failure, as --fail-fast asks\n"
+        "specx: stopped after 1 document at the first failure, because of --fail-fast\n"
     )
     assert set(times("OUT")) == {"docs/a.txt.md"}
 

@@ -288,7 +288,9 @@ def test_other_archives_are_named(save: SaveFile, parts: dict[str, str], said: s
 
 
 def test_text_that_is_named_like_a_document(save: SaveFile) -> None:
-    assert "has the ending .docx but another format" in refused(save, "a.docx", b"Plain text.")
+    assert "has the extension .docx but a different format" in refused(
+        save, "a.docx", b"Plain text."
+    )
 
 
 def test_a_document_with_a_password(save: SaveFile) -> None:

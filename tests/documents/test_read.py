@@ -77,7 +77,7 @@ def test_pages_of_a_text_is_wrong_usage(save: SaveFile) -> None:
 
 
 def test_wrong_names(save: SaveFile) -> None:
-    with pytest.raises(DocumentError, match=r"has the ending \.pdf but is not a PDF"):
+    with pytest.raises(DocumentError, match=r"has the extension \.pdf but is not a PDF"):
         read_document(save("a.pdf", b"Plain text."))
     with pytest.raises(DocumentError, match="is empty"):
         read_document(save("b.pdf", b""))

@@ -28,7 +28,7 @@ from specx.records import PrefillProgress
 
 
 class Excerpt(PreallocatedCache):
-    """A cache of chosen rows of ``source``, the rows accepted in ``source`` since, and drafts.
+    """A cache of chosen rows of ``source``, of later accepted rows of ``source``, and of drafts.
 
     The rows are copies, and keys keep their positions: the same model computed them, and
     verification uses the same keys. ``gap`` int64 [1]: the number of tokens left out.
@@ -98,8 +98,8 @@ class RootGrower(TreeGrower):
 class MagicDec(Drafter):
     """The target as its own draft.
 
-    ``draft_cache`` sets the chunks and the interval of choosing them. A level reads one token, so
-    drafts are a chain of at most ``tree.depth``, with siblings, which cost nothing.
+    ``draft_cache`` sets the chunks, and how often they are chosen. A level reads one token, so
+    drafts are a chain of at most ``tree.depth`` tokens, with siblings, which cost nothing.
     """
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:  # noqa: ARG002

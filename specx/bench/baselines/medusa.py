@@ -48,9 +48,9 @@ class ResidualBlock(nn.Module):
 
 
 class MedusaHeads(nn.ModuleList):
-    """Heads of residual blocks with the names of the public layout.
+    """Heads of residual blocks, with the names of the public layout.
 
-    Head k predicts the token k + 2 places after a state.
+    Head k predicts the token k + 2 places after the one whose state it reads.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class MedusaDrafter(Drafter):
     ) -> None:  # fmt: skip
         """``choices``: a fixed tree; None: the nodes with the best joint probability.
 
-        There are as many nodes as ``tree`` has.
+        The number of nodes is that of ``tree``.
         """
         target = pair.target
         self.features = ()

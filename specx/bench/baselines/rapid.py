@@ -3,7 +3,7 @@
 Source: Chen et al., RAPID: Long-Context Inference with Retrieval-Augmented Speculative Decoding. In
 the paper, passages are retrieved by embeddings of the question, the draft may be as large as the
 target, and the target's distribution is moved towards the draft's, which changes the output. Here
-BM25 retrieves passages. The question always asks for a summary, so the query is the text itself.
+BM25 retrieves passages. The question always asks for a summary, so the whole prompt is the query.
 The target's distribution is unchanged.
 """
 
@@ -27,9 +27,9 @@ FRAME = 32  # tokens at the prompt's beginning and end, which hold the instructi
 
 
 class Rapid(ModelDrafter):
-    """The draft of a pair, which reads ``top_k`` passages of ``chunk`` tokens and the output.
+    """The draft of a pair, which reads ``top_k`` passages of ``chunk`` tokens, and the output.
 
-    Positions are those of the shortened prompt.
+    Positions are those in the shortened prompt.
     """
 
     def __init__(self, settings: Settings, pair: Pair, max_tokens: int) -> None:

@@ -4,8 +4,8 @@ Sources: Miao et al., SpecInfer: Accelerating Large Language Model Serving with 
 Speculative Inference and Verification, where all nodes of a level have equally many children; Chen
 et al., Sequoia: Scalable and Robust Speculative Decoding, where the shape is the best of all
 possible ones. Both papers sample. Here the target decides as usual (``Ops.accept``), so the
-probability of a choice is the share of tokens for which it is right. Sequoia's dynamic program then
-amounts to taking the most probable nodes first.
+probability of a choice is the share of tokens for which it is right. With these probabilities,
+Sequoia's dynamic program amounts to taking the most probable nodes first.
 """
 
 import heapq
@@ -31,8 +31,8 @@ Chances = Sequence[Sequence[float]]  # by depth, then by rank, given that all ab
 def best_shape(chances: Chances, nodes: int) -> Choices:
     """Return the tree of the ``nodes`` nodes that are reached most often (Sequoia).
 
-    Nodes that are never reached are left out, except for the first. Ties go to the shallower node,
-    as in ``Ops.best_tree``.
+    Nodes that are never reached are left out, except for the first. In a tie, the shallower node
+    wins, as in ``Ops.best_tree``.
     """
     waiting: list[tuple[float, int, tuple[int, ...]]] = [
         (-chance, 1, (rank,)) for rank, chance in enumerate(chances[0])

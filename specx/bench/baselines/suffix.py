@@ -2,9 +2,10 @@
 
 Source: Oliaro et al., SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications. In
 the paper, a suffix tree holds prompt, output and earlier outputs. A pattern (the last p tokens)
-leads to a node, and its subtree has the continuations with their counts. Here the text itself is
-compared with its end at every step, in fixed shapes and on the device. This finds the same nodes
-and counts for document and output. Earlier outputs are left out, because documents are independent.
+leads to a node, and its subtree has the continuations with their counts. Here the end of the text
+is compared with all of the text at every step, in fixed shapes and on the device. This finds the
+same nodes and counts for document and output. Earlier outputs are left out, because documents are
+independent.
 """
 
 from collections.abc import Iterator

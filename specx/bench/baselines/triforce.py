@@ -1,11 +1,11 @@
 """TriForce: the target drafts for itself on retrieved chunks, helped by a small draft.
 
 Source: Sun et al., TriForce: Lossless Acceleration of Long Sequence Generation with Hierarchical
-Speculative Decoding. There are three stages. The small draft on a StreamingLLM cache proposes a few
-tokens. The target on an excerpt of its own cache verifies them. The target on its whole cache
-verifies the result, at least ``tree.depth`` tokens. In the paper, each layer and head retrieves for
-itself, once. Here one layer chooses the chunks for all, from time to time, as in cross-model
-retrieval.
+Speculative Decoding. There are three stages. The small draft, on a StreamingLLM cache, proposes a
+few tokens. The target verifies them on an excerpt of its own cache. Once there are at least
+``tree.depth`` tokens, the target verifies them on its whole cache. In the paper, each layer and
+head retrieves chunks for itself, once. Here one layer chooses the chunks for all, from time to
+time, as in cross-model retrieval.
 """
 
 from collections.abc import Iterator
@@ -106,9 +106,9 @@ class TriForce(Drafter):
         return path
 
     def _enough(self, count: Tensor, rounds: int) -> bool:
-        """Return True to stop after ``rounds`` rounds.
+        """Return True if drafting stops after ``rounds`` rounds.
 
-        If ``count`` is not known on the host, all proposals count as right.
+        If the host does not know ``count``, all proposals count as right.
         """
         return (int(count) if self.looks else rounds * (PROPOSED + 1)) >= self.wanted
 
@@ -120,7 +120,7 @@ class TriForce(Drafter):
 
 
 def small_draft(pair: Pair, settings: Settings, max_tokens: int) -> ModelDrafter:
-    """Return the draft of the pair on its first and latest tokens.
+    """Return a drafter with the pair's draft, which sees only the first and latest tokens.
 
     Raises UsageError if the profile has no draft model.
     """

@@ -24,13 +24,14 @@ DECODING = ("drafting", "verification", "keep", "retrieval", "host")
 ALL = (*PREFILL, *DECODING)
 FLOORED = ("verification", "drafting", "retrieval", "target_prefill")
 DEFINED = (
-    "Host is the time of no other part: per token, in decoding alone; per document, including the "
-    "allocation of caches."
+    "Host is the time outside all other parts: per token, in decoding alone; per document, "
+    "including the allocation of caches."
 )
 FLOORS_ARE = (
-    "Medians over steps, then over documents and repetitions. A floor is the bytes that a part has "
-    "to read over the bandwidth of a copy (on a CPU: of reading), or the products of prefill, on a "
-    "CPU also of a full tree, over the rate of a large one, all measured just before."
+    "Medians over steps, then over documents and repetitions. A floor is the larger of two times: "
+    "the bytes that a part has to read, divided by the bandwidth of a copy (on a CPU: of reading); "
+    "and the products of prefill (on a CPU also those of a full tree), divided by the rate of a "
+    "large product. Both rates were measured just before."
 )
 
 Parts = Callable[[Measurement], dict[str, float]]

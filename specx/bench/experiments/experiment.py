@@ -18,12 +18,12 @@ Columns = Mapping[str, Callable[[Group], Cell]]  # header of a column -> its cel
 METHOD: Columns = {"method": lambda group: group.method}
 INPUT: Columns = {"input": lambda group: group.input}
 DECODING = (
-    "Decoding alone, no prefill. Ratios are medians over documents of medians over repetitions, "
-    "each of a run to the baseline's in the same repetition."
+    "Decoding alone, without prefill. A ratio compares a run with the baseline's run in the same "
+    "repetition; the table has the median over documents of the medians over repetitions."
 )
 END_TO_END = (
-    "End to end: from the token ids of the prompt to the last token, which is prefill of target "
-    "and draft, and decoding."
+    "End to end: from the token ids of the prompt to the last token, including prefill of target "
+    "and draft."
 )
 
 
@@ -40,12 +40,12 @@ def in_turn(
 class Experiment:
     """An experiment of ``specx bench``; ``name``: its value for ``--experiment``.
 
-    ``measure``: yields runs; raises UsageError, before any work, if the workbench does not allow
-    the experiment. ``describe``: returns tables and figures of a task's runs, which may be
+    ``measure``: yields runs; raises UsageError, before any work, if models or documents do not
+    allow the experiment. ``describe``: returns tables and figures of a task's runs, which may be
     incomplete or read from a JSON file. ``defined``: the definitions of the measured quantities.
-    ``headline``: returns the page's first line, or the reason for withholding it. Repetitions in
-    which other processes took more than a tenth of the time are excluded, unless a prompt has no
-    others.
+    ``headline``: returns the page's first line, or the reason for withholding it. A repetition is
+    excluded if other processes took more than a tenth of its time, unless all repetitions of a
+    prompt would be.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Acceptance of a draft model by the part of a long text that it sees, averaged over documents."""
+"""Acceptance of a draft model by the part of a long text that it sees, as means over documents."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -33,11 +33,11 @@ STUDENT = (
     2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
 DEFINED = (
-    f"A text is written once by {BASELINE}. Each policy then drafts trees at the places of this "
-    "text that steps would reach in decoding, which gives its acceptance length. "
-    "Low and high are the ends of an interval of 95 % for the mean over documents (Student's). "
-    f"Over {EVERYTHING}: the ratio to a draft that sees everything, document by document. Speed is "
-    "measured apart, by decoding the first document of each length."
+    f"Each text is written once, by {BASELINE}. Each policy then drafts trees at the positions "
+    "that its steps would reach in decoding, which gives its acceptance length. Low and high are "
+    "the ends of the 95 % confidence interval of the mean over documents (Student's t). "
+    f"Over {EVERYTHING}: the ratio to a draft that sees everything, per document. Speed is "
+    "measured separately, by decoding the first document of each length."
 )
 
 
@@ -104,7 +104,7 @@ def _policies(bench: Workbench) -> list[Engine]:
 def _replayed(
     bench: Workbench, replay: Replay, policies: Sequence[Engine], case: Case
 ) -> Iterator[Measurement]:
-    """Yield the target's own text, untimed, and its replay under each policy."""
+    """Yield the target's own text, without timing, and its replay under each policy."""
     setting = bench.setting(case)
     bench.announce(BASELINE, case)
     plain = METHODS[BASELINE].run(setting, case)
@@ -141,7 +141,7 @@ def _lengths(group: Group) -> list[float]:
 
 
 def _over_everything(group: Group) -> list[float]:
-    """Return, for each text, the ratio to the draft that sees everything."""
+    """Return, for each text, acceptance relative to the draft that sees everything."""
     best = {_prompt(run): run for run in group.peers if run.method == EVERYTHING}
     pairs = [(run, best[_prompt(run)]) for run in group.runs if _prompt(run) in best]
     return [run.acceptance_length / other.acceptance_length for run, other in pairs]
@@ -177,9 +177,9 @@ def describe(task: str, runs: list[Measurement]) -> Iterator[Table]:
 
 EXPERIMENT = Experiment(
     name="policies",
-    title="Acceptance by what the draft sees",
-    about="a draft model on everything, a window, first and latest chunks, chunks chosen by "
-    "several layers, of several sizes and intervals",
+    title="Acceptance by the part of the text that the draft sees",
+    about="a draft model that sees everything, a window, the first and latest chunks, or chunks "
+    "chosen by attention, for several layers, sizes and intervals",
     measure=measure,
     describe=describe,
     defined=DEFINED,

@@ -34,7 +34,7 @@ FULL = {"policy": "full", "sink": 0}
 
 
 def ours(method: Method, about: str) -> Engine:
-    """Return a method of the product, which runs with the profile's settings."""
+    """Return a method of specx itself, which runs with the profile's settings."""
     return Engine(method, about, make_drafter, method)
 
 
@@ -68,7 +68,7 @@ def medusa(name: str, about: str, *, fixed: bool) -> Fitted:
 
 
 TABLE: tuple[BenchMethod, ...] = (
-    ours("plain", "our engine, one token a pass: the baseline"),
+    ours("plain", "specx's engine, one token per pass: the baseline"),
     *STOCK,
     Engine(
         "chain",
@@ -114,12 +114,14 @@ TABLE: tuple[BenchMethod, ...] = (
         keys=("depth", *CHUNKS[len(TREE) :], "retrieve", "layer"),
         chain=True,
     ),
-    of_one_shape("specinfer", "SpecInfer: equally many children a level", expanded_shape),
-    of_one_shape("sequoia", "Sequoia: the best tree of one shape", best_shape),
-    ours("lookup", "what followed earlier in the text, no draft"),
+    of_one_shape(
+        "specinfer", "SpecInfer: a fixed tree; equal child counts per level", expanded_shape
+    ),
+    of_one_shape("sequoia", "Sequoia: the best fixed tree", best_shape),
+    ours("lookup", "drafts the tokens that followed earlier in the text; no draft model"),
     Engine(
         "suffix",
-        "SuffixDecoding: trees of what followed earlier in the text, by how often, no draft",
+        "SuffixDecoding: trees of the tokens that followed earlier, by frequency; no draft model",
         SuffixDrafter,
         method="plain",
     ),
@@ -141,7 +143,7 @@ TABLE: tuple[BenchMethod, ...] = (
     ),
     Fitted(
         "self-draft",
-        "Draft & Verify: the target drafts without some layers, which a measurement chooses",
+        "Draft & Verify: the target drafts without some layers, chosen by measurement",
         make_drafter,
         method="plain",
         cache={"policy": "full"},
@@ -149,8 +151,8 @@ TABLE: tuple[BenchMethod, ...] = (
         tree={"threshold": 0},
         fit=fit_layers,
     ),
-    medusa("medusa", "a fixed tree of what its heads guess", fixed=True),
-    medusa("medusa-joint", "its heads' best nodes by joint probability", fixed=False),
+    medusa("medusa", "a fixed tree of the heads' predictions", fixed=True),
+    medusa("medusa-joint", "the heads' best nodes by joint probability", fixed=False),
     Engine(
         "triforce",
         "TriForce: the target drafts on retrieved chunks, helped by the draft on the latest",

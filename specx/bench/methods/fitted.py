@@ -68,8 +68,8 @@ class Fitted(Engine):
     """A method that is first fitted on generated documents.
 
     ``fit``: gets the method, a setting with the changed profile, the resolved settings, and the
-    case; it returns the maker of its drafter, and the measurements as facts of the run. ``known``:
-    earlier measurements by model, then by name, length and task.
+    case; it returns the maker of its drafter, and its measurements as facts of the run. ``known``:
+    earlier measurements, by model, then by name, length and task.
     """
 
     fit: "Callable[[Fitted, Setting, Settings, Case], Fit]" = field(kw_only=True)
@@ -84,7 +84,7 @@ class Fitted(Engine):
         return replace(run_drafter(self.name, make, setting, settings, case), facts=facts)
 
     def once(self, model: LoadedModel, case: Case, measure: Callable[[], T]) -> T:
-        """Return the result of ``measure``, called once for a model, length and task."""
+        """Return the result of ``measure``, which is called once per model, length and task."""
         known, key = self.known.setdefault(model.model, {}), (self.name, case.length, case.task)
         if key not in known:
             known[key] = measure()
@@ -99,7 +99,10 @@ def fit_shape(
     *,
     shape: Callable[[Chances, int], Choices],
 ) -> Fit:
-    """Draft trees of a fixed shape, which ``shape`` computes from probabilities and node count."""
+    """Draft trees of a fixed shape, which ``shape`` computes.
+
+    ``shape``: a function of the probabilities of the draft's choices and the number of nodes.
+    """
 
     def measure() -> list[float]:
         drafting = Engine(method.name, "", make_drafter, cache=method.cache)

@@ -1,4 +1,4 @@
-"""Decoding by transformers itself, on views of a decoder's weights or on a second copy."""
+"""Decoding by transformers itself, on its model made of a decoder's weights or a second copy."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -237,7 +237,7 @@ def stock_model(loaded: LoadedModel) -> Any:
 
 
 def _of_views(loaded: LoadedModel) -> Any:
-    """Return a model with views of a decoder's weights; None if they are not as stored."""
+    """Return a model on views of a decoder's weights; None if those are not as stored."""
     if loaded.formats is not None and not is_fp8(loaded):  # unpacked in another order
         return None
     tensors = tensors_by_name(

@@ -152,7 +152,7 @@ def _plot_lines(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) 
 
 
 def _from_zero(axes: "Axes", figure: Figure) -> None:
-    """Begin at zero, unless that would leave most of the axis empty."""
+    """Begin an axis at zero, unless most of it would then be empty."""
     values = [y for series in figure.series for y in (*series.y, *series.low) if math.isfinite(y)]
     values += [] if figure.level is None else [figure.level]
     if 0 <= min(values) < 0.5 * max(values):
@@ -260,7 +260,7 @@ def _height(figure: Figure) -> float:
 
 
 def _legend(figure: Figure) -> tuple[int, int]:
-    """Choose rows and columns of the legend; none if its labels are those of the axis."""
+    """Choose the rows and columns of the legend; none if the axis already has its labels."""
     labels = [series.label for series in figure.series]
     named = all(series.x == (series.label,) for series in figure.series)
     if named or set(labels) <= {"", figure.y_label}:

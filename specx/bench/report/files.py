@@ -1,4 +1,4 @@
-"""The files of a benchmark: a page, figures, and the JSON from which both are made.
+"""The files of a benchmark: a page, figures, and the JSON from which both can be made again.
 
 Without matplotlib, the page has only tables.
 """

@@ -135,11 +135,11 @@ class Config:
         return NormSpec(eps=self.number(key), centred=True, wide=True)
 
     def head_norm(self, **how: Any) -> HeadNormSpec:
-        """Return a norm of heads. ``how``: other fields of ``HeadNormSpec``."""
+        """Return a norm of query and key heads. ``how``: other fields of ``HeadNormSpec``."""
         return HeadNormSpec(eps=self.number("rms_norm_eps"), **how)
 
     def attention(self, *, rope: RopeSpec | None, window: int | None, **how: Any) -> AttentionSpec:
-        """Return the spec with the config's numbers of heads. ``how``: its other fields."""
+        """Return an attention with the config's numbers of heads. ``how``: its other fields."""
         if self.heads % self.kv_heads:
             self.refuse("num_key_value_heads")
         sizes = {"kv_heads": self.kv_heads, "head_dim": self.head_dim}

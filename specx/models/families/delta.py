@@ -1,4 +1,4 @@
-"""Families with a state of the text in most layers: Qwen3.5, Qwen3-Next, OLMo-Hybrid; LFM2."""
+"""Families most of whose layers keep a state: Qwen3.5, Qwen3-Next, OLMo-Hybrid; LFM2."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +27,7 @@ def qwen3_5(config: Config) -> Architecture:
 
 
 def qwen3_5_moe(config: Config) -> Architecture:
-    """Read Qwen3.5 with experts, whose weights are one tensor per map."""
+    """Read Qwen3.5 with experts, which stores one tensor for a map of all experts."""
     inner = config.size("moe_intermediate_size")
     config = of_text(config, 10_000.0).changed(intermediate_size=inner)
     experts = with_experts(config, "num_experts", inner=inner, **_shared(config))
@@ -146,7 +146,7 @@ def lfm2_moe(config: Config) -> Architecture:
 
 
 def _of_lfm2(config: Config) -> Config:
-    """Return a config of LFM2 with the usual keys; some have older names."""
+    """Return an LFM2 config under the usual keys; some checkpoints have older names."""
     older = {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}
     stated = {ours: config.stated[key] for key, ours in older.items() if key in config.stated}
     config.refuse_if("conv_bias", bool)
@@ -192,7 +192,7 @@ def _convolved(
 
 
 def _inner(config: Config) -> int:
-    """Return the width of LFM2's MLPs."""
+    """Return the inner size of LFM2's MLPs."""
     inner = config.size("intermediate_size")
     if not config.flag("block_auto_adjust_ff_dim"):
         return inner
@@ -206,7 +206,7 @@ def _inner(config: Config) -> int:
 def _delta(
     config: Config, heads: dict[str, int], dims: dict[str, int], **how: Any
 ) -> AttentionSpec:
-    """Return a delta rule with these heads and sizes. ``how``: other fields of ``DeltaSpec``."""
+    """Return a delta rule with these heads and head sizes. ``how``: its other fields."""
     if heads["value"] % heads["key"]:
         config.refuse("linear_num_value_heads")
     config.refuse_if("linear_conv_kernel_dim", lambda size: size == 1)
@@ -243,7 +243,7 @@ def layer_kinds(config: Config, *, last_full: bool = False) -> list[str]:
 def _hybrid(
     config: Config, made: Architecture, kinds: list[str], of_state: Callable[[LayerSpec], LayerSpec]
 ) -> Architecture:
-    """Return a decoder in which some layers have a delta rule. ``of_state``: makes such a layer."""
+    """Return a decoder in which some layers have a delta rule; ``of_state`` makes such a layer."""
     if config.get("hidden_act") not in ("silu", "swish"):  # of the convolution, too
         config.refuse("hidden_act")
     layers = tuple(

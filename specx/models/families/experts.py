@@ -1,4 +1,4 @@
-"""Families with experts, and those with latent attention (MLA) and expanded keys."""
+"""Families with experts, among them those with latent attention (MLA), whose keys are expanded."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -27,9 +27,9 @@ def with_experts(
 ) -> MlpSpec:  # fmt: skip
     """Return an MLP of experts.
 
-    ``counts``: possible keys for the number of experts; ``chosen``: the key for the experts per
-    token; ``inner``: their inner size, if it is not the MLP's; ``how``: other fields of
-    ``ExpertsSpec``.
+    ``counts``: possible config keys of the number of experts; ``chosen``: the config key of the
+    experts per token; ``inner``: the experts' inner size, if it is not the MLP's; ``how``: other
+    fields of ``ExpertsSpec``.
     """
     stated = [key for key in counts if key in config.stated]
     count, number = config.size([*stated, *counts][0]), config.size(chosen)
@@ -40,7 +40,7 @@ def with_experts(
 
 
 def among(config: Config, experts: MlpSpec, has: Callable[[int], bool]) -> Callable[[int], MlpSpec]:
-    """Return a function from a layer to its MLP: experts if ``has`` is true for it, else dense."""
+    """Return a function from a layer to its MLP: experts if ``has(layer)``, else dense."""
     dense = config.mlp()
     return lambda index: experts if has(index) else dense
 
@@ -187,9 +187,9 @@ def of_deepseek(
     has: Callable[[int], bool] | None = None,
     **how: Any,
 ) -> Callable[[int], MlpSpec]:
-    """Return each layer's MLP in DeepSeek V3's scheme: dense first layers, experts in groups.
+    """Return a function from a layer to its MLP: DeepSeek V3's dense first layers, grouped experts.
 
-    ``counts``, ``how``: as in ``with_experts``; ``shared``: the key for the number of shared
+    ``counts``, ``how``: as in ``with_experts``; ``shared``: the config key of the number of shared
     experts; ``has``: returns True for a layer with experts; None: by ``first_k_dense_replace``.
     """
     inner, dense = config.size("moe_intermediate_size"), config.get("first_k_dense_replace")
@@ -258,7 +258,7 @@ def glm4_moe_lite(config: Config) -> Architecture:
 
 
 def deepseek2(config: Config) -> Architecture:
-    """Read DeepSeek V2: V3 with softmax scores, and groups rated by their best expert.
+    """Read DeepSeek V2: like V3, but with softmax scores, and groups ranked by their best expert.
 
     Experts of V2 Lite are not in groups.
     """
@@ -274,7 +274,7 @@ def deepseek2(config: Config) -> Architecture:
 
 
 def deepseek3(config: Config, **experts: Any) -> Architecture:
-    """Read DeepSeek V3, whose keys have elements with and without positions.
+    """Read DeepSeek V3. Only a part of each key and query is rotated.
 
     ``experts``: other arguments for ``of_deepseek``.
     """
@@ -315,7 +315,7 @@ def deepseek3(config: Config, **experts: Any) -> Architecture:
 
 
 def _scaling(stated: Mapping[str, Any], latent: LatentSpec) -> float:
-    """Return the factor of attention scores, which grows if positions are stretched."""
+    """Return the factor of attention scores, which is larger if positions are stretched."""
     scaling, scale = (latent.rope_dim + latent.nope_dim) ** -0.5, stated.get("mscale_all_dim")
     kind = stated.get("rope_type") or stated.get("type") or "default"
     if kind != "default" and scale:

@@ -75,11 +75,11 @@ def plain(
     """Return a decoder whose layers are identical, except for these arguments.
 
     ``types``: the type of all layers, or of each; ``rotates``: returns True for a layer with RoPE;
-    ``norm``: None means RMSNorm; ``norms``: the norms that a layer has; ``attention``: other fields
-    of ``AttentionSpec``; ``mlp_of``: the MLP, or a function from a layer to its MLP, if not the
-    usual one; ``parallel``: as in ``LayerSpec``; ``biased``: the fields whose maps have a bias,
-    each with its config key; ``weights``: differences from Llama's names; ``outside``: other fields
-    of ``DecoderSpec``.
+    ``norm``: None means RMSNorm; ``norms``: the fields of ``LayerSpec`` that are norms;
+    ``attention``: other fields of ``AttentionSpec``; ``mlp_of``: the MLP, or a function from a
+    layer to its MLP, if not the usual one; ``parallel``: as in ``LayerSpec``; ``biased``: the
+    fields whose maps have a bias, each with its config key; ``weights``: differences from Llama's
+    names; ``outside``: other fields of ``DecoderSpec``.
     """
     types = [types for _ in config.layers] if isinstance(types, str) else types
     norm = norm or config.rms()
@@ -107,5 +107,5 @@ def plain(
 
 
 def biases(config: Config, **flags: str) -> frozenset[str]:
-    """Return the fields whose maps have a bias, from pairs of a field and its config key."""
+    """Return the fields whose maps have a bias, given pairs of a field and its config key."""
     return frozenset(name for name, key in flags.items() if config.flag(key))

@@ -19,8 +19,9 @@ STRETCHED = frozenset({"longrope", "dynamic"})  # kinds whose frequencies depend
 class Ropes:
     """The rotary embeddings of a model by layer type; each is made once.
 
-    ``partial``: the family's configs may rotate only a part of each head. ``interleaved``: its
-    checkpoints rotate pairs of neighbouring elements. ``wide``: as in ``RopeSpec``.
+    ``partial``: configs of the family may state that only a part of each head rotates.
+    ``interleaved``: its checkpoints rotate pairs of neighbouring elements. ``wide``: as in
+    ``RopeSpec``.
     """
 
     config: Config
@@ -98,9 +99,9 @@ def ropes(
     interleaved: bool = False,
     wide: bool = False,
 ) -> Ropes:
-    """Read the rotary embeddings of a config, in its current form or an older one.
+    """Read the rotary embeddings of a config, whose keys may be current or older ones.
 
-    ``theta``: default base; ``part``: default fraction of a head that rotates, None: all.
+    ``theta``: the default base. ``part``: the default fraction of a head that rotates; None: all.
     """
     stated = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
     theta = config.get("rope_theta", theta)
@@ -117,9 +118,9 @@ def ropes(
 
 
 def by_kind(config: Config, thetas: Mapping[str, Any], *, wide: bool = False) -> Ropes:
-    """Read frequencies by layer type. Only those of layers with full attention are scaled.
+    """Read frequencies by layer type; only those of layers with full attention are scaled.
 
-    ``thetas``: the base of each type, for configs in an older form.
+    ``thetas``: the base of each type, for configs with older keys.
     """
     stated = config.get("rope_parameters") or {}
     found = {kind: dict(stated.get(kind) or {}) for kind in thetas}
@@ -132,7 +133,7 @@ def by_kind(config: Config, thetas: Mapping[str, Any], *, wide: bool = False) ->
 def complete(
     config: Config, stated: dict[str, Any], theta: Any, partial: Any, *, is_nested: bool
 ) -> None:
-    """Add to the settings of a layer type the values stored elsewhere in the config."""
+    """Complete the RoPE settings of a layer type with values from elsewhere in the config."""
     if stated.get("rope_theta") is None:
         stated["rope_theta"] = theta
     stated.setdefault("partial_rotary_factor", partial)
@@ -201,7 +202,7 @@ def _proportional(rope: RopeInputs) -> Frequencies:
 
 
 def _dynamic(rope: RopeInputs) -> Frequencies:
-    """Compute NTK frequencies by length or, with a fixed ``alpha`` (HunYuan), by that."""
+    """Compute NTK frequencies from the text length or, for HunYuan, from a fixed ``alpha``."""
     dim, base = rope.rotated, rope.number("rope_theta")
     if rope.stated.get("alpha"):
         return 1.0 / rope.powers(base * rope.number("alpha") ** (dim / (dim - 2))), 1.0

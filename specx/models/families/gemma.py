@@ -1,6 +1,6 @@
 """Gemma 1 to 4: wide norms with an offset, scaled embeddings, norms before and after each part.
 
-Trinity and Muse Glimmer, with gated attention, are built alike.
+Trinity and Muse Glimmer, with gated attention, have the same structure.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ PER_LAYER = {
 
 
 def _sees_behind(stated: object) -> bool:
-    """Return True if text tokens attend to later ones. "vision" allows that to images only."""
+    """Return True if text tokens also attend to later tokens. With "vision", only images do."""
     return bool(stated) and stated != "vision"
 
 
@@ -108,7 +108,7 @@ def _outside(config: Config) -> dict[str, Any]:
 
 
 def gemma4(config: Config) -> Architecture:
-    """Read Gemma 4's text decoder; the 26B has experts in addition to its MLPs."""
+    """Read Gemma 4's text decoder; the 26B has both MLPs and experts in its layers."""
     config.refuse_if("use_bidirectional_attention", _sees_behind)
     types = config.layer_types(lambda index: (index + 1) % 6 != 0)
     types[-1] = FULL
@@ -140,7 +140,7 @@ def gemma4(config: Config) -> Architecture:
 
 
 def _experts(config: Config, mlp: MlpSpec) -> MlpSpec:
-    """Return experts that run in addition to a dense MLP."""
+    """Return the experts of a layer that also has a dense MLP."""
     count, chosen = config.size("num_experts"), config.size("top_k_experts")
     if chosen > count or config.flag("use_double_wide_mlp"):
         config.refuse("top_k_experts" if chosen > count else "use_double_wide_mlp")
@@ -176,7 +176,7 @@ def _gemma4_weights(config: Config, types: list[str]) -> WeightMap:
 
 
 def _sizes(config: Config, index: int, kind: str) -> tuple[int, int]:
-    """Return a layer's head size and number of key heads, which configs state in two ways."""
+    """Return a layer's head size and number of key heads; configs state them in two ways."""
     dim, kv_heads = config.head_dim, config.kv_heads
     by_layer = config.get("per_layer_config")
     if by_layer is not None:

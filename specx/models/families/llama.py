@@ -1,4 +1,4 @@
-"""Families with Llama's layers, but other sizes, biases, windows, norms of heads or MLPs."""
+"""Families with Llama's layers, but other sizes, biases, windows, head norms or MLPs."""
 
 from dataclasses import replace
 from functools import partial
@@ -178,7 +178,7 @@ def granite_hybrid(config: Config) -> Architecture:
 
 
 def phi3(config: Config) -> Architecture:
-    """Read Phi-3 and Phi-4, whose maps are joined in the checkpoint."""
+    """Read Phi-3 and Phi-4, whose checkpoints have joined maps for qkv, and for gate and up."""
     return plain(
         config,
         turned=ropes(config, part=1.0),

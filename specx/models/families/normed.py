@@ -1,4 +1,4 @@
-"""Families with other norms than Llama: after each part, in parallel, wide, or LayerNorm."""
+"""Families whose norms differ from Llama's: after each part, parallel, wide, or LayerNorm."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def exaone4(config: Config) -> Architecture:
 def layer_kinds(config: Config) -> tuple[bool, list[str]]:
     """Return True if an EXAONE has windows, and its layer types.
 
-    A pattern may be a number, or letters (LLLG). Letters are used only if types are not stated.
+    A pattern may be a number, or letters (LLLG); letters are ignored if types are stated.
     """
     has_windows, pattern = config.get("sliding_window") is not None, None
     if has_windows and config.get("layer_types") is None:

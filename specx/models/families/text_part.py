@@ -36,7 +36,7 @@ _WHY = {
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of a config that describes the text decoder, or all of it."""
+    """Return the part of a config that describes the text decoder, or the whole config."""
     known, inner = PARTS.get(str(config.get("model_type"))), config.get("text_config")
     if known is None:
         kind = str(config.get("model_type"))
@@ -51,7 +51,7 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def has_parts(config: Mapping[str, Any]) -> bool:
-    """Return True for the config of a checkpoint in which the text decoder is one part."""
+    """Return True for the config of a checkpoint whose text decoder is one part among others."""
     return str(config.get("model_type")) in PARTS
 
 
@@ -79,7 +79,8 @@ def qwen3_vl(config: Config) -> Architecture:
 def of_text(config: Config, theta: float) -> Config:
     """Return a config with one-dimensional RoPE positions, which suffice for text.
 
-    A head's sections have separate positions for images; for text, all have the same position.
+    In these models, sections of a head have separate positions for images; for text, all sections
+    have the same position.
     """
     stated = {"rope_theta": theta, **config.stated}
     for key in ("rope_scaling", "rope_parameters"):

@@ -1,4 +1,4 @@
-"""From the names of a checkpoint's tensors to a decoder's weights, one layer at a time."""
+"""The map from a checkpoint's tensor names to a decoder's weights, one layer at a time."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,10 +26,10 @@ class ExpertNames:
 
     ``gate_up``, ``down``: one tensor per expert, with {} for its number, or one for all experts.
     ``biases``: the biases of these maps, that of ``down`` last. ``shared``: the prefix of the
-    shared expert's gate, up and down. ``across``: experts are stored as [E, K, N], with gate and up
-    rows alternating (gpt-oss); ``either``: as [E, K, N] or [E, N, K]. ``apart``: for experts beside
-    a dense MLP, the factor of the router's norm, the scales of experts' weights, and the norms of
-    ``Routing``.
+    shared expert's gate, up and down. ``across``: experts are stored as [E, K, N], with alternating
+    rows of gate and up (gpt-oss); ``either``: as [E, K, N] or [E, N, K]. ``apart``: for experts
+    beside a dense MLP, the names of the factor of the router's norm, of the scales of experts'
+    weights, and of ``Routing.norms``.
     """
 
     router: str = "mlp.gate.weight"
@@ -106,11 +106,11 @@ class DeltaNames:
     """Tensor names of layers with a delta rule in a family's checkpoints, relative to a layer.
 
     Names of maps are without ".weight". ``qkv``: the maps to queries, keys and values, in this
-    order; ``rates``: the maps to β and a; ``convolution``: the convolutions of queries, keys and
-    values. ``by_key_head`` (Qwen3-Next): one tensor groups the rows of queries, keys, values and
-    gate by key head; if β and a are one tensor, it is grouped in the same way. ``is_final``:
-    ``decay`` is the factor of softplus itself; otherwise it is the logarithm of its negative. A
-    short convolution has only the names ``qkv`` (b, c and x), ``convolution`` and ``out``.
+    order; ``rates``: the maps to b and a (``DeltaWeights``); ``convolution``: the convolutions of
+    queries, keys and values. ``by_key_head`` (Qwen3-Next): one tensor groups the rows of queries,
+    keys, values and gate by key head, and so does a joint tensor of b and a. ``is_final``: the
+    stored tensor is ``decay`` itself; otherwise it is log(−decay). A short convolution has only the
+    names ``qkv`` (b, c and x), ``convolution`` and ``out``.
     """
 
     qkv: Names = ("linear_attn.in_proj_qkv",)
@@ -147,7 +147,7 @@ class DeltaNames:
 
 
 def delta_sizes(attention: AttentionSpec) -> tuple[int, int, int]:
-    """Return a delta rule's number of value heads, and the sizes of v, and of q, k and v."""
+    """Return a delta rule's number of value heads, the size of v, and that of q, k and v."""
     assert attention.delta is not None
     heads = attention.query_heads
     values = heads * attention.head_dim
@@ -161,7 +161,7 @@ class WeightMap:
     Names of a layer are relative to ``layer``. ``qkv``, ``gate_up``: the maps to join, in the order
     of ``LayerWeights``. ``biased``: the fields with biases, including norms. ``experts``: names in
     layers with experts. ``order`` int64 [D]: the order of elements in each query and key head
-    (``Ropes.order``). Norms of heads have the same order, unless the layer applies them after RoPE
+    (``Ropes.order``); norms of heads have the same order, unless they are applied after RoPE
     (``turned``). ``query_norm``, ``key_norm``: one tensor for all heads, or one per head, with {}
     for the head's number; an empty ``query_norm`` means norms without weights. ``norm_offset``:
     added to each norm weight in float32 or, with ``rounds_offset``, in the weight's format; with
@@ -331,7 +331,7 @@ class WeightMap:
 
 
 def rows_of_each(names: Names, rows: int, attention: AttentionSpec) -> tuple[int, ...]:
-    """Return the rows of each tensor in a joined map: those of q, k and v, or equal parts."""
+    """Return the number of rows of each tensor in a joined map: q, k and v, or equal parts."""
     if len(names) != 3:
         return (rows // len(names),) * len(names)
     keys = attention.kv_heads * attention.head_dim

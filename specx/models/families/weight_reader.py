@@ -28,8 +28,8 @@ from specx.ops.torch.layer import torch_norm
 class WeightReader:
     """Reads the weights of a decoder.
 
-    ``prepack``: sets the layout of maps (``Ops.prepack``). ``take``: a function called with each
-    layer before the next one is read; it returns the layer to keep.
+    ``prepack``: sets the memory layout of maps (``Ops.prepack``). ``take``: called with each layer
+    before the next one is read; returns the layer to keep.
     """
 
     spec: DecoderSpec
@@ -125,7 +125,7 @@ class WeightReader:
         return LinearMap(weight, self._maybe(self._read, names, f"{name}_bias"))
 
     def _experts(self, names: dict[str, Names], name: str) -> LinearMap:
-        """Read a map of all experts: [E, N, K], or packed all their rows; its bias [E, N]."""
+        """Read a map of all experts, [E, N, K] or one packed weight, and its bias [E, N]."""
         weight, bias = self.joined(names[name]), self._maybe(self._read, names, f"{name}_bias")
         experts, across = len(names["down"]), self.weight_map.experts.across
         if isinstance(weight, PackedWeight):
@@ -177,7 +177,7 @@ class WeightReader:
         return LinearMap(self.prepack(weight), bias)
 
     def _rows_of_heads(self, attention: AttentionSpec, count: int) -> Tensor | None:
-        """Return the rows of queries, keys and values among ``count``; None: all, in order."""
+        """Return the indices of the rows of q, k and v among ``count``; None: all, in order."""
         order, rows = self.weight_map.order, torch.arange(count)
         if attention.delta is not None:
             if not self.weight_map.delta.by_key_head:
@@ -250,7 +250,7 @@ class WeightReader:
         )
 
     def _out(self, names: dict[str, Names], spec: LayerSpec) -> LinearMap:
-        """Read the map after attention, with zero columns for the padding of values."""
+        """Read the map after attention; its columns for the padding of values are zero."""
         attention, latent = spec.attention, spec.attention.latent
         assert latent is not None
         weight = tensor_of(self.joined(names["out"])).unflatten(1, (attention.query_heads, -1))
@@ -294,12 +294,12 @@ class WeightReader:
 
 
 def _parts_of_key_head(attention: AttentionSpec) -> list[int]:
-    """Return the rows of a key head's queries and keys, and of its values and their gate."""
+    """Return the rows of a key head's queries and keys, and those of its values and gates."""
     assert attention.delta is not None
     values = attention.query_heads // attention.kv_heads * attention.head_dim
     return [attention.delta.key_dim] * 2 + [values] * 2
 
 
 def _in_halves(maps: Tensor) -> Tensor:
-    """Return [E, 2 I, ...] with even rows first, then odd rows."""
+    """Return [E, 2 I, ...] with the even rows in the first half and the odd rows in the second."""
     return torch.cat([maps[:, 0::2], maps[:, 1::2]], dim=1)

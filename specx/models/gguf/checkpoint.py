@@ -45,10 +45,11 @@ _SAMPLING = (  # llama.cpp's keys and transformers'
 
 @dataclass(frozen=True, kw_only=True)
 class GgufCheckpoint:
-    """One model, whose weights stay in its files until requested.
+    """A GGUF model with config, tokenizer and weights in transformers' form.
 
-    ``config``, ``generation``: the contents of config.json and generation_config.json. ``weights``:
-    by transformers' names; ``tensors``: all tensors, by the names in the files.
+    The weights stay in the files until requested. ``config``, ``generation``: the contents of
+    config.json and generation_config.json. ``weights``: by transformers' names; ``tensors``: all
+    tensors, by the names in the files.
     """
 
     label: str
@@ -96,7 +97,7 @@ class GgufCheckpoint:
     ) -> int:  # fmt: skip
         """Return the bytes of all weights on a device, with matrices in ``kept`` formats packed.
 
-        ``experts``: of those of experts alone.
+        ``experts``: count only the weights of experts.
         """
         total = 0
         for weight in self.weights.values():
@@ -110,7 +111,7 @@ class GgufCheckpoint:
         return total
 
     def formats_as(self, unpacked: torch.dtype | None = None, kept: Collection[str] = ()) -> str:
-        """Return the formats in words, the one with the most bytes first.
+        """Return the formats in words, beginning with the one that takes the most bytes.
 
         ``unpacked``: the dtype of matrices whose formats are not ``kept``.
         """
@@ -147,7 +148,7 @@ class GgufCheckpoint:
 
 
 def read_checkpoint(file: Path, label: str) -> GgufCheckpoint:
-    """Read a model except for its weights; of a split model, ``file`` is any part.
+    """Read everything of a model except its weights; ``file``: any part of a split model.
 
     Raises ModelError for files that are missing, damaged, or of an unsupported model.
     """
@@ -170,7 +171,7 @@ def _architecture(config: Mapping[str, Any], label: str, tokens: int | None = No
 
 
 def _split(architecture: Architecture) -> Architecture:
-    """Return an architecture in which each expert has its own names."""
+    """Return an architecture in which each expert has tensor names of its own."""
     weights = architecture.weights
     return replace(architecture, weights=replace(weights, experts=weights.experts.one_by_one()))
 
@@ -197,7 +198,7 @@ def parts_of(file: Path, label: str) -> tuple[Path, ...]:
 
 
 def _joined(files: tuple[Path, ...], label: str) -> Contents:
-    """Read all files of a model. The metadata are those of the first."""
+    """Read all files of a model. The metadata of the first file count."""
     labels = [label] if len(files) == 1 else [f"{label}, file {file.name}," for file in files]
     found = [read_container(*each) for each in zip(files, labels, strict=True)]
     first, tensors = found[0][0], dict[str, PackedTensor]()

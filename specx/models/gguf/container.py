@@ -1,7 +1,7 @@
 """The container: metadata and the places of tensors, read from untrusted files.
 
-Each number in a file is compared with the file's size before anything is read, stored or counted by
-it. So no file takes more time or memory than its size allows.
+Every count and length in a file is compared with the file's size before anything is read or stored.
+So no file takes more time or memory than its size allows.
 """
 
 import mmap
@@ -42,9 +42,9 @@ class PackedTensor:
     """A tensor as stored in a file, and how transformers' weight differs from it.
 
     ``shape``: the slowest dimension first, as in torch. ``start``, ``size``: bytes in ``file``.
-    ``pairs``: the number of heads in which rows alternate between the two halves; 0: rows are in
-    order. ``offset``: subtracted from each value. ``packs``: False if it is needed as floats.
-    ``whole``: the tensor of all experts, for that of one.
+    ``pairs``: the number of heads whose rows alternate between the head's two halves; 0: rows are
+    in order. ``offset``: subtracted from each value. ``packs``: False if the values are needed as
+    floats. ``whole``: the tensor of all experts, of which this one is a part.
     """
 
     name: str
@@ -99,7 +99,7 @@ class PackedTensor:
 
     @cached_property
     def _kept_map(self) -> torch.Tensor:
-        """The bytes for all experts: thousands of maps would take seconds, and be refused."""
+        """The map shared by all experts: one map for each would take seconds, or be refused."""
         return self._map()
 
     def _in_order(self, rows: torch.Tensor) -> torch.Tensor:
@@ -116,7 +116,7 @@ _READERS = 4  # threads: one copies a file in memory at a tenth of what the bus 
 
 
 class _Pieces:
-    """Two pieces of pinned memory, used in turn."""
+    """Two buffers of pinned memory, used in turn."""
 
     def __init__(self) -> None:
         self._memory = [
@@ -142,7 +142,7 @@ def _readers() -> ThreadPoolExecutor:
 
 
 def read_bytes(file: int, start: int, to: torch.Tensor) -> bool:
-    """Read bytes of an open file to uint8 [N] by several threads; False if it is too short."""
+    """Read an open file from ``start`` on to uint8 [N], in threads; return False if it is short."""
     share = -(-len(to) // _READERS)
 
     def read(part: torch.Tensor, at: int) -> bool:
@@ -159,7 +159,7 @@ def _pieces(device: torch.device) -> _Pieces:
 
 
 def _sent(tensor: PackedTensor, device: torch.device) -> torch.Tensor:
-    """Return the bytes of a tensor, uint8 [N], on a GPU."""
+    """Copy the bytes of a tensor, uint8 [N], to a GPU."""
     whole = torch.empty(tensor.size, dtype=torch.uint8, device=device)
     with tensor.file.open("rb") as stream, torch.cuda.device(device):
         for first in range(0, tensor.size, _ON_THE_WAY):
@@ -279,7 +279,7 @@ class _ContainerReader:
         return found
 
     def _scalars(self, key: str, kind: int, count: int) -> list[Any]:
-        """Return numbers or flags. The file's size has not been compared with their count yet."""
+        """Read ``count`` numbers or flags; ``count`` is from the file and not checked yet."""
         if kind == _BOOL:
             flags = self._take(count, f"the key {key}")
             if any(flag > 1 for flag in flags):
@@ -333,7 +333,7 @@ class _ContainerReader:
         return tensors
 
     def _tensor(self, number: int) -> tuple[str, tuple[int, ...], int, int]:
-        """Return name, shape, number of the format and offset of the next tensor."""
+        """Read the description of the next tensor: name, shape, number of the format, offset."""
         name = self._text(f"the name of tensor {number}", _LONGEST_NAME)
         what = f"the tensor {name}"
         if not name:

@@ -1,8 +1,8 @@
-"""From the metadata of a file to the config of the same model in transformers.
+"""The config of a model as transformers has it, derived from a GGUF file's metadata.
 
-Architectures and keys have the names of llama.cpp's converter. The keys of a family's config are
-known from its defaults (``models/families``). ``particulars`` adds what llama.cpp takes for
-granted, such as the layers with windows. Recurrent states have keys and a layout of their own.
+Architectures and keys have the names of llama.cpp's converter. The defaults of a family
+(``models/families``) show which keys its config has. ``particulars`` adds what llama.cpp assumes,
+such as the layers with windows. Recurrent states have keys and a layout of their own.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from specx.models.gguf.rotary import rotary
 def with_states(keys: Metadata, _: object, *, tiled: bool = True) -> dict[str, Any]:
     """Return the config keys of models with a delta rule (Qwen3.5, Qwen3-Next).
 
-    ``tiled``: the converter has reordered the value heads; it has not for Qwen3-Next.
+    ``tiled``: the converter has reordered the value heads (not for Qwen3-Next).
     """
     values, every = keys.count(".ssm.time_step_rank"), keys.count(".full_attention_interval", 4)
     layers = keys.count(".block_count") - keys.count(".nextn_predict_layers", 0)
@@ -58,7 +58,7 @@ def with_experts(keys: Metadata, tensors: object, *, tiled: bool = True) -> dict
 
 
 def with_convolutions(keys: Metadata, _: object) -> dict[str, Any]:
-    """Return the config keys of LFM2. Its layers without key heads are convolutions."""
+    """Return the config keys of LFM2; its layers with 0 key heads are convolutions."""
     heads = keys.counts(".attention.head_count_kv", keys.count(".block_count"))
     if len({*heads} - {0}) != 1:
         keys.refuse(f"layers have {sorted({*heads})} heads of keys")
@@ -100,8 +100,8 @@ _EXPERTS = {
 class GgufFamily:
     """An architecture of llama.cpp and its name in transformers.
 
-    ``more``: returns the config keys that do not follow from the family's defaults. ``permuted``:
-    in each query and key head, the two rows of a RoPE pair are neighbours. ``tied``: the lm head is
+    ``more``: returns the config keys that the family's defaults do not determine. ``permuted``: in
+    each query and key head, the two rows of a RoPE pair are neighbours. ``tied``: the lm head is
     always the embedding.
     """
 
@@ -112,7 +112,7 @@ class GgufFamily:
 
 
 def family_of(keys: Metadata, label: str) -> GgufFamily:
-    """Return the family of a file. Raises ModelError for anything but a supported model."""
+    """Return the family of a file. Raises ModelError for an unsupported model."""
     kind, name = keys.text("general.type", "model"), keys.architecture
     if name == "clip":
         raise ModelError(

@@ -38,11 +38,11 @@ class Metadata:
         return self._values.get(self._name(key))
 
     def under(self, prefix: str) -> list[tuple[str, Any]]:
-        """Return the values of all keys with a prefix, by the rest of the key."""
+        """Return the values of all keys that begin with a prefix, by the rest of the key."""
         return sorted((key, each) for key, each in self._values.items() if key.startswith(prefix))
 
     def count(self, key: str, default: int | None = None) -> int:
-        """Return a whole number from 0 on. If the file has a list, its numbers must be equal."""
+        """Return a whole number of at least 0; the numbers of a list must be equal."""
         value = self._get(key, default)
         numbers = value if isinstance(value, list) else [value]
         if not numbers or any(number != numbers[0] for number in numbers):
@@ -83,7 +83,7 @@ class Metadata:
         return self._listed(key, bool, "a list of true and false")
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise ModelError for metadata that make a model unreadable; ``what``: a clause."""
+        """Raise ModelError for unsupported metadata; ``what``: a clause that describes them."""
         raise ModelError(f"{self._label} has metadata in which {what}.")
 
     def _listed(self, key: str, kind: Any, wanted: str) -> list[Any]:

@@ -31,7 +31,7 @@ def head_dim(keys: Metadata) -> int:
 
 
 def windowed(keys: Metadata, every: int, default: int | None = None) -> RawConfig:
-    """Return the window and layer types: the file's, or full attention every ``every`` layers."""
+    """Return window and layer types: the file's, or full attention every ``every`` layers."""
     layers, pattern = layer_count(keys), keys.raw(".attention.sliding_window_pattern")
     if isinstance(pattern, list):
         slides = keys.flags(".attention.sliding_window_pattern")
@@ -48,7 +48,7 @@ def windowed(keys: Metadata, every: int, default: int | None = None) -> RawConfi
 
 
 def expert_width(keys: Metadata, tensors: Tensors) -> int:
-    """Return the inner size of an expert, which some files show only by a tensor's shape."""
+    """Return the inner size of an expert; in some files, only a tensor's shape shows it."""
     shapes = (each.shape for name, each in tensors.items() if ".ffn_down_exps.w" in name)
     shape = next(shapes, ())
     return keys.count(".expert_feed_forward_length", shape[2] if len(shape) == 3 else None)
@@ -67,7 +67,7 @@ def olmoe(keys: Metadata, _: Tensors) -> RawConfig:
 
 
 def of_deepseek(keys: Metadata, *, scores: int = _SIGMOID) -> RawConfig:
-    """Return the config keys of DeepSeek V3's expert scheme. ``scores``: the gating function."""
+    """Return the config keys of DeepSeek V3's experts. ``scores``: the expected gating function."""
     if keys.count(".expert_gating_func", scores) != scores:
         keys.refuse("expert scores are of another function than the family's")
     return {
@@ -120,7 +120,7 @@ def afmoe(keys: Metadata, _: Tensors) -> RawConfig:
 def deepseek2(keys: Metadata, tensors: Tensors) -> RawConfig:
     """Return the config keys of latent attention, with separate sizes of keys and values.
 
-    llama.cpp counts one key head, the latent vector. Files of ollama and older files count many.
+    llama.cpp states one key head, the latent vector; older files and ollama's state many.
     """
     scores = keys.count(".expert_gating_func", 1)
     stated = of_deepseek(keys, scores=min(scores, _SIGMOID))

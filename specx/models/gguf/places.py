@@ -28,11 +28,11 @@ _FORMAT = re.compile(
 
 
 def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
-    """Return the GGUF file that a model's name refers to; None for other models.
+    """Return the GGUF file that a model's name refers to; None if the name is not one of these.
 
-    Names are: the path of a file, or of a folder without config.json that holds one;
-    ``org/name:Q4_K_M`` on the hub; ``ollama:name:tag``; ``lmstudio:org/name:Q4_K_M``;
-    ``package:name`` for an installed Python package.
+    ``folder/file.gguf``, or a folder without config.json that holds one; ``org/name:Q4_K_M`` on the
+    hub; ``ollama:name:tag``; ``lmstudio:org/name:Q4_K_M``; ``package:name`` for an installed Python
+    package.
 
     Raises ModelError if there is no such file, or more than one.
     """
@@ -55,8 +55,8 @@ def gguf_file(model: str, revision: str | None, label: str) -> Path | None:
 def local_models(hub_cache: Path) -> Iterator[tuple[str, str]]:
     """Yield the local models of the hub's cache, ollama and LM Studio.
 
-    Each is a pair: the name for ``--model``, and the folder, file or name that can be read without
-    a network.
+    Each is a pair: the name for ``--model``, and the folder, file or name from which it can be read
+    offline.
     """
     for home in sorted(hub_cache.glob("models--*")):
         hub_id = home.name.removeprefix("models--").replace("--", "/")
@@ -129,8 +129,8 @@ def _of_hub(hub_id: str, tag: str, revision: str | None, label: str) -> Path:
     found = _tagged(folder.rglob(f"*{GGUF}"), tag)
     if not found:
         raise ModelError(
-            f"{label} matches no GGUF file in the local cache or on the hub; see the names of the "
-            f"files of {hub_id}, and add the tag of one, such as {hub_id}:Q4_K_M."
+            f"{label} matches no GGUF file in the local cache or on the hub; look up the file "
+            f"names of {hub_id}, and add the tag of one, such as {hub_id}:Q4_K_M."
         )
     return _only(found, label, "give more of the name of one of them")
 
@@ -160,7 +160,8 @@ def _of_ollama(name: str, label: str) -> Path:
 def ollama_chats(model: str, label: str) -> bool:
     """Return True if ollama formats requests to one of its models as a chat.
 
-    The model's entry in ollama then has a template with turn tokens, or names a renderer.
+    This is the case if the model's entry in ollama names a renderer, or has a template with turn
+    tokens.
     """
     home, layers = _ollama_layers(model.removeprefix(OLLAMA), label)
     blobs = {kind: _blob(home, digest) for kind, digest in layers}
@@ -196,7 +197,7 @@ def _ollama_home() -> Path:
 
 
 def _manifest_parts(name: str, label: str) -> list[str]:
-    """Return registry, owner, name and tag, which ollama has defaults for."""
+    """Return registry, owner, name and tag of an ollama name, with ollama's defaults."""
     path, colon, tag = name.rpartition(":")
     if not colon or "/" in tag:  # behind a registry's colon stands its port
         path, tag = name, _LATEST

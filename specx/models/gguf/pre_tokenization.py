@@ -75,9 +75,9 @@ class PreTokenization:
     """A way to split texts into words.
 
     ``patterns``: expressions, applied in turn; each match is a word. ``gpt2``: words are then split
-    as in GPT-2. ``whole_first``: a word that is a token is not merged from parts. ``nfc``: texts
-    are normalized. ``bos``, ``eos``: texts begin or end with a special token unless a file disables
-    it.
+    as in GPT-2. ``whole_first``: a word that is itself a token is not merged from parts. ``nfc``:
+    texts are normalized to NFC. ``bos``, ``eos``: texts begin or end with a special token, unless a
+    file disables that.
     """
 
     patterns: tuple[str, ...] = ()

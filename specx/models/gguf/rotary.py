@@ -76,7 +76,10 @@ def _longrope(keys: Metadata, tensors: Mapping[str, PackedTensor], count: int) -
 
 
 def _divided(keys: Metadata, factors: list[float], theta: float) -> dict[str, Any]:
-    """Return Llama 3's scaling if it has these factors, otherwise the factors themselves."""
+    """Return the RoPE settings of frequencies that the file divides by ``factors``.
+
+    They are those of Llama 3's scaling, if its factors are the same.
+    """
     stretch = max(factors)
     known = {"rope_type": "llama3", "factor": stretch, **_LLAMA3}
     expected = _llama3_factors(stretch, theta, len(factors))

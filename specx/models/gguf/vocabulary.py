@@ -131,7 +131,7 @@ def _byte_level(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, P
 
 
 def _sentencepiece(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTokenization]:
-    """Build a BPE whose merges follow from the scores of the pieces, the best first."""
+    """Build a BPE whose merges follow from the pieces' scores, the best first."""
     scores = _scores(keys, pieces)
     merges = _merges_by_score(pieces, scores)
     spaced = keys.flag("tokenizer.ggml.add_space_prefix", True)
@@ -147,7 +147,7 @@ def _gemma4(keys: Metadata, pieces: Pieces) -> tuple[tokenizers.Tokenizer, PreTo
 def _with_spaces(
     keys: Metadata, pieces: Pieces, merges: list[tuple[str, str]], spaced: bool
 ) -> tokenizers.Tokenizer:
-    """Build a BPE over characters and bytes, with SentencePiece's sign for spaces."""
+    """Build a BPE over characters and bytes, with SentencePiece's character for spaces."""
     unknown = [token for token, kind in pieces.items() if kind == _UNKNOWN]
     model = _bpe(
         keys,
@@ -256,7 +256,7 @@ def _named(keys: Metadata, pieces: Pieces) -> dict[str, str]:
 def _around(
     keys: Metadata, backend: tokenizers.Tokenizer, named: dict[str, str], words: PreTokenization
 ) -> TemplateProcessing:
-    """Return the processor that adds special tokens, by the file's settings or the usual one."""
+    """Return the processor that adds special tokens, as the file states or as usual."""
     begins = keys.flag("tokenizer.ggml.add_bos_token", words.bos) and "bos_token" in named
     ends = keys.flag("tokenizer.ggml.add_eos_token", words.eos) and "eos_token" in named
     begin = [named["bos_token"]] if begins else []

@@ -155,7 +155,7 @@ def weights_of_head(
 ) -> dict[str, PackedTensor]:
     """Return the weights of the MTP layer, which comes after ``layers`` layers.
 
-    Names are those of a head and of ``architecture``, a decoder of that layer alone.
+    Names are those of a head, and those in ``architecture``, a decoder of that layer alone.
     """
     prefix, found = f"blk.{layers}.", dict[str, PackedTensor]()
     named = _names(architecture) | {f"blk.0.{name}": (own,) for name, own in _OF_HEAD.items()}
@@ -223,7 +223,7 @@ def _parts(
 def _in_order(
     keys: Metadata, family: GgufFamily, architecture: Architecture, part: str, tensor: PackedTensor
 ) -> PackedTensor:
-    """Return a tensor with a description of how transformers' weight differs from it."""
+    """Return a tensor, marked with its differences from transformers' weight (``PackedTensor``)."""
     stem, attention = part.partition(".")[0], architecture.spec.layers[0].attention
     stem = part.removesuffix(".weight") if part in _OF_HEAD else stem
     is_norm = stem.endswith("norm") and not part.endswith(".bias")

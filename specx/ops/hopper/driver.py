@@ -89,7 +89,7 @@ def tensor_map(array: Tensor, box: Sequence[int]) -> "ctypes.Array[c_char]":
 def _encoded(
     data: int, kind: int, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]
 ) -> "ctypes.Array[c_char]":
-    """Describe an array, all sizes in the driver's order, the innermost first."""
+    """Describe an array to the copy engine; all sizes are in its order, the innermost first."""
     rank = len(shape)
     memory = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
     # Keeps the memory as long as it is there itself.
@@ -116,7 +116,7 @@ def _encoded(
 def _configured(
     grid: tuple[int, int, int], block: int, shared: int, cluster: int
 ) -> _Configuration:
-    """Return the configuration of a launch, which lacks a stream."""
+    """Return the configuration of a launch, with no stream set yet."""
     attributes = (_Attribute * 2)()
     attributes[0].kind, attributes[0].value[0] = EARLY, 1
     attributes[1].kind, attributes[1].value[:3] = CLUSTER, (cluster, 1, 1)
@@ -131,7 +131,7 @@ def _current_stream() -> int:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel loaded on a device, with the dynamic shared memory of its blocks."""
+    """A kernel loaded on a device, and the dynamic shared memory of each of its blocks."""
 
     function: c_void_p
     shared: int

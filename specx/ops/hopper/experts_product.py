@@ -25,10 +25,10 @@ MOST_EXPONENT = 128  # of a part: weights are exact in bfloat16 up to there
 
 @dataclass(frozen=True)
 class ExpertsLaunch:
-    """The division of a product: ``share`` of a block's ``warps`` have the same rows of a weight.
+    """The division of a product: ``share`` of a block's ``warps`` work on the same weight rows.
 
-    ``ahead``: pieces of 16 bytes of two rows that a thread has asked for; ``resident``: blocks that
-    run at once on a multiprocessor.
+    ``ahead``: how many pieces, of 16 bytes of two rows each, a thread has in flight; ``resident``:
+    blocks that run at once on a multiprocessor.
     """
 
     warps: int
@@ -38,7 +38,7 @@ class ExpertsLaunch:
 
 
 def plan(tiles: int) -> ExpertsLaunch:
-    """Plan the launch; the share affects rounding, so it does not depend on the rows of x."""
+    """Plan the launch; ``share`` affects rounding, so it does not depend on the rows of x."""
     return ExpertsLaunch(4, 4, 2, 6 if tiles == 1 else 4 if tiles == 2 else 3)
 
 
@@ -88,7 +88,10 @@ class ExpertsProduct:
             self._kernels.append((8 * tiles, blocks, 32 * launch.warps, kernel))
 
     def __call__(self, chosen: Tensor, x: Tensor) -> Tensor:
-        """Multiply the pairs; chosen int64 [T, n], ascending in each row -> [T · n, N]."""
+        """Multiply the pairs of a row and an expert -> [T · n, N].
+
+        chosen int64 [T, n]: the experts of each row, ascending.
+        """
         rows, each = chosen.shape
         assert rows <= MOST_ROWS
         assert x.is_contiguous()

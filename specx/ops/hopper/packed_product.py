@@ -1,8 +1,8 @@
 """The product of up to 64 rows with a weight packed in Q4_K or Q6_K, for Hopper.
 
 The next operation of the decoder layer is fused into the product, as in ``product.py``. A row's
-result does not depend on the other rows: the inputs and order of a sum depend only on the weight.
-Other formats and other GPUs use the kernel of ``triton/packed.py``.
+result does not depend on the other rows: the terms and the order of a sum depend only on the
+weight. Other formats and other GPUs use the kernel of ``triton/packed.py``.
 """
 
 from collections.abc import Sequence
@@ -50,10 +50,11 @@ MOST_KEPT = 2  # pieces of a warp whose sums of x are kept for all tiles
 class BlocksLaunch:
     """The division of a product among the device's blocks and warps.
 
-    Each of a block's ``warps`` has ``groups`` times 16 rows of the weight at a time. A sum has
-    ``share`` parts. As many warps have the same rows; or, if ``together``, a warp computes one part
-    after another, all warps of a block read the same piece of x, and ``splits`` blocks share the
-    parts. ``resident``: blocks that run at once on a multiprocessor.
+    Each of a block's ``warps`` works on ``groups`` times 16 rows of the weight at a time. A sum is
+    divided into ``share`` parts. Normally ``share`` warps work on the same rows, one on each part.
+    With ``together``, a warp computes one part after another, all warps of a block read the same
+    piece of x, and ``splits`` blocks share the parts. ``resident``: blocks that run at once on a
+    multiprocessor.
     """
 
     warps: int
@@ -66,7 +67,7 @@ class BlocksLaunch:
     def stages(self, tiles: int, formats: Sequence[str], kept: int = 0) -> tuple[int, int]:
         """Return the number of pieces in flight, and the bytes of a block's shared memory.
 
-        ``tiles``: of x; ``kept``: bytes of its sums.
+        ``tiles``: the number of tiles of x; ``kept``: bytes in which sums of x are kept.
         """
         stage = self.warps * (self.groups * max(map(_piece_bytes, formats)) + 8)  # with barriers
         sums = self.warps * self.groups * tiles * 512 * (2 if tiles <= 2 else 1)  # of all warps
@@ -78,12 +79,12 @@ class BlocksLaunch:
 
 
 def _piece_bytes(name: str) -> int:
-    """Return the bytes of 16 rows of a piece."""
+    """Return the bytes of a piece of 16 rows."""
     return LAYOUTS[name].row_bytes(16 * BLOCK)
 
 
 def share_of(rows: int, pieces: int) -> int:
-    """Return the parts of a sum. They affect rounding, so they do not depend on the rows of x."""
+    """Return the number of parts of a sum; it affects rounding, so it ignores the rows of x."""
     if rows >= WIDEST:
         return 1
     turns = -(-pieces // (12 if rows <= FEW_ROWS else 8))
@@ -93,7 +94,7 @@ def share_of(rows: int, pieces: int) -> int:
 def plan(
     tiles: int, rows: int, pieces: int, formats: Sequence[str], multiprocessors: int
 ) -> BlocksLaunch:
-    """Plan the launch for a weight of ``rows`` rows of ``pieces`` pieces, and ``tiles`` of x.
+    """Plan the launch for a weight of ``rows`` rows, ``pieces`` pieces each, and ``tiles`` of x.
 
     The choices were measured on an H200, with the weights of 1.5B and 8B models.
     """
@@ -115,7 +116,7 @@ def plan(
 def _together(
     tiles: int, rows: int, pieces: int, formats: Sequence[str], multiprocessors: int
 ) -> list[tuple[int, int, int, int, BlocksLaunch]]:
-    """Return launches of blocks whose warps share x, each after the numbers to compare it by."""
+    """Return launches whose warps share x, each with the numbers by which launches are compared."""
     share, has_minima, found = share_of(rows, pieces), "Q4_K" in formats, []
     for splits, groups, warps in product(range(1, share + 1), (1, 2), range(1, 17)):
         launch = BlocksLaunch(warps, share, groups, 1, True, splits)
@@ -138,7 +139,7 @@ def _together(
 
 @cache
 def _partials(device: torch.device, size: int) -> Tensor:
-    """Return the memory for sums of blocks that share rows, which kernels use one after another."""
+    """Return a device's memory for partial sums, which kernels use one after another."""
     return torch.empty(size, dtype=torch.uint8, device=device)
 
 

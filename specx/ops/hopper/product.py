@@ -45,8 +45,8 @@ class ProductLaunch:
     ``columns``: rows of the weight in a tile, a multiple of 16 (of 8, if at most 64). ``split``:
     the number of blocks that share the sum of a tile, a power of 2. ``weights``, ``inputs``: the
     number of pieces of the weight and of x in shared memory at a time, each with ``slices`` · 64
-    inputs, multiples of ``groups``. ``groups``: warp groups that multiply pieces in turn; several
-    groups share one tile.
+    inputs; both are multiples of ``groups``, the number of warp groups that multiply pieces of a
+    tile in turn.
     """
 
     columns: int
@@ -87,9 +87,9 @@ def plan(columns: int, inputs: int, sides: int, multiprocessors: int) -> Product
 
 
 def _tile(columns: int, sides: int, multiprocessors: int, split: int) -> tuple[int, float]:
-    """Return the rows of the weight in a tile, and the maximum that a block reads.
+    """Return the number of weight rows in a tile, and the largest number that a block reads.
 
-    ``split`` blocks share a tile; such blocks have only one tile.
+    If ``split`` blocks share a tile, each of them has only this tile.
     """
     found = []
     for rounds in range(1, MOST_TILES + 1 if split == 1 else 2):
@@ -103,7 +103,7 @@ def _tile(columns: int, sides: int, multiprocessors: int, split: int) -> tuple[i
 
 
 def launch_of(columns: int, split: int) -> ProductLaunch:
-    """Plan a launch with as many pieces of x and of the weight as fit into shared memory."""
+    """Plan a launch with as many pieces of the weight and of x as fit into shared memory."""
     groups = 2 if split > 1 and columns <= MOST_BY_EIGHT else 1
     exchanged = (split - 1) * -(-columns // (8 * split)) * 8 * 256 + (groups - 1) * columns * 256
     room = (SHARED - STATIC - 1024 - exchanged) // (SLICES * WIDTH * 2)  # lines
@@ -141,11 +141,11 @@ class WeightProduct:
     ) -> None:
         """weight [R, K], bias [R]; see ``suits``.
 
-        head_dim: for a weight of heads, whose halves are sides; activation: of a gate. Raises
-        CudaError if the kernel is unavailable.
+        head_dim: for a weight of heads, whose two halves are rotated together; activation: of a
+        gate. Raises CudaError if the kernel is unavailable.
 
-        The weight is read before the previous kernel has ended, so it must have been written before
-        the last kernel that was not launched early (``programmatic_launch``).
+        The kernel reads the weight before the previous kernel has ended, so the weight must have
+        been written before the last kernel that was not launched early (``programmatic_launch``).
         """
         assert bias is None or _alike(bias, weight)
         device = weight.device

@@ -68,7 +68,7 @@ def can_norm(norm: NormWeights | None) -> bool:
 
 
 class _SmallWeight(WeightProduct):
-    """The product with one weight. ``norm``: applied to x first."""
+    """The product with one weight. ``norm``: applied to x before the product."""
 
     def __init__(
         self,

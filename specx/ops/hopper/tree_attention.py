@@ -1,9 +1,9 @@
-"""Hybrid tree attention in CUDA C++ for many rows per key head, or for few, for Hopper.
+"""Hybrid tree attention in CUDA C++, for many rows per key head or for few, for Hopper.
 
 With 64 nodes and several query heads per key head, attention is limited by its products, not by
 reading. Then the tensor cores have to be busy while softmax weights are computed. Triton's compiler
-does not arrange that; ``tree_attention.cu`` does. With few rows the prefix should be in shared
-memory before the kernel in front has ended. All results equal those of ``triton/tree_attention.py``
+does not arrange that; ``tree_attention.cu`` does. With few rows, the prefix should be in shared
+memory before the previous kernel has ended. All results equal those of ``triton/tree_attention.py``
 bit for bit.
 """
 
@@ -144,7 +144,7 @@ def _short_nodes(inputs: TreeInputs) -> int:
 
 
 def _short_slots(inputs: TreeInputs) -> int:
-    """Return the units of a block; queries' own parts are not among them."""
+    """Return the number of prefix units that a block holds."""
     most = inputs.keys.shape[1] - RECENT
     return max(2, -(-most // (UNIT * RANKS)))
 
@@ -196,7 +196,7 @@ def _are_aligned(inputs: TreeInputs) -> bool:
 def _few_kernel(inputs: TreeInputs, launch: Launch) -> Kernel | None:
     """Return the kernel for few rows, with room for all blocks of a part, but at most three.
 
-    What it does not request, blocks of the kernel in front may have at the same time.
+    Shared memory that it does not request is free for the blocks of the previous kernel.
     """
     blocks = -(-inputs.keys.shape[1] // COLUMNS)
     slots = min(FEW_SLOTS, -(-blocks // launch.splits))

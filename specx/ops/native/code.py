@@ -45,8 +45,8 @@ class Code:
     def has_team(self, threads: int) -> bool:
         """Return True if OpenMP provides the requested number of threads.
 
-        It may provide fewer (``OMP_THREAD_LIMIT``, ``OMP_DYNAMIC``). Then the work of the missing
-        threads would not be done.
+        It may provide fewer (``OMP_THREAD_LIMIT``, ``OMP_DYNAMIC``); then no thread would do the
+        work of the missing ones.
         """
         if threads not in self._teams:
             found = ctypes.c_int32()
@@ -57,7 +57,7 @@ class Code:
 
 
 def _engine(objects: Iterable[bytes]) -> Any:
-    """Link object files."""
+    """Link object files; return the engine that holds their code."""
     import llvmlite.binding as llvm
 
     for name in SYMBOLS:
@@ -87,7 +87,7 @@ def openmp() -> ctypes.CDLL:
 
 
 def load(kind: PassKind = PLAIN) -> Code:
-    """Return the code of a kind of pass; compile it if it is not cached on disk.
+    """Return the code of a kind of pass; it is compiled once and cached on disk.
 
     Raises OSError if torch does not use GNU OpenMP.
     """
@@ -97,7 +97,7 @@ def load(kind: PassKind = PLAIN) -> Code:
 
 
 def load_format(name: str) -> Code:
-    """Return the code of a format. Raises OSError as ``load`` does."""
+    """Return the code of the products with a format. Raises OSError as ``load`` does."""
     openmp()
     return Code(_functions(), _format(name))
 
@@ -111,7 +111,7 @@ def _format(name: str) -> bytes:
 
 
 def _object(name: str, write: Callable[[VectorUnit], str], *, unrolls: bool = False) -> bytes:
-    """Return an object file.
+    """Return the object file ``name`` from the disk cache, or compile what ``write`` returns.
 
     ``unrolls``: unroll loops, which doubles the compile time. A pass is not unrolled, because most
     of its time is spent in the functions that all passes share.
@@ -121,7 +121,7 @@ def _object(name: str, write: Callable[[VectorUnit], str], *, unrolls: bool = Fa
 
 
 def build(written: str, *, unrolls: bool) -> bytes:
-    """Compile to an object file."""
+    """Compile LLVM's instructions to an object file."""
     import llvmlite.binding as llvm
 
     module = llvm.parse_assembly(written)
@@ -188,7 +188,7 @@ _SOURCES = _hash_of_sources()
 
 
 def _file(name: str) -> Path:
-    """Return the cache file of some code, named after everything that determines it."""
+    """Return the cache file of some code; its name is a hash of all that determines the code."""
     made = _SOURCES.copy()
     made.update(repr((name, llvmlite.__version__, _processor())).encode())
     return cache_folder() / "native" / f"{made.hexdigest()[:24]}.o"

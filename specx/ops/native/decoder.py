@@ -62,14 +62,14 @@ def write_pass(unit: VectorUnit, kind: PassKind) -> str:
 
 
 def _write_team(module: Any, unit: VectorUnit) -> None:
-    """Write ``team``, which stores the number of threads that run it, an int32."""
+    """Write ``team``, which stores the number of threads in OpenMP's team as an int32."""
     e = Emitter(module, unit, "team", [PLACE])
     e.store(e.call("omp_get_num_threads", result=I32), e.function.args[0])
     e.finish()
 
 
 def _write_layers(writer: PassWriter) -> None:
-    """Write the code of each kind of layer, and a loop that runs a piece's layers in order."""
+    """Write the code of each kind of layer, and a loop that runs the layers in order."""
     e, frame = writer.e, writer.frame
     layers = e.place(frame["layers"])
     parts = [

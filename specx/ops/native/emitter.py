@@ -1,7 +1,8 @@
 """Write functions in LLVM's instructions, on vectors of float32.
 
 Methods are called while a function is written; the instructions run later. A place is a pointer to
-float32, or to bfloat16 or float16 if stated. Offsets, counts and strides are in elements.
+float32, unless it is said to be one to bfloat16 or float16. Offsets, counts and strides are in
+elements.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,7 @@ Number = Value | int  # int64
 
 @dataclass(frozen=True)
 class VectorUnit:
-    """The vector unit: float32 per vector, and the maximum number of vectors of sums in a product.
+    """A vector unit: its float32 lanes, and how many vectors of sums a product may keep.
 
     ``has_half``: it converts float16. ``has_dots``: it sums products of 4 bytes.
     """
@@ -95,16 +96,16 @@ class Emitter:
         return self.builder.inttoptr(address, PLACE)
 
     def entry(self, table: Value, index: Number) -> Value:
-        """Return an int64 of a table."""
+        """Load entry ``index`` of a table of int64."""
         place = self.builder.gep(table, [self.whole(index)], source_etype=I64)
         return self.builder.load(place, typ=I64)
 
     def row(self, table: Value, index: Number, width: int) -> Value:
-        """Return the place of a row of ``width`` int64 in a table."""
+        """Return a pointer to row ``index`` of a table whose rows have ``width`` int64."""
         return self.builder.gep(table, [self.times(index, width)], source_etype=I64)
 
     def unpacked(self, bits: Value) -> Value:
-        """Return the float32 whose bits are in an int64."""
+        """Return the float32 whose bits are the lower half of an int64."""
         return self.builder.bitcast(self.builder.trunc(bits, I32), F32)
 
     # ------------------------------------------------------------ float32, one or a vector
@@ -113,7 +114,7 @@ class Emitter:
         return same(F32, value, lanes)
 
     def load(self, place: Value, lanes: int = 1, kind: Any = F32) -> Value:
-        """Load float32; bfloat16 and float16 are widened exactly."""
+        """Load float32 from a place; bfloat16 and float16 are widened, exactly."""
         found = self.builder.load(place, typ=vector_of(kind, lanes), align=4 if kind == F32 else 2)
         if kind == F32:
             return found
@@ -144,7 +145,7 @@ class Emitter:
         return Variable(self, place, value.type)
 
     def room(self, kind: Any, size: Value) -> Value:
-        """Return stack memory for ``size`` numbers, aligned to a cache line."""
+        """Return the place of ``size`` new numbers on the stack, aligned to a cache line."""
         room = self.builder.alloca(kind, size=size)
         room.align = 64
         return self.place(self.builder.ptrtoint(room, I64))  # a place has no type
@@ -198,7 +199,7 @@ class Emitter:
         return self.builder.fdiv(self.builder.select(positive, one, small), self.add(one, small))
 
     def tanh(self, x: Value) -> Value:
-        """Return tanh(x), which uses the Taylor series for small numbers."""
+        """Return tanh(x); a Taylor series is used for small numbers."""
         lanes = _lanes_of(x)
         size, square, one = self.abs(x), self.mul(x, x), self.number(1.0, lanes)
         small = self.exp(self.mul(size, self.number(-2.0, lanes)))
@@ -232,10 +233,10 @@ class Emitter:
         return self.builder.extract_element(vector, I32(0))
 
     def lane_sums(self, vectors: Sequence[Value]) -> Value:
-        """Return the sum of each vector's lanes, together as a vector; for one vector, a scalar.
+        """Return the sums of the lanes of each vector as one vector; for one vector, a scalar.
 
-        The other vectors do not affect the order in which a vector's lanes are added. The number of
-        vectors must be a power of two, at most the number of lanes.
+        The order in which a vector's lanes are added does not depend on the other vectors. The
+        number of vectors must be a power of two, at most the number of lanes.
         """
         vectors, parts, size = list(vectors), 1, vectors[0].type.count
         while size > 1:  # each vector holds ``parts`` sums, in ``size`` lanes each
@@ -251,7 +252,7 @@ class Emitter:
         return self.builder.extract_element(vectors[0], I32(0)) if parts == 1 else vectors[0]
 
     def chosen(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
-        """Return a vector of lanes of a and b; the lanes of b are numbered after those of a."""
+        """Return a vector of chosen lanes of a and b (a shuffle); b's are numbered after a's."""
         return self.builder.shuffle_vector(a, b, ir.VectorType(I32, len(lanes))(list(lanes)))
 
     def math(self, name: str, *arguments: Value) -> Value:
@@ -310,7 +311,7 @@ class Emitter:
     def strips(
         self, count: Number, widths: Sequence[int], body: Callable[[Value, int], None]
     ) -> None:
-        """Divide 0 … count into strips: as many as fit of each width, in turn; the last is 1."""
+        """Divide 0 … count into strips, as many of each width as fit, in order; the last is 1."""
         start = self.whole(0)
         for width in widths:
             rest = self.sub(count, start)
@@ -337,7 +338,7 @@ class Emitter:
         self.line(to, count, lambda _, lanes: self.number(value, lanes))
 
     def increase(self, to: Value, by: Value, count: Number, factor: Value | None = None) -> None:
-        """Add ``count`` elements, times a factor, to another ``count`` elements."""
+        """Add ``count`` elements, multiplied by ``factor``, to the elements at another place."""
 
         def total(i: Value, lanes: int) -> Value:
             before, added = (self.load(self.at(place, i), lanes) for place in (to, by))
@@ -364,13 +365,13 @@ def vector_of(kind: Any, lanes: int) -> Any:
 
 
 def same(kind: Any, value: float, lanes: int) -> Value:
-    """Return a constant number, or a vector with it in all lanes."""
+    """Return a constant number, or a vector with this number in all lanes."""
     return vector_of(kind, lanes)(value if lanes == 1 else [value] * lanes)
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A number or vector that changes."""
+    """A number or vector that can be changed while a function runs."""
 
     emitter: Emitter
     place: Value

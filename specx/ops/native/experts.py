@@ -1,7 +1,7 @@
-"""The work of a mixture of experts between its products, and after them, for few rows.
+"""The steps between and after the products of a mixture of experts, for few rows.
 
-A row with one of its experts is a pair; pairs are sorted by expert. The functions here are called
-by ``each`` (``products.py``), which also calls the products, on threads that wait in between.
+A pair is a row with one of its experts; pairs are sorted by expert. ``each`` (``products.py``)
+calls the functions here and the products in turn; its threads wait for each other in between.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ def write(module: Any, unit: VectorUnit) -> None:
 
 
 def _write_gates(module: Any, unit: VectorUnit, activation: str) -> None:
-    """Write the function that puts the input of ``down`` in the place of the gates."""
+    """Write the function that replaces the gates by the input of ``down``."""
     e = Emitter(module, unit, f"gates_{activation}", [PLACE])
     own = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(GATES)}
     size, width = own["size"], e.times(own["size"], 2)
@@ -56,7 +56,7 @@ def _write_clamped(e: Emitter, gates: Value, ups: Value, own: dict[str, Value]) 
 
 
 def _write_weigh(module: Any, unit: VectorUnit) -> None:
-    """Write the function that sums the outputs of a row's pairs, in their order."""
+    """Write the function that sums a row's weighted outputs, in the order of its pairs."""
     e = Emitter(module, unit, "weigh", [PLACE])
     own = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(WEIGH)}
     begin, end = e.share(own["size"])

@@ -15,27 +15,27 @@ LESS = {"Q4_0": 8, "Q5_0": 16, "Q6_K": 32, "MXFP4": 12}
 
 
 def bits_of(form: BlockFormat) -> int:
-    """Return the number of bits of a value, as ``stored`` returns it."""
+    """Return the number of bits of a stored value, as ``stored`` returns it."""
     return 5 if form.name == "MXFP4" else int(form.name[1])
 
 
 def step_of(form: BlockFormat) -> int:
-    """Return the number of values of a row that share a scale."""
+    """Return the number of consecutive values of a row with the same scale."""
     return PART // 2 if form.name == "Q6_K" else PART
 
 
 def byte(e: Emitter, place: Value, *offsets: Any) -> Value:
-    """Return a place plus an offset in bytes."""
+    """Return a place moved by the sum of ``offsets``, in bytes."""
     return e.builder.gep(place, [e.sum(*offsets)], source_etype=I8)
 
 
 def _halves(e: Emitter, place: Value, start: int) -> Value:
-    """Load 2 float16 from a byte of a block on, as a vector of float32."""
+    """Load 2 float16 at a byte offset of a block, as a vector of float32."""
     return _widened(e, e.builder.load(byte(e, place, start), typ=ir.VectorType(I16, 2), align=2))
 
 
 def _widened(e: Emitter, bits: Value) -> Value:
-    """Return a vector of float16, given by their bits, as float32."""
+    """Convert the bits of float16 numbers to float32."""
     count = bits.type.count
     if e.lanes >= LEAST_FOR_HALF:
         halves = e.builder.bitcast(bits, ir.VectorType(F16, count))
@@ -49,7 +49,7 @@ def _widened(e: Emitter, bits: Value) -> Value:
 
 
 def _half_powers(e: Emitter, exponents: Value) -> Value:
-    """Return half of 2^(e − 127) for bytes e, for values that are stored doubled."""
+    """Return half of 2^(e − 127) for bytes e: the scales of values that are stored doubled."""
     builder, count = e.builder, exponents.type.count
     wide = builder.zext(exponents, ir.VectorType(I32, count))
     small = builder.shl(same(I32, 0x00200000, count), wide)  # is not a normal number
@@ -61,10 +61,10 @@ def _half_powers(e: Emitter, exponents: Value) -> Value:
 def ends(
     e: Emitter, place: Value, form: BlockFormat, order: Sequence[int] = range(16), count: int = 1
 ) -> tuple[Value, Value | None]:
-    """Return the scales of the parts of a block, and the numbers added to their values.
+    """Return the scales of a block's parts, and the numbers to add to the scaled values.
 
-    Both are vectors. ``order``: the order of the lanes, for 16 scales. For blocks of 32, vectors
-    have 8 lanes, in which the numbers of ``count`` adjacent blocks (1, 4 or 8) are repeated.
+    Both are vectors. ``order``: the order of the lanes, for 16 scales. For blocks of 32 values, the
+    vectors have 8 lanes, in which the numbers of ``count`` adjacent blocks (1, 4 or 8) repeat.
     """
     if form.name == "Q6_K":
         return _scales_of_16(e, place, form, order), None
@@ -123,7 +123,7 @@ def _scales_of_16(e: Emitter, place: Value, form: BlockFormat, order: Sequence[i
 
 
 def stored(e: Emitter, place: Value, form: BlockFormat, part: int) -> Value:
-    """Return the 32 values of a part of a block as bytes, as they are stored.
+    """Return the 32 values of a part of a block as bytes, unscaled.
 
     Only those of Q8_0 are signed.
     """
@@ -133,7 +133,7 @@ def stored(e: Emitter, place: Value, form: BlockFormat, part: int) -> Value:
         return builder.load(byte(e, place, start), typ=ir.VectorType(I8, size), align=1)
 
     def masked(value: Value, mask: int, left: int) -> Value:
-        """Shift bytes to the left by ``left`` bits, or to the right if it is negative, and mask."""
+        """Shift bytes left by ``left`` bits (right if it is negative), then mask them."""
         size = value.type.count
         if left:
             shift = builder.shl if left > 0 else builder.lshr
@@ -160,7 +160,7 @@ def stored(e: Emitter, place: Value, form: BlockFormat, part: int) -> Value:
 
 
 def _of_floats(e: Emitter, codes: Value) -> Value:
-    """Return the values of E2M1, doubled, of which 12 is to be taken off: 32 bytes of 0 to 24."""
+    """Return twice the E2M1 values of 32 codes, plus 12, as bytes from 0 to 24."""
     table = [value + LESS["MXFP4"] for value in FLOAT_4]
     if e.lanes >= LEAST_FOR_HALF:
         return e.call("llvm.x86.avx2.pshuf.b", codes.type(table * 2), codes, result=codes.type)

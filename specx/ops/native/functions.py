@@ -21,8 +21,8 @@ def write(module: Any, unit: VectorUnit) -> None:
 def _write_norm(module: Any, unit: VectorUnit, *, centred: bool) -> None:
     """Write ``norm``: to = x divided by its root mean square, times weight, of ``size`` elements.
 
-    Arguments: to, x, weight, bias, size, eps. ``centred_norm`` subtracts the mean of x before, and
-    its ``bias`` is the address of numbers added after the weight, or 0.
+    Arguments: to, x, weight, bias, size, eps. ``centred_norm`` subtracts the mean of x first, and
+    its ``bias`` is the address of numbers to add last, or 0.
     """
     name = "centred_norm" if centred else "norm"
     e = Emitter(module, unit, name, [PLACE, PLACE, PLACE, I64, I64, F32])
@@ -49,7 +49,10 @@ def _write_norm(module: Any, unit: VectorUnit, *, centred: bool) -> None:
 
 
 def _total(e: Emitter, size: Value, x: Callable[[Value, int], Value], *, squared: bool) -> Value:
-    """Return the sum of ``size`` elements, x (i, lanes) from i on, or of their squares."""
+    """Return the sum of ``size`` elements, or of their squares.
+
+    ``x(i, lanes)`` returns the elements from i on.
+    """
     many, rest = e.variable(e.number(0.0, e.lanes)), e.variable(e.number(0.0))
 
     def add(i: Value, lanes: int) -> None:
@@ -64,10 +67,10 @@ def _total(e: Emitter, size: Value, x: Callable[[Value, int], Value], *, squared
 def _write_soften(module: Any, unit: VectorUnit, *, capped: bool) -> None:
     """Write ``soften``, which turns scores of a block of keys into weights of an online softmax.
 
-    Arguments: scores, with room for a vector after them, and their number; their factor; the
-    largest scaled score so far; the sum of weights relative to it; the weighted sum of values and
-    its size. All but the first three are updated. ``soften_capped`` has one more: the soft cap of
-    scores.
+    Arguments: scores, with room for one more vector after them, and their number; the factor of
+    scores; the largest scaled score so far; the sum of weights relative to it; the weighted sum of
+    values and its size. All but the first three are updated. ``soften_capped`` has one more: the
+    soft cap of scores.
     """
     kinds = [PLACE, I64, F32, PLACE, PLACE, PLACE, I64]
     name, kinds = ("soften_capped", [*kinds, F32]) if capped else ("soften", kinds)
@@ -107,7 +110,7 @@ def _capped(e: Emitter, scores: Value, cap: Value) -> Value:
 def _write_gate(module: Any, unit: VectorUnit, activation: str, *, gated: bool) -> None:
     """Write ``gate_…``: gates = activation(gates) · up. Arguments: gates, up, their size.
 
-    ``plain_…``: without up.
+    ``plain_…`` has no up.
     """
     name = gate_name(activation, gated=gated)
     e = Emitter(module, unit, name, [PLACE, PLACE, I64] if gated else [PLACE, I64])

@@ -12,9 +12,9 @@ from specx.ops.spec import LayerSpec, NormSpec
 class LayerKind:
     """The features of a layer.
 
-    ``owns_heads``: each thread has its own key heads; otherwise threads share all heads. Norms are
-    given by the name of their function, which is empty if there is no norm. Factors, biases, most
-    norms of heads, and RoPE are looked up at run time, so the same code serves most families.
+    ``owns_heads``: each thread has key heads of its own; otherwise threads share all heads. A norm
+    is given by the name of its function, empty without a norm. Factors, biases, most norms of
+    heads, and RoPE are looked up at run time, so the same code serves most families.
     """
 
     owns_heads: bool
@@ -40,8 +40,8 @@ class PassKind:
     """The features of a decoder.
 
     ``layers``: the kinds of its layers. ``formats``: the formats of its packed weights. ``units``:
-    for the maps ``out`` and ``down``, a thread's share of the inputs is a multiple of this number,
-    so that no block is divided. ``rounds``: inputs of packed matrices are rounded to int8.
+    a thread's share of the inputs of ``out`` and of ``down`` is a multiple of this number, so that
+    no block is divided. ``rounds``: inputs of packed matrices are rounded to int8.
     """
 
     layers: tuple[LayerKind, ...]
@@ -76,7 +76,7 @@ def _formats(weights: DecoderWeights) -> tuple[str, ...]:
 
 
 def _unit(weights: DecoderWeights, name: str) -> int:
-    """Return the largest block size of all maps of a name, at least ``UNIT``."""
+    """Return the largest block size among a map's weights in all layers, at least ``UNIT``."""
     matrices = [getattr(each, name).weight for each in weights.layers if name in names_of(each)]
     return max([UNIT, *(form.values for each in matrices for _, form in parts_of(each))])
 
@@ -87,12 +87,12 @@ def kinds_of_layers(weights: DecoderWeights, threads: int) -> list[LayerKind]:
 
 
 def names_of(layer: LayerWeights) -> tuple[str, ...]:
-    """Return the names of a layer's maps, without those of experts."""
+    """Return the names of a layer's maps; those of experts are left out."""
     return MAPS if layer.routing is None else MAPS[:2]
 
 
 def maps_of(weights: DecoderWeights) -> list[LinearMap]:
-    """Return all linear maps but those of experts: of the layers, and last the lm head."""
+    """Return all linear maps except those of experts: layer by layer, the lm head last."""
     layers = weights.layers
     return [getattr(each, name) for each in layers for name in names_of(each)] + [weights.head]
 

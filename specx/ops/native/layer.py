@@ -19,7 +19,7 @@ Inputs = tuple[tuple[Value, Value], tuple[Value, Value]]
 
 
 class Sums(NamedTuple):
-    """For each line: the weighted sum of values, the largest score, and the sum of weights."""
+    """The running softmax of each line: weighted sum of values, largest score, sum of weights."""
 
     values: Value
     row_max: Value
@@ -39,14 +39,14 @@ class Keys(NamedTuple):
 
 
 class LayerWriter(ABC):
-    """Writes a layer. A line is a row's query of one head in the current key head's group."""
+    """Writes the code of a layer. A line is one row's query in one head of a key head's group."""
 
     def __init__(self, run: PassWriter, kind: LayerKind) -> None:
         self.run, self.kind, self.e = run, kind, run.e
         self.rows, self.hidden = run.rows, run.hidden
 
     def measure(self, sizes: Entries) -> None:
-        """Record the sizes of the layer, and this thread's part of them."""
+        """Note the sizes of the layer, and the part of each that this thread computes."""
         e = self.e
         self.query_heads, self.kv_heads = sizes["query_heads"], sizes["kv_heads"]
         self.dim, self.inner = sizes["head_dim"], sizes["inner"]
@@ -54,7 +54,7 @@ class LayerWriter(ABC):
         self.lines = e.times(self.group, self.rows)
 
     def write(self, layer: Value, own: Entries) -> None:
-        """Compute a layer, or its attention alone before experts; ``own``: its table entries."""
+        """Write a layer; before experts, only its attention. ``own``: the layer's table entries."""
         kind = self.kind
         read = self._normed(own, "input", kind.input_norm)
         attended = self.attend(layer, own, read)
@@ -66,7 +66,7 @@ class LayerWriter(ABC):
             self._scale(own)
 
     def add_experts(self, own: Entries) -> None:
-        """Add the output of the experts to the hidden rows: the end of a layer."""
+        """Write the end of a layer with experts: add their output to the hidden rows."""
         e, run, size = self.e, self.run, self.e.times(self.rows, self.hidden)
         added = e.place(run.frame["added"])
         if self.kind.mlp_norm:
@@ -82,12 +82,12 @@ class LayerWriter(ABC):
 
     @abstractmethod
     def attend(self, layer: Value, own: Entries, read: Value) -> Inputs:
-        """Attend, given the rows of normed hidden states, ``read``."""
+        """Write the attention; ``read``: the place of the normed hidden rows."""
 
     # ------------------------------------------------------------ around attention
 
     def _normed(self, own: Entries, which: str, norm: str) -> Value:
-        """Return the hidden rows, normed if the layer has this norm."""
+        """Return the place of the hidden rows, normed if the layer has this norm."""
         if not norm:
             return self.run.x
         self._norm_rows(own, which, norm, self.run.x)
@@ -104,7 +104,7 @@ class LayerWriter(ABC):
             )  # fmt: skip
 
     def _gated(self, own: Entries, read: Value) -> Inputs:
-        """Compute this thread's share of the MLP's inner elements."""
+        """Write this thread's share of the MLP's inner elements."""
         e, run, inner = self.e, self.run, self.inner
         halves = 2 if self.kind.is_gated else 1
         begin, count = run.share(inner, run.kind.units[1])
@@ -124,7 +124,7 @@ class LayerWriter(ABC):
         return (gates, width), (begin, count)
 
     def _add(self, own: Entries, name: str, inputs: Inputs, *, after: str) -> None:
-        """Add a map's output, computed from the inputs of all threads, to the hidden rows.
+        """Add a map's output to the hidden rows; its inputs come from all threads.
 
         ``after``: the norm of the output. A parallel layer adds everything at its end.
         """
@@ -161,7 +161,7 @@ class LayerWriter(ABC):
     # ------------------------------------------------------------ heads
 
     def _heads_width(self) -> Value:
-        """Return the outputs of the map ``heads``."""
+        """Return the number of outputs of the map ``qkv``."""
         e = self.e
         stored = e.times(self.kv_heads, 2 if self.kind.stores else 0)
         return e.times(e.sum(self.query_heads, stored), self.dim)
@@ -174,7 +174,7 @@ class LayerWriter(ABC):
     def _place_query(
         self, to: Value, source: Value, own: Entries, head: Value, row: Value
     ) -> None:  # fmt: skip
-        """Norm and rotate a query. ``head``: its number in the model."""
+        """Norm and rotate a query, and write it to ``to``. ``head``: its number in the model."""
         self._place(to, source, own, "query", head, row)
         with self.e.when(self.e.builder.icmp_signed("!=", own["beta"], I64(0))):
             self.e.scale(to, to, self._temperature(own, row), self.dim)
@@ -213,9 +213,9 @@ class LayerWriter(ABC):
         self._of_kind(cached, store)
 
     def _of_kind(self, cached: Keys, write: Callable[[Any, str], None]) -> None:
-        """Write code once for each format of keys: float32, 8 bits and, if supported, float16.
+        """Write code once for each storage of keys: float32, 8 bits and, if supported, float16.
 
-        ``write`` gets the kind, and the suffix of its functions.
+        ``write`` gets the kind, and the suffix of its functions. One of the codes runs.
         """
         e = self.e
         with e.builder.if_else(e.is_equal(cached.kept_as, BYTES)) as (of_bytes, others):
@@ -254,7 +254,7 @@ class LayerWriter(ABC):
         self._turn(to, e.builder.select(normed, to, source), self._angles(own, row), own)
 
     def _turn(self, to: Value, head: Value, angles: Value, own: Entries) -> None:
-        """Write a head, rotated if the layer has RoPE. ``to`` may be its own place."""
+        """Copy a head to ``to``, rotated if the layer has RoPE. Both may be the same place."""
         e, half = self.e, self.e.div(self.dim, 2)
 
         def turned(i: Value, lanes: int) -> None:
@@ -270,7 +270,7 @@ class LayerWriter(ABC):
                 e.copy(to, head, self.dim)
 
     def _cached(self, layer: Value, head: Value) -> Keys:
-        """Return the keys and values of a layer, of one of its heads."""
+        """Return the stored keys and values of one head of a layer."""
         e = self.e
         row = e.row(e.place(self.run.frame["places"]), layer, len(PLACE_OF))
         place = self.run.entries(row, PLACE_OF)
@@ -288,7 +288,7 @@ class LayerWriter(ABC):
     # ------------------------------------------------------------ attention
 
     def _first_key(self, own: Entries) -> Value:
-        """Return the first row of the text that any of the rows may see."""
+        """Return the first row of the text that any of the rows can see."""
         e = self.e
         if not self.kind.has_windows:
             return e.whole(0)
@@ -303,8 +303,9 @@ class LayerWriter(ABC):
     ) -> None:  # fmt: skip
         """Attend from each line to keys, block by block, with an online softmax.
 
-        start: of the first block; first: the first row of the text seen by any row. Leaves weighted
-        sums of values, each line's largest score, and the sum of its weights.
+        start: the first key of the first block; end: the end of the keys; first: the first row of
+        the text that any row sees. Leaves weighted sums of values, each line's largest score, and
+        the sum of its weights.
         """
         e, run = self.e, self.run
         e.fill(sums.values, e.times(self.lines, self.dim), 0.0)
@@ -341,21 +342,21 @@ class LayerWriter(ABC):
                 self._attend_gathered(own, cached, queries, sums, block)
 
     def _gathers(self) -> Value:
-        """Return if rows have branches, so that the keys of a row are not adjacent."""
+        """Return a flag: rows have branches, so the keys that a row sees are not adjacent."""
         return self.e.is_equal(self.run.frame["gathers"], 1)
 
     def _tail(self) -> Value:
-        """Return the beginning of the block in which the prefix ends."""
+        """Return the first row of the block in which the prefix ends."""
         return self.e.times(self.e.div(self.run.frame["prefix"], BLOCK), BLOCK)
 
     def _attend_gathered(
         self, own: Entries, cached: Keys, queries: Value, sums: Sums, block: Value
     ) -> None:
-        """Attend to the keys of a block of each row's own text.
+        """Attend to a block of the text of each row, of which some keys are not adjacent.
 
         A row's scores are gathered in the order of its text, and its weights are scattered again,
-        with zeros between, which change no sum. So the result is the same as if its text were the
-        only one.
+        with zeros in between, which change no sum. So the result is the same as if no other branch
+        existed.
         """
         e, run = self.e, self.run
         prefix, behind = run.frame["prefix"], run.frame["behind"]
@@ -397,14 +398,17 @@ class LayerWriter(ABC):
         )  # fmt: skip
 
     def _sees(self, row: Value, key: Value) -> Value:
-        """Return if a key after the prefix is in a row's set."""
+        """Return a flag: a key after the prefix is in a row's set."""
         e, word = self.e, self._word(row, self.e.div(key, 64))
         return e.builder.trunc(e.builder.lshr(word, e.builder.srem(key, I64(64))), ir.IntType(1))
 
     def _score(
         self, cached: Keys, scores: tuple[Value, Value], queries: Value, slot: Value, count: Value
     ) -> None:  # fmt: skip
-        """Write each line's products (place and stride) with ``count`` keys from a slot on."""
+        """Write the products of each line with ``count`` keys, from row ``slot`` of the cache on.
+
+        ``scores``, ``queries``: place and stride, per line.
+        """
         e, dim = self.e, self.dim
 
         def score(suffix: str, keys: Value, first: Value, part: Value) -> None:
@@ -416,7 +420,7 @@ class LayerWriter(ABC):
     def _add_values(
         self, cached: Keys, sums: Value, weights: tuple[Value, Value], slot: Value, count: Value
     ) -> None:  # fmt: skip
-        """Add ``count`` values from a slot on, times their weights, to each line's sums."""
+        """Add ``count`` values, from row ``slot`` on, times their weights, to each line's sums."""
         e, dim = self.e, self.dim
 
         def add(suffix: str, values: Value, first: Value, part: Value) -> None:
@@ -429,9 +433,9 @@ class LayerWriter(ABC):
         self, cached: Keys, rows: Value, slot: Value, count: Value,
         write: Callable[[str, Value, Value, Value], None],
     ) -> None:  # fmt: skip
-        """Write code for keys or values from a slot on.
+        """Write code that reads ``count`` keys or values from row ``slot`` of the cache on.
 
-        Those in 8 bits are converted to float32 in the area ``widened``, some at a time. ``write``
+        Rows in 8 bits are converted to float32 in the area ``widened``, some at a time. ``write``
         gets the suffix of its functions, the place of rows, the first one, and their number.
         """
         e = self.e
@@ -453,10 +457,10 @@ class LayerWriter(ABC):
     def _stretches(
         self, cached: Keys, begin: Value, length: Value
     ) -> Iterator[tuple[Value, Value, Value]]:
-        """Yield ranges of keys that are adjacent in the cache: two if a ring wraps around.
+        """Yield the ranges of keys that are adjacent in the cache: two if a ring wraps around.
 
-        Each has the number of keys before it, its first row in the cache, and its length. The
-        instructions for the second range run only if it is not empty.
+        Each has the number of keys before it, its first row in the cache, and its length. The code
+        for the second range runs only if it is not empty.
         """
         e = self.e
         if not self.kind.has_windows:
@@ -469,7 +473,7 @@ class LayerWriter(ABC):
             yield part, e.whole(0), e.sub(length, part)
 
     def _mask(self, own: Entries, scores: Value, begin: Value, end: Value) -> None:
-        """Mask the keys from begin to end, after the prefix, that are in no row's set."""
+        """Mask scores of the keys ``begin`` … ``end`` after the prefix that a row does not see."""
         e, prefix = self.e, self.run.frame["prefix"]
         with e.loop(e.max(begin, prefix), end) as key, e.loop(0, self.lines) as line:
             seen = self._sees(e.builder.srem(line, self.rows), e.sub(key, prefix))
@@ -479,7 +483,7 @@ class LayerWriter(ABC):
             self._mask_windows(own, scores, begin, end)
 
     def _mask_windows(self, own: Entries, scores: Value, begin: Value, end: Value) -> None:
-        """Mask keys before each row's window, in the prefix and, for small windows, in its set."""
+        """Mask keys before each row's window: in the prefix, and for small windows in its set."""
         e, frame, window = self.e, self.run.frame, own["window"]
         prefix = frame["prefix"]
         last = e.sub(e.sum(prefix, frame["behind"]), window)  # the first key of no row's
@@ -506,7 +510,7 @@ class LayerWriter(ABC):
         return e.entry(e.place(frame["sets"]), e.sum(e.times(row, frame["words"]), word))
 
     def _members(self, row: Value, last: Value | None = None) -> Value:
-        """Return the size of a row's set, or of its part up to ``last``."""
+        """Return the number of rows in a row's set; with ``last``, only those up to it."""
         e, frame = self.e, self.run.frame
         found = e.variable(e.whole(0))
         words = frame["words"] if last is None else e.div(last, 64)
@@ -524,10 +528,10 @@ class LayerWriter(ABC):
     def _ends(
         self, own: Entries, query: Value, row_max: Value, denominator: Value
     ) -> tuple[Value, Value, Value]:
-        """Include the sink of a query head (of the model) in a line's softmax.
+        """Add the sink of a query head, if there is one, to a line's softmax.
 
-        Returns the largest score, the sum of weights, and the factor for sums of values, which were
-        computed with the former largest score.
+        Returns the largest score, the sum of weights, and the factor by which the sums of values
+        have to be multiplied, because they are relative to the former largest score.
         """
         e = self.e
         if not self.kind.has_sinks:
@@ -538,12 +542,12 @@ class LayerWriter(ABC):
         return highest, e.fma(denominator, share, added), share
 
     def _note_query(self, kept: Entries, number: Value, query: Value) -> None:
-        """Record a query for retrieval. ``number``: of its head and row, by heads first."""
+        """Record a query for retrieval. ``number``: its index, ordered by heads, then by rows."""
         e = self.e
         e.copy(e.at(e.place(kept["queries_kept"]), e.times(number, self.dim)), query, self.dim)
 
     def _note_ends(self, kept: Entries, number: Value, row_max: Value, denominator: Value) -> None:
-        """Record the largest score of a line and the sum of its weights."""
+        """Record the largest score of a line, and the sum of its weights."""
         e = self.e
         place = e.at(e.place(kept["ends_kept"]), number)
         e.store(row_max, place)
@@ -579,7 +583,7 @@ class OwnHeads(LayerWriter):
         return (attended, self.width), (e.times(self.first_query, self.dim), self.width)
 
     def _project(self, own: Entries, read: Value) -> None:
-        """Compute queries, keys and values of this thread's heads: rows of all three."""
+        """Compute the queries, keys and values of this thread's heads, for all rows."""
         e, run = self.e, self.run
         queries, keys = (e.times(each, self.dim) for each in (self.query_heads, self.kv_heads))
         count, begin = e.times(self.own, self.dim), e.times(self.first, self.dim)
@@ -619,7 +623,7 @@ class OwnHeads(LayerWriter):
         return Sums(e.at(sums, e.times(line, self.dim)), *(e.at(each, line) for each in ends))
 
     def _divide(self, layer: Value, own: Entries) -> None:
-        """Divide sums by their weights, write them to rows, and record what retrieval needs."""
+        """Divide sums by their weights, write the results, and record queries for retrieval."""
         e, run = self.e, self.run
         is_kept, kept = run.is_kept(layer)
         with e.loop(0, self.own) as head, e.loop(0, self.lines) as line:
@@ -641,8 +645,8 @@ class OwnHeads(LayerWriter):
 class SharedHeads(LayerWriter):
     """All threads share all key heads. They divide the text into segments with fixed borders.
 
-    They wait for each other after the projection of queries, keys and values, and after attention
-    to all segments.
+    They wait for each other twice: after the projection of queries, keys and values, and after
+    attention to all segments.
     """
 
     def measure(self, sizes: Entries) -> None:
@@ -666,7 +670,7 @@ class SharedHeads(LayerWriter):
         return self._merge(layer, own)
 
     def _norm_whole(self, own: Entries) -> None:
-        """Norm the queries, and the keys, of each row as one vector, on each thread."""
+        """Norm the queries of each row as one vector, and so its keys; every thread does this."""
         e, run = self.e, self.run
         begin = e.whole(0)
         for which, heads in (("query", self.query_heads), ("key", self.kv_heads)):
@@ -688,7 +692,7 @@ class SharedHeads(LayerWriter):
         return e.at(self.run.area("heads"), e.times(row, width))
 
     def _head(self, row: Value, number: Value, *, normed: bool) -> Value:
-        """Return the place of a head of a row: queries first, then keys, then values."""
+        """Return the place of a row's head, in the order of queries, keys and values."""
         e = self.e
         line = e.at(self.run.common("all_heads"), e.times(row, self.width))
         if normed and self.kind.norms_whole:
@@ -696,7 +700,7 @@ class SharedHeads(LayerWriter):
         return e.at(line, e.times(number, self.dim))
 
     def _attend_segments(self, layer: Value, own: Entries) -> None:
-        """Attend to this thread's share of the segments of all heads, one after another."""
+        """Attend to this thread's share of all segments of all key heads, one after another."""
         e, run, frame = self.e, self.run, self.run.frame
         first, count = self._first_key(own), self._count()
         span = e.sub(count, first)
@@ -730,7 +734,7 @@ class SharedHeads(LayerWriter):
         return e.entry(bounds, segment), e.entry(bounds, e.sum(segment, 1))
 
     def _place_queries(self, own: Entries, head: Value) -> None:
-        """Norm and rotate the queries of a key head."""
+        """Norm, rotate and write the queries of a key head's group."""
         e = self.e
         with e.loop(0, self.group) as i, e.loop(0, self.rows) as row:
             query = e.sum(e.times(head, self.group), i)
@@ -749,7 +753,7 @@ class SharedHeads(LayerWriter):
     def _store_rows(
         self, cached: Keys, own: Entries, head: Value, bounds: tuple[Value, Value]
     ) -> None:
-        """Store the new keys and values of a head that are in a segment."""
+        """Store the new keys and values of a head that attention to a segment needs."""
         e, run = self.e, self.run
         with e.loop(0, self.rows) as row:
             at = e.entry(e.place(run.frame["text_rows"]), row)
@@ -780,7 +784,7 @@ class SharedHeads(LayerWriter):
         return Sums(e.at(sums, e.times(line, self.dim)), *(e.at(each, line) for each in ends))
 
     def _merge(self, layer: Value, own: Entries) -> Inputs:
-        """Merge the segments for this thread's share of the attention's output."""
+        """Merge the results of all segments, for this thread's share of the attention's output."""
         e, run = self.e, self.run
         begin, count = run.share(e.times(self.query_heads, self.dim), run.kind.units[0])
         attended = run.area("attended")
@@ -822,7 +826,7 @@ class SharedHeads(LayerWriter):
 
     @contextmanager
     def _segments(self, own: Entries) -> Iterator[Value]:
-        """Repeat the body for each attended segment."""
+        """Write a loop over the segments that a head attends to."""
         e = self.e
         with e.loop(0, self.run.frame["segments"]) as segment:
             if not self.kind.has_windows:

@@ -15,7 +15,10 @@ from specx.ops.spec import MlpSpec
 
 
 class NativeExperts:
-    """The weighted sums of chosen experts' MLPs. A row's result depends on no other row."""
+    """The MLPs of experts for few rows: returns each row's weighted sum of its experts' outputs.
+
+    A row's result does not depend on the other rows.
+    """
 
     def __init__(
         self, mlp: MlpSpec, gate_up: list[list[WeightPart]], down: list[list[WeightPart]],

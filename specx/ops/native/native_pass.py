@@ -1,4 +1,4 @@
-"""A model's weights, and a pass over a few rows with one call."""
+"""The tensors of a model as tables for machine code, and a pass over a few rows in one call."""
 
 import ctypes
 import struct
@@ -73,13 +73,14 @@ _NONE_KEPT = (ctypes.c_int64 * 3)(-1, 0, 0)
 class NativePass:
     """A pass over few rows through all layers at once, in machine code.
 
-    ``saved_bytes``: bytes of weights saved by reading smaller copies.
+    ``saved_bytes``: how many bytes fewer a pass reads, thanks to smaller copies of weights.
     """
 
     def __init__(self, weights: DecoderWeights, experts: Callable[[LayerWeights], Experts]) -> None:
-        """``weights`` satisfy ``suits``. They must stay where they are, and must not change.
+        """``weights`` satisfy ``suits``; they must stay at their addresses and must not change.
 
-        ``experts``: as ``Ops.experts``. A pass is interrupted by the experts of each layer.
+        ``experts``: as ``Ops.experts``. The experts of each layer are computed between parts of a
+        pass.
         """
         self._weights = weights
         routed = [i for i, layer in enumerate(weights.layers) if layer.routing is not None]
@@ -103,9 +104,9 @@ class NativePass:
         return team
 
     def _prepared(self) -> DecoderWeights:
-        """Return the weights, with smaller copies of some, which the first pass makes.
+        """Return the weights, with smaller copies of some, which are made at the first pass.
 
-        They are not made if threads or features allow no pass.
+        No copies are made if there can be no pass with this number of threads.
         """
         with self._preparing:
             if not self._is_prepared:
@@ -118,14 +119,14 @@ class NativePass:
 
     @property
     def is_row_invariant(self) -> bool:
-        """True if a row's result does not depend on other rows, to the bit (``Ops``).
+        """True if other rows never change a row's result, to the bit (``Ops.is_row_invariant``).
 
-        False for windows, where rows with branches are attended to in storage order.
+        False with windows, because branches are then attended to in storage order.
         """
         return not any(self._windows)
 
     def serves(self, rows: int, cached: torch.dtype) -> bool:
-        """Return True if passes over this number of rows can be computed now.
+        """Return True if a pass over this number of rows can run now.
 
         ``cached``: the dtype of keys and values.
         """
@@ -137,7 +138,7 @@ class NativePass:
         return code is not None and code.has_team(threads)
 
     def __call__(self, batch: SmallBatch) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
-        """Store the keys and values of rows, and compute their logits.
+        """Store the keys and values of rows, and compute logits.
 
         Returns logits [rows, V] and, for each recorded layer, rotated queries [Hq, T, D] and the
         log-sum-exp [Hq, T] of their scores.
@@ -225,7 +226,7 @@ def _kept_as(cached: torch.dtype) -> int:
 
 
 class _OnThreads:
-    """The code for a number of threads, and the memory of its passes."""
+    """The code for one number of threads, and the working memory of its passes."""
 
     def __init__(self, weights: DecoderWeights, threads: int) -> None:
         self._threads, self._kind = threads, kind_of(weights, threads)
@@ -258,7 +259,7 @@ class _OnThreads:
         return _Scratch(self._model, weights.spec, self._threads, room)
 
     def _entries(self, weights: DecoderWeights) -> dict[str, int]:
-        """Return the entries ``MODEL``. The tensors that they point to are kept alive here."""
+        """Return the table entries ``MODEL``; keep references to the tensors they point to."""
         spec, norm = weights.spec, weights.spec.norm
         self._ones = torch.ones(max(layer.attention.head_dim for layer in spec.layers))
         offsets = list(accumulate((2 * len(each.inv_freq) for each in spec.ropes), initial=0))
@@ -322,7 +323,7 @@ class _OnThreads:
         return [entries[name] for name in LAYER]
 
     def _matrix_entries(self, name: str, weight: Weight) -> dict[str, int]:
-        """Return address and kind of a matrix; of a packed one, the table of its parts."""
+        """Return address and kind of a matrix; the address of a packed one is that of its table."""
         if isinstance(weight, Tensor):
             layout = BY_ROW if weight.is_contiguous() else BY_COLUMN
             layout += int(weight.dtype == torch.bfloat16)
@@ -337,7 +338,7 @@ class _OnThreads:
 
 
 class _Scratch:
-    """The memory of all threads for one pass at a time, and tables with its addresses."""
+    """The working memory of all threads for one pass at a time, and the tables of its addresses."""
 
     def __init__(
         self, model: dict[str, int], spec: DecoderSpec, threads: int, segments: int
@@ -352,7 +353,7 @@ class _Scratch:
         self._states: dict[int, dict[str, Tensor]] = {}
 
     def states(self, rows: int) -> dict[str, Tensor]:
-        """Return a thread's hidden states [rows, K], as they are and normed, by area."""
+        """Return a thread's hidden states by area: [rows, K], unchanged and normed."""
         if rows not in self._states:
             own, size = self._sizes(rows)[0], rows * self._spec.hidden
             firsts = dict(zip(own, accumulate(own.values(), initial=0), strict=False))
@@ -404,11 +405,11 @@ def _table_of_kept(layers: tuple[int, ...], kept: Sequence[tuple[Tensor, Tensor]
 
 
 def shortened(weights: DecoderWeights) -> DecoderWeights:
-    """Return the weights, with bfloat16 copies of those whose values are exact in bfloat16.
+    """Return the weights, in which those that are exact in bfloat16 have bfloat16 copies.
 
     Most published models have such weights. A pass over few rows takes as long as reading the
-    weights, so half the bytes take half the time. Other weights stay as they are; if memory is
-    short, all do.
+    weights, so half the bytes take half the time. Other weights are kept as they are, and so are
+    all weights if memory is short.
     """
     plain = (each.weight for each in maps_of(weights) if isinstance(each.weight, Tensor))
     missing = [weight for weight in plain if weight not in _SHORT]
@@ -444,9 +445,9 @@ def _copied(weight: Tensor) -> Tensor | None:
 
 @cache
 def loading(kind: PassKind = PLAIN) -> Future[Code | None]:
-    """Compile or read the code of a kind of pass in a thread, while other work continues.
+    """Start to compile or read the code of a kind of pass in a thread; return the future.
 
-    The result is None if there is no code.
+    Its result is None if there is no code.
     """
     thread = ThreadPoolExecutor(1, "native code")
     code = thread.submit(_loaded, kind)
@@ -464,7 +465,7 @@ def _loaded(kind: PassKind) -> Code | None:
 
 
 def suits(weights: DecoderWeights) -> bool:
-    """Return True if the pass supports a model."""
+    """Return True if a pass supports a model with these weights."""
     maps = [*maps_of(weights), LinearMap(weights.embedding, None)]
     return (
         is_written_for(weights.spec)
@@ -474,7 +475,7 @@ def suits(weights: DecoderWeights) -> bool:
 
 
 def is_written_for(spec: DecoderSpec) -> bool:
-    """Return True if the pass supports the layers of a spec, for any weights."""
+    """Return True if a pass supports the layers of a spec, whatever the weights are."""
     return spec.per_layer is None and all(_is_known(layer) for layer in spec.layers)
 
 
@@ -503,7 +504,7 @@ def _is_known(layer: LayerSpec) -> bool:
 
 
 def _others(weights: DecoderWeights) -> Iterator[Tensor]:
-    """Yield all weights and constants but those of linear maps."""
+    """Yield all weights and constants that do not belong to linear maps."""
     tensors = [weights.norm, weights.norm_bias, *(rope.inv_freq for rope in weights.spec.ropes)]
     for layer in weights.layers:
         tensors += [getattr(layer, f"{name}_norm") for name in (*NORMS, "query", "key")]
@@ -517,7 +518,7 @@ def _by_column(weight: Tensor) -> bool:
 
 
 def _step(weight: Tensor | None) -> int:
-    """Return the stride between heads of a norm's weight; 0 if all heads share one."""
+    """Return the elements from one head's norm weight to the next; 0 if heads share one."""
     return weight.shape[-1] if weight is not None and weight.ndim > 1 else 0
 
 
@@ -535,6 +536,6 @@ def _eps(norm: NormSpec | None) -> int:
 
 
 def bits(value: float) -> int:
-    """Return the bits of a float32."""
+    """Return the bits of a number in float32, as an integer."""
     found: int = struct.unpack("<I", struct.pack("<f", value))[0]
     return found

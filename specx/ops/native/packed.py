@@ -28,11 +28,11 @@ AT_ONCE = 8  # columns that are unpacked before they are multiplied
 
 
 def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
-    """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, with packed rows of w.
+    """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ for a packed w.
 
     Arguments: y and its stride, x and its stride, w and its stride in bytes, rows, count, columns.
-    ``count`` is a multiple of a block's values. Some columns at a time are unpacked and multiplied
-    by ``products.write_inner``.
+    ``count`` is a multiple of a block's values. A few columns at a time are unpacked, then
+    multiplied by ``products.write_inner``.
     """
     e = Emitter(module, unit, name, ARGUMENTS)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
@@ -46,7 +46,7 @@ def write_packed(module: Any, unit: VectorUnit, name: str, form: BlockFormat) ->
 
 
 def write_unpack(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
-    """Write to [rows, count] = w, with packed rows of w.
+    """Write the function that unpacks rows of w: to [rows, count] = w.
 
     Arguments: to and its stride, w and its stride in bytes, rows, count.
     """
@@ -98,8 +98,8 @@ def write_mixed(module: Any, unit: VectorUnit, forms: Sequence[BlockFormat], rou
 
     A matrix is a table: the number of its parts, then ``SEGMENT`` for each part. Arguments of
     ``mixed``: y and its stride, x and its stride, the table, the first input, rows, number of
-    inputs, first output, number of outputs. Arguments of ``mixed_row``: the row's destination, the
-    table, the row's number, its elements. ``rounds``: products have int8 inputs.
+    inputs, first output, number of outputs. Arguments of ``mixed_row``: the destination, the table,
+    the row's number, the number of its elements. ``rounds``: products have int8 inputs.
     """
     kinds = [PLACE, I64, PLACE, I64, PLACE, *[I64] * 5]
     e = Emitter(module, unit, "mixed", kinds)
@@ -134,7 +134,7 @@ def write_mixed(module: Any, unit: VectorUnit, forms: Sequence[BlockFormat], rou
 
 
 class Part(NamedTuple):
-    """A part of a matrix: its first row, the one after its last, address, bytes per row."""
+    """A part of a matrix: first row, end of its rows, address, bytes per row."""
 
     begin: Value
     end: Value
@@ -142,7 +142,7 @@ class Part(NamedTuple):
     row_bytes: Value
 
     def row(self, e: Emitter, number: Value, behind: Any = 0) -> Value:
-        """Return the place of a row of the part, plus an offset in bytes."""
+        """Return the place of a row of the part, moved by ``behind`` bytes."""
         return byte(e, self.place, e.times(number, self.row_bytes), behind)
 
 
@@ -150,7 +150,7 @@ def _for_parts(
     e: Emitter, table: Value, forms: Sequence[BlockFormat],
     write: Callable[[BlockFormat, Part], None],
 ) -> None:  # fmt: skip
-    """Write code that runs for each part of a matrix, once for each possible format."""
+    """Write a loop over the parts of a matrix, with a version of its body for each format."""
     begin = e.variable(e.whole(0))
     parts = e.builder.gep(table, [I64(1)], source_etype=I64)
     with e.loop(0, e.entry(table, 0)) as number:

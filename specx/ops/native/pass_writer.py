@@ -39,7 +39,7 @@ class PassWriter:
                 self._angles(row, position, index)
 
     def _look_up(self, token: Value, to: Value) -> None:
-        """Copy or unpack the embedding of a token."""
+        """Write the embedding of a token to ``to``, unpacked if needed."""
         e, frame = self.e, self.frame
         embedding = e.place(frame["embedding"])
 
@@ -59,7 +59,7 @@ class PassWriter:
                 e.call("mixed_row", to, embedding, token, self.hidden)
 
     def _angles(self, row: Value, position: Value, index: Value) -> None:
-        """Compute cosines and sines of a row's position, for one RoPE."""
+        """Compute the cosines and sines of a row's position, for RoPE number ``index``."""
         e = self.e
         rope = self.entries(e.row(e.place(self.frame["ropes"]), index, len(ROPE)), ROPE)
         size = rope["rope_size"]
@@ -76,7 +76,7 @@ class PassWriter:
                 e.store(turn, to)
 
     def end(self) -> None:
-        """Compute the logits of the rows to keep, each thread a share of the vocabulary."""
+        """Compute the logits of the rows to keep, a share of the vocabulary on each thread."""
         e, frame = self.e, self.frame
         with e.loop(0, frame["logits_to_keep"]) as i:
             row = e.entry(e.place(frame["logit_rows"]), i)
@@ -115,7 +115,7 @@ class PassWriter:
         rows: Value, shape: tuple[Value, Value], inputs: tuple[Any, Value],
         outputs: tuple[Value, Value],
     ) -> None:  # fmt: skip
-        """Compute y = x · part of a map's weight, plus its bias.
+        """Compute y = x · weightᵀ for a part of a map's weight, plus its bias.
 
         ``entries``: the map's entries. y, x: (place, stride); x begins with the part's first input.
         ``shape``: (inputs, outputs) of the whole map. ``inputs``, ``outputs``: (first index, count)
@@ -146,17 +146,17 @@ class PassWriter:
     # ------------------------------------------------------------ places and shares
 
     def entries(self, table: Value, names: tuple[str, ...]) -> Entries:
-        """Return the first entries of a table by their names."""
+        """Load the first entries of a table, and return them by ``names``."""
         return {name: self.e.entry(table, i) for i, name in enumerate(names)}
 
     def area(self, name: str, thread: Value | None = None) -> Value:
-        """Return an area of memory of this thread, or of another."""
+        """Return the place of a memory area of this thread, or of another ``thread``."""
         e = self.e
         offset = e.times(self.thread if thread is None else thread, self.frame["stride"])
         return e.at(e.place(self.frame[name]), offset)
 
     def common(self, name: str) -> Value:
-        """Return an area of memory shared by all threads."""
+        """Return the place of a memory area that all threads share."""
         return self.e.place(self.frame[name])
 
     def share(self, total: Value, unit: int = UNIT) -> tuple[Value, Value]:
@@ -174,7 +174,7 @@ class PassWriter:
         return begin, e.sub(e.builder.select(last, total, end), begin)
 
     def is_kept(self, layer: Value) -> tuple[Value, Entries]:
-        """Return whether ``layer`` is next in the table of recorded layers, and the next entry."""
+        """Return a flag: ``layer`` is the next recorded one; and the next entry of their table."""
         e = self.e
         table = e.row(e.place(self.frame["kept"]), self.noted.get(), len(KEPT))
         kept = self.entries(table, KEPT)

@@ -30,7 +30,7 @@ LINES, COLUMNS = "shared_lines", "shared_columns"  # of matrices in float32, by 
 def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     """Write y [rows, columns] += x [rows, count] · w [count, columns], with w in format ``kind``.
 
-    Arguments: y, x and w, each with its stride, rows, count, columns.
+    Arguments: y, x and w, each followed by its stride; rows, count, columns.
     """
     e = Emitter(module, unit, name, ARGUMENTS)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
@@ -100,8 +100,8 @@ def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
 def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, with w in format ``kind``.
 
-    Arguments: y, x and w, each with its stride, rows, count, columns. The last ``count % UNIT``
-    products of a sum are added one by one.
+    Arguments: y, x and w, each followed by its stride; rows, count, columns. The last ``count %
+    UNIT`` products of a sum are added one by one.
     """
     e = Emitter(module, unit, name, ARGUMENTS)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
@@ -144,8 +144,8 @@ def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
 def write_shared(module: Any, unit: VectorUnit, name: str, product: str) -> None:
     """Write the function that computes each thread's share of y, given the table ``SHARED``.
 
-    ``product``: the function that computes a share of the columns of y. They belong to rows of w;
-    in the function ``COLUMNS``, to columns of w.
+    ``product``: the function for a share of the columns of y. A column of y belongs to a row of w
+    or, for the function ``COLUMNS``, to a column of w.
     """
     e = Emitter(module, unit, name, [PLACE])
     own = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(SHARED)}
@@ -182,7 +182,7 @@ def bytes_of(kind: Any) -> int:
 
 
 def in_groups(e: Emitter, rows: Value, most: int, body: Callable[[Value, int], None]) -> None:
-    """Emit ``body(first row, count)`` for groups of ``most`` rows, then for the remaining rows."""
+    """Write ``body(first row, count)`` for groups of ``most`` rows, then for the remaining rows."""
     left = e.builder.srem(rows, I64(most))
     whole = e.sub(rows, left)
     with e.loop(0, whole, most) as row:

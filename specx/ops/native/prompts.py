@@ -1,8 +1,8 @@
-"""Products of many rows, rounded to int8, with a packed matrix, for prompts.
+"""Products for prompts: many rows, rounded to int8, with a packed matrix.
 
-Each thread unpacks a strip of columns once to integers, ordered so that each lane of a vector has 4
-neighbours of one column. Then it multiplies all rows with the strip. A row's result depends on no
-other row.
+Each thread unpacks a strip of columns once to integers; a lane of a vector gets 4 adjacent values
+of one column. Then it multiplies all rows with the strip. A row's result does not depend on the
+other rows.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def write_format(unit: VectorUnit, form: BlockFormat) -> str:
 
 
 class PromptProduct:
-    """Writes y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, a share on each thread.
+    """Writes y [rows, columns] = x [rows, count] · w [columns, count]ᵀ; each thread has a share.
 
     Its argument is the table ``PRODUCT``. It computes strips of columns, and needs at least as many
     columns as a strip has.
@@ -92,7 +92,7 @@ class PromptProduct:
         return self.e.at(self.e.place(self.table[name]), *offsets, kind=kind)
 
     def _round(self, row: Value, part: Value) -> None:
-        """Round a part of a row; store its scale and the sums that the format needs."""
+        """Round a part of a row to int8; store its scale, and the sums that the format needs."""
         e, first = self.e, self.e.times(part, PART)
         x = self._place("x", e.times(row, self.table["x_row"]), first)
         bytes_, scale = rounded_part(e, x)
@@ -110,7 +110,7 @@ class PromptProduct:
                 e.builder.store(start, self._place("sums", *place, kind=I32))
 
     def _unpack(self, lines: list[Value], column: Value) -> None:
-        """Unpack adjacent columns of a strip, one for each lane of a vector."""
+        """Unpack adjacent columns of a strip, one into each lane of a vector."""
         e, form = self.e, self.form
         parts, steps = form.values // PART, form.values // self.step
         with e.loop(0, e.div(self.count, form.values)) as number:
@@ -134,7 +134,7 @@ class PromptProduct:
                             e.store(one, e.at(ours, at, column, j))
 
     def _multiply(self, row: Value, many: int, first: Value) -> None:
-        """Multiply some rows with a strip."""
+        """Multiply ``many`` rows from ``row`` on with a strip."""
         e, lanes = self.e, self.lanes
         own, starts = [e.sum(row, i) for i in range(many)], range(0, self.width, lanes)
         totals = [[e.variable(e.number(0.0, lanes)) for _ in starts] for _ in own]
@@ -158,7 +158,7 @@ class PromptProduct:
                 e.store(total.get(), self._place("y", e.times(i, self.table["y_row"]), first, j))
 
     def _whole_numbers(self, rows: list[Value], step: Value) -> list[list[Value]]:
-        """Return the integer sums of products of one step: vectors of columns for each row."""
+        """Return the integer sums of one step: for each row, vectors with a lane per column."""
         e, kind, vectors = self.e, ir.VectorType(I32, self.lanes), range(self.width // self.lanes)
         found = [[same(I32, 0, self.lanes) for _ in vectors] for _ in rows]
         if self.less:
@@ -197,7 +197,7 @@ class PromptProduct:
         return found
 
     def _operands(self, rows: list[Value], group: Value) -> Iterator[tuple[int, int, Value, Value]]:
-        """Yield the operands of a group: numbers of a row and of a vector of columns."""
+        """Yield the operands of a group's products: numbers of a row, and a vector of columns."""
         e, at = self.e, self.e.times(group, self.width)
         places = [e.at(self.weights, at, j, kind=I32) for j in range(0, self.width, self.lanes)]
         kind = ir.VectorType(I32, self.lanes)
@@ -208,7 +208,7 @@ class PromptProduct:
             yield from ((n, j, w, q) for j, w in enumerate(weights))
 
     def _in_pairs(self, w: Value, q: Value) -> Value:
-        """Return sums of 2 products in int16."""
+        """Return the sums of adjacent pairs of products, in int16."""
         e, kind = self.e, ir.VectorType(I8, PART)
         w, q = e.builder.bitcast(w, kind), e.builder.bitcast(q, kind)
         if self.is_signed:
@@ -217,12 +217,12 @@ class PromptProduct:
         return e.call("llvm.x86.avx2.pmadd.ub.sw", w, q, result=ir.VectorType(I16, 2 * LANES))
 
     def _spread(self, place: Value) -> Value:
-        """Return an int32 in all lanes."""
+        """Load an int32 into all lanes."""
         return self.e.spread(self.e.builder.load(place, typ=I32, align=1), self.lanes)
 
 
 def _turned(e: Emitter, vectors: list[Value]) -> list[Value]:
-    """Return the transpose of a square of lanes and vectors."""
+    """Transpose a square matrix, given as one vector per row."""
     for size in (4, 2, 1):
         for i in (i for i in range(LANES) if not i & size):
             a, b = vectors[i], vectors[i + size]

@@ -27,7 +27,7 @@ AHEAD = 4096  # bytes from what is read to what is fetched, at least
 
 
 def write_rounded(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -> None:
-    """Write y [rows, columns] = x [rows, count] · w [columns, count]ᵀ, as ``write_packed``."""
+    """Write the product of ``write_packed``, with x rounded to int8."""
     e = Emitter(module, unit, name, ARGUMENTS)
     y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
     rounded = RoundedRows(e, x, x_row, rows, count, form)
@@ -47,7 +47,7 @@ def write_rounded(module: Any, unit: VectorUnit, name: str, form: BlockFormat) -
 
 
 class RoundedRows:
-    """Rows in int8, on the stack, with their scales and, for minima of weights, their sums."""
+    """Rows in int8 on the stack, with their scales and, for weights with minima, their sums."""
 
     def __init__(self, e: Emitter, x: Value, x_row: Value, rows: Value, count: Value,
                  form: BlockFormat) -> None:  # fmt: skip
@@ -130,10 +130,10 @@ class RoundedRows:
     def _quarter(
         self, rows: list[Value], parts: list[tuple[Value, int]], first: Value
     ) -> list[Value]:
-        """Return the sums of the products of each row with 4 parts, or with one.
+        """Return the sums of the products of each row with 4 parts of a column, or with one part.
 
-        ``first``: the first input. In each half, lane i has the sum of part i; for one part, all
-        lanes do.
+        ``first``: the first input. Lane i of each half has the sum of part i; all lanes have that
+        of a single part.
         """
         e, builder = self.e, self.e.builder
         weights = [stored(e, place, self.form, part) for place, part in parts]
@@ -153,9 +153,9 @@ class RoundedRows:
         return found
 
     def _joined(self, a: Value, b: Value, summed: int) -> Value:
-        """Return the sums of adjacent lanes of two vectors; in each half, those of a come first.
+        """Add adjacent lanes of two vectors; in each half, the sums of a precede those of b.
 
-        ``summed``: products in a lane.
+        ``summed``: the number of products in a lane.
         """
         e, bits = self.e, bits_of(self.form)
         if (2**bits - 1) * GREATEST * summed >= 2**15:
@@ -165,25 +165,25 @@ class RoundedRows:
 
 
 class Totals(NamedTuple):
-    """Sums for a row and a column: of the products, and of the numbers added to the values."""
+    """Sums for a row and a column: of products, and of the numbers added to scaled values."""
 
     products: Any
     added: Any
 
 
 def _across(e: Emitter, a: Value, b: Value) -> Value:
-    """Return the sum of the two halves of a, followed by that of b."""
+    """Return the sum of a's two halves, followed by the sum of b's."""
     first = e.chosen(a, b, [0, 1, 2, 3, 12, 13, 14, 15])
     return e.builder.add(first, e.chosen(a, b, [4, 5, 6, 7, 8, 9, 10, 11]))
 
 
 def _eight(e: Emitter, vector: Value, number: int) -> Value:
-    """Return 8 lanes of a vector."""
+    """Return group ``number`` of 8 lanes of a vector."""
     return e.chosen(vector, vector, range(number * LANES, (number + 1) * LANES))
 
 
 def _repeated(e: Emitter, numbers: Value) -> Value:
-    """Return one number, or 4 or 8, as a vector of 8 that repeats them."""
+    """Return a vector of 8 lanes that repeats 1, 4 or 8 numbers."""
     if numbers.type == F32:
         return e.spread(numbers, LANES)
     size = numbers.type.count
@@ -191,7 +191,7 @@ def _repeated(e: Emitter, numbers: Value) -> Value:
 
 
 def _padded(e: Emitter, numbers: Value) -> Value:
-    """Return one number, or 4 or 8, as a vector of 8, padded with zeros."""
+    """Return 1, 4 or 8 numbers as a vector of 8 lanes, padded with zeros."""
     if numbers.type == F32:
         return e.builder.insert_element(e.number(0.0, LANES), numbers, I32(0))
     zeros, size = e.number(0.0, numbers.type.count), numbers.type.count
@@ -199,7 +199,7 @@ def _padded(e: Emitter, numbers: Value) -> Value:
 
 
 def rounded_part(e: Emitter, place: Value) -> tuple[Value, Value]:
-    """Return 32 numbers rounded to int8, and their scale."""
+    """Load 32 numbers and round them to int8; return them and their scale."""
     builder = e.builder
     vectors = [e.load(e.at(place, i), LANES) for i in range(0, PART, LANES)]
     sizes = [e.abs(each) for each in vectors]
@@ -216,14 +216,17 @@ def rounded_part(e: Emitter, place: Value) -> tuple[Value, Value]:
 
 
 def part_sums(e: Emitter, values: Value, step: int) -> list[Value]:
-    """Return the sum of each ``step`` adjacent numbers of 32 int8, in float32."""
+    """Return the sums of ``step`` adjacent int8 numbers each, of 32, in float32."""
     lanes, size = e.builder.sitofp(dot(e, same(I8, 1, PART), values), FLOATS), LANES * step // PART
     firsts = range(0, LANES, size)
     return [e.lane_sums([e.chosen(lanes, lanes, range(i, i + size))]) for i in firsts]
 
 
 def dot(e: Emitter, u: Value, q: Value) -> Value:
-    """Return u · q, summed 4 to a lane; u is unsigned, at most 127 (or one 128 in each pair)."""
+    """Return u · q with 4 products summed in a lane; u is unsigned.
+
+    u is at most 127, but one of each pair may be 128.
+    """
     if e.has_dots:
         u, q = (e.builder.bitcast(each, WHOLE) for each in (u, q))
         return e.call("llvm.x86.avx512.vpdpbusd.256", same(I32, 0, LANES), u, q, result=WHOLE)
@@ -232,6 +235,6 @@ def dot(e: Emitter, u: Value, q: Value) -> Value:
 
 
 def signed_dot(e: Emitter, w: Value, q: Value) -> Value:
-    """Return products of w and q, both signed, summed 4 to a lane."""
+    """Return w · q with 4 products summed in a lane; both are signed."""
     size, turned = (e.call("llvm.x86.avx2.psign.b", each, w, result=BYTES) for each in (w, q))
     return dot(e, size, turned)

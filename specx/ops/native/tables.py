@@ -54,10 +54,10 @@ GROWTH = 16  # segments in a range of rows from one end to twice as far
 
 
 def bounds_to(rows: int) -> list[int]:
-    """Return the borders of the key segments that threads share, with the end of the last.
+    """Return the borders of the key segments that threads share, and the end of the keys.
 
-    They depend only on the rows of the text, so a token's attention is always summed in the same
-    order. They grow with the text, so that their number stays limited.
+    They depend only on the number of rows in the text, so that a token's attention is always summed
+    in the same order. Segments grow with the text, so that their number stays limited.
     """
     bounds = [0]
     while bounds[-1] < rows:
@@ -69,7 +69,7 @@ def bounds_to(rows: int) -> list[int]:
 def area_sizes(
     sizes: tuple[int, int, int, int], *, rows: int, threads: int, hidden: int, angles: int
 ) -> dict[str, int]:
-    """Return the maximum size in elements of each area of a thread, in memory order.
+    """Return the maximum size, in elements, of each memory area of a thread, in order.
 
     ``sizes``: a layer's ``sizes_of``; ``angles``: the number of RoPE angles of a row.
     """
@@ -89,7 +89,7 @@ def area_sizes(
 
 
 def common_sizes(sizes: tuple[int, int, int, int], *, rows: int, segments: int) -> dict[str, int]:
-    """Return the elements of each area shared by all threads, for a layer with shared heads."""
+    """Return the elements of each memory area that threads share, for a layer with shared heads."""
     query_heads, kv_heads, dim, _ = sizes
     lines = query_heads * rows * segments
     found = {

@@ -23,7 +23,7 @@ from specx.ops.packed_weight import Weight
 
 
 def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
-    """Unpack rows uint8 [N, bytes] to float32 [N, K]; return False if there is no code for it.
+    """Unpack rows uint8 [N, bytes] to float32 [N, K]; return False without code for ``form``.
 
     Both are contiguous.
     """
@@ -39,7 +39,7 @@ def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
 def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -> bool:
     """Multiply x [T, K], rounded to int8, with blocks uint8 [N, bytes]; write to out [T, N].
 
-    Return False if there is no code for it. ``out`` may be adjacent columns of a larger tensor.
+    Return False if there is no code for ``form``. ``out`` may be columns of a larger tensor.
     """
     code = _code_of(form.name)
     if code is None or vector_unit().lanes < LANES or len(blocks) < WIDEST:
@@ -58,7 +58,7 @@ def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -
 
 
 class WeightPart(NamedTuple):
-    """A part of a weight: the function that multiplies with it, its place, stride and columns."""
+    """A part of a weight: the function for its products, its address, stride and columns."""
 
     address: ctypes.c_void_p
     place: int
@@ -66,7 +66,7 @@ class WeightPart(NamedTuple):
     columns: int
 
     def call(self, y: int, y_row: int, x: int, x_row: int, rows: int, count: int) -> "Call":
-        """Return the call that writes ``rows`` rows of y: places, strides, and inputs."""
+        """Return the function and the arguments for ``rows`` rows of y with ``count`` inputs."""
         entries = [y, y_row, x, x_row, self.place, self.stride, rows, count, self.columns]
         return self.address, entries
 
@@ -77,8 +77,8 @@ Call = tuple[ctypes.c_void_p, Sequence[int]]  # of a function, with the entries 
 def prepared(weight: Weight) -> RowFunction | None:
     """Prepare x [T, K] · weight [N, K]ᵀ in float32; return None if there is no code for it.
 
-    A tensor is stored row by row or column by column. For a packed weight that ``rounds``, x is
-    rounded to int8.
+    The weight may be stored row by row or column by column. For a packed weight that ``rounds``, x
+    is rounded to int8.
     """
     parts, columns = parts_of(weight), weight.shape[0]
     if parts is None:
@@ -129,7 +129,7 @@ def _run(address: ctypes.c_void_p, entries: Sequence[int]) -> None:
 
 
 def run_all(calls: Sequence[Call]) -> None:
-    """Call functions one after another on all threads, which do not wait in between."""
+    """Call functions one after another on all threads; the host does not wait in between."""
     numbers = [number for _, entries in calls for number in entries]
     tables = (ctypes.c_int64 * len(numbers))(*numbers)
     place, entries = ctypes.addressof(tables), [len(calls)]
@@ -154,7 +154,7 @@ def _address(code: Code, name: str) -> ctypes.c_void_p:
 def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
     """Return the formats that machine code reads; none if torch has another OpenMP.
 
-    ``rounds``: for products with int8 inputs, which need vectors of 8 numbers.
+    ``rounds``: the formats of products with int8 inputs, which need vectors of 8 numbers.
     """
     try:
         openmp()

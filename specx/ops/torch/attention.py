@@ -54,7 +54,7 @@ def tree_attention(
 
 
 def _unpacked(out: Tensor, lse: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return out [Hq, T, D] as [T, Hq, D], and lse [Hq, T], both without the share of sinks."""
+    """Return out [Hq, T, D] as [T, Hq, D], and lse [Hq, T], after including the sinks."""
     out, lse = with_sinks(out, lse, sinks)
     return out.transpose(0, 1), lse
 

@@ -56,7 +56,7 @@ def prepack(weight: Weight, *, of_experts: bool = False) -> Weight:  # noqa: ARG
 
 @cache
 def reads_lines(dtype: torch.dtype) -> bool:
-    """Return True if machine code multiplies few rows, with vectors of 8.
+    """Return True if machine code multiplies few rows by vectors of 8, in this dtype.
 
     Weights are then stored row by row. For 4 to 32 rows, this is 1.3 to 1.9 times as fast as column
     by column; for one row, it is as fast.
@@ -115,7 +115,7 @@ def _few_experts(
     mlp: MlpSpec, gate_up: Sequence[LinearMap], down: Sequence[LinearMap],
     biases: tuple[Tensor | None, Tensor | None],
 ) -> FewExperts | None:  # fmt: skip
-    """Prepare experts for few rows in float32; None without machine code for them."""
+    """Prepare experts in float32 for few rows; None if there is no machine code for them."""
     if not HAS_LLVMLITE or any(each.weight.dtype != torch.float32 for each in (*gate_up, *down)):
         return None
     from specx.ops.native.mixture import prepared_mixture  # brings llvmlite
@@ -170,7 +170,7 @@ def packed_product(x: Tensor, matrix: PackedWeight) -> Tensor:
 
 
 def _multiply_rounded(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -> bool:
-    """Write products of x in int8 with machine code, if available."""
+    """Multiply x, rounded to int8, by machine code; return False if there is none."""
     if not HAS_LLVMLITE or x.dtype != torch.float32:
         return False
     from specx.ops.native.unpacking import rounded_product  # brings llvmlite
@@ -179,7 +179,7 @@ def _multiply_rounded(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor)
 
 
 def unpack_fast(blocks: Tensor, form: BlockFormat, to: Tensor) -> None:
-    """Unpack rows with machine code, if available."""
+    """Unpack rows, by machine code if there is any for the format."""
     if HAS_LLVMLITE and to.dtype == torch.float32:
         from specx.ops.native.unpacking import unpack  # brings llvmlite
 
@@ -238,16 +238,16 @@ class CpuLayer(TorchLayer):
 
 
 def cpu_norm(spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> RowFunction:
-    """Prepare the norm with the fewest calls."""
+    """Prepare a norm as few calls of torch."""
     if not spec.centred and weight is not None and bias is None:
         return _rms_norm(weight, spec.eps)
     return torch_norm(spec, weight, bias)
 
 
 def _rms_norm(weight: Tensor, eps: float) -> RowFunction:
-    """Prepare an RMSNorm in four calls: ``x · w √K / hypot(‖x‖, √(K eps))``.
+    """Prepare an RMSNorm as four calls of torch: ``x · w √K / hypot(‖x‖, √(K eps))``.
 
-    weight [..., K]: of one norm, or of several stacked.
+    weight [..., K]: of one norm, or of several stacked ones.
     """
     size = weight.shape[-1]
     scaled = weight * size**0.5

@@ -123,10 +123,10 @@ def _unit(x: Tensor) -> Tensor:
 
 @cache
 def history_of(kernel: int, rows: int) -> Callable[[Tensor], Tensor]:
-    """Return a function that turns sets of ancestors into convolution indices [T, kernel], int64.
+    """Return a function from sets of ancestors to convolution indices int64 [T, kernel].
 
     The indices point into the inputs of the text's last ``kernel − 1`` tokens, followed by those of
-    ``rows`` rows. Each set gives the last ``kernel`` inputs on the path to its row, its own last.
+    ``rows`` rows. For each row, they are the last ``kernel`` inputs on its path, its own last.
     """
 
     def history(sets: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ def read_tree(
 
 
 def _read_one(rows: DeltaRows, state: DeltaState, attention: AttentionSpec) -> Tensor:
-    """Read a single row with few calls, reading the state only once."""
+    """Read a single row with few calls of torch, which read the state only once."""
     assert attention.delta is not None
     heads, tiled = attention.query_heads, attention.delta.tiled
     both = spread(torch.cat([rows.q, rows.k]), heads, tiled=tiled)  # [2, Hv, Dk]
@@ -236,7 +236,7 @@ def keep_inputs(state: DeltaState, path: Tensor, count: Tensor) -> None:
 
 
 def spread(keys: Tensor, heads: int, *, tiled: bool) -> Tensor:
-    """Repeat queries or keys [..., Hk, D] for ``heads`` value heads."""
+    """Repeat queries or keys [..., Hk, D] so that each of ``heads`` value heads has its own."""
     shared = heads // keys.shape[-2]
     if shared == 1:
         return keys

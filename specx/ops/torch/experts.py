@@ -16,7 +16,7 @@ FEW = 64  # rows: of a verified tree
 
 
 def gated(mlp: MlpSpec, act: RowFunction, inner: Tensor) -> Tensor:
-    """Return the input of ``down`` from ``inner`` [T, 2 I], or [T, I] without a gate."""
+    """Return the input of ``down``, given gate and up [T, 2 I], or [T, I] without a gate."""
     if not mlp.gated:
         return act(inner)
     gate, up = inner.chunk(2, dim=-1)
@@ -48,7 +48,7 @@ def route(spec: ExpertsSpec, logits: Tensor, correction: Tensor | None) -> tuple
 
 
 def _mixed(spec: ExpertsSpec, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Choose experts one after another, each weighted among the experts with similar logits."""
+    """Choose experts one after another; each is weighted among experts with similar logits."""
     left, chosen, shares = logits, [], []
     for _ in range(spec.chosen):
         highest, best = left.max(-1, keepdim=True)
@@ -78,10 +78,10 @@ class TorchExperts:
         norm: Callable[..., Tensor],
         few: Callable[..., FewExperts | None],
     ) -> None:
-        """``product`` prepares products with single maps, ``norm`` computes one.
+        """``product`` prepares the product with one map, ``norm`` computes a norm.
 
-        ``few`` prepares experts for few rows, given the ``MlpSpec``, each expert's gate and up, and
-        down, and the biases of all; it returns None if it cannot.
+        ``few`` prepares experts for few rows, given the ``MlpSpec``, each expert's maps gate and
+        up, and down, and the biases of all; it returns None if it cannot.
         """
         self._mlp, self._act, self._weights = weights.spec.mlp, act, weights
         spec, routing = self._mlp.experts, weights.routing
@@ -150,7 +150,7 @@ class TorchExperts:
         return self._few is not None and (self._shared is None or self._few_shared is not None)
 
     def _of_shared(self, x: Tensor, *, few: bool) -> Tensor:
-        """Compute the shared expert's MLP of x [T, K]."""
+        """Compute the MLP of the shared expert for x [T, K]."""
         assert self._shared is not None
         gate_up, down = self._shared
         share = None if self._shared_gate is None else self._shared_gate(x)
@@ -162,7 +162,10 @@ class TorchExperts:
         return y if share is None else torch.sigmoid(share) * y
 
     def _looped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        """Sum the experts' outputs in a wide format: chosen int64, shares [T, n] -> [T, K]."""
+        """Sum the experts' outputs in a wide format, one expert after another.
+
+        chosen int64 [T, n], shares [T, n] -> [T, K].
+        """
         total = torch.zeros_like(x, dtype=shares.dtype)
         order, rows = sorted_by_expert(chosen)
         shares = shares.flatten()[order][:, None]
@@ -180,7 +183,7 @@ class TorchExperts:
         return total
 
     def _grouped(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        """Sum the experts' outputs as ``_looped``, without reading row counts to the host."""
+        """Sum the experts' outputs as ``_looped`` does; the host does not read the row counts."""
         order, rows = sorted_by_expert(chosen)
         experts = chosen.flatten()[order]
         ids = torch.arange(self._spec.count, device=x.device)
@@ -202,7 +205,7 @@ class TorchExperts:
 
 
 def sorted_by_expert(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the indices of chosen [T, n] sorted by expert, and the row of each: int64 [T · n]."""
+    """Return the indices that sort chosen [T, n] by expert, and each one's row: int64 [T · n]."""
     order = chosen.flatten().argsort(stable=True)
     return order, order // chosen.shape[1]
 

@@ -203,7 +203,7 @@ class FlashOps:
         self, q: Tensor, keys: Tensor, values: Tensor, past: int, window: int | None,
         scaling: float, **special: Any,
     ) -> Tensor:  # fmt: skip
-        """Attend with the package, unless a ``special`` keyword of ``Ops`` is given."""
+        """Attend with the package, or with the device's backend if a ``special`` keyword is set."""
         is_ring = past + q.shape[1] > keys.shape[1]
         if _is_any(special) or is_ring or (window is not None and not self.package.windows):
             return self._inner.prefill_attention(q, keys, values, past, window, scaling, **special)
@@ -215,7 +215,7 @@ class FlashOps:
         self, q: Tensor, keys: Tensor, values: Tensor, prefix: Tensor, mask: AncestorMask,
         scaling: float, *, needs_lse: bool = True, **special: Any,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """Attend with the package, unless a ``special`` keyword of ``Ops`` is given."""
+        """Attend with the package, or with the device's backend if a ``special`` keyword is set."""
         inner = self._inner
         if not self.package.verifies or _is_any(special) or keys.dtype == torch.int8:
             return inner.tree_attention(

@@ -25,7 +25,7 @@ from specx.ops.torch.experts import TorchExperts, gated
 
 
 def norm(x: Tensor, spec: NormSpec, weight: Tensor | None, bias: Tensor | None = None) -> Tensor:
-    """Norm x [..., K] with weight and bias, broadcast against it."""
+    """Norm x [..., K]; weight and bias are broadcast against it."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     if spec.centred:
         wide = wide - wide.mean(-1, keepdim=True)
@@ -211,7 +211,7 @@ def experts(
 def through_gate(
     attended: Tensor, gate: Tensor, attention: AttentionSpec, norm: RowFunction | None
 ) -> Tensor:
-    """Multiply the attention's output [T, H · D] by its gate; ``norm``: a delta rule's norm."""
+    """Multiply the attention's output [T, H · D] by its gate; ``norm``: a delta rule's."""
     if norm is None:
         return attended * torch.sigmoid(gate)
     heads = attended.unflatten(1, (-1, attention.head_dim))
@@ -282,5 +282,5 @@ def _scaled(x: Tensor, scale: float) -> Tensor:
 
 
 def _by_head(weight: Tensor | None) -> Tensor | None:
-    """Return a weight in the shape for multiplying heads [H, T, D]."""
+    """Return a weight reshaped so that heads [H, T, D] can be multiplied by it."""
     return weight[:, None] if weight is not None and weight.ndim == 2 else weight

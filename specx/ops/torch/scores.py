@@ -92,10 +92,10 @@ def _of_block(queries: Tensor, keys: Tensor, seen: int, document: range, scaling
 
 
 def _four_largest(x: Tensor) -> list[Tensor]:
-    """Return the four largest of each row of x [..., 64], as four tensors.
+    """Return the four largest numbers of each row of x [..., 64], as four tensors.
 
-    It is a sorting network of whole tensors. For many short rows, ``topk`` takes twice the time on
-    a CPU, and a thread block per row on a GPU.
+    It is a sorting network of whole tensors. For many short rows, ``topk`` takes twice as long on a
+    CPU, and uses a thread block per row on a GPU.
     """
     a, b, c, d = x.unflatten(-1, (4, -1)).unbind(-2)
     (a, b), (c, d) = _sorted(a, b), _sorted(c, d)

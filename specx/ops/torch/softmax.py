@@ -9,7 +9,7 @@ DENSE_SCORES = 2**26  # scores held at once where they are written out: 256 MB i
 def attend(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, *, causal: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Attend from ``q`` to all of ``k``, without a mask or causally (T == S).
+    """Attend from ``q`` to all of ``k``, unmasked or causally (then T == S).
 
     q [1, H, T, D]; k, v [1, H, S, D] -> (out [1, H, T, D] in q's dtype, lse [1, H, T] float32 or
     wider, natural logarithm).

@@ -23,7 +23,7 @@ def best_continuations_on_cpu(
 
 
 def most_probable_on_cpu(logits: Tensor, forbidden: Tensor) -> Tensor:
-    """Compute ``Ops.most_probable`` on a CPU, where reading the result costs nothing.
+    """Compute ``Ops.most_probable`` on a CPU, where the host can read the result at no cost.
 
     The best id is nearly always allowed. In that case no logits have to be copied for masking.
     """

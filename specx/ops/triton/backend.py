@@ -79,8 +79,8 @@ def keep_signal_handlers() -> None:
 class TritonOps(TorchOps):
     """``Ops`` by Triton kernels, on a GPU or, for tests, in Triton's interpreter on a CPU.
 
-    torch computes the attention for sources, which is needed once per text. No single call runs all
-    layers, because CUDA graphs already replay a forward pass with one launch.
+    torch computes the attention to sources, which is needed once per text. There is no fused
+    forward, because CUDA graphs already replay a whole pass with one launch.
     """
 
     name = "triton"
@@ -126,7 +126,7 @@ class TritonOps(TorchOps):
         """Attend by Hopper's kernel if many rows share a key head, otherwise by Triton's.
 
         Triton's kernel also supports windows, caps and sinks. Both give a row the same result. The
-        choice of the merging kernel does not depend on the rows. A draft's short cache is read in
+        kernel that merges is chosen without regard to the rows. A draft's short cache is read in
         one launch.
         """
         scale = scaling * tree_attention.LOG2_E
@@ -155,10 +155,10 @@ class TritonOps(TorchOps):
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """Attend by the first kernel that supports the inputs.
+        """Attend by the first of these kernels that supports the inputs.
 
-        They are Hopper's without windows, caps and rings; cuDNN's, for whole chunks of larger
-        heads; Triton's for caps, sinks and rings; and torch's.
+        Hopper's, without windows, caps and rings; cuDNN's, for whole chunks and larger heads;
+        Triton's, for caps, sinks and rings; torch's.
         """
         written = past + q.shape[1]
         if window is None and softcap is None:
@@ -182,7 +182,7 @@ class TritonOps(TorchOps):
         return prefill.merge(out_a, lse_a, out_b, lse_b, out_a.dtype)
 
     def best_chunks(self, scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
-        """Choose in one launch if a single program can hold all scores."""
+        """Choose in one launch, if a single program has room for all scores."""
         if k <= best_chunks.MOST_KEPT and len(scores) <= best_chunks.MOST_CHUNKS:
             return best_chunks.best_chunks(scores, tokens, grid, k)
         return torch_scores.best_chunks(scores, tokens, grid, k)

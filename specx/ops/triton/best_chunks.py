@@ -53,7 +53,7 @@ def _choose_best(
     count: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Ids of the best chunks, ascending, padded with ``chunks``."""
+    """Write the ids of the best chunks, ascending, padded with ``chunks``."""
     ids = tl.arange(0, BLOCK)
     scores = tl.load(scores_ptr + ids, mask=ids < chunks, other=float("-inf"))
     newest = (tl.load(tokens_ptr) - 1 + short) // chunk

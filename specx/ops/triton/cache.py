@@ -53,7 +53,7 @@ def _put(
     BLOCK_DIM: tl.constexpr,
     BYTES: tl.constexpr,  # of a row in 8 bits (``byte_rows``); 0: it has the format of key
 ) -> None:
-    """One row of one head."""
+    """Store one row of one head."""
     row, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     dims = tl.arange(0, BLOCK_DIM)
     to = head * store_head + tl.load(places_ptr + row) * store_row
@@ -143,7 +143,7 @@ def _move(
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
 ) -> None:
-    """A block of rows: keys or values of one head in one layer."""
+    """Move a block of rows: keys or values of one head in one layer."""
     head = tl.program_id(0).to(tl.int64)
     nth = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     dims = tl.arange(0, BLOCK_DIM)[None, :]
@@ -214,7 +214,7 @@ def _choose(
     BLOCK_DIM: tl.constexpr,
     BLOCK_CHUNKS: tl.constexpr,
 ) -> None:
-    """One row of the working view, in one layer."""
+    """Copy one row of the working cache, in one layer."""
     to, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
     length = tl.load(length_ptr)
     if (to == 0) & (layer == 0):

@@ -1,8 +1,8 @@
-"""Causal attention of a prompt for cases that flash kernels of other packages do not support.
+"""Causal attention of a prompt, for cases that the flash kernels of packages do not support.
 
 These are rings, soft caps, sinks, and heads of more than 256 elements. A program has some rows of
-one head, and reads the columns that they see. Blocks that all of its rows see need no mask; those
-at the edges of windows and at the diagonal do.
+one head, and reads the columns that they see. A block that all of its rows see needs no mask; a
+block at the edge of a window or at the diagonal does.
 """
 
 from functools import cache
@@ -45,7 +45,7 @@ def plan(head_dim: int, itemsize: int, shared_memory: int) -> Launch:
 
 
 def _room(launch: Launch, width: int) -> int:
-    """Return the elements that a program holds in shared memory, of rows of ``width``."""
+    """Return how many elements a program holds in shared memory, for rows of ``width`` elements."""
     return width * (launch.block_rows + 2 * launch.stages * launch.block_columns)
 
 
@@ -123,7 +123,7 @@ def _attend(
     CAPPED: tl.constexpr,
     SINKS: tl.constexpr,
 ) -> None:
-    """A block of rows of one head. Later rows see more columns, so they start first."""
+    """Attend from a block of rows of one head. Later rows see more columns, so they start first."""
     head = tl.program_id(0)
     start = (tl.num_programs(1) - 1 - tl.program_id(1)) * BLOCK_M
     row = start + tl.arange(0, BLOCK_M)
@@ -195,7 +195,7 @@ def _columns(
     WINDOWED: tl.constexpr,
     CAPPED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Blocks of columns from ``begin`` to ``until``; columns from ``end`` on do not exist."""
+    """Attend to the blocks of columns ``begin`` … ``until``; columns end before ``end``."""
     dims = tl.arange(0, BLOCK_DIM)
     is_dim = (dims < DIM)[None, :]
     offsets = tl.arange(0, BLOCK_N)

@@ -1,4 +1,4 @@
-"""A decoder layer on a GPU, for every ``LayerSpec``: products, and one kernel between each two."""
+"""A decoder layer on a GPU, for every ``LayerSpec``: products, with one kernel between each two."""
 
 from collections.abc import Callable
 from typing import Any
@@ -121,11 +121,11 @@ def experts_of(weights: LayerWeights) -> Callable[..., Tensor]:
 
 
 class TritonLayer:
-    """``LayerKernels``: products, and one kernel between each two of them.
+    """``LayerKernels``: products, with one kernel between each two of them.
 
     A product adds its result to the hidden states itself if the result is neither normed nor scaled
-    first, and if the kernel for the number of rows supports this. Otherwise the kernel of the next
-    norm adds it.
+    first, and if the kernel for the number of rows can do so. Otherwise the kernel of the next norm
+    adds it.
     """
 
     def __init__(self, weights: LayerWeights, *, of_draft: bool = False) -> None:
@@ -178,7 +178,7 @@ class TritonLayer:
             self._per_layer_norm = _norm(spec.output_norm, w.per_layer.norm)
 
     def _small_products(self) -> "_SmallProducts | None":
-        """Return the products for few rows of a draft; None if they do not support the layer."""
+        """Return a draft's products for few rows; None if they do not support the layer."""
         w, attention, mlp = self._weights, self._spec.attention, self._spec.mlp
         maps = w.qkv, w.out, w.gate_up, w.down
         norms = self._input_norm, self._output_norm
@@ -258,7 +258,7 @@ class TritonLayer:
         return layer.activated(inner, mlp.activation, gated=mlp.gated, constants=weights.activation)
 
     def _between(self, attended: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return x plus the attention's output, and the input of the MLP."""
+        """Add the attention's output to x; return the sum, and the input of the MLP."""
         if self._adds_plainly(self._attended_norm) and len(x) <= MOST_ROWS:
             x = self._out.plus(attended, x)
             return x, x if self._output_norm is None else self._output_norm(x)
@@ -275,7 +275,7 @@ class TritonLayer:
         norm: NormWeights | None,
         scalar: float = 1.0,
     ) -> Tensor:
-        """Add the product of inner [T, I] to x [T, K], after norming and scaling it if required."""
+        """Add the product of inner [T, I], normed and scaled first if required, to x [T, K]."""
         if self._adds_plainly(norm) and scalar == 1.0:
             return product.plus(inner, x)
         scale = self._spec.residual_scale
@@ -286,7 +286,7 @@ class TritonLayer:
 
 
 class _SmallProducts:
-    """The products of a draft's layer with up to 16 rows. Raises CudaError if it is not small."""
+    """The products of a draft's layer with up to 16 rows. Raises CudaError for large layers."""
 
     def __init__(
         self, w: LayerWeights, input_norm: NormWeights | None, output_norm: NormWeights | None
@@ -303,7 +303,7 @@ class _SmallProducts:
 
 
 def _turns_alone(attention: AttentionSpec) -> bool:
-    """Return True if RoPE is the only operation on queries and keys."""
+    """Return True if queries and keys are only rotated, in their own dtype."""
     is_wide = attention.rope is not None and attention.rope.wide
     return attention.head_norm is attention.value_norm is attention.shared is None and not is_wide
 
@@ -320,12 +320,12 @@ def _norm_of_rows(spec: NormSpec, weight: Tensor | None, bias: Tensor | None) ->
 
 
 def _few_rows_products(weights: LayerWeights) -> dict[str, Any]:
-    """Return Hopper's products of a layer by its maps; empty if some kernel is unavailable.
+    """Return Hopper's products of a layer by its maps; empty if a kernel is unavailable.
 
-    Packed weights are an exception to that. For small weights whose result is added to the hidden
-    states, Triton's product is faster. ``heads``: fused with RoPE and storing, unless heads are
-    normed; ``gate_up``: if it supports the activation. Experts have other kernels, so their layers
-    have neither ``gate_up`` nor ``down``.
+    Packed weights may lack kernels. For small weights whose result is added to the hidden states,
+    Triton's product is faster. ``heads``: fused with RoPE and storing, unless heads are normed;
+    ``gate_up``: only if the kernel supports the activation. Experts have kernels of their own, so
+    their layers have neither ``gate_up`` nor ``down``.
     """
     w, attention, mlp = weights, weights.spec.attention, weights.spec.mlp
     gates = mlp.gated and mlp.activation in hopper_product.ACTIVATIONS

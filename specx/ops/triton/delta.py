@@ -1,9 +1,9 @@
-"""The gated delta rule for the rows of a tree, and for committing them, by few kernels.
+"""The gated delta rule for the rows of a tree, and committing them, by few kernels.
 
-A program reads a part of a head's state once and applies the rows of a path to a leaf one by one,
-as plain decoding applies the tokens of a text. So a row's result is the same to the bit, whatever
-the other rows are and however much of its path is already committed. Programs of paths with common
-rows write the same values for them.
+A program reads a part of a head's state once, and applies the rows on the path to a leaf one by
+one, as plain decoding applies the tokens of a text. So a row's result is the same to the bit,
+whatever the other rows are, and however much of its path is already committed. Programs of paths
+that share rows write the same values for them.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ ROWS = 16  # of a prompt that a program makes
 class TritonDeltaRule:
     """The gated delta rule for normed rows [T, K] (``LayerKernels.advance``), with norm and gate.
 
-    The maps to heads, gate and rates are one product, unless their weights are packed.
+    The maps to heads, gate and rates are joined into one product, unless they are packed.
     """
 
     def __init__(self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]) -> None:
@@ -72,8 +72,8 @@ class TritonDeltaRule:
     ) -> DeltaRows:
         """Compute the rule's rows from inputs [T, C] and the input of the rates [T, 2 Hv].
 
-        They are float32. A tree's rows are stored in the state. Rows of a prompt for
-        ``delta_prompt`` have the inputs' dtype.
+        The rows are float32, and those of a tree are stored in the state. Rows of a prompt that
+        ``delta_prompt`` will read have the inputs' dtype.
         """
         attention, delta, own = self._attention, self._attention.delta, self._weights
         assert delta is not None
@@ -108,7 +108,7 @@ class TritonDeltaRule:
 
 @torch.inference_mode()
 def join(maps: Sequence[LinearMap]) -> LinearMap | None:
-    """Return one map that concatenates the results of ``maps``; None if they cannot be joined.
+    """Return one map with the results of ``maps`` side by side; None if they cannot be joined.
 
     The weights of ``maps`` become views of the new weight. Maps with biases, packed weights or
     different dtypes cannot be joined.
@@ -226,7 +226,7 @@ def _make_rows(
     TREE: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """One head of queries, of keys, or of values with β and g, for some rows."""
+    """Make some rows of one head: queries, keys, or values with β and g."""
     number = tl.program_id(1)
     channels = 2 * KEY_HEADS * KEY_DIM + HEADS * DIM
     head = number - 2 * KEY_HEADS  # of values
@@ -287,7 +287,7 @@ def _make_rows(
 
 @triton.jit
 def _is_hidden(set_ptr: tl.tensor, row: tl.tensor) -> tl.tensor:
-    """Return True if a row belongs to the tree but not to a set."""
+    """Return True if a row belongs to the tree and is not in a set."""
     at = tl.maximum(row, 0)
     return (row >= 0) & (((tl.load(set_ptr + at // 64) >> (at % 64)) & 1) == 0)
 
@@ -306,7 +306,7 @@ def _through_gate(
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """One head of one row."""
+    """Gate one head of one row."""
     row, head = tl.program_id(0), tl.program_id(1)
     dims = tl.arange(0, BLOCK)[None, :]
     inside, at = dims < DIM, (row * HEADS + head) * DIM + dims
@@ -349,7 +349,7 @@ def _read_tree(
     STAGES: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Some columns of one head, for each row of the path to a leaf."""
+    """Read each row on the path to a leaf, for some columns of one head."""
     last, head = old + tl.program_id(0), tl.program_id(1)
     key_head = head % KEY_HEADS if TILED else head // (HEADS // KEY_HEADS)
     dims, columns = tl.arange(0, BLOCK), tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
@@ -413,7 +413,7 @@ def _keep(
     BLOCK: tl.constexpr,
     COLUMNS: tl.constexpr,
 ) -> None:
-    """Some columns of one head of a layer, for the rows of a path."""
+    """Commit the rows of a path, for some columns of one head of a layer."""
     layer, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     key_head = head % KEY_HEADS if TILED else head // (HEADS // KEY_HEADS)
     dims, columns = tl.arange(0, BLOCK), tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)

@@ -90,7 +90,7 @@ def _solve(
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """One chunk of one head. Its updates are ``updates − reads · state``."""
+    """Solve one chunk of one head: its updates are ``updates − reads · state``."""
     head = tl.program_id(1)
     key_head = head % KEY_HEADS if TILED else head // (HEADS // KEY_HEADS)
     places = tl.arange(0, CHUNK)
@@ -169,7 +169,7 @@ def _go_through(
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Some columns of one head's state, along all chunks."""
+    """Update some columns of one head's state, chunk by chunk."""
     head = tl.program_id(1)
     key_head = head % KEY_HEADS if TILED else head // (HEADS // KEY_HEADS)
     places, key_dims = tl.arange(0, CHUNK), tl.arange(0, KEYS)
@@ -223,7 +223,7 @@ def _read(
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """One chunk of one head, normed and gated."""
+    """Compute the outputs of one chunk of one head, normed and gated."""
     chunk, head = tl.program_id(0), tl.program_id(1)
     key_head = head % KEY_HEADS if TILED else head // (HEADS // KEY_HEADS)
     places, key_dims = tl.arange(0, CHUNK), tl.arange(0, KEYS)
@@ -263,6 +263,6 @@ def gated(
     like: tl.tensor,
     DIM: tl.constexpr,
 ) -> tl.tensor:
-    """Return heads, normed and times silu of the gate; the norm is rounded to ``like``'s dtype."""
+    """Norm heads and multiply them by silu of the gate; the norm has the dtype of ``like``."""
     x = rounded(x * tl.rsqrt(tl.sum(x * x, axis=1) / DIM + eps)[:, None], like)
     return rounded(x * weight, like) * (gate / (1.0 + tl.exp(-gate)))

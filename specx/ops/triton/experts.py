@@ -1,12 +1,12 @@
 """The MLPs of layers with experts, as Triton kernels.
 
 With few rows, each chosen expert is read once, by programs that multiply all of its rows. For a
-tile of outputs, one program is launched for each pair of a row and an expert; a program ends at
-once if an earlier pair has the same expert. A shared expert of the same size is treated as one more
-expert, and its gate as one more row of the router. Many rows are sorted by expert first, and
-programs multiply tiles of them. Nothing is read back to the host and grids depend only on shapes,
-so all kernels can be recorded. With few rows, a row's result does not depend on the other rows, to
-the bit.
+tile of outputs, each pair of a row and an expert gets a program; a program ends at once if an
+earlier pair has the same expert. A shared expert of the same size is treated as one more expert,
+and its gate as one more row of the router. Many rows are sorted by expert first, and programs
+multiply tiles of them. Nothing is read back to the host and grids depend only on shapes, so all
+kernels can be recorded. With few rows, a row's result does not depend on the other rows, to the
+bit.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def suits(weights: LayerWeights) -> bool:
 
 
 def is_joined(weights: LayerWeights) -> bool:
-    """Return True if, with few rows, a shared expert is read with the others, as the last one."""
+    """Return True if, for few rows, the shared expert is computed with the others, as the last."""
     mlp, routing = weights.spec.mlp, weights.routing
     spec = mlp.experts
     assert spec is not None
@@ -125,7 +125,7 @@ class Pairs:
 
     ``count``: the number of pairs: T rows times ``each`` experts. With ``few`` rows, each of the
     three tensors of ``places`` has the experts of the rows, int64 [T, each]. Otherwise ``places``
-    has the indices of the pairs in the order of programs, int64 [count]; the expert of each
+    has: the indices of the pairs in the order of programs, int64 [count]; the expert of each
     program, int64 [programs]; and the range of each program in that order (first place, place after
     the last), int64 [2, programs].
     """
@@ -186,11 +186,11 @@ def product(
     mlp: MlpSpec | None = None,
     shared: Tensor | None = None,
 ) -> Tensor:
-    """Multiply pairs by the maps of their experts, E of them -> [T · n, N].
+    """Multiply each pair by its expert's map -> [T · n, N].
 
-    With ``mlp``, x [T, K] has the rows of the pairs, the maps are [E, 2 N, K], and its gate is
+    With ``mlp``, x [T, K] has the rows of the pairs, the maps are [E, 2 N, K], and the gate is
     applied. Without, x [T · n, K] has the pairs themselves, and the maps are [E, N, K]. Packed maps
-    have the rows of all experts. ``shared``: the map of expert E.
+    have the rows of all experts. ``shared``: the map of the shared expert, number E.
     """
     bias = maps.bias
     gate: str = "" if mlp is None else mlp.activation
@@ -300,8 +300,8 @@ def combine(
 ) -> Tensor:
     """Sum parts [T, n, K] in order, weighted by shares float32 [T, n] -> [T, K], rounded once.
 
-    ``shared`` [T, K] is added, times the sigmoid of ``gate`` [T, 1] if given. ``joined``: the last
-    part is the shared expert's. ``residual`` [T, K]: added to the rounded sum.
+    ``shared`` [T, K] is added, multiplied by the sigmoid of ``gate`` [T, 1] if given. ``joined``:
+    the last part is the shared expert's. ``residual`` [T, K]: added to the rounded sum.
     """
     rows, each, columns = parts.shape
     assert parts.is_contiguous()
@@ -330,7 +330,7 @@ def _router(
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """One logit."""
+    """Compute one logit."""
     expert = tl.program_id(0)
     row = tl.program_id(1)
     at = tl.arange(0, BLOCK)
@@ -378,7 +378,7 @@ def _route(
     BLOCK_OF_GROUP: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """One row."""
+    """Choose the experts of one row."""
     row = tl.program_id(0).to(tl.int64)
     expert = tl.arange(0, BLOCK)
     inside = expert < EXPERTS
@@ -444,7 +444,7 @@ def _scores(
 
 @triton.jit
 def _ranked(x: tl.tensor) -> tl.tensor:
-    """Return x with −inf and NaN replaced by numbers, so that each wins once."""
+    """Return x with a very low number for −inf and NaN, so that each can be chosen."""
     return tl.where(x > -1e37, x, -1e37)  # two of which can be added
 
 
@@ -456,7 +456,7 @@ def _count(
     count: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """The pairs of each expert, and for some pairs how many of theirs were counted before."""
+    """Count the pairs of each expert; for some pairs, also the earlier pairs of the same expert."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     expert = tl.load(chosen_ptr + at, mask=at < count, other=0)
     rank = tl.atomic_add(sizes_ptr + expert, 1, mask=at < count, sem="relaxed")
@@ -478,7 +478,7 @@ def _place(
     BLOCK: tl.constexpr,
     BLOCK_EXPERTS: tl.constexpr,
 ) -> None:
-    """The places of some pairs, and what some programs multiply."""
+    """Write the places of some pairs, and the expert and pairs of some programs."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     ids = tl.arange(0, BLOCK_EXPERTS)
     sizes = tl.load(sizes_ptr + ids, mask=ids < EXPERTS, other=0)
@@ -499,7 +499,7 @@ def _place(
 
 @triton.jit
 def _of(values: tl.tensor, which: tl.tensor, ids: tl.tensor) -> tl.tensor:
-    """The values of experts: values, ids [E], which [P] -> [P]."""
+    """Return the values of some experts: values [E] of experts ids [E], which [P] -> [P]."""
     return tl.sum(tl.where(which[:, None] == ids[None, :], values[None, :], 0), 1)
 
 
@@ -536,7 +536,7 @@ def _experts_product(
     BLOCK_K: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Some outputs of pairs with the same expert."""
+    """Compute some outputs of pairs with the same expert."""
     wait(EARLY)
     program = tl.program_id(1)
     expert = tl.load(expert_ptr + program)
@@ -615,7 +615,7 @@ def _packed_experts_product(
     STAGES: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Some outputs of pairs that have one expert, whose rows stay packed."""
+    """Compute some outputs of pairs with the same expert, whose weights stay packed."""
     wait(EARLY)
     program = tl.program_id(1)
     expert = tl.load(expert_ptr + program)
@@ -660,7 +660,7 @@ def _own_pairs(
     PAIRS: tl.constexpr,
     BLOCK_EACH: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Which lines of a program are pairs, and int64 [M] which pairs."""
+    """Return bool [M], which lines of a program have a pair, and int64 [M], the pairs."""
     if FEW:
         # All pairs of the expert; none if an earlier program has them.
         before = tl.arange(0, PAIRS)
@@ -696,7 +696,7 @@ def _store_pairs(
     GATED: tl.constexpr,
     BIASED: tl.constexpr,
 ) -> None:
-    """Add biases, and store what follows."""
+    """Add biases, apply the gate if there is one, and store the results."""
     is_column = column < columns
     if BIASED:
         bias_ptr += expert * columns * (2 if GATED else 1)
@@ -745,7 +745,7 @@ def _combine(
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """The sum of the chosen experts: some columns of one row."""
+    """Sum the outputs of the chosen experts: some columns of one row."""
     wait(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -45,7 +45,7 @@ class FewRowsLaunch:
 
 
 def plan(columns: int, inputs: int, sides: int, itemsize: int) -> FewRowsLaunch:
-    """Plan the launch for a weight of ``sides`` times ``columns`` rows, for any rows of x."""
+    """Plan the launch for a weight of ``sides`` · ``columns`` rows; the rows of x do not matter."""
     depth = 128 if itemsize == 2 else 32
     if columns <= 1024 and inputs >= 2048 and sides == 1 and inputs % (4 * depth) == 0:
         return FewRowsLaunch(32, 4, depth, 6)
@@ -55,7 +55,7 @@ def plan(columns: int, inputs: int, sides: int, itemsize: int) -> FewRowsLaunch:
 def is_small(weight: Tensor) -> bool:
     """Return True if this product was measured to be faster than Hopper's for weight [N, K].
 
-    With 64 rows on an H200, 768 columns take 2.8 µs for 768 inputs and 5.0 µs for 3,072.
+    With 64 rows on an H200, N = 768 takes 2.8 µs for K = 768 and 5.0 µs for K = 3,072.
     """
     columns, inputs = weight.shape
     launch = plan(columns, inputs, 1, weight.itemsize)
@@ -116,10 +116,10 @@ def prepare(weight: Tensor) -> None:
 
 @cache
 def _counters(device: torch.device) -> Tensor:
-    """Return int32 zeros that count a column's finished programs; a product leaves zeros.
+    """Return int32 zeros that count the finished programs of a column.
 
-    Only one product uses them at a time: a kernel launched early writes when earlier ones have
-    ended.
+    A product leaves zeros. Products use them one at a time: a kernel launched early writes only
+    after earlier ones have ended.
     """
     return torch.zeros(MOST_TILES, dtype=torch.int32, device=device)
 
@@ -147,7 +147,7 @@ def _product(
     BLOCK_K: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Some columns of all rows, over one split of the sum."""
+    """Compute some columns of all rows, over one split of the sum."""
     SIZE: tl.constexpr = BLOCK_M * BLOCK_N
     PART: tl.constexpr = K // SPLITS
     WHOLE: tl.constexpr = PART // BLOCK_K * BLOCK_K

@@ -1,8 +1,8 @@
-"""Launch Triton's kernels with little work of the host.
+"""Launch Triton's kernels with little work on the host.
 
-At each launch Triton describes all arguments anew, which takes the host 35 to 70 microseconds. A
-layer has some ten launches, so prompts of small models and recordings waited for the host. Here a
-compiled kernel is found by what Triton would specialize it for.
+At each launch, Triton analyzes all arguments anew, which takes the host 35 to 70 microseconds. A
+layer has some ten launches, so prompts of small models, and recordings, waited for the host. Here a
+compiled kernel is looked up by the properties of arguments for which Triton would specialize it.
 """
 
 import importlib
@@ -66,14 +66,14 @@ class TritonKernel(JITFunction):
 
 
 def _kind(argument: Any) -> Any:
-    """Return what a kernel may be specialized for, of an argument that is no tensor."""
+    """Return the properties of a non-tensor argument for which a kernel may be specialized."""
     if type(argument) is int:
         return argument == 1, argument % 16 == 0, -SHORT <= argument < SHORT, argument < 1 << 63
     return argument if argument is None else type(argument)
 
 
 def cdiv(number: int, by: int) -> int:
-    """Divide and round up; ``triton.cdiv``, which kernels may call too, takes ten times as long."""
+    """Divide and round up. ``triton.cdiv`` is the same for kernels, but ten times as slow."""
     return -(-number // by)
 
 
@@ -82,7 +82,7 @@ def next_power_of_2(number: int) -> int:
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Decorate a function that is launched, as ``triton.jit`` does."""
+    """Decorate a function as a kernel, like ``triton.jit``."""
     if function is None:
         return partial(kernel, **options)
     if knobs.runtime.interpret:
@@ -97,7 +97,8 @@ def prepare(device: torch.device) -> Thread:
     Triton hashes its own library (.4 s) and imports Gluon (.1 s); cuBLAS is loaded (.1 s). Weights
     are read meanwhile.
     """
-    thread = Thread(target=_prepare, args=(device,), name="preparing kernels", daemon=True)
+    # A process waits for it at its end: a daemon within CUDA could take it down.
+    thread = Thread(target=_prepare, args=(device,), name="preparing kernels")
     thread.start()
     return thread
 

@@ -23,7 +23,7 @@ COLUMNS_AT_ONCE = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class NormWeights:
-    """A norm with its weight and bias, [K] each, or None for a missing one."""
+    """A norm with its weight and bias, [K] each; None for a missing one."""
 
     spec: NormSpec
     weight: Tensor | None
@@ -45,7 +45,7 @@ def add_norm(
 ) -> tuple[Tensor, Tensor]:
     """Add x and product [..., K], and norm the sum -> (the sum, its norm), [..., K] each.
 
-    ``before``: the norm applied to the product before ``scale`` multiplies it. ``scalar``
+    ``before``: a norm applied to the product first; ``scale`` then multiplies it. ``scalar``
     multiplies the sum. ``after``: the norm of the sum; None: both results are the sum. Without a
     product, the sum is x.
     """
@@ -171,7 +171,7 @@ def rotate_and_store(
 
 
 def _norm_over_heads(qkv: Tensor, spec: NormSpec, query_norm: Tensor, key_norm: Tensor) -> None:
-    """Norm queries, and keys, over all heads of a token, in place.
+    """Norm the queries of a token, and its keys, each over all heads together, in place.
 
     qkv as in ``rotate_and_store``; weights [Hq · D] and [Hkv · D].
     """
@@ -254,7 +254,7 @@ def _norm(
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """One row."""
+    """Add and norm one row."""
     column = tl.arange(0, BLOCK)
     inside = column < K
     if AFTER_WEIGHTED:
@@ -299,7 +299,10 @@ def _over_size(
     CENTRED: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> tl.tensor:
-    """Return x / its root mean square, minus its mean first if CENTRED, rounded unless WIDE."""
+    """Divide x by its root mean square, after subtracting its mean if CENTRED.
+
+    The result is rounded unless WIDE.
+    """
     if CENTRED:
         x = tl.where(inside, x - tl.sum(x, 0) / K, 0.0)
     x = x * tl.rsqrt(tl.sum(x * x, 0) / K + eps)
@@ -322,7 +325,7 @@ def _norm_whole(
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """The queries of one row, or its keys, which are never more."""
+    """Norm the queries of one row, or its keys, of which there are never more."""
     at = qkv_ptr + tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, BLOCK)
     wait(EARLY)
     if tl.program_id(1) == 0:
@@ -368,7 +371,7 @@ def _head_input(
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """One row: its embedding, or its state."""
+    """Write one row: its embedding, or its state."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < H
@@ -400,7 +403,7 @@ def _normed(
     eps: tl.tensor,
     K: tl.constexpr,
 ) -> tl.tensor:
-    """Return x, float32, divided by its root mean square, times a weight [K]; rounded twice."""
+    """Norm x, float32, and multiply it by a weight [K]; rounded after each of both."""
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
     x = rounded(x * tl.rsqrt(tl.sum(x * x, 0) / K + eps), weight_ptr)
     return rounded(x * weight, weight_ptr)
@@ -439,7 +442,7 @@ def _rotate_and_store(
     BLOCK_HALF: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Some heads of one row. The two elements of a rotated pair are half a head apart."""
+    """Rotate and store some heads of one row. The elements of a rotated pair are D / 2 apart."""
     wait(EARLY)
     HALF: tl.constexpr = DIM // 2
     ALL: tl.constexpr = HEADS + 2 * KV_HEADS
@@ -512,7 +515,7 @@ def _normed_heads(
     CENTRED: tl.constexpr,
     WIDE: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Both halves of some heads [heads, dims], normed together. ``weights``: their offsets."""
+    """Norm some heads, given as halves [heads, dims]. ``weights``: the offsets of their weights."""
     HALF: tl.constexpr = DIM // 2
     if CENTRED:
         mean = ((tl.sum(low, 1) + tl.sum(high, 1)) / DIM)[:, None]
@@ -539,7 +542,7 @@ def _times_norm(
     is_query: tl.tensor,
     WIDE: tl.constexpr,
 ) -> tl.tensor:
-    """x [heads, dims] times the weight of its kind of head."""
+    """Multiply x [heads, dims] by the query norm's weight or the key norm's."""
     is_own = is_dim if weights.shape[0] == 1 else is_dim & is_query
     query = tl.load(query_norm_ptr + weights, mask=is_own, other=0.0).to(tl.float32)
     is_own = is_dim if weights.shape[0] == 1 else is_dim & (is_query == 0)
@@ -563,7 +566,7 @@ def _activated(
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Some columns of one row."""
+    """Apply the activation to some columns of one row."""
     wait(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -607,7 +610,7 @@ def _angles(
     HALF: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """One row."""
+    """Compute the angles of one row."""
     row = tl.program_id(0)
     dims = tl.arange(0, BLOCK)
     position = tl.load(positions_ptr + row).to(tl.float32)

@@ -1,9 +1,9 @@
-"""Weights that stay packed on a GPU, in the layout of ``packed_layout.py``: Triton kernels.
+"""Products with weights that stay packed on a GPU, in the layout of ``packed_layout.py``.
 
 Up to 64 rows are multiplied by reading the packed bytes once. Codes are integers, exact in
 bfloat16. Tensor cores multiply them, one part with the same scale at a time. The scale multiplies
 the part's sum in float32, and a minimum multiplies the sum of x over the part. So no weight is
-rounded. For more rows, the weight is unpacked some of its rows at a time.
+rounded. For more rows of x, the weight is unpacked, some of its rows at a time.
 
 A row's result does not depend on the other rows: parts are summed in a fixed order, and the weight
 alone determines which programs share a sum.
@@ -38,10 +38,10 @@ AND_OR = 0xEA  # of PTX's lop3: (a & b) | c
 
 @dataclass(frozen=True, eq=False)
 class TritonWeight(PackedWeight):
-    """A weight [N, K] in the kernels' layout: rows uint8 [n, bytes] for each part in one format.
+    """A weight [N, K] in the kernels' layout: uint8 [n, bytes] for each part of rows in one format.
 
-    ``columns``: K. Products with it have the dtype ``dtype``. ``eights``: rows are stored 8
-    together (``in_eights``).
+    ``columns``: K. Products with it have the dtype ``dtype``. ``eights``: rows are stored in groups
+    of 8 (``in_eights``).
     """
 
     columns: int = 0
@@ -71,7 +71,7 @@ class TritonWeight(PackedWeight):
 
 
 def lay_out(weight: PackedWeight) -> TritonWeight:
-    """Convert a weight's blocks to the layout of the kernels; parts in one format become one."""
+    """Convert a weight's blocks to the layout of the kernels; join the parts in one format."""
     own = in_rows_of(weight)
     suits = own.columns % BLOCK == 0 and all(
         form.name in EIGHTS and len(packed) % 16 == 0 for packed, form in own.parts
@@ -81,7 +81,7 @@ def lay_out(weight: PackedWeight) -> TritonWeight:
 
 
 def moved(weight: TritonWeight, *, eights: bool) -> TritonWeight:
-    """Return the weight with 8 rows together, or with each by itself."""
+    """Return the weight with rows stored in groups of 8 (``eights``), or one by one."""
     if weight.eights == eights:
         return weight
     parts = tuple(
@@ -142,7 +142,7 @@ def plan(columns: int, inputs: int, block: int) -> PackedLaunch:
     """Plan the launch for a weight [columns, inputs] and a tile of ``block`` rows of x.
 
     All launches have 32 columns, so that tensor cores add the products of a row in the same groups.
-    With 64 columns and four warps, Triton uses other instructions, which group them differently.
+    With 64 columns and four warps, Triton uses instructions that group them differently.
     """
     blocks, splits = triton.cdiv(inputs, BLOCK), 1
     # Rows of x play no part: a row's sums would be shared otherwise.
@@ -179,7 +179,7 @@ class BlocksProduct:
         return out
 
     def of_many(self, x: Tensor) -> Tensor:
-        """Multiply x [T, K] with the weight, unpacked some rows at a time -> [T, N]."""
+        """Multiply x [T, K] with the weight, which is unpacked some rows at a time -> [T, N]."""
         weight, begin = self.weight, 0
         out = x.new_empty((len(x), len(weight)))
         step = max(8, WIDENED // weight.columns // 8 * 8)
@@ -195,7 +195,7 @@ class BlocksProduct:
 def widened(
     packed: Tensor, form: BlockFormat, columns: int, dtype: torch.dtype, *, eights: bool = False
 ) -> Tensor:
-    """Unpack rows, ``EXPERTS_WIDENED`` values at most, to memory that is used again: [N, K]."""
+    """Unpack rows to reused memory, at most ``EXPERTS_WIDENED`` values: [N, K]."""
     values = len(packed) * columns
     room = _room(packed.device, dtype, WIDENED if values <= WIDENED else EXPERTS_WIDENED)
     room = room[:values].view(len(packed), columns)
@@ -205,7 +205,7 @@ def widened(
 
 @cache
 def _room(device: torch.device, dtype: torch.dtype, values: int) -> Tensor:
-    """Return the memory for unpacked rows, which weights use one after another."""
+    """Return memory for unpacked rows; all weights use it, one after another."""
     return torch.empty(values, dtype=dtype, device=device)
 
 
@@ -226,7 +226,7 @@ def packed_product(
 ) -> None:
     """Write x [T, K] · weightᵀ + bias + residual to out [T, N], T <= 64.
 
-    packed: the weight, uint8 [N, bytes]. Rows of out and residual may be parts of wider tensors.
+    packed: the weight, uint8 [N, bytes]. out and residual may be columns of wider tensors.
     """
     (rows, inputs), columns, layout = x.shape, len(packed), LAYOUTS[form.name]
     assert rows <= MOST_ROWS
@@ -261,12 +261,12 @@ def packed_product(
 
 @dataclass(frozen=True)
 class KernelLayout(PackedLayout):
-    """A layout as kernels are told it, with PTX that decodes 4 bytes of the first plane at a time.
+    """A layout as kernels get it, with PTX that decodes 4 bytes of the first plane at a time.
 
-    ``texts``: for each tile of a block, or empty; ``constraints``, ``results`` and ``pack``: what
-    Triton is told of it. A code below 128, put into the lower bits of bfloat16 128.0, gives 128
-    plus the code. The 128 is subtracted at once or, if there is a minimum, together with the
-    minimum, by the sum of x.
+    ``texts``: the PTX for each tile of a block, or empty; ``constraints``, ``results`` and
+    ``pack``: its description for Triton. A code below 128, put into the lower bits of bfloat16
+    128.0, gives 128 plus the code. The 128 is subtracted at once or, if there is a minimum,
+    together with the minimum, by the sum of x.
     """
 
     texts: tuple[str, ...] = ()
@@ -277,7 +277,7 @@ class KernelLayout(PackedLayout):
 
 @cache
 def told(layout: PackedLayout, *, by_words: bool) -> KernelLayout:
-    """Return what kernels are told of a layout; ``by_words``: inputs are bfloat16, on a GPU."""
+    """Return a layout as kernels get it; ``by_words``: inputs are bfloat16, on a GPU."""
     fields = vars(layout)
     if not by_words or (layout.low == 8 and not layout.is_float):
         return KernelLayout(**fields)
@@ -295,9 +295,9 @@ def told(layout: PackedLayout, *, by_words: bool) -> KernelLayout:
 
 
 def _wide_codes(layout: PackedLayout, tile: int) -> str:
-    """Return instructions for two bfloat16 codes of each of four parts, from two words of 16 bits.
+    """Return PTX for two bfloat16 codes of each of four parts, from two words of 16 bits.
 
-    With a minimum, ones follow, which are multiplied with x and summed in the same way as codes.
+    With a minimum, ones follow. They are multiplied with x and summed as codes are.
     """
     inputs, less = 5 if layout.minimum else 4, 0xC300C300 + layout.zero * 0x10001
     more = ((1 << layout.high) - 1) * 0x100010
@@ -323,9 +323,9 @@ def _wide_codes(layout: PackedLayout, tile: int) -> str:
 
 
 def _codes(layout: PackedLayout, tile: int) -> str:
-    """Return instructions for bfloat16 codes from lower nibbles ($0, $1) and upper ones ($2, $3).
+    """Return PTX for bfloat16 codes from lower nibbles ($0, $1) and upper ones ($2, $3).
 
-    With a minimum, ones follow, which are multiplied with x and summed in the same way as codes.
+    With a minimum, ones follow. They are multiplied with x and summed as codes are.
     """
     inputs = 6 if layout.minimum else 4
     lines = [
@@ -378,7 +378,7 @@ fma.rn.bf16x2 $1, t, many, none;
 
 
 def _table(layout: PackedLayout) -> str:
-    """Return instructions for the table's values of lower nibbles ($0) and upper ones ($1)."""
+    """Return PTX that looks up values of lower nibbles ($0) and upper ones ($1) in the table."""
     table = [
         sum((value & 255) << 8 * i for i, value in enumerate(layout.table[j : j + 4]))
         for j in range(0, 16, 4)
@@ -434,7 +434,7 @@ def _product(
     STAGES: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Some columns of all rows, over one split of the sum."""
+    """Compute some columns of all rows, over one split of the sum."""
     BLOCKS: tl.constexpr = (K + 255) // 256
     OWN: tl.constexpr = BLOCKS // SPLITS
     SIZE: tl.constexpr = BLOCK_M * BLOCK_N
@@ -485,7 +485,7 @@ def add_block(
     STRIDE: tl.constexpr,
     FORM: tl.constexpr,
 ) -> tl.tensor:
-    """Rows of a weight times rows of x, over a block of 256 inputs, and what was there."""
+    """Add to ``total`` the products of rows of a weight and of x, over a block of 256 inputs."""
     BLOCKS: tl.constexpr = (K + 255) // 256
     TOGETHER: tl.constexpr = 4 if FORM.wide else 8 // FORM.low  # parts in a tile
     TILES: tl.constexpr = 256 // FORM.part // TOGETHER
@@ -547,7 +547,7 @@ def _codes_of(
     TILE: tl.constexpr,
     FORM: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:
-    """Return the codes of one, two or four parts; with a minimum plus 128, and ones.
+    """Return the codes of one, two or four parts; with a minimum, each plus 128, and then ones.
 
     low, high uint8, or int16, [N, FORM.part] -> [N, FORM.part] each.
     """
@@ -616,10 +616,10 @@ def _float_8(codes: tl.tensor) -> tl.tensor:
 def _byte_times(
     word: tl.tensor, PLACE: tl.constexpr, BIAS: tl.constexpr, by: tl.tensor, FORM: tl.constexpr
 ) -> tl.tensor:
-    """Return (a byte − BIAS) · float16 numbers, as float32, which is exact.
+    """Return (a byte of ``word`` − BIAS) · ``by``, for float16 ``by``, as float32; this is exact.
 
     The byte is put into the middle bits of 2^15, which adds 2^15 to it; the multiplication
-    subtracts that.
+    subtracts that again.
     """
     if FORM.pack > 0:
         WRITTEN: tl.constexpr = "prmt.b32 $0, $1, 0x47000000, " + (
@@ -642,7 +642,7 @@ def _half(word: tl.tensor, PLACE: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def _power(exponent: tl.tensor) -> tl.tensor:
-    """Return half of 2^(e − 127), for doubled values; the first two results are subnormal."""
+    """Return half of 2^(e − 127), for doubled values; it is subnormal for the first two e."""
     small = 0x00200000 << tl.minimum(exponent, 1)
     bits = tl.where(exponent < 2, small, (exponent - 1) << 23)
     return bits.to(tl.float32, bitcast=True)
@@ -655,7 +655,7 @@ def _scale_of(
     P: tl.constexpr,
     FORM: tl.constexpr,
 ) -> tl.tensor:
-    """Return the scale of part P, from pointers to the words of a block; the first is loaded."""
+    """Return the scale of part P; ``words`` point to a block's words, ``ends`` is the first."""
     if FORM.scales == "bytes":
         scale = _byte_times(tl.load(words + 1 + P // 4), P % 4, FORM.bias, _half(ends, 0), FORM)
     elif FORM.scales == "halves":
@@ -674,7 +674,7 @@ def _minimum_of(
     P: tl.constexpr,
     FORM: tl.constexpr,
 ) -> tl.tensor:
-    """Return the number added to the values of part P."""
+    """Return the number to add to the values of part P."""
     if FORM.scales == "bytes":
         added = _byte_times(tl.load(words + 3 + P // 4), P % 4, 0, -_half(ends, 1), FORM)
     else:
@@ -697,7 +697,7 @@ def _unpack(
     SIZE: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Some values of a row. Products and sums are rounded one by one, as in ``blocks.py``."""
+    """Unpack some values of a row. Products and sums are each rounded, as in ``blocks.py``."""
     BLOCKS: tl.constexpr = (K + 255) // 256
     line = tl.program_id(0).to(tl.int64)
     PART: tl.constexpr = FORM.part
@@ -786,7 +786,7 @@ def _bits(
     EIGHTS: tl.constexpr,
     inside: tl.tensor,
 ) -> tl.tensor:
-    """Return BITS bits of each value; the bits of several parts share bytes."""
+    """Return BITS bits of each value; several parts share bytes."""
     IN_BYTE: tl.constexpr = 8 // BITS
     unit, rest = part // (IN_BYTE * UNIT), part % (IN_BYTE * UNIT)
     first = unit * (PART * UNIT)
@@ -801,7 +801,7 @@ def _bits(
 
 @triton.jit
 def _half_at(bytes_ptr: tl.tensor, inside: tl.tensor) -> tl.tensor:
-    """Numbers in float16 at pointers to bytes."""
+    """Load float16 numbers through pointers to bytes."""
     low = tl.load(bytes_ptr, mask=inside, other=0).to(tl.int32)
     high = tl.load(bytes_ptr + 1, mask=inside, other=0).to(tl.int32)
     return _half(low | (high << 8), 0)

@@ -1,4 +1,4 @@
-"""The GPU layout of a weight's packed rows (``blocks.py``).
+"""The layout of a weight's packed rows on a GPU (``blocks.py`` has the layout in files).
 
 A row has three consecutive planes, each in pieces for 256 values: the lower bits of all codes, the
 upper bits, and the scales as whole words. Values, scales and minima equal those of the file, to the
@@ -7,8 +7,8 @@ more than in a file. A row whose length is not a multiple of 256 is padded with 
 without upper bits, the first plane is padded only to the parts that are stored together.
 
 Hopper's kernel stores 8 rows of a piece together, plane after plane, so that one copy brings them
-to shared memory. The chunks of 16 bytes of a row are permuted, so that rows that are read at once
-begin in different banks there.
+to shared memory. The chunks of 16 bytes of a row are permuted, so that rows read at the same time
+begin in different banks.
 """
 
 from dataclasses import dataclass
@@ -29,11 +29,12 @@ AT_ONCE = 1 << 24  # values that are put into another order at a time
 class PackedLayout:
     """The layout of a format for the kernels.
 
-    ``low``: the bits of a code in the first plane, 4 or 8; ``high``: its bits in the second.
-    ``part``: the number of values with one scale. ``scales``: bytes, from which ``bias`` is
-    subtracted, with a float16 factor for 256 values; float16 or float32 numbers; or powers of two.
-    ``minimum``: each part has a number that is added to its values. ``zero``: the number subtracted
-    from a code, unless ``table`` gives the code's value or codes are float8 numbers (e4m3).
+    ``low``: the bits of a code in the first plane, 4 or 8; ``high``: its bits in the second plane.
+    ``part``: the number of values with one scale. ``scales``: their storage. It is bytes, from
+    which ``bias`` is subtracted, with a float16 factor for 256 values; float16 or float32 numbers;
+    or powers of two. ``minimum``: each part has a number that is added to its values. ``zero``: the
+    number subtracted from a code, unless ``table`` gives the code's value or codes are float8
+    numbers (e4m3).
 
     If ``low`` is 4, two parts share a byte, the first in the lower nibble; with ``wide``, four
     parts share a word of 16 bits, and kernels read such words in pairs. A byte or word of the
@@ -110,7 +111,10 @@ def laid_out(packed: Tensor, form: BlockFormat) -> Tensor:
 
 
 def in_eights(rows: Tensor, layout: PackedLayout, values: int, *, back: bool = False) -> Tensor:
-    """Put 8 rows of ``values`` values together, piece by piece: uint8 [N, bytes], or ``back``."""
+    """Put each 8 rows of ``values`` values together, piece by piece: uint8 [N, bytes].
+
+    ``back``: put them back row by row.
+    """
     pieces, high, words = values // BLOCK, BLOCK // 8 * layout.high, 4 * layout.words
     sizes = (BLOCK // 2, high, words) if high else (BLOCK // 2, words)
     size, row = pieces * sum(sizes), torch.arange(8, device=rows.device)
@@ -158,7 +162,7 @@ def _planes(packed: Tensor, form: BlockFormat, layout: PackedLayout) -> list[Ten
 
 
 def _together(bits: Tensor, layout: PackedLayout, size: int) -> Tensor:
-    """Put ``size`` bits of each value, of several parts, into bytes or words: uint8 [N, bytes]."""
+    """Pack ``size`` bits of each value into bytes or words that parts share: uint8 [N, bytes]."""
     in_byte, in_word = 8 // size, 2 if layout.wide else 1
     bits = bits.reshape(len(bits), -1, in_word, in_byte, layout.part)
     shifts = torch.arange(in_byte, dtype=torch.uint8, device=bits.device) * size

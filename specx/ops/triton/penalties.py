@@ -1,7 +1,7 @@
 """Penalties on tokens that already occurred: one kernel for a tree's logits, one for n-grams.
 
-Counts of prompt and output are stored by id, so a program applies the penalties of its part of a
-row while it reads the logits. Ancestors add at most 63 ids, whose logits are written a second time.
+Counts of prompt and output are stored by id, so a program can penalize its part of a row while it
+reads the logits. The row's ancestors add at most 63 ids, whose logits are written again.
 """
 
 import torch
@@ -55,7 +55,7 @@ def _penalize(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> None:
-    """One part of one row."""
+    """Penalize one part of one row."""
     row = tl.program_id(1)
     logits_ptr += row.to(tl.int64) * row_stride
     out_ptr += row.to(tl.int64) * vocabulary
@@ -92,7 +92,7 @@ def _penalized(
     presence: tl.tensor,
     frequency: tl.tensor,
 ) -> tl.tensor:
-    """Return penalized logits, given if ids are in the prompt, and their counts in the output."""
+    """Return penalized logits; ``prompt``: it has the id; ``count``: how often the output has."""
     repeated = tl.where(logits < 0, logits * repetition, tl.div_rn(logits, repetition))
     logits = tl.where(prompt | (count > 0), repeated, logits)
     return logits - frequency * count.to(tl.float32) - tl.where(count > 0, presence, 0.0)
@@ -146,9 +146,9 @@ def _forbid_repeats(
 def _token_at(
     token_ptr: tl.tensor, text_ptr: tl.tensor, at: tl.tensor, last: tl.tensor
 ) -> tl.tensor:
-    """Return the token of row ``at`` of the tree, of the root from the text; −1 before it.
+    """Return the token of a tree row ``at``; for the root or before, that of the text at ``last``.
 
-    ``last``: the root's place in the text.
+    ``last``: the root's place in the text, or that of an earlier token; −1 before the text.
     """
     in_text = tl.load(text_ptr + last, mask=last >= 0, other=-1)
     return tl.where(at > 0, tl.load(token_ptr + at), in_text)
@@ -156,5 +156,5 @@ def _token_at(
 
 @triton.jit
 def _before(parent_ptr: tl.tensor, at: tl.tensor, last: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """The place one token before."""
+    """Return the place of the token before ``at``."""
     return tl.load(parent_ptr + at).to(tl.int32), tl.where(at > 0, last, last - 1)

@@ -95,7 +95,7 @@ def _merge(
     BLOCK_DIM: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """A few rows of one head."""
+    """Merge a few rows of one head."""
     row, head = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1).to(tl.int64)
     dims = tl.arange(0, BLOCK_DIM)[None, :]
     mask = (row < rows)[:, None] & (dims < DIM)

@@ -1,8 +1,8 @@
 """Launch kernels before the previous one has ended.
 
-Half a microsecond passes between two kernels of a graph, and a step has some hundred. With
-programmatic dependent launch (Hopper and later), the next kernel is already on the device, waits
-there, and may have requested data that does not depend on the previous one.
+Half a microsecond passes between two kernels of a graph, and a step has some hundred kernels. With
+programmatic dependent launch (Hopper and later), the next kernel already waits on the device, and
+may have requested data that does not depend on the previous kernel.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ HOPPER = 9  # the first generation that can
 
 @cache
 def options(device: torch.device) -> dict[str, Any]:
-    """Return the additional launch arguments on ``device``, for a kernel that calls ``wait``."""
+    """Return the launch options on ``device`` for a kernel that calls ``wait``."""
     can = device.type == "cuda" and torch.version.hip is None
     if can and torch.cuda.get_device_capability(device)[0] >= HOPPER:
         return {"EARLY": True, "launch_pdl": True}

@@ -1,12 +1,12 @@
-"""Grow a token tree on a GPU: its continuations and its nodes, chosen by Triton kernels.
+"""Grow a token tree on a GPU: choose its continuations and its nodes with Triton kernels.
 
-``best_continuations`` reads the draft's logits once. Many programs, each with a part of a row,
-compute the sum of exponentials and the sorted best ids of the part. To find the best ids, a part is
-divided into groups of 32 ids: an id among the N best is in one of the N groups with the largest
-maxima. The second kernel, a single program, chooses the N best of all parts. It sorts the parts'
-lists by their best paths. The list at place i can contribute at most N − i ids, because i paths are
-at least as good as its own first one. So only a triangle of the lists is compared. The logits are
-never copied.
+``best_continuations`` reads the draft's logits once. Each of many programs has a part of a row, and
+computes the sum of exponentials and the sorted best ids of the part. To find the best ids, a part
+is divided into groups of 32 ids: an id among the N best is in one of the N groups with the largest
+maxima. The second kernel, a single program, chooses the N best ids of all parts. It sorts the
+parts' lists by their best paths. The list at place i can contribute at most N − i ids, because i
+paths are at least as good as its own first one. So only a triangle of the lists is compared. The
+logits are never copied.
 
 ``best_tree`` is one kernel instead of dozens of operations on a few hundred numbers, and
 ``level_inputs`` one kernel for the inputs of a level's nodes.
@@ -37,8 +37,8 @@ def best_continuations(logits: Tensor, forbidden: Tensor, weights: Tensor, nodes
     """Compute ``Ops.best_continuations``.
 
     logits [P, V] float16, bfloat16 or float32, rows contiguous, with P <= 64; forbidden bool [V];
-    weights float32 [P] of the parents' paths, −inf for padding; nodes < 64. Ties are sorted by
-    parent, then by token, which also determines the ones left out. Padding is token 0 of parent 0.
+    weights float32 [P] of the parents' paths, −inf for padding; nodes < 64. In a tie, the lower
+    parent wins, then the lower token. Padding is token 0 of parent 0.
     """
     parents, vocabulary = logits.shape
     assert 1 <= nodes < KEPT.value, "root and nodes are at most 64 rows"
@@ -94,7 +94,7 @@ def best_tree(root: Tensor, levels: list[Level]) -> TokenTree:
 
 
 def _parts(parents: int, groups: int) -> int:
-    """Return the programs that share a row: a power of 2, and for all rows at most ``MOST_PARTS``.
+    """Return how many programs share a row: a power of 2; at most ``MOST_PARTS`` for all rows.
 
     A part has at least as many groups as are kept of it, so it never keeps a group of the next one.
     """
@@ -121,7 +121,7 @@ def _keep_best(
     TILE: tl.constexpr,
     UNUSED: tl.constexpr,
 ) -> None:
-    """One part of one row: the log of the sum of exponentials, and the ``nodes`` best ids, sorted.
+    """Find the ``nodes`` best ids of one part of one row, sorted, and the part's log-sum-exp.
 
     The ids come with their logits, padded with −inf.
     """
@@ -192,7 +192,7 @@ def _pick(
     ROWS: tl.constexpr,
     PARTS: tl.constexpr,
 ) -> None:
-    """The best of all parts, sorted: ``nodes`` < KEPT."""
+    """Choose the best ids of all parts, sorted: ``nodes`` < KEPT."""
     LISTS: tl.constexpr = ROWS * PARTS
     part = tl.arange(0, LISTS)
     row = part // PARTS
@@ -249,7 +249,7 @@ def _pick_nodes(
     rounds: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """The best nodes of all levels, sorted, with the rows of their parents and ancestors."""
+    """Choose the best nodes of all levels, sorted, with the rows of their parents and ancestors."""
     index = tl.arange(0, BLOCK)
     weights = tl.load(weights_ptr + index, mask=index < places, other=float("-inf"))
     place = top_k_places(ordered(weights), nodes)
@@ -300,7 +300,7 @@ def allowed_logits(logits_ptr: tl.tensor, forbidden_ptr: tl.tensor, mask: tl.ten
 def _row_lse(
     lse_ptr: tl.tensor, row: tl.tensor, is_row: tl.tensor, PARTS: tl.constexpr
 ) -> tl.tensor:
-    """Return the log-sum-exp of whole rows, never below that of a part or below any logit."""
+    """Return the log-sum-exp of whole rows, at least that of each part and each logit."""
     parts = row[:, None] * PARTS + tl.arange(0, PARTS)[None, :]
     lse = tl.load(lse_ptr + parts, mask=is_row[:, None], other=0.0)
     best = tl.max(lse, 1)
@@ -310,14 +310,14 @@ def _row_lse(
 
 @triton.jit
 def _path(logits: tl.tensor, lse: tl.tensor, weight: tl.tensor) -> tl.tensor:
-    """Return weights of paths, with −inf instead of NaN, which would win every comparison."""
+    """Return the weights of paths, with −inf in place of NaN, which would win every comparison."""
     path = weight + (logits - lse)
     return tl.where(path > float("-inf"), path, float("-inf"))
 
 
 @triton.jit
 def ordered(values: tl.tensor) -> tl.tensor:
-    """Convert float32 values to int32 with the same order."""
+    """Convert float32 values to int32 that have the same order."""
     values = tl.where(values == 0.0, 0.0, values)  # −0 equals 0
     bits = values.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
@@ -331,7 +331,7 @@ def _distinct(values: tl.tensor, indices: tl.tensor, most: tl.tensor) -> tl.tens
 
 @triton.jit
 def _ranks(values: tl.tensor, indices: tl.tensor, mask: tl.tensor) -> tl.tensor:
-    """Return the ranks of values [n] in descending order; ties by ascending index."""
+    """Return the ranks of values [n] in descending order; in a tie the lower index comes first."""
     equal = values[:, None] == values[None, :]
     ahead = (values[:, None] > values[None, :]) | (equal & (indices[:, None] < indices[None, :]))
     return tl.sum((ahead & mask[:, None]).to(tl.int32), 0)
@@ -339,10 +339,9 @@ def _ranks(values: tl.tensor, indices: tl.tensor, mask: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def top_k_places(keys: tl.tensor, count: tl.tensor) -> tl.tensor:
-    """Return a place in 0 … count − 1 for each of the ``count`` largest int32 keys [n].
+    """Return a place in 0 … count − 1 for each of the ``count`` largest int32 keys [n], else −1.
 
-    Other keys get −1. n is a power of 2 with 64 <= n < 2¹⁵; ``count`` is at most 64. Of equal keys,
-    the first are chosen.
+    n is a power of 2 with 64 <= n < 2¹⁵; ``count`` is at most 64. In a tie, the lower index wins.
     """
     # Each of 64 disjoint sets has a key as great as this one.
     low = tl.min(tl.max(tl.reshape(keys, [keys.shape[0] // 64, 64]), 0), 0)

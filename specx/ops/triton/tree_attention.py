@@ -87,8 +87,8 @@ def plan(
     """Plan the launch for ``nodes`` nodes, and ``group`` query heads per key head.
 
     ``itemsize``: bytes of an element that is multiplied; ``shared_memory``: bytes available to a
-    program; ``words``: of a node's set of ancestors; ``in_bytes``: keys and values are in 8 bits,
-    and get their scales in registers.
+    program; ``words``: words of a node's set of ancestors; ``in_bytes``: keys and values are in 8
+    bits, and are multiplied by their scales in registers.
     """
     width = triton.next_power_of_2(head_dim)
     rows = max(16, triton.next_power_of_2(nodes * group))
@@ -119,7 +119,10 @@ def plan(
 
 
 def _fits(block_columns: int, stages: int, row: int, shared_memory: int) -> bool:
-    """Return True if the blocks of rows of ``row`` bytes that a program reads ahead fit."""
+    """Return True if shared memory has room for the blocks that a program reads ahead.
+
+    ``row``: bytes of a row of keys or values.
+    """
     read_ahead = 2 * (stages - 1) * block_columns * row  # keys and values
     return read_ahead + 32 * 1024 <= shared_memory
 
@@ -217,7 +220,7 @@ def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: L
 def recent_rows(sets: Tensor) -> Tensor:
     """Return the rows of each query's own part, its own row first, counted from the prefix's end.
 
-    sets int64 [T, W], as ``TreeInputs.visible`` -> int32 [T, 64]; rows of the prefix are negative.
+    sets int64 [T, W], as ``TreeInputs.visible`` -> int32 [T, 64]. Negative rows are in the prefix.
     """
     rows = torch.empty((sets.shape[0], RECENT.value), dtype=torch.int32, device=sets.device)
     _recent_rows[(sets.shape[0],)](
@@ -263,7 +266,7 @@ def chunk_scores(
 
 
 def scale_and_slope(scale: float, softcap: float | None) -> tuple[float, float | None]:
-    """Return the factor of scores in base 2 and, with a soft cap, the factor inside the tanh.
+    """Return the factor of scores in base 2, and the factor inside the tanh if there is a soft cap.
 
     ``scale``: the factor without a cap. With one, a score is factor 1 · tanh(factor 2 · product)
     (``capped``).
@@ -289,10 +292,10 @@ def _columns(
     BLOCK_N: tl.constexpr,
     WINDOWED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """The columns of a query that sees ``rows`` rows of its text, including itself.
+    """Return the columns that a query reads, if it sees ``rows`` rows of its text with its own.
 
-    Returns (the first column and the end of those before its own part; the first block of ``split``
-    and their end; the number of parts).
+    These are: the first column, and the end of those before its own part; the first block of
+    ``split``, and the end of its blocks; the number of parts.
     """
     limit = tl.maximum(rows - RECENT, 0)
     begin = tl.maximum(rows - window, 0) if WINDOWED else rows * 0
@@ -348,7 +351,7 @@ def _attend(
     BYTES: tl.constexpr,  # of a row in 8 bits; 0: it has the format of q
     EARLY: tl.constexpr,
 ) -> None:
-    """One block of packed rows of one key head, over one split of the prefix."""
+    """Attend from a block of packed rows of one key head to one split of the prefix."""
     kv_head, split, splits = tl.program_id(1), tl.program_id(2), tl.num_programs(2)
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     is_row = row < rows
@@ -433,7 +436,7 @@ def _recent_rows(
     sets_word: tl.tensor,
     WORDS: tl.constexpr,
 ) -> None:
-    """The rows of a query's own part: those in its set from the last one on, then the prefix's."""
+    """Write the rows of a query's own part: its set from the last row on, then prefix rows."""
     node = tl.program_id(0)
     nth, bit = tl.arange(0, RECENT), tl.arange(0, WORD)
     own, row = 0, tl.zeros([RECENT], dtype=tl.int32)
@@ -497,7 +500,7 @@ def _merge(
     BYTES: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    """Heads of a group for one node: their own part, merged with their splits of the prefix."""
+    """Attend from heads of one node to their own part; merge it with the prefix's splits."""
     node, kv_head = tl.program_id(0) % nodes, tl.program_id(0) // nodes
     dims = tl.arange(0, BLOCK_DIM)
     is_dim = dims < DIM
@@ -590,7 +593,7 @@ def _parts(
     BLOCK_DIM: tl.constexpr,
     LOADED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Load the splits from ``start`` on: largest scores and sums [LOADED, members], and results."""
+    """Load splits from ``start`` on: largest scores and sums [LOADED, members], and results."""
     part = start + tl.arange(0, LOADED)[:, None]
     is_part = (part < parts) & is_member[None, :]
     at = packed[None, :] + part * every
@@ -610,7 +613,7 @@ def _with_parts(
     size: tl.tensor,
     part: tl.tensor,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Add some splits to the sums of weights and values, and to their largest score."""
+    """Merge some splits into the running sums of weights and values, and the largest score."""
     most = tl.maximum(highest, tl.max(best, 0))
     decay = tl.exp2(highest - most)
     share = size * tl.exp2(best - most[None, :])
@@ -629,7 +632,7 @@ def _widened(
     BLOCK_DIM: tl.constexpr,
     BYTES: tl.constexpr,
 ) -> tl.tensor:
-    """Return rows in 8 bits as float32 [N, BLOCK_DIM], zeros where not ``known``."""
+    """Load rows in 8 bits as float32 [N, BLOCK_DIM]; rows that are not ``known`` are zeros."""
     dims, group = tl.arange(0, BLOCK_DIM)[None, :], tl.arange(0, BLOCK_DIM // GROUP)[None, :]
     numbers = tl.load(rows_ptr + place * BYTES + dims, mask=known & (dims < DIM), other=0)
     scales = scales_ptr + place * (BYTES // 2) + DIM // 2 + group
@@ -641,7 +644,7 @@ def _widened(
 
 @triton.jit
 def in_ring(first: tl.tensor, offsets: tl.tensor, capacity: tl.tensor) -> tl.tensor:
-    """Return the ring places of rows ``first + offsets`` of a text, at most ``capacity`` rows."""
+    """Return where rows ``first + offsets`` of a text lie in a ring of ``capacity`` rows."""
     place = first % capacity + offsets
     return tl.where(place < capacity, place, place - capacity)
 
@@ -654,7 +657,7 @@ def capped(scores: tl.tensor, slope: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _size(bits: tl.tensor) -> tl.tensor:
-    """Return the number of one bits in each word."""
+    """Return the number of one bits of each word."""
     bits = bits - ((bits >> 1) & 0x5555555555555555)
     bits = (bits & 0x3333333333333333) + ((bits >> 2) & 0x3333333333333333)
     bits = (bits + (bits >> 4)) & 0x0F0F0F0F0F0F0F0F
@@ -689,7 +692,7 @@ def _score_chunks(
     BLOCK_CHUNKS: tl.constexpr,
     CAPPED: tl.constexpr,
 ) -> None:
-    """A few chunks, over all heads; PIECE rows of each at a time."""
+    """Score a few chunks over all heads, PIECE rows of each at a time."""
     length = tl.load(length_ptr).to(tl.int32)
     dims = tl.arange(0, BLOCK_DIM)
     is_dim = dims < DIM

@@ -84,7 +84,7 @@ class TreeInputs:
 
     @property
     def scales(self) -> tuple[Tensor | None, Tensor | None]:
-        """The memory of keys and values as int16, which gives the bits of their scales."""
+        """The memory of keys and values as int16, from which kernels take the bits of scales."""
         if not self.in_bytes:
             return None, None
         return self.keys.view(torch.int16), self.values.view(torch.int16)

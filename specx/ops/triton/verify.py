@@ -76,7 +76,7 @@ def _best_of_parts(
     BLOCK: tl.constexpr,
     NONE: tl.constexpr,
 ) -> None:
-    """The largest logit of one part of one row, and its id; NONE if it is not finite."""
+    """Find the largest logit of one part of one row, and its id; NONE if it is not finite."""
     part = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
     logits_ptr += tl.program_id(1).to(tl.int64) * row_stride
     first = tl.program_id(0) * part_blocks
@@ -104,7 +104,7 @@ def _best_of_rows(
     parts: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """The largest logit of all parts of one row."""
+    """Find the largest logit among all parts of one row."""
     row, part = tl.program_id(0), tl.arange(0, BLOCK)
     values = tl.load(value_ptr + row * parts + part, mask=part < parts, other=float("-inf"))
     ids = tl.load(id_ptr + row * parts + part, mask=part < parts, other=1 << 62)
@@ -133,7 +133,7 @@ def _follow(
     BLOCK: tl.constexpr,
     BLOCK_PATH: tl.constexpr,
 ) -> None:
-    """The accepted rows, by depth."""
+    """Write the accepted rows, by depth."""
     row = tl.arange(0, BLOCK)
     is_row = row < rows
     parent = tl.load(parents_ptr + row, mask=is_row, other=0).to(tl.int32)
