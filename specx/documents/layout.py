@@ -47,9 +47,9 @@ _HALF = 0.6  # of the column: the line ended because its paragraph did
 class Block:
     """Lines that belong together. ``page`` and ``turns``: as in ``Paragraph``.
 
-    ``full``: the last line reaches the column's edge. ``indented``: the first begins to the right of
-    the second. ``small``: the letters are smaller than the
-    body's. ``prominence``: greater for a heading in larger or bolder letters.
+    ``full``: the last line reaches the column's edge. ``indented``: the first begins to the right
+    of the second. ``small``: the letters are smaller than the body's. ``prominence``: greater for a
+    heading in larger or bolder letters.
     """
 
     text: str

@@ -61,6 +61,8 @@ def in_unicode(data: bytes) -> bytes:
             replaced = min(max(value, 0), 9)
         elif symbol and skipped:
             skipped -= 1
+        elif symbol in (b"\\\n", b"\\\r"):  # as Macs end paragraphs
+            out.append(b"\\par ")
         elif word in (b"deleted", b"v"):
             unseen = number != b"0"
         else:

@@ -37,7 +37,8 @@ _MAY_END_CAPITALIZED = _words("""
 # These are words too ("No."), and abbreviations only in front of a number.
 _BEFORE_NUMBER = _words("""
     no nos art arts sec secs ch chap fig figs tab ed eds ref refs para paras sect
-    doc docs dkts vol vols p pp eq eqs eqn thm lem cor def rem ans nn lat long nr abs núm núms bl bd rn ziff
+    doc docs dkts vol vols p pp eq eqs eqn thm lem cor def rem ans nn lat long nr abs núm núms bl bd
+    rn ziff
     pt pts alin cap lib cl par amend amdt
 """)
 
