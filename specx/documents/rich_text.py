@@ -27,8 +27,7 @@ def in_unicode(data: bytes) -> bytes:
     font, replaced, skipped = 0, 1, 0
     unseen = False  # deleted in a revision, or hidden
     above: list[tuple[int, int, bool]] = []  # what a group ends
-    out = [data[:6]]
-    units = b""  # the first half of a character of two numbers
+    out, units = [data[:6]], b""  # the first half of a character of two numbers
     decoder = _decoder(page)
     for found in _TOKEN.finditer(data, 6):
         code, word, number, symbol, brace, text = found.groups()
