@@ -11,6 +11,8 @@ _SIGN = re.compile(
     r"""(?:[\d¹²³⁰-⁹]{1,3}[.)]?|[*∗†‡§¶]{1,3})(?:\s+(?=[^\W\d]|["'“‘(])|(?=[A-Z"“‘(]))"""
 )
 _SMALL = 0.93  # times the body's letter size
+_DOUBLE = 1.6  # letter sizes between lines: double spacing
+_SINGLE = 0.75  # times that distance
 _SMALL_WITH_SIGN = 0.97  # the same, below a raised sign
 
 
@@ -40,20 +42,28 @@ def without_sign(line: Line) -> str:
     return _SIGN.sub("", line.text, count=1) if _SIGN.match(line.text) else line.text
 
 
-def footnotes(groups: Sequence[Sequence[Line]], body_size: float | None) -> set[int]:
+def footnotes(
+    groups: Sequence[Sequence[Line]], body_size: float | None, leading: float = 1.2
+) -> set[int]:
     """Return the indices of the groups of lines that are footnotes.
 
-    Footnotes are at the foot of a column in a small font, and the first footnote begins with its
-    mark. A mark that is not a superscript counts only if most of the page is not footnotes.
+    A footnote is at the foot of a column in a small font, or in single spacing below text in double
+    spacing, and the first footnote begins with its mark. A mark that is not a superscript counts
+    only if most of the page is not footnotes. ``leading``: the usual distance of lines, in font
+    sizes.
     """
+    pitch = _SINGLE * leading if leading > _DOUBLE else 0.0
     half = _length(groups) / 2
     found: set[int] = set()
     for column in _columns(groups):
-        run = _small_end(groups, column, body_size)
+        run = _small_end(groups, column, body_size, pitch)
         most = sum(_length(groups[n : n + 1]) for n in run) > half
         for first in run:
             line = groups[first][0]
-            if begins_footnote(line, body_size) or (not most and _SIGN.match(line.text)):
+            signed = begins_footnote(line, body_size) or (pitch and line.sign)
+            if signed or (
+                not most and not _is_close(groups[first], pitch) and _SIGN.match(line.text)
+            ):
                 # What ends a footnote of the page before has no sign.
                 before = first == run.start + 1 and groups[run.start][0].text[:1].islower()
                 found.update(range(first - before, run.stop))
@@ -72,12 +82,23 @@ def _columns(groups: Sequence[Sequence[Line]]) -> Iterator[range]:
     yield range(start, len(groups))
 
 
-def _small_end(groups: Sequence[Sequence[Line]], column: range, body_size: float | None) -> range:
-    """Return the indices of the groups at a column's end that are in a small font."""
+def _small_end(
+    groups: Sequence[Sequence[Line]], column: range, body_size: float | None, pitch: float
+) -> range:
+    """Return the indices of the groups at a column's end in a small font or single spacing."""
     start = column.stop
-    while start > column.start and _may_be(groups[start - 1][0], body_size):
+    while start > column.start and (
+        _may_be(groups[start - 1][0], body_size) or _is_close(groups[start - 1], pitch)
+    ):
         start -= 1
     return range(start, column.stop)
+
+
+def _is_close(group: Sequence[Line], pitch: float) -> bool:
+    """Return True for lines closer than ``pitch``, in letter sizes, or for one with its sign."""
+    first, second = (*group, group[0])[:2]
+    apart = (first.y or 0.0) - (second.y or 0.0)
+    return apart < pitch * (first.size or 0.0) and (apart > 0 or bool(first.sign))
 
 
 def _may_be(line: Line, body_size: float | None) -> bool:

@@ -89,6 +89,8 @@ class _Edges:
         occurrences = Counter(map(_key, texts))
         self._repeated = {key for key, n in often.items() if n >= _OUTSIDE * occurrences[key]}
         self._counters = {key for key, where in counters.items() if len(where) >= _needed(key)}
+        # The parts of a volume, such as an opinion and its dissent, may each count from one.
+        self._counted = {key for key, _ in self._counters if re.search(r"[^\W\d_]{2}", key)}
         # Footers whose words change still count: enough of them share one offset.
         enough = max(_FEWEST, len(pages) // 10)
         self._offsets = {offset for offset, count in outermost.items() if count >= enough}
@@ -146,6 +148,7 @@ class _Edges:
             signs.add(_PAGE_NUMBER)
         if not self._is_large(line):
             signs |= {_key(line.text)} & self._repeated
+            signs |= {key for key, _ in counters} & self._counted
             signs |= {
                 ("", offset)
                 for template, offset in counters

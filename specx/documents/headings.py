@@ -75,6 +75,7 @@ _OF_NO_SECTION = re.compile(
 # Above the columns of a table, joined to a line: "Report Number Title Issue Date".
 _COLUMN = re.compile(r"\b(?:Number|No\.|Date|Title|Name|Type|Amount|Total|Year|Page|Code|Status)")
 _SMALL_WORD = re.compile(r"\b(?:the|of|and|for|in|to|a|on)\b")
+_AFFILIATION = re.compile(r"\b(?:Dep(?:artmen)?t|Universit|Institut|College|School|Faculty|Lab)")
 _COMMAND = re.compile(r"[<>={}\\|]|\w\([^)]")
 _FIGURE_CAPTION = re.compile(r"(?i)\W*(?:fig|abb|plate|chart|bild|рис|[图圖図])")
 _LONGEST_TITLE = 800  # characters in front of a document's text
@@ -155,6 +156,7 @@ def _front(paragraphs: Sequence[Paragraph], prominence: Sequence[float]) -> rang
     end = 0
     for end, each in enumerate(paragraphs):
         ended = each.kind == "text" and each.text.endswith((".", ":", ",", "。", "।"))
+        ended = ended and not (each.text.endswith(",") and _AFFILIATION.search(each.text))
         begun = len(each.text) > 200 or ended or each.kind == "item"
         if each.page != page or begun or _is_section(paragraphs, prominence, end):
             break

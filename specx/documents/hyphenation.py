@@ -30,16 +30,23 @@ _COMPOUND_NUMBER = re.compile(
 )
 _UNSPACED = re.compile(f"[{UNSPACED}{WIDE_SIGNS}][{UNSPACED}{WIDE_SIGNS},.;:!?)]")
 _LONGEST_WORD = 200  # characters looked at on each side
+_LINE = "\n"
+_SELDOM = 0.02  # of all lines end with a hyphen where no program divides words
 _SHORTEST_PIECE = 4  # letters; shorter second halves ("self-ish") are pieces
 
 
 def counted_words(lines: Iterable[str]) -> Counter[str]:
-    """Count the words of a document in lower case, except those divided at line ends."""
+    """Count the words of a document in lower case, except those divided at line ends.
+
+    The number of lines is that of ``_LINE``, and of those that end with a hyphen that of ``-``.
+    """
     counts: Counter[str] = Counter()
     for line in lines:
         found = [word.lower() for word in _WORD.findall(line)]
+        counts[_LINE] += 1
         if line.rstrip().endswith(("-", SOFT_HYPHEN)):
             found = found[:-1]  # half a word proves nothing
+            counts["-"] += line.rstrip()[-2:-1].isalpha()
         counts.update(found)
     return counts
 
@@ -109,6 +116,8 @@ def _keeps_hyphen(left: str, right: str, words: Counter[str]) -> bool:
         return not words[(last + right).lower()]
     if _COMPOUND_NUMBER.fullmatch(f"{left}-{right}".lower()):
         return True
+    if words["-"] < _SELDOM * words[_LINE] and words[left.lower()] and words[right.lower()]:
+        return True  # nothing divides words here, as in most letters and opinions
     if len(right) < _SHORTEST_PIECE:
         return False
     return left.lower() in _COMPOUND_LEFT or right in _COMPOUND_RIGHT

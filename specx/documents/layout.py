@@ -1,7 +1,8 @@
 """Group the lines of a page into blocks: paragraphs, headings, list items, footnotes."""
 
+import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -17,9 +18,12 @@ from specx.documents.sentences import ends_paragraph
 from specx.documents.shapes import (
     BARE_BULLET,
     BULLET,
+    CIRCLE,
     ENDS_SENTENCE,
     NUMBERED_TITLE,
     begins_item,
+    is_in_capitals,
+    is_lettered_title,
 )
 
 _FIGURE = re.compile(r"[$€£(+-]*\d[\d.,:/%)–-]*")
@@ -33,6 +37,9 @@ _WIDE_GAP = 1.22  # times the usual distance of lines: a new paragraph
 _INDENT = 0.7  # letter sizes
 _LETTER = 0.5  # letter sizes: the width of an average letter
 _FULL = 0.82  # of the column: the line went on because it was full
+_OVER = 1.25  # times the distance of columns; a longer line is over both
+_BAND = 12.0  # points, between lines beside each other at most
+_INDENTS = 60.0  # points, between starts of lines in one column at most
 _HALF = 0.6  # of the column: the line ended because its paragraph did
 
 
@@ -40,13 +47,15 @@ _HALF = 0.6  # of the column: the line ended because its paragraph did
 class Block:
     """Lines that belong together. ``page`` and ``turns``: as in ``Paragraph``.
 
-    ``full``: the last line reaches the column's edge. ``small``: the letters are smaller than the
-    body's. ``prominence``: greater for a heading in larger or bolder letters.
+    ``full``: the last line reaches the column's edge. ``indented``: the first begins to the right
+    of the second. ``small``: the letters are smaller than the body's. ``prominence``: greater for a
+    heading in larger or bolder letters.
     """
 
     text: str
     kind: ParagraphKind = "text"
     full: bool = False
+    indented: bool = False
     part: Part = "body"
     small: bool = False
     prominence: float = 0.0
@@ -101,7 +110,8 @@ def page_blocks(page: PageLines, typography: Typography, words: Counter[str]) ->
     for is_entry, run in groupby(page.lines, key=lambda line: line.entry):
         lines = list(run)
         groups += entries(lines) if is_entry else _groups(lines, typography, columns)
-    notes = footnotes(groups, typography.body_size)
+    body = typography.body_size
+    notes = footnotes(groups, body, typography.leading(body or 0.0))
     blocks = [
         _block(group, typography, words, full=columns.is_full(group[-1]), note=n in notes)
         for n, group in enumerate(groups)
@@ -137,31 +147,59 @@ def _block(
     if kind == "item":
         text = BULLET.sub("", text, count=1) if BULLET.match(text) else text
     prominence = (size or 0.0) + 0.5 * group[0].bold if kind == "heading" else 0.0
-    return Block(text, kind, full=full, small=small, prominence=prominence)
+    first, second = (*group, group[0])[:2]
+    shift = (first.x or 0.0) - (second.x or 0.0)
+    return Block(
+        text,
+        kind,
+        full=full,
+        indented=shift > _INDENT * (size or math.inf),
+        small=small,
+        prominence=prominence,
+    )
 
 
 class _Columns:
     """The columns of a page, found by lines that begin at similar positions."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
-        self._spans = [(line.x, _right_edge(line)) for line in lines if line.x is not None]
-        self._edges: dict[int, float] = {}
+        placed = [line for line in lines if line.x is not None]
+        self._spans = [(line.x or 0.0, _right_edge(line)) for line in placed]
+        self._starts = defaultdict[int, list[float]](list)  # by height
+        for line in placed:
+            self._starts[round((line.y or 0.0) / _BAND)].append(line.x or 0.0)
+        self._edges: dict[tuple[int, int], float] = {}
 
-    def reach(self, line: Line) -> float:
-        """Return the width of ``line`` as a share of its column; 1 if it is not known."""
+    def reach(self, line: Line, *, within: bool = False) -> float:
+        """Return the width of ``line`` as a share of its column; 1 if it is not known.
+
+        ``within``: if it begins where no other does, its column is that of the lines around it.
+        """
         if line.x is None or not line.size:
             return 1.0
-        width = self._edge(line.x) - line.x
+        edge = self._edge(line.x, line.y or 0.0)
+        if within and edge <= _right_edge(line):
+            edge = max((right for left, right in self._spans if left < line.x < right), default=0)
+        width = edge - line.x
         return (_right_edge(line) - line.x) / width if width > 0 else 1.0
 
     def is_full(self, line: Line) -> bool:
         return not line.entry and self.reach(line) >= _FULL
 
-    def _edge(self, x: float) -> float:
-        place = round(x / 10)
+    def _edge(self, x: float, y: float) -> float:
+        band = round(y / _BAND)
+        beside = min(
+            (x2 for n in (band - 1, band, band + 1) for x2 in self._starts[n] if x2 > x + _INDENTS),
+            default=math.inf,
+        )
+        place = round(x / 10), 0 if beside == math.inf else round(beside / 10)
         if place not in self._edges:
-            near = [right for left, right in self._spans if abs(left - x) <= 60]
+            # Lines over the whole page, above two columns, begin where the first column does.
+            most = x + _OVER * (beside - x)
+            spans = [each for each in self._spans if each[1] < most]
+            near = [right for left, right in spans if abs(left - x) <= _INDENTS]
             # The eighth decile: a formula or a table may stick out.
+            near = near or [beside]
             self._edges[place] = quantiles(near, n=10)[-2] if len(near) > 4 else max(near)
         return self._edges[place]
 
@@ -186,12 +224,19 @@ def _groups(
                 yield group
                 group = []
             continue
+        if group and CIRCLE.match(line.text) and _follows_circle(group):
+            line = replace(line, text=f"◦{line.text[1:]}")
         if group and _begins_block(group, line, typography, columns):
             yield group
             group = []
         group.append(line)
     if group:
         yield group
+
+
+def _follows_circle(group: Sequence[Line]) -> bool:
+    """Return True for lines after which an *o* in front of a capital letter is a bullet."""
+    return group[0].text.startswith("◦") or bool(ENDS_SENTENCE.search(group[-1].text))
 
 
 def _begins_block(group: list[Line], line: Line, typography: Typography, columns: _Columns) -> bool:
@@ -218,11 +263,11 @@ def _begins_block(group: list[Line], line: Line, typography: Typography, columns
         return False
     if gap > _WIDE_GAP * typography.leading(line.size):
         return True
-    if above.mono and line.mono:
+    if above.mono and line.mono and not typography.typewritten:
         return False
     if above.bold != line.bold or above.mono != line.mono:
         # A line set differently as a whole: a title or code, unless it fills up a paragraph.
-        return columns.reach(above) < _FULL or bool(ENDS_SENTENCE.search(above.text))
+        return columns.reach(above, within=True) < _FULL or bool(ENDS_SENTENCE.search(above.text))
     return _begins_by_place(group, line, columns)
 
 
@@ -266,6 +311,8 @@ def _kind(
     large = bool(size and body and size > _LARGE * body)
     bold = all(line.bold for line in group) and not group[0].cell  # a label
     if short and not small and (large or bold):
+        return "heading"
+    if short and is_lettered_title(text) and is_in_capitals(text):
         return "heading"
     if _is_item(text, []) and not (short and not small and NUMBERED_TITLE.match(text)):
         return "item"

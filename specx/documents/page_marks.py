@@ -65,7 +65,8 @@ def _watermarks(pieces: Sequence[TextPiece]) -> Iterator[TextPiece]:
 
 def _lies_across(mark: TextPiece, pieces: Sequence[TextPiece]) -> bool:
     """Return True if other text overlaps the letters of ``mark``."""
-    low, high = mark.base - 0.2 * mark.size, mark.base + _HIGH * mark.size
+    below = 0.0 if _DROP_CAP.fullmatch(mark.text) else 0.2  # a capital's line below is near
+    low, high = mark.base - below * mark.size, mark.base + _HIGH * mark.size
     return any(
         low < piece.base + piece.size / 4 < high
         and min(piece.end, mark.end) - max(piece.start, mark.start) > mark.size / 2

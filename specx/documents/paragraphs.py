@@ -153,4 +153,5 @@ def _continues(last: Block, first: Block) -> bool:
         return False
     if ENDS_SENTENCE.search(last.text):
         return False
-    return first.text[0].islower() or last.text.endswith(("-", ",")) or last.full
+    goes_on = first.text[0].islower() or last.text.endswith(("-", ","))
+    return goes_on or (last.full and not first.indented)

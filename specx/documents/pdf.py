@@ -16,7 +16,7 @@ from specx.documents.ocr import recognize
 from specx.documents.paragraphs import to_paragraphs
 from specx.documents.pdf_reading import Extracted, PageRange, read_pages
 from specx.documents.text import clean_line
-from specx.documents.text_layer import garbled, is_stamped_picture
+from specx.documents.text_layer import garbled, in_windows_signs, is_stamped_picture
 from specx.errors import DocumentError
 
 _WRONG_LETTERS = "{has} a text layer that differs from the printed letters"
@@ -145,6 +145,7 @@ def _clean(name: str, pages: Sequence[PageLines]) -> tuple[Document, _NotRead]:
     Pages keep their numbers. Also return the pages without text, not counting running headers,
     footers and stamps.
     """
+    pages = in_windows_signs(pages)
     wrong = garbled(pages)
     pages = [replace(p, lines=()) if p.number in wrong else _clean_page(p) for p in pages]
     pages, furniture = set_furniture_apart(pages, usual_size(pages))

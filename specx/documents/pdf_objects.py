@@ -61,6 +61,8 @@ _render_mode = pdfium_function("FPDFTextObj_GetTextRenderMode", _Int, _Handle)
 TEXT, PATH = pdfium.FPDF_PAGEOBJ_TEXT, pdfium.FPDF_PAGEOBJ_PATH
 IMAGE, _SHADING = pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_SHADING
 _FORM = pdfium.FPDF_PAGEOBJ_FORM
+_THICK = 3.0  # points
+_ENDS = 2  # of a line
 _SIDES = (ctypes.c_float * 4)()  # written by PDFium again and again
 _SIDES_AT = tuple(ctypes.addressof(_SIDES) + 4 * n for n in range(4))
 
@@ -87,6 +89,24 @@ class PageObjects:
 
     def boxes(self, *kinds: int) -> Iterator[Box]:
         return (_bounds(handle, matrix) for handle, kind, matrix in self._all if kind in kinds)
+
+    def drawn(self) -> Iterator[Box]:
+        """Yield the boxes of paths; a thick line's, such as the bar behind a title, ends with it.
+
+        PDFium adds the width of a line to its length, too.
+        """
+        for handle, kind, matrix in self._all:
+            if kind == PATH:
+                left, low, right, top = box = _bounds(handle, matrix)
+                if min(right - left, top - low) > _THICK and _segments(handle) == _ENDS:
+                    ends = _corners(partial(_segment, handle), _ENDS)
+                    inside = _product(_matrix_of(handle), matrix)
+                    first, lowest, last, highest = _placed(_box_of(ends), inside)
+                    if last - first > highest - lowest:
+                        box = (first, low, last, top)
+                    else:
+                        box = (left, lowest, right, highest)
+                yield box
 
     @cached_property
     def pictures(self) -> list[Box]:

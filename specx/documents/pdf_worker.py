@@ -183,7 +183,7 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
     if is_typed:
         typed = partial(pdf_by_pypdf.with_typed, number=number, runs=runs)
         runs = opened.ask(lambda reader, amended: typed(reader, amended.layers.shows)) or runs
-    lines = tuple(lines_of(rows_of(runs, objects.boxes(PATH))))
+    lines = tuple(lines_of(rows_of(runs, objects.drawn())))
     if objects.kinds[TEXT] > 2 * letters.count and not letters.unseen:
         lines = opened.ask(lambda reader, _: pdf_by_pypdf.text_layer(reader, number)) or lines
     return PageLines(

@@ -27,8 +27,7 @@ def in_unicode(data: bytes) -> bytes:
     font, replaced, skipped = 0, 1, 0
     unseen = False  # deleted in a revision, or hidden
     above: list[tuple[int, int, bool]] = []  # what a group ends
-    out = [data[:6]]
-    units = b""  # the first half of a character of two numbers
+    out, units = [data[:6]], b""  # the first half of a character of two numbers
     decoder = _decoder(page)
     for found in _TOKEN.finditer(data, 6):
         code, word, number, symbol, brace, text = found.groups()
@@ -61,6 +60,8 @@ def in_unicode(data: bytes) -> bytes:
             replaced = min(max(value, 0), 9)
         elif symbol and skipped:
             skipped -= 1
+        elif symbol in (b"\\\n", b"\\\r"):  # as Macs end paragraphs
+            out.append(b"\\par ")
         elif word in (b"deleted", b"v"):
             unseen = number != b"0"
         else:

@@ -37,7 +37,8 @@ _MAY_END_CAPITALIZED = _words("""
 # These are words too ("No."), and abbreviations only in front of a number.
 _BEFORE_NUMBER = _words("""
     no nos art arts sec secs ch chap fig figs tab ed eds ref refs para paras sect
-    vol vols p pp eq eqs eqn thm lem cor def rem ans nn lat long nr abs núm núms bl bd rn ziff
+    doc docs dkts vol vols p pp eq eqs eqn thm lem cor def rem ans nn lat long nr abs núm núms bl bd
+    rn ziff
     pt pts alin cap lib cl par amend amdt
 """)
 
@@ -118,6 +119,8 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
             spans.append((start, match.end()))
             start = match.end() + text[match.end()].isspace()
     if start < len(text):
+        if spans and not any(map(str.isalnum, text[start:])):  # a sign is no sentence
+            start = spans.pop()[0]
         spans.append((start, len(text)))
     return spans
 
@@ -197,7 +200,7 @@ def _period_ends_sentence(last: str, closed: bool, word: str) -> bool:
         return False
     if lower in _GO_ON or last == "MM" or (last[:1].isupper() and _GOES_ON.match(word)):
         return False
-    if lower in _BEFORE_NUMBER and not capitalized:
+    if lower in _BEFORE_NUMBER and not capitalized and last != "P":  # an initial
         sure = last[:1].isupper() or len(word.rstrip(".;:)")) > 1
         numeral = sure and _NUMERAL.fullmatch(word)
         letter = len(word) > 1 and _INITIAL.fullmatch(word.split(".")[0])

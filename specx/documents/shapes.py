@@ -43,6 +43,7 @@ SQL = re.compile(
 BULLETS = "•▪●◦‣⁃■□○◆◇❖►➢➤✓✔"
 # Signs that are bullets only in front of a space. A dash as long as — opens speech.
 BULLET = re.compile(rf"[{BULLETS}]\s*|[∙·*–+-](?:\s+|$)")
+CIRCLE = re.compile(r"o\s+(?=[A-Z])")  # a word processor's bullet in lists in lists
 BARE_BULLET = re.compile(rf"[{BULLETS}∙·]")
 VALUE = r"(?:\d{1,3}(?:\.\d{1,3})*|[a-zA-Z]|[ivxlcIVXLC]{1,5})"  # 3, 3.1, b, iv
 # "v. Miller" goes on a name of a case, "p. 12" a reference.

@@ -14,6 +14,7 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
 # In letter sizes:
 _GAP = 0.25  # between cells, at least
 _APART = 1.6  # times the distance of lines: what stands at the edge of a page
+_FAR = 1.5  # times that: what is wide, too
 STACKED = 2.5  # between lines of a column
 
 LINES = 4  # of a column of prose, at least
@@ -171,6 +172,7 @@ def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Ro
     short = [all(p.end - p.start < width for p in row) for row in ends]
     inner = {round(p.start) for row in rows[1:-1] for p in row}
     free = [len(row) == 1 or any(round(p.start) not in inner for p in row) for row in ends]
-    first = short[0] and free[0] and rows[0][0].base - rows[1][0].base > apart
-    last = short[1] and free[1] and rows[-2][0].base - rows[-1][0].base > apart
+    above, below = rows[0][0].base - rows[1][0].base, rows[-2][0].base - rows[-1][0].base
+    first = free[0] and above > (apart if short[0] else _FAR * apart)
+    last = free[1] and below > (apart if short[1] else _FAR * apart)
     return rows[first : len(rows) - last]

@@ -297,6 +297,10 @@ _INNER_SOFT_HYPHEN = re.compile(SOFT_HYPHEN + r"(?!\s*$)")
 _UNDECODED = re.compile("[\x01-\x08\x0e-\x1f\ufffd\ue000-\uf8ff]")
 
 
+# A ligature of TeX's fonts, as they are mapped where a file was saved anew on a Mac.
+_ARROW_FOR_FF = re.compile(r"↵(?=[a-z])|(?<=[a-z])↵(?=[a-z\W])")
+
+
 def clean_line(text: str) -> str:
     """Return ``text`` with plain letters and single spaces.
 
@@ -305,6 +309,7 @@ def clean_line(text: str) -> str:
     """
     if not (text.isascii() and text.isprintable()):
         text = _UNPRINTABLE.sub("", without_escapes(text).translate(_TABLE))
+        text = _ARROW_FOR_FF.sub("ff", text)
     text = _INNER_SOFT_HYPHEN.sub("", text).strip()
     if text[1:2] == " " == text[3:4] and _is_set_apart(text):
         text = " ".join(word.replace(" ", "") for word in _SPACE_RUN.split(text))

@@ -10,6 +10,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from string import ascii_lowercase
 
@@ -51,6 +52,18 @@ _EDGE = 0.1  # of the height of a page
 _STAMP_SIZE = 14.0  # points; titles over a picture are larger
 _COVERED = 0.5  # of the page is a picture
 
+# Windows' quotation marks, dots, dashes and section signs, as a Mac reads their bytes.
+_MAC = str.maketrans(
+    {
+        code.decode("mac_roman"): code.decode("cp1252")
+        for code in map(bytes, zip(b"\x85\x91\x92\x93\x94\x95\x96\x97\x99\xa7\xb6"))
+    }
+)
+_MAC_LETTER = re.compile("[Öëíìîïñóôß∂]")
+_MAC_SIGN = re.compile(r"(?<!\w)ì(?=[^\W\d_])|(?<=[.,;?!])î(?!\w)|(?<=\d)ñ(?=\d)|ß(?=\s?\d)")
+_FEWEST_SIGNS_OF_MAC = 3
+_MAC_SHARE = 0.15  # of these letters; a language has none there
+
 # How usual each pair of letters is, from "aa" to "zz": 5 is the mean of all pairs in base 2
 # logarithms, from the messages of Debian's programs in 35 languages.
 _PAIRS = (
@@ -79,6 +92,25 @@ def garbled(pages: Sequence[PageLines]) -> list[int]:
         # A page of few letters in a document in which no page can be believed.
         judged = {page.number: any(line.text for line in page.lines) for page in pages}
     return [number for number, wrong in judged.items() if wrong]
+
+
+def in_windows_signs(pages: Sequence[PageLines]) -> list[PageLines]:
+    """Return the pages with the quotation marks and dashes of a wrong table put right.
+
+    Fonts without an encoding may be read by that of old Macs, and then "the court’s" is "the
+    courtís". Signs in places where no language has such letters show it.
+    """
+    text = "\n".join(line.text for page in pages for line in page.lines)
+    signs = len(_MAC_SIGN.findall(text))
+    if signs < _FEWEST_SIGNS_OF_MAC or signs < _MAC_SHARE * len(_MAC_LETTER.findall(text)):
+        return list(pages)
+    return [
+        replace(
+            page,
+            lines=tuple(replace(line, text=line.text.translate(_MAC)) for line in page.lines),
+        )
+        for page in pages
+    ]
 
 
 def is_stamped_picture(page: PageLines) -> bool:

@@ -37,3 +37,13 @@ def test_each_column_has_a_foot() -> None:
 def test_the_end_of_a_footnote_of_the_page_before() -> None:
     groups = [BODY, [line("which it was.", 120, 8)], [line("3See there.", 100, 8, "3")]]
     assert footnotes(groups, 10) == {1, 2}
+
+
+def test_single_spacing_below_double_spacing_is_a_note_of_any_size() -> None:
+    note = [line("1 The chapel claimed", 130, sign="1"), line("violations of ten rights.", 118)]
+    short = [line("2 See above.", 100, sign="2")]
+    quoted = [line("It said that it would", 220), line("not open the doors.", 208)]
+    assert footnotes([BODY, quoted, note, short], 10, 2.3) == {2, 3}
+    assert footnotes([BODY, quoted, note, short], 10, 1.2) == set()
+    numbered = [line("1 The first of the", 130), line("rules that hold here.", 118)]
+    assert footnotes([BODY, numbered], 10, 2.3) == set()

@@ -688,6 +688,14 @@ def test_the_letters_of_an_rtf(save: SaveFile, rtf: bytes, text: str) -> None:
 
 
 @installed
+def test_a_line_end_of_a_mac_ends_a_paragraph_of_an_rtf(save: SaveFile) -> None:
+    document = read_document(
+        save("a.rtf", b"{\\rtf1\\ansi The Graphs\\\nIt was \nleft.\\\nBy us.}")
+    )
+    assert [each.text for each in document.paragraphs] == ["The Graphs", "It was left.", "By us."]
+
+
+@installed
 def test_a_docx_whose_text_is_in_its_header(save: SaveFile) -> None:
     space = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
     said = "The council closed the bridge. " * 5

@@ -37,6 +37,16 @@ def test_alternating_headers() -> None:
     assert left(*pages) == [body(n) for n in range(1, 9)]
 
 
+def test_parts_that_each_count_from_one() -> None:
+    numbers = [1, 2, 3, 1, 2, 3, 4, 5, 6]
+    pages = [
+        [f"{number} RIVER BOARD v. MILL" if number > 1 else "RIVER BOARD v. MILL", *body(n)]
+        for n, number in enumerate(numbers, start=1)
+    ]
+    assert [page[-3:] for page in left(*pages)] == [body(n) for n in range(1, 10)]
+    assert [len(page) for n, page in zip(numbers, left(*pages), strict=True) if n > 1] == [3] * 7
+
+
 def test_roman_page_numbers() -> None:
     pages = [[*body(n), roman] for n, roman in enumerate(["i", "ii", "iii", "iv", "v"], start=1)]
     assert left(*pages) == [body(n) for n in range(1, 6)]

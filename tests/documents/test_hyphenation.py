@@ -92,3 +92,12 @@ def test_half_words_at_line_ends_prove_nothing() -> None:
 
 def test_join_many_lines() -> None:
     assert join_lines(["Wa-", "ter and", "wi-", "ne"], NO_WORDS) == "Water and wine"
+
+
+def test_where_no_program_divides_words_a_hyphen_is_one() -> None:
+    lines = ["A three year old on the second part of a story"] * 60
+    words = counted_words([*lines, "It has a three-"])
+    assert join_lines(["It has a three-", "part test."], words) == "It has a three-part test."
+    assert join_lines(["It was re-", "opened."], words) == "It was reopened."
+    divided = counted_words([*lines, *["It has a three-"] * 4])
+    assert join_lines(["It has a three-", "part test."], divided) == "It has a threepart test."

@@ -127,3 +127,56 @@ def test_lines_of_one_width_are_code_unless_all_are() -> None:
     assert [b.kind for b in blocks(code)] == ["code", "text"]
     page = PageLines(1, (Line(FULL, 72, 700, 10, mono=True),))
     assert page_blocks(page, Typography([page]), counted_words([]))[0].kind == "text"
+
+
+def test_lines_over_the_page_do_not_widen_the_columns_below() -> None:
+    wide = [Line(f"{FULL} {FULL}", 72, 700 - 12 * row, 10) for row in range(9)]
+    half = FULL[:46]
+    left = [Line(half, 72, 560 - 12 * row, 10) for row in range(4)]
+    left[2] = Line("(Smith 1998; Jones 2001) where the island ends", 72, 536, 10)
+    right = [Line(half, 320, line.y, 10) for line in left]
+    assert texts([*wide, *left, *right])[1:] == [
+        " ".join(line.text for line in column) for column in (left, right)
+    ]
+
+
+def test_a_title_in_the_middle_of_its_column_is_a_block() -> None:
+    lines = [
+        Line("It ends.", 72, 700, 10),
+        Line("WHAT THE COURT HELD", 240, 688, 10, bold=True),
+        Line(FULL, 72, 676, 10),
+    ]
+    assert [(block.text, block.kind) for block in blocks(lines)][1] == (lines[1].text, "heading")
+
+
+def test_typescripts_have_titles_and_indents() -> None:
+    lines = [
+        Line("I. THE TIDES", 72, 700, 12, bold=True, mono=True),
+        Line("The moon draws the water of the sea to itself and", 108, 676, 12, mono=True),
+        Line("away from the shores that lie a quarter of the way round", 72, 652, 12, mono=True),
+        Line("it, twice a day.", 72, 628, 12, mono=True),
+        Line("Nobody knew why until somebody sat down and did all", 108, 604, 12, mono=True),
+        Line("of the sums, which took the better part of a year.", 72, 580, 12, mono=True),
+    ]
+    page = PageLines(1, tuple(lines))
+    found = page_blocks(page, Typography([page]), counted_words([]))
+    assert [block.kind for block in found] == ["heading", "text", "text"]
+    assert found[2].text.startswith("Nobody knew")
+
+
+def test_a_title_in_capitals_with_a_numeral_is_no_item() -> None:
+    lines = [Line("II. RELATED WORK", 72, 700, 10), Line(FULL, 72, 680, 10)]
+    assert [block.kind for block in blocks(lines)] == ["heading", "text"]
+    assert blocks([Line("II. the related work", 72, 700, 10)])[0].kind == "item"
+
+
+def test_circles_of_a_word_processor_are_bullets() -> None:
+    items = ["Here is what each of them does:", "o It opens the gate", "o It lets the water in"]
+    found = blocks([Line(text, 72, 700 - 12 * n, 10) for n, text in enumerate(items)])
+    assert [(block.text, block.kind) for block in found[1:]] == [
+        ("It opens the gate", "item"),
+        ("It lets the water in", "item"),
+    ]
+    portuguese = ["A lei foi assinada ontem, no fim da tarde, e quem a assinou foi", "o Presidente"]
+    (whole,) = texts([Line(text, 72, 700 - 12 * n, 10) for n, text in enumerate(portuguese)])
+    assert whole == " ".join(portuguese)

@@ -175,3 +175,20 @@ def test_a_line_may_begin_below_its_drop_cap(tmp_path: Path) -> None:
         (92.0, 714.0, "was late."),
     ]
     assert drawn(tmp_path, lines, more=cap).startswith("We waited for")
+
+
+def test_a_drop_cap_close_above_its_third_line_is_no_watermark(tmp_path: Path) -> None:
+    lines = ["cientists who use models of the sea", "face a hard choice each year they do."]
+
+    def draw(canvas: Canvas) -> None:
+        canvas.setFont("Times-Roman", 60)
+        canvas.drawString(72, 675, "S")
+        canvas.setFont("Times-Roman", 10)
+        for n, line in enumerate(lines):
+            canvas.drawString(112, 711 - 18 * n, line)
+        for n in range(6):
+            canvas.drawString(
+                72, 663 - 12 * n, "Those below are as wide as the column is, and more."
+            )
+
+    assert drawn(tmp_path, [], more=draw).startswith("Scientists who use models")

@@ -26,6 +26,14 @@ def test_a_paragraph_over_a_page_border_is_joined() -> None:
     ]
 
 
+def test_what_begins_with_an_indent_and_a_capital_continues_nothing() -> None:
+    address = Block("Counsel for the appellees", full=True)
+    below = Block("Appellees ask for a stay.", indented=True)
+    assert len(paragraphs([Block("Done."), address], [below])) == 3
+    assert len(paragraphs([Block("Done."), address], [replace(below, indented=False)])) == 2
+    assert len(paragraphs([address], [replace(below, text="ask for a stay.")])) == 1
+
+
 def test_footnotes_do_not_separate() -> None:
     found = paragraphs(
         [Block("It goes on", full=True), Block("1 A note.", kind="footnote")],

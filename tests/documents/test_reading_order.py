@@ -342,3 +342,28 @@ def test_the_head_of_a_ruled_table_is_a_row(tmp_path: Path) -> None:
             canvas.line(54, height, 480, height)
 
     assert drawn(tmp_path, words, more=rules).split("\n") == rows
+
+
+def test_a_bar_behind_a_title_is_no_rule_across_the_columns(tmp_path: Path) -> None:
+    texts = (" ".join(SENTENCES[:3] * 2), " ".join(SENTENCES[3:] * 2))
+    columns = [set_lines(texts[0], 72, 200), set_lines(texts[1], 284, 200)]
+    columns[1].insert(6, (284, columns[1][5][1] - 13, "The Birds"))
+    columns[1][7:] = [(left, base - 13, text) for left, base, text in columns[1][7:]]
+
+    def bar(canvas: Canvas) -> None:
+        canvas.setLineWidth(12)
+        canvas.setStrokeColorRGB(0.6, 0.8, 1)
+        canvas.line(284, columns[1][6][1] + 3, 484, columns[1][6][1] + 3)
+        canvas.setStrokeColorRGB(0, 0, 0)
+
+    found = drawn(tmp_path, by_row(columns), more=bar)
+    assert all(each in found.replace("\n", " ") for each in SENTENCES[:3])
+    assert found.index(SENTENCES[2]) < found.index("birds")
+
+
+def test_a_running_head_of_two_pieces_is_above_both_columns(tmp_path: Path) -> None:
+    texts = (" ".join(SENTENCES[:3] * 2), " ".join(SENTENCES[3:] * 2))
+    columns = [set_lines(texts[0], 72, 200), set_lines(texts[1], 284, 200)]
+    head = [(72, 780, "Smith et al.: How the birds of the island"), (440, 780, "page 3")]
+    found = drawn(tmp_path, [*head, *by_row(columns)])
+    assert found.index("page 3") < found.index("The ferry")

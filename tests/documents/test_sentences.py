@@ -197,6 +197,9 @@ La ley (art. 12, párr. 3) no cambia.|Se aplica desde 1990.
 Mme Roux, née en 1950, est partie.|Elle vit à Lyon.
 The ratio is approx. 3:1.|It was 2:1 before.
 Items incl. tax cost more.|Those w/o tax cost less.
+It suspended Richard P. Lieb on Monday.|Richard P. may answer.
+Many were filed.|Doc. 1.|More were filed by May, see Docs. 18, 19.|Few were left.
+Here they were.|The others are gone. :
 The index fell to 7.|Eight firms closed.
 We ran it on v. 2.3 and v. 2.4.|Both failed.
 The company, Inc. magazine wrote, is small.|It is not.

@@ -267,3 +267,8 @@ def test_a_page_that_says_utf8_and_is_not_is_guessed() -> None:
     text, warnings = decode_markup(_page("utf-8", "Cafés de Köln.".encode("cp1252")), "a")
     assert text.endswith("Cafés de Köln.")
     assert "Windows-1252" in warnings[0]
+
+
+def test_a_ligature_that_is_mapped_to_an_arrow_is_read() -> None:
+    assert clean_line("di↵erent e↵orts, ↵, o↵") == "different efforts, ↵, o↵"
+    assert clean_line("take o↵ now") == "take off now"

@@ -7,7 +7,7 @@ from string import ascii_lowercase
 import pytest
 
 from specx.documents.lines import Line, PageLines
-from specx.documents.text_layer import garbled, is_stamped_picture
+from specx.documents.text_layer import garbled, in_windows_signs, is_stamped_picture
 from specx.errors import DocumentError
 from tests.corpus import languages
 
@@ -163,3 +163,15 @@ def test_stamped_scans_are_scans(save: SaveFile) -> None:
     data = pdfs.pages_pdf([pdfs.stream(picture + stamp) for stamp in stamps])
     with pytest.raises(DocumentError, match="looks scanned: pages 1-3 have no text; try --ocr"):
         read_document(save("a.pdf", data))
+
+
+def test_quotation_marks_that_an_old_mac_would_show_are_put_right() -> None:
+    text = (
+        "“The pier stands,” said the council’s surveyor. “It moved in 1904–1905,” he went on, "
+        "“under §12 of the old rules.” The others—all of them—held their peace."
+    )
+    shown = page(text.encode("cp1252").decode("mac_roman"))
+    assert [each.lines[0].text for each in in_windows_signs([shown])] == [text]
+    for right in TEXTS:
+        pages = [page(" ".join(right) if isinstance(right, tuple) else right)]
+        assert in_windows_signs(pages) == pages
