@@ -168,7 +168,7 @@ def _piece(piece: MailText) -> PandocInput:
 
 def _markup(kind: str, data: bytes) -> PandocInput:
     """Return a marked-up text without the parts that only programs read."""
-    text, warnings = (decode_markup if kind in _XML else decode_text)(data, "it")
+    text, warnings = decode_markup(data, "it") if kind in _XML else decode_text(data, "it")
     included = len(_INCLUDED.findall(text)) if kind == "asciidoc" else 0
     if included:
         warnings += (f"{included} included files were not read.",)

@@ -6,15 +6,15 @@ PDFium divides the characters into words and lines. Its text objects give their 
 import ctypes
 import math
 import re
-import unicodedata
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
-from specx.documents.lines import ASLANT, MIRRORED, Look, TextRun, is_bold, is_mono
+from specx.documents.lines import ACCENT, ASLANT, COMBINING, MIRRORED, Look, TextRun, accented
 from specx.documents.pdf_objects import (
     PageObjects,
     argument,
@@ -44,19 +44,6 @@ _LOST = re.compile(r"[\ufffd\ue000-\uf8ff](?:(?<=[^\W\d_].)|(?=[a-z]))")
 _SPACES = re.compile(" +")
 _WORD = re.compile(r"[^ ]+")
 
-# Accents that may be drawn over the letter behind them, as with TeX's old fonts (OT1), and their
-# codes there, which are what a font has that names no characters.
-_COMBINING = dict(
-    zip(
-        "`^~´ˆ˜¨˘ˇ¯˙˚¸",
-        "\u0300\u0302\u0303\u0301\u0302\u0303\u0308\u0306\u030c\u0304\u0307\u030a\u0327",
-        strict=True,
-    )
-) | dict(zip("\x12\x13\x14\x17\x18\x7f", "\u0300\u0301\u030c\u030a\u0327\u0308", strict=True))
-_ACCENT = re.compile(
-    r"([`^~\x12\x13\x14\x17\x18\x7f](?= ?[^\W\d_])|(?P<sign>[´ˆ˜¨˘ˇ¯˙˚¸])) ?[^\W\d_]?"
-)
-_DOTLESS = {"ı": "i", "ȷ": "j"}
 _HOLE = "\ufffd"
 _FIRST_MARK = 0x100000  # of characters that no text has
 
@@ -76,13 +63,6 @@ _is_unmapped = pdfium_function("FPDFText_HasUnicodeMapError", _Int)
 
 
 _Gap = tuple[re.Match[str], float, float]  # a space, its start and end in points
-
-
-def _accented(letter: str, accent: str) -> str:
-    """Return a letter with its accent as one character; empty if there is none."""
-    if not letter.isalpha():
-        return ""
-    return unicodedata.normalize("NFC", _DOTLESS.get(letter, letter) + _COMBINING[accent])
 
 
 def _are_in_columns(left: TextRun, right: TextRun) -> bool:
@@ -165,15 +145,15 @@ class PageText:
 
     def _compose(self) -> None:
         """Join each accent above or below a letter with that letter."""
-        if not any(map(self._characters.__contains__, _COMBINING)):
+        if not any(map(self._characters.__contains__, COMBINING)):
             return
         characters = list(self._characters)
-        for found in _ACCENT.finditer(self._characters):
+        for found in ACCENT.finditer(self._characters):
             accent = found.start()
             # One on a capital stands higher, so that PDFium may put it at the end of the line.
             earlier = range(max(0, accent - _LINE_LENGTH), accent) if found["sign"] else ()
             for letter in chain(range(accent + 1, found.end()), reversed(earlier)):
-                whole = _accented(characters[letter], found[1])
+                whole = accented(characters[letter], found[1])
                 # What may be no accent at all makes no letters that no language has.
                 known = found["sign"] or len(whole) == 1
                 if whole and known and self._is_over(accent, letter):
@@ -207,13 +187,14 @@ class PageText:
         one = wide[len(wide) // 2 :][:1]  # the others are like it
         if any(left - end > run.look.size for run in one for _, end, left in self._gaps(run)):
             starts.update(round(left) for run in wide for _, _, left in self._gaps(run))
-        columns = {start for start, count in starts.items() if count >= _ROWS}
+        columns = sorted(start for start, count in starts.items() if count >= _ROWS)
         if not columns:
             return runs
         return [part for run in runs for part in self._in_columns(run, columns)]
 
-    def _in_columns(self, run: TextRun, columns: set[int]) -> Iterator[TextRun]:
-        if any(run.start + run.look.size < start < run.end for start in columns):
+    def _in_columns(self, run: TextRun, columns: Sequence[int]) -> Iterator[TextRun]:
+        first_inside = bisect_right(columns, run.start + run.look.size)
+        if first_inside < len(columns) and columns[first_inside] < run.end:
             first, last = run.characters
             for space, end, left in self._gaps(run, columns):
                 yield run._replace(text=self._text_of(first, space.start()), end=end)
@@ -221,7 +202,7 @@ class PageText:
                 run = run._replace(text=self._text_of(first, last), before=" ", start=left)
         yield run
 
-    def _gaps(self, run: TextRun, columns: Collection[int] = ()) -> Iterator[_Gap]:
+    def _gaps(self, run: TextRun, columns: Sequence[int] = ()) -> Iterator[_Gap]:
         """Yield the spaces in a run that may be gutters; with ``columns``, only those columns'."""
         first, last = run.characters
         for space in _SPACES.finditer(self._characters, first + 1, last - 1):
@@ -398,8 +379,7 @@ class PageText:
 
     def _look(self, font: int | None, size: float, a: float, b: float, c: float, d: float) -> Look:
         if font not in self._faces:
-            name, fixed = font_of(font)
-            self._faces[font] = is_bold(name), fixed or is_mono(name)
+            self._faces[font] = font_of(font)
         bold, mono = self._faces[font]
         if size < 0:
             a, b, c, d = -a, -b, -c, -d

@@ -13,6 +13,7 @@ from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
+from specx.documents.lines import is_bold, is_mono
 from specx.documents.strips import Box
 
 _NESTED = 8  # forms within forms that are looked into
@@ -307,10 +308,11 @@ def is_in(boxes: list[Box], x: float, y: float) -> bool:
     return any(left <= x <= right and low <= y <= top for left, low, right, top in boxes)
 
 
-def font_of(handle: int | None) -> tuple[str, bool]:
-    """Return the name of a font, and True if it declares itself monospaced."""
+def font_of(handle: int | None) -> tuple[bool, bool]:
+    """Return True for a bold font, and True for a monospaced one, by its name or its flag."""
     font = ctypes.cast(handle or 0, pdfium.FPDF_FONT)
     buffer = ctypes.create_string_buffer(200)
     length = pdfium.FPDFFont_GetBaseFontName(font, buffer, len(buffer))
     name = buffer.value.decode("utf-8", "replace") if 0 < length <= len(buffer) else ""
-    return name, bool(max(0, pdfium.FPDFFont_GetFlags(font)) & _FIXED_PITCH)
+    is_fixed = max(0, pdfium.FPDFFont_GetFlags(font)) & _FIXED_PITCH
+    return is_bold(name), bool(is_fixed) or is_mono(name)
