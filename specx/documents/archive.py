@@ -223,6 +223,7 @@ def _linked(name: str, parts: Mapping[str, bytes], archive: _ZipFiles) -> dict[s
 
 _NO_TEXT = re.compile(r"(?is)<head\b.*?</head>|<(script|style)\b.*?</\1>|<!--.*?-->|<[^>]*>")
 _READINGS = re.compile(r"(?is)<(rt|rp)\b[^>]*>.*?</\1>")  # of Chinese signs, in small letters
+_DRAWN_TEXT = re.compile(r"(?i)(?<=</text>)(?=<)")  # whose lines only their places divide
 _XML_DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
 
 
@@ -236,13 +237,16 @@ def _read_epub(archive: _ZipFiles) -> PandocInput:
     missing = 0
     sheets = [name for name in archive.names if name.lower().endswith(".css")]
     css = "\n".join(_decoded(archive.get(name) or b"")[0] for name in sheets)
-    for path in _chapters(archive):
+    paths, is_fixed = _chapters(archive)
+    if is_fixed:
+        warnings.append("It has a fixed layout, so its lines may be paragraphs and cut sentences.")
+    for path in paths:
         data = archive.get(path)
         if data is None:
             missing += 1
         elif data.strip():
             text, problems = _decoded(data)
-            text = without_hidden(_READINGS.sub("", text), css)
+            text = without_hidden(_DRAWN_TEXT.sub(" ", _READINGS.sub("", text)), css)
             chapters.append(_XML_DECLARATION.sub("", text, count=1))
             warnings += (f"{posixpath.basename(path)}: {each}" for each in problems)
     if not chapters:
@@ -263,8 +267,11 @@ def _refuse_encrypted(archive: _ZipFiles) -> None:
     raise RefusedError("protected", by=owner) if owner else RefusedError("encrypted")
 
 
-def _chapters(archive: _ZipFiles) -> list[str]:
-    """Return the paths of the chapters in reading order, each once."""
+def _chapters(archive: _ZipFiles) -> tuple[list[str], bool]:
+    """Return the paths of the chapters in reading order, each once, and if their layout is fixed.
+
+    Then each line of a page has its place, and may be an element of its own.
+    """
     container = _decoded(archive.get(_CONTAINER) or b" ")[0]
     named = [each.get("full-path", "") for each in _tags(container, "rootfile")]
     place = next((name for name in named if archive.get(name) is not None), "")
@@ -279,7 +286,8 @@ def _chapters(archive: _ZipFiles) -> list[str]:
         if "html" in (kind := each.get("media-type", "html")) or kind.startswith(("text/", "app"))
         if (link := each.get("href", "").partition("#")[0])
     ]
-    return list(dict.fromkeys(path.removeprefix("/") for path in paths))
+    unique = list(dict.fromkeys(path.removeprefix("/") for path in paths))
+    return unique, "pre-paginated" in package
 
 
 def _decoded(data: bytes) -> tuple[str, tuple[str, ...]]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
-from statistics import mean
+from statistics import fmean
 
 from specx.documents.strips import FULL, LINES, STACKED, Box, Row, Sides, Strip, TextPiece
 
@@ -28,12 +28,13 @@ def labelled(strips: Mapping[Strip, Sides], rows: list[Row]) -> list[list[TextPi
     """
     for strip in sorted(strips, key=attrgetter("height"), reverse=True):
         labels, text = strips[strip]
+        if not 1 < len(labels) <= len(text) / 3:
+            continue
         words = (" ".join(piece.text for piece in row) for row in text)
         ends = dict(zip((row[0].base for row in text), ["", *words], strict=False))
         tops = [row[0].base for row in labels]
         if (
-            1 < len(labels) <= len(text) / 3
-            and all(len(row) == 1 and _is_label(row[0]) for row in labels)
+            all(len(row) == 1 and _is_label(row[0]) for row in labels)
             and all(ends.get(top, " ")[-1:] in ("", *".!?:;)") for top in tops)
             and is_wrapped(text)
         ):
@@ -141,7 +142,7 @@ def is_wrapped(rows: Sequence[Row], *, at: int = 0) -> bool:
         above[-1:] not in ".!?:" and below[:1].isalpha() and not below[:1].isupper()
         for above, below in pairwise(lines)
     )
-    return 3 * goes_on >= len(lines) - 1 and mean(map(len, lines)) > _CELL_LINE
+    return 3 * goes_on >= len(lines) - 1 and fmean(map(len, lines)) > _CELL_LINE
 
 
 def beside(row: Row, *, at: int) -> Row:

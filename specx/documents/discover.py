@@ -21,7 +21,7 @@ from specx.errors import DocumentError, UsageError
 STDIN = "-"
 _LONGEST_NAME = 200  # characters of a name that may be wrong because it is so long
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-MARKDOWN_ENDINGS = frozenset({".md", ".markdown"})
+MARKDOWN_ENDINGS = frozenset({".md", ".markdown", ".mdx", ".qmd", ".rmd"})
 JSON_LINES_ENDINGS = frozenset({".jsonl", ".ndjson"})
 TEXT_ENDINGS = MARKDOWN_ENDINGS | JSON_LINES_ENDINGS | {".txt"}
 _ENDINGS = (

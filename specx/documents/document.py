@@ -12,7 +12,8 @@ from specx.documents.language import foreign_language
 
 Kind = Literal[
     "pdf", "text", "markdown", "jsonl", "docx", "html", "epub", "odt", "rtf", "rst", "asciidoc",
-    "org", "mediawiki", "mail", "subtitles", "notebook",
+    "org", "mediawiki", "textile", "typst", "pod", "fb2", "docbook", "mail", "subtitles",
+    "notebook",
 ]  # fmt: skip
 
 LONGEST_HEADING = 40  # characters that a citation shows of one

@@ -21,7 +21,8 @@ PAGE_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
 MIME_ENDINGS = frozenset({".eml", ".emlx", ".mht", ".mhtml", ".mbox"})
 _MARKUP_ENDINGS = {
     **{".rst": "rst", ".rest": "rst", ".adoc": "asciidoc", ".asciidoc": "asciidoc"},
-    **{".org": "org", ".wiki": "mediawiki", ".mediawiki": "mediawiki"},
+    **{".org": "org", ".wiki": "mediawiki", ".mediawiki": "mediawiki", ".textile": "textile"},
+    **{".typ": "typst", ".pod": "pod", ".fb2": "fb2", ".docbook": "docbook", ".dbk": "docbook"},
 }
 FORMAT_ENDINGS = (
     _ZIP_ENDINGS | PAGE_ENDINGS | MIME_ENDINGS | {*_MARKUP_ENDINGS, ".fodt", ".rtf", ".webarchive"}
@@ -31,6 +32,7 @@ _PAGE_HEAD = re.compile(
 )
 _PROGRAM_HEADS = {
     "LaTeX": re.compile(rb"(?:\s|%[^\n]*\n)*\\(?:documentclass|documentstyle)\b"),
+    "Texinfo": re.compile(rb"(?:\s|@c(?:omment)?\b[^\n]*\n)*\\input texinfo"),
     "troff": re.compile(rb"(?:\s|[.']\\\"[^\n]*\n)*[.'](?:TH|Dd|nr|de|mso) "),
 }
 _XML_HEAD = re.compile(

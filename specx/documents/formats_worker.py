@@ -18,7 +18,7 @@ from specx.documents.archive import PandocInput, open_archive, open_flat
 from specx.documents.child_worker import Answer, RefusedError, read_data
 from specx.documents.document import Paragraph
 from specx.documents.mime import MailText, MimeMessage, looks_like_mime, open_message
-from specx.documents.pandoc import Tree, paragraphs_of
+from specx.documents.pandoc import Tree, paragraphs_of, take_out_struck
 from specx.documents.plain import document_from_text
 from specx.documents.rich_text import in_unicode
 from specx.documents.text import decode_markup, decode_text
@@ -31,7 +31,8 @@ _HEAD = 1000  # bytes of a page, in which it has a tag
 _DEEPEST = 3  # documents in documents
 _GHC_OUT_OF_MEMORY = 251  # the exit status of a program compiled by GHC
 _STYLES = {"docx": "docx+styles"}  # the contents of a DOCX are known by their styles
-_TITLED = ("docx", "rst", "asciidoc", "org")  # their first heading may be in the metadata
+_XML = ("fb2", "docbook")  # which may declare an encoding
+_TITLED = ("docx", "rst", "asciidoc", "org", *_XML)  # their first heading may be in the metadata
 _INCLUDED = re.compile(r"(?m)^include::")
 _NO_MARKUP = {
     "asciidoc": re.compile(r"(?m)^(?:ifn?def|ifeval|endif|include)::.*$"),
@@ -68,6 +69,7 @@ class _Opener:
     images: int = 0
     warnings: list[str] = field(default_factory=list)
     depth: int = 0
+    struck: int = 0  # letters
 
     def opened(
         self, data: bytes, kind: str | None
@@ -105,7 +107,7 @@ class _Opener:
     def _read(self, source: PandocInput) -> Iterator[Paragraph]:
         self.images += source.images
         self.warnings += source.warnings
-        letters = 0
+        letters, before = 0, self.struck
         for paragraph in self._own(source):
             keys = [key for key in source.chunks if key in paragraph.text]
             text = reduce(lambda text, key: text.replace(key, ""), keys, paragraph.text)
@@ -114,7 +116,10 @@ class _Opener:
                 yield replace(paragraph, text=text)
             for key in keys:
                 yield from self._inside(source.chunks[key])
-        lost = source.letters - letters
+        struck = self.struck - before
+        if struck:
+            self.warnings.append(f"Text that is struck out was left out (letters: {struck:,}).")
+        lost = source.letters - letters - struck
         if lost > max(_FEW_LETTERS, _SMALL_SHARE * source.letters):
             share = 100 * lost / source.letters
             self.warnings.append(f"About {share:.0f} % of its letters were not read.")
@@ -127,7 +132,9 @@ class _Opener:
             except DocumentError:
                 self.warnings.append(_NO_TEXT)
             return
-        yield from paragraphs_of(_parse(self.pandoc, source), titled=source.kind in _TITLED)
+        tree = _parse(self.pandoc, source)
+        self.struck += take_out_struck(tree["blocks"])
+        yield from paragraphs_of(tree, titled=source.kind in _TITLED)
 
     def _inside(self, data: bytes) -> Iterator[Paragraph]:
         """Yield the paragraphs of a document in a DOCX; an unreadable one causes a warning."""
@@ -161,7 +168,7 @@ def _piece(piece: MailText) -> PandocInput:
 
 def _markup(kind: str, data: bytes) -> PandocInput:
     """Return a marked-up text without the parts that only programs read."""
-    text, warnings = decode_text(data, "it")
+    text, warnings = decode_markup(data, "it") if kind in _XML else decode_text(data, "it")
     included = len(_INCLUDED.findall(text)) if kind == "asciidoc" else 0
     if included:
         warnings += (f"{included} included files were not read.",)

@@ -4,6 +4,7 @@ The child process makes them from the spans of a PDF page.
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -73,6 +74,20 @@ _TEX_CODE = re.compile(
 )
 _NAMELESS = re.compile(r"[\x01-\x08\x0e-\x1a](?=[^\W\d_])")
 
+# Accents that may be drawn over the letter behind them, as with TeX's old fonts (OT1), and their
+# codes there, which are what a font has that names no characters.
+COMBINING = dict(
+    zip(
+        "`^~´ˆ˜¨˘ˇ¯˙˚¸",
+        "\u0300\u0302\u0303\u0301\u0302\u0303\u0308\u0306\u030c\u0304\u0307\u030a\u0327",
+        strict=True,
+    )
+) | dict(zip("\x12\x13\x14\x17\x18\x7f", "\u0300\u0301\u030c\u030a\u0327\u0308", strict=True))
+ACCENT = re.compile(
+    r"([`^~\x12\x13\x14\x17\x18\x7f](?= ?[^\W\d_])|(?P<sign>[´ˆ˜¨˘ˇ¯˙˚¸])) ?[^\W\d_]?"
+)
+_DOTLESS = {"ı": "i", "ȷ": "j"}
+
 
 MIRRORED = 4
 ASLANT = 8
@@ -139,6 +154,13 @@ def lacks_ligatures(lines: Iterable[Line], ligatures: Collection[str] = _LIGATUR
     if len(text) < _JUDGED or any(each in text for each in ligatures):
         return False
     return sum(map(len, _LATIN.findall(text))) > _LATIN_SHARE * len(text)
+
+
+def accented(letter: str, accent: str) -> str:
+    """Return a letter with its accent as one character; empty if there is none."""
+    if not letter.isalpha():
+        return ""
+    return unicodedata.normalize("NFC", _DOTLESS.get(letter, letter) + COMBINING[accent])
 
 
 def is_bold(font: str) -> bool:

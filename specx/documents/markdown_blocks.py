@@ -25,6 +25,7 @@ _SIGNS = re.compile(
     r"\[\^[^\]\s]{1,60}\](?!:)|^\[!(?:NOTE|TIP|IMPORTANT|WARNING|CAUTION)\][ \t]*"
     r"|(?:^|(?<=\s)):[a-z][a-z0-9_+-]{1,30}:(?=\s|$)"
 )
+_DIVISION = re.compile(r"(?m)^:{3,}[ \t]*[\w-]*(?:[ \t]*[\[{][^\]}\n]*[\]}])*[ \t]*$")  # its ends
 _POWER = re.compile(r"(?<=\w)<sup>([\dn+−-]{1,4})</sup>")
 _TAG = re.compile(r"<[^<>]*>")
 # Code, and an address that a site's generator writes: [text]({{< ref "page" >}})
@@ -118,7 +119,8 @@ def _has_text(block: TextBlock) -> bool:
 
 def _plain(text: str) -> str:
     """Return inline Markdown as text, without marks, link addresses, images and tags."""
-    text = _POWER.sub(lambda power: power[1].translate(RAISED), _SIGNS.sub("", text))
+    text = _SIGNS.sub("", _DIVISION.sub("", text) if ":::" in text else text)
+    text = _POWER.sub(lambda power: power[1].translate(RAISED), text)
     if len(text) > _LONGEST_INLINE:
         return text
     text = _TEMPLATE.sub(lambda each: each[0] if each[1] else "(#)", text)

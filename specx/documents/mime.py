@@ -132,7 +132,7 @@ def _read_part(part: Message, message: MimeMessage) -> None:
     elif kind in ("text/plain", "text/html") and not attached:
         piece = _piece(part)
         message.pieces += [piece] if piece.data.strip() else []
-    elif named or attached or not kind.startswith(("image/", "text/")):
+    elif named or attached or not kind.startswith("image/"):
         message.attached.append(_decoded(named) if named else kind)
 
 

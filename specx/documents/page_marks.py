@@ -128,18 +128,21 @@ def _count_lines(column: list[TextPiece], pieces: Sequence[TextPiece]) -> bool:
 
 
 def _with_drop_caps(pieces: list[TextPiece]) -> list[TextPiece]:
-    if len({piece.size for piece in pieces}) < 2:
-        return pieces
+    least = _LARGE * min((piece.size for piece in pieces), default=0.0)
     joined: set[int] = set()
     for cap in pieces:
-        if _DROP_CAP.fullmatch(cap.text) and len(lines := _lines_beside(cap, pieces)) > 1:
+        if (
+            cap.size > least
+            and _DROP_CAP.fullmatch(cap.text)
+            and len(lines := _lines_beside(cap, pieces)) > 1
+        ):
             first, second = lines[:2]
             between = " " if _is_word(cap, first, second, pieces) else ""
             letter = cap.runs[0][1]._replace(base=first.base, look=first.runs[0][1].look)
             first.runs = [("", letter), (between, first.runs[0][1]), *first.runs[1:]]
             first.start = cap.start
             joined.add(id(cap))
-    return [piece for piece in pieces if id(piece) not in joined]
+    return [piece for piece in pieces if id(piece) not in joined] if joined else pieces
 
 
 def _is_word(

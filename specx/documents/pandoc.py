@@ -256,7 +256,7 @@ def _inside(attributes: list[Any], around: _Surroundings) -> _Surroundings:
     _, classes, pairs = attributes
     named = dict(pairs)
     types = {*named.get("epub:type", "").split(), *named.get("type", "").split()}
-    if FURNITURE in classes:
+    if FURNITURE in classes or _is_page_number(attributes):
         return around._replace(kind="furniture")
     if named.get("role") in _NOTE_ROLES or _NOTE_CLASSES & {*classes} or _NOTE_TYPES & types:
         return around._replace(kind="footnote")
@@ -265,6 +265,32 @@ def _inside(attributes: list[Any], around: _Surroundings) -> _Surroundings:
     if _CONTENTS_STYLE.fullmatch(named.get("custom-style", "")):
         return around._replace(part="contents")
     return around
+
+
+def _is_page_number(attributes: list[Any]) -> bool:
+    """Return True for the number of a printed page, at the place where that page begins."""
+    _, classes, pairs = attributes
+    named = dict(pairs)
+    kinds = (*classes, named.get("epub:type"), named.get("type"), named.get("role"))
+    return "pagebreak" in kinds or "doc-pagebreak" in kinds
+
+
+def take_out_struck(part: Any) -> int:
+    """Take text that is struck out, which no longer holds, out of a part of pandoc's tree.
+
+    Return the number of its letters.
+    """
+    content = part.get("c") if isinstance(part, dict) else part
+    if not isinstance(content, list):
+        return 0
+    letters = 0
+    for n, each in enumerate(content):
+        if isinstance(each, dict) and each.get("t") == "Strikeout":
+            letters += sum(map(str.isalnum, _text(each["c"])))
+            content[n] = _SPACE
+        else:
+            letters += take_out_struck(each)
+    return letters
 
 
 # ---------------------------------------------------------------- inlines
@@ -308,6 +334,8 @@ def _pieces(inlines: Sequence[Tree], notes: list[list[Tree]]) -> Iterator[str]:
                 yield from (opening, *_pieces(content[1], notes), closing)
             case "Link" if not _leads_to_note(inline):
                 yield from _pieces(content[1], notes)
+            case "Span" if _is_page_number(content[0]):
+                continue
             case "Cite" | "Span":
                 yield from _pieces(content[1], notes)
             case "Superscript" if len(content) == 1 and _is_local(content[0]):

@@ -6,16 +6,23 @@ PDFium divides the characters into words and lines. Its text objects give their 
 import ctypes
 import math
 import re
-import unicodedata
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
-from specx.documents.lines import ASLANT, MIRRORED, Look, TextRun, is_bold, is_mono
-from specx.documents.pdf_objects import PageObjects, font_of, is_in, number_of, pdfium_function
+from specx.documents.lines import ACCENT, ASLANT, COMBINING, MIRRORED, Look, TextRun, accented
+from specx.documents.pdf_objects import (
+    PageObjects,
+    argument,
+    font_of,
+    handle_of,
+    is_in,
+    pdfium_function,
+)
 from specx.documents.pdf_rows import HYPHEN, word_ends
 from specx.documents.strips import Box
 
@@ -31,50 +38,31 @@ _ASLANT = 0.1  # quarter turns from the nearest that a scan is not off
 _UPWARD = {0, 3, MIRRORED + 1, MIRRORED + 2, ASLANT}  # turns whose lines stack along an axis
 
 # A line; PDFium puts no other end behind a hyphen that divides a word.
-_LINE = re.compile(rf"(?:[^\r\n{HYPHEN}]|\r(?!\n))+{HYPHEN}?")
+_LINE = re.compile(rf"(?:[^\r\n{HYPHEN}]+|\r(?!\n))+{HYPHEN}?")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 _LOST = re.compile(r"[\ufffd\ue000-\uf8ff](?:(?<=[^\W\d_].)|(?=[a-z]))")
 _SPACES = re.compile(" +")
 _WORD = re.compile(r"[^ ]+")
 
-# Accents that may be drawn over the letter behind them, as with TeX's old fonts (OT1), and their
-# codes there, which are what a font has that names no characters.
-_COMBINING = dict(
-    zip(
-        "`^~´ˆ˜¨˘ˇ¯˙˚¸",
-        "\u0300\u0302\u0303\u0301\u0302\u0303\u0308\u0306\u030c\u0304\u0307\u030a\u0327",
-        strict=True,
-    )
-) | dict(zip("\x12\x13\x14\x17\x18\x7f", "\u0300\u0301\u030c\u030a\u0327\u0308", strict=True))
-_ACCENT = re.compile(
-    r"([`^~\x12\x13\x14\x17\x18\x7f](?= ?[^\W\d_])|(?P<sign>[´ˆ˜¨˘ˇ¯˙˚¸])) ?[^\W\d_]?"
-)
-_DOTLESS = {"ı": "i", "ȷ": "j"}
 _HOLE = "\ufffd"
 _FIRST_MARK = 0x100000  # of characters that no text has
 
 _Handle = ctypes.c_void_p
 _Int = ctypes.c_int
 
-_text_object = pdfium_function("FPDFText_GetTextObject", _Handle, _Handle, _Int)
-_loose_box = pdfium_function("FPDFText_GetLooseCharBox", _Int, _Handle, _Int, _Handle)
-_origin = pdfium_function("FPDFText_GetCharOrigin", _Int, _Handle, _Int, _Handle, _Handle)
-_character = pdfium_function("FPDFText_GetUnicode", ctypes.c_uint, _Handle, _Int)
-_matrix = pdfium_function("FPDFText_GetMatrix", _Int, _Handle, _Int, _Handle)
-_font_size = pdfium_function("FPDFText_GetFontSize", ctypes.c_double, _Handle, _Int)
-_object_font = pdfium_function("FPDFTextObj_GetFont", _Handle, _Handle)
-_is_hyphen = pdfium_function("FPDFText_IsHyphen", _Int, _Handle, _Int)
-_is_unmapped = pdfium_function("FPDFText_HasUnicodeMapError", _Int, _Handle, _Int)
+_text_object = pdfium_function("FPDFText_GetTextObject", _Handle)
+_loose_box = pdfium_function("FPDFText_GetLooseCharBox", _Int)
+_origin = pdfium_function("FPDFText_GetCharOrigin", _Int)
+_characters = pdfium_function("FPDFText_GetText", _Int)
+_character = pdfium_function("FPDFText_GetUnicode", ctypes.c_uint)
+_matrix = pdfium_function("FPDFText_GetMatrix", _Int)
+_font_size = pdfium_function("FPDFText_GetFontSize", ctypes.c_double)
+_object_font = pdfium_function("FPDFTextObj_GetFont", _Handle)
+_is_hyphen = pdfium_function("FPDFText_IsHyphen", _Int)
+_is_unmapped = pdfium_function("FPDFText_HasUnicodeMapError", _Int)
 
 
 _Gap = tuple[re.Match[str], float, float]  # a space, its start and end in points
-
-
-def _accented(letter: str, accent: str) -> str:
-    """Return a letter with its accent as one character; empty if there is none."""
-    if not letter.isalpha():
-        return ""
-    return unicodedata.normalize("NFC", _DOTLESS.get(letter, letter) + _COMBINING[accent])
 
 
 def _are_in_columns(left: TextRun, right: TextRun) -> bool:
@@ -102,10 +90,12 @@ class PageText:
         self.has_layer = False  # the text of a picture, as recognition writes it
         self.outside = 0  # characters that do not stand on the page
         self.unseen = 0  # characters that a reader does not see, as far as they were read
-        self._handle = number_of(text)
+        self._handle = handle_of(text)
         self._box = pdfium.FS_RECTF()
         self._x, self._y = ctypes.c_double(), ctypes.c_double()
         self._matrix = pdfium.FS_MATRIX()
+        written = (self._box, self._x, self._y, self._matrix)
+        self._box_at, self._x_at, self._y_at, self._matrix_at = map(ctypes.byref, written)
         self._faces: dict[int | None, tuple[bool, bool]] = {}
         self._looks: dict[tuple[int | None, float, float, float, float, float], Look] = {}
         self._marks: dict[int, str] = {}
@@ -116,13 +106,16 @@ class PageText:
     def _read(self) -> str:
         """Read the characters of the page, one string with a character at each index."""
         count = max(0, pdfium.FPDFText_CountChars(self._text))
-        units = (ctypes.c_ushort * (count + 1))()
-        written = pdfium.FPDFText_GetText(self._text, 0, count, units)
-        text = bytes(units)[: 2 * max(0, written - 1)].decode("utf-16-le", "replace")
+        units = bytearray(2 * (count + 1))
+        at = ctypes.byref(ctypes.c_char.from_buffer(units))
+        written = _characters(self._handle, 0, count, at)
+        text = units[: 2 * max(0, written - 1)].decode("utf-16-le", "replace")
         if len(text) != count:  # those that mean nothing are no text, but have a number
             text = _PAIR.sub(self._joined, "".join(map(self._one, range(count))))
         # PDFium shows a letter that is mapped to nothing as such a hyphen. It is a ligature where
         # some stand within words, and else a sign of a formula.
+        if text.isascii():
+            return text
         self.holes = len(_LOST.findall(text))
         signs = (found.start() for found in re.finditer(HYPHEN, text))
         nothing = [n for n in signs if not self._divides(n)]
@@ -141,9 +134,8 @@ class PageText:
 
     def _one(self, number: int) -> str:
         code = _character(self._handle, number)
-        if not code or self._divides(number):
-            return HYPHEN
-        return chr(code) if code < 0x110000 else "\0"
+        char = chr(code) if code < 0x110000 else "\0"
+        return char if char.isalpha() or (code and not self._divides(number)) else HYPHEN
 
     def _joined(self, pair: re.Match[str]) -> str:
         """Return the letter that PDFium gives as two characters; empty for one of them alone."""
@@ -153,13 +145,15 @@ class PageText:
 
     def _compose(self) -> None:
         """Join each accent above or below a letter with that letter."""
+        if not any(map(self._characters.__contains__, COMBINING)):
+            return
         characters = list(self._characters)
-        for found in _ACCENT.finditer(self._characters):
+        for found in ACCENT.finditer(self._characters):
             accent = found.start()
             # One on a capital stands higher, so that PDFium may put it at the end of the line.
             earlier = range(max(0, accent - _LINE_LENGTH), accent) if found["sign"] else ()
             for letter in chain(range(accent + 1, found.end()), reversed(earlier)):
-                whole = _accented(characters[letter], found[1])
+                whole = accented(characters[letter], found[1])
                 # What may be no accent at all makes no letters that no language has.
                 known = found["sign"] or len(whole) == 1
                 if whole and known and self._is_over(accent, letter):
@@ -193,13 +187,14 @@ class PageText:
         one = wide[len(wide) // 2 :][:1]  # the others are like it
         if any(left - end > run.look.size for run in one for _, end, left in self._gaps(run)):
             starts.update(round(left) for run in wide for _, _, left in self._gaps(run))
-        columns = {start for start, count in starts.items() if count >= _ROWS}
+        columns = sorted(start for start, count in starts.items() if count >= _ROWS)
         if not columns:
             return runs
         return [part for run in runs for part in self._in_columns(run, columns)]
 
-    def _in_columns(self, run: TextRun, columns: set[int]) -> Iterator[TextRun]:
-        if any(run.start + run.look.size < start < run.end for start in columns):
+    def _in_columns(self, run: TextRun, columns: Sequence[int]) -> Iterator[TextRun]:
+        first_inside = bisect_right(columns, run.start + run.look.size)
+        if first_inside < len(columns) and columns[first_inside] < run.end:
             first, last = run.characters
             for space, end, left in self._gaps(run, columns):
                 yield run._replace(text=self._text_of(first, space.start()), end=end)
@@ -207,7 +202,7 @@ class PageText:
                 run = run._replace(text=self._text_of(first, last), before=" ", start=left)
         yield run
 
-    def _gaps(self, run: TextRun, columns: Collection[int] = ()) -> Iterator[_Gap]:
+    def _gaps(self, run: TextRun, columns: Sequence[int] = ()) -> Iterator[_Gap]:
         """Yield the spaces in a run that may be gutters; with ``columns``, only at columns."""
         first, last = run.characters
         for space in _SPACES.finditer(self._characters, first + 1, last - 1):
@@ -344,7 +339,7 @@ class PageText:
 
     def _is_on(self, areas: list[Box], number: int) -> bool:
         box = self._box
-        _loose_box(self._handle, number, ctypes.byref(box))
+        _loose_box(self._handle, number, self._box_at)
         return is_in(areas, (box.left + box.right) / 2, (box.bottom + box.top) / 2)
 
     def unmapped(self) -> float:
@@ -361,7 +356,7 @@ class PageText:
     def _extent(self, look: Look, index: int) -> tuple[float, float]:
         """Return the start and end of a character in reading direction, in points."""
         box = self._box
-        _loose_box(self._handle, index, ctypes.byref(box))
+        _loose_box(self._handle, index, self._box_at)
         match look.turn % MIRRORED:
             case 0:
                 return box.left, box.right
@@ -374,9 +369,9 @@ class PageText:
     def _placed(self, which: int | None, number: int) -> tuple[Look, float]:
         """Return the look of a text object and the height of its baseline, in points."""
         matrix = self._matrix
-        _matrix(self._handle, number, ctypes.byref(matrix))
-        _origin(self._handle, number, ctypes.byref(self._x), ctypes.byref(self._y))
-        size, font = _font_size(self._handle, number), _object_font(which)
+        _matrix(self._handle, number, self._matrix_at)
+        _origin(self._handle, number, self._x_at, self._y_at)
+        size, font = _font_size(self._handle, number), _object_font(argument(which))
         drawn = font, size, matrix.a, matrix.b, matrix.c, matrix.d
         look = self._looks.get(drawn) or self._looks.setdefault(drawn, self._look(*drawn))
         height = (self._y, self._x)[look.turn % 2].value
@@ -384,8 +379,7 @@ class PageText:
 
     def _look(self, font: int | None, size: float, a: float, b: float, c: float, d: float) -> Look:
         if font not in self._faces:
-            name, fixed = font_of(font)
-            self._faces[font] = is_bold(name), fixed or is_mono(name)
+            self._faces[font] = font_of(font)
         bold, mono = self._faces[font]
         if size < 0:
             a, b, c, d = -a, -b, -c, -d

@@ -13,6 +13,7 @@ from typing import Any
 
 import pypdfium2_raw.bindings as pdfium
 
+from specx.documents.lines import is_bold, is_mono
 from specx.documents.strips import Box
 
 _NESTED = 8  # forms within forms that are looked into
@@ -30,33 +31,41 @@ _Matrix = tuple[float, float, float, float, float, float]
 _UNCHANGED: _Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 
-def pdfium_function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-    """Return a PDFium function that takes handles as plain numbers, which is much faster."""
+def pdfium_function(name: str, result: Any) -> Callable[..., Any]:
+    """Return a PDFium function that is much faster to call than that of the bindings.
+
+    It converts none of its arguments: numbers are C's ``int``, a handle has to be an ``argument``.
+    It keeps the lock of the interpreter, since the process has one thread.
+    """
     address = ctypes.cast(getattr(pdfium, name), _Handle).value or 0
-    return ctypes.CFUNCTYPE(result, *arguments)(address)
+    return ctypes.PYFUNCTYPE(result)(address)
 
 
-def number_of(handle: Any) -> int:
-    return ctypes.cast(handle, _Handle).value or 0
+argument = _Handle.from_param  # of a handle or an address as a plain number, or of None
 
 
-_page_object = pdfium_function("FPDFPage_GetObject", _Handle, _Handle, _Int)
-_form_object = pdfium_function("FPDFFormObj_GetObject", _Handle, _Handle, ctypes.c_ulong)
-_form_count = pdfium_function("FPDFFormObj_CountObjects", _Int, _Handle)
-_kind = pdfium_function("FPDFPageObj_GetType", _Int, _Handle)
-_object_bounds = pdfium_function("FPDFPageObj_GetBounds", _Int, *5 * [_Handle])
-_object_matrix = pdfium_function("FPDFPageObj_GetMatrix", _Int, _Handle, _Handle)
-_fill_color = pdfium_function("FPDFPageObj_GetFillColor", _Int, *5 * [_Handle])
-_draw_mode = pdfium_function("FPDFPath_GetDrawMode", _Int, *3 * [_Handle])
-_is_transparent = pdfium_function("FPDFPageObj_HasTransparency", _Int, _Handle)
-_segments = pdfium_function("FPDFPath_CountSegments", _Int, _Handle)
-_segment = pdfium_function("FPDFPath_GetPathSegment", _Handle, _Handle, _Int)
-_point = pdfium_function("FPDFPathSegment_GetPoint", _Int, *3 * [_Handle])
-_clip = pdfium_function("FPDFPageObj_GetClipPath", _Handle, _Handle)
-_clip_paths = pdfium_function("FPDFClipPath_CountPaths", _Int, _Handle)
-_clip_segments = pdfium_function("FPDFClipPath_CountPathSegments", _Int, _Handle, _Int)
-_clip_segment = pdfium_function("FPDFClipPath_GetPathSegment", _Handle, _Handle, _Int, _Int)
-_render_mode = pdfium_function("FPDFTextObj_GetTextRenderMode", _Int, _Handle)
+def handle_of(pointer: Any) -> Any:
+    """Return a pointer of the bindings as an ``argument``."""
+    return argument(ctypes.cast(pointer, _Handle).value)
+
+
+_page_object = pdfium_function("FPDFPage_GetObject", _Handle)
+_form_object = pdfium_function("FPDFFormObj_GetObject", _Handle)
+_form_count = pdfium_function("FPDFFormObj_CountObjects", _Int)
+_kind = pdfium_function("FPDFPageObj_GetType", _Int)
+_object_bounds = pdfium_function("FPDFPageObj_GetBounds", _Int)
+_object_matrix = pdfium_function("FPDFPageObj_GetMatrix", _Int)
+_fill_color = pdfium_function("FPDFPageObj_GetFillColor", _Int)
+_draw_mode = pdfium_function("FPDFPath_GetDrawMode", _Int)
+_is_transparent = pdfium_function("FPDFPageObj_HasTransparency", _Int)
+_segments = pdfium_function("FPDFPath_CountSegments", _Int)
+_segment = pdfium_function("FPDFPath_GetPathSegment", _Handle)
+_point = pdfium_function("FPDFPathSegment_GetPoint", _Int)
+_clip = pdfium_function("FPDFPageObj_GetClipPath", _Handle)
+_clip_paths = pdfium_function("FPDFClipPath_CountPaths", _Int)
+_clip_segments = pdfium_function("FPDFClipPath_CountPathSegments", _Int)
+_clip_segment = pdfium_function("FPDFClipPath_GetPathSegment", _Handle)
+_render_mode = pdfium_function("FPDFTextObj_GetTextRenderMode", _Int)
 
 TEXT, PATH = pdfium.FPDF_PAGEOBJ_TEXT, pdfium.FPDF_PAGEOBJ_PATH
 IMAGE, _SHADING = pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_SHADING
@@ -64,7 +73,7 @@ _FORM = pdfium.FPDF_PAGEOBJ_FORM
 _THICK = 3.0  # points
 _ENDS = 2  # of a line
 _SIDES = (ctypes.c_float * 4)()  # written by PDFium again and again
-_SIDES_AT = tuple(ctypes.addressof(_SIDES) + 4 * n for n in range(4))
+_SIDES_AT = tuple(argument(ctypes.addressof(_SIDES) + 4 * n) for n in range(4))
 
 
 # A handle, its kind, and the matrix of the forms that it is in.
@@ -76,16 +85,20 @@ class PageObjects:
 
     def __init__(self, page: Any) -> None:
         count = max(0, pdfium.FPDFPage_CountObjects(page))
-        self._all = list(_objects(_page_object, number_of(page), count, _UNCHANGED))
+        self._all = list(_objects(_page_object, handle_of(page), count, _UNCHANGED))
         self.kinds = Counter(kind for _, kind, _ in self._all)
         box = pdfium.FS_RECTF()
         pdfium.FPDF_GetPageBoundingBox(page, ctypes.byref(box))
         self.box: Box = (box.left, box.bottom, box.right, box.top)
-        crop, sheet = _own_box(page, "CropBox"), _own_box(page, "MediaBox")
-        self.is_cropped = crop is not None and crop != sheet
+        self._page = page
         self._colour = (ctypes.c_uint * 4)()  # red, green, blue and alpha
         first = ctypes.addressof(self._colour)
-        self._channels = tuple(range(first, first + 16, 4))
+        self._channels = tuple(map(argument, range(first, first + 16, 4)))
+
+    @cached_property
+    def is_cropped(self) -> bool:
+        crop, sheet = _own_box(self._page, "CropBox"), _own_box(self._page, "MediaBox")
+        return crop is not None and crop != sheet
 
     def boxes(self, *kinds: int) -> Iterator[Box]:
         return (_bounds(handle, matrix) for handle, kind, matrix in self._all if kind in kinds)
@@ -98,8 +111,9 @@ class PageObjects:
         for handle, kind, matrix in self._all:
             if kind == PATH:
                 left, low, right, top = box = _bounds(handle, matrix)
-                if min(right - left, top - low) > _THICK and _segments(handle) == _ENDS:
-                    ends = _corners(partial(_segment, handle), _ENDS)
+                path = argument(handle)
+                if min(right - left, top - low) > _THICK and _segments(path) == _ENDS:
+                    ends = _corners(partial(_segment, path), _ENDS)
                     inside = _product(_matrix_of(handle), matrix)
                     first, lowest, last, highest = _placed(_box_of(ends), inside)
                     if last - first > highest - lowest:
@@ -151,20 +165,21 @@ class PageObjects:
 
     def _is_opaque(self, path: int) -> bool:
         """Return True if a path fills a box and hides everything behind it."""
-        count = _segments(path)
-        if count not in _CORNERS or not self._is_filled(path) or _is_transparent(path):
+        handle = argument(path)
+        count = _segments(handle)
+        if count not in _CORNERS or not self._is_filled(path) or _is_transparent(handle):
             return False
-        corners = _corners(partial(_segment, path), count)
+        corners = _corners(partial(_segment, handle), count)
         left, low, right, top = _box_of(corners)
         a, b, c, d, *_ = _matrix_of(path)
         is_box = {(left, low), (right, low), (right, top), (left, top)}.issubset(corners)
         is_upright = not (b or c) or not (a or d)
-        has_colour = bool(_fill_color(path, *self._channels))  # no pattern
+        has_colour = bool(_fill_color(handle, *self._channels))  # no pattern
         return is_box and is_upright and has_colour
 
     def hidden(self, text: int | None) -> list[Box]:
         """Return the boxes that hide a text, or parts of it."""
-        is_clipped = _clip_paths(_clip(text)) > 0
+        is_clipped = _clip_paths(argument(_clip(argument(text)))) > 0
         if not (is_clipped or self._covers) or text not in self._places:
             return []
         place, matrix = self._places[text]
@@ -197,19 +212,19 @@ class PageObjects:
 
     def shown_on(self, text: int | None) -> list[Box] | None:
         """Return the only boxes on which a text is visible; None if it is visible everywhere."""
-        if (mode := _render_mode(text)) in _EMPTY_MODES:
+        if (mode := _render_mode(argument(text))) in _EMPTY_MODES:
             return self.pictures
         return self._dark if self._is_white(text) and mode not in _STROKED_MODES else None
 
     def _is_white(self, handle: int | None) -> bool:
         colour = self._colour
-        if not _fill_color(handle, *self._channels):
+        if not _fill_color(argument(handle), *self._channels):
             return False  # a pattern
         return (colour[0] >= _WHITE and min(colour[:3]) >= _WHITE) or not colour[3]
 
     def _is_filled(self, path: int) -> bool:
         fill, stroke = ctypes.c_int(), ctypes.c_int()
-        _draw_mode(path, ctypes.byref(fill), ctypes.byref(stroke))
+        _draw_mode(argument(path), ctypes.byref(fill), ctypes.byref(stroke))
         return bool(fill.value)
 
 
@@ -222,30 +237,30 @@ def _own_box(page: Any, name: str) -> Box | None:
 
 
 def _objects(
-    get: Callable[[int, int], int], holder: int, count: int, matrix: _Matrix, depth: int = 0
+    get: Callable[..., int], holder: Any, count: int, matrix: _Matrix, depth: int = 0
 ) -> Iterator[_Object]:
     """Yield the objects of a page or form in drawing order, including those of forms in it."""
     for n in range(count):
         handle = get(holder, n)
-        kind = _kind(handle)
+        kind = _kind(form := argument(handle))
         yield handle, kind, matrix
         if kind == _FORM and depth < _NESTED:
             inside = _product(_matrix_of(handle), matrix)
-            yield from _objects(_form_object, handle, _form_count(handle), inside, depth + 1)
+            yield from _objects(_form_object, form, _form_count(form), inside, depth + 1)
 
 
 def _corners(segment: Callable[[int], int], count: int) -> list[tuple[float, float]]:
     x, y = ctypes.c_float(), ctypes.c_float()
     points = []
     for n in range(count):
-        _point(segment(n), ctypes.byref(x), ctypes.byref(y))
+        _point(argument(segment(n)), ctypes.byref(x), ctypes.byref(y))
         points.append((x.value, y.value))
     return points
 
 
 def _clips(handle: int | None) -> Iterator[Box | None]:
     """Yield the clipping boxes of an object, the innermost first; None for other shapes."""
-    clip = _clip(handle)
+    clip = argument(_clip(argument(handle)))
     for path in reversed(range(_clip_paths(clip))):
         count = _clip_segments(clip, path)
         corners = partial(_clip_segment, clip, path)
@@ -263,7 +278,7 @@ def _box_of(points: Sequence[tuple[float, float]]) -> Box:
 
 def _matrix_of(form: int) -> _Matrix:
     matrix = pdfium.FS_MATRIX()
-    if not _object_matrix(form, ctypes.byref(matrix)):
+    if not _object_matrix(argument(form), ctypes.byref(matrix)):
         return _UNCHANGED
     return matrix.a, matrix.b, matrix.c, matrix.d, matrix.e, matrix.f
 
@@ -280,7 +295,7 @@ def _product(m: _Matrix, n: _Matrix) -> _Matrix:
 
 
 def _bounds(handle: int, matrix: _Matrix) -> Box:
-    known = _object_bounds(handle, *_SIDES_AT)
+    known = _object_bounds(argument(handle), *_SIDES_AT)
     left, bottom, right, top = _SIDES if known else (0.0, 0.0, 0.0, 0.0)
     return _placed((left, bottom, right, top), matrix)
 
@@ -314,10 +329,11 @@ def is_in(boxes: list[Box], x: float, y: float) -> bool:
     return any(left <= x <= right and low <= y <= top for left, low, right, top in boxes)
 
 
-def font_of(handle: int | None) -> tuple[str, bool]:
-    """Return the name of a font, and True if it declares itself monospaced."""
+def font_of(handle: int | None) -> tuple[bool, bool]:
+    """Return True for a bold font, and True for a monospaced one, by its name or its flag."""
     font = ctypes.cast(handle or 0, pdfium.FPDF_FONT)
     buffer = ctypes.create_string_buffer(200)
     length = pdfium.FPDFFont_GetBaseFontName(font, buffer, len(buffer))
     name = buffer.value.decode("utf-8", "replace") if 0 < length <= len(buffer) else ""
-    return name, bool(max(0, pdfium.FPDFFont_GetFlags(font)) & _FIXED_PITCH)
+    is_fixed = max(0, pdfium.FPDFFont_GetFlags(font)) & _FIXED_PITCH
+    return is_bold(name), bool(is_fixed) or is_mono(name)

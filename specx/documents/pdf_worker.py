@@ -23,7 +23,14 @@ from specx.documents.child_worker import Answer, RefusedError, read_data, reason
 from specx.documents.lines import Line, PageLines, lacks_ligatures, lines_of
 from specx.documents.pdf_amended import Amended, may_have_layers
 from specx.documents.pdf_by_pdfium import PageText
-from specx.documents.pdf_objects import PATH, TEXT, PageObjects, number_of, pdfium_function
+from specx.documents.pdf_objects import (
+    PATH,
+    TEXT,
+    PageObjects,
+    argument,
+    handle_of,
+    pdfium_function,
+)
 from specx.documents.pdf_rows import rows_of
 
 _MOST_PAGES = 50_000  # a small file can hold the same page a million times
@@ -31,9 +38,9 @@ _MOST_CHARACTERS = 20_000_000  # of all pages together
 _MOST_ATTACHED = 100
 _SHELL = 5  # pages, at most, of a file that says that it cannot be shown
 _DRAWN_PATHS = 20  # on a page without text: more than a frame or a rule, fewer than letters
-_annotation = pdfium_function("FPDFPage_GetAnnot", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
-_annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", ctypes.c_int, ctypes.c_void_p)
-_close_annotation = pdfium_function("FPDFPage_CloseAnnot", None, ctypes.c_void_p)
+_annotation = pdfium_function("FPDFPage_GetAnnot", ctypes.c_void_p)
+_annotation_kind = pdfium_function("FPDFAnnot_GetSubtype", ctypes.c_int)
+_close_annotation = pdfium_function("FPDFPage_CloseAnnot", None)
 _TYPED = {
     pdfium.FPDF_ANNOT_WIDGET,
     pdfium.FPDF_ANNOT_FREETEXT,
@@ -199,9 +206,9 @@ def _read(opened: _Opened, number: int, page: Any, *, is_typed: bool) -> tuple[P
 
 def _is_typed_on(page: Any) -> bool:
     """Return True if a page has form fields, notes or stamps."""
-    handle = number_of(page)
+    handle = handle_of(page)
     for n in range(max(0, pdfium.FPDFPage_GetAnnotCount(page))):
-        annotation = _annotation(handle, n)
+        annotation = argument(_annotation(handle, n))
         kind = _annotation_kind(annotation)
         _close_annotation(annotation)
         if kind in _TYPED:

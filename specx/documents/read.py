@@ -48,6 +48,13 @@ from specx.errors import DocumentError, UsageError
 PASSWORD_VARIABLE = "SPECX_PDF_PASSWORD"
 _PDF_HEADER = b"%PDF-"
 _JSON_ENDINGS = frozenset({".json", ".geojson", ".ipynb"})
+_FORMATS = {
+    "html": "a web page",
+    "zip": "an office document or a zip archive",
+    "rtf": "RTF",
+    "mime": "a mail or a web archive",
+    "fodt": "an OpenDocument text",
+}
 _HEADER_WITHIN = 1024  # bytes: readers accept some junk in front of the header
 
 
@@ -90,8 +97,11 @@ def _read(source: str, options: ReadOptions) -> list[Document | LineError]:
     if ranges is not None:
         raise UsageError(f"--pages works only for PDF files, and {name} is not a PDF")
     if ending == ".pdf" and head.strip():
+        found = _FORMATS.get(format_of(head, ending, is_text=False) or "")
         raise DocumentError(
-            f"{name} has the extension .pdf but is not a PDF (no %PDF header); "
+            f"{name} has the extension .pdf but is {found}; check it, or rename it"
+            if found
+            else f"{name} has the extension .pdf but is not a PDF (no %PDF header); "
             "check the file, or rename it if it is text"
         )
     kind = format_of(head, ending, is_text=ending in TEXT_ENDINGS | SUBTITLE_ENDINGS)

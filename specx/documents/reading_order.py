@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
-from statistics import mean, median
+from statistics import fmean, median
 from typing import NamedTuple
 
 from specx.documents.cells import (
@@ -113,6 +113,9 @@ def _rules_of(boxes: Iterable[Box], pieces: Sequence[TextPiece]) -> _Rules:
 
 def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[tuple[Row, bool]]:
     """Yield the rows of a region. ``pieces``: sorted from the top; ``inside``: it is in a table."""
+    if len(pieces) == 1:
+        yield pieces, False
+        return
     rows = _rows(pieces)
     one = len(rows) == 1 and not inside
     if one or (all(len(row) == 1 for row in rows) and _rows_of_file(pieces) is not None):
@@ -123,7 +126,6 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
     prose = [each for each, sides in strips.items() if _is_prose(each, sides, rows)]
     prose = [each for each in strips if any(map(each.prolongs, prose))]
     drawn = [each for each, sides in strips.items() if _are_drawn(sides)]
-    cells = [each for each, sides in strips.items() if are_cells(each, sides, rows)]
     tallest = max(prose + drawn, key=lambda each: _filled(strips[each]), default=None)
     if noted := _tallest(x for x, sides in strips.items() if _has_notes(x, sides, rows)):
         above, left, right, below = noted.around(rows)
@@ -144,8 +146,10 @@ def _read(pieces: list[TextPiece], rules: _Rules, *, inside: bool) -> Iterator[t
     elif inside and (boxes := form_boxes(rows, rules.upright)):
         yield from _as_cells(boxes, rules)
         return
-    elif cells and (inside or (len(rows) >= LINES and len(rows[0]) > 1)):
-        yield from _as_cells(cells[0].around(rows)[1:3], rules)
+    elif (inside or (len(rows) >= LINES and len(rows[0]) > 1)) and (
+        cells := next((x for x, sides in strips.items() if are_cells(x, sides, rows)), None)
+    ):
+        yield from _as_cells(cells.around(rows)[1:3], rules)
         return
     elif table := _tallest(each for each, sides in strips.items() if is_table(each, sides)):
         above, *sides, below = table.around(rows)
@@ -217,7 +221,10 @@ def _rows(pieces: Iterable[TextPiece]) -> list[Row]:
             rows[-1].append(piece)
         else:
             rows.append([piece])
-    rows = [_sorted(row) for row in rows]
+    rows = [_sorted(row) if len(row) > 1 else row for row in rows]
+    sizes = [piece.size for row in rows for piece in row]
+    if min(sizes, default=0.0) >= SMALL * max(sizes, default=0.0):
+        return rows
     for above, below in list(pairwise(rows)):
         for signs, row in ((above, below), (below, above)):
             if signs and row and _are_signs(signs, row):
@@ -251,7 +258,7 @@ def _is_prose(strip: Strip, sides: Sides, rows: Sequence[Row]) -> bool:
     """Return True if there is prose on both sides of a strip."""
     return strip.right - strip.left > _GUTTER * rows[0][0].size and all(
         len(side) >= LINES
-        and mean(widths := _widths(side, at=at)) > _PROSE
+        and fmean(widths := _widths(side, at=at)) > _PROSE
         and 2 * sum(width > FULL * max(widths) for width in widths) >= len(widths)
         and is_wrapped(side, at=at)
         for side, at in zip(sides, (-1, 0), strict=True)
@@ -310,7 +317,7 @@ def _are_drawn(sides: Sides) -> bool:
     left, right = sides
     if min(len(left), len(right)) < 2 or _last(left) > _first(right):
         return False
-    return min(mean(_widths(left, at=-1)), mean(_widths(right, at=0))) > _NARROWEST
+    return min(fmean(_widths(left, at=-1)), fmean(_widths(right, at=0))) > _NARROWEST
 
 
 def _widths(side: Sequence[Row], *, at: int) -> list[float]:

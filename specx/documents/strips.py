@@ -96,18 +96,17 @@ def strips_of(rows: Sequence[Row], rules: Sequence[Box]) -> list[Strip]:
         following: dict[tuple[float, float], int] = {}
         ends_of_free = [end for _, end, _ in free]
         for (left, right), first in followed.items():
-            parts = []
+            goes_on = False
             for start, end, width in free[bisect_right(ends_of_free, left) :]:
                 if start >= right:
                     break
-                first_x, last_x = left if left > start else start, right if right < end else end
-                if last_x - first_x > width:
-                    parts.append((first_x, last_x))
-            if (left, right) not in parts and left > -math.inf and right < math.inf:
+                goes_on = start <= left and right <= end and right - left > width
+                part = left if left > start else start, right if right < end else end
+                if part[1] - part[0] > width and first < following.get(part, n):
+                    following[part] = first
+            if not goes_on and left > -math.inf and right < math.inf:
                 beside = [row for _, row, _ in levels[first:n] if row]
                 found.update(_trimmed(left, right, beside, ends, to_end=n == len(levels)))
-            for part in parts:
-                following[part] = min(first, following.get(part, n))
         for start, end, _ in free if row else ():
             following.setdefault((start, end), n)
         if len(following) > _STRIPS:
@@ -164,15 +163,18 @@ def _without_ends(left: float, right: float, rows: Sequence[Row]) -> Sequence[Ro
     """
     if len(rows) <= LINES:
         return rows
+    usual = rows[len(rows) // 2][0].size
+    ends = rows[0][0].base - rows[1][0].base, rows[-2][0].base - rows[-1][0].base
+    if max(ends) <= _APART * usual:
+        return rows
     gaps = sorted(above[0].base - below[0].base for above, below in pairwise(rows))
-    apart = _APART * max(gaps[len(gaps) // 2], rows[len(rows) // 2][0].size)
+    apart = _APART * max(gaps[len(gaps) // 2], usual)
     starts, stops = zip(*((p.start, p.end) for row in rows for p in row), strict=True)
     width = FULL * max(right - min(starts), max(stops) - left)
-    ends = (rows[0], rows[-1])
-    short = [all(p.end - p.start < width for p in row) for row in ends]
     inner = {round(p.start) for row in rows[1:-1] for p in row}
-    free = [len(row) == 1 or any(round(p.start) not in inner for p in row) for row in ends]
-    above, below = rows[0][0].base - rows[1][0].base, rows[-2][0].base - rows[-1][0].base
-    first = free[0] and above > (apart if short[0] else _FAR * apart)
-    last = free[1] and below > (apart if short[1] else _FAR * apart)
+    first, last = (
+        gap > (apart if all(p.end - p.start < width for p in row) else _FAR * apart)
+        and (len(row) == 1 or any(round(p.start) not in inner for p in row))
+        for gap, row in zip(ends, (rows[0], rows[-1]), strict=True)
+    )
     return rows[first : len(rows) - last]

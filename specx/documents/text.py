@@ -47,9 +47,24 @@ _SIGNATURES = (
     (b"OggS", "a sound"),
     (b"fLaC", "a sound"),
     (b"AT&TFORM", "a DjVu document"),
+    (b"\xffWPC", "a WordPerfect document"),
+    (b"ITSF", "a help file (CHM)"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive"),
 )
 
-_INNER_SIGNATURES = ((4, b"ftyp", "a film"), (257, b"ustar", "a tar archive"))
+_INNER_SIGNATURES = (
+    (4, b"ftyp", "a film"),
+    (60, b"BOOKMOBI", "a book for Kindle"),
+    (257, b"ustar", "a tar archive"),
+)
+# Of bytes that were read as Windows-1252.
+_HIGH_BYTES = {
+    ord(char): code
+    for code in range(0x80, 0xA0)
+    if (char := bytes([code]).decode("cp1252", "ignore"))
+}
+_FEWEST_TWICE = 3
+_TWICE = re.compile("[\xc2-\xf4][\x80-\xbf\u0152-\u2122]")
 
 _HIGH_HALF = re.compile(b"[\0-\x08\x0e\x0f]")  # of UTF-16 in letters: Latin to Thai
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
@@ -73,11 +88,24 @@ def decode_text(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
         if data.startswith(signature, place):
             raise DocumentError(f"{name} looks like {kind}, not like text; {READS}")
     text, warnings = _decode(data, name)
+    if not warnings and (once := _decoded_once(text)):
+        text, warnings = once, ("Its letters were written as UTF-8 twice, and were put right.",)
     text, lost = _drop_nul(_OVERSTRUCK.sub("", text), name)
     text = LINE_END.sub("\n", text.removeprefix("\ufeff"))
     if not text.strip():
         raise DocumentError(f"{name} holds nothing but white space; there is nothing to summarize")
     return text, warnings + lost
+
+
+def _decoded_once(text: str) -> str | None:
+    """Return a text without the accidents of UTF-8 written twice (``Ã¼``); None if it has none."""
+    if text.isascii() or not _TWICE.search(text):
+        return None
+    try:
+        once = text.translate(_HIGH_BYTES).encode("latin-1").decode("utf-8")
+    except UnicodeError:  # as in nearly any other text
+        return None
+    return once if _foreign(once) >= _FEWEST_TWICE else None
 
 
 def _decode(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
@@ -237,7 +265,8 @@ def _guess(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
 
 def _drop_nul(text: str, name: str) -> tuple[str, tuple[str, ...]]:
     count = text.count("\x00")
-    if (count + len(_CONTROL.findall(text))) * _RARE > len(text):
+    text = text.rstrip("\x00")  # the rest of a block of a disk
+    if (text.count("\x00") + len(_CONTROL.findall(text))) * _RARE > len(text):
         raise _binary(name)
     if not count:
         return text, ()

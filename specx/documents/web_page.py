@@ -12,7 +12,7 @@ from specx.documents.pandoc import FURNITURE
 
 _NOT_SHOWN = (
     "script, style, noscript, template, iframe, object, canvas, svg, button, select, textarea, "
-    "input, rt, rp, [hidden], [aria-hidden='true'], [role='search']"
+    "input, rt, rp, dialog:not([open]), [hidden], [aria-hidden='true'], [role='search']"
 )
 _HIDES = re.compile(r"(?:^|[;{\s\"'])(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 _SELECTOR = re.compile(r"[\w-]*(?:[.#][\w-]+)+(?:\s+[\w-]*(?:[.#][\w-]+)*)*")

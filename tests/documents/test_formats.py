@@ -556,6 +556,70 @@ def test_org(save: SaveFile) -> None:
     ]
 
 
+_FB2 = (
+    '<?xml version="1.0" encoding="windows-1251"?><FictionBook xmlns="http://www.gribuser.ru/xml/'
+    'fictionbook/2.0"><description><title-info><book-title>Дом</book-title></title-info>'
+    "</description><body><section><p>Он стоит.</p></section></body></FictionBook>"
+)
+
+
+@installed
+@pytest.mark.parametrize(
+    ("name", "data", "texts"),
+    [
+        ("a.textile", b"h1. Town\n\np. It was _short_.", ["Town", "It was short."]),
+        ("a.typ", b'#set page(paper: "a4")\n= Town\nIt was *short*. ', ["Town", "It was short."]),
+        ("a.pod", b"=head1 TOWN\n\nIt was B<short>.\n\n=cut\n", ["TOWN", "It was short."]),
+        ("a.fb2", _FB2.encode("cp1251"), ["Дом", "Он стоит."]),
+        (
+            "a.dbk",
+            b"<article><title>Town</title><para>It was <quote>short</quote>.</para></article>",
+            ["Town", "It was “short”."],
+        ),
+    ],
+)
+def test_other_markup(save: SaveFile, name: str, data: bytes, texts: list[str]) -> None:
+    assert [text for _, text in read(save, name, data)] == texts
+
+
+@installed
+@pytest.mark.parametrize(
+    "page",
+    [
+        ("a.html", b"<p>The fee is <del>5</del><ins>7</ins> pounds.<dialog>No.</dialog>"),
+        ("a.docx", offices.docx(
+            "<w:p><w:r><w:t>The fee is </w:t></w:r><w:r><w:rPr><w:strike/></w:rPr><w:t>5</w:t>"
+            "</w:r><w:r><w:t>7 pounds.</w:t></w:r></w:p>"
+        )),
+    ],
+)  # fmt: skip
+def test_what_is_struck_out_does_not_hold(save: SaveFile, page: tuple[str, bytes]) -> None:
+    document = read_document(save(*page), QUICK)
+    assert document.text == "The fee is 7 pounds."
+    assert document.warnings == ("Text that is struck out was left out (letters: 1).",)
+
+
+@installed
+def test_numbers_of_pages_in_a_book_are_no_text(save: SaveFile) -> None:
+    chapter = (
+        '<p><span epub:type="pagebreak" id="p2">2</span>Work begins.</p>'
+        '<div epub:type="pagebreak" id="p3">3</div>'
+        "<svg><text>A line.</text><text>More.</text></svg>"
+    )
+    assert read(save, "a.epub", offices.epub(chapter)) == [
+        ("text", "Work begins."), ("text", "A line. More.")
+    ]  # fmt: skip
+
+
+@installed
+def test_a_book_with_a_fixed_layout_says_so(save: SaveFile) -> None:
+    layout = '<meta property="rendition:layout">pre-paginated</meta>'
+    with zipfile.ZipFile(io.BytesIO(offices.epub("<div>The mill</div><div>turns.</div>"))) as book:
+        parts = {name: book.read(name).decode() for name in book.namelist()}
+    fixed = {name: part.replace("<manifest", f"{layout}<manifest") for name, part in parts.items()}
+    assert "fixed layout" in read_document(save("a.epub", offices.packed(fixed))).warnings[0]
+
+
 @installed
 def test_an_odt_in_one_file(save: SaveFile) -> None:
     urn = "urn:oasis:names:tc:opendocument:xmlns"

@@ -135,3 +135,9 @@ def test_raised_numbers_are_powers() -> None:
     text = "It holds 10<sup>-6</sup> kg of H<sub>2</sub>O on May 4<sup>th</sup>.<sup>3</sup>\n"
     (paragraph,) = document_from_text(text, "a", "markdown").paragraphs
     assert paragraph.text == "It holds 10⁻⁶ kg of H2O on May 4th.3"
+
+
+def test_ends_of_divisions_are_no_text() -> None:
+    text = "::: {.callout-note}\nIt is closed.\n:::\n\n:::tip[Hint]\n\nGo early.\n\n:::\n"
+    texts = [p.text for p in document_from_text(text, "a", "markdown").paragraphs]
+    assert texts == ["It is closed.", "Go early."]

@@ -81,6 +81,12 @@ _ARCHIVE = "Subject: A page\nMIME-Version: 1.0\n" + _mixed(
 )
 
 
+def test_an_invitation_without_words_is_told(save: SaveFile) -> None:
+    mail = b"From: a@x.org\nSubject: Mill\nContent-Type: text/calendar\n\nBEGIN:VCALENDAR\n"
+    document = read_document(save("a.eml", mail))
+    assert document.warnings == ("1 attachment was not read: text/calendar.",)
+
+
 @pytest.mark.parametrize("name", ["a.mht", "a.mhtml", "a.doc"])
 def test_web_archives_are_pages_whatever_their_name(save: SaveFile, name: str) -> None:
     assert read(save, name, _ARCHIVE.encode()) == [("heading", "A mill"), ("text", "It turns.")]

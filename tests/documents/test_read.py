@@ -79,6 +79,10 @@ def test_pages_of_a_text_is_wrong_usage(save: SaveFile) -> None:
 def test_wrong_names(save: SaveFile) -> None:
     with pytest.raises(DocumentError, match=r"has the extension \.pdf but is not a PDF"):
         read_document(save("a.pdf", b"Plain text."))
+    with pytest.raises(DocumentError, match=r"has the extension \.pdf but is a web page"):
+        read_document(save("a.pdf", b"<!DOCTYPE html><p>403"))
+    with pytest.raises(DocumentError, match=r"is Texinfo, which specx does not read"):
+        read_document(save("a.texi", b"\\input texinfo\n@node Top"))
     with pytest.raises(DocumentError, match="is empty"):
         read_document(save("b.pdf", b""))
     with pytest.raises(DocumentError, match="PNG image"):

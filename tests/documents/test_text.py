@@ -28,6 +28,26 @@ def test_known_encodings_need_no_warning(data: bytes) -> None:
     assert decode_text(data, "a.txt") == (TEXT, ())
 
 
+@pytest.mark.parametrize("wrong", ["latin-1", "cp1252"])
+def test_utf8_that_was_written_twice_is_put_right(wrong: str) -> None:
+    text = "Grüße aus dem Café, sagte er – „größer“ als üblich."
+    twice = "".join(bytes([b]).decode(wrong, "ignore") or chr(b) for b in text.encode())
+    assert decode_text(twice.encode(), "a.txt") == (
+        text,
+        ("Its letters were written as UTF-8 twice, and were put right.",),
+    )
+
+
+@pytest.mark.parametrize("text", ["“Ã¼” is ü written twice.", "Ã¼ alone", "Não há VÃO.", TEXT])
+def test_other_letters_stay(text: str) -> None:
+    assert decode_text(text.encode(), "a.txt") == (text, ())
+
+
+def test_the_rest_of_a_disks_block_is_no_text() -> None:
+    removed = "400 NUL bytes were removed from the text."
+    assert decode_text(TEXT.encode() + bytes(400), "a.txt") == (TEXT, (removed,))
+
+
 def test_a_guess_is_reported() -> None:
     text, warnings = decode_text("“Grüße”".encode("cp1252"), "a.txt")
     assert text == "“Grüße”"
