@@ -313,7 +313,7 @@ class Tuner:
 
     def use(self, plan: TreePlan) -> None:
         """Record that the drafter grows these trees from now on."""
-        self._plan, self.shape = plan, TreeShape.of(plan.tree)
+        self._plan, self.shape, self._undecided = plan, TreeShape.of(plan.tree), False
         self.times.restart()
         self._retrievals = RetrievalClock()
 

@@ -278,6 +278,22 @@ def chain_step(accepted: int, depth: int) -> Step:
     )
 
 
+def test_new_trees_are_judged_once_a_step_of_theirs_is_timed():
+    """A step of the former trees, in flight at the decision, is noted after it."""
+    tuner = Tuner(below=1.0, left=300, shape=SHAPES[0], kind="tiny", size=0.1)
+    for _ in range(3):
+        tuner.note("plain", Step((1,), 0, 0, 1.0), 0, settled=True)
+    assert tuner.decide() == "measure"
+    tuner.learn_costs(ROWS)
+    assert tuner.decide() == "draft"
+    tuner.use(ROWS.plan(SHAPES[0], 1.0))
+    for place in range(2):
+        tuner.note(SHAPES[0], chain_step(1, 1), place, settled=True)
+    tuner.use(ROWS.plan(SHAPES[1], 1.0))
+    tuner.note(SHAPES[1], chain_step(1, 2), 2, settled=False)  # its stages are recorded
+    assert tuner.decide() is None
+
+
 def test_a_level_that_was_never_tried_is_reached_like_those_above_it():
     acceptance = Acceptance()
     for accepted in (4, 4, 4, 0) * 100:

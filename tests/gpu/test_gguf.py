@@ -62,8 +62,9 @@ def test_blocks_come_as_they_are_and_are_widened_there(
     stored = np.random.default_rng(1).integers(0, 120, 77 + size, np.uint8)  # no NaN among them
     file.write_bytes(stored.tobytes())
     tensor = PackedTensor(
-        name="w", shape=(128, 512), format=form, file=file, start=77, size=size, pairs=4
-    )
+        name="w", shape=(128, 512), format=form, file=file, start=77, size=size, pairs=4,
+        mapped=torch.from_numpy(stored),
+    )  # fmt: skip
     here, there = tensor.packed(torch.device("cpu")), tensor.packed(cuda)
     assert torch.equal(here, there.cpu())
     wide = torch.empty(128, 512, dtype=torch.bfloat16, device=cuda)
