@@ -121,8 +121,8 @@ class Control:
         self._request = tokenizer.get_vocab().get("<sub>")
         if not paired or self._request is None:
             raise ModelError(
-                "the task control needs a model whose vocabulary has the token <sub> and ends with "
-                "an even number of text tokens, such as the embedded model; use --task digest"
+                "--task control needs a vocabulary made for it, such as the embedded model's: with "
+                "the token <sub> and an even number of text tokens; use --task digest"
             )
 
     def prompts(self, document: Document, room: int) -> list[Prompt]:

@@ -252,7 +252,7 @@ def _is_menu(cell: Sequence[Tree]) -> bool:
 
 
 def _inside(attributes: list[Any], around: _Surroundings) -> _Surroundings:
-    """Return the surroundings of the blocks in a division."""
+    """Return the context of the blocks in a Div."""
     _, classes, pairs = attributes
     named = dict(pairs)
     types = {*named.get("epub:type", "").split(), *named.get("type", "").split()}

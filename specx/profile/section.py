@@ -135,7 +135,7 @@ _WANTED = {
 
 
 def _place(details: Any) -> Place:
-    """Return the keys that lead to an error, without the prompt's kind that pydantic inserts."""
+    """Return the key path of an error, without the prompt's kind that pydantic inserts."""
     location = tuple(str(part) for part in details["loc"])
     return (location[0], *location[2:]) if location[:1] == ("prompt",) else location
 

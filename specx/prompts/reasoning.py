@@ -133,11 +133,11 @@ def _beginning(text: str) -> int:
 
 
 class Thinking:
-    """Ends an output at ``limit`` tokens of its answer, and its reasoning at ``budget`` tokens.
+    """Limits the reasoning to ``budget`` tokens and the answer to ``limit`` tokens.
 
-    ``stop``: called with every token, and passes the token on to ``answer``. A reason to stop
-    counts only after the reasoning. ``is_over``: the budget of reasoning is used up, and the ids
-    that ``close`` returns must be inserted.
+    ``stop`` is called with every token and forwards it to ``answer``, whose stop conditions are
+    ignored until the reasoning has ended. ``is_over``: the budget of reasoning is used up,
+    and the ids that ``close`` returns must be inserted.
     """
 
     def __init__(

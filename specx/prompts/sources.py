@@ -1,6 +1,6 @@
 """Find the source passages of each sentence, by the attention of its tokens.
 
-A sentence of a summary of summaries gets the sources of the summaries that it comes from.
+In a summary of summaries a sentence inherits the sources of the partial summaries behind it.
 """
 
 from bisect import bisect_left

@@ -185,6 +185,5 @@ def not_verbatim(outputs: Sequence[Output]) -> list[str]:
         return []
     differ = "differs" if len(wrong) == 1 else "differ"
     which = ", ".join(f"{number} (“{quotes[number - 1].sentence[:40]}…”)" for number in wrong[:5])
-    return [
-        f"{len(wrong)} of {len(quotes)} sentences {differ} from the paragraph cited: number {which}"
-    ]
+    of_all = f"{len(wrong)} of {len(quotes)} sentences"
+    return [f"{of_all} {differ} from the paragraph cited: sentence {which}"]

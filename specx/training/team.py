@@ -13,7 +13,7 @@ from torch import distributed as dist
 
 @dataclass(frozen=True)
 class Team:
-    """This process as number ``rank`` of ``size``; without ``torchrun`` it is alone."""
+    """The rank of this process among the ``size`` of ``torchrun``; without it, 0 of 1."""
 
     rank: int = 0
     size: int = 1

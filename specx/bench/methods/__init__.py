@@ -155,7 +155,7 @@ TABLE: tuple[BenchMethod, ...] = (
     medusa("medusa-joint", "the heads' best nodes by joint probability", fixed=False),
     Engine(
         "triforce",
-        "TriForce: the target drafts on retrieved chunks; the draft helps, seeing the latest",
+        "TriForce: the target drafts on retrieved chunks, and a draft model for it on a window",
         TriForce,
         cache={"policy": "cross-model"},
     ),

@@ -41,11 +41,11 @@ _FEWEST_BYTES = {**{i: struct.calcsize(letter) for i, letter in _NUMBERS.items()
 class PackedTensor:
     """A tensor as stored in a file, and how transformers' weight differs from it.
 
-    ``shape``: the slowest dimension first, as in torch. ``start``, ``size``: bytes in ``file``,
-    which is mapped whole as ``mapped``, uint8 [bytes]. ``pairs``: the number of heads whose rows
-    alternate between the head's two halves; 0: rows are in order. ``offset``: subtracted from each
-    value. ``packs``: False if the values are needed as floats. ``is_expert``: True for the tensor
-    of a single expert.
+    ``shape``: the slowest dimension first, as in torch. ``start``, ``size``: offset and length in
+    ``file``, in bytes. ``mapped``: the memory-mapped file, uint8 [bytes]. ``pairs``: the number of
+    heads, if a head's rows are interleaved for RoPE; 0: they are in order. ``offset``: subtracted
+    from each value. ``packs``: False if the values are needed as floats. ``is_expert``: True for
+    the tensor of a single expert.
     """
 
     name: str

@@ -42,11 +42,11 @@ ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_tanh", "gelu", "relu2")  # 
 class ProductLaunch:
     """The division of a product among the device's blocks and warp groups.
 
-    ``columns``: rows of the weight in a tile, a multiple of 16 (of 8, if at most 64). ``split``:
-    the number of blocks that share the sum of a tile, a power of 2. ``weights``, ``inputs``: the
-    number of pieces of the weight and of x in shared memory at a time, each with ``slices`` · 64
-    inputs; both are multiples of ``groups``, the number of warp groups that multiply pieces of a
-    tile in turn.
+    ``columns``: output columns of a tile, which are rows of the weight: a multiple of 8 up to 64,
+    of 16 above. ``split``: the split-K factor, a power of 2. ``weights``, ``inputs``: the pipeline
+    stages of the weight and of x in shared memory. ``slices``: a stage holds ``slices`` · 64
+    elements of K. ``groups``: the warp groups that take turns at a tile's stages; it divides
+    ``weights`` and ``inputs``.
     """
 
     columns: int

@@ -227,7 +227,7 @@ class CpuLayer(TorchLayer):
         return out
 
     def rotated(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Apply RoPE to heads [H, T, D] in any memory layout: contiguous [H, T, D]."""
+        """Apply RoPE to heads [H, T, D] of any memory layout; return them contiguous."""
         turned = torch.empty(heads.shape, dtype=heads.dtype)
         torch.mul(heads, cos, out=turned)
         (first, second), (above, below) = heads.chunk(2, dim=-1), turned.chunk(2, dim=-1)

@@ -144,9 +144,9 @@ def history_of(kernel: int, rows: int) -> Callable[[Tensor], Tensor]:
 def read_tree(
     rows: DeltaRows, state: DeltaState, mask: AncestorMask, attention: AttentionSpec
 ) -> Tensor:
-    """Read the last rows of a mask after a text; return the outputs, [T, Hv, Dv].
+    """Run the delta rule on the tree nodes in the last rows of a mask; return [T, Hv, Dv].
 
-    ``state`` already has the keys and decays of these rows, and gets their updates.
+    ``state``: the text's state, with the nodes' keys and decays. Their updates are written to it.
     """
     assert attention.delta is not None
     if mask.rows == 1:

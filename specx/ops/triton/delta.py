@@ -36,9 +36,10 @@ ROWS = 16  # of a prompt that a program makes
 
 
 class TritonDeltaRule:
-    """The gated delta rule for normed rows [T, K] (``LayerKernels.advance``), with norm and gate.
+    """The gated delta rule (``LayerKernels.advance``) with the norm and gate of its output.
 
-    The projections to heads, gate and rates are joined into one product, unless packed.
+    The input are normed rows [T, K]. The projections to heads, gate and rates are fused into one
+    product, unless the weights are packed.
     """
 
     def __init__(self, weights: LayerWeights, product: Callable[[LinearMap], RowFunction]) -> None:

@@ -1,8 +1,8 @@
 """Launch Triton's kernels with little work on the host.
 
 At each launch, Triton analyzes all arguments anew, which takes the host 35 to 70 microseconds. A
-layer has some ten launches, so prompts of small models, and recordings, waited for the host. Here a
-compiled kernel is looked up by the properties of arguments for which Triton would specialize it.
+layer has some ten launches, so the host bounded the prefill of small models and graph capture. Here
+compiled kernels are cached by the properties of arguments that Triton specializes on.
 """
 
 import importlib

@@ -103,7 +103,7 @@ def in_rows_of(weight: PackedWeight) -> TritonWeight:
 
 
 def unpack(packed: Tensor, form: BlockFormat, to: Tensor, *, eights: bool = False) -> None:
-    """Unpack rows uint8 [N, bytes] to [N, K] on the same device: float32, rounded once."""
+    """Unpack rows uint8 [N, bytes] to ``to`` [N, K] by float32 values that are rounded once."""
     assert to.is_contiguous()
     assert len(to) == len(packed)
     _launch_unpack(packed, form, to, None, 0, eights)
