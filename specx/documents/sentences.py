@@ -52,6 +52,7 @@ _STARTERS = _words("""
     through between among against without within behind please let nor neither either every
     more less few
 """)
+_NO_SENTENCES = {":", ";", ",", "-", "–", "—", "|", "*"}  # at the end of a text
 # The same in German, French and Spanish; names have them, too ("J. La Rue").
 _FOREIGN_STARTERS = _words("""
     der die das es er sie wir ein eine im am auch doch
@@ -119,7 +120,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
             spans.append((start, match.end()))
             start = match.end() + text[match.end()].isspace()
     if start < len(text):
-        if spans and not any(map(str.isalnum, text[start:])):  # a sign is no sentence
+        if spans and text[start:].strip() in _NO_SENTENCES:
             start = spans.pop()[0]
         spans.append((start, len(text)))
     return spans
