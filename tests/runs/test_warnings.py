@@ -49,7 +49,7 @@ def test_sentences_that_differ_are_named() -> None:
     quotes = [SimpleNamespace(sentence=f"Sentence {n} of it.", verbatim=n != 2) for n in (1, 2, 3)]
     (warning,) = not_verbatim([SimpleNamespace(quotes=quotes)])  # type: ignore[list-item]
     assert warning.startswith("1 of 3 sentences differs")
-    assert "number 2 (“Sentence 2" in warning
+    assert "sentence 2 (“Sentence 2" in warning
 
 
 SLIDES = tuple(Paragraph(f"Closing bridge {n}: costs, time, who pays", n) for n in range(40))
