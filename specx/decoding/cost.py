@@ -72,6 +72,7 @@ SIBLINGS = tuple(TreeShape(depth + 2, depth, 1) for depth in (1, 2, 3, 4, 6, 10)
 SIZES = ((8, 4, 4), (15, 6, 4), (31, 2, 16), (31, 3, 16), (31, 8, 4), (63, 4, 16), (48, 10, 32))
 TREES = tuple(TreeShape(*size) for size in (*SIZES, (63, 16, 32)))
 SHAPES = (*CHAINS, *SIBLINGS, *TREES)
+LARGE = 0.25  # seconds of a pass, relative to the target's, above which a draft is large
 FIRST = tuple(shape for shape in SHAPES if shape.nodes < 32)  # of an unknown draft
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from specx.decoding.cost import LARGE
 from specx.decoding.draft_ids import proposed
 from specx.decoding.drafter import Drafter, NoDrafter
 from specx.decoding.head_drafter import HeadDrafter
@@ -23,7 +24,7 @@ LAYER = 30 << 20
 # With 0.5B beside 1.5B, texts for which more levels were chosen (7.4 and 4.8 tokens a step) took 15
 # and 45 % longer than with three (H200). Room for wide trees makes a working cache of 1,024 tokens
 # longer than attention in one launch supports.
-LARGE_DRAFT, LARGE_DRAFTS_TREE = 0.25, AutoTree(depth=4, width=16)
+LARGE_DRAFTS_TREE = AutoTree(depth=4, width=16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,7 @@ class Pair:
     def suited(self, settings: Settings) -> Settings:
         """Return the settings, with a limit on trees that suits the size of the draft."""
         tree = settings.tree
-        is_large = self.target.device.type == "cuda" and self.size > LARGE_DRAFT
+        is_large = self.target.device.type == "cuda" and self.size > LARGE
         if not (is_large and isinstance(tree, AutoTree)) or isinstance(self.draft, LoadedHead):
             return settings
         return replace(settings, tree=LARGE_DRAFTS_TREE)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from statistics import mean, median
 from typing import Literal
 
-from specx.decoding.cost import FIRST, SHAPES, Acceptance, Begun, Costs, TreePlan, TreeShape
+from specx.decoding.cost import FIRST, LARGE, SHAPES, Acceptance, Begun, Costs, TreePlan, TreeShape
 from specx.decoding.drafter import GAIN_UNIT, Drafter
 from specx.decoding.times import PLAIN_STEPS, KnownCosts, RetrievalClock, Strategy, Times
 from specx.profile import AutoTree, Settings
@@ -32,7 +32,7 @@ ODDS, MOST_LOSS = 2.0, 0.06  # so much, where an ordinary draft would gain twice
 ON_GPU = 1.5  # times as much, since prompts take a larger part of the time, and drafts gain more
 TRIAL = 4  # steps after which a draft that is never right is given up, the warm-up among them
 SEEN = 4.0  # steps of a draft from which its acceptance is known
-LIKELY, SMALL = 1.2, 0.25  # expected speedup to measure a draft; most size to record it ahead
+LIKELY = 1.2  # speedup expected of an unmeasured draft for it to be measured
 HOPEFUL = 0.9  # acceptance that an unknown draft must pay with, to be tried
 LOOKS = (2, 4, 8, 12, 16)  # steps after which the trees are judged; then every 16
 # Seen before trees of a fixed shape are judged, after one that is a warm-up; fewer if they lost
@@ -300,10 +300,10 @@ class Tuner:
     def may_record(self) -> bool:
         """True if the first trees may be recorded before the decision whether to draft.
 
-        A new draft that is not small waits: its recording loads kernels.
+        A new, large draft waits: its recording loads kernels.
         """
         is_known = self.kind is None or self.acceptance.steps >= SEEN
-        return is_known or not self.below or self.size <= SMALL
+        return is_known or not self.below or self.size <= LARGE
 
     def _first(self, costs: Costs) -> TreeShape:
         """Return the first shape: a small tree, if the draft is unknown."""
