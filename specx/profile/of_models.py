@@ -66,13 +66,14 @@ def profile_for(
     none = draft in (None, NO_DRAFT)
     drafting = None if none else DraftSettings(model=_whole_name("--draft", str(draft)))
     if model is None:
-        chosen = load_profile(profile or DEFAULT).changed(draft=drafting)
+        chosen = _drafting(load_profile(profile or DEFAULT), drafting)
     elif profile is None:
         chosen = Profile.model_validate(keys_for(model, draft, files_of))
     else:
         name = _whole_name("--model", model)
         target = {"model": name, "revision": None}
-        chosen = load_profile(profile).changed(name=_short(name), target=target, draft=drafting)
+        chosen = _drafting(load_profile(profile), drafting)
+        chosen = chosen.changed(name=_short(name), target=target)
     for section, sentence in missing_folders(chosen):
         option = "--model" if section == "target" else "--draft"
         if (model if section == "target" else draft) is not None:
@@ -95,16 +96,23 @@ def keys_for(
         "draft": None,
     }
     if with_draft:
-        keys["draft"] = {"model": with_draft}
-        keys["tree"] = "auto"
-        top_k = max(1, min(CHUNKS, (_window(with_draft) or CHUNK * CHUNKS) // CHUNK))
-        keys["draft_cache"] = {
-            "policy": "cross-model", "chunk": CHUNK, "top_k": top_k, "layer": "auto"
-        }  # fmt: skip
+        keys |= {"draft": {"model": with_draft}, **_keys_of_draft(with_draft)}
     parameters = _parameters(name)
     if parameters is not None and parameters <= MOST_IN_FLOAT32:
         keys["devices"] = {"cpu": {"target": {"dtype": "float32"}}}
     return keys
+
+
+def _drafting(profile: Profile, draft: DraftSettings | None) -> Profile:
+    """Return the profile with another draft; one that had none gets the keys of a draft, too."""
+    keys = _keys_of_draft(draft.model) if draft and profile.draft is None else {}
+    return profile.changed(draft=draft, **keys)
+
+
+def _keys_of_draft(draft: str) -> dict[str, Any]:
+    top_k = max(1, min(CHUNKS, (_window(draft) or CHUNK * CHUNKS) // CHUNK))
+    cache = {"policy": "cross-model", "chunk": CHUNK, "top_k": top_k, "layer": "auto"}
+    return {"tree": "auto", "draft_cache": cache}
 
 
 def yaml_for(model: str, draft: str | None, files_of: Callable[[str], Path] = Path) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from specx.profile import parse_profile, profile_for, yaml_for
+from specx.profile import AutoTree, load_profile, parse_profile, profile_for, yaml_for
 
 
 def folder(path: Path, megabytes: float, **config: object) -> str:
@@ -63,6 +63,23 @@ def test_the_working_cache_fits_the_window_of_a_draft(
 ) -> None:
     draft = folder(tmp_path / "draft", 1, max_position_embeddings=window)
     assert profile_for(None, "org/large", draft).draft_cache.top_k == top_k
+
+
+@pytest.mark.parametrize("model", [None, "org/large-8B"])
+def test_a_draft_of_a_profile_without_one_gets_its_keys_too(
+    tmp_path: Path, model: str | None
+) -> None:
+    draft = folder(tmp_path / "draft", 1, max_position_embeddings=1000)
+    chosen = profile_for("qwen3-8b-gguf", model, draft)
+    named = profile_for(None, "org/large-8B", draft)
+    assert isinstance(chosen.tree, AutoTree)
+    assert (chosen.draft, chosen.draft_cache) == (named.draft, named.draft_cache)
+
+
+def test_another_draft_keeps_the_keys_of_a_profile_that_has_one(tmp_path: Path) -> None:
+    draft = folder(tmp_path / "draft", 1)
+    own, chosen = load_profile("vicuna-7b-68m"), profile_for("vicuna-7b-68m", None, draft)
+    assert (chosen.tree, chosen.draft_cache) == (own.tree, own.draft_cache)
 
 
 def test_the_yaml_is_the_profile(tmp_path: Path) -> None:
