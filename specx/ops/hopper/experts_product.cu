@@ -68,8 +68,11 @@ product(const unsigned char* weight, const u16* x, const u64* chosen, const u16*
     const int begin = (blockIdx.x * UNITS + warp / SHARE) * EACH;
     const int row = min(begin, columns - EACH) + lane / 4;  // of the expert's weight
 
-    let_next_kernel_come();
-    if (!by_expert) wait_for_kernel_in_front();
+    // The second product begins when all blocks of the first one have the choice of experts, so it need
+    // not wait for its weights.
+    const auto wait_for_choice = [] { if (SIDES == 2) wait_for_kernel_in_front(), let_next_kernel_come(); };
+    if (SIDES == 1) let_next_kernel_come();
+    if (!by_expert) wait_for_choice();
     const u64 expert = by_expert ? program : chosen[program];
     const unsigned char* const upper = weight + (expert * (columns * SIDES) + row) * line;
     const unsigned char* const lower = upper + static_cast<u64>(SIDES == 2 ? columns : 8) * line;
@@ -85,7 +88,7 @@ product(const unsigned char* weight, const u16* x, const u64* chosen, const u16*
     Piece pieces[AHEAD];
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) ask(pieces[i]);
-    if (by_expert) wait_for_kernel_in_front();
+    if (by_expert) wait_for_choice();
 
     // The pairs of the expert, in order. The block of the first of them multiplies all.
     int found = -1;
@@ -100,6 +103,7 @@ product(const unsigned char* weight, const u16* x, const u64* chosen, const u16*
     if (count == 0) return;
     __syncthreads();
     if (!by_expert && own[0] != program) return;
+    if (SIDES == 1) wait_for_kernel_in_front();
 
     // Columns that are not there repeat the last one.
     const u16* its[TILES];

@@ -508,7 +508,8 @@ product(const unsigned char* first, const unsigned char* second, const u16* x, u
         const u16* residual, const __grid_constant__ Heads heads, int nodes, int columns, int pieces,
         int boundary, float4* partials, u32* counters) {
     extern __shared__ __align__(16) unsigned char memory[];
-    const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+    // Told to be alike in a warp, its number and what follows from it are computed once, not in each thread.
+    const int thread = threadIdx.x, lane = thread % 32, warp = __shfl_sync(~0u, thread / 32, 0);
     const int own_column = warp * GROUPS * EACH, inputs = pieces * WIDTH;
     const int rank = blockIdx.x % SPLITS, first_share = rank * OWN_SHARES;
     const int first_tile = blockIdx.x / SPLITS * OUTPUTS, tile_step = gridDim.x / SPLITS * OUTPUTS;
