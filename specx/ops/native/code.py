@@ -6,6 +6,7 @@ import platform
 import re
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -102,28 +103,34 @@ def openmp() -> ctypes.CDLL:
     return ctypes.CDLL(own[0])
 
 
-def load(kind: PassKind = PLAIN) -> Code:
-    """Return the code of a kind of pass; it is compiled once and cached on disk.
+def load(own: PassKind | str = PLAIN) -> Code:
+    """Return the code of a kind of pass, or of a format; it is compiled once and cached on disk.
 
-    Raises OSError if torch does not use GNU OpenMP.
+    Both have the functions that all passes share. Raises OSError if torch does not use GNU OpenMP.
     """
     openmp()
-    own = _object(repr(kind), partial(write_pass, kind=kind))
-    return Code(_functions(), own, *(_format(name) for name in kind.formats))
+    functions = _object("functions", write_functions, unrolls=True)
+    if isinstance(own, str):
+        return Code(functions, _object(own, partial(write_format, form=by_name(own))))
+    return Code(functions, _object(repr(own), partial(write_pass, kind=own)))
 
 
-def load_format(name: str) -> Code:
-    """Return the code of the products with a format. Raises OSError as ``load`` does."""
-    openmp()
-    return Code(_functions(), _format(name))
+@cache
+def loading(own: PassKind | str = PLAIN) -> Future[Code | None]:
+    """Start to load code in a thread; return its future, whose result is None without code."""
+    thread = ThreadPoolExecutor(1, "native code")
+    code = thread.submit(_loaded, own)
+    thread.shutdown(wait=False)  # it ends with its work
+    return code
 
 
-def _functions() -> bytes:
-    return _object("functions", write_functions, unrolls=True)
-
-
-def _format(name: str) -> bytes:
-    return _object(f"format {name}", partial(write_format, form=by_name(name)))
+def _loaded(own: PassKind | str) -> Code | None:
+    try:
+        return load(own)
+    # Another OpenMP, a processor that LLVM does not know, a broken llvmlite: torch
+    # computes it then.
+    except Exception:
+        return None
 
 
 def _object(name: str, write: Callable[[VectorUnit], str], *, unrolls: bool = False) -> bytes:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("llvmlite")
-from specx.ops.native import code, native_pass
+from specx.ops.native import code
+from specx.ops.native.code import loading
 from specx.ops.native.kinds import PLAIN, LayerKind, PassKind
-from specx.ops.native.native_pass import loading
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +94,6 @@ def test_without_openmp_of_gnu_torch_does_it_all(monkeypatch):
         raise OSError("torch has no OpenMP of GNU")
 
     monkeypatch.setattr(code, "openmp", none)
-    monkeypatch.setattr(native_pass, "load", code.load)
     assert loading.__wrapped__(PLAIN).result() is None
 
 
