@@ -37,24 +37,10 @@ class Code:
     def __init__(self, *objects: bytes) -> None:
         self._engine = _engine(objects)  # owns the memory
         self.address: Callable[[str], int] = self._engine.get_function_address
-        self._teams: dict[int, bool] = {}
 
     @cached_property
     def run(self) -> ctypes.c_void_p:
         return ctypes.c_void_p(self.address("run"))
-
-    def has_team(self, threads: int) -> bool:
-        """Return True if OpenMP provides the requested number of threads.
-
-        OpenMP may provide fewer threads (``OMP_THREAD_LIMIT``, ``OMP_DYNAMIC``). The work of the
-        missing threads would then not be done.
-        """
-        if threads not in self._teams:
-            found = ctypes.c_int32()
-            team = ctypes.c_void_p(self.address("team"))
-            openmp().GOMP_parallel(team, ctypes.byref(found), threads, 0)
-            self._teams[threads] = found.value == threads and not openmp().omp_get_dynamic()
-        return self._teams[threads]
 
 
 def _engine(objects: Iterable[bytes]) -> Any:
@@ -86,6 +72,15 @@ def _give_back_pages() -> None:
     for begin, end in _UNWRITTEN.findall(maps.read_text() if maps.exists() else ""):
         first, size = int(begin, 16), int(end, 16) - int(begin, 16)
         ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), _DONTNEED)
+
+
+def has_team(threads: int) -> bool:
+    """Return True if OpenMP provides the requested number of threads.
+
+    OpenMP may provide fewer threads (``OMP_THREAD_LIMIT``, ``OMP_DYNAMIC``). The work of the
+    missing threads would then not be done.
+    """
+    return openmp().omp_get_thread_limit() >= threads and not openmp().omp_get_dynamic()
 
 
 @cache

@@ -6,13 +6,11 @@ The function is compiled for the kinds of layers in a decoder. It reads sizes an
 tables, so one function supports any sizes and any numbers of rows and threads.
 """
 
-from typing import Any
-
 from llvmlite import ir
 
 from specx.ops.native import experts, functions
 from specx.ops.native.byte_rows import write_byte_rows
-from specx.ops.native.emitter import BF16, F16, F32, I32, I64, PLACE, Emitter, VectorUnit
+from specx.ops.native.emitter import BF16, F16, F32, I64, VectorUnit
 from specx.ops.native.kinds import PassKind
 from specx.ops.native.layer import LayerWriter
 from specx.ops.native.pass_writer import PassWriter
@@ -41,7 +39,6 @@ def write_functions(unit: VectorUnit) -> str:
     write_byte_rows(module, unit)
     functions.write(module, unit)
     experts.write(module, unit)
-    _write_team(module, unit)
     return str(module)
 
 
@@ -57,13 +54,6 @@ def write_pass(unit: VectorUnit, kind: PassKind) -> str:
         writer.end()
     e.finish()
     return str(module)
-
-
-def _write_team(module: Any, unit: VectorUnit) -> None:
-    """Write ``team``, which stores the number of threads in OpenMP's team as an int32."""
-    e = Emitter(module, unit, "team", [PLACE])
-    e.store(e.call("omp_get_num_threads", result=I32), e.function.args[0])
-    e.finish()
 
 
 def _write_layers(writer: PassWriter) -> None:

@@ -454,11 +454,6 @@ class LayerWriter:
         share, added = (e.exp(e.builder.fsub(each, highest)) for each in (row_max, sink))
         return highest, e.fma(denominator, share, added), share
 
-    def _note_query(self, kept: Entries, number: Value, query: Value) -> None:
-        """Record a query for retrieval. ``number``: its index, ordered by heads, then by rows."""
-        e = self.e
-        e.copy(e.at(e.place(kept["queries_kept"]), e.times(number, self.dim)), query, self.dim)
-
     def _note_ends(self, kept: Entries, number: Value, row_max: Value, denominator: Value) -> None:
         """Record the largest score of a line, and the sum of its weights."""
         e = self.e
@@ -584,8 +579,9 @@ class LayerWriter:
         e = self.e
         is_kept, kept = self.run.is_kept(self.layer)
         with e.when(e.both(is_kept, is_last)), e.loop(0, self.lines) as line:
-            query = e.at(self.run.area("queries"), e.times(line, self.dim))
-            self._note_query(kept, e.sum(e.times(head, self.lines), line), query)
+            number = e.sum(e.times(head, self.lines), line)  # ordered by heads, then by rows
+            to = e.at(e.place(kept["queries_kept"]), e.times(number, self.dim))
+            e.copy(to, e.at(self.run.area("queries"), e.times(line, self.dim)), self.dim)
 
     def _store_rows(self, cached: Keys, head: Value, bounds: tuple[Value, Value]) -> None:
         """Store the new keys and values of a head that attention to a segment needs."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from specx.ops.layers import DecoderWeights, LayerWeights, LinearMap, SmallBatch
-from specx.ops.native.code import Code, loading, openmp, vector_unit
+from specx.ops.native.code import Code, has_team, loading, openmp, vector_unit
 from specx.ops.native.emitter import UNIT
 from specx.ops.native.functions import ACTIVATIONS
 from specx.ops.native.kinds import (
@@ -131,8 +131,7 @@ class NativePass:
             return False
         threads = torch.get_num_threads()
         # Waited for, once on a machine: a text is rounded in one way from its beginning.
-        code = self._team(threads).code
-        return code is not None and code.has_team(threads)
+        return self._team(threads).code is not None and has_team(threads)
 
     def __call__(self, batch: SmallBatch) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
         """Store the keys and values of rows, and compute logits.

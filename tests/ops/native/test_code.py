@@ -36,7 +36,7 @@ def test_threads_are_those_of_torch():
     [({}, "True"), ({"OMP_THREAD_LIMIT": "1"}, "False"), ({"OMP_DYNAMIC": "true"}, "False")],
 )
 def test_fewer_threads_than_asked_for_do_no_pass(settings, expected):
-    script = "import torch; from specx.ops.native.code import load; print(load().has_team(2))"
+    script = "import torch; from specx.ops.native.code import has_team; print(has_team(2))"
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, **settings},
@@ -57,7 +57,7 @@ def test_code_is_compiled_once(folder, monkeypatch):
     assert len({*folder.iterdir()} - files) == 1
     monkeypatch.setattr(code, "build", lambda *_, **__: pytest.fail("it is on disk"))
     assert all(code.load(kind).address("run") for kind in (PLAIN, other))
-    assert code.load().has_team(2)
+    assert code.has_team(2)
 
 
 def test_pages_of_llvm_are_given_back():
