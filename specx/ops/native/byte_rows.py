@@ -21,7 +21,7 @@ from specx.ops.native.products import ARGUMENTS
 WIDENED = 64  # keys or values in 8 bits that are float32 at a time, in the cache
 
 
-def write_byte_rows(module: Any, unit: VectorUnit) -> None:
+def write(module: Any, unit: VectorUnit) -> None:
     """Write the functions ``store…``, and those that read rows in 8 bits.
 
     Arguments of ``store…``: the address of the stored row, the address of its float32 numbers, and

@@ -101,13 +101,16 @@ def openmp() -> ctypes.CDLL:
 def load(own: PassKind | str = PLAIN) -> Code:
     """Return the code of a kind of pass, or of a format; it is compiled once and cached on disk.
 
-    Both have the functions that all passes share. Raises OSError if torch does not use GNU OpenMP.
+    Both have the functions that all passes share; ``""`` has these alone. Raises OSError if torch
+    does not use GNU OpenMP.
     """
     openmp()
-    functions = _object("functions", write_functions, unrolls=True)
-    if isinstance(own, str):
-        return Code(functions, _object(own, partial(write_format, form=by_name(own))))
-    return Code(functions, _object(repr(own), partial(write_pass, kind=own)))
+    objects = [_object("functions", write_functions, unrolls=True)]
+    if isinstance(own, PassKind):
+        objects.append(_object(repr(own), partial(write_pass, kind=own)))
+    elif own:
+        objects.append(_object(own, partial(write_format, form=by_name(own))))
+    return Code(*objects)
 
 
 @cache

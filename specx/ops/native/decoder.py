@@ -8,35 +8,19 @@ tables, so one function supports any sizes and any numbers of rows and threads.
 
 from llvmlite import ir
 
-from specx.ops.native import experts, functions
-from specx.ops.native.byte_rows import write_byte_rows
-from specx.ops.native.emitter import BF16, F16, F32, I64, VectorUnit
+from specx.ops.native import byte_rows, experts, functions, products
+from specx.ops.native.emitter import I64, VectorUnit
 from specx.ops.native.kinds import PassKind
 from specx.ops.native.layer import LayerWriter
 from specx.ops.native.pass_writer import PassWriter
-from specx.ops.native.products import (
-    write_columns,
-    write_each,
-    write_inner,
-    write_outer,
-    write_shared,
-    write_unpacked,
-)
 from specx.ops.native.tables import LAYER
 
 
 def write_functions(unit: VectorUnit) -> str:
     """Write the functions that all passes share, in which most of the time is spent."""
     module = ir.Module("functions")
-    kinds = [(F32, ""), (BF16, "_short"), (F16, "_half")]
-    for kind, suffix in kinds if unit.has_half else kinds[:2]:
-        write_outer(module, unit, f"outer{suffix}", kind)
-        write_inner(module, unit, f"inner{suffix}", kind)
-        write_columns(module, unit, f"columns{suffix}", f"outer{suffix}")
-    write_unpacked(module, unit)
-    write_shared(module, unit)
-    write_each(module, unit)
-    write_byte_rows(module, unit)
+    products.write(module, unit)
+    byte_rows.write(module, unit)
     functions.write(module, unit)
     experts.write(module, unit)
     return str(module)

@@ -223,11 +223,11 @@ class _OnThreads:
 
     def __init__(self, weights: DecoderWeights, threads: int) -> None:
         self._threads, self._kind = threads, kind_of(weights, threads)
-        self._loading = [loading(each) for each in (self._kind, *sorted(formats_of(weights)))]
+        self._loading = [loading(each) for each in (self._kind, "", *sorted(formats_of(weights)))]
         self.free: list[_Scratch] = []  # that no pass uses
         self._shares_heads = not all(layer.owns_heads for layer in self._kind.layers)
         self._layers = self._ropes = self._ones = torch.empty(0)
-        self._parts: list[Any] = []  # tables of the parts of matrices in blocks
+        self._parts: list[Any] = []  # tables of the parts of matrices
         self._model: dict[str, int] = {}
 
     @cached_property

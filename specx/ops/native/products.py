@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from specx.ops.native.emitter import F32, I64, PLACE, UNIT, Emitter, Value, VectorUnit
+from specx.ops.native.emitter import BF16, F16, F32, I64, PLACE, UNIT, Emitter, Value, VectorUnit
 
 AHEAD = 8  # rows of a weight that are fetched before they are due
 STREAMS = 8  # rows of a large weight that are read beside one another for a single row of y
@@ -26,6 +26,18 @@ ARGUMENTS = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
 UNPACKED = [PLACE, I64, PLACE, I64, I64, I64]
 # Of threads that unpack: the rows, w and the bytes of its rows, sizes, the function.
 SPREAD = ("to", "w", "w_row", "rows", "count", "unpack")
+
+
+def write(module: Any, unit: VectorUnit) -> None:
+    """Write all functions of this file."""
+    for kind, suffix in ((F32, ""), (BF16, "_short"), (F16, "_half"))[: 2 + unit.has_half]:
+        write_outer(module, unit, f"outer{suffix}", kind)
+        write_inner(module, unit, f"inner{suffix}", kind)
+    for suffix in ("", "_short"):
+        _write_columns(module, unit, f"columns{suffix}", f"outer{suffix}")
+    _write_unpacked(module, unit)
+    _write_shared(module, unit)
+    _write_each(module, unit)
 
 
 def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
@@ -142,7 +154,7 @@ def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     e.finish()
 
 
-def write_columns(module: Any, unit: VectorUnit, name: str, outer: str) -> None:
+def _write_columns(module: Any, unit: VectorUnit, name: str, outer: str) -> None:
     """Write y [rows, columns] = x [rows, count] · w [count, columns], by the function ``outer``."""
     e = Emitter(module, unit, name, ARGUMENTS)
     y, y_row, *_, rows, _, columns = e.function.args
@@ -152,7 +164,7 @@ def write_columns(module: Any, unit: VectorUnit, name: str, outer: str) -> None:
     e.finish()
 
 
-def write_unpacked(module: Any, unit: VectorUnit) -> None:
+def _write_unpacked(module: Any, unit: VectorUnit) -> None:
     """Write the functions that copy a row of w [rows, count], or of w [count, rows]."""
     for name in ("unpack_lines", "unpack_columns"):
         e = Emitter(module, unit, name, UNPACKED)
@@ -163,7 +175,7 @@ def write_unpacked(module: Any, unit: VectorUnit) -> None:
         e.finish()
 
 
-def write_shared(module: Any, unit: VectorUnit) -> None:
+def _write_shared(module: Any, unit: VectorUnit) -> None:
     """Write the functions that compute each thread's share of a product or an unpacked matrix.
 
     The table of ``shared`` is ``SHARED``, the bytes from an output's weights to the next one's, and
@@ -188,7 +200,7 @@ def write_shared(module: Any, unit: VectorUnit) -> None:
     e.finish()
 
 
-def write_each(module: Any, unit: VectorUnit) -> None:
+def _write_each(module: Any, unit: VectorUnit) -> None:
     """Write ``each``, which calls functions one after another, each with its own table.
 
     Its table: the number of functions, then the addresses of each function and of its table.

@@ -15,7 +15,6 @@ from specx.ops.blocks import BlockFormat
 from specx.ops.layers import RowFunction
 from specx.ops.native.code import Code, loading, openmp, vector_unit
 from specx.ops.native.fields import PART, step_of
-from specx.ops.native.kinds import PLAIN
 from specx.ops.native.packed import READABLE
 from specx.ops.native.prompts import PRODUCT, WIDEST
 from specx.ops.native.rounded import LANES
@@ -173,5 +172,5 @@ def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
 
 
 def _code_of(name: str = "") -> Code | None:
-    """Return the code of a format, or of passes; None if there is none."""
-    return loading(name or PLAIN).result() if not name or name in READABLE else None
+    """Return the code of a format, or of the shared functions; None if there is none."""
+    return loading(name).result() if not name or name in READABLE else None
