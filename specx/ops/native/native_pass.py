@@ -196,14 +196,14 @@ class NativePass:
                 self._places = own, table
             return table
         for layer, window in zip(storage, self._windows, strict=True):
-            needed = prefix if window is None else min(prefix, window)
-            _check_room(layer.shape[2], needed, behind)
+            _check_room(layer.shape[2], prefix, behind, window)
         return _table(chain.from_iterable(map(_place_of, storage)))
 
 
-def _check_room(capacity: int, needed: int, behind: int) -> None:
+def _check_room(capacity: int, prefix: int, behind: int, window: int | None = None) -> None:
+    needed = prefix if window is None else min(prefix, window)
     if needed + behind > capacity:
-        raise IndexError(f"{behind} rows after {needed} do not fit into a cache of {capacity} rows")
+        raise IndexError(f"{behind} rows after {prefix} do not fit into a cache of {capacity} rows")
 
 
 def _place_of(layer: Tensor) -> tuple[int, ...]:
