@@ -92,6 +92,7 @@ OPTIONAL_OR_SLOW = {
 OWN = {
     "specx.documents.confinement",
     "specx.runs.worker",
+    "specx.ops.native.code",
     "specx.ops.native.mixture",
     "specx.ops.native.native_pass",
     "specx.models",

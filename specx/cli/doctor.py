@@ -226,7 +226,7 @@ def _few_rows() -> str:
     """Return the backend for passes over few rows on a CPU in float32: machine code or torch."""
     if not installed_version("llvmlite"):
         return "torch; machine code is faster and needs llvmlite: pip install llvmlite"
-    from specx.ops.native.native_pass import loading
+    from specx.ops.native.code import loading
 
     return "machine code by llvmlite" if loading().result() else "torch; llvmlite fails here"
 

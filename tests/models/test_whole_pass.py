@@ -14,8 +14,9 @@ from tests.tiny import YARN, make_model
 
 pytest.importorskip("llvmlite")
 from specx.ops.layers import SmallBatch
+from specx.ops.native.code import loading
 from specx.ops.native.kinds import maps_of
-from specx.ops.native.native_pass import NativePass, loading
+from specx.ops.native.native_pass import NativePass
 from specx.ops.torch.cpu_layer import reads_lines
 
 TRIED = [

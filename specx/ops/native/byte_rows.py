@@ -1,10 +1,11 @@
-"""Functions that write and read rows of keys and values in 8 bits (``ops/byte_rows.py``)."""
+"""Functions that store keys and values, and those that read 8 bits (``ops/byte_rows.py``)."""
 
 from typing import Any
 
 from specx.ops.byte_rows import GREATEST, GROUP, NAN, SMALLEST, UPPER
 from specx.ops.native.emitter import (
     BF16,
+    F16,
     F32,
     I8,
     I16,
@@ -12,22 +13,28 @@ from specx.ops.native.emitter import (
     I64,
     PLACE,
     Emitter,
-    Number,
-    Value,
     VectorUnit,
     vector_of,
 )
+from specx.ops.native.products import ARGUMENTS
+
+WIDENED = 64  # keys or values in 8 bits that are float32 at a time, in the cache
 
 
-def write_byte_rows(module: Any, unit: VectorUnit) -> None:
-    """Write the functions ``narrow`` and ``widen``, which convert rows to 8 bits and back.
+def write(module: Any, unit: VectorUnit) -> None:
+    """Write the functions ``store…``, and those that read rows in 8 bits.
 
-    Arguments of ``narrow``: the address of the row in 8 bits, the address of its float32 numbers,
-    and their count. Arguments of ``widen``: the address for float32, the address of the rows in 8
-    bits, the bytes of a row, the number of rows, and the numbers in a row. Rows consist of whole
-    groups.
+    Arguments of ``store…``: the address of the stored row, the address of its float32 numbers, and
+    their count. Arguments of ``widen``: the address for float32, the address of the rows in 8 bits,
+    the bytes of a row, the number of rows, and the numbers in a row. Rows consist of whole groups.
     """
-    e = Emitter(module, unit, "narrow", [PLACE, PLACE, I64])
+    for kind, suffix in ((F32, ""), (F16, "_half"))[: 1 + unit.has_half]:
+        e = Emitter(module, unit, f"store{suffix}", [PLACE, PLACE, I64])
+        row, x, dim = e.function.args
+        e.copy(row, x, dim, kind)
+        e.finish()
+
+    e = Emitter(module, unit, "store_bytes", [PLACE, PLACE, I64])
     row, x, dim = e.function.args
     with e.loop(0, e.div(dim, GROUP)) as group:
         first = e.times(group, GROUP)
@@ -63,8 +70,21 @@ def write_byte_rows(module: Any, unit: VectorUnit) -> None:
             e.store(e.mul(numbers, scale), e.at(to, e.times(number, dim), first, i))
     e.finish()
 
+    for product in ("inner", "outer"):
+        _write_product(module, unit, product)
 
-def bytes_of_row(e: Emitter, dim: Number) -> Value:
-    """Return the bytes of a row, as ``row_size`` does."""
-    used = e.sum(dim, e.div(dim, GROUP // 2))
-    return e.times(e.div(e.sum(used, 3), 4), 4)
+
+def _write_product(module: Any, unit: VectorUnit, product: str) -> None:
+    """Write a product (``products.py``) with rows in 8 bits; some at a time are converted."""
+    e = Emitter(module, unit, f"{product}_bytes", ARGUMENTS)
+    y, y_row, x, x_row, w, w_row, rows, count, columns = e.function.args
+    stored, dim = (columns, count) if product == "inner" else (count, columns)
+    room = e.room(F32, e.times(WIDENED, dim))
+    with e.loop(0, stored, WIDENED) as first:
+        part = e.min(e.sub(stored, first), WIDENED)
+        e.call("widen", room, e.at(w, e.times(first, w_row), kind=I8), w_row, part, dim)
+        if product == "inner":
+            e.call("inner", e.at(y, first), y_row, x, x_row, room, dim, rows, dim, part)
+        else:
+            e.call("outer", y, y_row, e.at(x, first), x_row, room, dim, rows, part, dim)
+    e.finish()

@@ -6,6 +6,7 @@ import platform
 import re
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -36,24 +37,10 @@ class Code:
     def __init__(self, *objects: bytes) -> None:
         self._engine = _engine(objects)  # owns the memory
         self.address: Callable[[str], int] = self._engine.get_function_address
-        self._teams: dict[int, bool] = {}
 
     @cached_property
     def run(self) -> ctypes.c_void_p:
         return ctypes.c_void_p(self.address("run"))
-
-    def has_team(self, threads: int) -> bool:
-        """Return True if OpenMP provides the requested number of threads.
-
-        OpenMP may provide fewer threads (``OMP_THREAD_LIMIT``, ``OMP_DYNAMIC``). The work of the
-        missing threads would then not be done.
-        """
-        if threads not in self._teams:
-            found = ctypes.c_int32()
-            team = ctypes.c_void_p(self.address("team"))
-            openmp().GOMP_parallel(team, ctypes.byref(found), threads, 0)
-            self._teams[threads] = found.value == threads and not openmp().omp_get_dynamic()
-        return self._teams[threads]
 
 
 def _engine(objects: Iterable[bytes]) -> Any:
@@ -87,6 +74,15 @@ def _give_back_pages() -> None:
         ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), _DONTNEED)
 
 
+def has_team(threads: int) -> bool:
+    """Return True if OpenMP provides the requested number of threads.
+
+    OpenMP may provide fewer threads (``OMP_THREAD_LIMIT``, ``OMP_DYNAMIC``). The work of the
+    missing threads would then not be done.
+    """
+    return openmp().omp_get_thread_limit() >= threads and not openmp().omp_get_dynamic()
+
+
 @cache
 def openmp() -> ctypes.CDLL:
     """Return torch's own GNU OpenMP, whose threads also run our passes.
@@ -102,28 +98,37 @@ def openmp() -> ctypes.CDLL:
     return ctypes.CDLL(own[0])
 
 
-def load(kind: PassKind = PLAIN) -> Code:
-    """Return the code of a kind of pass; it is compiled once and cached on disk.
+def load(own: PassKind | str = PLAIN) -> Code:
+    """Return the code of a kind of pass, or of a format; it is compiled once and cached on disk.
 
-    Raises OSError if torch does not use GNU OpenMP.
+    Both have the functions that all passes share; ``""`` has these alone. Raises OSError if torch
+    does not use GNU OpenMP.
     """
     openmp()
-    own = _object(repr(kind), partial(write_pass, kind=kind))
-    return Code(_functions(), own, *(_format(name) for name in kind.formats))
+    objects = [_object("functions", write_functions, unrolls=True)]
+    if isinstance(own, PassKind):
+        objects.append(_object(repr(own), partial(write_pass, kind=own)))
+    elif own:
+        objects.append(_object(own, partial(write_format, form=by_name(own))))
+    return Code(*objects)
 
 
-def load_format(name: str) -> Code:
-    """Return the code of the products with a format. Raises OSError as ``load`` does."""
-    openmp()
-    return Code(_functions(), _format(name))
+@cache
+def loading(own: PassKind | str = PLAIN) -> Future[Code | None]:
+    """Start to load code in a thread; return its future, whose result is None without code."""
+    thread = ThreadPoolExecutor(1, "native code")
+    code = thread.submit(_loaded, own)
+    thread.shutdown(wait=False)  # it ends with its work
+    return code
 
 
-def _functions() -> bytes:
-    return _object("functions", write_functions, unrolls=True)
-
-
-def _format(name: str) -> bytes:
-    return _object(f"format {name}", partial(write_format, form=by_name(name)))
+def _loaded(own: PassKind | str) -> Code | None:
+    try:
+        return load(own)
+    # Another OpenMP, a processor that LLVM does not know, a broken llvmlite: torch
+    # computes it then.
+    except Exception:
+        return None
 
 
 def _object(name: str, write: Callable[[VectorUnit], str], *, unrolls: bool = False) -> bytes:

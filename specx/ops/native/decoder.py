@@ -6,50 +6,29 @@ The function is compiled for the kinds of layers in a decoder. It reads sizes an
 tables, so one function supports any sizes and any numbers of rows and threads.
 """
 
-from typing import Any
-
 from llvmlite import ir
 
-from specx.ops.blocks import by_name
-from specx.ops.native import experts, functions
-from specx.ops.native.byte_rows import write_byte_rows
-from specx.ops.native.emitter import F16, I32, I64, PLACE, Emitter, VectorUnit
+from specx.ops.native import byte_rows, experts, functions, products
+from specx.ops.native.emitter import I64, VectorUnit
 from specx.ops.native.kinds import PassKind
-from specx.ops.native.layer import OwnHeads, SharedHeads
-from specx.ops.native.packed import write_mixed
-from specx.ops.native.pass_writer import KINDS, PassWriter
-from specx.ops.native.products import (
-    COLUMNS,
-    LINES,
-    write_each,
-    write_inner,
-    write_outer,
-    write_shared,
-)
+from specx.ops.native.layer import LayerWriter
+from specx.ops.native.pass_writer import PassWriter
 from specx.ops.native.tables import LAYER
 
 
 def write_functions(unit: VectorUnit) -> str:
     """Write the functions that all passes share, in which most of the time is spent."""
     module = ir.Module("functions")
-    for kind, suffix in (*KINDS, (F16, "_half")) if unit.has_half else KINDS:
-        write_outer(module, unit, f"outer{suffix}", kind)
-        write_inner(module, unit, f"inner{suffix}", kind)
-    write_shared(module, unit, LINES, "inner")
-    write_shared(module, unit, COLUMNS, "outer")
-    write_each(module, unit)
-    write_byte_rows(module, unit)
+    products.write(module, unit)
+    byte_rows.write(module, unit)
     functions.write(module, unit)
     experts.write(module, unit)
-    _write_team(module, unit)
     return str(module)
 
 
 def write_pass(unit: VectorUnit, kind: PassKind) -> str:
     """Write a pass. Each thread calls its function ``run`` with a table."""
     module = ir.Module("pass")
-    if kind.formats:
-        write_mixed(module, unit, [by_name(name) for name in kind.formats], kind.rounds)
     writer = PassWriter(module, unit, kind)
     e, frame = writer.e, writer.frame
     with e.when(e.is_equal(frame["added"], 0)):
@@ -61,34 +40,25 @@ def write_pass(unit: VectorUnit, kind: PassKind) -> str:
     return str(module)
 
 
-def _write_team(module: Any, unit: VectorUnit) -> None:
-    """Write ``team``, which stores the number of threads in OpenMP's team as an int32."""
-    e = Emitter(module, unit, "team", [PLACE])
-    e.store(e.call("omp_get_num_threads", result=I32), e.function.args[0])
-    e.finish()
-
-
 def _write_layers(writer: PassWriter) -> None:
     """Write the code of each kind of layer, and a loop that runs the layers in order."""
     e, frame = writer.e, writer.frame
     layers = e.place(frame["layers"])
-    parts = [
-        (OwnHeads if kind.owns_heads else SharedHeads)(writer, kind) for kind in writer.kind.layers
-    ]
+    parts = [LayerWriter(writer, kind) for kind in writer.kind.layers]
     resumes = e.builder.icmp_signed("!=", frame["added"], I64(0))
     with e.loop(frame["first_layer"], frame["end_layer"]) as layer:
         table = e.row(layers, layer, len(LAYER))
         own = writer.entries(table, LAYER)
         for i, part in enumerate(parts):
             with e.when(e.is_equal(own["kind"], i)):
-                part.measure(own)
+                part.measure(layer, own)
                 if not part.kind.has_experts:
-                    part.write(layer, own)
+                    part.write()
                     continue
                 is_begun = e.both(resumes, e.is_equal(layer, frame["first_layer"]))
                 with e.builder.if_else(is_begun) as (begun, new):
                     with begun:
-                        part.add_experts(own)
+                        part.add_experts()
                     with new:
-                        part.write(layer, own)
+                        part.write()
         writer.noted.set(e.sum(writer.noted.get(), e.builder.zext(writer.is_kept(layer)[0], I64)))

@@ -126,7 +126,7 @@ class Emitter:
     def store(self, value: Value, place: Value, kind: Any = F32) -> None:
         """Store float32, or round it to float16: to the nearest, ties to even."""
         if kind == F16:
-            value = self.builder.fptrunc(value, vector_of(F16, _lanes_of(value)))
+            value = self.builder.fptrunc(value, vector_of(F16, lanes_of(value)))
         self.builder.store(value, place, align=4 if kind == F32 else 2)
 
     def spread(self, value: Value, lanes: int) -> Value:
@@ -174,7 +174,7 @@ class Emitter:
 
     def exp(self, x: Value) -> Value:
         """Return exp(x) of x <= 87."""
-        lanes = _lanes_of(x)
+        lanes = lanes_of(x)
         vanishes = self.builder.fcmp_ordered("<", x, self.number(LEAST, lanes))
         zero = self.number(0.0, lanes)
         x = self.builder.select(vanishes, zero, x)
@@ -192,14 +192,14 @@ class Emitter:
         return self.builder.select(vanishes, zero, self.mul(series, power))
 
     def sigmoid(self, x: Value) -> Value:
-        lanes = _lanes_of(x)
+        lanes = lanes_of(x)
         one, small = self.number(1.0, lanes), self.exp(self.builder.fneg(self.abs(x)))
         positive = self.builder.fcmp_ordered(">", x, self.number(0.0, lanes))
         return self.builder.fdiv(self.builder.select(positive, one, small), self.add(one, small))
 
     def tanh(self, x: Value) -> Value:
         """Return tanh(x); a Taylor series is used for small numbers."""
-        lanes = _lanes_of(x)
+        lanes = lanes_of(x)
         size, square, one = self.abs(x), self.mul(x, x), self.number(1.0, lanes)
         small = self.exp(self.mul(size, self.number(-2.0, lanes)))
         large = self.builder.fdiv(self.builder.fsub(one, small), self.add(one, small))
@@ -211,7 +211,7 @@ class Emitter:
 
     def normal_cdf(self, x: Value) -> Value:
         """Return the cumulative distribution of the normal at x: (1 + erf(x / √2)) / 2."""
-        lanes = _lanes_of(x)
+        lanes = lanes_of(x)
         one, z = self.number(1.0, lanes), self.mul(self.abs(x), self.number(0.5**0.5, lanes))
         t = self.builder.fdiv(one, self.fma(z, self.number(0.5, lanes), one))
         series = self.number(ERFC[0], lanes)
@@ -270,6 +270,11 @@ class Emitter:
             name,
         )
         return self.builder.call(function, arguments)
+
+    def call_at(self, address: Value, kinds: Sequence[Any], *arguments: Value) -> None:
+        """Call the function at an address, given the types of its arguments."""
+        kind = ir.FunctionType(ir.VoidType(), kinds).as_pointer()
+        self.builder.call(self.builder.inttoptr(address, kind), arguments)
 
     def fetch(self, place: Value) -> None:
         """Prefetch a place, which need not be valid, into the second-level cache.
@@ -358,7 +363,7 @@ class Emitter:
         )  # fmt: skip
 
 
-def _lanes_of(value: Value) -> int:
+def lanes_of(value: Value) -> int:
     return getattr(value.type, "count", 1)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from specx.ops.native.emitter import F32, I64, PLACE, Emitter, Value, VectorUnit
+from specx.ops.native.emitter import F32, I64, PLACE, Emitter, Value, VectorUnit, lanes_of
 
 LEAST = -1e30  # below any score
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu2")
@@ -81,7 +81,7 @@ def _write_soften(module: Any, unit: VectorUnit, *, capped: bool) -> None:
     with e.loop(0, count, e.lanes) as i:
         scaled = e.mul(e.load(e.at(scores, i), e.lanes), factor)
         if capped:
-            scaled = _capped(e, scaled, cap[0])
+            scaled = soft_capped(e, scaled, cap[0])
         e.store(scaled, e.at(scores, i))
         found.set(e.fmax(scaled, found.get()))
     before = e.load(row_max)
@@ -99,12 +99,12 @@ def _write_soften(module: Any, unit: VectorUnit, *, capped: bool) -> None:
     e.finish()
 
 
-def _capped(e: Emitter, scores: Value, cap: Value) -> Value:
-    """Return scores with a soft cap; masked scores stay masked."""
-    cap = e.spread(cap, e.lanes)
-    hidden = e.builder.fcmp_ordered("<", scores, e.number(LEAST, e.lanes))
-    shown = e.mul(cap, e.tanh(e.builder.fdiv(scores, cap)))
-    return e.builder.select(hidden, scores, shown)
+def soft_capped(e: Emitter, x: Value, cap: Value) -> Value:
+    """Return scores or logits with a soft cap; masked ones stay masked."""
+    lanes = lanes_of(x)
+    cap = e.spread(cap, lanes)
+    hidden = e.builder.fcmp_ordered("<", x, e.number(LEAST, lanes))
+    return e.builder.select(hidden, x, e.mul(cap, e.tanh(e.builder.fdiv(x, cap))))
 
 
 def _write_gate(module: Any, unit: VectorUnit, activation: str, *, gated: bool) -> None:

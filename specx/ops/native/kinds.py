@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from specx.ops.layers import DecoderWeights, LayerWeights, LinearMap
 from specx.ops.native.tables import MAPS, UNIT
-from specx.ops.packed_weight import PackedWeight, parts_of
+from specx.ops.packed_weight import parts_of
 from specx.ops.spec import LayerSpec, NormSpec
 
 
@@ -39,16 +39,13 @@ class LayerKind:
 class PassKind:
     """The features of a decoder.
 
-    ``layers``: the kinds of its layers. ``formats``: the formats of its packed weights. ``units``:
-    a thread's share of the inputs of ``out`` and of ``down`` is a multiple of this number, so that
-    no block is divided. ``rounds``: inputs of packed matrices are rounded to int8.
+    ``layers``: the kinds of its layers. ``units``: a thread's share of the inputs of ``out`` and of
+    ``down`` is a multiple of this number, so that no block is divided.
     """
 
     layers: tuple[LayerKind, ...]
     norm: str = "norm"
-    formats: tuple[str, ...] = ()
     units: tuple[int, int] = (UNIT, UNIT)
-    rounds: bool = False
 
 
 PLAIN = PassKind(layers=(LayerKind(owns_heads=True),))  # Llama, Mistral, Qwen, SmolLM3
@@ -60,19 +57,14 @@ def kind_of(weights: DecoderWeights, threads: int) -> PassKind:
     return PassKind(
         layers=tuple(dict.fromkeys(kinds_of_layers(weights, threads))),
         norm=_norm(spec.norm),
-        formats=_formats(weights),
         units=(_unit(weights, "out"), _unit(weights, "down")),
-        rounds=any(
-            isinstance(each.weight, PackedWeight) and each.weight.rounds
-            for each in maps_of(weights)
-        ),
     )
 
 
-def _formats(weights: DecoderWeights) -> tuple[str, ...]:
+def formats_of(weights: DecoderWeights) -> set[str]:
     """Return the formats of all matrices in blocks."""
     matrices = [weights.embedding, *(each.weight for each in maps_of(weights))]
-    return tuple(sorted({form.name for each in matrices for _, form in parts_of(each)}))
+    return {form.name for each in matrices for _, form in parts_of(each)}
 
 
 def _unit(weights: DecoderWeights, name: str) -> int:

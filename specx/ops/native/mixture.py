@@ -26,7 +26,7 @@ class NativeExperts:
     ) -> None:  # fmt: skip
         """``gate_up``, ``down``: the parts of each expert's weights; ``biases``: [E, ...]."""
         self._gate_up, self._down, self._size = gate_up, down, mlp.inner
-        self._hidden = sum(part.columns for part in down[0])
+        self._hidden = sum(part.outputs for part in down[0])
         self._kept = biases
         self._biases = [0 if bias is None else bias.data_ptr() for bias in biases]
         self._clamp = [bits(each) for each in mlp.clamp or (0.0, 0.0)]
@@ -50,20 +50,9 @@ class NativeExperts:
             places[pair] = place
         numbers = torch.tensor([*places, *(experts[pair] for pair in order)])
         of_pairs = numbers.data_ptr() + 8 * pairs
-        gate_up, down, first = list[Call](), list[Call](), 0
-        for expert, own in groupby(order, key=experts.__getitem__):
-            among = len([*own])
-            source = x.data_ptr() + (4 * first * count if rows > 1 else 0)
-            between = inner.data_ptr() + 8 * first * size
-            to = outputs.data_ptr() + 4 * first * hidden
-            for part in self._gate_up[expert]:
-                gate_up.append(part.call(between, 2 * size, source, count, among, count))
-                between += 4 * part.columns
-            source = inner.data_ptr() + 8 * first * size
-            for part in self._down[expert]:
-                down.append(part.call(to, hidden, source, 2 * size, among, size))
-                to += 4 * part.columns
-            first += among
+        groups = [(expert, len([*own])) for expert, own in groupby(order, key=experts.__getitem__)]
+        gate_up = _products(self._gate_up, groups, inner, x, count if rows > 1 else 0, count)
+        down = _products(self._down, groups, outputs, inner, 2 * size, size)
         gates = {
             "inner": inner.data_ptr(), "pairs": pairs, "size": size, "experts": of_pairs,
             "bias": self._biases[0], "alpha": self._clamp[0], "limit": self._clamp[1],
@@ -79,6 +68,21 @@ class NativeExperts:
             *down, wait, (self._weigh, [weigh[name] for name in WEIGH]),
         ])  # fmt: skip
         return total
+
+
+def _products(
+    weights: list[list[WeightPart]], groups: list[tuple[int, int]], to: Tensor, x: Tensor,
+    x_row: int, count: int,
+) -> list[Call]:  # fmt: skip
+    """Return the calls that multiply the pairs of each expert, ``groups``, with its weight."""
+    calls, first, width = list[Call](), 0, to.shape[1]
+    for expert, among in groups:
+        y, source = to.data_ptr() + 4 * first * width, x.data_ptr() + 4 * first * x_row
+        for part in weights[expert]:
+            calls.append(part.call(y, width, source, x_row, among, count))
+            y += 4 * part.outputs
+        first += among
+    return calls
 
 
 def prepared_mixture(

@@ -5,10 +5,10 @@ import struct
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache, cached_property
-from itertools import accumulate
+from functools import cache, cached_property, partial
+from itertools import accumulate, chain
 from typing import Any
 
 import torch
@@ -16,12 +16,11 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from specx.ops.layers import DecoderWeights, LayerWeights, LinearMap, SmallBatch
-from specx.ops.native.code import Code, load, openmp, vector_unit
+from specx.ops.native.code import Code, has_team, loading, openmp, vector_unit
 from specx.ops.native.emitter import UNIT
 from specx.ops.native.functions import ACTIVATIONS
 from specx.ops.native.kinds import (
-    PLAIN,
-    PassKind,
+    formats_of,
     kind_of,
     kinds_of_layers,
     maps_of,
@@ -31,27 +30,22 @@ from specx.ops.native.kinds import (
 from specx.ops.native.packed import READABLE
 from specx.ops.native.tables import (
     ALWAYS,
-    BY_COLUMN,
-    BY_ROW,
-    BYTES,
     CALL,
     FRAME,
     GATHERED,
-    HALF,
     LAYER,
     MAP,
     MAPS,
     MODEL,
+    NORM,
     NORMS,
-    PACKED,
     PIECE,
+    PLACE_OF,
     SIZES,
-    WHOLE,
     area_sizes,
     bounds_to,
-    common_sizes,
-    largest,
 )
+from specx.ops.native.unpacking import address_of, parts_of
 from specx.ops.packed_weight import Weight
 from specx.ops.spec import DecoderSpec, LayerSpec, NormSpec
 
@@ -67,6 +61,7 @@ _BOUNDS_TABLE = torch.tensor(_BOUNDS)
 # frequencies alone have the same ones.
 _SHORT = WeakTensorKeyDictionary()
 Experts = Callable[[Tensor, Tensor], Tensor]  # of rows x [T, K], and those before their norm
+ROWS = {torch.float32: "", torch.float16: "_half", torch.int8: "_bytes"}  # functions of rows
 _NONE_KEPT = (ctypes.c_int64 * 3)(-1, 0, 0)
 
 
@@ -94,7 +89,7 @@ class NativePass:
         self._windows = [each.window for each in attentions]
         self._rows = torch.arange(MOST_ROWS)
         self._teams: dict[int, _OnThreads] = {}  # by number of threads
-        self._places: tuple[tuple[int, ...], Any] = ((), None)  # of a storage in one tensor
+        self._places: tuple[tuple[Any, ...], Any] = ((), None)  # of a storage in one tensor
         self._team(torch.get_num_threads())  # so that its code is on its way
 
     def _team(self, threads: int) -> "_OnThreads":
@@ -130,12 +125,13 @@ class NativePass:
 
         ``cached``: the dtype of keys and values.
         """
-        if rows > MOST_ROWS or not (cached == torch.float32 or _kept_as(cached)):
+        # Only if the processor has instructions for float16.
+        has_rows = cached in ROWS and (cached != torch.float16 or vector_unit().has_half)
+        if rows > MOST_ROWS or not has_rows:
             return False
         threads = torch.get_num_threads()
         # Waited for, once on a machine: a text is rounded in one way from its beginning.
-        code = self._team(threads).code
-        return code is not None and code.has_team(threads)
+        return self._team(threads).code is not None and has_team(threads)
 
     def __call__(self, batch: SmallBatch) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
         """Store the keys and values of rows, and compute logits.
@@ -175,9 +171,10 @@ class NativePass:
         for layer, experts in self._experts:
             table[_END] = layer + 1
             openmp().GOMP_parallel(code.run, table, threads, 0)
-            states = scratch.states(rows)
-            has_norm = self._weights.spec.layers[layer].output_norm is not None
-            y = experts(states["normed" if has_norm else "hidden_rows"], states["hidden_rows"])
+            x = states = scratch.states(rows, "hidden_rows")
+            if self._weights.spec.layers[layer].output_norm is not None:
+                x = scratch.states(rows, "normed")
+            y = experts(x, states)
             y, noted = y.contiguous(), bisect_right(batch.recorded, layer)
             is_last = int(layer == self._experts[-1][0])
             table[_OF_PIECE] = layer, count, noted, is_last, y.data_ptr()
@@ -191,38 +188,34 @@ class NativePass:
         Raises IndexError if rows do not fit.
         """
         if isinstance(storage, Tensor):
-            place, capacity, kept = storage.data_ptr(), storage.shape[3], _kept_as(storage.dtype)
-            if prefix + behind > capacity:
-                raise IndexError(
-                    f"{behind} rows after {prefix} do not fit into a cache of {capacity} rows"
-                )
             known, table = self._places
-            if known != (place, capacity, kept):
-                step = storage.element_size() * storage.stride(0)
-                entries = [(place + i * step, capacity, kept) for i in range(len(storage))]
-                table = _table(number for each in entries for number in each)
-                self._places = (place, capacity, kept), table
+            own = storage.data_ptr(), storage.shape[3], storage.dtype
+            _check_room(own[1], prefix, behind)
+            if known != own:
+                table = _table(chain.from_iterable(map(_place_of, storage)))
+                self._places = own, table
             return table
-        flat: list[int] = []
         for layer, window in zip(storage, self._windows, strict=True):
-            capacity = layer.shape[2]
-            needed = prefix if window is None else min(prefix, window)
-            if needed + behind > capacity:
-                raise IndexError(
-                    f"{behind} rows after {prefix} do not fit into a cache of {capacity} rows"
-                )
-            flat += [layer.data_ptr(), capacity, _kept_as(layer.dtype)]
-        return _table(flat)
+            _check_room(layer.shape[2], prefix, behind, window)
+        return _table(chain.from_iterable(map(_place_of, storage)))
 
 
-def _kept_as(cached: torch.dtype) -> int:
-    """Return the storage kind of keys and values: ``HALF``, ``BYTES``, or else ``WHOLE``.
+def _check_room(capacity: int, prefix: int, behind: int, window: int | None = None) -> None:
+    needed = prefix if window is None else min(prefix, window)
+    if needed + behind > capacity:
+        raise IndexError(f"{behind} rows after {prefix} do not fit into a cache of {capacity} rows")
 
-    ``HALF`` only if the processor has instructions for it.
-    """
-    if cached == torch.float16 and vector_unit().has_half:
-        return HALF
-    return BYTES if cached == torch.int8 else WHOLE
+
+def _place_of(layer: Tensor) -> tuple[int, ...]:
+    """Return the entries ``PLACE_OF`` of keys and values [2, Hk, capacity, elements of a row]."""
+    *_, capacity, size = layer.shape
+    place, row_bytes = layer.data_ptr(), size * layer.element_size()
+    return place, capacity, row_bytes, size, *_row_functions(layer.dtype)
+
+
+@cache
+def _row_functions(cached: torch.dtype) -> tuple[int, ...]:
+    return tuple(address_of(f"{name}{ROWS[cached]}") for name in PLACE_OF[-3:])
 
 
 class _OnThreads:
@@ -230,33 +223,29 @@ class _OnThreads:
 
     def __init__(self, weights: DecoderWeights, threads: int) -> None:
         self._threads, self._kind = threads, kind_of(weights, threads)
-        loading(self._kind)  # begins
+        self._loading = [loading(each) for each in (self._kind, "", *sorted(formats_of(weights)))]
         self.free: list[_Scratch] = []  # that no pass uses
         self._shares_heads = not all(layer.owns_heads for layer in self._kind.layers)
         self._layers = self._ropes = self._ones = torch.empty(0)
-        self._parts: list[Any] = []  # tables of the parts of matrices in blocks
+        self._parts: list[Any] = []  # tables of the parts of matrices
         self._model: dict[str, int] = {}
 
     @cached_property
     def code(self) -> Code | None:
-        """Wait for the code; None if there is none."""
-        return loading(self._kind).result()
+        """Wait for the code; None if there is none, or none for a format."""
+        codes = [each.result() for each in self._loading]
+        return codes[0] if None not in codes else None
 
     def scratch(self, prepared: Callable[[], DecoderWeights], segments: int) -> "_Scratch":
         """Return memory for a pass over this number of key segments."""
-        try:
+        with suppress(IndexError):
             scratch = self.free.pop()
-        except IndexError:
-            return self._make_scratch(prepared(), segments)
-        if self._shares_heads and segments > scratch.segments:
-            return self._make_scratch(prepared(), segments)
-        return scratch
-
-    def _make_scratch(self, weights: DecoderWeights, segments: int) -> "_Scratch":
+            if segments <= scratch.segments or not self._shares_heads:
+                return scratch
         if not self._model:
-            self._model = self._entries(weights)
-        room = 2 ** (segments - 1).bit_length() if self._shares_heads else 0
-        return _Scratch(self._model, weights.spec, self._threads, room)
+            self._model = self._entries(prepared())
+        room = 2 ** (segments - 1).bit_length() if self._shares_heads else 1
+        return _Scratch(self._model, prepared().spec, self._threads, room)
 
     def _entries(self, weights: DecoderWeights) -> dict[str, int]:
         """Return the table entries ``MODEL``; keep references to the tensors they point to."""
@@ -273,11 +262,11 @@ class _OnThreads:
             [rope.inv_freq.data_ptr(), bits(rope.attention_factor), 2 * len(rope.inv_freq), offset]
             for rope, offset in zip(spec.ropes, offsets, strict=False)
         ], dtype=torch.int64)  # fmt: skip
-        entries = self._matrix_entries("head", weights.head.weight) | {
-            "head_bias": _address(weights.head.bias),
+        entries = {
+            "head": self._matrix(weights.head.weight), "head_bias": _address(weights.head.bias),
             "layer_count": len(weights.layers), "hidden": spec.hidden,
             "vocabulary": weights.head.weight.shape[0],
-            **self._matrix_entries("embedding", weights.embedding),
+            "embedding": self._matrix(weights.embedding),
             "embedding_scale": bits(spec.embedding_scale),
             "ropes": self._ropes.data_ptr(), "rope_count": len(spec.ropes),
             "layers": self._layers.data_ptr(),
@@ -295,46 +284,42 @@ class _OnThreads:
         ``angles``: the offset of its RoPE's angles.
         """
         spec, attention = layer.spec, layer.spec.attention
-        norm, temperature = attention.head_norm, attention.temperature
+        temperature = attention.temperature
         entries: dict[str, int] = dict(zip(SIZES, sizes_of(spec), strict=True)) | {
             "kind": kind, "scaling": bits(attention.scaling),
             "rotates": int(angles is not None), "angles_offset": angles or 0,
-            "query_norm": _address(layer.query_norm), "query_step": _step(layer.query_norm),
-            "key_norm": _address(layer.key_norm), "key_step": _step(layer.key_norm),
-            "head_eps": _eps(norm), "ones": self._ones.data_ptr() if attention.value_norm else 0,
-            "value_eps": _eps(attention.value_norm),
+            "query_step": _step(layer.query_norm), "key_step": _step(layer.key_norm),
             "beta": bits(0.0 if temperature is None else temperature.beta),
             "length": 1 if temperature is None else temperature.length,
             "window": attention.window or ALWAYS, "cap": bits(attention.softcap or 0.0),
             "sinks": _address(layer.sinks), "residual_scale": bits(spec.residual_scale),
             "scalar": bits(layer.scalar),
         }  # fmt: skip
+        of_heads = {"query": attention.head_norm, "key": attention.head_norm}
+        norms = of_heads | {"value": attention.value_norm}
         for name in NORMS:
-            entries |= {
-                f"{name}_norm": _address(getattr(layer, f"{name}_norm")),
-                f"{name}_norm_bias": _address(getattr(layer, f"{name}_norm_bias", None)),
-                f"{name}_eps": _eps(getattr(spec, f"{name}_norm")),
-            }
+            norm = norms[name] if name in norms else getattr(spec, f"{name}_norm")
+            weight = getattr(layer, f"{name}_norm", None)
+            if name == "value" and norm is not None:
+                weight = self._ones
+            parts = weight, getattr(layer, f"{name}_norm_bias", None)
+            values = (*map(_address, parts), _eps(norm))
+            entries |= dict(zip((f"{name}_{part}" for part in NORM), values, strict=True))
         entries |= dict.fromkeys((f"{name}{part}" for name in MAPS for part in MAP), 0)
         for name in names_of(layer):
             linear_map = getattr(layer, name)
-            entries |= self._matrix_entries(name, linear_map.weight)
+            entries[name] = self._matrix(linear_map.weight)
             entries[f"{name}_bias"] = _address(linear_map.bias)
         return [entries[name] for name in LAYER]
 
-    def _matrix_entries(self, name: str, weight: Weight) -> dict[str, int]:
-        """Return kind and address of a matrix: of its table if the matrix is packed."""
-        if isinstance(weight, Tensor):
-            layout = BY_ROW if weight.is_contiguous() else BY_COLUMN
-            layout += int(weight.dtype == torch.bfloat16)
-            return {name: weight.data_ptr(), f"{name}_layout": layout}
-        numbers, end = [len(weight.parts)], 0
-        for blocks, form in weight.parts:
-            end += len(blocks)
-            place = blocks.data_ptr(), blocks.stride(0), self._kind.formats.index(form.name)
-            numbers += [end, *place]
-        self._parts.append(_table(numbers))
-        return {name: ctypes.addressof(self._parts[-1]), f"{name}_layout": PACKED}
+    def _matrix(self, weight: Weight) -> int:
+        """Return the address of a matrix's table: the number of its parts, and each ``PART_OF``."""
+        parts = parts_of(weight)
+        assert parts is not None
+        ends = accumulate(part.outputs for part in parts)
+        entries = [(end, *part[1:]) for end, part in zip(ends, parts, strict=True)]
+        self._parts.append(_table([len(parts), *chain.from_iterable(entries)]))
+        return ctypes.addressof(self._parts[-1])
 
 
 class _Scratch:
@@ -344,29 +329,27 @@ class _Scratch:
         self, model: dict[str, int], spec: DecoderSpec, threads: int, segments: int
     ) -> None:
         """``model``: the entries ``MODEL``. ``segments``: the maximum number of key segments."""
-        self.segments = segments
-        self._model, self._spec, self._threads = model, spec, threads
-        own, common = (sum(sizes.values()) for sizes in self._sizes(MOST_ROWS))
+        self._model, self._threads, self.segments = model, threads, segments
+        self._sizes = partial(
+            area_sizes, {sizes_of(layer) for layer in spec.layers}, threads=threads,
+            hidden=spec.hidden, angles=sum(2 * len(rope.inv_freq) for rope in spec.ropes),
+            segments=segments,
+        )  # fmt: skip
+        own, common = (sum(sizes.values()) for sizes in self._sizes(rows=MOST_ROWS))
         # What few rows do not need of it is never touched.
         self._memory = _numbers(threads * own + common)
         self._tables: dict[int, Any] = {}
-        self._states: dict[int, dict[str, Tensor]] = {}
 
-    def states(self, rows: int) -> dict[str, Tensor]:
-        """Return a thread's hidden states by area: [rows, K], unchanged and normed."""
-        if rows not in self._states:
-            own, size = self._sizes(rows)[0], rows * self._spec.hidden
-            firsts = dict(zip(own, accumulate(own.values(), initial=0), strict=False))
-            self._states[rows] = {
-                name: self._memory[firsts[name] : firsts[name] + size].view(rows, -1)
-                for name in ("hidden_rows", "normed")
-            }
-        return self._states[rows]
+    def states(self, rows: int, name: str) -> Tensor:
+        """Return the first thread's hidden states [rows, K] in an area."""
+        place = self.table(rows)[FRAME.index(name)] - self._memory.data_ptr()
+        first, size = place // 4, rows * self._model["hidden"]
+        return self._memory[first : first + size].view(rows, -1)
 
     def table(self, rows: int) -> Any:
         """Return the table for passes over this number of rows. The caller fills in ``CALL``."""
         if rows not in self._tables:
-            own, common = self._sizes(rows)
+            own, common = self._sizes(rows=rows)
             place, stride = self._memory.data_ptr(), sum(own.values())
             behind = place + 4 * self._threads * stride
             entries = dict.fromkeys(CALL, 0) | self._model | _placed(place, own)
@@ -374,16 +357,6 @@ class _Scratch:
             entries |= _placed(behind, common)
             self._tables[rows] = _table(entries[name] for name in FRAME)
         return self._tables[rows]
-
-    def _sizes(self, rows: int) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the sizes of each thread's areas, and the sizes of areas common to all threads."""
-        angles = sum(2 * len(rope.inv_freq) for rope in self._spec.ropes)
-        sizes = {sizes_of(layer) for layer in self._spec.layers}
-        few = {"rows": rows, "threads": self._threads, "hidden": self._spec.hidden}
-        own = [area_sizes(each, **few, angles=angles) for each in sizes]
-        return largest(own), largest(
-            [common_sizes(each, rows=rows, segments=self.segments) for each in sizes]
-        )
 
 
 def _placed(place: int, sizes: dict[str, int]) -> dict[str, int]:
@@ -443,27 +416,6 @@ def _copied(weight: Tensor) -> Tensor | None:
     return weight.to(torch.bfloat16)
 
 
-@cache
-def loading(kind: PassKind = PLAIN) -> Future[Code | None]:
-    """Start to compile or read the code of a kind of pass in a thread; return the future.
-
-    The future's result is None if there is no code.
-    """
-    thread = ThreadPoolExecutor(1, "native code")
-    code = thread.submit(_loaded, kind)
-    thread.shutdown(wait=False)  # it ends with its work
-    return code
-
-
-def _loaded(kind: PassKind) -> Code | None:
-    try:
-        return load(kind)
-    # Another OpenMP, a processor that LLVM does not know, a broken llvmlite: torch
-    # computes all passes then.
-    except Exception:
-        return None
-
-
 def suits(weights: DecoderWeights) -> bool:
     """Return True if a pass supports a model with these weights."""
     maps = [*maps_of(weights), LinearMap(weights.embedding, None)]
@@ -507,7 +459,7 @@ def _others(weights: DecoderWeights) -> Iterator[Tensor]:
     """Yield all weights and constants that do not belong to linear maps."""
     tensors = [weights.norm, weights.norm_bias, *(rope.inv_freq for rope in weights.spec.ropes)]
     for layer in weights.layers:
-        tensors += [getattr(layer, f"{name}_norm") for name in (*NORMS, "query", "key")]
+        tensors += [getattr(layer, f"{name}_norm", None) for name in NORMS]
         tensors += [layer.input_norm_bias, layer.output_norm_bias, layer.sinks]
     yield from (each for each in tensors if each is not None)
     yield from (each.bias for each in maps_of(weights) if each.bias is not None)

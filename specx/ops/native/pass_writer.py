@@ -1,12 +1,15 @@
 """The parts of a pass around its layers: embeddings, angles, the lm head, and products."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from specx.ops.native.emitter import BF16, F32, I32, I64, PLACE, UNIT, Emitter, Value, VectorUnit
+from specx.ops.native.emitter import F32, I32, I64, PLACE, UNIT, Emitter, Value, VectorUnit
+from specx.ops.native.functions import soft_capped
 from specx.ops.native.kinds import PassKind
-from specx.ops.native.tables import BY_COLUMN, BY_ROW, FRAME, KEPT, PACKED, ROPE
+from specx.ops.native.products import ARGUMENTS, UNPACKED
+from specx.ops.native.tables import FRAME, KEPT, PART_OF, ROPE
 
-KINDS = ((F32, ""), (BF16, "_short"))  # of a matrix -> how its products are called
 Entries = dict[str, Value]
 
 
@@ -40,23 +43,10 @@ class PassWriter:
 
     def _look_up(self, token: Value, to: Value) -> None:
         """Write the embedding of a token to ``to``, unpacked if needed."""
-        e, frame = self.e, self.frame
-        embedding = e.place(frame["embedding"])
-
-        layout = frame["embedding_layout"]
-        with e.when(e.is_less(layout, PACKED)):
-            # By column where it is the lm head as well.
-            by_column, rows = e.is_equal(layout, BY_COLUMN), frame["vocabulary"]
-            row, step = (
-                e.builder.select(by_column, *map(e.whole, each))
-                for each in ((1, self.hidden), (rows, 1))
-            )
-            with e.loop(0, self.hidden) as i:
-                source = e.at(embedding, e.times(token, row), e.times(i, step))
-                e.store(e.load(source), e.at(to, i))
-        if self.kind.formats:
-            with e.when(e.is_equal(layout, PACKED)):
-                e.call("mixed_row", to, embedding, token, self.hidden)
+        e = self.e
+        with self._parts(self.frame["embedding"], token, e.whole(1)) as (part, line, _, count):
+            sizes = part["stride"], count, self.hidden
+            e.call_at(part["unpack"], UNPACKED, to, self.hidden, e.place(line), *sizes)
 
     def _angles(self, row: Value, position: Value, index: Value) -> None:
         """Compute the cosines and sines of a row's position, for RoPE number ``index``."""
@@ -93,8 +83,7 @@ class PassWriter:
         logits = e.at(e.place(frame["logits"]), first)
         self.product(
             frame, "head", (logits, frame["vocabulary"]),
-            (self.normed, self.hidden), frame["logits_to_keep"], (self.hidden, frame["vocabulary"]),
-            (0, self.hidden), (first, count),
+            (self.normed, self.hidden), frame["logits_to_keep"], (0, self.hidden), (first, count),
         )  # fmt: skip
         scale, cap = (e.unpacked(frame[f"logit_{each}"]) for each in ("scale", "cap"))
         with e.loop(0, frame["logits_to_keep"]) as i:
@@ -102,46 +91,53 @@ class PassWriter:
             with e.when(e.builder.fcmp_ordered("!=", scale, F32(1.0))):
                 e.scale(line, line, scale, count)
             with e.when(e.builder.fcmp_ordered("!=", cap, F32(0.0))):
-                e.line(line, count, lambda j, lanes: self._capped(e.at(line, j), cap, lanes))
-
-    def _capped(self, place: Value, cap: Value, lanes: int) -> Value:
-        e, cap = self.e, self.e.spread(cap, lanes)
-        return e.mul(cap, e.tanh(e.builder.fdiv(e.load(place, lanes), cap)))
+                e.line(line, count, lambda j, n: soft_capped(e, e.load(e.at(line, j), n), cap))
 
     # ------------------------------------------------------------ products
 
     def product(
         self, entries: Entries, name: str, y: tuple[Value, Value], x: tuple[Value, Value],
-        rows: Value, shape: tuple[Value, Value], inputs: tuple[Any, Value],
-        outputs: tuple[Value, Value],
+        rows: Value, inputs: tuple[Any, Value], outputs: tuple[Value, Value],
     ) -> None:  # fmt: skip
         """Compute y = x · weightᵀ + bias for a part of a projection.
 
         ``entries``: the projection's entries. y, x: (place, stride); x begins with the part's first
-        input. ``shape``: (inputs, outputs) of the whole projection. ``inputs``, ``outputs``: (first
-        index, count) of the part.
+        input. ``inputs``, ``outputs``: (first index, count) of the part.
         """
         e = self.e
-        (first_in, count_in), (first_out, count_out) = inputs, outputs
-        place, counts = e.place(entries[name]), (rows, count_in, count_out)
-        layout, bias = entries[f"{name}_layout"], entries[f"{name}_bias"]
-        for short, (kind, suffix) in enumerate(KINDS):
-            with e.when(e.is_equal(layout, BY_ROW + short)):
-                part = e.at(place, e.times(first_out, shape[0]), first_in, kind=kind)
-                e.call(f"inner{suffix}", *y, *x, part, shape[0], *counts)
-            with e.when(e.is_equal(layout, BY_COLUMN + short)):
-                with e.loop(0, rows) as row:
-                    e.fill(e.at(y[0], e.times(row, y[1])), count_out, 0.0)
-                part = e.at(place, e.times(first_in, shape[1]), first_out, kind=kind)
-                e.call(f"outer{suffix}", *y, *x, part, shape[1], *counts)
-        if self.kind.formats:
-            with e.when(e.is_equal(layout, PACKED)):
-                firsts = e.whole(first_in), rows, count_in, first_out
-                e.call("mixed", *y, *x, place, *firsts, count_out)
+        first, count = outputs
+        with self._parts(entries[name], first, count) as (part, line, offset, width):
+            behind = e.div(e.times(inputs[0], part["input_bytes"]), part["inputs"])
+            e.call_at(
+                part["product"], ARGUMENTS, e.at(y[0], offset), y[1], *x,
+                e.place(e.sum(line, behind)), part["stride"], rows, inputs[1], width,
+            )  # fmt: skip
+        bias = entries[f"{name}_bias"]
         biased = e.builder.icmp_signed("!=", bias, I64(0))
         with e.when(biased), e.loop(0, rows) as row:
             to = e.at(y[0], e.times(row, y[1]))
-            e.increase(to, e.at(e.place(bias), first_out), count_out)
+            e.increase(to, e.at(e.place(bias), first), count)
+
+    @contextmanager
+    def _parts(
+        self, matrix: Value, first: Value, count: Value
+    ) -> Iterator[tuple[Entries, Value, Value, Value]]:
+        """Write a loop over the parts of a matrix that have some of ``count`` outputs.
+
+        ``matrix``: the address of its table, the number of its parts and then ``PART_OF`` for each.
+        Yields a part's entries, the address of its first such output, the number of outputs before
+        it, and their number in the part.
+        """
+        e, begin = self.e, self.e.variable(self.e.whole(0))
+        table = e.place(matrix)
+        with e.loop(0, e.entry(table, 0)) as number:
+            part = self.entries(e.row(e.at(table, 1, kind=I64), number, len(PART_OF)), PART_OF)
+            low = e.max(first, begin.get())
+            high = e.min(e.sum(first, count), part["end"])
+            with e.when(e.is_less(low, high)):
+                skipped = e.times(e.sub(low, begin.get()), part["output_bytes"])
+                yield part, e.sum(part["place"], skipped), e.sub(low, first), e.sub(high, low)
+            begin.set(part["end"])
 
     # ------------------------------------------------------------ places and shares
 

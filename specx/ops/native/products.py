@@ -9,9 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from llvmlite import ir
-
-from specx.ops.native.emitter import F32, I8, I64, PLACE, UNIT, Emitter, Value, VectorUnit
+from specx.ops.native.emitter import BF16, F16, F32, I64, PLACE, UNIT, Emitter, Value, VectorUnit
 
 AHEAD = 8  # rows of a weight that are fetched before they are due
 STREAMS = 8  # rows of a large weight that are read beside one another for a single row of y
@@ -24,7 +22,22 @@ ACROSS = 4  # vectors of a row that are summed at once; of a single row twice as
 # y, x and w, each with its stride, which of a matrix in blocks is in bytes.
 SHARED = ("y", "y_row", "x", "x_row", "w", "w_row", "rows", "count", "columns")
 ARGUMENTS = [PLACE, I64, PLACE, I64, PLACE, I64, I64, I64, I64]
-LINES, COLUMNS = "shared_lines", "shared_columns"  # of matrices in float32, by their order
+# Of functions that unpack rows of w: the rows and w, each with its stride; rows, count.
+UNPACKED = [PLACE, I64, PLACE, I64, I64, I64]
+# Of threads that unpack: the rows, w and the bytes of its rows, sizes, the function.
+SPREAD = ("to", "w", "w_row", "rows", "count", "unpack")
+
+
+def write(module: Any, unit: VectorUnit) -> None:
+    """Write all functions of this file."""
+    for kind, suffix in ((F32, ""), (BF16, "_short"), (F16, "_half"))[: 2 + unit.has_half]:
+        write_outer(module, unit, f"outer{suffix}", kind)
+        write_inner(module, unit, f"inner{suffix}", kind)
+    for suffix in ("", "_short"):
+        _write_columns(module, unit, f"columns{suffix}", f"outer{suffix}")
+    _write_unpacked(module, unit)
+    _write_shared(module, unit)
+    _write_each(module, unit)
 
 
 def write_outer(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
@@ -141,38 +154,61 @@ def write_inner(module: Any, unit: VectorUnit, name: str, kind: Any) -> None:
     e.finish()
 
 
-def write_shared(module: Any, unit: VectorUnit, name: str, product: str) -> None:
-    """Write the function that computes each thread's share of y, given the table ``SHARED``.
-
-    ``product``: the function for a share of the columns of y. A column of y belongs to a row of w
-    or, for the function ``COLUMNS``, to a column of w.
-    """
-    e = Emitter(module, unit, name, [PLACE])
-    own = {entry: e.entry(e.function.args[0], i) for i, entry in enumerate(SHARED)}
-    units = e.div(e.sum(own["columns"], UNIT - 1), UNIT)
-    begin, end = (e.min(e.times(each, UNIT), own["columns"]) for each in e.share(units))
-    own |= {entry: e.place(own[entry]) for entry in ("y", "x", "w")}
-    skipped = begin if name == COLUMNS else e.times(begin, own["w_row"])
-    own |= {"y": e.at(own["y"], begin), "columns": e.sub(end, begin)}
-    own["w"] = e.at(own["w"], skipped, kind=F32 if name in (LINES, COLUMNS) else I8)
-    with e.when(e.is_less(begin, end)):
-        if name == COLUMNS:
-            with e.loop(0, own["rows"]) as row:
-                e.fill(e.at(own["y"], e.times(row, own["y_row"])), own["columns"], 0.0)
-        e.call(product, *(own[each] for each in SHARED))
+def _write_columns(module: Any, unit: VectorUnit, name: str, outer: str) -> None:
+    """Write y [rows, columns] = x [rows, count] · w [count, columns], by the function ``outer``."""
+    e = Emitter(module, unit, name, ARGUMENTS)
+    y, y_row, *_, rows, _, columns = e.function.args
+    with e.loop(0, rows) as row:
+        e.fill(e.at(y, e.times(row, y_row)), columns, 0.0)
+    e.call(outer, *e.function.args)
     e.finish()
 
 
-def write_each(module: Any, unit: VectorUnit) -> None:
+def _write_unpacked(module: Any, unit: VectorUnit) -> None:
+    """Write the functions that copy a row of w [rows, count], or of w [count, rows]."""
+    for name in ("unpack_lines", "unpack_columns"):
+        e = Emitter(module, unit, name, UNPACKED)
+        to, _, w, w_row, _, count = e.function.args
+        step = 1 if name == "unpack_lines" else w_row
+        with e.loop(0, count) as i:
+            e.store(e.load(e.at(w, e.times(i, step))), e.at(to, i))
+        e.finish()
+
+
+def _write_shared(module: Any, unit: VectorUnit) -> None:
+    """Write the functions that compute each thread's share of a product or an unpacked matrix.
+
+    The table of ``shared`` is ``SHARED``, the bytes from an output's weights to the next one's, and
+    the address of the function that computes some outputs; that of ``spread`` is ``SPREAD``.
+    """
+    e = Emitter(module, unit, "shared", [PLACE])
+    *own, output_bytes, product = (e.entry(e.function.args[0], i) for i in range(len(SHARED) + 2))
+    y, y_row, x, x_row, w, w_row, rows, count, columns = own
+    begin, end = e.share(e.div(e.sum(columns, UNIT - 1), UNIT))
+    begin, end = (e.min(e.times(each, UNIT), columns) for each in (begin, end))
+    to, w = e.at(e.place(y), begin), e.place(e.sum(w, e.times(begin, output_bytes)))
+    with e.when(e.is_less(begin, end)):
+        sizes = rows, count, e.sub(end, begin)
+        e.call_at(product, ARGUMENTS, to, y_row, e.place(x), x_row, w, w_row, *sizes)
+    e.finish()
+
+    e = Emitter(module, unit, "spread", [PLACE])
+    to, w, w_row, rows, count, unpack = (e.entry(e.function.args[0], i) for i in range(len(SPREAD)))
+    begin, end = e.share(rows)
+    to, w = e.at(e.place(to), e.times(begin, count)), e.place(e.sum(w, e.times(begin, w_row)))
+    e.call_at(unpack, UNPACKED, to, count, w, w_row, e.sub(end, begin), count)
+    e.finish()
+
+
+def _write_each(module: Any, unit: VectorUnit) -> None:
     """Write ``each``, which calls functions one after another, each with its own table.
 
     Its table: the number of functions, then the addresses of each function and of its table.
     """
     e = Emitter(module, unit, "each", [PLACE])
-    kind = ir.FunctionType(ir.VoidType(), [PLACE]).as_pointer()
     with e.loop(0, e.entry(e.function.args[0], 0)) as i:
         address, table = (e.entry(e.function.args[0], e.sum(1, e.times(i, 2), j)) for j in (0, 1))
-        e.builder.call(e.builder.inttoptr(address, kind), [e.place(table)])
+        e.call_at(address, [PLACE], e.place(table))
     e.finish()
 
 

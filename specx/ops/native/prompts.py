@@ -13,8 +13,7 @@ from llvmlite import ir
 from specx.ops.blocks import BlockFormat
 from specx.ops.native.emitter import F32, I8, I16, I32, I64, PLACE, Emitter, Value, VectorUnit, same
 from specx.ops.native.fields import LESS, PART, bits_of, byte, ends, step_of, stored
-from specx.ops.native.packed import write_packed, write_spread, write_unpack
-from specx.ops.native.products import write_shared
+from specx.ops.native.packed import write_packed, write_unpack
 from specx.ops.native.rounded import LANES, WHOLE, part_sums, rounded_part, write_rounded
 
 # y, its stride; x, its stride, and places for what it is rounded to; w, and its bytes in a row.
@@ -31,16 +30,12 @@ ROOM = {4: 8, 5: 4, 6: 2, 8: 1}
 
 def write_format(unit: VectorUnit, form: BlockFormat) -> str:
     """Write all functions of a format. Those with int8 are for x86 only."""
-    module, kinds = ir.Module(form.name), ["packed"]
+    module = ir.Module(form.name)
     if unit.lanes >= LANES:
         write_rounded(module, unit, f"rounded_{form.name}", form)
         PromptProduct(module, unit, f"prompt_{form.name}", form).write()
-        kinds += ["rounded"]
     write_unpack(module, unit, f"unpack_{form.name}", form)
     write_packed(module, unit, f"packed_{form.name}", form)
-    for kind in kinds:
-        write_shared(module, unit, f"shared_{kind}_{form.name}", f"{kind}_{form.name}")
-    write_spread(module, unit, f"spread_{form.name}", form)
     return str(module)
 
 
@@ -172,28 +167,23 @@ class PromptProduct:
                     found[n][j] = e.call(name, found[n][j], w, q, result=kind)
             return found
         zero, ones = same(I16, 0, 2 * LANES), same(I16, 1, 2 * LANES)
-
-        def add_pairs(n: int, j: int, pairs: Value) -> None:
-            sums = e.call("llvm.x86.avx2.pmadd.wd", pairs, ones, result=kind)
-            found[n][j] = e.builder.add(found[n][j], sums)
-
         for start in range(0, groups, self.room):
-            if not self.loops:
-                whole: dict[tuple[int, int], Value] = {}
-                for group in range(start, start + self.room):
-                    for n, j, w, q in self._operands(rows, e.sum(first, group)):
-                        two, before = self._in_pairs(w, q), whole.get((n, j))
-                        whole[n, j] = two if before is None else e.builder.add(before, two)
-                        if group + 1 == start + self.room:
-                            add_pairs(n, j, whole[n, j])
-                continue
             pairs = [[e.variable(zero) for _ in vectors] for _ in rows]
-            with e.loop(start, start + self.room) as group:
+
+            def add(group: Any, pairs: Any = pairs) -> None:
                 for n, j, w, q in self._operands(rows, e.sum(first, group)):
                     pairs[n][j].set(e.builder.add(pairs[n][j].get(), self._in_pairs(w, q)))
-            for n, line in enumerate(pairs):
-                for j, total in enumerate(line):
-                    add_pairs(n, j, total.get())
+
+            if self.loops:
+                with e.loop(start, start + self.room) as each:
+                    add(each)
+            else:
+                for each in range(start, start + self.room):
+                    add(each)
+            for line, totals in zip(found, pairs, strict=True):
+                for j, total in enumerate(totals):
+                    sums = e.call("llvm.x86.avx2.pmadd.wd", total.get(), ones, result=kind)
+                    line[j] = e.builder.add(line[j], sums)
         return found
 
     def _operands(self, rows: list[Value], group: Value) -> Iterator[tuple[int, int, Value, Value]]:

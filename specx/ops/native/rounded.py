@@ -4,12 +4,23 @@ Each 32 numbers of a row have their own scale, so a row's result depends on no o
 products of 32 numbers are summed exactly, 4 to a lane; scales are applied in float32.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from llvmlite import ir
 
 from specx.ops.blocks import BlockFormat
-from specx.ops.native.emitter import F32, I8, I16, I32, I64, Emitter, Value, VectorUnit, same
+from specx.ops.native.emitter import (
+    F32,
+    I8,
+    I16,
+    I32,
+    I64,
+    Emitter,
+    Value,
+    Variable,
+    VectorUnit,
+    same,
+)
 from specx.ops.native.fields import LESS, PART, bits_of, byte, ends, step_of, stored
 from specx.ops.native.products import ARGUMENTS, LINE, in_groups
 
@@ -23,6 +34,7 @@ MOST = 4  # rows of a tile
 QUARTER = 4  # parts whose sums share a vector
 # The scales of 16 parts in the order of their sums: the first halves of 4 parts of 32, the others.
 HALVES = [8 * part + 2 * i + half for part in (0, 1) for half in (0, 1) for i in range(QUARTER)]
+Totals = list[list[Variable]]  # of each row: products, and what is added to scaled values
 AHEAD = 4096  # bytes from what is read to what is fetched, at least
 
 
@@ -84,7 +96,7 @@ class RoundedRows:
         ``ahead``: the distance in bytes to the blocks to prefetch.
         """
         e, form = self.e, self.form
-        totals = [Totals(*(e.variable(e.number(0.0, LANES)) for _ in range(2))) for _ in rows]
+        totals = [[e.variable(e.number(0.0, LANES)) for _ in range(2)] for _ in rows]
         sizes = (1,) if form.values > PART else (LANES, QUARTER, 1)
 
         def add(number: Value, size: int) -> None:
@@ -94,10 +106,15 @@ class RoundedRows:
             self._add(rows, place, number, size, totals)
 
         e.strips(e.div(self.count, form.values), sizes, add)
-        return [e.lane_sums([e.add(each.products.get(), each.added.get())]) for each in totals]
+        return [e.lane_sums([e.add(*(each.get() for each in both))]) for both in totals]
 
     def _add(
-        self, rows: list[Value], place: Value, number: Value, size: int, totals: list["Totals"]
+        self,
+        rows: list[Value],
+        place: Value,
+        number: Value,
+        size: int,
+        totals: Totals,
     ) -> None:
         """Add the products of some rows with a block of a column, or with adjacent small blocks."""
         e, form = self.e, self.form
@@ -111,7 +128,7 @@ class RoundedRows:
             for i in range(0, len(parts), QUARTER)
         ]
         lanes = min(len(parts), LANES if self.step == PART else QUARTER)
-        for i, (row, total) in enumerate(zip(rows, totals, strict=True)):
+        for i, (row, (products, added)) in enumerate(zip(rows, totals, strict=True)):
             of_row = e.at(self.scales, e.times(row, self.parts), e.div(first, PART))
             sums = e.at(self.sums, e.times(row, self.steps), e.div(first, self.step))
             own = [each[i] for each in quarters]
@@ -120,12 +137,10 @@ class RoundedRows:
             for j, found in enumerate(own):
                 scale = _repeated(e, e.load(e.at(of_row, j * lanes), lanes))
                 factor = e.mul(_eight(e, scales, j), scale)
-                products = e.builder.sitofp(found, FLOATS)
-                total.products.set(e.fma(factor, products, total.products.get()))
+                products.set(e.fma(factor, e.builder.sitofp(found, FLOATS), products.get()))
                 if minima is not None:
                     x = e.load(e.at(sums, j * LANES), LANES if self.step < PART else lanes)
-                    added = e.fma(_eight(e, minima, j), _padded(e, x), total.added.get())
-                    total.added.set(added)
+                    added.set(e.fma(_eight(e, minima, j), _padded(e, x), added.get()))
 
     def _quarter(
         self, rows: list[Value], parts: list[tuple[Value, int]], first: Value
@@ -162,13 +177,6 @@ class RoundedRows:
             return e.call("llvm.x86.avx2.phadd.d", a, b, result=WHOLE)
         packed = e.call("llvm.x86.avx2.packssdw", a, b, result=SHORTS)  # is faster
         return e.call("llvm.x86.avx2.pmadd.wd", packed, same(I16, 1, 16), result=WHOLE)
-
-
-class Totals(NamedTuple):
-    """Sums for a row and a column: of products, and of the numbers added to scaled values."""
-
-    products: Any
-    added: Any
 
 
 def _across(e: Emitter, a: Value, b: Value) -> Value:

@@ -1,13 +1,12 @@
 """The int64 tables that a pass reads: sizes, addresses, and float32 as bits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from specx.ops.native.emitter import UNIT
 
 BLOCK = 512  # keys that are attended to at a time: their scores, keys and values stay in the cache
 
 GATHERED = 64  # keys behind the prefix that are gathered by row, at most
-WIDENED = 64  # keys or values in 8 bits that are float32 at a time, in the cache
 SCORES = BLOCK + GATHERED + UNIT  # numbers between the scores of one line and of the next
 
 # Of a piece of a pass: its layers, the recorded layers before them, whether it is the last piece,
@@ -19,32 +18,34 @@ CALL = (  # of one pass
     "segments", "logit_rows", "logits_to_keep", "logits", "kept", *PIECE,
 )  # fmt: skip
 MODEL = (
-    "layer_count", "hidden", "vocabulary", "embedding", "embedding_layout", "embedding_scale",
-    "ropes", "rope_count", "layers", "norm", "norm_bias", "eps", "head", "head_bias",
-    "head_layout", "logit_scale", "logit_cap", "bounds",
+    "layer_count", "hidden", "vocabulary", "embedding", "embedding_scale", "ropes", "rope_count",
+    "layers", "norm", "norm_bias", "eps", "head", "head_bias", "logit_scale", "logit_cap", "bounds",
 )  # fmt: skip
 # Memory of each thread, ``stride`` elements behind that of the thread before it.
 AREAS = (
-    "hidden_rows", "angles", "normed", "heads", "queries", "scores", "sums", "row_max",
-    "denominators", "widened", "attended", "gates", "after_attention", "after_mlp",
+    "hidden_rows", "angles", "normed", "heads", "queries", "scores", "attended", "gates",
+    "after_attention", "after_mlp",
 )  # fmt: skip
-# Memory of all threads where none has heads of its own.
+# Memory of all threads: heads of all rows, and the softmax of each line in each segment.
 COMMON = ("all_heads", "all_sums", "all_row_max", "all_denominators")
 FRAME = (*CALL, *MODEL, "rows", "threads", *AREAS, "stride", *COMMON)
-PLACE_OF = ("storage", "capacity", "kept_as")  # of a layer's keys and values
-WHOLE, HALF, BYTES = range(3)  # kept as float32, float16, in 8 bits
+# Of a layer's keys and values: their address, capacity, the bytes of a row, the stride of rows for
+# the functions of their format: both products with them, and the one that stores a row.
+PLACE_OF = ("storage", "capacity", "row_bytes", "stride", "inner", "outer", "store")
 KEPT = ("kept_layer", "queries_kept", "ends_kept")  # of each recorded layer; −1 ends the table
 ROPE = ("frequencies", "attention_factor", "rope_size", "rope_offset")
 MAPS = ("qkv", "out", "gate_up", "down")
-MAP = ("", "_bias", "_layout")
-# One more: in bfloat16. Packed: in blocks, of which there is a table.
-BY_ROW, BY_COLUMN, PACKED = 0, 2, 4
-NORMS = ("input", "output", "attended", "mlp")
+MAP = ("", "_bias")
+# Of a part of a matrix: the end of its outputs, the address of its weights, their stride as the
+# functions at ``product`` and ``unpack`` take it, the bytes from an output's weights to the next
+# one's, and from an input's weights to those ``inputs`` further on.
+PART_OF = ("end", "place", "stride", "output_bytes", "input_bytes", "inputs", "product", "unpack")
+NORMS = ("input", "output", "attended", "mlp", "query", "key", "value")
+NORM = ("norm", "norm_bias", "eps")
 SIZES = ("query_heads", "kv_heads", "head_dim", "inner")
 LAYER = (  # begins with its sizes, which are read alone where all layers have the same
     *SIZES, "kind", "scaling", "rotates", "angles_offset",
-    *(f"{norm}_{part}" for norm in NORMS for part in ("norm", "norm_bias", "eps")),
-    "query_norm", "query_step", "key_norm", "key_step", "head_eps", "ones", "value_eps",
+    *(f"{norm}_{part}" for norm in NORMS for part in NORM), "query_step", "key_step",
     "beta", "length", "window", "cap", "sinks", "residual_scale", "scalar",
     *(f"{name}{part}" for name in MAPS for part in MAP),
 )  # fmt: skip
@@ -67,45 +68,30 @@ def bounds_to(rows: int) -> list[int]:
 
 
 def area_sizes(
-    sizes: tuple[int, int, int, int], *, rows: int, threads: int, hidden: int, angles: int
-) -> dict[str, int]:
-    """Return the maximum size, in elements, of each memory area of a thread, in order.
+    layers: Iterable[tuple[int, int, int, int]], *, rows: int, threads: int, hidden: int,
+    angles: int, segments: int,
+) -> tuple[dict[str, int], dict[str, int]]:  # fmt: skip
+    """Return the sizes, in elements, of each thread's memory areas, and of those of all threads.
 
-    ``sizes``: a layer's ``sizes_of``; ``angles``: the number of RoPE angles of a row.
+    ``layers``: the ``sizes_of`` layers, which use the same areas one after another; ``angles``: the
+    number of RoPE angles of a row; ``segments``: of keys.
     """
-    query_heads, kv_heads, dim, inner = sizes
-    group, own_kv = query_heads // kv_heads, -(-kv_heads // threads)
-    lines = own_kv * group * rows
-    found = {
-        "hidden_rows": rows * hidden, "angles": rows * angles, "normed": rows * hidden,
-        "heads": rows * (query_heads + 2 * kv_heads) * dim,
-        "queries": lines * dim, "scores": group * rows * SCORES,
-        "sums": lines * dim, "row_max": lines, "denominators": lines,
-        "widened": WIDENED * dim, "attended": lines * dim + rows * UNEVEN,
-        "gates": rows * 2 * (inner // threads + UNEVEN),
-        "after_attention": rows * hidden, "after_mlp": rows * hidden,
-    }  # fmt: skip
-    return {name: _whole(size) for name, size in found.items()}
-
-
-def common_sizes(sizes: tuple[int, int, int, int], *, rows: int, segments: int) -> dict[str, int]:
-    """Return the size, in elements, of each memory area common to all threads of a layer.
-
-    Such a layer has ``SharedHeads``: every head is computed by all threads.
-    """
-    query_heads, kv_heads, dim, _ = sizes
-    lines = query_heads * rows * segments
-    found = {
-        "all_heads": rows * (query_heads + 2 * kv_heads) * dim,
-        "all_sums": lines * dim, "all_row_max": lines, "all_denominators": lines,
-    }  # fmt: skip
-    return {name: _whole(size) for name, size in found.items()}
-
-
-def largest(areas: Sequence[dict[str, int]]) -> dict[str, int]:
-    """Return the largest size of each area, so that one set of areas serves all layers."""
-    return {name: max(each[name] for each in areas) for name in areas[0]}
-
-
-def _whole(size: int) -> int:
-    return -(-size // UNIT) * UNIT
+    own, common = dict.fromkeys(AREAS, 0), dict.fromkeys(COMMON, 0)
+    for query_heads, kv_heads, dim, inner in layers:
+        group, lines = query_heads // kv_heads * rows, query_heads * rows * segments
+        of_thread = {
+            "hidden_rows": rows * hidden, "angles": rows * angles, "normed": rows * hidden,
+            "heads": rows * (query_heads + kv_heads) * dim,
+            "queries": group * dim, "scores": group * SCORES,
+            "attended": rows * (query_heads * dim // threads + UNEVEN),
+            "gates": rows * 2 * (inner // threads + UNEVEN),
+            "after_attention": rows * hidden, "after_mlp": rows * hidden,
+        }  # fmt: skip
+        of_all = {
+            "all_heads": rows * (query_heads + 2 * kv_heads) * dim,
+            "all_sums": lines * dim, "all_row_max": lines, "all_denominators": lines,
+        }  # fmt: skip
+        for areas, sizes in ((own, of_thread), (common, of_all)):
+            for name, size in sizes.items():
+                areas[name] = max(areas[name], -(-size // UNIT) * UNIT)
+    return own, common

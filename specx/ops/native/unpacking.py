@@ -13,10 +13,9 @@ from torch import Tensor
 
 from specx.ops.blocks import BlockFormat
 from specx.ops.layers import RowFunction
-from specx.ops.native.code import Code, load, load_format, openmp, vector_unit
+from specx.ops.native.code import Code, loading, openmp, vector_unit
 from specx.ops.native.fields import PART, step_of
 from specx.ops.native.packed import READABLE
-from specx.ops.native.products import COLUMNS, LINES
 from specx.ops.native.prompts import PRODUCT, WIDEST
 from specx.ops.native.rounded import LANES
 from specx.ops.packed_weight import Weight
@@ -31,8 +30,9 @@ def unpack(blocks: Tensor, form: BlockFormat, to: Tensor) -> bool:
     if code is None:
         return False
     places = to.data_ptr(), blocks.data_ptr()
-    entries = [*places, blocks.shape[1], len(blocks), to.shape[1]]  # ``SPREAD``
-    _run(_address(code, f"spread_{form.name}"), entries)
+    unpack_rows = code.address(f"unpack_{form.name}")
+    entries = [*places, blocks.shape[1], *to.shape, unpack_rows]  # ``SPREAD``
+    _run(address_of("spread"), entries)
     return True
 
 
@@ -53,25 +53,29 @@ def rounded_product(x: Tensor, blocks: Tensor, form: BlockFormat, out: Tensor) -
         "blocks": blocks.data_ptr(), "row_bytes": blocks.stride(0), "rows": rows, "count": count,
         "columns": len(blocks),
     }  # fmt: skip
-    _run(_address(code, f"prompt_{form.name}"), [entries[name] for name in PRODUCT])
+    _run(code.address(f"prompt_{form.name}"), [entries[name] for name in PRODUCT])
     return True
 
 
 class WeightPart(NamedTuple):
-    """A part of a weight: the function for its products, its address, stride and columns."""
+    """The entries ``PART_OF`` of a part of a weight, with its outputs in place of their end."""
 
-    address: ctypes.c_void_p
+    outputs: int
     place: int
     stride: int
-    columns: int
+    output_bytes: int
+    input_bytes: int
+    inputs: int
+    product: int
+    unpack: int
 
     def call(self, y: int, y_row: int, x: int, x_row: int, rows: int, count: int) -> "Call":
         """Return the function and the arguments for ``rows`` rows of y with ``count`` inputs."""
-        entries = [y, y_row, x, x_row, self.place, self.stride, rows, count, self.columns]
-        return self.address, entries
+        own = self.place, self.stride, rows, count, self.outputs, self.output_bytes, self.product
+        return address_of("shared"), [y, y_row, x, x_row, *own]
 
 
-Call = tuple[ctypes.c_void_p, Sequence[int]]  # of a function, with the entries of its table
+Call = tuple[int, Sequence[int]]  # of a function, with the entries of its table
 
 
 def prepared(weight: Weight) -> RowFunction | None:
@@ -90,7 +94,7 @@ def prepared(weight: Weight) -> RowFunction | None:
         to, source = out.data_ptr(), x.data_ptr()
         for part in parts:
             _run(*part.call(to, columns, source, count, rows, count))
-            to += 4 * part.columns
+            to += 4 * part.outputs
         return out
 
     return product
@@ -107,25 +111,33 @@ def parts_of(weight: Weight) -> list[WeightPart] | None:
 
 
 def _of_tensor(weight: Tensor) -> WeightPart | None:
+    """Return a weight in float32 or bfloat16, stored row by row or column by column."""
     code, by_column = _code_of(), not weight.is_contiguous()
     if code is None or (by_column and not weight.t().is_contiguous()):
         return None
-    stride = weight.stride(1 if by_column else 0)
-    address = _address(code, COLUMNS if by_column else LINES)
-    return WeightPart(address, weight.data_ptr(), stride, len(weight))
+    product, order = ("columns", "columns") if by_column else ("inner", "lines")
+    short = "_short" if weight.dtype == torch.bfloat16 else ""
+    to_output, to_input = (each * weight.element_size() for each in weight.stride())
+    return WeightPart(
+        len(weight), weight.data_ptr(), max(weight.stride()), to_output, to_input, 1,
+        code.address(f"{product}{short}"), code.address(f"unpack_{order}"),
+    )  # fmt: skip
 
 
 def _of_blocks(blocks: Tensor, form: BlockFormat, *, rounds: bool) -> WeightPart | None:
     code = _code_of(form.name)
     if code is None or (rounds and vector_unit().lanes < LANES):
         return None
-    name = f"shared_{'rounded' if rounds else 'packed'}_{form.name}"
-    return WeightPart(_address(code, name), blocks.data_ptr(), blocks.stride(0), len(blocks))
+    product, size = "rounded" if rounds else "packed", blocks.stride(0)
+    return WeightPart(
+        len(blocks), blocks.data_ptr(), size, size, form.bytes, form.values,
+        code.address(f"{product}_{form.name}"), code.address(f"unpack_{form.name}"),
+    )  # fmt: skip
 
 
-def _run(address: ctypes.c_void_p, entries: Sequence[int]) -> None:
+def _run(address: int, entries: Sequence[int]) -> None:
     table = (ctypes.c_int64 * len(entries))(*entries)
-    openmp().GOMP_parallel(address, table, torch.get_num_threads(), 0)
+    openmp().GOMP_parallel(ctypes.c_void_p(address), table, torch.get_num_threads(), 0)
 
 
 def run_all(calls: Sequence[Call]) -> None:
@@ -134,21 +146,17 @@ def run_all(calls: Sequence[Call]) -> None:
     tables = (ctypes.c_int64 * len(numbers))(*numbers)
     place, entries = ctypes.addressof(tables), [len(calls)]
     for address, own in calls:
-        entries += [address.value or 0, place]
+        entries += [address, place]
         place += 8 * len(own)
     _run(address_of("each"), entries)
 
 
-def address_of(name: str) -> ctypes.c_void_p:
+@cache
+def address_of(name: str) -> int:
     """Return the address of a function that all passes share."""
     code = _code_of()
     assert code is not None
-    return _address(code, name)
-
-
-@cache
-def _address(code: Code, name: str) -> ctypes.c_void_p:
-    return ctypes.c_void_p(code.address(name))
+    return code.address(name)
 
 
 def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
@@ -163,12 +171,6 @@ def readable_formats(*, rounds: bool = False) -> tuple[str, ...]:
     return () if rounds and vector_unit().lanes < LANES else tuple(READABLE)
 
 
-@cache
 def _code_of(name: str = "") -> Code | None:
-    """Return the code of a format, or of passes; None if there is none."""
-    if name and name not in READABLE:
-        return None
-    try:
-        return load_format(name) if name else load()
-    except Exception:  # as of passes: torch computes it then
-        return None
+    """Return the code of a format, or of the shared functions; None if there is none."""
+    return loading(name).result() if not name or name in READABLE else None

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("llvmlite")
-from specx.ops.native import code, native_pass
+from specx.ops.native import code
+from specx.ops.native.code import loading
 from specx.ops.native.kinds import PLAIN, LayerKind, PassKind
-from specx.ops.native.native_pass import loading
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def test_threads_are_those_of_torch():
     [({}, "True"), ({"OMP_THREAD_LIMIT": "1"}, "False"), ({"OMP_DYNAMIC": "true"}, "False")],
 )
 def test_fewer_threads_than_asked_for_do_no_pass(settings, expected):
-    script = "import torch; from specx.ops.native.code import load; print(load().has_team(2))"
+    script = "import torch; from specx.ops.native.code import has_team; print(has_team(2))"
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, **settings},
@@ -57,7 +57,7 @@ def test_code_is_compiled_once(folder, monkeypatch):
     assert len({*folder.iterdir()} - files) == 1
     monkeypatch.setattr(code, "build", lambda *_, **__: pytest.fail("it is on disk"))
     assert all(code.load(kind).address("run") for kind in (PLAIN, other))
-    assert code.load().has_team(2)
+    assert code.has_team(2)
 
 
 def test_pages_of_llvm_are_given_back():
@@ -94,7 +94,6 @@ def test_without_openmp_of_gnu_torch_does_it_all(monkeypatch):
         raise OSError("torch has no OpenMP of GNU")
 
     monkeypatch.setattr(code, "openmp", none)
-    monkeypatch.setattr(native_pass, "load", code.load)
     assert loading.__wrapped__(PLAIN).result() is None
 
 

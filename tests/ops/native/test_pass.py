@@ -27,7 +27,8 @@ from specx.ops.torch.backend import TorchOps
 from specx.ops.torch.cpu_layer import cpu_experts
 
 pytest.importorskip("llvmlite")
-from specx.ops.native.native_pass import NativePass, loading, suits
+from specx.ops.native.code import loading
+from specx.ops.native.native_pass import NativePass, suits
 
 HIDDEN, VOCABULARY, DIM = 72, 131, 16
 TREE = torch.tensor([0b1, 0b11, 0b101, 0b1011, 0b10101, 0b101011])
