@@ -120,7 +120,7 @@ def check(inputs: Inputs, visible: Tensor, prefix: int, spare: int) -> None:
 
 
 @HALF
-@pytest.mark.parametrize(("kv_heads", "ratio"), [(2, 7), (4, 4), (1, 16), (3, 9), (2, 8)])
+@pytest.mark.parametrize(("kv_heads", "ratio"), [(2, 7), (4, 4), (1, 16), (3, 5), (16, 1)])
 @pytest.mark.parametrize("prefix", [0, 1, 62, 63, 64, 65, 127, 128, 191, 500])
 @pytest.mark.parametrize("dim", [64, 128])
 def test_a_short_cache(

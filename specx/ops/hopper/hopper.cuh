@@ -81,6 +81,14 @@ __device__ __forceinline__ u32 of_block(u32 at, int block) {
     return there;
 }
 
+__device__ __forceinline__ void store_there(u32 to, float x) {
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ void store_there(u32 to, u32 x, u32 y) {
+    asm volatile("st.shared::cluster.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(x), "r"(y) : "memory");
+}
+
 // ---- Kernels that are launched early ----
 
 __device__ __forceinline__ void let_next_kernel_come() {
@@ -268,6 +276,14 @@ __device__ __forceinline__ float rounded(float x) {
     return widen(static_cast<u16>(pack(x, 0.f)));
 }
 
+__device__ __forceinline__ uint4 sixteen_bytes(const void* at) { return *static_cast<const uint4*>(at); }
+
+__device__ __forceinline__ u32 pair_at(const u16* from) { return *reinterpret_cast<const u32*>(from); }
+
+__device__ __forceinline__ float low_of(u32 pair) { return widen(static_cast<u16>(pair)); }
+
+__device__ __forceinline__ float high_of(u32 pair) { return widen(static_cast<u16>(pair >> 16)); }
+
 __device__ __forceinline__ float exp2_of(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -314,6 +330,13 @@ __device__ __forceinline__ void load_matrices(u32 (&d)[4], u32 at) {
 __device__ __forceinline__ void load_transposed(u32 (&d)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(at) : "memory");
+}
+
+// A warp's matrix of 8 x 8 elements.
+__device__ __forceinline__ u32 transposed(u32 pair) {
+    u32 to;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(pair));
+    return to;
 }
 
 // sums[16, 8] += a[16, 16] · b[16, 8].
@@ -371,12 +394,6 @@ struct Heads {
                          : values + value * store_head + place * store_row;
     }
 };
-
-__device__ __forceinline__ u32 pair_at(const u16* from) { return *reinterpret_cast<const u32*>(from); }
-
-__device__ __forceinline__ float low_of(u32 pair) { return widen(static_cast<u16>(pair)); }
-
-__device__ __forceinline__ float high_of(u32 pair) { return widen(static_cast<u16>(pair >> 16)); }
 
 __device__ __forceinline__ float activated(float x) {
     if (ACTIVATION == GELU) return .5f * x * (1.f + erff(x * .70710678f));

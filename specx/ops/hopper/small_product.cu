@@ -26,8 +26,6 @@ struct Norm {
     float eps;
 };
 
-__device__ __forceinline__ uint4 sixteen_bytes(const void* at) { return *static_cast<const uint4*>(at); }
-
 // The row of the weight for a column of the result, on one of its sides.
 __device__ __forceinline__ int weight_row(int column, int side, int columns) {
     if (KIND == ROTATED) return column / HALF_HEAD * HEAD + column % HALF_HEAD + side * HALF_HEAD;

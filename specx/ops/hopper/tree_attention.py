@@ -34,10 +34,9 @@ MERGE_THREADS = 128
 ONES = 1024  # bytes of ones, which weights are multiplied with to sum them up
 SHARED = 2 * DIM * (ROWS + 6 * COLUMNS) + ONES + 1024  # queries, six stages, alignment
 
-# Of the kernel for short caches: columns of a unit, blocks that share a key head, their threads,
-# bytes of shared memory of a block that units may have, and the most key heads.
-UNIT, RANKS, SHORT_THREADS, ROOM, MOST_KV_HEADS = 64, 2, 256, 208 * 1024, 4
-SHORT_ROWS = 16  # with more, blocks wait for each other
+# Of the kernel for short caches: blocks that share a head, their threads, the columns that all of
+# their warps take at a time, how often at most, and the most nodes and heads.
+RANKS, SHORT_THREADS, SHORT_COLUMNS, MOST_TILES, SHORT_ROWS, MOST_HEADS = 8, 256, 512, 4, 16, 16
 
 
 def suits(inputs: TreeInputs) -> bool:
@@ -95,29 +94,28 @@ def merge(
 
 def attend_short(inputs: TreeInputs) -> tuple[Tensor, Tensor]:
     """Compute ``triton.tree_attention.attend`` with another order of sums, if ``is_short``."""
-    kernel, nodes, group = _short_kernel(inputs), _short_nodes(inputs), _group(inputs)
+    kernel = _short_kernel(inputs)
     assert kernel is not None
-    q, keys, values = inputs.q, inputs.keys, inputs.values
+    q, keys, values, visible = inputs.q, inputs.keys, inputs.values, inputs.visible
     out = torch.empty((inputs.nodes, inputs.heads, inputs.dim), dtype=q.dtype, device=q.device)
     lse = torch.empty((inputs.heads, inputs.nodes), dtype=torch.float32, device=q.device)
-    pointers = q, keys, values, inputs.prefix, inputs.recent, out, lse
+    pointers = q, keys, values, inputs.prefix, visible, out, lse
+    sizes = inputs.nodes, inputs.heads, inputs.heads // inputs.kv_heads, *visible.shape[1:]
     arguments = [
         *(c_uint64(each.data_ptr()) for each in pointers),
         c_float(inputs.scale),
-        *map(c_int, (inputs.nodes, inputs.heads, group)),
-        *(c_uint64(stride) for each in (q, keys, values) for stride in each.stride()[:2]),
+        *map(c_int, (*sizes, keys.shape[1])),
+        *(c_uint64(stride) for each in (q, keys, values, visible) for stride in each.stride()[:2]),
     ]
-    grid = (RANKS * inputs.kv_heads * -(-inputs.nodes // nodes), 1, 1)
     with torch.cuda.device(q.get_device()):
-        kernel.launch(grid, SHORT_THREADS, arguments, cluster=RANKS)
+        kernel.launch((RANKS * inputs.heads, 1, 1), SHORT_THREADS, arguments, cluster=RANKS)
     return out, lse
 
 
 def is_short(inputs: TreeInputs) -> bool:
     """Return True if ``attend_short`` supports the inputs and the device.
 
-    Rows must be few, and half of the cache must fit into a block. Many key heads would take too
-    many blocks.
+    Rows and heads must be few, and all blocks together must have room for the cache in registers.
     """
     q = inputs.q
     return (
@@ -125,42 +123,20 @@ def is_short(inputs: TreeInputs) -> bool:
         and inputs.is_plain
         and q.dtype in (torch.float16, torch.bfloat16)
         and inputs.dim in (64, 128)
-        and 4 <= _group(inputs) <= MEMBERS
-        and inputs.kv_heads <= MOST_KV_HEADS
+        and inputs.heads <= MOST_HEADS
         and inputs.nodes <= SHORT_ROWS
-        and (_short_slots(inputs) + 1) * _unit_bytes(inputs) <= ROOM
+        and inputs.keys.shape[1] <= MOST_TILES * SHORT_COLUMNS
         and _are_aligned(inputs)
         and _short_kernel(inputs) is not None
     )
 
 
-def _group(inputs: TreeInputs) -> int:
-    return inputs.heads // inputs.kv_heads
-
-
-def _short_nodes(inputs: TreeInputs) -> int:
-    """Return the nodes whose heads share a tile of 16 rows."""
-    return 2 if _group(inputs) <= MEMBERS // 2 else 1
-
-
-def _short_slots(inputs: TreeInputs) -> int:
-    """Return the number of prefix units that a block holds."""
-    most = inputs.keys.shape[1] - RECENT
-    return max(2, -(-most // (UNIT * RANKS)))
-
-
-def _unit_bytes(inputs: TreeInputs) -> int:
-    return 2 * UNIT * inputs.dim * inputs.q.itemsize  # keys and values
-
-
 def _short_kernel(inputs: TreeInputs) -> Kernel | None:
-    slots, row = _short_slots(inputs), inputs.dim * inputs.q.itemsize
-    shared = (slots + 1) * _unit_bytes(inputs) + MEMBERS * row + 1024
+    tiles, half = -(-inputs.keys.shape[1] // SHORT_COLUMNS), inputs.q.dtype == torch.float16
+    device = inputs.q.device
     return kernel_of(
-        SHORT_SOURCE, "attend_short", shared, inputs.q.device,
-        SLOTS=slots, NODES=_short_nodes(inputs), DIM=inputs.dim,
-        HALF=inputs.q.dtype == torch.float16,
-    )  # fmt: skip
+        SHORT_SOURCE, "attend_short", 0, device, TILES=tiles, DIM=inputs.dim, HALF=half
+    )
 
 
 def can_merge(inputs: TreeInputs, launch: Launch) -> bool:

@@ -203,10 +203,10 @@ def test_products_with_experts_compile(kind: int, tiles: int) -> None:
 
 @needs_nvrtc
 @pytest.mark.usefixtures("nvrtc")
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("tiles", [1, 3, hopper_attention.MOST_TILES])
 @pytest.mark.parametrize("dim", [64, 128])
-def test_attention_to_a_short_cache_compiles(dim: int, nodes: int) -> None:
-    constants = {"SLOTS": 2 * nodes, "NODES": nodes, "DIM": dim, "HALF": nodes - 1}
+def test_attention_to_a_short_cache_compiles(dim: int, tiles: int) -> None:
+    constants = {"TILES": tiles, "DIM": dim, "HALF": tiles == 3}
     assert compiled(hopper_attention.SHORT_SOURCE, constants).startswith(ELF)
 
 
