@@ -14,6 +14,7 @@ from specx.ops.triton.kernel import kernel
 from specx.ops.triton.select import ordered, top_k_places
 
 MOST_KEPT = 64
+FEW_CHUNKS = 1024  # up to here one kernel serves, not one for each length of a text
 MOST_CHUNKS = 1 << 14  # what one program still holds in its registers
 
 
@@ -29,7 +30,7 @@ def best_chunks(scores: Tensor, tokens: Tensor, grid: Grid, k: int) -> Tensor:
     assert scores.dtype == torch.float32
     assert scores.stride(0) == 1
     best = torch.empty(k, dtype=torch.int64, device=scores.device)
-    block = max(MOST_KEPT, triton.next_power_of_2(chunks))
+    block = max(FEW_CHUNKS, triton.next_power_of_2(chunks))
     _choose_best[(1,)](
         scores, tokens, best, chunks, grid.chunk, grid.short,
         -1 if grid.kept is None else grid.kept, k,

@@ -309,7 +309,7 @@ def _columns(
     return begin, limit, first, last, parts
 
 
-@triton.jit(
+@kernel(
     do_not_specialize=[
         "window", "nodes", "rows", "heads", "capacity", "words", "visible_node", "visible_word",
     ],
@@ -452,7 +452,7 @@ def _recent_rows(
     tl.store(rows_ptr + node * RECENT + nth, tl.where(nth < own, row, own - 1 - nth))
 
 
-@triton.jit(
+@kernel(
     do_not_specialize=[
         "window", "nodes", "heads", "group", "capacity", "splits",
     ],
