@@ -37,8 +37,10 @@ def it_is_used(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert calls
 
 
-def inputs_of(rows: int, columns: int, ratio: int = 4, **options: Any) -> Inputs:
-    return make_inputs(rows, columns, ratio=ratio, dim=hopper_attention.DIM, **options)
+def inputs_of(
+    rows: int, columns: int, ratio: int = 4, dim: int = hopper_attention.DIM, **options: Any
+) -> Inputs:
+    return make_inputs(rows, columns, ratio=ratio, dim=dim, **options)
 
 
 @DTYPES
@@ -83,12 +85,14 @@ def test_sparse_bits_in_several_words(columns: int, prefix: int, dtype: torch.dt
 
 @DTYPES
 @pytest.mark.parametrize(("rows", "ratio"), [(1, 1), (1, 6), (2, 6), (1, 16), (5, 3), (16, 1)])
-@pytest.mark.parametrize("prefix", [0, 63, 191, 192, 193, 700, 4095, 8200])
-def test_few_rows(prefix: int, rows: int, ratio: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("prefix", [0, 63, 127, 191, 192, 193, 700, 4095, 8200])
+@pytest.mark.parametrize("dim", [hopper_attention.DIM, hopper_attention.WIDE])
+def test_few_rows(dim: int, prefix: int, rows: int, ratio: int, dtype: torch.dtype) -> None:
     """With one to three blocks that are there at a time, and more of them in a part."""
     visible = visible_of(random_parents(rows, prefix))
     for kv_heads, spare in ((1, 0), (3, 37)):
-        inputs = inputs_of(rows, prefix + rows, ratio, kv_heads=kv_heads, dtype=dtype, seed=prefix)
+        how = {"kv_heads": kv_heads, "dtype": dtype, "seed": prefix}
+        inputs = inputs_of(rows, prefix + rows, ratio, dim, **how)
         check(inputs, prefix, visible, spare=spare)
 
 

@@ -1,15 +1,15 @@
 // The end of tree attention: a query's own part, the last RECENT rows of its text, attended to by
-// tensor cores, and merged with its parts of the prefix. For Hopper; DIM is 64 or 128.
+// tensor cores, and merged with its parts of the prefix. For Hopper; DIM is 64, 128 or 256.
 //
-// A block of four warps has the heads of a group for one node. It takes microseconds, most of them
-// waiting, so everything is asked for at once, and what threads tell each other is told in four
-// barriers. What it computes is as in ``_merge`` of triton/tree_attention.py but for the order of
+// A block of four warps has at most ``most`` heads of a group for one node. It takes microseconds,
+// most of them waiting, so everything is asked for at once, and what threads tell each other is told
+// in four barriers. What it computes is as in ``_merge`` of triton/tree_attention.py but for the order of
 // sums, so a layer has one of the two for every number of rows.
 
 #include "hopper.cuh"
 
 constexpr int THREADS = 128, WARPS = THREADS / 32;
-constexpr int RECENT = 64, COLUMNS_OF_PREFIX = 128;
+constexpr int RECENT = 64, COLUMNS_OF_PREFIX = DIM > 128 ? 64 : 128;
 constexpr int GROUP = 16;              // heads, as rows of the tensor cores; those beyond a group are 0
 constexpr int CHUNKS = DIM / 8;        // of 16 bytes in a row
 constexpr int TILES = DIM / WARPS / 8; // of 8 dimensions, of a warp
@@ -28,7 +28,7 @@ __device__ __forceinline__ float number(u32 at) {
 extern "C" __global__ void __launch_bounds__(THREADS)
 merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, const int* recent,
       const u16* parts, const float* stats, u16* out, float* lse, float scale, int nodes, int heads,
-      int group, int splits, u64 q_head, u64 q_node, u64 k_head, u64 k_row, u64 v_head, u64 v_row) {
+      int group, int most, int splits, u64 q_head, u64 q_node, u64 k_head, u64 k_row, u64 v_head, u64 v_row) {
     extern __shared__ unsigned char memory[];
     __shared__ float highest_of[WARPS][GROUP], sum_of[WARPS][GROUP];
     __shared__ alignas(16) float gathered[GROUP][DIM + 4];
@@ -51,7 +51,10 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
 #pragma unroll
     for (int i = 0; i < RECENT / LINES; i++) places[i] = prefix + offsets[line + i * LINES];
     const u64 all = static_cast<u64>(heads) * nodes;
-    const auto head_of = [&](int member) { return static_cast<u64>(kv_head * group + member); };
+    const int own_first = blockIdx.y * most, members = min(most, group - own_first);
+    const auto head_of = [&](int member) {
+        return static_cast<u64>(kv_head * group + own_first + member);
+    };
     const auto part_of = [&](int part, int member) {
         return part * all + head_of(member) * nodes + node;
     };
@@ -60,7 +63,7 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
 #pragma unroll
     for (int member = line; member < GROUP; member += LINES)
         copy(chunk_at(queries, member, chunk, ROW),
-             q + head_of(min(member, group - 1)) * q_head + node * q_node + chunk * 8, member < group);
+             q + head_of(min(member, members - 1)) * q_head + node * q_node + chunk * 8, member < members);
 #pragma unroll
     for (int i = 0; i < RECENT / LINES; i++)
         copy(chunk_at(key_rows, line + i * LINES, chunk, ROW),
@@ -72,14 +75,14 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
              values + kv_head * v_head + max(places[i], 0) * v_row + chunk * 8, places[i] >= 0);
     commit_copies();
     // A thread reads no other parts than those that it copies.
-    for (int member = line; member < group; member += LINES)
+    for (int member = line; member < members; member += LINES)
         for (int part = 0; part < count; part++)
-            copy(own_parts + ((part * group + member) * CHUNKS + chunk) * 16,
+            copy(own_parts + ((part * members + member) * CHUNKS + chunk) * 16,
                  parts + part_of(part, member) * DIM + chunk * 8, true);
     // Of the parts of each member the largest score and the sum of weights.
-    const u32 largest = own_parts + splits * group * ROW, size = largest + splits * group * 4;
-    for (int i = thread; i < count * group; i += THREADS) {
-        const u64 at = part_of(i / group, i % group);
+    const u32 largest = own_parts + splits * members * ROW, size = largest + splits * members * 4;
+    for (int i = thread; i < count * members; i += THREADS) {
+        const u64 at = part_of(i / members, i % members);
         copy(largest + i * 4, stats + at);
         copy(size + i * 4, stats + splits * all + at);
     }
@@ -163,11 +166,11 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
     finish_copies<0>();
     __syncthreads();
 
-    for (int member = line; member < group; member += LINES) {
+    for (int member = line; member < members; member += LINES) {
         const float own = own_highest(member);
         float highest = own;
         for (int part = 0; part < count; part++)
-            highest = fmaxf(highest, number(largest + (part * group + member) * 4));
+            highest = fmaxf(highest, number(largest + (part * members + member) * 4));
         const float decay = exp2_of(own - highest);
         float total = 0.f, result[8];
 #pragma unroll
@@ -176,7 +179,7 @@ merge(const u16* q, const u16* keys, const u16* values, const u64* prefix_at, co
 #pragma unroll
         for (int i = 0; i < 8; i++) result[i] = gathered[member][chunk * 8 + i] * decay;
         for (int part = 0; part < count; part++) {
-            const int at = part * group + member;
+            const int at = part * members + member;
             const float share = number(size + at * 4) * exp2_of(number(largest + at * 4) - highest);
             total += share;
             u32 pairs[4];

@@ -1,6 +1,6 @@
 // Attention where many rows share keys, in blocks of 128 rows. For Hopper, with heads of 128
 // dimensions. Of a tree to the prefix: a part of the columns, for rows of all heads of a key head; or
-// for up to 16 rows, where SLOTS is defined (below). Where PROMPT is defined, of a prompt to itself and
+// for up to 16 rows, where SLOTS is defined (below), also with 256 dimensions. Where PROMPT is defined, of a prompt to itself and
 // what is before it: all columns, for rows of one head, which may have 64 dimensions.
 //
 // One warp asks the copy engine for blocks of 128 keys and of their values, as many ahead as there
@@ -19,7 +19,7 @@
 #ifndef DIM
 #define DIM 128
 #endif
-constexpr int COLUMNS = 128, GROUP_ROWS = 64, GROUPS = 2, SLABS = DIM / 64;
+constexpr int COLUMNS = DIM > 128 ? 64 : 128, GROUP_ROWS = 64, GROUPS = 2, SLABS = DIM / 64;
 constexpr int THREADS = 128 * (GROUPS + 1);
 constexpr int STAGES = 6;                    // blocks of keys or of values that are there at a time
 constexpr int RECENT = 64;                   // rows of a row's own part
@@ -400,9 +400,11 @@ attend(const __grid_constant__ TensorMap key_map, const __grid_constant__ Tensor
 
 // With few rows the time is that of waiting, one step for another: so the first SLOTS blocks of a part, in
 // most caches all of them, are in shared memory before the kernel in front is done, and no warp waits for
-// others to load. Of each block a warp has 16 columns, and then 16 dimensions of the values. One slot is
-// enough only where no part has a second block.
+// others to load. Of each block a warp has 16 columns, and then 16 dimensions of the values; with 256
+// dimensions, 8 columns, and 32 dimensions. One slot is enough only where no part has a second block.
 constexpr int FEW_THREADS = 256, FEW_WARPS = FEW_THREADS / 32, FEW_ROWS = 16;
+// Tiles of a warp: of 8 columns, and of 8 dimensions.
+constexpr int SCORE_TILES = COLUMNS / 8 / FEW_WARPS, RESULT_TILES = DIM / 8 / FEW_WARPS;
 
 extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1)
 attend_few(const __grid_constant__ TensorMap key_map, const __grid_constant__ TensorMap value_map,
@@ -442,10 +444,10 @@ attend_few(const __grid_constant__ TensorMap key_map, const __grid_constant__ Te
         arrive_and_expect(keys, BLOCK);
         arrive_and_expect(values, BLOCK);
 #pragma unroll
-        for (int slab = 0; slab < 2; slab++)
+        for (int slab = 0; slab < SLABS; slab++)
             load(to + slab * SLAB, key_map, slab * 64, (first + i) * COLUMNS, kv_head, keys);
 #pragma unroll
-        for (int slab = 0; slab < 2; slab++)
+        for (int slab = 0; slab < SLABS; slab++)
             load(to + BLOCK + slab * SLAB, value_map, slab * 64, (first + i) * COLUMNS, kv_head, values);
     };
     if (thread == 0) {
@@ -455,14 +457,15 @@ attend_few(const __grid_constant__ TensorMap key_map, const __grid_constant__ Te
         for (int i = 0; i < min(count, SLOTS); i++) load_block(i);
     }
     wait_for_kernel_in_front();
-    {
-        const int row = thread / 16, at = min(row, rows - 1);
+#pragma unroll
+    for (int i = thread; i < FEW_ROWS * DIM / 8; i += FEW_THREADS) {
+        const int row = i / (DIM / 8), at = min(row, rows - 1), chunk = i % (DIM / 8);
         const u64 head = kv_head * (rows / nodes) + at / nodes;
-        copy(chunk_at(queries, row, thread % 16, DIM * 2),
-             q + head * q_head + at % nodes * q_node + thread % 16 * 8, row < rows);
-        commit_copies();
-        finish_copies<0>();
+        copy(chunk_at(queries, row, chunk, DIM * 2),
+             q + head * q_head + at % nodes * q_node + chunk * 8, row < rows);
     }
+    commit_copies();
+    finish_copies<0>();
     __syncthreads();
     u32 query[DIM / 16][4];
 #pragma unroll
@@ -474,18 +477,21 @@ attend_few(const __grid_constant__ TensorMap key_map, const __grid_constant__ Te
         return base + chunk / 8 * SLAB + row * LINE + ((chunk ^ row) & 7) * 16;
     };
     const u32 one = pack(1.f, 1.f);
-    float result[2][4] = {}, total[4] = {}, best[2] = {NOTHING, NOTHING};
+    float result[RESULT_TILES][4] = {}, total[4] = {}, best[2] = {NOTHING, NOTHING};
     for (int i = 0; i < count; i++) {
         const u32 keys = keys_at(i), values = keys + BLOCK;
         const int block = first + i;
-        float scores[2][4] = {};
+        float scores[SCORE_TILES][4] = {};
         wait(shared(&keys_there[i % SLOTS]), i / SLOTS & 1);
 #pragma unroll
-        for (int step = 0; step < DIM / 16; step++) {
+        for (int step = 0; step < DIM / 16; step += 3 - SCORE_TILES) {
+            // Two tiles of one step, or one tile of two.
+            const int row = SCORE_TILES == 2 ? warp * 16 + lane / 16 * 8 : warp * 8;
+            const int chunk = SCORE_TILES == 2 ? lane / 8 % 2 : lane / 8;
             u32 b[4];
-            load_matrices(b, in_slab(keys, warp * 16 + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
+            load_matrices(b, in_slab(keys, row + lane % 8, step * 2 + chunk));
             multiply_tile(scores[0], query[step], b[0], b[1]);
-            multiply_tile(scores[1], query[step], b[2], b[3]);
+            multiply_tile(scores[SCORE_TILES - 1], query[step + 2 - SCORE_TILES], b[2], b[3]);
         }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -494,9 +500,9 @@ attend_few(const __grid_constant__ TensorMap key_map, const __grid_constant__ Te
             if (block < part.first || block >= part.last) seen = 0;
             float highest = NOTHING;
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
+            for (int j = 0; j < 2 * SCORE_TILES; j++) {
                 float& score = scores[j / 2][2 * half + j % 2];
-                if (warp * 16 + j / 2 * 8 + lane % 4 * 2 + j % 2 >= seen) score = NOTHING;
+                if ((warp * SCORE_TILES + j / 2) * 8 + lane % 4 * 2 + j % 2 >= seen) score = NOTHING;
                 highest = fmaxf(highest, score);
             }
             highest = largest(highest);
@@ -506,7 +512,7 @@ attend_few(const __grid_constant__ TensorMap key_map, const __grid_constant__ Te
         wait(shared(&values_there[i % SLOTS]), i / SLOTS & 1);
         for (int at = max(limit - block * COLUMNS, 0) * 8 + thread; at < COLUMNS * 8; at += FEW_THREADS)
 #pragma unroll
-            for (u32 slab = 0; slab < 2; slab++)
+            for (u32 slab = 0; slab < SLABS; slab++)
                 asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(
                                  values + slab * SLAB + at * 16), "r"(0) : "memory");
         __syncthreads();
@@ -524,11 +530,11 @@ attend_few(const __grid_constant__ TensorMap key_map, const __grid_constant__ Te
             decay[half] = exp2_of(best[half] - shift);
             best[half] = highest;
 #pragma unroll
-            for (int tile = 0; tile < 2; tile++) {
+            for (int tile = 0; tile < SCORE_TILES; tile++) {
                 const float low = exp2_of(fmaf(scores[tile][2 * half], scale, -shift));
                 const float high = exp2_of(fmaf(scores[tile][2 * half + 1], scale, -shift));
                 asm volatile("st.shared.u32 [%0], %1;" ::"r"(
-                                 chunk_at(packed, row, warp * 2 + tile, COLUMNS * 2) + lane % 4 * 4),
+                                 chunk_at(packed, row, warp * SCORE_TILES + tile, COLUMNS * 2) + lane % 4 * 4),
                              "r"(pack(low, high)) : "memory");
             }
         }
@@ -536,15 +542,20 @@ attend_few(const __grid_constant__ TensorMap key_map, const __grid_constant__ Te
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             total[j] *= decay[j / 2];
-            result[0][j] *= decay[j / 2], result[1][j] *= decay[j / 2];
+#pragma unroll
+            for (int tile = 0; tile < RESULT_TILES; tile++) result[tile][j] *= decay[j / 2];
         }
 #pragma unroll
         for (int step = 0; step < COLUMNS / 16; step++) {
             u32 a[4], b[4];
             load_matrices(a, chunk_at(packed, lane % 16, step * 2 + lane / 16, COLUMNS * 2));
-            load_transposed(b, in_slab(values, step * 16 + lane % 16, warp * 2 + lane / 16));
-            multiply_tile(result[0], a, b[0], b[1]);
-            multiply_tile(result[1], a, b[2], b[3]);
+#pragma unroll
+            for (int tile = 0; tile < RESULT_TILES; tile += 2) {
+                const int chunk = warp * RESULT_TILES + tile + lane / 16;
+                load_transposed(b, in_slab(values, step * 16 + lane % 16, chunk));
+                multiply_tile(result[tile], a, b[0], b[1]);
+                multiply_tile(result[tile + 1], a, b[2], b[3]);
+            }
             multiply_tile(total, a, one, one);
         }
     }
@@ -561,8 +572,8 @@ attend_few(const __grid_constant__ TensorMap key_map, const __grid_constant__ Te
             stats[splits * all + part + row] = sum;
         }
 #pragma unroll
-        for (int tile = 0; tile < 2; tile++)
-            *reinterpret_cast<u32*>(out + (part + row) * DIM + warp * 16 + tile * 8 + lane % 4 * 2) =
+        for (int tile = 0; tile < RESULT_TILES; tile++)
+            *reinterpret_cast<u32*>(out + (part + row) * DIM + (warp * RESULT_TILES + tile) * 8 + lane % 4 * 2) =
                 pack(result[tile][2 * half] * share, result[tile][2 * half + 1] * share);
     }
 }

@@ -3,7 +3,8 @@
 With 64 nodes and several query heads per key head, attention is limited by its products, not by
 reading. Then the tensor cores have to be busy while softmax weights are computed. Triton's compiler
 does not arrange that; ``tree_attention.cu`` does. With few rows, the prefix should be in shared
-memory before the previous kernel has ended. All results equal the results of
+memory before the previous kernel has ended; with heads of 256 dimensions, only few rows are served,
+and the merge. All results equal the results of
 ``triton/tree_attention.py`` bit for bit.
 """
 
@@ -21,15 +22,16 @@ from specx.ops.triton.tree_inputs import TreeInputs
 SOURCE = Path(__file__).with_suffix(".cu")
 MERGE_SOURCE = SOURCE.with_name("merge.cu")
 SHORT_SOURCE = SOURCE.with_name("short_attention.cu")
-DIM = 128
+DIM, WIDE = 128, 256  # of a head; WIDE: only by the kernel for few rows, and the merge
 ROWS = 128  # of a block, in two warp groups
 # Packed rows with which it is faster than Triton's: few, with a kernel of their own, or many.
 FEW_ROWS, MANY_ROWS = 16, 32
-COLUMNS = 128  # that it takes at a time, as Triton's kernel does
+COLUMNS, WIDE_COLUMNS = 128, 64  # that it takes at a time, as Triton's kernel does
 THREADS = 3 * 128
 FEW_THREADS, FEW_SLOTS = 256, 3  # of the kernel for few; the most blocks that are there at a time
 RECENT = 64  # rows of a query's own part
 MEMBERS = 16  # heads of a group that the merge can have
+WIDE_MEMBERS = 1  # and that a block of it has, with WIDE heads
 MERGE_THREADS = 128
 ONES = 1024  # bytes of ones, which weights are multiplied with to sum them up
 SHARED = 2 * DIM * (ROWS + 6 * COLUMNS) + ONES + 1024  # queries, six stages, alignment
@@ -46,23 +48,24 @@ def suits(inputs: TreeInputs) -> bool:
         q.is_cuda
         and inputs.is_plain
         and q.dtype in (torch.float16, torch.bfloat16)
-        and inputs.dim == DIM
-        and not FEW_ROWS < inputs.rows < MANY_ROWS
+        and (inputs.rows <= FEW_ROWS or (inputs.dim == DIM and inputs.rows >= MANY_ROWS))
+        and inputs.dim in (DIM, WIDE)
         and _are_aligned(inputs)
-        and _kernel(q) is not None
+        and (_kernel(q) if inputs.dim == DIM else _few_kernel(inputs, 1)) is not None
     )
 
 
 def attend_to_prefix(inputs: TreeInputs, parts: Tensor, stats: Tensor, launch: Launch) -> None:
     """Compute ``triton.tree_attention.attend_to_prefix``, for inputs that ``suits`` accepts."""
-    assert launch.block_columns == COLUMNS
+    columns = _columns(inputs)
+    assert launch.block_columns == columns
     q, visible = inputs.q, inputs.visible
     is_few = inputs.rows <= FEW_ROWS
-    kernel = _few_kernel(inputs, launch) if is_few else _kernel(q)
+    kernel = _few_kernel(inputs, launch.splits) if is_few else _kernel(q)
     assert kernel is not None
     arguments = [
-        tensor_map(inputs.keys, (1, COLUMNS, 64)),
-        tensor_map(inputs.values, (1, COLUMNS, 64)),
+        tensor_map(inputs.keys, (1, columns, 64)),
+        tensor_map(inputs.values, (1, columns, 64)),
         *(c_uint64(each.data_ptr()) for each in (q, inputs.prefix, visible, parts, stats)),
         c_float(inputs.scale),
         *map(c_int, (inputs.nodes, inputs.rows, visible.shape[1])),
@@ -81,15 +84,16 @@ def merge(
     assert kernel is not None
     q, keys, values = inputs.q, inputs.keys, inputs.values
     read = q, keys, values, inputs.prefix, inputs.recent, parts, stats, out, lse
-    group = inputs.heads // inputs.kv_heads
+    group, members = _group(inputs), _members(inputs)
     arguments = [
         *(c_uint64(each.data_ptr()) for each in read),
         c_float(inputs.scale),
-        *map(c_int, (inputs.nodes, inputs.heads, group, launch.splits)),
+        *map(c_int, (inputs.nodes, inputs.heads, group, members, launch.splits)),
         *(c_uint64(stride) for each in (q, keys, values) for stride in each.stride()[:2]),
     ]
     with torch.cuda.device(q.get_device()):
-        kernel.launch((inputs.nodes * inputs.kv_heads, 1, 1), MERGE_THREADS, arguments)
+        grid = inputs.nodes * inputs.kv_heads, -(-group // members), 1
+        kernel.launch(grid, MERGE_THREADS, arguments)
 
 
 def attend_short(inputs: TreeInputs) -> tuple[Tensor, Tensor]:
@@ -131,6 +135,19 @@ def is_short(inputs: TreeInputs) -> bool:
     )
 
 
+def _group(inputs: TreeInputs) -> int:
+    return inputs.heads // inputs.kv_heads
+
+
+def _members(inputs: TreeInputs) -> int:
+    """Return the heads of a group that a block of the merge has; wide ones would not fit."""
+    return _group(inputs) if inputs.dim <= DIM else min(_group(inputs), WIDE_MEMBERS)
+
+
+def _columns(inputs: TreeInputs) -> int:
+    return COLUMNS if inputs.dim <= DIM else WIDE_COLUMNS
+
+
 def _short_kernel(inputs: TreeInputs) -> Kernel | None:
     tiles, half = -(-inputs.keys.shape[1] // SHORT_COLUMNS), inputs.q.dtype == torch.float16
     device = inputs.q.device
@@ -146,9 +163,9 @@ def can_merge(inputs: TreeInputs, launch: Launch) -> bool:
         q.is_cuda
         and inputs.is_plain
         and q.dtype in (torch.float16, torch.bfloat16)
-        and inputs.dim in (64, 128)
-        and inputs.heads // inputs.kv_heads <= MEMBERS
-        and launch.block_columns == COLUMNS
+        and inputs.dim in (64, DIM, WIDE)
+        and _group(inputs) <= MEMBERS
+        and launch.block_columns == _columns(inputs)
         and _are_aligned(inputs)
         and _merge_kernel(inputs, launch) is not None
     )
@@ -156,7 +173,7 @@ def can_merge(inputs: TreeInputs, launch: Launch) -> bool:
 
 def _merge_kernel(inputs: TreeInputs, launch: Launch) -> Kernel | None:
     q, row = inputs.q, inputs.dim * inputs.q.itemsize
-    of_parts = launch.splits * (inputs.heads // inputs.kv_heads) * (row + 8)
+    of_parts = launch.splits * _members(inputs) * (row + 8)
     shared = (2 * RECENT + MEMBERS) * row + MEMBERS * RECENT * q.itemsize + of_parts + 1024
     half = q.dtype == torch.float16
     return kernel_of(MERGE_SOURCE, "merge", shared, q.device, HALF=half, DIM=inputs.dim)
@@ -169,16 +186,17 @@ def _are_aligned(inputs: TreeInputs) -> bool:
     )
 
 
-def _few_kernel(inputs: TreeInputs, launch: Launch) -> Kernel | None:
+def _few_kernel(inputs: TreeInputs, splits: int) -> Kernel | None:
     """Return the kernel for few rows, with room for all blocks of a part, but at most three.
 
     Shared memory that it does not request is free for the blocks of the previous kernel.
     """
-    blocks = -(-inputs.keys.shape[1] // COLUMNS)
-    slots = min(FEW_SLOTS, -(-blocks // launch.splits))
-    shared = 2 * DIM * (2 * slots * COLUMNS + FEW_ROWS) + 2 * FEW_ROWS * COLUMNS + 1024
+    dim, columns = inputs.dim, _columns(inputs)
+    blocks = -(-inputs.keys.shape[1] // columns)
+    slots = min(FEW_SLOTS, -(-blocks // splits))
+    shared = 2 * dim * (2 * slots * columns + FEW_ROWS) + 2 * FEW_ROWS * columns + 1024
     half = inputs.q.dtype == torch.float16
-    return kernel_of(SOURCE, "attend_few", shared, inputs.q.device, HALF=half, SLOTS=slots)
+    return kernel_of(SOURCE, "attend_few", shared, inputs.q.device, HALF=half, SLOTS=slots, DIM=dim)
 
 
 def _kernel(q: Tensor) -> Kernel | None:

@@ -150,10 +150,19 @@ def test_a_mistake_says_where_it_is(source: Path, empty_cache: Path) -> None:
 
 @needs_nvrtc
 @pytest.mark.usefixtures("nvrtc")
-@pytest.mark.parametrize("slots", [{}, {"SLOTS": 1}, {"SLOTS": 3}], ids=str)
+@pytest.mark.parametrize(
+    "slots", [{}, {"SLOTS": 1}, {"SLOTS": 3}, {"SLOTS": 3, "DIM": 256}], ids=str
+)
 @pytest.mark.parametrize("half", [False, True])
 def test_tree_attention_compiles(half: bool, slots: dict[str, int]) -> None:
     assert compiled(hopper_attention.SOURCE, {"HALF": half, **slots}).startswith(ELF)
+
+
+@needs_nvrtc
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("dim", [64, 128, 256])
+def test_merging_compiles(dim: int) -> None:
+    assert compiled(hopper_attention.MERGE_SOURCE, {"HALF": 0, "DIM": dim}).startswith(ELF)
 
 
 @needs_nvrtc

@@ -12,10 +12,10 @@ from specx.ops.triton.tree_attention import Launch
 from specx.ops.triton.tree_inputs import TreeInputs
 
 
-def make_inputs(nodes: int = 64) -> TreeInputs:
+def make_inputs(nodes: int = 64, dim: int = 128) -> TreeInputs:
     heads, kv_heads, dtype = 8, 2, torch.half
-    q = torch.empty(nodes, heads, 128, dtype=dtype).transpose(0, 1)  # as layers write it
-    keys, values = torch.empty(2, kv_heads, 300, 128, dtype=dtype)
+    q = torch.empty(nodes, heads, dim, dtype=dtype).transpose(0, 1)  # as layers write it
+    keys, values = torch.empty(2, kv_heads, 300, dim, dtype=dtype)
     visible = torch.zeros(nodes, 3, dtype=torch.int64)[:, :2]
     recent = torch.zeros(nodes, 64, dtype=torch.int32)
     return TreeInputs(q, keys, values, torch.tensor([200]), visible, recent, 0.25)
@@ -62,12 +62,32 @@ def test_few_rows_have_a_kernel_of_their_own(
     spread = Launch(splits, block_rows=16, block_columns=128, warps=4, stages=3)
     hopper_attention.attend_to_prefix(make_inputs(4), parts, stats, spread)
     ((_, name, shared, _, constants),) = kernels
-    assert (name, constants) == ("attend_few", {"HALF": True, "SLOTS": slots})
+    assert (name, constants) == ("attend_few", {"HALF": True, "SLOTS": slots, "DIM": 128})
     block, row = 128 * 128 * 2, 128 * 2  # 16 queries, and 16 rows of weights
     assert shared == 2 * slots * block + 2 * 16 * row + 1024
     ((grid, threads, arguments),) = launches
     assert (grid, threads) == ((1, 2, splits), 256)
     assert [each.value for each in arguments[7:]] == [0.25, 4, 16, 2, 128, 8 * 128, 3, 1]
+
+
+def test_few_rows_of_wide_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks of 64 rows, three of which fill the shared memory."""
+    kernels, maps = [], []
+
+    def kernel_of(*given: object, **constants: int) -> object:
+        kernels.append((*given, constants))
+        return SimpleNamespace(launch=lambda *_: None)
+
+    monkeypatch.setattr(hopper_attention, "tensor_map", lambda *given: maps.append(given))
+    monkeypatch.setattr(hopper_attention, "kernel_of", kernel_of)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    parts, stats = torch.empty(1, 8 * 4, 256).half(), torch.empty(2, 1, 8 * 4)
+    spread = Launch(1, block_rows=16, block_columns=64, warps=4, stages=3)
+    hopper_attention.attend_to_prefix(make_inputs(4, 256), parts, stats, spread)
+    assert [box for _, box in maps] == [(1, 64, 64)] * 2
+    ((_, name, shared, _, constants),) = kernels
+    assert (name, constants) == ("attend_few", {"HALF": True, "SLOTS": 3, "DIM": 256})
+    assert shared == 2 * 3 * 64 * 512 + 16 * 512 + 16 * 128 + 1024 < 227 * 1024
 
 
 def test_what_is_not_on_a_gpu_does_not_suit() -> None:
