@@ -101,14 +101,18 @@ def experts_of(weights: LayerWeights) -> Callable[..., Tensor]:
             assert states is not None
             assert gate_up is not None
             assert down is not None
-            x_chosen = made(experts.combine(*routed(read(states), judged(states))))
+            parts, shares = routed(read(states), judged(states))
+            assert shares is not None
+            x_chosen = made(experts.combine(parts, shares))
             x_shared = down(layer.activated(gate_up(x), activation, gated=True))
             return layer.add_norm(x_chosen, x_shared, None, before=shared_norm)[0]
 
         return apart
 
     def mlp(x: Tensor, _: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
-        parts, shares = routed(x, x)
+        parts, shares = routed(x, x, residual)
+        if shares is None:
+            return parts
         joined = shares.shape[1] > spec.chosen
         if gate_up is None or down is None or joined:
             return experts.combine(parts, shares, joined=joined, residual=residual)

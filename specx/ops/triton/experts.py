@@ -24,7 +24,7 @@ from specx.ops.layers import LayerWeights, LinearMap
 from specx.ops.spec import ExpertsSpec, MlpSpec
 from specx.ops.torch.experts import route as route_one_by_one
 from specx.ops.torch.experts import wide_map
-from specx.ops.triton import programmatic_launch
+from specx.ops.triton import few_rows, programmatic_launch
 from specx.ops.triton.kernel import cdiv, kernel, next_power_of_2
 from specx.ops.triton.layer import activation_of, rounded
 from specx.ops.triton.packed import (
@@ -69,12 +69,14 @@ def is_joined(weights: LayerWeights) -> bool:
     )
 
 
-def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def routed_experts(weights: LayerWeights) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """Prepare the experts of a layer without the shared one.
 
     The function has two arguments [T, K], which may be the same: x, and the input of the router. It
     returns the output of each chosen expert for x, [T, n, K], and its share [T, n]. With few rows,
-    the outputs include the shared expert's if it ``is_joined``.
+    the outputs include the shared expert's if it ``is_joined``. Where nothing else is to be added,
+    outputs of few rows are summed up with a third argument, the residual [T, K], and there are no
+    shares.
     """
     mlp, spec, routing = weights.spec.mlp, weights.spec.mlp.experts, weights.routing
     assert spec is not None
@@ -94,7 +96,17 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
         for maps, its in ((weights.gate_up, mlp), (weights.down, None))
     ]
 
-    def routed(x: Tensor, judged: Tensor) -> tuple[Tensor, Tensor]:
+    adds_up = (
+        isinstance(weights.down.weight, Tensor)
+        and (spec.shared is None or is_joined(weights))
+        and spec.apart is None
+    )
+    if adds_up:
+        few_rows.prepare(weights.down.tensor)
+
+    def routed(
+        x: Tensor, judged: Tensor, residual: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         few = len(x) <= FEW_ROWS
         if few:
             logits = router_logits(judged, router, gate)
@@ -113,6 +125,9 @@ def routed_experts(weights: LayerWeights) -> Callable[[Tensor, Tensor], tuple[Te
             return parts.view(*chosen.shape, -1), shares
         pairs = few_pairs(chosen) if few else many_pairs(chosen, spec.count, x.itemsize)
         inner = product(pairs, x, weights.gate_up, spec.count, mlp, shared=up)
+        if few and adds_up:
+            given = {"shared": down, "shares": shares.contiguous(), "residual": residual}
+            return product(pairs, inner, weights.down, spec.count, **given), None
         parts = product(pairs, inner, weights.down, spec.count, shared=down)
         return parts.view(*chosen.shape, -1), shares
 
@@ -185,13 +200,15 @@ def product(
     experts: int,
     mlp: MlpSpec | None = None,
     shared: Tensor | None = None,
+    shares: Tensor | None = None,
+    residual: Tensor | None = None,
 ) -> Tensor:
     """Multiply each pair by its expert's weight -> [T · n, N].
 
     With ``mlp``, x [T, K] has the rows of the pairs, the weights are [E, 2 N, K], and the gate is
     applied. Without ``mlp``, x [T · n, K] has the pairs themselves, and the weights are [E, N, K].
     A packed weight has the rows of all experts. ``shared``: the weight of the shared expert, number
-    E.
+    E. With ``shares``, return ``combine`` of few rows and these shares instead.
     """
     bias = maps.bias
     gate: str = "" if mlp is None else mlp.activation
@@ -215,19 +232,26 @@ def product(
     assert bias is None or bias.is_contiguous()
     out = x.new_empty((pairs.count, columns))
     options: dict[str, Any] = dict(
-        GATE=gate, GATED=bool(gate), BIASED=bias is not None, FEW=pairs.few, EACH=pairs.each,
+        GATE=gate, GATED=bool(gate), BIASED=bias is not None, EACH=pairs.each,
         PAIRS=next_power_of_2(pairs.count) if pairs.few else 1, K=inputs,
         BLOCK_EACH=next_power_of_2(pairs.each), BLOCK_M=pairs.block,
         num_stages=stages, **programmatic_launch.options(x.device),
     )  # fmt: skip
     if isinstance(maps.weight, TritonWeight) and pairs.few:
         _packed_experts_product[(cdiv(columns, COLUMNS), pairs.programs)](
-            x, packed, packed.view(torch.int32), bias, out, *pairs.places, columns, pairs.programs,
-            alpha, limit, STRIDE=packed.shape[1], BLOCK_N=COLUMNS, STAGES=stages,
+            x, packed, packed.view(torch.int32), bias, out, *pairs.places[:2], columns,
+            pairs.programs, alpha, limit, STRIDE=packed.shape[1], BLOCK_N=COLUMNS, STAGES=stages,
             FORM=told(layout, by_words=x.is_cuda and x.dtype == torch.bfloat16),
             num_warps=2 if pairs.block <= 32 else 4, **options,
         )  # fmt: skip
         return out
+    total = counters = None
+    if shares is not None:
+        assert pairs.few
+        assert shares.is_contiguous()
+        assert residual is None or residual.is_contiguous()
+        total = x.new_empty((pairs.count // pairs.each, columns))
+        counters = few_rows.counters_of(x.device)
     # Packed experts of many rows are widened some at a time.
     step = (
         max(1, EXPERTS_WIDENED // (outputs * inputs))
@@ -240,12 +264,14 @@ def product(
             rows = packed[first * outputs : (first + held) * outputs]
             weight = widened(rows, form, inputs, x.dtype)
         _experts_product[(cdiv(columns, width), pairs.programs)](
-            x, weight, shared, bias, out, *pairs.places, columns, pairs.programs, experts, first,
-            held, alpha, limit, SHARED=shared is not None, SOME=held < experts,
+            x, weight, shared, bias, out, *pairs.places, shares, residual, total, counters,
+            columns, pairs.programs, experts, first, held, alpha, limit, FEW=pairs.few,
+            COMBINED=total is not None, JOINED=shared is not None, ADD=residual is not None,
+            SHARED=shared is not None, SOME=held < experts,
             MASKED=pairs.few or inputs % depth > 0, BLOCK_N=width, BLOCK_K=depth,
             num_warps=4 if pairs.few else 8, **options,
         )  # fmt: skip
-    return out
+    return out if total is None else total
 
 
 def router_logits(x: Tensor, router: LinearMap, gate: Tensor | None = None) -> Tensor:
@@ -417,12 +443,14 @@ def _route(
             best = tl.where(group == winner, float("-inf"), best)
         of_kept = (expert[:, None] // OF_GROUP == group[None, :]) & is_kept[None, :]
         inside = inside & (tl.sum(of_kept.to(tl.int32), 1) > 0)
-    compared = tl.where(inside, _ranked(compared), float("-inf"))
+    # As integers in the same order, whose largest a warp finds in one instruction.
+    bits = tl.where(inside, _ranked(compared), float("-inf")).to(tl.int32, bitcast=True)
+    keys = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     is_chosen = expert < 0
     for _ in tl.static_range(CHOSEN):
-        winner = tl.argmax(compared, 0)
+        winner = tl.min(tl.where(keys == tl.max(keys, 0), expert, BLOCK), 0)
         is_chosen = is_chosen | (expert == winner)
-        compared = tl.where(expert == winner, float("-inf"), compared)
+        keys = tl.where(expert == winner, -0x80000000, keys)
     if NORMED:
         scores /= tl.maximum(tl.sum(tl.where(is_chosen, scores, 0.0), 0), least)
     EACH: tl.constexpr = CHOSEN + 1 if SHARED else CHOSEN
@@ -514,6 +542,10 @@ def _experts_product(
     order_ptr: tl.tensor,  # as in ``Pairs.places``
     expert_ptr: tl.tensor,
     bounds_ptr: tl.tensor,
+    shares_ptr: tl.tensor,  # the next three as in ``_add_up``, where COMBINED
+    residual_ptr: tl.tensor,
+    sum_ptr: tl.tensor,
+    counters_ptr: tl.tensor,  # of programs with the same columns that are done, where COMBINED
     columns: tl.tensor,  # N
     programs: tl.tensor,
     experts: tl.tensor,  # E
@@ -527,6 +559,9 @@ def _experts_product(
     SHARED: tl.constexpr,
     SOME: tl.constexpr,
     MASKED: tl.constexpr,
+    COMBINED: tl.constexpr,  # the last program adds up the results; of few rows
+    JOINED: tl.constexpr,
+    ADD: tl.constexpr,
     FEW: tl.constexpr,
     EACH: tl.constexpr,
     PAIRS: tl.constexpr,
@@ -545,25 +580,116 @@ def _experts_product(
     if SOME:  # noqa: SIM102
         if (expert < first) | (expert >= first + held):
             return
-    is_pair, pair = _own_pairs(
-        expert, line, order_ptr, bounds_ptr, program, programs, FEW, EACH, PAIRS, BLOCK_EACH
-    )
-    if tl.max(is_pair.to(tl.int32), 0) == 0:
-        return
-    row = pair // EACH if GATED else pair
+    if FEW:
+        is_pair, pair = _own_pairs(
+            expert, line, order_ptr, program, programs, EACH, PAIRS, BLOCK_EACH
+        )
+        has_any = tl.max(is_pair.to(tl.int32), 0) > 0
+    else:
+        begin, end = tl.load(bounds_ptr + program), tl.load(bounds_ptr + programs + program)
+        is_pair, pair = _pairs_at(order_ptr, begin, end, BLOCK_M)
+        has_any = begin < end
+    if not COMBINED:  # noqa: SIM102
+        if not has_any:
+            return
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    is_column = column < columns
     HALVES: tl.constexpr = 2 if GATED else 1
     weight_ptr += (expert - first) * columns.to(tl.int64) * (HALVES * K)
     if SHARED:  # noqa: SIM102 - without, there is no such pointer
         if expert == experts:
             weight_ptr = shared_ptr
     depth = tl.arange(0, BLOCK_K)
-    x_block = x_ptr + row[:, None] * K + depth[None, :]
     # Without masks, lines and columns that are not there repeat others; nothing of them is stored.
     read = column if MASKED else tl.minimum(column, columns - 1)
     w_block = weight_ptr + read.to(tl.int64)[:, None] * K + depth[None, :]
     up_block = w_block + columns.to(tl.int64) * K
+    HALF: tl.constexpr = BLOCK_M if FEW else BLOCK_M // 2
+    if not FEW:  # noqa: SIM102
+        # Half a tile, if no more rows are left.
+        if begin + HALF >= end:
+            is_last, last = _pairs_at(order_ptr, begin, end, HALF)
+            _multiply_pairs(
+                x_ptr, w_block, up_block, bias_ptr, out_ptr, expert, columns, column, last, is_last,
+                alpha, limit, GATE, GATED, BIASED, MASKED, EACH, K, HALF, BLOCK_N, BLOCK_K,
+            )  # fmt: skip
+            return
+    if has_any:
+        _multiply_pairs(
+            x_ptr, w_block, up_block, bias_ptr, out_ptr, expert, columns, column, pair, is_pair,
+            alpha, limit, GATE, GATED, BIASED, MASKED, EACH, K, BLOCK_M, BLOCK_N, BLOCK_K,
+        )  # fmt: skip
+    if COMBINED:
+        tl.debug_barrier()  # all threads have written when one counts
+        if tl.atomic_add(counters_ptr + tl.program_id(0), 1) < programs - 1:
+            return
+        tl.store(counters_ptr + tl.program_id(0), 0)
+        _add_up(
+            out_ptr, shares_ptr, residual_ptr, sum_ptr, programs // EACH, columns, column, JOINED,
+            ADD, EACH, BLOCK_M,
+        )  # fmt: skip
+
+
+@triton.jit
+def _add_up(
+    parts_ptr: tl.tensor,  # [T, n, K]
+    shares_ptr: tl.tensor,  # float32 [T, n]
+    residual_ptr: tl.tensor,  # [T, K], where ADD
+    out_ptr: tl.tensor,  # [T, K]
+    rows: tl.tensor,
+    columns: tl.tensor,  # K
+    column: tl.tensor,  # [N]
+    JOINED: tl.constexpr,
+    ADD: tl.constexpr,
+    EACH: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+) -> None:
+    """Sum the outputs of the chosen experts, as ``_combine``: some columns of all rows."""
+    row = tl.arange(0, BLOCK_M).to(tl.int64)
+    is_row = row < rows
+    inside = is_row[:, None] & (column < columns)[None, :]
+    total = tl.zeros([BLOCK_M, column.shape[0]], dtype=tl.float32)
+    for place in tl.static_range(EACH):
+        pair = row * EACH + place
+        at = parts_ptr + pair[:, None] * columns + column[None, :]
+        # Not from L1, which other programs do not write to.
+        part = tl.load(at, mask=inside, other=0.0, cache_modifier=".cg").to(tl.float32)
+        part = tl.load(shares_ptr + pair, mask=is_row, other=0.0)[:, None] * part
+        total += rounded(part, out_ptr) if JOINED and place == EACH - 1 else part
+    at = row[:, None] * columns + column[None, :]
+    if ADD:
+        before = tl.load(residual_ptr + at, mask=inside, other=0.0)
+        total = rounded(total, out_ptr) + before.to(tl.float32)
+    tl.store(out_ptr + at, total.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _multiply_pairs(
+    x_ptr: tl.tensor,
+    w_block: tl.tensor,  # pointers [N, K]
+    up_block: tl.tensor,
+    bias_ptr: tl.tensor,
+    out_ptr: tl.tensor,
+    expert: tl.tensor,
+    columns: tl.tensor,
+    column: tl.tensor,  # [N]
+    pair: tl.tensor,  # [M]
+    is_pair: tl.tensor,
+    alpha: tl.tensor,
+    limit: tl.tensor,
+    GATE: tl.constexpr,
+    GATED: tl.constexpr,
+    BIASED: tl.constexpr,
+    MASKED: tl.constexpr,
+    EACH: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+) -> None:
+    """Multiply pairs by some rows of their expert's weight, and store the results."""
+    depth, is_column = tl.arange(0, BLOCK_K), column < columns
+    row = pair // EACH if GATED else pair
+    x_block = x_ptr + row[:, None] * K + depth[None, :]
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     ups = total
     for start in range(0, K, BLOCK_K):
@@ -596,7 +722,6 @@ def _packed_experts_product(
     out_ptr: tl.tensor,
     order_ptr: tl.tensor,
     expert_ptr: tl.tensor,
-    bounds_ptr: tl.tensor,
     columns: tl.tensor,
     programs: tl.tensor,
     alpha: tl.tensor,
@@ -604,7 +729,6 @@ def _packed_experts_product(
     GATE: tl.constexpr,
     GATED: tl.constexpr,
     BIASED: tl.constexpr,
-    FEW: tl.constexpr,
     EACH: tl.constexpr,
     PAIRS: tl.constexpr,
     K: tl.constexpr,
@@ -621,9 +745,7 @@ def _packed_experts_product(
     program = tl.program_id(1)
     expert = tl.load(expert_ptr + program)
     line = tl.arange(0, BLOCK_M)
-    is_pair, pair = _own_pairs(
-        expert, line, order_ptr, bounds_ptr, program, programs, FEW, EACH, PAIRS, BLOCK_EACH
-    )
+    is_pair, pair = _own_pairs(expert, line, order_ptr, program, programs, EACH, PAIRS, BLOCK_EACH)
     if tl.max(is_pair.to(tl.int32), 0) == 0:
         return
     row = pair // EACH if GATED else pair
@@ -653,31 +775,34 @@ def _own_pairs(
     expert: tl.tensor,
     line: tl.tensor,  # [M]
     order_ptr: tl.tensor,
-    bounds_ptr: tl.tensor,
     program: tl.tensor,
     programs: tl.tensor,
-    FEW: tl.constexpr,
     EACH: tl.constexpr,
     PAIRS: tl.constexpr,
     BLOCK_EACH: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Return bool [M], True for lines of a program with a pair, and int64 [M], the pairs."""
-    if FEW:
-        # All pairs of the expert; none if an earlier program has them.
-        before = tl.arange(0, PAIRS)
-        others = tl.load(order_ptr + before, mask=before < program, other=-1)
-        last = tl.where(tl.sum((others == expert).to(tl.int32), 0) == 0, programs, 0)
-        place = tl.arange(0, BLOCK_EACH)[None, :]
-        at = line[:, None] * EACH + place
-        there = (place < EACH) & (at < last)
-        own = (tl.load(order_ptr + at, mask=there, other=-1) == expert).to(tl.int32)
-        is_pair = tl.sum(own, 1) > 0
-        pair = line * EACH + tl.sum(own * place, 1)
-    else:
-        begin = tl.load(bounds_ptr + program)
-        is_pair = begin + line < tl.load(bounds_ptr + programs + program)
-        pair = tl.load(order_ptr + begin + line, mask=is_pair, other=0)
-    return is_pair, pair.to(tl.int64)
+    """Return the pairs of an expert, of few rows; none if an earlier program has them.
+
+    bool [M]: True for lines of a program with a pair; int64 [M]: the pairs.
+    """
+    before = tl.arange(0, PAIRS)
+    others = tl.load(order_ptr + before, mask=before < program, other=-1)
+    last = tl.where(tl.sum((others == expert).to(tl.int32), 0) == 0, programs, 0)
+    place = tl.arange(0, BLOCK_EACH)[None, :]
+    at = line[:, None] * EACH + place
+    there = (place < EACH) & (at < last)
+    own = (tl.load(order_ptr + at, mask=there, other=-1) == expert).to(tl.int32)
+    is_pair = tl.sum(own, 1) > 0
+    return is_pair, (line * EACH + tl.sum(own * place, 1)).to(tl.int64)
+
+
+@triton.jit
+def _pairs_at(
+    order_ptr: tl.tensor, begin: tl.tensor, end: tl.tensor, BLOCK_M: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """Return the pairs from ``begin`` to ``end``, or as many as a tile has; as ``_own_pairs``."""
+    at = begin + tl.arange(0, BLOCK_M)
+    return at < end, tl.load(order_ptr + at, mask=at < end, other=0)
 
 
 @triton.jit

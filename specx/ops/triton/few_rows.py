@@ -93,7 +93,7 @@ def few_rows_product(
     parts = counters = out
     if splits > 1:
         assert tiles <= MOST_TILES
-        counters = _counters(x.device)
+        counters = counters_of(x.device)
         size = tiles * splits * block * launch.columns
         parts = torch.empty(size, dtype=torch.float32, device=x.device)
     _product[(tiles, splits)](
@@ -111,11 +111,11 @@ def prepare(weight: Tensor) -> None:
 
     Counters created during recording would become zeros only when the graph is replayed.
     """
-    _counters(weight.device)
+    counters_of(weight.device)
 
 
 @cache
-def _counters(device: torch.device) -> Tensor:
+def counters_of(device: torch.device) -> Tensor:
     """Return int32 zeros that count the finished programs of a column.
 
     A product leaves zeros. Products use the counters one at a time, because a kernel launched early
