@@ -126,8 +126,11 @@ def routed_experts(weights: LayerWeights) -> Callable[..., tuple[Tensor, Tensor 
         pairs = few_pairs(chosen) if few else many_pairs(chosen, spec.count, x.itemsize)
         inner = product(pairs, x, weights.gate_up, spec.count, mlp, shared=up)
         if few and adds_up:
-            given = {"shared": down, "shares": shares.contiguous(), "residual": residual}
-            return product(pairs, inner, weights.down, spec.count, **given), None
+            total = product(
+                pairs, inner, weights.down, spec.count,
+                shared=down, shares=shares.contiguous(), residual=residual,
+            )  # fmt: skip
+            return total, None
         parts = product(pairs, inner, weights.down, spec.count, shared=down)
         return parts.view(*chosen.shape, -1), shares
 
