@@ -22,7 +22,6 @@ def prepared(length: int, **changes: Any) -> Workbench:
         "documents": (),
         "lengths": (length,),
         "methods": "plain",
-        "tasks": ("digest",),
         "repeats": 1,
         "most": 1,
         "tokens": 8,

@@ -12,11 +12,9 @@ from specx.bench.methods import METHODS, find_methods
 from specx.bench.methods.engine import Engine
 from specx.bench.replay import KnownText, Replay
 from specx.bench.report.report import Cell, Table
-from specx.bench.runs import Measurement, Setting, draft_model
+from specx.bench.runs import Measurement, draft_model
 from specx.bench.workbench import Workbench
 from specx.decoding.kv_cache import Snapshot
-from specx.decoding.model_drafter import ModelDrafter
-from specx.errors import UsageError
 from specx.profile import AutoTree, TreeSettings
 
 EVERYTHING = "tree"  # the method whose draft sees everything, which others are compared with
@@ -65,35 +63,25 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     if isinstance(bench.profile.tree, AutoTree):
         bench = replace(bench, profile=bench.profile.changed(tree=TREE.model_dump()))
     policies = _policies(bench)
-    for task in bench.tasks:
-        for length in bench.lengths:
-            cases = bench.cases(length, task)
-            longest = max(len(case.ids) for case in cases)
-            replay = Replay(longest + bench.profile.output_limit)
-            for case in cases:
-                yield from _replayed(bench, replay, policies, case)
-    for task in bench.tasks:
-        for length in bench.lengths:
-            first = bench.cases(length, task)[:1]
-            yield from bench.alternate(first, [METHODS[BASELINE], *policies])
+    for length in bench.lengths:
+        cases = bench.cases(length)
+        longest = max(len(case.ids) for case in cases)
+        replay = Replay(longest + bench.profile.output_limit)
+        for case in cases:
+            yield from _replayed(bench, replay, policies, case)
+    for length in bench.lengths:
+        first = bench.cases(length)[:1]
+        yield from bench.alternate(first, [METHODS[BASELINE], *policies])
 
 
 def _policies(bench: Workbench) -> list[Engine]:
     """Return the requested methods that have settings, or else the policies of the grid.
 
-    Raises UsageError for a method that is not a draft model with a working cache.
+    All methods with settings use a draft model.
     """
     named = [method.name for method in bench.methods if ":" in method.name]
     found = find_methods(",".join([EVERYTHING, *(named or grid(bench))]), bench.profile)
-    setting = Setting(bench.pair, bench.profile)
-    policies = [method for method in found if isinstance(method, Engine)]
-    for method in found:
-        if type(method) is not Engine or not isinstance(method.drafter(setting)(1), ModelDrafter):
-            raise UsageError(
-                f"{method.name} does not use a draft model with a working cache, which this "
-                "experiment needs"
-            )
-    return policies
+    return [method for method in found if isinstance(method, Engine)]
 
 
 def _replayed(

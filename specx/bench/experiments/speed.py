@@ -85,8 +85,7 @@ SPEEDUP = Experiment(
 TRANSFORMERS = "hf-generate"
 COMPARED = (
     *(BASELINE, "lookup", TRANSFORMERS, "hf-assisted", "prompt-lookup"),
-    *("chain", "tree", "specinfer", "sequoia", "staged", "streaming", "magicdec", "triforce"),
-    *("rapid", "self-draft", "medusa", "medusa-joint", "suffix", "window"),
+    *("chain", "tree", "streaming", "window", "magicdec", "triforce", "suffix"),
     *("specextend", "specextend+lookup"),
 )
 COMPARISON_COLUMNS: Columns = {
