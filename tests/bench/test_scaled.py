@@ -282,7 +282,7 @@ def small_pair() -> Pair:
 @cache
 def prompt() -> tuple[int, ...]:
     kind = Digest(small_pair().target.tokenizer, sentences=4)
-    return kind.prompts(generate_report(4_000, seed=2), 24_000)[0].token_ids
+    return kind.prompts(generate_report(2_600, seed=2), 24_000)[0].token_ids
 
 
 @cache
