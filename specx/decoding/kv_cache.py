@@ -7,6 +7,7 @@ keep a state.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 import torch
@@ -101,6 +102,13 @@ class PreallocatedCache:
         """The storage of the only group: [layers, 2, Hkv, capacity, D]."""
         (storage,) = self.storages
         return storage
+
+    def with_layers(self, layers: Sequence[int]) -> "PreallocatedCache":
+        """Return a cache for a model with only these layers, which shares rows and length."""
+        seen = copy(self)
+        seen.places = tuple(self.places[layer] for layer in layers)
+        seen._by_layer = seen._views()
+        return seen
 
     def clear(self) -> None:
         """Forget the text."""

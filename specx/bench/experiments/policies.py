@@ -12,9 +12,11 @@ from specx.bench.methods import METHODS, find_methods
 from specx.bench.methods.engine import Engine
 from specx.bench.replay import KnownText, Replay
 from specx.bench.report.report import Cell, Table
-from specx.bench.runs import Measurement, draft_model
+from specx.bench.runs import Measurement, Setting, draft_model
 from specx.bench.workbench import Workbench
 from specx.decoding.kv_cache import Snapshot
+from specx.decoding.model_drafter import ModelDrafter
+from specx.errors import UsageError
 from specx.profile import AutoTree, TreeSettings
 
 EVERYTHING = "tree"  # the method whose draft sees everything, which others are compared with
@@ -77,11 +79,19 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 def _policies(bench: Workbench) -> list[Engine]:
     """Return the requested methods that have settings, or else the policies of the grid.
 
-    All methods with settings use a draft model.
+    Raises UsageError for a method that is not a draft model with a working cache.
     """
     named = [method.name for method in bench.methods if ":" in method.name]
     found = find_methods(",".join([EVERYTHING, *(named or grid(bench))]), bench.profile)
-    return [method for method in found if isinstance(method, Engine)]
+    setting = Setting(bench.pair, bench.profile)
+    policies = [method for method in found if isinstance(method, Engine)]
+    for method in found:
+        if type(method) is not Engine or not isinstance(method.drafter(setting)(1), ModelDrafter):
+            raise UsageError(
+                f"{method.name} does not use a draft model with a working cache, which this "
+                "experiment needs"
+            )
+    return policies
 
 
 def _replayed(

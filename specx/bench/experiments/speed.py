@@ -85,7 +85,8 @@ SPEEDUP = Experiment(
 TRANSFORMERS = "hf-generate"
 COMPARED = (
     *(BASELINE, "lookup", TRANSFORMERS, "hf-assisted", "prompt-lookup"),
-    *("chain", "tree", "streaming", "window", "magicdec", "triforce", "suffix"),
+    *("chain", "tree", "specinfer", "sequoia", "staged", "streaming", "magicdec", "triforce"),
+    *("rapid", "self-draft", "medusa", "medusa-joint", "suffix", "window"),
     *("specextend", "specextend+lookup"),
 )
 COMPARISON_COLUMNS: Columns = {

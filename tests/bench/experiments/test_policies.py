@@ -7,6 +7,7 @@ import pytest
 from specx.bench.experiments import policies
 from specx.bench.experiments.policies import EXPERIMENT, interval
 from specx.bench.runs import Measurement
+from specx.errors import UsageError
 from tests.bench.tiny_benches import columns_of, made_up, tiny_bench
 
 NAMED = "plain,window:top_k=2,specextend:top_k=2,layer=1"
@@ -43,6 +44,11 @@ def test_the_grid_is_drafted_by_default() -> None:
     assert names == ["plain", "tree", *grid]
     assert "specextend:top_k=4,layer=1" in grid
     assert len(set(grid)) == len(grid)
+
+
+def test_a_method_that_has_no_working_cache() -> None:
+    with pytest.raises(UsageError, match="self-draft:depth=2 does not use a draft model"):
+        next(EXPERIMENT.measure(tiny_bench("self-draft:depth=2")))
 
 
 def test_intervals() -> None:
