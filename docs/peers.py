@@ -202,7 +202,7 @@ def prompts(document: Path, lengths: Sequence[str]) -> dict[str, list[int]]:
     target = load_model(ModelSpec("embedded:target", None, "float32"), "cpu", "target")
     kind, found = Digest(target.tokenizer, SENTENCES), {}
     for text, length in zip(lengths, parse_lengths(",".join(lengths)), strict=True):
-        (case,) = make_cases(kind, "digest", list(read_documents(document)), length, most=1)
+        (case,) = make_cases(kind, list(read_documents(document)), length, most=1)
         found[text] = list(case.ids)
     return found
 

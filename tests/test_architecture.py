@@ -35,7 +35,6 @@ ROOMS: dict[str, set[str]] = {
 # Imports inside functions outside cli/, whose commands are imported when they run. Each has its
 # reason: an optional package, or one that is slow to import or must be configured first.
 LATE_IMPORTS = {
-    "bench/datasets.py": {"datasets", "huggingface_hub"},
     "bench/report/figures.py": {"matplotlib", "matplotlib.figure"},
     "documents/child_worker.py": {"specx.documents.confinement"},
     "documents/web_page.py": {"selectolax.lexbor"},
@@ -77,7 +76,6 @@ LATE_IMPORTS = {
     "reports/templates.py": {"jinja2"},
 }
 OPTIONAL_OR_SLOW = {
-    "datasets",
     "huggingface_hub",
     "jinja2",
     "llvmlite",

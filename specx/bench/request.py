@@ -26,7 +26,6 @@ class Request:
     documents: tuple[Document, ...]
     lengths: tuple[int, ...]
     methods: str
-    tasks: tuple[str, ...]
     repeats: int
     most: int
     tokens: int | None

@@ -75,7 +75,6 @@ def prepare(request: Request, listener: BenchListener) -> Workbench:
         documents=documents,
         lengths=request.lengths,
         methods=tuple(find_methods(names, profile)),
-        tasks=request.tasks,
         repeats=request.repeats,
         most=request.most,
         enough_s=request.enough_s,

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from specx.bench.cases import Case, PromptKind, make_cases, prompt_kind
+from specx.bench.cases import Case, make_cases, prompt_kind
 from specx.bench.request import BenchListener
 from specx.bench.runs import BenchMethod, Measurement, Setting, read_beginning
 from specx.decoding.methods import Pair
@@ -22,11 +22,10 @@ class Workbench:
     """Models, documents and extent of a benchmark.
 
     ``profile``: for the device, without fallback; ``most``: the maximum number of documents at a
-    length; ``tasks``: ``digest`` and ``control``, or ``instruct``; ``shared``: True if the target
-    reads a prompt once for all methods. On a GPU it does not, because the host prepares each
-    method's steps during the reading. ``enough_s``: seconds after which a case gets no more
-    repetitions, once it has FEWEST; ``taken``: returns the share of the time since its last call
-    that other processes took.
+    length; ``shared``: True if the target reads a prompt once for all methods. On a GPU it does
+    not, because the host prepares each method's steps during the reading. ``enough_s``: seconds
+    after which a case gets no more repetitions, once it has FEWEST; ``taken``: returns the share of
+    the time since its last call that other processes took.
     """
 
     pair: Pair
@@ -34,7 +33,6 @@ class Workbench:
     documents: tuple[Document, ...]
     lengths: tuple[int, ...]
     methods: tuple[BenchMethod, ...]
-    tasks: tuple[str, ...] = ("digest",)
     repeats: int = 1
     most: int = 2
     shared: bool = True
@@ -42,18 +40,14 @@ class Workbench:
     clock: Callable[[], float] = time.perf_counter
     taken: Callable[[], float | None] = lambda: None
     listener: BenchListener = field(default_factory=BenchListener)
-    _made: dict[tuple[int, str], list[Case]] = field(default_factory=dict, compare=False)
+    _made: dict[int, list[Case]] = field(default_factory=dict, compare=False)
 
-    def kind(self, task: str) -> PromptKind:
-        """Return the kind of prompt that gives ``task`` to the target."""
-        return prompt_kind(self.profile, self.pair.target.tokenizer, task)
-
-    def cases(self, length: int, task: str) -> list[Case]:
-        """Return the cases of a task at a length. Raises UsageError if no document is that long."""
-        if (length, task) not in self._made:
-            made = make_cases(self.kind(task), task, self.documents, length, self.most)
-            self._made[length, task] = made
-        return self._made[length, task]
+    def cases(self, length: int) -> list[Case]:
+        """Return the cases at a length. Raises UsageError if no document is that long."""
+        if length not in self._made:
+            kind = prompt_kind(self.profile, self.pair.target.tokenizer)
+            self._made[length] = make_cases(kind, self.documents, length, self.most)
+        return self._made[length]
 
     def used(self) -> list[Document]:
         """Return the documents of all cases."""
@@ -61,13 +55,8 @@ class Workbench:
         return [document for document in self.documents if document.name in names]
 
     def all_cases(self) -> list[Case]:
-        """Return the cases of every task at every length, the short ones first."""
-        return [
-            case
-            for length in self.lengths
-            for task in self.tasks
-            for case in self.cases(length, task)
-        ]
+        """Return the cases of every length, the short ones first."""
+        return [case for length in self.lengths for case in self.cases(length)]
 
     @property
     def on_gpu(self) -> bool:

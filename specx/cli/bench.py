@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from specx.bench.datasets import dataset_documents
 from specx.bench.report.figures import can_draw
 from specx.bench.report.files import load_bench, write_bench
 from specx.bench.report.live import LiveTable
@@ -27,7 +26,7 @@ from specx.documents.jsonl import require_documents
 from specx.documents.read import read_documents
 from specx.errors import UsageError
 from specx.models.source import own_files
-from specx.profile import DigestPrompt, Profile, profile_for
+from specx.profile import Profile, profile_for
 from specx.reports.figures import parse_lengths
 from specx.reports.json_lines import to_json
 from specx.reports.writers import remove_unfinished
@@ -41,13 +40,10 @@ QUICK_METHODS = "plain,lookup,specextend,specextend+lookup"
 DEFAULT_LENGTHS, QUICK_LENGTHS = "1k,4k,16k", "1k,4k"
 HEADLINED = "speedup"  # the experiment whose result is a line, which --quick repeats until it holds
 QUICK_TOKENS, HEADLINED_TOKENS = 96, 256
-SPARE = 2  # documents of a data set for each that is measured: some have fewer tokens than asked
 WITHOUT_PICTURES = (
     "the page has no figures; they need the package matplotlib: `pip install 'matplotlib>=3.10'`"
 )
 REPEATS, HEADLINED_REPEATS, HEADLINED_S = 3, 9, 15.0
-
-Task = Literal["digest", "control", "both"]
 
 
 def bench(
@@ -56,17 +52,6 @@ def bench(
         list[str] | None,
         typer.Argument(help="Files or folders (default: synthetic documents)."),
     ] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(help="Data set: govreport, pg19, booksum or aime24."),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder with a copy of the data set (default: the hub's cache)."),
-    ] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="Fetch the data set from the hub if it is missing.")
-    ] = False,
     length: Annotated[
         str | None,
         typer.Option(help=f"Input lengths in tokens (default: {DEFAULT_LENGTHS})."),
@@ -92,13 +77,6 @@ def bench(
     tokens: Annotated[
         int | None, typer.Option(min=2, help="Output tokens, at most (default: the profile's).")
     ] = None,
-    task: Annotated[
-        Task,
-        typer.Option(
-            help="Task of the embedded pair: digest, control (a digest that lookup cannot draft), "
-            "or both."
-        ),
-    ] = "digest",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic documents.")] = 0,
     quick: Annotated[
         bool, typer.Option("--quick", help="Run for about a minute: one document, few methods.")
@@ -146,27 +124,18 @@ def bench(
     else:
         _check_folder(out)
         settings = profile_for(profile, model, draft, own_files)
-        tasks = _tasks(settings, task)
         lengths = parse_lengths(length or (QUICK_LENGTHS if quick else DEFAULT_LENGTHS))
         most = count or (1 if quick else 2)
         few, short = (1, QUICK_TOKENS)
         if experiment == HEADLINED:
             few, short = (HEADLINED_REPEATS, HEADLINED_TOKENS)
-        read = tuple(_read(documents or []))
-        if dataset is not None:
-            read += dataset_documents(
-                dataset, data, download=download, longest=max(lengths), most=SPARE * most
-            )
-        elif data or download:
-            raise UsageError("--data and --download need --dataset")
         request = Request(
             command=shlex.join(["specx", *sys.argv[1:]]),
             experiments=experiment,
             profile=settings,
-            documents=read,
+            documents=tuple(_read(documents or [])),
             lengths=lengths,
             methods=methods or _methods_of(settings, quick=quick),
-            tasks=tasks,
             repeats=repeat or (few if quick else REPEATS),
             most=most,
             tokens=tokens or (short if quick else None),
@@ -236,17 +205,6 @@ def _methods_of(profile: Profile, *, quick: bool) -> str:
     if profile.draft is None:
         return "plain,lookup" if quick else "plain,lookup,prompt-lookup"
     return QUICK_METHODS if quick else DEFAULT_METHODS
-
-
-def _tasks(profile: Profile, task: Task) -> tuple[str, ...]:
-    if isinstance(profile.prompt, DigestPrompt):
-        return ("digest", "control") if task == "both" else (task,)
-    if task != "digest":
-        raise UsageError(
-            f"--task needs a digest model, but the profile {profile.name} has an instruct prompt; "
-            "omit --task"
-        )
-    return ("instruct",)
 
 
 def _print_names() -> None:

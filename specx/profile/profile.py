@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from specx.profile.schema import (
     TOKENS_PER_SENTENCE,
@@ -240,14 +240,6 @@ class Profile(Section):
             tree=own.tree,
             draft_cache=own.draft_cache,
         )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_old_keys(cls, settings: object) -> object:
-        """Drop the key ``compile``, which no longer has an effect."""
-        if not isinstance(settings, Mapping):
-            return settings
-        return {key: value for key, value in settings.items() if key != "compile"}
 
     @field_validator("draft_cache")
     @classmethod

@@ -114,7 +114,7 @@ def sentence_of(details: Any, schema: type[BaseModel]) -> str:
 
 _REPLACED: dict[Place, str] = {
     ("draft", "kind"): "remove it; the files of the draft say if it is a model or a head",
-    ("prompt", "task"): "remove it; the control task is measured with `specx bench --task control`",
+    ("prompt", "task"): "remove it; there is no control task any more",
 }
 _MISSING: dict[Place, str] = {
     ("draft",): "; write `draft: null`, or use --model, which needs no profile",

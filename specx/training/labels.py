@@ -23,15 +23,13 @@ _FEWEST_WORDS = 4  # a shorter lead is scored as if it had this many distinct to
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Each section's chosen paragraph, int64 [count], and all paragraphs' scores, float32 [P].
+    """Each section's chosen paragraph, int64 [count].
 
-    Section i consists of the paragraphs ``borders[i]`` to ``borders[i + 1] - 1``. Scores are
-    comparable within a section, in units of the pooled standard deviation inside sections.
+    Section i consists of the paragraphs ``borders[i]`` to ``borders[i + 1] - 1``.
     """
 
     chosen: np.ndarray
     borders: np.ndarray
-    scores: np.ndarray
 
 
 def choose_paragraphs(
@@ -48,9 +46,8 @@ def choose_paragraphs(
     count = min(count, total)
     borders = _borders(total, count)
     chosen = np.zeros(count, dtype=np.int64)
-    scores = np.zeros(total)
     if not count:
-        return Choice(chosen=chosen, borders=borders, scores=scores.astype(np.float32))
+        return Choice(chosen=chosen, borders=borders)
     worth = token_worth(paragraphs, idf)
     owner, token = _distinct([p[:n] for p, n in zip(paragraphs, leads, strict=True)], len(idf))
     starts = np.searchsorted(owner, np.arange(total + 1))
@@ -61,12 +58,10 @@ def choose_paragraphs(
         sums = np.bincount(
             owner[inside] - begin, weights=worth[token[inside]], minlength=end - begin
         )
-        scores[begin:end] = sums / scale[begin:end]
-        best = begin + int(np.argmax(scores[begin:end]))
+        best = begin + int(np.argmax(sums / scale[begin:end]))
         worth[token[starts[best] : starts[best + 1]]] *= _QUOTED
         chosen[section] = best
-    scores = (scores / _spread(scores, borders)).astype(np.float32)
-    return Choice(chosen=chosen, borders=borders, scores=scores)
+    return Choice(chosen=chosen, borders=borders)
 
 
 def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray:
@@ -79,36 +74,6 @@ def token_worth(paragraphs: Sequence[np.ndarray], idf: np.ndarray) -> np.ndarray
     return worth
 
 
-def scores_so_far(
-    paragraphs: Sequence[np.ndarray], leads: Sequence[int], worth: np.ndarray
-) -> np.ndarray:
-    """Return a score for each token of each paragraph: float64 [all tokens].
-
-    A token's score is the score of the lead up to that token; after the lead, the score of the
-    whole lead. ``choose_paragraphs`` has the same scores before anything is quoted. ``leads``:
-    lengths in tokens; ``worth`` float64 [vocabulary]. No paragraph is empty.
-    """
-    sizes = np.array([len(paragraph) for paragraph in paragraphs])
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    begins = np.cumsum(sizes) - sizes
-    token = np.concatenate(paragraphs).astype(np.int64)
-    read = np.arange(len(token)) - begins[owner] + 1  # of the paragraph, this token counted in
-    length = np.asarray(leads)[owner]
-    inside = np.flatnonzero(read <= length)
-    new = np.zeros(len(token), dtype=bool)
-    new[inside[np.unique(owner[inside] * len(worth) + token[inside], return_index=True)[1]]] = True
-
-    def since_beginning(values: np.ndarray) -> np.ndarray:
-        total = np.cumsum(values)
-        before: np.ndarray = (total - values)[begins]
-        return total - before[owner]
-
-    scores = since_beginning(np.where(new, worth[token], 0.0))
-    scores /= np.maximum(since_beginning(new.astype(np.int64)), _FEWEST_WORDS) ** _SHORTENED
-    scores[np.minimum(read, length) >= MAX_LEAD] *= _CUT
-    return scores
-
-
 def _borders(total: int, count: int) -> np.ndarray:
     """Divide ``total`` paragraphs into ``count`` non-empty sections, short ones first.
 
@@ -119,15 +84,6 @@ def _borders(total: int, count: int) -> np.ndarray:
         return place * 0
     borders = np.floor(total * (place / count) ** _POWER + 1e-9).astype(np.int64)
     return np.maximum.accumulate(borders - place) + place
-
-
-def _spread(scores: np.ndarray, borders: np.ndarray) -> float:
-    """Return the pooled standard deviation inside sections; 1 if all scores are equal."""
-    sizes = np.diff(borders)
-    means = np.add.reduceat(scores, borders[:-1]) / sizes
-    squares = np.square(scores - np.repeat(means, sizes)).sum()
-    deviation = float(np.sqrt(squares / max(1, len(scores) - len(sizes))))
-    return deviation if deviation > 1e-6 else 1.0
 
 
 def _distinct(texts: Sequence[np.ndarray], vocabulary: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,12 +1,13 @@
 """Train Medusa heads for the embedded target, which share its lm head.
 
 ``python -m specx.training.medusa --out DIR --minutes 15`` teaches the heads the target's own
-choices on the documents of ``head.py``. One CPU core suffices.
+choices on digests of generated and invented documents. One CPU core suffices.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,13 +17,15 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from specx.bench.baselines.medusa import FILES, MedusaHeads
-from specx.training.head import CHARACTERS, EMBEDDED, MIXTURE, REPORTS
 from specx.training.pool import Pool, generated_pool
-from specx.training.task import Batch, DigestDataset
+from specx.training.task import DigestDocuments
 
+EMBEDDED = Path(__file__).parents[1] / "models" / "embedded"
+REPORTS = range(1_000_000, 1_003_000)  # seeds; none is used to measure anything
+CHARACTERS = 6000  # of a report
 HEADS, BLOCKS = 4, 3  # 1.6 MB in bfloat16
 LENGTH = 512  # tokens of a document
-TOKENS = 2048  # that the target reads at once
+DOCUMENTS = 4  # of a batch
 ROWS = 256  # per step
 READING = 0.4  # of the time is spent on what the target reads
 FADE = 0.8  # weight of a head's loss over that of the one before, as in the paper
@@ -36,10 +39,10 @@ class TargetReading(NamedTuple):
 
 
 @torch.no_grad()
-def read(target: LlamaForCausalLM, batch: Batch) -> TargetReading:
-    """Let the target read the documents of a batch; return its reading of the digests."""
+def read(target: LlamaForCausalLM, documents: Iterable[tuple[Tensor, int]]) -> TargetReading:
+    """Let the target read drawn documents; return its reading of their digests."""
     states, choices = [], []
-    for ids, first in batch.without_padding():
+    for ids, first in documents:
         # The last token of the document chooses the first of the digest.
         normed = target.model(ids, use_cache=False).last_hidden_state[0, first - 1 :]
         chosen = target.lm_head(normed).argmax(-1)
@@ -69,10 +72,10 @@ class MedusaTrainer:
 
     def read(self, batches: int) -> TargetReading:
         """Let the target read for its share of the time, or a given number of batches."""
-        documents = DigestDataset(self.pool.training, (LENGTH,), TOKENS, range(batches), 0, MIXTURE)
+        documents = DigestDocuments(self.pool.training, LENGTH)
         found = []
         for index in range(batches):
-            found.append(read(self.target, documents[index]))
+            found.append(read(self.target, documents.draw(index, DOCUMENTS)))
             if self.done() > READING:
                 break
         return TargetReading(*map(torch.cat, zip(*found, strict=True)))
@@ -108,8 +111,8 @@ class MedusaTrainer:
     @torch.no_grad()
     def evaluate(self) -> list[float]:
         """Return how often each head's first choice is the target's token, on held-out texts."""
-        documents = DigestDataset(self.pool.evaluation, (LENGTH,), TOKENS, range(1), 0, MIXTURE)
-        reading = read(self.target, documents[0])
+        documents = DigestDocuments(self.pool.evaluation, LENGTH)
+        reading = read(self.target, documents.draw(0, DOCUMENTS))
         right = [
             float((logits.argmax(-1) == reading.choices[:, head]).float().mean())
             for head, logits in enumerate(self.heads(reading.states))
@@ -129,13 +132,12 @@ def write(heads: MedusaHeads, out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--pool", type=Path, help="a tokenized corpus (.npz), or reports")
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--rate", type=float, default=1e-3, help="peak learning rate")
     parser.add_argument("--minutes", type=float, default=15.0, help="of processor time")
     given = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED / "target")
-    pool = Pool.load(given.pool) if given.pool else generated_pool(tokenizer, REPORTS, CHARACTERS)
+    pool = generated_pool(tokenizer, REPORTS, CHARACTERS)
     trainer = MedusaTrainer(pool, given.rate, given.minutes)
     reading = trainer.read(given.steps)
     print(json.dumps({"rows": len(reading.states)}), flush=True)

@@ -1,8 +1,7 @@
-"""The tokenized corpus: every paragraph as token ids, held-out ones last."""
+"""Tokenized reports: every paragraph as token ids, held-out ones last."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from specx.training.labels import MAX_LEAD
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """All paragraphs of the corpus as token ids, in reading order within a record.
+    """All paragraphs as token ids, in reading order within a record.
 
     ``tokens`` uint16 [total]; ``starts`` int64 [P + 1]; ``leads`` uint16 [P], tokens of each
-    paragraph's lead sentence; ``first`` bool [P], True at the beginning of a record (a source file,
-    or a slice of a long one), which is unrelated to the paragraph before; ``idf`` float32
+    paragraph's lead sentence; ``first`` bool [P], True at the beginning of a record (a report),
+    which is unrelated to the paragraph before; ``idf`` float32
     [vocabulary]. The last ``held_out`` paragraphs are never trained on; a record is held out as a
     whole or not at all.
     """
@@ -58,15 +57,6 @@ class Pool:
             idf=self.idf,
             held_out=held_out,
         )
-
-    def save(self, path: Path) -> None:
-        np.savez_compressed(path, **vars(self))
-
-    @classmethod
-    def load(cls, path: Path) -> "Pool":
-        with np.load(path) as arrays:
-            fields = {name: arrays[name] for name in arrays.files}
-        return cls(**fields | {"held_out": int(fields["held_out"])})
 
 
 def generated_pool(tokenizer: PreTrainedTokenizerFast, seeds: range, characters: int) -> Pool:

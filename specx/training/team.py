@@ -59,10 +59,6 @@ class Team:
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
 
-    def any(self, here: bool, device: torch.device) -> bool:
-        """Return True if ``here`` is true in any process; all must call it at the same time."""
-        return self.largest(float(here), device) > 0
-
     def largest(self, here: float, device: torch.device) -> float:
         """Return the largest ``here`` of all processes. All must call it at the same time."""
         if self.size == 1:

@@ -6,8 +6,6 @@ purpose:
 
     real      consecutive paragraphs of a file
     names     real paragraphs, with invented names that recur throughout, as names do in a report
-    echoes    real paragraphs, with pieces of sentences inserted into many other sentences, as a
-              report repeats names of offices and phrases: the continuation differs each time
     random    random tokens: only the position determines the next one
     alphabet  random tokens out of a few: every short sequence occurs many times, so only the marker
               together with the preceding words determines the position
@@ -22,8 +20,14 @@ import numpy as np
 
 from specx.training.labels import MAX_LEAD
 from specx.training.pool import Pool
-from specx.training.tokenizer import NUM_MARKERS, SPECIAL_TOKENS
 
+NUM_MARKERS = 1024
+# The order fixes the ids: text below, then the structure of a digest.
+SPECIAL_TOKENS = [
+    *("<pad>", "<end>", "<sum>", "<sub>"),
+    *(f"<n{count}>" for count in range(1, 65)),
+    *(f"<p{marker}>" for marker in range(NUM_MARKERS)),
+]
 FIRST_TEXT = len(SPECIAL_TOKENS)  # id of the first token of text
 FULL_STOP = FIRST_TEXT + 13  # "." in the byte alphabet, which follows the special tokens
 
@@ -99,34 +103,6 @@ class Texts:
             paragraphs.append(np.array([i for piece in pieces for i in piece], dtype=np.int64))
         return Text(paragraphs, leads, natural=True)
 
-    def echoes(self, rng: np.random.Generator, room: int) -> Text:
-        """Insert 1 to 24 pieces of 2 to 16 tokens of a document's leads into other paragraphs.
-
-        A paragraph gets up to two pieces on average. Most of them are inserted into its lead, at
-        the beginning or elsewhere: there they mislead most a model that follows the last words it
-        wrote.
-        """
-        text = self.real(rng, int(room * 0.7))
-        pieces = []
-        for index in rng.integers(len(text.leads), size=int(rng.integers(1, 25))):
-            lead = text.paragraphs[index][: text.leads[index]]
-            size = min(len(lead), int(rng.integers(2, 17)))
-            at = int(rng.integers(len(lead) - size + 1))
-            pieces.append(lead[at : at + size])
-        rate = rng.uniform(0.2, 2)
-        paragraphs, leads = [], []
-        for paragraph, lead in zip(text.paragraphs, text.leads, strict=True):
-            for _ in range(rng.poisson(rate)):
-                piece = pieces[int(rng.integers(len(pieces)))]
-                inside = lead if rng.random() < 0.8 else len(paragraph)
-                at = 0 if rng.random() < 0.3 else int(rng.integers(inside + 1))
-                paragraph = np.concatenate([paragraph[:at], piece, paragraph[at:]])
-                if at <= lead:
-                    lead = min(lead + len(piece), MAX_LEAD)
-            paragraphs.append(paragraph)
-            leads.append(lead)
-        return Text(paragraphs, leads, natural=True)
-
     def random(self, rng: np.random.Generator, room: int) -> Text:
         high = len(self._pool.idf)
         return _synthetic(rng, room, lambda size: rng.integers(FIRST_TEXT, high, size=size))
@@ -186,7 +162,6 @@ class Texts:
 SORTS: dict[str, Callable[[Texts, np.random.Generator, int], Text]] = {
     "real": Texts.real,
     "names": Texts.names,
-    "echoes": Texts.echoes,
     "random": Texts.random,
     "alphabet": Texts.alphabet,
     "phrases": Texts.phrases,

@@ -1,15 +1,7 @@
 import pytest
 
-from specx.bench.cases import (
-    Control,
-    beginning,
-    first_paragraphs,
-    generated_documents,
-    make_cases,
-    prompt_kind,
-)
+from specx.bench.cases import beginning, first_paragraphs, generated_documents, make_cases
 from specx.errors import UsageError
-from specx.profile import load_profile
 from specx.prompts.digest import Digest
 from tests.bench.benches import embedded
 
@@ -29,22 +21,17 @@ def test_the_beginning_is_as_many_whole_paragraphs_as_fit(digest):
     assert len(one_more.token_ids) > 512
 
 
-@pytest.mark.parametrize(("task", "kind"), [("digest", Digest), ("control", Control)])
-def test_the_task_decides_how_a_digest_model_is_asked(task, kind):
-    assert isinstance(prompt_kind(load_profile("mini"), embedded()[0].target.tokenizer, task), kind)
-
-
 def test_no_paragraph_fits(digest):
     assert beginning(digest, generated_documents(1, 512, seed=0)[0], 8) is None
 
 
 def test_documents_are_long_enough_or_left_out(digest):
     short, *long = (*generated_documents(1, 64, seed=1), *generated_documents(3, 1024, seed=2))
-    cases = make_cases(digest, "digest", [short, *long], 1024, most=2)
+    cases = make_cases(digest, [short, *long], 1024, most=2)
     assert [case.name for case in cases] == [document.name for document in long[:2]]
     assert all(0.8 * 1024 <= len(case.ids) <= 1024 for case in cases)
     with pytest.raises(UsageError, match="no document has 1K tokens"):
-        make_cases(digest, "digest", [short], 1024, most=2)
+        make_cases(digest, [short], 1024, most=2)
 
 
 def test_the_same_seed_makes_the_same_reports():

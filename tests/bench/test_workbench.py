@@ -28,7 +28,7 @@ class Noting(BenchListener):
 def test_methods_take_turns_and_write_what_plain_decoding_writes():
     noting = Noting()
     bench = workbench((300,), "specextend,plain,tree", repeats=2, most=2, listener=noting)
-    runs = list(bench.alternate(bench.cases(300, "digest")))
+    runs = list(bench.alternate(bench.cases(300)))
     order = [(run.case, run.repeat, run.method) for run in runs]
     names = ["generated-5", "generated-6"]
     assert order == [
@@ -116,7 +116,7 @@ def test_a_gpu_is_warmed_up_for_each_length(device, expected):
 
 def test_a_shared_prefill_changes_nothing():
     bench = workbench((300,), "specextend")
-    (case,) = bench.cases(300, "digest")
+    (case,) = bench.cases(300)
     (run,) = bench.alternate([case], warm_up=False)
     alone = [
         token
@@ -144,8 +144,8 @@ def test_on_a_gpu_each_run_reads_its_prompt():
 def test_a_run_says_what_it_took():
     bench = workbench((300,), "specextend")
     bench = replace(bench, profile=with_output(bench.profile, 24))
-    (run,) = bench.alternate(bench.cases(300, "digest"))
-    assert run.prompt_tokens == len(bench.cases(300, "digest")[0].ids)
+    (run,) = bench.alternate(bench.cases(300))
+    assert run.prompt_tokens == len(bench.cases(300)[0].ids)
     assert len(run.output) == 24
     assert 0 < run.decode_s < 60
     assert set(run.parts_ms) == {"retrieval", "drafting", "verification", "keep"}
@@ -159,21 +159,16 @@ def test_a_run_survives_json():
     from dataclasses import asdict
 
     bench = workbench((300,), "plain")
-    (run,) = bench.alternate(bench.cases(300, "digest"), warm_up=False)
+    (run,) = bench.alternate(bench.cases(300), warm_up=False)
     assert run_from_raw(json.loads(json.dumps(asdict(run)))) == run
 
 
-def test_both_tasks_and_the_documents_that_are_used():
-    bench = workbench((300, 400), "plain", tasks=("digest", "control"))
+def test_all_lengths_and_the_documents_that_are_used():
+    bench = workbench((300, 400), "plain")
     assert [(case.length, case.task) for case in bench.all_cases()] == [
         (300, "digest"),
-        (300, "control"),
         (400, "digest"),
-        (400, "control"),
     ]
-    digest, control, *_ = bench.all_cases()
-    assert digest.ids[:-2] == control.ids[:-2]
-    assert digest.ids != control.ids
     assert [document.name for document in bench.used()] == ["generated-5"]
 
 

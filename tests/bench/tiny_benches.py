@@ -20,7 +20,7 @@ def tiny_bench(
     pair = pair_of(loaded(peak=5.0), loaded(noise=0.01, peak=5.0))
     documents = tuple(generated_documents(1, LENGTH, seed=seed))
     asked = tuple(find_methods(methods, profile))
-    given = {"lengths": (LENGTH,), "tasks": ("instruct",), "most": 1, **fields}
+    given = {"lengths": (LENGTH,), "most": 1, **fields}
     return Workbench(pair=pair, profile=profile, documents=documents, methods=asked, **given)
 
 

@@ -72,14 +72,14 @@ def test_the_same_seed_gives_the_same_tokens(bench: Bench) -> None:
     assert tokens("--seed", "3") == tokens("--seed", "3") != tokens("--seed", "4")
 
 
-def test_documents_of_the_user_and_both_tasks(bench: Bench) -> None:
+def test_documents_of_the_user(bench: Bench) -> None:
     days = "".join(f"On day {day} the harbour held {7 * day} ships. " for day in range(100))
     lines = [{"id": n, "text": f"Report {n}. {days}"} for n in range(3)]
     Path("all.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    ended = bench("all.jsonl", *QUICK, "--methods", "plain", "--task", "both", "--json")
+    ended = bench("all.jsonl", *QUICK, "--methods", "plain", "--json")
     report = json.loads(ended.out)
     assert [document["name"] for document in report["documents"]] == ["all.jsonl#0"]
-    assert [raw["task"] for raw in report["sections"][0]["runs"]] == ["digest", "control"]
+    assert [raw["task"] for raw in report["sections"][0]["runs"]] == ["digest"]
 
 
 def test_the_page_can_be_made_again(bench: Bench) -> None:
@@ -253,9 +253,3 @@ def test_a_method_that_the_profile_cannot_run(bench: Bench, tmp_path: Path) -> N
     ended = bench("-p", profile, "--methods", "specextend")
     assert (ended.code, ended.out) == (2, "")
     assert "has no draft, so it cannot run specextend" in ended.err
-
-
-def test_a_task_that_the_profile_does_not_have(bench: Bench, tmp_path: Path) -> None:
-    ended = bench("-p", write_profile(tmp_path), "--task", "control")
-    assert (ended.code, ended.out) == (2, "")
-    assert "--task needs a digest model" in ended.err

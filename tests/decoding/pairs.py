@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from specx.decoding.decode import decode
+from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.methods import Pair
 from specx.models.decoder import Decoder
 from specx.models.loaded import LoadedModel
@@ -151,6 +152,19 @@ def run(
     stop: Stop | None = None,
 ) -> Run:
     return collect(decode(pair, resolve(profile, method, pair.facts), prompt, stop=stop))
+
+
+_PLAIN: dict[tuple[Any, ...], tuple[LoadedModel, Run]] = {}
+
+
+def run_plain(pair: Pair, profile: Profile, prompt: Sequence[int]) -> Run:
+    """Plain decoding, run once for all tests that compare with the same text."""
+    asked = profile.generation.model_dump_json(), profile.target.model_dump_json()
+    read = *prompt, PREFILL_CHUNK["cpu"]
+    key = id(pair.target), asked, read, tuple(pair.target_allowed.tolist())
+    if key not in _PLAIN:
+        _PLAIN[key] = pair.target, run(pair, profile, "plain", prompt)
+    return _PLAIN[key][1]
 
 
 def collect(events: Iterator[Event]) -> Run:

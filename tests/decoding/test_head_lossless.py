@@ -19,7 +19,7 @@ from specx.errors import ModelError
 from specx.models.compat import head_facts
 from specx.profile import AutoTree
 from tests.decoding.chi_square import p_value
-from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run, run_plain
 from tests.decoding.test_runner import Replaying, Watching
 from tests.heads import apt_head, head_target, load, make_head_file
 from tests.tiny import VOCAB
@@ -45,7 +45,7 @@ def apt_pair(kind: str) -> Pair:
 
 
 def check(pair, method, profile, prompt):
-    expected = run(pair_of(pair.target), profile, "plain", prompt)
+    expected = run_plain(pair_of(pair.target), profile, prompt)
     result = run(pair, profile, method, prompt)
     assert result.tokens == expected.tokens
     assert result.reason == expected.reason

@@ -14,7 +14,7 @@ from specx.decoding.model_drafter import ModelDrafter
 from specx.profile import load_profile, resolve
 from specx.prompts.digest import Digest
 from specx.runs.pair import load_pair
-from tests.decoding.pairs import allowed, loaded, make_profile, make_prompt, pair_of, run
+from tests.decoding.pairs import allowed, loaded, make_profile, make_prompt, pair_of, run, run_plain
 from tests.tiny import VOCAB, make_model
 
 FAMILIES = ["llama", "qwen3", "mistral", "smollm3"]
@@ -43,7 +43,7 @@ def test_plain_decoding_writes_what_generate_writes(family, length):
 
 def check(pair, method, profile, prompt):
     """The speculative run, after comparing it with the plain one."""
-    expected = run(pair, profile, "plain", prompt)
+    expected = run_plain(pair, profile, prompt)
     result = run(pair, profile, method, prompt)
     assert result.tokens == expected.tokens
     assert result.reason == expected.reason

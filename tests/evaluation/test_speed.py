@@ -46,7 +46,7 @@ def test_speculation_pays_on_long_input_and_costs_nothing_on_short(
     for label, tokens in LENGTHS.items():
         medians: dict[Method, list[float]] = {"specextend": [], "plain": []}
         for document in govreport["16K"][:DOCUMENTS]:
-            (case,) = make_cases(digest, "digest", [document], tokens, most=1)
+            (case,) = make_cases(digest, [document], tokens, most=1)
             prompt = case.ids
             speeds: dict[Method, list[float]] = {"specextend": [], "plain": []}
             for _ in range(REPEATS):

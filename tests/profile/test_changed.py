@@ -79,8 +79,3 @@ def test_keys_are_checked_against_each_other(
 def test_a_section_names_its_own_keys() -> None:
     with pytest.raises(ProfileError, match=r"^`nodes` is 0; it must be at least 1$"):
         load_profile("mini").tree.changed(nodes=0)
-
-
-def test_a_key_of_earlier_versions_is_ignored(profile: Profile) -> None:
-    old = parse_profile(MINIMAL + "tree: {nodes: 8, depth: 6}\ncompile: true\n", "p.yaml")
-    assert old == profile

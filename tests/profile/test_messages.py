@@ -103,8 +103,7 @@ draft_cache:
         ),
         (
             "prompt: {kind: digest, task: control}",
-            "`prompt.task` is gone: remove it; the control task is measured with "
-            "`specx bench --task control`",
+            "`prompt.task` is gone: remove it; there is no control task any more",
         ),
         ("prompt: {kind: instruct, instruction: ''}", "`prompt.instruction` is empty"),
         (

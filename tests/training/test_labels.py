@@ -9,9 +9,7 @@ from specx.profile.schema import TOKENS_PER_SENTENCE
 from specx.training.labels import (
     MAX_LEAD,
     Choice,
-    _spread,
     choose_paragraphs,
-    scores_so_far,
     token_worth,
 )
 
@@ -32,7 +30,7 @@ texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)
 
 
 @given(st.lists(texts, min_size=1, max_size=40), st.integers(1, 64))
-def test_the_best_paragraph_of_each_section(paragraphs: list[list[int]], count: int) -> None:
+def test_one_paragraph_of_each_section(paragraphs: list[list[int]], count: int) -> None:
     made = choice(paragraphs, count)
     total = len(paragraphs)
     assert len(made.chosen) == min(count, total)
@@ -40,7 +38,6 @@ def test_the_best_paragraph_of_each_section(paragraphs: list[list[int]], count: 
     assert made.borders[-1] == total
     for place, (begin, end) in zip(made.chosen, pairwise(made.borders), strict=True):
         assert begin <= place < end
-        assert made.scores[place] == made.scores[begin:end].max()
 
 
 @given(st.integers(1, 300), st.integers(1, 64))
@@ -53,19 +50,10 @@ def test_sections_grow_from_the_beginning(total: int, count: int) -> None:
         assert sizes[0] < sizes[-1]
 
 
-def test_scores_vary_by_about_one_inside_sections() -> None:
-    rng = np.random.default_rng(0)
-    made = choice([rng.integers(0, VOCABULARY, 12).tolist() for _ in range(400)], 10)
-    spreads = [made.scores[begin:end].std() for begin, end in pairwise(made.borders)]
-    assert np.sqrt(np.mean(np.square(spreads))) == pytest.approx(1, abs=0.2)
-
-
 def test_types() -> None:
     for paragraphs in ([], [[3]], [[40, 41], [42]] * 9):
         made = choice(paragraphs, 4)
         assert (made.chosen.dtype, made.borders.dtype) == (np.int64, np.int64)
-        assert made.scores.dtype == np.float32
-        assert len(made.scores) == len(paragraphs)
         assert len(made.borders) == len(made.chosen) + 1
 
 
@@ -93,44 +81,6 @@ def test_tokens_of_many_paragraphs_are_worth_more_and_common_ones_less() -> None
     assert worth[40] == pytest.approx(np.log(4) ** 2 * IDF[40])
     assert worth[41] == pytest.approx(np.log(2) ** 2 * IDF[41])
     assert worth[40] > worth[41] > worth[10] > worth[42] == 0
-
-
-@given(st.lists(st.tuples(texts, st.integers(0, 12)), min_size=1, max_size=20))
-def test_scores_so_far_end_at_the_scores_that_are_chosen_by(
-    drawn: list[tuple[list[int], int]],
-) -> None:
-    """A lead's first n tokens score what a lead of n tokens would."""
-    paragraphs = [np.array(paragraph) for paragraph, _ in drawn]
-    leads = [min(lead, len(paragraph)) for paragraph, lead in drawn]
-    worth = token_worth(paragraphs, IDF)
-    scores = scores_so_far(paragraphs, leads, worth)
-    ends = scores[np.cumsum([len(paragraph) for paragraph in paragraphs]) - 1]
-    made = choose_paragraphs(paragraphs, leads, IDF, 1)  # one section: nothing was quoted before
-    np.testing.assert_allclose(made.scores * _spread(ends, made.borders), ends, rtol=1e-4)
-    found = iter(scores)
-    for paragraph, lead in zip(paragraphs, leads, strict=True):
-        for read in range(1, len(paragraph) + 1):
-            tokens = np.unique(paragraph[: min(read, lead)])
-            expected = worth[tokens].sum() / max(len(tokens), 4) ** 0.35
-            assert next(found) == pytest.approx(expected)
-    assert next(found, None) is None
-
-
-def test_a_lead_that_is_cut_scores_half() -> None:
-    paragraph = np.arange(MAX_LEAD + 5)
-    scores = scores_so_far([paragraph], [MAX_LEAD], np.ones(len(paragraph)))
-    assert scores[MAX_LEAD - 2] == pytest.approx((MAX_LEAD - 1) ** 0.65)
-    assert scores[MAX_LEAD - 1 :] == pytest.approx(MAX_LEAD**0.65 / 2)
-
-
-def test_what_is_learned_is_what_is_chosen_by_where_a_lead_is_cut() -> None:
-    paragraphs = [np.arange(MAX_LEAD + 5), np.arange(40)]
-    leads, idf = [MAX_LEAD, 40], np.ones(MAX_LEAD + 5)
-    scores = scores_so_far(paragraphs, leads, token_worth(paragraphs, idf))
-    made = choose_paragraphs(paragraphs, leads, idf, 1)
-    ratio = scores[len(paragraphs[0]) - 1] / scores[-1]
-    assert made.scores[0] / made.scores[1] == pytest.approx(ratio)
-    assert made.chosen.tolist() == [1]
 
 
 @pytest.mark.parametrize("lead", [0, 1])

@@ -8,10 +8,9 @@ from transformers import AutoTokenizer
 from specx.bench.baselines.medusa import MedusaHeads, load_medusa
 from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
-from specx.training.head import EMBEDDED, MIXTURE
-from specx.training.medusa import BLOCKS, HEADS, TOKENS, MedusaTrainer, TargetReading, read, write
+from specx.training.medusa import BLOCKS, EMBEDDED, HEADS, MedusaTrainer, TargetReading, read, write
 from specx.training.pool import generated_pool
-from specx.training.task import DOCUMENT, NOTHING, DigestDataset
+from specx.training.task import DigestDocuments
 
 
 @torch.no_grad()
@@ -27,14 +26,13 @@ def test_heads_learn_and_can_be_loaded(tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED / "target")
     pool = generated_pool(tokenizer, range(20, 30), 3000)
     trainer = MedusaTrainer(pool, 1e-3, minutes=10)
-    batch = DigestDataset(pool.training, (512,), TOKENS, range(1), 0, MIXTURE)[0]
-    reading = read(trainer.target, batch)
+    documents = list(DigestDocuments(pool.training, 512).draw(0, 4))
+    reading = read(trainer.target, documents)
     assert reading.choices.shape == (len(reading.states), HEADS)
     # What the target chooses behind a row is what the head before it has to guess from the next.
-    tokens, parts = batch.tokens[0], batch.parts[0]
-    first = int(((parts != DOCUMENT) & (parts != NOTHING)).nonzero()[0]) - 1
+    ids, first = documents[0][0], documents[0][1] - 1
     with torch.no_grad():
-        logits = trainer.target(tokens[None, : first + HEADS + 1]).logits[0, first:]
+        logits = trainer.target(ids[:, : first + HEADS + 1]).logits[0, first:]
     assert reading.choices[0].tolist() == logits.argmax(-1)[1:].tolist()
     before = losses(trainer.heads, reading)
     trainer.learn(reading, steps=20)

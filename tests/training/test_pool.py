@@ -1,19 +1,16 @@
-"""The tokenized corpus: what is held out, and where records begin."""
+"""Tokenized paragraphs: what is held out, and where records begin."""
 
-import gzip
-import json
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from specx.bench.generated import generate_report
-from specx.training.corpus import read_corpus
+from specx.training.medusa import EMBEDDED
 from specx.training.pool import MAX_LEAD, Pool, encode_records, inverse_frequency
-from specx.training.tokenizer import SPECIAL_TOKENS, train_tokenizer
+from specx.training.texts import SPECIAL_TOKENS
 
 PARAGRAPHS = [paragraph.text for paragraph in generate_report(40_000, seed=8).paragraphs]
 HELD_OUT = (False, True, False, False, True, False)
@@ -23,27 +20,19 @@ HELD_OUT = (False, True, False, False, True, False)
 def records() -> list[dict[str, Any]]:
     """Six records of seven paragraphs, the second and the fifth held out."""
     return [
-        {"source": f"p/{i}", "held_out": held_out, "paragraphs": PARAGRAPHS[7 * i : 7 * i + 7]}
+        {"held_out": held_out, "paragraphs": PARAGRAPHS[7 * i : 7 * i + 7]}
         for i, held_out in enumerate(HELD_OUT)
     ]
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
-    return train_tokenizer(PARAGRAPHS, tmp_path_factory.mktemp("tokenizer"))
+def tokenizer() -> PreTrainedTokenizerFast:
+    return AutoTokenizer.from_pretrained(EMBEDDED / "target")
 
 
 @pytest.fixture(scope="module")
-def pool(
-    records: list[dict[str, Any]],
-    tokenizer: PreTrainedTokenizerFast,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Pool:
-    folder = tmp_path_factory.mktemp("pool")
-    with gzip.open(folder / "corpus.jsonl.gz", "wt") as out:
-        out.writelines(json.dumps(record) + "\n" for record in records)
-    encode_records(read_corpus(folder / "corpus.jsonl.gz"), tokenizer).save(folder / "pool.npz")
-    return Pool.load(folder / "pool.npz")
+def pool(records: list[dict[str, Any]], tokenizer: PreTrainedTokenizerFast) -> Pool:
+    return encode_records(records, tokenizer)
 
 
 def _texts(pool: Pool, tokenizer: PreTrainedTokenizerFast) -> list[str]:
@@ -92,13 +81,9 @@ def test_frequency_is_counted_in_paragraphs_to_train_on(pool: Pool) -> None:
     assert np.array_equal(pool.idf, inverse_frequency(training, len(pool.idf)))
 
 
-def test_special_tokens_in_a_text_are_text(
-    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
-) -> None:
-    record = {"source": "p/0", "held_out": False, "paragraphs": ["From <p3> to <end>. Then <sum>."]}
-    with gzip.open(tmp_path / "corpus.jsonl.gz", "wt") as out:
-        out.write(json.dumps(record))
-    pool = encode_records(read_corpus(tmp_path / "corpus.jsonl.gz"), tokenizer)
+def test_special_tokens_in_a_text_are_text(tokenizer: PreTrainedTokenizerFast) -> None:
+    record = {"held_out": False, "paragraphs": ["From <p3> to <end>. Then <sum>."]}
+    pool = encode_records([record], tokenizer)
     assert pool.tokens.min() >= len(SPECIAL_TOKENS)
     assert _texts(pool, tokenizer) == record["paragraphs"]
 

@@ -1,140 +1,102 @@
-"""Training documents: digests, targets and scores."""
+"""Documents on which heads are trained: real and invented texts with their digests."""
 
-import itertools
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
-import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from specx.training.pool import Pool
-from specx.training.task import (
-    CHOICE,
-    COPY,
-    FIRST_MARKER,
-    LEAST_SPREAD,
-    DigestDataset,
-    Mixture,
-    _body,
-    _write_judged,
+from specx.training.labels import MAX_LEAD
+from specx.training.medusa import EMBEDDED
+from specx.training.pool import Pool, generated_pool
+from specx.training.task import DigestDocuments
+from specx.training.texts import (
+    FIRST_TEXT,
+    FULL_STOP,
+    NUM_MARKERS,
+    SORTS,
+    SPECIAL_TOKENS,
+    Texts,
 )
-from specx.training.team import Team
-from specx.training.texts import FIRST_TEXT, SORTS, Text
-from specx.training.tokenizer import NUM_MARKERS
+
+
+@cache
+def tokenizer() -> PreTrainedTokenizerFast:
+    return AutoTokenizer.from_pretrained(EMBEDDED / "target")
+
+
+@cache
+def pool() -> Pool:
+    return generated_pool(tokenizer(), range(30, 42), 6000)
+
+
+def test_special_tokens_are_those_of_the_target() -> None:
+    found = tokenizer().convert_ids_to_tokens([*range(FIRST_TEXT), FULL_STOP])
+    assert found == [*SPECIAL_TOKENS, "."]
 
 
 @pytest.mark.parametrize("control", [False, True])
 @pytest.mark.parametrize("sort", SORTS)
-def test_digests_copy_their_paragraphs(
-    pool: Pool, tokenizer: PreTrainedTokenizerFast, sort: str, control: bool
-) -> None:
-    task = DigestDataset(
-        pool, (512, 1024), 4096, range(4), seed=5, mixture=Mixture({sort: 1.0}, control)
-    )
-    request = tokenizer.convert_tokens_to_ids("<sub>" if control else "<sum>")
+def test_digests_copy_their_paragraphs(sort: str, control: bool) -> None:
+    drawn = DigestDocuments(pool(), 1024, seed=5, sorts={sort: 1.0}, control=float(control))
+    request, end = tokenizer().convert_tokens_to_ids(["<sub>" if control else "<sum>", "<end>"])
+    markers = range(FIRST_TEXT - NUM_MARKERS, FIRST_TEXT)
     copied = 0
-    for batch in (task[i] for i in range(4)):
-        assert batch.tokens.shape == batch.weights.shape == batch.parts.shape
-        for row, parts in zip(batch.tokens, batch.parts, strict=True):
-            text = row[row != tokenizer.pad_token_id].tolist()
-            digest = text.index(request)
-            body = ",".join(map(str, text[:digest]))
-            starts = torch.nonzero(parts == CHOICE).flatten().tolist()
-            markers = [text[i] for i in starts]
-            assert markers == sorted(set(markers))
-            for start, end in itertools.pairwise(starts):
-                quote = text[start + 1 : end]
-                assert all((parts[start + 1 : end] == COPY).tolist())
-                quote = [token ^ 1 for token in quote] if control else quote
-                sentence = ",".join(map(str, [text[start], *quote]))
-                assert sentence in body, "a quoted sentence stands behind its marker"
-        copies = batch.sources >= 0
-        assert torch.equal(copies, batch.parts == COPY)
-        read = batch.tokens.gather(1, batch.sources.clamp(min=0))
-        assert torch.equal(read[copies] ^ control, batch.tokens[copies])
-        copied += int((batch.parts == COPY).sum())
-    assert copied > 400
+    for row, first in drawn.draw(step=0, count=6):
+        assert row.shape[1] <= 1024
+        ids = row[0].tolist()
+        assert ids[first - 2] == request
+        body = ",".join(map(str, ids[: first - 2]))
+        written = ids[first:]
+        assert written[0] in markers
+        assert end not in written[:-1]
+        starts = [place for place, token in enumerate(written) if token in markers]
+        chosen = [written[place] for place in starts]
+        assert chosen == sorted(set(chosen))
+        for start, stop in pairwise(starts):
+            quote = [token ^ control for token in written[start + 1 : stop]]
+            assert ",".join(map(str, [written[start], *quote])) in body
+            copied += len(quote)
+    assert copied > 100
 
 
-def test_choices_are_taught_by_distributions_over_their_sections(pool: Pool) -> None:
-    batch = DigestDataset(pool, (4096,), 16384, range(1), 0, Mixture({"real": 1.0}, control=0))[0]
-    chosen = batch.tokens[batch.parts == CHOICE] - FIRST_MARKER
-    assert batch.targets.shape == (len(chosen), NUM_MARKERS)
-    torch.testing.assert_close(batch.targets.sum(1), torch.ones(len(chosen)))
-    # What was chosen is the best of its section, and not the only one that counts.
-    best = batch.targets.max(1).values
-    torch.testing.assert_close(batch.targets.gather(1, chosen[:, None])[:, 0], best)
-    assert (best < 0.99).any()
+def test_documents_depend_on_seed_and_step_alone() -> None:
+    def drawn(seed: int, step: int) -> list[list[int]]:
+        documents = DigestDocuments(pool(), 512, seed).draw(step, 3)
+        return [ids[0].tolist() for ids, _ in documents]
+
+    assert drawn(1, 3) == drawn(1, 3)
+    assert drawn(1, 3) != drawn(2, 3)
+    assert drawn(1, 3) != drawn(1, 4)
 
 
-def test_few_tokens_of_the_document_are_predicted_and_none_where_they_mean_nothing(
-    pool: Pool,
-) -> None:
-    for sort, share in (("real", 0.2), ("alphabet", 0.0)):
-        mixture = Mixture({sort: 1.0}, control=0, predicted=0.2)
-        batch = DigestDataset(pool, (1024,), 8192, range(1), 0, mixture)[0]
-        document = batch.parts == 1
-        counted = (batch.weights[document] > 0).float().mean()
-        assert abs(float(counted) - share) < 0.03
+@pytest.mark.parametrize("sort", SORTS)
+def test_texts_fill_their_room_with_text(sort: str) -> None:
+    texts = Texts(pool())
+    for seed in range(8):
+        text = texts.draw(sort, np.random.default_rng(seed), room=1500)
+        size = sum(len(paragraph) + 1 for paragraph in text.paragraphs)
+        assert 1000 < size < 2200
+        assert len(text.leads) == len(text.paragraphs) <= NUM_MARKERS
+        for paragraph, lead in zip(text.paragraphs, text.leads, strict=True):
+            assert 1 <= lead <= min(len(paragraph), MAX_LEAD)
+            assert paragraph.min() >= FIRST_TEXT
+            assert paragraph.max() < len(pool().idf)
 
 
-def test_every_token_of_natural_documents_is_judged(pool: Pool) -> None:
-    batch = DigestDataset(pool, (4096,), 8192, range(1), 0, Mixture({"real": 1.0}, control=0))[0]
-    row = 0
-    tokens, scores, worths = batch.tokens[row], batch.scores[row], batch.worths[row]
-    document = batch.parts[row] == 1
-    text = document & (tokens >= FIRST_TEXT)
-    assert torch.equal(~worths.isnan(), text)
-    torch.testing.assert_close(float(worths[text].mean()), 0.0, atol=1e-4, rtol=0)
-    assert worths[text & (tokens == tokens[text][0])].std() < 1e-6  # one worth for each token
-    # Markers have the score of the paragraph before, so the first has none.
-    markers = document & ~text
-    (places,) = markers.nonzero(as_tuple=True)
-    assert torch.equal(~scores.isnan(), document & (torch.arange(len(tokens)) > places[0]))
-    assert torch.equal(scores[places[1:]], scores[places[1:] - 1])
-    # The best of a section is chosen.
-    behind = scores[places[1:]]
-    chosen = tokens[batch.parts[row] == CHOICE] - tokens[0]
-    assert behind[chosen[chosen < len(behind)]].mean() > behind.mean() + 0.5
+def _repeated(paragraphs: list[np.ndarray], n: int) -> float:
+    """Share of the n-grams that occur more than once."""
+    tokens = np.concatenate(paragraphs).tolist()
+    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n)]
+    return 1 - len(set(grams)) / len(grams)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_scores_stay_bounded_where_paragraphs_do_not_differ(count: int, pool: Pool) -> None:
-    """Nothing spreads the scores of one paragraph, or of two alike, but their leads begin low."""
-    paragraph = pool.paragraph(int(np.diff(pool.starts).argmax())).astype(np.int64)
-    text = Text([paragraph] * count, [len(paragraph)] * count, natural=True)
-    body = _body(text, first=0)
-    _write_judged(body, text, pool.idf)
-    found = body.scores[~np.isnan(body.scores)]
-    assert len(found) == len(body.ids) - 1
-    assert found.min() < -1
-    assert np.abs(found).max() <= 1 / LEAST_SPREAD
-
-
-def test_nothing_is_judged_where_the_text_means_nothing(pool: Pool) -> None:
-    batch = DigestDataset(pool, (1024,), 4096, range(1), 0, Mixture({"random": 1.0}))[0]
-    assert batch.worths.isnan().all()
-    assert batch.scores.isnan().all()
-
-
-def test_a_batch_depends_on_seed_and_index_alone(pool: Pool) -> None:
-    def batch(seed: int, index: int) -> torch.Tensor:
-        return DigestDataset(pool, (256, 512), tokens=2048, steps=range(9), seed=seed)[index].tokens
-
-    assert torch.equal(batch(1, 3), batch(1, 3))
-    assert not torch.equal(batch(1, 3)[:, :200], batch(2, 3)[:, :200])
-    assert not torch.equal(batch(1, 3)[:, :200], batch(1, 4)[:, :200])
-
-
-def test_a_team_divides_a_step(pool: Pool) -> None:
-    """Documents of one length, as many as one process would draw, and all of them different."""
-
-    def batches(size: int) -> list[torch.Tensor]:
-        return [
-            DigestDataset(pool, (256, 512), 8192, range(3), 1, team=Team(rank, size))[2].tokens
-            for rank in range(size)
-        ]
-
-    (alone,), parts = batches(1), batches(4)
-    assert torch.cat(parts).shape == alone.shape
-    assert len(torch.cat(parts).unique(dim=0)) == len(alone)
+def test_invented_documents_repeat_themselves() -> None:
+    texts, rng = Texts(pool()), np.random.default_rng(2)
+    share = {
+        sort: np.mean([_repeated(texts.draw(sort, rng, 4000).paragraphs, 3) for _ in range(6)])
+        for sort in ("random", "alphabet", "phrases", "variants")
+    }
+    assert share["random"] < 0.01
+    assert min(share["alphabet"], share["phrases"], share["variants"]) > 0.2

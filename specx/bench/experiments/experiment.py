@@ -1,7 +1,7 @@
 """The record of an experiment, and what most experiments share.
 
-Methods run in turn at every length. Each task has a table with a row for each group of runs, and
-figures.
+Methods run in turn at every length. Each task (the kind of prompt, in older files also a control)
+has a table with a row for each group of runs, and figures.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,9 +31,8 @@ def in_turn(
     bench: Workbench, methods: Sequence[BenchMethod] | None = None
 ) -> Iterator[Measurement]:
     """Run the methods on every case; by default, the methods of the workbench."""
-    for task in bench.tasks:
-        for length in bench.lengths:
-            yield from bench.alternate(bench.cases(length, task), methods)
+    for length in bench.lengths:
+        yield from bench.alternate(bench.cases(length), methods)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,17 +65,15 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     if isinstance(bench.profile.tree, AutoTree):
         bench = replace(bench, profile=bench.profile.changed(tree=TREE.model_dump()))
     policies = _policies(bench)
-    for task in bench.tasks:
-        for length in bench.lengths:
-            cases = bench.cases(length, task)
-            longest = max(len(case.ids) for case in cases)
-            replay = Replay(longest + bench.profile.output_limit)
-            for case in cases:
-                yield from _replayed(bench, replay, policies, case)
-    for task in bench.tasks:
-        for length in bench.lengths:
-            first = bench.cases(length, task)[:1]
-            yield from bench.alternate(first, [METHODS[BASELINE], *policies])
+    for length in bench.lengths:
+        cases = bench.cases(length)
+        longest = max(len(case.ids) for case in cases)
+        replay = Replay(longest + bench.profile.output_limit)
+        for case in cases:
+            yield from _replayed(bench, replay, policies, case)
+    for length in bench.lengths:
+        first = bench.cases(length)[:1]
+        yield from bench.alternate(first, [METHODS[BASELINE], *policies])
 
 
 def _policies(bench: Workbench) -> list[Engine]:

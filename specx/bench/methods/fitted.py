@@ -43,10 +43,10 @@ def written_by_target(setting: Setting, case: Case, documents: int = DOCUMENTS) 
     """Let the target summarize generated documents of the length of ``case``."""
     profile = setting.profile.changed(generation={"max_new_tokens": TOKENS})
     setting = Setting(setting.pair, profile)  # which has read nothing
-    kind = prompt_kind(profile, setting.pair.target.tokenizer, case.task)
+    kind = prompt_kind(profile, setting.pair.target.tokenizer)
     # Not every one comes close enough to the length with whole paragraphs.
     made = generated_documents(4 * documents, case.length, SEED)
-    cases = make_cases(kind, case.task, made, case.length, documents)
+    cases = make_cases(kind, made, case.length, documents)
     plain = Engine("plain", "", make_drafter, "plain")
     return [(each.ids, plain.run(setting, each).output) for each in cases]
 
@@ -70,11 +70,11 @@ class Fitted(Engine):
 
     ``fit``: a function of the method, a setting with the changed profile, the resolved settings,
     and the case. It returns a function that makes the drafter, and measurements to report as facts
-    of the run. ``known``: earlier measurements, by model, then by name, length and task.
+    of the run. ``known``: earlier measurements, by model, then by name and length.
     """
 
     fit: "Callable[[Fitted, Setting, Settings, Case], Fit]" = field(kw_only=True)
-    known: WeakKeyDictionary[Any, dict[tuple[str, int, str], Any]] = field(
+    known: WeakKeyDictionary[Any, dict[tuple[str, int], Any]] = field(
         default_factory=WeakKeyDictionary, kw_only=True, compare=False
     )
 
@@ -85,8 +85,8 @@ class Fitted(Engine):
         return replace(run_drafter(self.name, make, setting, settings, case), facts=facts)
 
     def once(self, model: LoadedModel, case: Case, measure: Callable[[], T]) -> T:
-        """Return the result of ``measure``, which is called once per model, length and task."""
-        known, key = self.known.setdefault(model.model, {}), (self.name, case.length, case.task)
+        """Return the result of ``measure``, which is called once per model and length."""
+        known, key = self.known.setdefault(model.model, {}), (self.name, case.length)
         if key not in known:
             known[key] = measure()
         return cast(T, known[key])

@@ -9,7 +9,7 @@ from specx.decoding.drafter import Drafter
 from specx.decoding.methods import Pair
 from specx.profile import Profile, Settings, resolve
 from specx.records import Method
-from tests.decoding.pairs import Run, allowed, collect, loaded, make_profile, pair_of, run
+from tests.decoding.pairs import Run, allowed, collect, loaded, make_profile, pair_of, run_plain
 from tests.decoding.test_lossless import LIKE_IT, SMALL_CACHE, SURE
 from tests.tiny import VOCAB
 
@@ -36,7 +36,7 @@ def check(
     make: Callable[[int], Drafter], pair: Pair, profile: Profile, prompt: Sequence[int]
 ) -> Run:
     """The run with a drafter, after comparing it with plain decoding."""
-    expected = run(pair, profile, "plain", prompt)
+    expected = run_plain(pair, profile, prompt)
     result = collect(decode(pair, resolved(profile, pair, "plain"), prompt, make_drafter=make))
     assert result.tokens == expected.tokens
     assert result.reason == expected.reason
@@ -47,12 +47,3 @@ def forbidding(pair: Pair, tokens: Sequence[int]) -> Pair:
     """The pair whose target never drafts ``tokens``."""
     rest = [token for token in range(VOCAB) if token not in tokens]
     return replace(pair, target_allowed=allowed(pair.target, rest))
-
-
-def on_triton(pair: Pair) -> Pair:
-    """The pair computed by Triton's kernels, which need its interpreter on a CPU."""
-    from specx.ops.triton.backend import TritonOps
-
-    ops = TritonOps()
-    draft = pair.draft and replace(pair.draft, ops=ops)
-    return replace(pair, target=replace(pair.target, ops=ops), draft=draft)

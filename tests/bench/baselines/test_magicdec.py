@@ -7,14 +7,12 @@ from specx.bench.baselines.magicdec import MagicDec
 from specx.bench.methods import METHODS
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.target import Target
-from specx.ops.contract import HAS_TRITON
 from specx.ops.trees import Path
 from tests.bench.baselines.drafting import (
     EVERYTHING,
     check,
     forbidding,
     likely_pair,
-    on_triton,
     resolved,
     small_profile,
 )
@@ -133,16 +131,6 @@ def continuation(model, text, rows, root, count) -> tuple[int, ...]:
         ).logits
         tokens.append(int(logits[0, -1].argmax()))
     return tuple(tokens[1:])
-
-
-@pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter runs without a GPU")
-def test_on_the_kernels():
-    cache = {"chunk": 4, "top_k": 2, "every": 2}
-    profile = make_profile(tree={"nodes": 4, "depth": 2}, cache=cache, max_new_tokens=3)
-    pair, prompt = pair_of(loaded()), make_prompt(11)
-    expected = magicdec(pair, profile, prompt)
-    assert magicdec(on_triton(pair), profile, prompt).accepted == expected.accepted
 
 
 def test_no_draft_is_needed():

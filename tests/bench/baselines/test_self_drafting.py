@@ -28,7 +28,7 @@ def runs(length: int) -> dict[tuple[str, str], Measurement]:
     bench = Workbench(
         pair=pair, profile=profile, documents=documents, lengths=(length,), methods=methods
     )
-    turns = bench.alternate(bench.cases(length, "digest"), warm_up=False)
+    turns = bench.alternate(bench.cases(length), warm_up=False)
     return {(run.case, run.method): run for run in turns}
 
 

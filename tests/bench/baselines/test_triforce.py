@@ -22,11 +22,19 @@ from tests.bench.baselines.drafting import (
     check,
     forbidding,
     likely_pair,
-    on_triton,
     resolved,
     small_profile,
 )
-from tests.decoding.pairs import allowed, collect, loaded, make_profile, make_prompt, pair_of, run
+from tests.decoding.pairs import (
+    allowed,
+    collect,
+    loaded,
+    make_profile,
+    make_prompt,
+    on_triton,
+    pair_of,
+    run,
+)
 from tests.decoding.test_lossless import SURE
 
 

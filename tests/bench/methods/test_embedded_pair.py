@@ -26,7 +26,7 @@ def runs() -> dict[str, Measurement]:
     bench = Workbench(
         pair=pair, profile=profile, documents=documents, lengths=(500,), methods=methods
     )
-    (case,) = bench.cases(500, "digest")
+    (case,) = bench.cases(500)
     setting = bench.setting(case)
     return {method.name: method.run(setting, case) for method in methods}
 
