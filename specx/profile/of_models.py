@@ -104,9 +104,13 @@ def keys_for(
 
 
 def _drafting(profile: Profile, draft: DraftSettings | None) -> Profile:
-    """Return the profile with another draft; one that had none gets the keys of a draft, too."""
+    """Return the profile with another draft.
+
+    A profile that had none also gets those keys of a draft that it does not set.
+    """
     keys = _keys_of_draft(draft.model) if draft and profile.draft is None else {}
-    return profile.changed(draft=draft, **keys)
+    unset = {key: value for key, value in keys.items() if key not in profile.model_fields_set}
+    return profile.changed(draft=draft, **unset)
 
 
 def _keys_of_draft(draft: str) -> dict[str, Any]:

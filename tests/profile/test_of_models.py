@@ -76,6 +76,16 @@ def test_a_draft_of_a_profile_without_one_gets_its_keys_too(
     assert (chosen.draft, chosen.draft_cache) == (named.draft, named.draft_cache)
 
 
+def test_a_draft_of_a_profile_without_one_keeps_a_tree_that_is_set(tmp_path: Path) -> None:
+    draft, own = folder(tmp_path / "draft", 1), tmp_path / "own.yaml"
+    own.write_text(
+        "name: own\ntarget: {model: org/large}\ndraft: null\ntree: {nodes: 7, depth: 3}\n"
+    )
+    chosen = profile_for(str(own), None, draft)
+    assert chosen.tree.nodes == 7
+    assert chosen.draft_cache == profile_for(None, "org/large", draft).draft_cache
+
+
 def test_another_draft_keeps_the_keys_of_a_profile_that_has_one(tmp_path: Path) -> None:
     draft = folder(tmp_path / "draft", 1)
     own, chosen = load_profile("vicuna-7b-68m"), profile_for("vicuna-7b-68m", None, draft)

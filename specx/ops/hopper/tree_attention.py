@@ -4,8 +4,8 @@ With 64 nodes and several query heads per key head, attention is limited by its 
 reading. Then the tensor cores have to be busy while softmax weights are computed. Triton's compiler
 does not arrange that; ``tree_attention.cu`` does. With few rows, the prefix should be in shared
 memory before the previous kernel has ended; with heads of 256 dimensions, only few rows are served,
-and the merge. All results equal the results of
-``triton/tree_attention.py`` bit for bit.
+and the merge. Attention to the prefix equals that of ``triton/tree_attention.py`` bit for bit; the
+merge serves every number of rows, and short caches are those of drafts.
 """
 
 from ctypes import c_float, c_int, c_uint64
