@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from specx.errors import ModelError, reason
-from specx.models.checkpoint import BLOCKS, SCALES, unreadable
+from specx.models.checkpoint import BLOCKS, SCALES
 from specx.models.source import ModelSource
 
 _HALF = 2  # bytes of the numbers that MXFP4 is unpacked to, unless others are wanted
@@ -131,5 +131,8 @@ def _loaded_safetensors(file: Path, label: str, wanted: int | None, packed: bool
                     own = _BYTES.get(kind, 1)
                     total += count * (own if wanted is None or kind not in _FLOATS else wanted)
     except (SafetensorError, OSError, ValueError) as error:
-        raise unreadable(f"{label}, file {file.name},", error) from error
+        raise ModelError(
+            f"{label} has weights in {file.name} that cannot be read ({reason(error)}); download "
+            "it again."
+        ) from error
     return total

@@ -288,7 +288,7 @@ def list_config(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "fragment"),
     [
-        (cut, "file model.safetensors, has weights that cannot be read"),
+        (cut, "has weights in model.safetensors that cannot be read"),
         (bomb, "never runs"),
         (words, "no plain tensor under 'fc.weight'"),
         (noise, "pytorch_model.bin|cannot be read|damaged|without a dictionary"),
