@@ -71,7 +71,6 @@ LATE_IMPORTS = {
     "models/generation_file.py": {  # `profiles show` of a folder needs no hub, and no torch
         "huggingface_hub",
         "specx.models.gguf.checkpoint",
-        "specx.models.gguf.places",
     },
     "reports/templates.py": {"jinja2"},
 }
@@ -98,7 +97,6 @@ OWN = {
     "specx.ops.native.native_pass",
     "specx.models",
     "specx.models.gguf.checkpoint",
-    "specx.models.gguf.places",
     "specx.ops.native.unpacking",
     "specx.models.seam",
     "specx.models.seam_config",

@@ -13,7 +13,6 @@ from specx.models.loaded import LoadedModel
 from specx.ops.byte_rows import row_size
 from specx.ops.ceilings import Ceilings
 from specx.ops.delta_state import wide_format
-from specx.ops.spec import AttentionSpec
 from specx.profile import Profile, TreeSettings
 
 
@@ -31,7 +30,7 @@ def read_bytes(model: LoadedModel, rows: int = 1) -> float:
 
 def _untouched(model: LoadedModel, rows: int) -> float:
     """Return the bytes of experts that ``rows`` rows leave unread."""
-    if model.decoder_spec is None:
+    if not model.runs_natively:
         return 0.0
     left = 0.0
     for layer in model.model.weights.layers:
@@ -78,22 +77,8 @@ def _cache_bytes_by_layer(model: LoadedModel, rows: int) -> list[int]:
         * attention.seen(rows)
         * row_size(attention.head_dim, dtype)
         * dtype.itemsize
-        for attention in _attentions(model)
+        for attention in (layer.attention for layer in model.decoder_spec.layers)
     ]
-
-
-def _attentions(model: LoadedModel) -> list[AttentionSpec]:
-    """Return the attention of each layer; for transformers' models, full attention everywhere."""
-    if model.decoder_spec is not None:
-        return [layer.attention for layer in model.decoder_spec.layers]
-    alike = AttentionSpec(
-        query_heads=model.num_heads,
-        kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        scaling=1.0,
-        rope=None,
-    )
-    return [alike] * model.num_layers
 
 
 def floors(
@@ -106,7 +91,8 @@ def floors(
     target, draft = pair.target, pair.draft
     cached = cache_bytes(target, prompt)
     body, _ = _weights(target)
-    attention = sum(each.prefill_flop(prompt) for each in _attentions(target))
+    layers = target.decoder_spec.layers
+    attention = sum(each.attention.prefill_flop(prompt) for each in layers)
     rows = profile.tree.nodes + 1 if drafts and isinstance(profile.tree, TreeSettings) else 1
     found = {
         "target_prefill": (2 * body * prompt + attention) / ceilings.matmul,
@@ -134,14 +120,14 @@ def pass_floor(model: LoadedModel, ceilings: Ceilings, prompt: int, rows: int) -
     """
     read = (read_bytes(model, rows) + cache_bytes(model, prompt)) / ceilings.bandwidth
     body, head = _weights(model)
-    attention = sum(each.token_flop(prompt) for each in _attentions(model))
+    attention = sum(each.attention.token_flop(prompt) for each in model.decoder_spec.layers)
     return max(read, rows * (2 * (body + head) + attention) / ceilings.matmul)
 
 
 def _weights(model: LoadedModel) -> tuple[float, float]:
     """Return the number of weights multiplied per token: of the layers, and of the lm head."""
     head = model.vocabulary_weights[1].numel()
-    if model.decoder_spec is None:
+    if not model.runs_natively or isinstance(model, LoadedHead):
         return _bytes(model) / model.dtype.itemsize - head, head
     body = 0.0
     for layer in model.model.weights.layers:

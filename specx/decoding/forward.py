@@ -23,7 +23,7 @@ MOST_KEPT = 512 << 20  # numbers of a chunk in all layers with a window (1 GiB i
 SMALLEST_CHUNK = 256  # tokens; with fewer, weights take up far more memory than activations
 
 
-def prefill_chunk(device: torch.device, spec: DecoderSpec | None) -> int:
+def prefill_chunk(device: torch.device, spec: DecoderSpec) -> int:
     """Return the tokens of a chunk of a prompt.
 
     On a GPU, chunks are longer for two kinds of models. In a mixture of experts, a longer chunk
@@ -32,7 +32,7 @@ def prefill_chunk(device: torch.device, spec: DecoderSpec | None) -> int:
     layers have to hold a chunk as well.
     """
     chunk = PREFILL_CHUNK[device.type]
-    if device.type == "cpu" or spec is None:
+    if device.type == "cpu":
         return chunk
     if any(layer.mlp.experts is not None for layer in spec.layers):
         return 2 * chunk
@@ -56,7 +56,7 @@ def _plans(device: torch.device) -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= (10, 0)
 
 
-def rows_ahead(device: torch.device, spec: DecoderSpec | None = None) -> int:
+def rows_ahead(device: torch.device, spec: DecoderSpec) -> int:
     """Return the maximum number of rows that a target writes after its text: a chunk or a tree."""
     return max(prefill_chunk(device, spec), MAX_ROWS)
 
@@ -70,11 +70,6 @@ def cache_shape(
     ``behind``: the maximum number of tree rows after a text.
     """
     dtype = model.cache_dtype or model.dtype
-    if model.decoder_spec is None:
-        group = CacheGroup(
-            layers=model.num_layers, kv_heads=model.num_kv_heads, head_dim=model.head_dim
-        )
-        return CacheShape.of_one(group, dtype, model.device, model.ops)
     groups, places = groups_of(
         model.decoder_spec, model.window, model.dtype, moves_keys=moves_keys, behind=behind
     )

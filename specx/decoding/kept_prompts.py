@@ -124,7 +124,7 @@ def _numbers(model: LoadedModel) -> dict[str, Any]:
     if not model.weights_from:
         return {}
     spec, is_cuda = model.decoder_spec, model.device.type == "cuda"
-    ropes = [] if spec is None else [(r.attention_factor, r.inv_freq.tolist()) for r in spec.ropes]
+    ropes = [(r.attention_factor, r.inv_freq.tolist()) for r in spec.ropes]
     facts = json.dumps([model.config, ropes], sort_keys=True, default=str).encode()
     return {
         "model": model.source,

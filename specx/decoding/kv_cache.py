@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specx.decoding.layer_state import CacheGroup, Group, KeyValues, LayerState
+from specx.decoding.layer_state import Group, KeyValues, LayerState
 from specx.models.call import SlotMapping
 from specx.ops.chunks import Grid
 from specx.ops.contract import Ops
@@ -33,14 +33,6 @@ class CacheShape:
     dtype: torch.dtype
     device: torch.device
     ops: Ops
-
-    @classmethod
-    def of_one(
-        cls, group: CacheGroup, dtype: torch.dtype, device: torch.device, ops: Ops
-    ) -> "CacheShape":
-        """Return the shape of a cache whose layers are all alike."""
-        places = tuple((0, layer) for layer in range(group.layers))
-        return cls(groups=(group,), places=places, dtype=dtype, device=device, ops=ops)
 
     def bytes(self, capacity: int, ahead: int | None = None) -> int:
         """Return the bytes of a ``PreallocatedCache`` with these arguments."""

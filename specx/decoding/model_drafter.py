@@ -74,13 +74,10 @@ class Layout:
     chain_mask: AncestorMask
 
 
-def _turning(group: CacheGroup, model: LoadedModel) -> Tensor:
+def _frequencies(group: CacheGroup, device: torch.device) -> Tensor:
     """Return the RoPE frequencies of a group's keys: radians per position, [R/2]."""
-    inv_freq = model.inv_freq
-    if model.decoder_spec is not None:
-        inv_freq = None if group.rope is None else group.rope.inv_freq
     still = torch.zeros(group.head_dim // 2)
-    return (still if inv_freq is None else inv_freq).to(model.device)
+    return (still if group.rope is None else group.rope.inv_freq).to(device)
 
 
 class ModelDrafter(Drafter):
@@ -118,10 +115,11 @@ class ModelDrafter(Drafter):
             unread = plan.cache.every * max(chain, plan.others) + plan.behind
             working = plan.cache.chunk * plan.cache.top_k + unread + behind
         shape = cache_shape(model, moves_keys=True, behind=behind)
+        groups = [each for each in shape.groups if isinstance(each, CacheGroup)]
         self.cache = DraftCache(
             shape,
             max_tokens + behind,
-            [_turning(each, model) for each in shape.groups if isinstance(each, CacheGroup)],
+            [_frequencies(each, model.device) for each in groups],
             working,
             self.shift,
             max(behind, prefill_chunk(model.device, model.decoder_spec)),
@@ -131,12 +129,11 @@ class ModelDrafter(Drafter):
     @property
     def _shares_passes(self) -> bool:
         """True if all levels use the same pass, which pays where passes are recorded."""
-        spec = self.model.decoder_spec
+        layers = self.model.decoder_spec.layers
         return (
             self.model.device.type == "cuda"
             and isinstance(self.model.model, Decoder)
-            and spec is not None
-            and all(layer.attention.delta is None for layer in spec.layers)
+            and all(layer.attention.delta is None for layer in layers)
         )
 
     def _use(self, trees: TreePlan) -> None:

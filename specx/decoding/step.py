@@ -262,8 +262,7 @@ def with_retrieval(costs: Costs, state: DecodingState) -> Costs:
 
 def has_experts(model: LoadedModel) -> bool:
     """Return True for a mixture of experts, in which each row chooses the weights it reads."""
-    spec = model.decoder_spec
-    return spec is not None and any(layer.mlp.experts is not None for layer in spec.layers)
+    return any(layer.mlp.experts is not None for layer in model.decoder_spec.layers)
 
 
 def _seconds(state: DecodingState, stage: Callable[[], object], times: int = MEASURED) -> float:

@@ -115,8 +115,8 @@ class Target:
         self.sources = SourceQueries(kept, tokens)
 
     def _kept_queries(self, layer: int, *, lse: bool) -> KeptQueries:
-        heads, dim = self.model.query_shape(layer)
-        shape, model = (heads, MAX_ROWS, dim), self.model
+        attention, model = self.model.attention_of(layer), self.model
+        shape = attention.query_heads, MAX_ROWS, attention.head_dim
         return KeptQueries.empty(layer, shape, model.dtype, model.device, lse=lse)
 
     def _kept(self) -> tuple[KeptQueries, ...]:
@@ -197,8 +197,8 @@ class Target:
         assert retrieval.lse is not None
         self.last_row.zero_()
         model, layer = self.model, retrieval.layer
-        keys, scaling = self._keys_of(layer)[:, :length], model.scaling_of(layer)
-        scores = scaled_scores(self._query(retrieval), keys, scaling, model.softcap_of(layer))
+        keys, spec = self._keys_of(layer)[:, :length], model.attention_of(layer)
+        scores = scaled_scores(self._query(retrieval), keys, spec.scaling, spec.softcap)
         lse = scores.logsumexp(-1)
         if (sinks := model.sinks_of(layer)) is not None:
             lse = torch.logaddexp(lse, sinks.to(lse))
@@ -242,10 +242,9 @@ class Target:
         assert retrieval is not None
         assert retrieval.lse is not None
         lse = retrieval.lse.index_select(1, self.last_row)[:, 0]
-        keys, scaling = self._keys_of(retrieval.layer), self.model.scaling_of(retrieval.layer)
-        softcap = self.model.softcap_of(retrieval.layer)
+        keys, spec = self._keys_of(retrieval.layer), self.model.attention_of(retrieval.layer)
         query = self._query(retrieval)
-        return self.ops.chunk_scores(query, lse, keys, length, scaling, grid, softcap)
+        return self.ops.chunk_scores(query, lse, keys, length, spec.scaling, grid, spec.softcap)
 
     def attention_to(self, document: range, tokens: int) -> Tensor:
         """Return the attention of the first ``tokens`` output tokens: [tokens, passages].
@@ -261,12 +260,12 @@ class Target:
             self._keys_of(kept.layer),
             sources.prompt,
             document,
-            self.model.scaling_of(kept.layer),
+            self.model.attention_of(kept.layer).scaling,
         )
 
     def _keys_of(self, layer: int) -> Tensor:
         """Return the keys of a layer [Hkv, capacity, D] in a dtype for products."""
-        keys, (_, dim) = self.cache.keys_of(layer), self.model.query_shape(layer)
+        keys, dim = self.cache.keys_of(layer), self.model.attention_of(layer).head_dim
         return widened(keys, dim, self.model.dtype) if keys.dtype == torch.int8 else keys
 
     def _query(self, retrieval: KeptQueries) -> Tensor:

@@ -98,7 +98,6 @@ def load_gguf(files: ModelFiles, gguf: GgufCheckpoint) -> LoadedModel:
 
 def _runs_packed(loaded: LoadedModel) -> bool:
     """Return True if packed weights are fast: on a GPU, fused, or with experts or states."""
-    assert loaded.decoder_spec is not None
     return (
         loaded.device.type != "cpu"
         or loaded.model.has_fused_forward
@@ -142,7 +141,6 @@ def loaded_decoder(
         weight_bytes=sum({t.data_ptr(): t.nbytes for t in tensors_of(weights)}.values()),
         ops=ops,
         generation_config=files.generation_config,
-        decoder_spec=spec,
         spec_of=_by_length(files.raw, files.source.label),
         config=files.raw,
     )
@@ -183,24 +181,16 @@ def _settings(files: ModelFiles) -> Any:
 
 def _facts(files: ModelFiles, spec: DecoderSpec) -> dict[str, Any]:
     settings = _settings(files)
-    tokenizer, attention = files.tokenizer, spec.softmax
     ends = (
         files.generation_config.ends,
         getattr(settings, "eos_token_id", None),
-        getattr(tokenizer, "eos_token_id", None),
+        getattr(files.tokenizer, "eos_token_id", None),
     )
-    attentions = [layer.attention for layer in spec.layers if layer.attention.delta is None]
-    same_rope = len(spec.ropes) == 1 and all(each.rope for each in attentions)
     return {
-        "num_layers": len(spec.layers),
-        "num_heads": attention.query_heads,
-        "num_kv_heads": attention.kv_heads,
-        "head_dim": attention.head_dim,
-        "hidden_size": spec.hidden,
+        "decoder_spec": spec,
         "vocab_size": spec.vocabulary,
         "window": window_of(files),
         "eos_token_ids": eos_token_ids(ends, spec.vocabulary),
-        "inv_freq": spec.ropes[0].inv_freq if same_rope else None,
     }
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from specx.errors import ModelError
+from specx.ops.spec import AttentionSpec, DecoderSpec, LayerSpec, MlpSpec, RopeSpec
 from specx.ops.torch.cache import rotate
 
 FIXED = frozenset({"default", "linear", "llama3", "yarn"})
@@ -95,12 +96,15 @@ def window(config: Any, tokenizer_limit: int | None = None) -> int:
     return min([longest, *between])
 
 
-def inv_freq_of(model: Any) -> Tensor | None:
-    """Return a transformers model's frequencies; None unless there is exactly one RoPE."""
+def rope_of(model: Any) -> RopeSpec | None:
+    """Return a transformers model's RoPE; None unless there is exactly one.
+
+    Element i of R rotated elements, the first of a head, rotates with element i + R/2.
+    """
     found = [module.inv_freq for module in model.modules() if hasattr(module, "inv_freq")]
     if not found or any(not torch.equal(each, found[0]) for each in found):
         return None
-    return found[0].detach().to("cpu", torch.float32).clone()
+    return RopeSpec(inv_freq=found[0].detach().to("cpu", torch.float32).clone())
 
 
 def model_facts(model: Any, tokenizer: Any) -> dict[str, Any]:
@@ -111,17 +115,21 @@ def model_facts(model: Any, tokenizer: Any) -> dict[str, Any]:
     config = model.config
     heads, stated = config.num_attention_heads, (model.generation_config, config, tokenizer)
     ends = (getattr(each, "eos_token_id", None) for each in stated)
-    rows = model.get_output_embeddings().weight.shape[0]
+    rows, hidden = model.get_output_embeddings().weight.shape[0], config.hidden_size
+    dim = getattr(config, "head_dim", None) or hidden // heads
+    attention = AttentionSpec(
+        query_heads=heads, kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        head_dim=dim, scaling=dim**-0.5, rope=rope_of(model),
+    )  # fmt: skip
+    mlp = MlpSpec(inner=getattr(config, "intermediate_size", None) or 4 * hidden)
+    layer = LayerSpec(attention=attention, mlp=mlp, input_norm=None, output_norm=None)
     return {
-        "num_layers": config.num_hidden_layers,
-        "num_heads": heads,
-        "num_kv_heads": getattr(config, "num_key_value_heads", None) or heads,
-        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
-        "hidden_size": config.hidden_size,
+        "decoder_spec": DecoderSpec(
+            vocabulary=rows, hidden=hidden, layers=(layer,) * config.num_hidden_layers, norm=None
+        ),
         "vocab_size": rows,
         "window": window(config, getattr(tokenizer, "model_max_length", None)),
         "eos_token_ids": eos_token_ids(ends, rows),
-        "inv_freq": inv_freq_of(model),
     }
 
 

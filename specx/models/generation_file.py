@@ -1,6 +1,5 @@
 """A model's own sampling settings: ``generation_config.json``, beside its weights."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from specx.errors import ModelError, reason
+from specx.errors import ModelError
+from specx.models.gguf.places import gguf_file
+from specx.models.source import read_object
 from specx.profile import (
     EMBEDDED,
     HUB_ID,
@@ -72,7 +73,7 @@ def read_generation(folder: Path, label: str) -> GenerationConfig:
 
     Raises ModelError for a damaged file, and for values of a wrong type or range.
     """
-    return generation_config_of(_read(folder / NAME, label), label)
+    return generation_config_of(read_object(folder / NAME, label) or {}, label)
 
 
 def generation_config_of(raw: dict[str, Any], label: str) -> GenerationConfig:
@@ -118,8 +119,6 @@ def local_generation(target: TargetSettings) -> GenerationConfig | None:
 
 def _of_gguf(target: TargetSettings, label: str) -> GenerationConfig | None:
     """Return the generation config of a local GGUF file; None for any other model."""
-    from specx.models.gguf.places import gguf_file
-
     file = None if QUANTIZED_ID.fullmatch(target.model) else gguf_file(target.model, None, label)
     if file is None or not file.is_file():
         return None
@@ -152,17 +151,3 @@ def _not_done(raw: dict[str, Any], neutral: dict[str, Any]) -> Iterator[str]:
 
 def _wrong(label: str, problem: str) -> ModelError:
     return ModelError(f"{label} has an invalid {NAME}: {problem}; correct the file.")
-
-
-def _read(path: Path, label: str) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        raw = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(
-            f"{label} has a {NAME} that cannot be read ({reason(error)}); download it again."
-        ) from error
-    if not isinstance(raw, dict):
-        raise ModelError(f"{label} has a {NAME} that is not a JSON object; download it again.")
-    return raw

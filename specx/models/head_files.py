@@ -244,8 +244,7 @@ def load_head(files: HeadFiles, spec: ModelSpec, target: LoadedModel) -> LoadedH
     weights = checked(tensors, dict(expected_shapes(shape, label)), label)
     ids = target_ids(tensors, shape, target, label).to(target.device)
     embedding, lm_head = target.vocabulary_weights
-    attention = decoder_spec(shape, label)[0].softmax
-    dim = attention.head_dim
+    dim = decoder_spec(shape, label)[0].softmax.head_dim
     ops = attending_ops(spec.model, target.ops.attention_by, target.device, dtype, dim)
 
     def joined(names: Sequence[str]) -> Tensor:
@@ -262,20 +261,14 @@ def load_head(files: HeadFiles, spec: ModelSpec, target: LoadedModel) -> LoadedH
         target_ids=ids,
     )
     head = HeadDecoder(own_weights, ops)
-    (rope,) = head.decoder_spec.ropes
     theirs = {each.data_ptr() for each in tensors_of([embedding, lm_head])}
     own = {t.data_ptr(): t.nbytes for t in tensors_of(head.weights) if t is not ids}
     return LoadedHead(
         spec=shape,
-        num_layers=len(head.layers),
-        num_heads=attention.query_heads,
-        num_kv_heads=attention.kv_heads,
-        head_dim=dim,
-        hidden_size=shape.config["hidden_size"],
+        decoder_spec=head.decoder_spec,
         vocab_size=len(ids),
         window=shape.window or NO_LIMIT,
         eos_token_ids=target.eos_token_ids,
-        inv_freq=rope.inv_freq,
         model=head,
         tokenizer=target.tokenizer,
         source=spec.model,

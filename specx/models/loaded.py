@@ -11,7 +11,7 @@ from specx.errors import UsageError
 from specx.models.generation_file import GenerationConfig
 from specx.ops.contract import Ops
 from specx.ops.packed_weight import Weight
-from specx.ops.spec import DecoderSpec
+from specx.ops.spec import AttentionSpec, DecoderSpec
 
 Role = Literal["target", "draft"]
 DTYPES: dict[str, torch.dtype | None] = {
@@ -84,32 +84,23 @@ def no_int8(label: str) -> UsageError:
 class LoadedModel:
     """A model ready for the engine, in evaluation mode and without gradients.
 
-    ``vocab_size``: rows of the lm head, including padding. ``window``: the longest input in tokens.
-    ``eos_token_ids``: merged from the generation config, the config and the tokenizer. ``inv_freq``
-    float32 [R/2], on the CPU: radians per position of the first R elements of a head; element i
-    rotates with i + R/2 (half-split). The angles ``(q − p) · inv_freq`` move a key from position p
-    to q. None without RoPE, or with several.
+    ``decoder_spec``: what its layers compute; of a ``SeamModel``, attention alone. ``vocab_size``:
+    rows of the lm head, including padding. ``window``: the longest input in tokens.
+    ``eos_token_ids``: merged from the generation config, the config and the tokenizer.
 
     ``source``: the user's name of the model; ``weight_bytes``: every tensor once; ``ops``: the
     operations of its device; ``generation_config``: from its own file; ``formats``: a GGUF model's
-    formats, and whether they were unpacked; ``decoder_spec``: None for models that transformers
-    computes; ``spec_of``: returns the spec for a text length in tokens, None if it is always the
-    same; ``config``: its unchanged ``config.json``; ``scalings``: each layer's factor of attention
-    scores, for a ``SeamModel``; ``cache_dtype``: the format of keys and values, None if equal to
-    ``dtype``; ``activations``: the format to which machine code rounds inputs of products, None
-    without rounding; ``weights_from``: names, sizes and times of the weight files, empty if
-    unknown.
+    formats, and whether they were unpacked; ``spec_of``: returns the spec for a text length in
+    tokens, None if it is always the same; ``config``: its unchanged ``config.json``;
+    ``cache_dtype``: the format of keys and values, None if equal to ``dtype``; ``activations``: the
+    format to which machine code rounds inputs of products, None without rounding;
+    ``weights_from``: names, sizes and times of the weight files, empty if unknown.
     """
 
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    hidden_size: int
+    decoder_spec: DecoderSpec
     vocab_size: int
     window: int
     eos_token_ids: frozenset[int]
-    inv_freq: Tensor | None
     model: Any
     tokenizer: Any
     source: str
@@ -119,13 +110,19 @@ class LoadedModel:
     ops: Ops
     generation_config: GenerationConfig = field(default_factory=GenerationConfig)
     formats: str | None = None
-    decoder_spec: DecoderSpec | None = None
     spec_of: Callable[[int], DecoderSpec] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
-    scalings: tuple[float, ...] = ()
     cache_dtype: torch.dtype | None = None
     activations: str | None = None
     weights_from: str = ""
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.decoder_spec.layers)
+
+    @property
+    def hidden_size(self) -> int:
+        return self.decoder_spec.hidden
 
     @property
     def runs_natively(self) -> bool:
@@ -158,7 +155,7 @@ class LoadedModel:
         The frequencies stay the same while the text grows, so all decoding methods give the same
         output.
         """
-        if self.spec_of is None or self.decoder_spec is None:
+        if self.spec_of is None:
             return self
         spec = self.spec_of(tokens)
         if same_rope(spec, self.decoder_spec):
@@ -171,28 +168,14 @@ class LoadedModel:
         weights = self.model.weights
         return weights.embedding, weights.head.weight
 
-    def query_shape(self, layer: int) -> tuple[int, int]:
-        """Return a layer's number of query heads, and their size."""
-        if self.decoder_spec is None:
-            return self.num_heads, self.head_dim
-        attention = self.decoder_spec.layers[layer].attention
-        return attention.query_heads, attention.head_dim
-
-    def scaling_of(self, layer: int) -> float:
-        """Return the factor of a layer's attention scores."""
-        if self.decoder_spec is not None:
-            return self.decoder_spec.layers[layer].attention.scaling
-        return self.scalings[layer]
-
-    def softcap_of(self, layer: int) -> float | None:
-        """Return the cap of a layer's attention scores; None without one."""
-        spec = self.decoder_spec
-        return None if spec is None else spec.layers[layer].attention.softcap
+    def attention_of(self, layer: int) -> AttentionSpec:
+        """Return what a layer's attention computes."""
+        return self.decoder_spec.layers[layer].attention
 
     def sinks_of(self, layer: int) -> Tensor | None:
         """Return the sinks of a layer's attention, float32 [Hq]; None without them."""
-        sinks: Tensor | None
-        sinks = None if self.decoder_spec is None else self.model.weights.layers[layer].sinks
+        has_sinks = self.attention_of(layer).sinks
+        sinks: Tensor | None = self.model.weights.layers[layer].sinks if has_sinks else None
         return sinks
 
     @property
@@ -201,18 +184,12 @@ class LoadedModel:
         return [
             layer
             for layer in range(self.num_layers)
-            if self.window_of(layer) is None and not self.has_state(layer)
+            if self.window_of(layer) is None and self.attention_of(layer).delta is None
         ]
-
-    def has_state(self, layer: int) -> bool:
-        """Return True for a layer with a recurrent state."""
-        spec = self.decoder_spec
-        return spec is not None and spec.layers[layer].attention.delta is not None
 
     def window_of(self, layer: int) -> int | None:
         """Return the window of a layer; None for full attention."""
-        spec = self.decoder_spec
-        window = None if spec is None else spec.layers[layer].attention.window
+        window = self.attention_of(layer).window
         return None if window is None or window >= self.window else window
 
 

@@ -5,6 +5,7 @@ models in torch files. The seam is transformers' attention interface and cache: 
 argument, ``specx_call``, describes the pass to the attention function.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pickle import UnpicklingError
 from types import SimpleNamespace
@@ -133,16 +134,25 @@ def load_modules(files: ModelFiles, positions: int | None) -> LoadedModel:
         source, _ = fetch_weights(files, stored)
         module = _load_weights(source, config, spec.dtype, files.device)
         loaded = in_memory(module, tokenizer, spec.model, spec.attention)
-        loaded = replace(loaded, scalings=run_apart(loaded, source.label, used)[0])
+        loaded = with_scalings(loaded, run_apart(loaded, source.label, used)[0])
         if family_of(files.raw) is None:  # those of known families are causal and heed positions
             check_pieces(loaded, source.label)
         if is_draft:
             check_rotation(loaded, source.label, used)
     # Where positions are learned, a tree behind the text needs some as well, and dynamic
     # frequencies would change for all rows of a pass that has one beyond.
-    ends = loaded.inv_freq is None or rope_kind(config) == "dynamic"
+    ends = not loaded.decoder_spec.ropes or rope_kind(config) == "dynamic"
     room = max(1, loaded.window - MAX_ROWS) if ends else loaded.window
     return replace(loaded, generation_config=files.generation_config, window=room, config=files.raw)
+
+
+def with_scalings(loaded: LoadedModel, scalings: Sequence[float]) -> LoadedModel:
+    """Return the model with each layer's own factor of attention scores."""
+    pairs = zip(loaded.decoder_spec.layers, scalings, strict=True)
+    layers = [
+        replace(layer, attention=replace(layer.attention, scaling=own)) for layer, own in pairs
+    ]
+    return replace(loaded, decoder_spec=replace(loaded.decoder_spec, layers=tuple(layers)))
 
 
 def judge(files: ModelFiles, positions: int | None) -> tuple[Any, int]:
@@ -167,6 +177,7 @@ def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto")
     Raises ModelError if it states no window, and as ``attending_ops`` does.
     """
     facts = model_facts(module, tokenizer)
+    dim = facts["decoder_spec"].softmax.head_dim
     module.set_attn_implementation(NAME)
     tensors = {t.data_ptr(): t.nbytes for t in (*module.parameters(), *module.buffers())}
     return LoadedModel(
@@ -177,7 +188,7 @@ def in_memory(module: Any, tokenizer: Any, source: str, attention: str = "auto")
         dtype=module.dtype,
         device=module.device,
         weight_bytes=sum(tensors.values()),
-        ops=attending_ops(source, attention, module.device, module.dtype, facts["head_dim"]),
+        ops=attending_ops(source, attention, module.device, module.dtype, dim),
     )
 
 

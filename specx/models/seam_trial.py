@@ -64,10 +64,10 @@ def check_rotation(loaded: LoadedModel, label: str, positions: int) -> None:
     layout stated in ``LoadedModel``. The test uses tokens that attend only to themselves, since the
     keys of all their layers depend on positions only through RoPE. Raises ModelError.
     """
-    inv_freq = loaded.inv_freq
+    ropes = loaded.decoder_spec.ropes
     near, far = (run_apart(loaded, label, positions, first)[1][:, 0] for first in (0, _SHIFT))
     for layer, (here, there) in enumerate(zip(near, far, strict=True)):
-        if inv_freq is None or error_of(inv_freq, here, there, _SHIFT) > _TOLERANCE:
+        if not ropes or error_of(ropes[0].inv_freq, here, there, _SHIFT) > _TOLERANCE:
             raise ModelError(
                 f"{_named(loaded, label)} rotates the keys of layer {layer} differently from "
                 "Llama, so retrieval cannot move them; choose a draft of the Llama, Mistral or "
@@ -149,8 +149,9 @@ def _check_call(
 ) -> None:  # fmt: skip
     what = None
     unknown = sorted(k for k, v in more.items() if v is not None and k not in _UNDERSTOOD)
-    every = loaded.num_heads, loaded.num_kv_heads, loaded.num_kv_heads
-    shapes = [(1, count, 2, loaded.head_dim) for count in every]
+    attention = loaded.attention_of(layer)
+    every = attention.query_heads, attention.kv_heads, attention.kv_heads
+    shapes = [(1, count, 2, attention.head_dim) for count in every]
     if unknown:
         what = f"that needs {_SPOKEN.get(unknown[0], unknown[0])}"
     elif more.get("attention_mask") is not None:
@@ -168,7 +169,8 @@ def _tree(loaded: LoadedModel, rows: int, sets: Sequence[int]) -> dict[str, Any]
     Attention is torch's on every device, because kernels are tested separately and need
     compilation.
     """
-    shape = (loaded.num_layers, 2, loaded.num_kv_heads, rows, loaded.head_dim)
+    attention = loaded.decoder_spec.softmax
+    shape = (loaded.num_layers, 2, attention.kv_heads, rows, attention.head_dim)
     slots = torch.arange(rows - len(sets), rows, device=loaded.device)
     storage = torch.zeros(shape, dtype=loaded.dtype, device=loaded.device)
     mask = AncestorMask(torch.tensor(sets, device=loaded.device)[:, None], len(sets))

@@ -114,19 +114,27 @@ def read_raw(folder: Path, label: str) -> dict[str, Any]:
             f"{label} is an adapter (adapter_config.json), not a whole model; merge it into its "
             "base model first."
         )
-    try:
-        raw = json.loads((folder / "config.json").read_text("utf-8"))
-    except FileNotFoundError as error:
+    raw = read_object(folder / "config.json", label)
+    if raw is None:
         raise ModelError(
             f"{label} has no config.json; give a model in the hub's layout (config.json, "
             "tokenizer.json, model.safetensors)."
-        ) from error
-    except (OSError, ValueError) as error:
+        )
+    return raw
+
+
+def read_object(file: Path, label: str) -> dict[str, Any] | None:
+    """Read a JSON object; None if the file is missing. Raises ModelError for a damaged file."""
+    try:
+        raw = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
-            f"{label} has a config.json that cannot be read ({reason(error)}); download it again."
+            f"{label} has a {file.name} that cannot be read ({reason(error)}); download it again."
         ) from error
     if not isinstance(raw, dict):
-        raise ModelError(f"{label} has a config.json that is not a JSON object; download it again.")
+        raise ModelError(f"{label} has a {file.name} that is not a JSON object; download it again.")
     return raw
 
 

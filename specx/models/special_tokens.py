@@ -1,4 +1,4 @@
-"""Read the special tokens of a model's folder, from up to four files and its class."""
+"""Read the special tokens of a model's folder, from two files and its class."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Tokenizer
 Special = str | AddedToken
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 UNNAMED, _UNNAMED_BEFORE = "extra_special_tokens", "additional_special_tokens"
-_ADDED = "added_tokens_decoder"
+ADDED = "added_tokens_decoder"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,37 +41,30 @@ class SpecialTokens:
 
 
 def read_special_tokens(
-    folder: Path,
-    settings: Mapping[str, Any],
-    stored: Mapping[int, AddedToken],
-    defaults: Mapping[str, Any],
+    settings: Mapping[str, Any], stored: Mapping[int, AddedToken], defaults: Mapping[str, Any]
 ) -> SpecialTokens:
-    """Read the special tokens of a folder as transformers does.
+    """Return the special tokens of a folder as transformers reads them.
 
     ``settings``: its ``tokenizer_config.json``; ``stored``: the added tokens of its
-    ``tokenizer.json``; ``defaults``: default names of the tokenizer's class. Other files are used
-    only if the settings list no added tokens. Raises TypeError for an invalid token.
+    ``tokenizer.json``, used if the settings list none; ``defaults``: default names of the
+    tokenizer's class. Raises TypeError for an invalid token.
     """
     given: dict[str, Any] = _with_tokens(settings)
     if _UNNAMED_BEFORE in given and not given.get(UNNAMED):
         given[UNNAMED] = given.pop(_UNNAMED_BEFORE)
-    own = _own_names(given)
-    if _ADDED in given:
+    own, added = _own_names(given), dict(stored)
+    if ADDED in given:
         added = {
             int(i): token if isinstance(token, AddedToken) else AddedToken(**token)
-            for i, token in given[_ADDED].items()
+            for i, token in given[ADDED].items()
         }
-    else:
-        given |= _older(read_object(folder / "special_tokens_map.json"), given)
-        own = _own_names(given) | own
-        added = _older_added(read_object(folder / "added_tokens.json"), given) | dict(stored)
     by_text = {token.content: token for token in added.values()}
     named = {key: by_text.get(str(given[key]), given[key]) for key in NAMES if key in given}
     named = {key: named[key] if key in named else defaults.get(key) for key in NAMES} | own
     unnamed = given[UNNAMED] if UNNAMED in given else given.get(_UNNAMED_BEFORE)
     return SpecialTokens(
         named={key: _checked(token) for key, token in named.items() if token is not None},
-        unnamed=[_checked(each) for each in unnamed or defaults.get(UNNAMED, ())],
+        unnamed=[_checked(each) for each in unnamed or ()],
         added=added,
     )
 
@@ -84,30 +77,6 @@ def _own_names(given: dict[str, Any]) -> dict[str, Special]:
     return {key: given.pop(key) for key in names if isinstance(given[key], Special)} | own
 
 
-def _older(file: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the contents of ``special_tokens_map.json``."""
-    tokens = {
-        key: _special(value) if isinstance(value, dict) and key != UNNAMED else value
-        for key, value in file.items()
-    }
-    more: Any = tokens.get(UNNAMED)
-    if isinstance(more, list):
-        before = list(given.get(UNNAMED) or [])
-        more = [_special(each) if isinstance(each, dict) else each for each in more]
-        tokens[UNNAMED] = before + [token for token in more if token not in before]
-    return tokens
-
-
-def _older_added(file: dict[str, Any], given: Mapping[str, Any]) -> dict[int, AddedToken]:
-    """Return the contents of ``added_tokens.json``: tokens with ids, without flags."""
-    special = {str(given[key]) for key in NAMES if given.get(key)}
-    special |= {str(token) for token in given.get(UNNAMED) or []}
-    return {
-        i: AddedToken(text, normalized=text not in special, special=text in special)
-        for text, i in file.items()
-    }
-
-
 def _with_tokens(value: Any) -> Any:
     """Return JSON with its serialized tokens turned into token objects."""
     if isinstance(value, list):
@@ -117,10 +86,6 @@ def _with_tokens(value: Any) -> Any:
     if value.get("__type") == "AddedToken":
         return AddedToken(**{key: each for key, each in value.items() if key != "__type"})
     return {key: _with_tokens(each) for key, each in value.items()}
-
-
-def _special(value: dict[str, Any]) -> AddedToken:
-    return AddedToken(**{**value, "special": True})
 
 
 def _marked(token: Special, is_named: bool) -> AddedToken:

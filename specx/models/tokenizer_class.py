@@ -8,18 +8,13 @@ pre-tokenizer and decoder. This module replaces these components, too, so ids ag
 transformers.
 """
 
-import json
-from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
-from tokenizers.models import BPE, Unigram
+from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
-
-from specx.models.special_tokens import Special
 
 WHOLE = "TokenizersBackend"  # takes the file as it is
 TEKKEN = "MistralCommonBackend"  # of a package that specx does not need
@@ -91,10 +86,6 @@ QWEN3_5 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
     r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_GAPS = 100  # of T5, unless a folder says otherwise
-T5 = "T5Tokenizer"
-T5_NAMED = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-
 Settings = Mapping[str, Any]  # of tokenizer_config.json
 
 
@@ -103,16 +94,14 @@ class Parts:
     """The components that a tokenizer's class adds to a vocabulary, such as its normalizer.
 
     ``dress``: a function that adds them to a bare tokenizer. ``named``: default special tokens.
-    ``model``: BPE settings that differ from the defaults. ``reads_vocab``: the class also reads
-    ``vocab.json`` and ``merges.txt``. ``again``: how the class adds special tokens again at the
-    end, overriding the folder's settings.
+    ``model``: BPE settings that differ from the defaults. ``adds_again``: the class adds special
+    tokens again at the end, as plain texts, overriding the folder's settings.
     """
 
     dress: Callable[[Tokenizer, Settings], None]
     named: Mapping[str, str | None]
     model: Mapping[str, Any] = field(default_factory=dict)
-    reads_vocab: bool = False
-    again: Callable[[Special], AddedToken] | None = None
+    adds_again: bool = False
 
 
 def rebuilt(parts: Parts, stored: Tokenizer, settings: Settings) -> Tokenizer | None:
@@ -132,49 +121,6 @@ def rebuilt(parts: Parts, stored: Tokenizer, settings: Settings) -> Tokenizer | 
         tokenizer.post_processor = stored.post_processor
     parts.dress(tokenizer, settings)
     return tokenizer
-
-
-def from_vocabulary(parts: Parts, folder: Path, settings: Settings) -> Tokenizer | None:
-    """Return the tokenizer from ``vocab.json`` and ``merges.txt``; None without these files."""
-    files = folder / "vocab.json", folder / "merges.txt"
-    if not parts.reads_vocab or not all(file.is_file() for file in files):
-        return None
-    tokenizer = Tokenizer(BPE.from_file(*map(str, files)))
-    parts.dress(tokenizer, settings)
-    return tokenizer
-
-
-def t5(file: Path, settings: Settings) -> Tokenizer | None:
-    """Return T5's tokenizer, which ends texts with ``</s>``; None if its model is not Unigram."""
-    raw = json.loads(file.read_bytes())
-    if raw["model"].get("type") != "Unigram":
-        return None
-    pieces = [(piece, score) for piece, score in raw["model"]["vocab"]]
-    tokenizer = Tokenizer(Unigram(pieces, unk_id=2, byte_fallback=False))
-    charsmap = _charsmap(raw.get("normalizer"))
-    if charsmap is not None:
-        tokenizer.normalizer = normalizers.Precompiled(charsmap)
-    words = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always", split=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), words])
-    tokenizer.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme="always", split=True)
-    end = tokenizer.token_to_id(str(settings.get("eos_token") or "</s>"))
-    if end is None:
-        return None
-    tokenizer.post_processor = TemplateProcessing(
-        single=["$A", "</s>"], pair=["$A", "</s>", "$B", "</s>"], special_tokens=[("</s>", end)]
-    )
-    return tokenizer
-
-
-def t5_gaps(settings: Settings) -> list[str]:
-    """Return T5's default special tokens, for a folder that lists none."""
-    return [f"<extra_id_{i}>" for i in range(settings.get("extra_ids", _GAPS))]
-
-
-def _charsmap(normalizer: Any) -> bytes | None:
-    parts = normalizer.get("normalizers", [normalizer]) if normalizer else []
-    found = [part for part in parts if part.get("type") == "Precompiled"]
-    return b64decode(found[0]["precompiled_charsmap"]) if found else None
 
 
 # ---------------------------------------------------------------- the classes
@@ -225,25 +171,9 @@ def _gpt_neox(tokenizer: Tokenizer, settings: Settings) -> None:
     tokenizer.post_processor = TemplateProcessing(single="$A")
 
 
-def _cohere(tokenizer: Tokenizer, settings: Settings) -> None:
-    _gpt2(tokenizer, settings)
-    tokenizer.normalizer = normalizers.NFC()
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, tokenizer.pre_tokenizer])
-
-
 _END = "<|endoftext|>"
 _GPT2_ENDS = {"unk_token": _END, "bos_token": _END, "eos_token": _END, "pad_token": None}
 _QWEN_ENDS = {"unk_token": _END, "eos_token": _END, "pad_token": _END}
-_COHERE = {
-    "unk_token": "<UNK>",
-    "bos_token": "<BOS_TOKEN>",
-    "eos_token": "<|END_OF_TURN_TOKEN|>",
-    "pad_token": "<PAD>",
-    "cls_token": "<CLS>",
-    "sep_token": "<SEP>",
-    "mask_token": "<MASK_TOKEN>",
-}
 _SENTENCEPIECE = {"fuse_unk": True, "byte_fallback": True}
 PARTS = {
     "LlamaTokenizer": Parts(
@@ -254,23 +184,8 @@ PARTS = {
         {f"{name}_token": f"<{name}>" for name in ("unk", "bos", "eos", "pad", "mask")},
         _SENTENCEPIECE,
     ),
-    "Qwen2Tokenizer": Parts(
-        _qwen(QWEN2),
-        _QWEN_ENDS,
-        reads_vocab=True,
-        again=lambda token: AddedToken(str(token), special=True),
-    ),
+    "Qwen2Tokenizer": Parts(_qwen(QWEN2), _QWEN_ENDS, adds_again=True),
     "Qwen3_5Tokenizer": Parts(_qwen(QWEN3_5), _QWEN_ENDS),
-    "GPT2Tokenizer": Parts(_gpt2, _GPT2_ENDS, reads_vocab=True),
-    "GPTNeoXTokenizer": Parts(
-        _gpt_neox, {**_GPT2_ENDS, "pad_token": "<|padding|>"}, reads_vocab=True
-    ),
-    "CohereTokenizer": Parts(
-        _cohere,
-        _COHERE,
-        reads_vocab=True,
-        again=lambda token: (
-            AddedToken(token, special=True, normalized=False) if isinstance(token, str) else token
-        ),
-    ),
+    "GPT2Tokenizer": Parts(_gpt2, _GPT2_ENDS),
+    "GPTNeoXTokenizer": Parts(_gpt_neox, {**_GPT2_ENDS, "pad_token": "<|padding|>"}),
 }

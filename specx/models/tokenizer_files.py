@@ -1,7 +1,8 @@
 """From a model's folder to its tokenizer, as transformers builds it from the same files.
 
 Ids and text equal the results of ``AutoTokenizer``, as a test checks. Formats that only
-transformers reads (a ``tokenizer.model``, classes of other families) are left to it.
+transformers reads (a ``tokenizer.model``, a ``vocab.json``, files of special tokens beside the
+settings, classes of other families) are left to it.
 """
 
 from collections.abc import Mapping
@@ -11,26 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers import AddedToken
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
 from specx.errors import ModelError, reason
 from specx.models.known_templates import template_for
-from specx.models.special_tokens import UNNAMED, SpecialTokens, read_object, read_special_tokens
+from specx.models.special_tokens import ADDED, SpecialTokens, read_object, read_special_tokens
 from specx.models.tokenizer import NO_LIMIT, Tokenizer
-from specx.models.tokenizer_class import (
-    PARTS,
-    T5,
-    T5_NAMED,
-    WHOLE,
-    from_vocabulary,
-    rebuilt,
-    t5,
-    t5_gaps,
-    tokenizer_class,
-)
+from specx.models.tokenizer_class import PARTS, WHOLE, rebuilt, tokenizer_class
 
 FILE, TEKKEN_FILE = "tokenizer.json", "tekken.json"
+_OLDER = ("special_tokens_map.json", "added_tokens.json")  # before the settings listed tokens
 
 
 def load_tokenizer(folder: Path, label: str) -> Any:
@@ -87,22 +80,24 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
 
     Raises the parsing errors of its files.
     """
-    settings = read_object(folder / "tokenizer_config.json")
+    settings, file = read_object(folder / "tokenizer_config.json"), folder / FILE
     name = _class(folder, settings)
-    if name is None:
+    if name is None or not file.is_file():
         return None
-    stored = _stored(folder / FILE)
-    special = _special_tokens(folder, settings, stored, name)
-    backend = _backend(folder, {**settings, **special.named}, stored, name)
+    stored = tokenizers.Tokenizer.from_file(str(file))
+    stored.no_truncation()
+    defaults = {"pad_token": stored.padding["pad_token"]} if stored.padding else {}
+    defaults |= PARTS[name].named if name in PARTS else {}
+    special = read_special_tokens(settings, stored.get_added_tokens_decoder(), defaults)
+    backend: tokenizers.Tokenizer | None = stored
+    if name in PARTS:
+        backend = rebuilt(PARTS[name], stored, {**settings, **special.named})
     if backend is None:
         return None
     special.add_to(backend)
-    again = PARTS[name].again if name in PARTS else None
-    if again is not None:
-        backend.add_special_tokens([again(token) for token in special.all()])
+    if name in PARTS and PARTS[name].adds_again:
+        backend.add_special_tokens([AddedToken(str(t), special=True) for t in special.all()])
     backend.no_padding()
-    if stored is None:
-        backend.post_processor = _around(backend, settings, special)
     return _finished(backend, settings, special, folder)
 
 
@@ -112,58 +107,15 @@ def _class(folder: Path, settings: Mapping[str, Any]) -> str | None:
     odd = ("fast_tokenizer_files", "fix_mistral_regex", "init_inputs", "auto_map")
     if tekken or any(settings.get(key) for key in odd):
         return None
+    if ADDED not in settings and any((folder / each).is_file() for each in _OLDER):
+        return None
     config = read_object(folder / "config.json")
     name = tokenizer_class(config, settings, partial(_is_byte_level, folder / FILE))
-    return name if name in (WHOLE, T5, *PARTS) else None
+    return name if name in (WHOLE, *PARTS) else None
 
 
 def _is_byte_level(file: Path) -> bool:
     return file.is_file() and b'"ByteLevel"' in file.read_bytes()
-
-
-def _stored(file: Path) -> tokenizers.Tokenizer | None:
-    """Return the tokenizer of ``tokenizer.json``, without truncation and padding."""
-    if not file.is_file():
-        return None
-    stored = tokenizers.Tokenizer.from_file(str(file))
-    stored.no_truncation()
-    return stored
-
-
-def _special_tokens(
-    folder: Path, settings: Mapping[str, Any], stored: tokenizers.Tokenizer | None, name: str
-) -> SpecialTokens:
-    padding = stored.padding if stored is not None else None
-    defaults: dict[str, Any] = {"pad_token": padding["pad_token"]} if padding else {}
-    if name == T5:
-        defaults |= {**T5_NAMED, UNNAMED: t5_gaps(settings)}
-    elif name in PARTS:
-        defaults |= PARTS[name].named
-    added = stored.get_added_tokens_decoder() if stored is not None else {}
-    return read_special_tokens(folder, settings, added, defaults)
-
-
-def _backend(
-    folder: Path, settings: Mapping[str, Any], stored: tokenizers.Tokenizer | None, name: str
-) -> tokenizers.Tokenizer | None:
-    """Return the tokenizer before any tokens are added; None if it is unsupported."""
-    if name == WHOLE or stored is None:
-        is_from_vocabulary = name in PARTS and stored is None
-        return from_vocabulary(PARTS[name], folder, settings) if is_from_vocabulary else stored
-    return t5(folder / FILE, settings) if name == T5 else rebuilt(PARTS[name], stored, settings)
-
-
-def _around(
-    backend: tokenizers.Tokenizer, settings: Mapping[str, Any], special: SpecialTokens
-) -> TemplateProcessing:
-    """Return the processor that adds special tokens, for folders without a ``tokenizer.json``."""
-    begin, end = (
-        str(special.named[key]) if settings.get(f"add_{key}") and key in special.named else None
-        for key in ("bos_token", "eos_token")
-    )
-    single = [each for each in (begin, "$A", end) if each is not None]
-    ids = [(each, backend.token_to_id(each)) for each in single if each != "$A"]
-    return TemplateProcessing(single=single, special_tokens=ids)
 
 
 def _finished(

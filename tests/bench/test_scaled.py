@@ -346,7 +346,7 @@ def test_attention_keeps_the_order_of_chunks(layer: int) -> None:
         length = target.cache.length
         rows.append(target.chunk_scores(Grid(1), length))
         best.append(best_chunks(target.chunk_scores(Grid(32), length), length, Grid(32), 8))
-    used = small_pair().target.num_heads / shape.num_heads
+    used = small_pair().target.decoder_spec.softmax.query_heads / shape.num_heads
     # The heads that the small model lacks attend uniformly.
     diluted = used * rows[0] + (1 - used) / len(ids)
     assert torch.allclose(rows[1], diluted, rtol=1e-4, atol=0)

@@ -13,7 +13,13 @@ INV_FREQ = 10_000.0 ** -(torch.arange(0, 16, 2, dtype=torch.float64) / 16)  # he
 
 def shape_of(ops: Ops | None = None, layers: int = 2) -> CacheShape:
     group = CacheGroup(layers=layers, kv_heads=2, head_dim=16)
-    return CacheShape.of_one(group, torch.float64, torch.device("cpu"), ops or TorchOps())
+    return of_one(group, torch.float64, torch.device("cpu"), ops or TorchOps())
+
+
+def of_one(group: CacheGroup, dtype: torch.dtype, device: torch.device, ops: Ops) -> CacheShape:
+    """The shape of a cache whose layers are all alike."""
+    places = tuple((0, layer) for layer in range(group.layers))
+    return CacheShape(groups=(group,), places=places, dtype=dtype, device=device, ops=ops)
 
 
 def normal(*sizes: int, seed: int = 0) -> Tensor:

@@ -12,7 +12,7 @@ from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.methods import Pair
 from specx.models.decoder import Decoder
 from specx.models.loaded import LoadedModel
-from specx.models.seam import in_memory
+from specx.models.seam import in_memory, with_scalings
 from specx.models.seam_trial import run_apart
 from specx.profile import GenerationSettings, Profile, resolve
 from specx.profile.schema import (
@@ -59,7 +59,7 @@ def loaded(
     if not modules:
         return as_decoder(as_modules)
     scalings, _ = run_apart(as_modules, "The model", positions=1)
-    return replace(as_modules, scalings=scalings)
+    return with_scalings(as_modules, scalings)
 
 
 def as_decoder(model: LoadedModel) -> LoadedModel:

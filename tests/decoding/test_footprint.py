@@ -69,7 +69,9 @@ def test_it_is_what_is_there_once_a_model_is_loaded(make: Any, tmp_path: Path) -
     one_a_second = ceilings.Ceilings(bandwidth=1e15, matmul=1.0)
     least = floors.floors(pair_of(model), make_profile(), one_a_second, TOKENS, drafts=False)
     assert told.prefill_flop == pytest.approx(least["target_prefill"] / 1e3, rel=0.05)
-    cache = PreallocatedCache(cache_shape(model), TOKENS + MAX_ROWS, rows_ahead(CPU))
+    cache = PreallocatedCache(
+        cache_shape(model), TOKENS + MAX_ROWS, rows_ahead(CPU, model.decoder_spec)
+    )
     assert told.cache == sum(storage.nbytes for storage in cache.storages)
 
 
@@ -88,7 +90,8 @@ def test_keys_and_values_in_float16_are_half_the_bytes(make: Any, tmp_path: Path
     assert whole is not None
     assert 2 * told.cache == whole.cache
     assert whole.read - told.read == told.cache
-    cache = PreallocatedCache(cache_shape(pair.target), TOKENS + MAX_ROWS, rows_ahead(CPU))
+    ahead = rows_ahead(CPU, pair.target.decoder_spec)
+    cache = PreallocatedCache(cache_shape(pair.target), TOKENS + MAX_ROWS, ahead)
     assert told.cache == sum(storage.nbytes for storage in cache.storages)
 
 
@@ -117,9 +120,10 @@ def test_keys_and_values_in_8_bits_are_counted_with_their_scales(make: Any, tmp_
     spec = ModelSpec(pair.target.source, kv_cache_dtype="int8")
     told = Footprint.of(open_model(spec, "cpu", "target"), TOKENS)
     assert told is not None
-    cache = PreallocatedCache(cache_shape(pair.target), TOKENS + MAX_ROWS, rows_ahead(CPU))
+    ahead = rows_ahead(CPU, pair.target.decoder_spec)
+    cache = PreallocatedCache(cache_shape(pair.target), TOKENS + MAX_ROWS, ahead)
     assert told.cache == sum(storage.nbytes for storage in cache.storages)
-    numbers = sum(group.numbers(TOKENS + MAX_ROWS, rows_ahead(CPU)) for group in told.groups)
+    numbers = sum(group.numbers(TOKENS + MAX_ROWS, ahead) for group in told.groups)
     assert numbers * 9 / 8 <= told.cache <= numbers * 5 / 4  # of small heads more
 
 

@@ -104,7 +104,7 @@ def test_keys_and_values_in_float16_are_rounded_and_nothing_else(settings):
 def test_keys_and_values_in_8_bits_are_rounded_and_nothing_else(settings):
     """Prompt, tree, retrieval and sources compute with the numbers that are stored."""
     model = loaded("qwen3", **settings)
-    dim = model.head_dim
+    dim = model.attention_of(0).head_dim
     rounded = Target(replace(model, cache_dtype=torch.int8), 64, retrieval_layer=1)
     whole, prompt = Target(model, 64, retrieval_layer=1), make_prompt(20)
     for each in (rounded, whole):

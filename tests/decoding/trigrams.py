@@ -10,6 +10,7 @@ from torch import Tensor
 from specx.models.call import PrefillCall, TreeCall
 from specx.models.decoder import rows_of
 from specx.models.loaded import LoadedModel
+from specx.ops.spec import AttentionSpec, DecoderSpec, LayerSpec, MlpSpec, RopeSpec
 from specx.ops.torch.backend import TorchOps
 
 
@@ -44,17 +45,22 @@ class Trigrams:
         return call.prefix + last - 1
 
 
+_LAYER = LayerSpec(
+    attention=AttentionSpec(
+        query_heads=1, kv_heads=1, head_dim=2, scaling=1.0, rope=RopeSpec(inv_freq=torch.ones(1))
+    ),
+    mlp=MlpSpec(inner=2),
+    input_norm=None,
+    output_norm=None,
+)
+
+
 def trigram_model(table: Tensor) -> LoadedModel:
     return LoadedModel(
-        num_layers=1,
-        num_heads=1,
-        num_kv_heads=1,
-        head_dim=2,
-        hidden_size=2,
+        decoder_spec=DecoderSpec(vocabulary=len(table), hidden=2, layers=(_LAYER,), norm=None),
         vocab_size=len(table),
         window=1000,
         eos_token_ids=frozenset(),
-        inv_freq=torch.ones(1),
         model=Trigrams(table),
         tokenizer=None,
         source="trigrams",

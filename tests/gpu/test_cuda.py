@@ -12,7 +12,7 @@ from specx.decoding import decode as decode_module
 from specx.decoding import runner as runner_module
 from specx.decoding.cost import TreePlan
 from specx.decoding.decode import decode
-from specx.decoding.kv_cache import CacheShape, DraftCache
+from specx.decoding.kv_cache import DraftCache
 from specx.decoding.layer_state import CacheGroup
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import ModelDrafter
@@ -27,6 +27,7 @@ from specx.prompts.digest import Digest
 from specx.records import Finished, Method, Step, Tally
 from specx.runs.lossless import logit_gap
 from specx.runs.pair import load_pair
+from tests.decoding.cache_examples import of_one
 from tests.ops import reference
 from tests.ops.examples import sets_of
 from tests.tiny import make_checkpoint
@@ -167,7 +168,7 @@ def test_chosen_rows_are_those_of_torch_in_float64() -> None:
     filled = {}
     for device, dtype in ((torch.device("cpu"), torch.float64), (CUDA, torch.bfloat16)):
         group = CacheGroup(layers=2, kv_heads=3, head_dim=64)
-        shape = CacheShape.of_one(group, dtype, device, built_in_ops(device))
+        shape = of_one(group, dtype, device, built_in_ops(device))
         cache = DraftCache(shape, 500, [inv_freq.to(device)], 400)
         cache.store.storage.copy_(rows)
         cache.store.commit(470)

@@ -122,7 +122,7 @@ def built_in() -> Iterator[Pair]:
 
 def with_package(pair: Pair, name: str) -> Pair:
     models = [
-        replace(model, ops=ops_of(name, model.dtype, model.head_dim))
+        replace(model, ops=ops_of(name, model.dtype, model.attention_of(0).head_dim))
         for model in (pair.target, pair.draft)
         if model is not None
     ]

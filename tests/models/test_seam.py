@@ -60,8 +60,8 @@ def test_partial_rotation_is_a_fact() -> None:
     model = _model("Phi", partial_rotary_factor=0.5)
     loaded = _loaded(model)
     check_rotation(loaded, "The model", positions=256)
-    assert loaded.inv_freq is not None
-    assert (len(loaded.inv_freq), loaded.head_dim) == (4, 16)
+    (rope,) = loaded.decoder_spec.ropes
+    assert (len(rope.inv_freq), loaded.attention_of(0).head_dim) == (4, 16)
 
 
 def test_attention_outside_the_interface() -> None:

@@ -158,7 +158,7 @@ def test_the_class_is_the_one_that_transformers_takes(
         ("llama", {"auto_map": {"AutoTokenizer": ["tokenization.Own", None]}}),
         ("llama", {"fast_tokenizer_files": ["tokenizer.4.0.0.json"]}),
         ("mistral", {"fix_mistral_regex": True}),
-        ("llama", {"tokenizer_class": "T5Tokenizer"}),  # the file is no Unigram
+        ("llama", {"tokenizer_class": "T5Tokenizer"}),
     ],
 )
 def test_what_only_transformers_can_read_is_left_to_it(
@@ -168,6 +168,21 @@ def test_what_only_transformers_can_read_is_left_to_it(
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     assert read_tokenizer(tmp_path) is None
+
+
+@pytest.mark.parametrize("family", tokenizer_folders.LEFT)
+def test_rare_layouts_are_left_to_transformers(family: str, tmp_path: Path) -> None:
+    folder = tokenizer_folders.write(tmp_path, family)
+    assert read_tokenizer(folder) is None
+    theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    assert load_tokenizer(folder, "The target x").encode("One.") == theirs.encode("One.")
+
+
+def test_special_tokens_in_files_of_their_own_are_left_to_transformers(tmp_path: Path) -> None:
+    folder = tokenizer_folders.write(tmp_path, "deepseek")
+    (folder / "special_tokens_map.json").write_text('{"pad_token": "<pad>"}')
+    assert read_tokenizer(folder) is None
+    assert load_tokenizer(folder, "The target x").pad_token == "<pad>"
 
 
 def test_a_folder_without_its_file_is_left_to_transformers(tmp_path: Path) -> None:

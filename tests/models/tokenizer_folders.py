@@ -1,14 +1,11 @@
 """Folders with small tokenizers, laid out as published families lay out theirs."""
 
-import io
 import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sentencepiece import SentencePieceTrainer
-from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tokenizers import (
     AddedToken,
     Regex,
@@ -28,8 +25,8 @@ _ROWS = 700  # tokens
 
 
 def write(folder: Path, family: str) -> Path:
-    """Write the tokenizer of a family (a key of ``FAMILIES``) and a config, but no weights."""
-    FAMILIES[family](folder)
+    """Write the tokenizer of a family (of ``FAMILIES`` or ``LEFT``) and a config, no weights."""
+    (FAMILIES | LEFT)[family](folder)
     return folder
 
 
@@ -159,11 +156,6 @@ def _qwen_vocabulary(folder: Path) -> None:
     added = {"<|im_start|>": _ROWS + 1, "<|im_end|>": _ROWS, "<tool>": _ROWS + 2}
     names = {"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]}
     _from_vocabulary(folder, "qwen2", settings, added_tokens=added, special_tokens_map=names)
-
-
-def _gpt2_vocabulary(folder: Path) -> None:
-    settings = {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True, "model_max_length": 1024}
-    _from_vocabulary(folder, "gpt2", settings | {"add_prefix_space": True})
 
 
 def _smollm2(folder: Path) -> None:
@@ -310,6 +302,7 @@ def _llama2(folder: Path, model_type: str = "llama", **settings: Any) -> None:
         "sp_model_kwargs": {},
         "tokenizer_class": "LlamaTokenizer",
     }
+    usual["added_tokens_decoder"] = _decoder_of(tokenizer)
     _save(folder, tokenizer, model_type, usual | marked | settings, special_tokens_map=names)
 
 
@@ -401,42 +394,6 @@ def unigram(*special: str, byte_fallback: bool = False) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(state))
 
 
-@cache
-def _charsmap() -> bytes:
-    """The normalization that SentencePiece writes into its files."""
-    file = io.BytesIO()
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(PROSE),
-        model_writer=file,
-        vocab_size=300,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    trained = ModelProto.FromString(file.getvalue())
-    return bytes(trained.normalizer_spec.precompiled_charsmap)
-
-
-def _t5(folder: Path) -> None:
-    tokenizer = unigram("<pad>", "</s>", "<unk>")
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.Precompiled(_charsmap()), normalizers.Replace(Regex(" {2,}"), " ")]
-    )
-    tokenizer.decoder = decoders.Metaspace()
-    settings = {
-        "additional_special_tokens": [f"<extra_id_{i}>" for i in range(5)],
-        "clean_up_tokenization_spaces": True,
-        "eos_token": "</s>",
-        "extra_ids": 5,
-        "tokenizer_class": "T5Tokenizer",
-    }
-    _save(folder, tokenizer, "llama", settings)
-
-
-def _t5_bare(folder: Path) -> None:
-    tokenizer = unigram("<pad>", "</s>", "<unk>")
-    _save(folder, tokenizer, "llama", {"tokenizer_class": "T5TokenizerFast"})
-
-
 def _unigram(folder: Path) -> None:
     tokenizer = unigram("<unk>", "<s>", "</s>", byte_fallback=True)
     tokenizer.normalizer = normalizers.NFKC()
@@ -460,13 +417,10 @@ FAMILIES: dict[str, Callable[[Path], None]] = {
     "qwen3": _qwen,
     "qwen3.5": lambda folder: _qwen(folder, "qwen3_5_text", "Qwen3_5Tokenizer"),
     "qwen2 named wrongly": lambda folder: _qwen(folder, "qwen2", "LlamaTokenizerFast"),
-    "qwen2 vocabulary": _qwen_vocabulary,
-    "gpt2 vocabulary": _gpt2_vocabulary,
     "smollm2": _smollm2,
     "granite": lambda folder: _qwen(folder, "granite", "GPT2Tokenizer"),
     "starcoder2": lambda folder: _qwen(folder, "starcoder2", "GPT2TokenizerFast"),
     "olmo": _olmo,
-    "cohere": _cohere,
     "deepseek": _deepseek,
     "gpt-oss": _gpt_oss,
     "llama2": _llama2,
@@ -475,7 +429,7 @@ FAMILIES: dict[str, Callable[[Path], None]] = {
     "mistral": _mistral,
     "phi3": _phi3,
     "gemma": _gemma,
-    "t5": _t5,
-    "t5 bare": _t5_bare,
     "unigram": _unigram,
 }
+# What is left to transformers.
+LEFT: dict[str, Callable[[Path], None]] = {"vocabulary": _qwen_vocabulary, "cohere": _cohere}

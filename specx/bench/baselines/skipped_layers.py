@@ -50,7 +50,7 @@ def with_layers(loaded: LoadedModel, kept: Sequence[int]) -> LoadedModel:
     layers = [whole.weights.layers[layer] for layer in kept]
     spec = replace(whole.spec, layers=tuple(layer.spec for layer in layers))
     decoder = Decoder(replace(whole.weights, spec=spec, layers=layers), whole.ops)
-    return replace(loaded, model=decoder, decoder_spec=spec, num_layers=len(kept))
+    return replace(loaded, model=decoder, decoder_spec=spec)
 
 
 class SkippedLayers(Drafter):

@@ -86,7 +86,7 @@ TRANSFORMERS = "hf-generate"
 COMPARED = (
     *(BASELINE, "lookup", TRANSFORMERS, "hf-assisted", "prompt-lookup"),
     *("chain", "tree", "specinfer", "sequoia", "staged", "streaming", "magicdec", "triforce"),
-    *("rapid", "self-draft", "medusa", "medusa-joint", "suffix", "window"),
+    *("rapid", "self-draft", "suffix", "window"),
     *("specextend", "specextend+lookup"),
 )
 COMPARISON_COLUMNS: Columns = {

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from specx.bench.baselines.magicdec import MagicDec
-from specx.bench.baselines.medusa import EMBEDDED_MEDUSA
 from specx.bench.baselines.rapid import Rapid
 from specx.bench.baselines.staged import Staged
 from specx.bench.baselines.static_tree import (
@@ -20,7 +19,7 @@ from specx.bench.baselines.static_tree import (
 from specx.bench.baselines.suffix import SuffixDrafter
 from specx.bench.baselines.triforce import TriForce
 from specx.bench.methods.engine import TREE, Engine
-from specx.bench.methods.fitted import Fitted, fit_layers, fit_medusa, fit_shape
+from specx.bench.methods.fitted import Fitted, fit_layers, fit_shape
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod
 from specx.decoding.methods import make_drafter
@@ -49,21 +48,6 @@ def of_one_shape(name: str, about: str, shape: Callable[[Chances, int], Choices]
         keys=("nodes", "depth", "window"),
         tree={"threshold": 0},
         fit=partial(fit_shape, shape=shape),
-    )
-
-
-def medusa(name: str, about: str, *, fixed: bool) -> Fitted:
-    """Return a Medusa method. Its option ``heads`` replaces the embedded heads."""
-    return Fitted(
-        name,
-        f"Medusa: {about}",
-        make_drafter,
-        method="plain",
-        cache={"policy": "full"},
-        keys=("nodes", "heads"),
-        tree={"threshold": 0},
-        options={"heads": EMBEDDED_MEDUSA},
-        fit=partial(fit_medusa, fixed=fixed),
     )
 
 
@@ -151,8 +135,6 @@ TABLE: tuple[BenchMethod, ...] = (
         tree={"threshold": 0},
         fit=fit_layers,
     ),
-    medusa("medusa", "a fixed tree of the heads' predictions", fixed=True),
-    medusa("medusa-joint", "the heads' best nodes by joint probability", fixed=False),
     Engine(
         "triforce",
         "TriForce: drafts in two stages: a draft model on a window, the target on retrieved chunks",

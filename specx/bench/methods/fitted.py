@@ -8,16 +8,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from specx.bench.baselines.medusa import (
-    EMBEDDED_MEDUSA,
-    MedusaDrafter,
-    MedusaHeads,
-    head_chances,
-    load_medusa,
-    scaled_heads,
-)
 from specx.bench.baselines.skipped_layers import SkippedLayers, SkippingDraft, choose_layers
-from specx.bench.baselines.static_tree import Chances, Choices, StaticDrafter, best_shape
+from specx.bench.baselines.static_tree import Chances, Choices, StaticDrafter
 from specx.bench.cases import Case, generated_documents, make_cases, prompt_kind
 from specx.bench.forcing import force
 from specx.bench.methods.engine import Engine
@@ -34,7 +26,6 @@ Fit = tuple[Callable[[int], Drafter], dict[str, Any]]  # a maker of drafters, an
 SEED = 7000  # of documents to fit on, which are none of those that are measured
 DOCUMENTS = 2
 TOKENS = 160  # of the output of each
-EMBEDDED_SIZE = 256  # elements of the embedded target's hidden state
 DRAFTED = 8  # tokens, at most, that a target drafts for itself
 RANKS = 12  # of a node's choices; later ones are hardly ever right
 
@@ -115,29 +106,6 @@ def fit_shape(
     choices = shape([chances] * tree.depth, tree.nodes)
     make = partial(StaticDrafter, settings, pair, choices)
     return make, {"chances": chances, "shape": [list(path) for path in choices]}
-
-
-def fit_medusa(
-    method: Fitted, setting: Setting, settings: Settings, case: Case, *, fixed: bool
-) -> Fit:
-    """Draft with Medusa heads. The option ``heads`` is a folder, a hub id, or the embedded ones.
-
-    ``fixed``: all trees have one shape, fitted to how often each head's choices are right.
-    """
-    pair, tree, source = setting.pair, settings.tree, str(method.options["heads"])
-
-    def measure() -> tuple[MedusaHeads, Chances]:
-        if pair.target.source.startswith("scaled") and source == EMBEDDED_MEDUSA:
-            heads = scaled_heads(pair.target, EMBEDDED_SIZE)
-        else:
-            heads = load_medusa(source, pair.target)
-        written = written_by_target(setting, case) if fixed else []
-        return heads, head_chances(heads, pair, written, RANKS)
-
-    heads, chances = method.once(pair.target, case, measure)
-    choices = best_shape(chances, tree.nodes) if fixed else None
-    make = partial(MedusaDrafter, settings, pair, heads, choices)
-    return make, {"chances": chances, "shape": [list(path) for path in choices or ()]}
 
 
 def fit_layers(method: Fitted, setting: Setting, settings: Settings, case: Case) -> Fit:

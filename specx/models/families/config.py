@@ -23,6 +23,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu2": "relu2",
     "xielu": "xielu",
 }
+_MOST = 1e30  # more is no number that a model computes with
 FULL, SLIDING = "full_attention", "sliding_attention"
 # Names of old configs -> those of today.
 LAYER_TYPES = {FULL: FULL, "attention": FULL, SLIDING: SLIDING}
@@ -47,7 +48,7 @@ class Config:
     def number(self, key: str) -> float:
         """Return a finite number. Raises ModelError."""
         value = self.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST:
             self.refuse(key)
         return float(value)
 

@@ -62,9 +62,10 @@ def _qwen(
         names = replace(names, qkv=usual.qkv, gate=usual.gate, by_key_head=False, is_final=True)
     made = plain(
         config,
-        turned=ropes(config, part=0.25),
-        norm=config.rms(wide=True),
-        attention={"head_norm": config.head_norm(wide=True), "gated": True},
+        turned={"part": 0.25},
+        wide=True,
+        head_norm={"wide": True},
+        attention={"gated": True},
         mlp_of=mlp_of,
         biased={**ATTENTION, "gate": "attention_bias"},
         weights={"norm_offset": 1.0, "gate": "", "delta": names, **weights},
@@ -85,9 +86,9 @@ def olmo_hybrid(config: Config) -> Architecture:
         config,
         turned=turned,
         rotates=lambda _: rotates,
-        norm=config.rms(wide=True),
+        wide=True,
         norms=BEHIND,
-        attention={"head_norm": config.head_norm(whole=True, wide=True)},
+        head_norm={"whole": True, "wide": True},
         biased=ATTENTION,
         weights={
             **NAMES_BEHIND,
@@ -165,8 +166,8 @@ def _convolved(
     """Read LFM2, most of whose layers are short convolutions."""
     made = plain(
         config,
-        turned=ropes(config, theta=1_000_000.0),
-        attention={"head_norm": config.head_norm()},
+        turned={"theta": 1_000_000.0},
+        head_norm={},
         mlp_of=mlp_of,
         weights={
             **weights,

@@ -48,7 +48,7 @@ def among(config: Config, experts: MlpSpec, has: Callable[[int], bool]) -> Calla
 def mixtral(config: Config) -> Architecture:
     return plain(
         config,
-        turned=ropes(config, theta=1_000_000.0),
+        turned={"theta": 1_000_000.0},
         types=SLIDING,
         mlp_of=with_experts(config, "num_local_experts", "num_experts"),
         weights={"experts": BY_NUMBER},
@@ -69,14 +69,15 @@ def qwen2_moe(config: Config) -> Architecture:
     )
 
 
-def qwen3_moe(config: Config) -> Architecture:
-    kind = SLIDING if config.flag("use_sliding_window") else FULL
+def qwen3_moe(config: Config, names: ExpertNames | None = None, **how: Any) -> Architecture:
+    """Read Qwen3 with experts; ``how``: other fields of ``ExpertsSpec``."""
     return plain(
         config,
-        types=kind,
-        attention={"head_norm": config.head_norm()},
-        mlp_of=of_qwen(config),
+        types=SLIDING if config.flag("use_sliding_window") else FULL,
+        head_norm={},
+        mlp_of=of_qwen(config, **how),
         biased=ATTENTION,
+        weights={} if names is None else {"experts": names},
     )
 
 
@@ -95,7 +96,7 @@ def olmoe(config: Config) -> Architecture:
     normed = config.flag("norm_topk_prob")
     return plain(
         config,
-        attention={"head_norm": config.head_norm(whole=True)},
+        head_norm={"whole": True},
         mlp_of=with_experts(config, "num_experts", "num_local_experts", normed=normed),
         biased=ATTENTION,
     )
@@ -127,7 +128,7 @@ def hunyuan_moe(config: Config) -> Architecture:
 
     return plain(
         config,
-        attention={"head_norm": config.head_norm(after_rope=True)},
+        head_norm={"after_rope": True},
         mlp_of=mlp_of,
         biased=ATTENTION,
         weights=HUNYUAN_NORMS
@@ -149,9 +150,9 @@ def gpt_oss(config: Config) -> Architecture:
     )
     return plain(
         config,
-        turned=ropes(config, theta=150_000.0),
+        turned={"theta": 150_000.0},
         types=config.layer_types(lambda index: index % 2 == 0),
-        norm=config.rms(wide=True),
+        wide=True,
         attention={"sinks": True},
         mlp_of=replace(mlp, clamp=clamp),
         biased=ATTENTION,
@@ -162,8 +163,8 @@ def gpt_oss(config: Config) -> Architecture:
 def glm4_moe(config: Config) -> Architecture:
     return plain(
         config,
-        turned=ropes(config, part=0.5),
-        attention={"head_norm": config.head_norm() if config.flag("use_qk_norm") else None},
+        turned={"part": 0.5},
+        head_norm={} if config.flag("use_qk_norm") else None,
         mlp_of=of_deepseek(config),
         biased={"qkv": "attention_bias"},
     )
@@ -174,7 +175,7 @@ def dots1(config: Config) -> Architecture:
     return plain(
         config,
         types=config.layer_types(lambda index: has_windows is not None and index >= first),
-        attention={"head_norm": config.head_norm()},
+        head_norm={},
         mlp_of=of_deepseek(config),
         biased=ATTENTION,
     )
@@ -221,7 +222,7 @@ def ernie_moe(config: Config) -> Architecture:
     every = config.size("moe_layer_interval")
     return plain(
         config,
-        turned=ropes(config, theta=500_000.0, interleaved=True, wide=True),
+        turned={"theta": 500_000.0, "interleaved": True, "wide": True},
         mlp_of=among(
             config, experts, lambda index: (index + 1) % every == 0 and first <= index <= last
         ),
@@ -235,8 +236,8 @@ def minimax_m2(config: Config) -> Architecture:
     mlp = with_experts(config, "num_local_experts", "num_experts", scores="sigmoid", corrected=True)
     return plain(
         config,
-        turned=ropes(config, theta=5_000_000.0, part=part),
-        attention={"head_norm": config.head_norm(whole=True)},
+        turned={"theta": 5_000_000.0, "part": part},
+        head_norm={"whole": True},
         mlp_of=mlp,
         weights={"experts": BY_NUMBER},
     )

@@ -59,13 +59,16 @@ def decoder(
 def plain(
     config: Config,
     *,
-    turned: Ropes | None = None,
-    types: str | list[str] = FULL,
+    turned: Ropes | Mapping[str, Any] | None = None,
+    types: str | list[str] | Callable[[Config], str | list[str]] = FULL,
     rotates: Callable[[int], bool] = lambda _: True,
     norm: NormSpec | None = None,
+    wide: bool = False,
     norms: Sequence[str] = BEFORE,
+    head_norm: Mapping[str, Any] | None = None,
     attention: Mapping[str, Any] | None = None,
     mlp_of: MlpSpec | Callable[[int], MlpSpec] | None = None,
+    gated: bool = True,
     residual_scale: float = 1.0,
     parallel: bool = False,
     biased: Mapping[str, str] | None = None,
@@ -74,23 +77,29 @@ def plain(
 ) -> Architecture:
     """Return a decoder whose layers are identical, except for these arguments.
 
-    ``types``: the type of all layers, or of each; ``rotates``: returns True for a layer with RoPE;
-    ``norm``: None means RMSNorm; ``norms``: the fields of ``LayerSpec`` that are norms;
+    ``turned``: the RoPE, or arguments of ``ropes``; ``types``: the type of all layers, or of each,
+    or a function that returns one of these; ``rotates``: returns True for a layer with RoPE;
+    ``norm``: None means RMSNorm, ``wide`` or not; ``norms``: the fields of ``LayerSpec`` that are
+    norms; ``head_norm``: arguments of ``Config.head_norm``, None without such a norm;
     ``attention``: other fields of ``AttentionSpec``; ``mlp_of``: the MLP, or a function from a
-    layer to its MLP, if not the usual one; ``parallel``: as in ``LayerSpec``; ``biased``: the
-    fields whose projections have a bias, each with its config key; ``weights``: differences from
-    Llama's names; ``outside``: other fields of ``DecoderSpec``.
+    layer to its MLP, if not the usual one, ``gated`` or not; ``parallel``: as in ``LayerSpec``;
+    ``biased``: the fields whose projections have a bias, each with its config key; ``weights``:
+    differences from Llama's names; ``outside``: other fields of ``DecoderSpec``.
     """
+    types = types(config) if callable(types) else types
     types = [types for _ in config.layers] if isinstance(types, str) else types
-    norm = norm or config.rms()
-    turned = turned or ropes(config)
-    mlp = config.mlp() if mlp_of is None else mlp_of
+    norm = norm or config.rms(wide=wide)
+    turned = turned if isinstance(turned, Ropes) else ropes(config, **(turned or {}))
+    mlp = config.mlp(gated=gated) if mlp_of is None else mlp_of
+    attention = dict(attention or {})
+    if head_norm is not None:
+        attention["head_norm"] = config.head_norm(**head_norm)
     layers = [
         LayerSpec(
             attention=config.attention(
                 rope=turned.of(kind) if rotates(index) else None,
                 window=config.window_of(kind),
-                **(attention or {}),
+                **attention,
             ),
             mlp=mlp if isinstance(mlp, MlpSpec) else mlp(index),
             **{name: norm if name in norms else None for name in (*BEFORE, *BEHIND)},

@@ -15,9 +15,41 @@ HUNYUAN_NORMS = {
 }
 
 
+def _qwen_types(config: Config) -> str | list[str]:
+    first = config.get("max_window_layers")
+    if not config.flag("use_sliding_window"):
+        return FULL
+    return config.layer_types(lambda index: index >= first)
+
+
 llama = partial(plain, biased=ATTENTION | MLP)
 mistral = partial(plain, types=SLIDING)  # all layers have the window, if there is one
 seed_oss = partial(plain, biased={"qkv": "attention_bias", "out": "attention_out_bias"} | MLP)
+qwen2 = partial(plain, types=_qwen_types, weights={"biased": frozenset({"qkv"})})
+qwen3 = partial(plain, types=_qwen_types, head_norm={}, biased=ATTENTION)
+ernie = partial(
+    plain,
+    turned={"theta": 500_000.0, "interleaved": True, "wide": True},
+    biased=dict.fromkeys(ATTENTION | MLP, "use_bias"),
+)
+arcee = partial(plain, gated=False, biased=ATTENTION | MLP, weights={"gate_up": ("mlp.up_proj",)})
+hunyuan = partial(plain, head_norm={"after_rope": True}, biased=ATTENTION, weights=HUNYUAN_NORMS)
+cwm = partial(
+    plain, turned={"theta": 1e6}, types=lambda config: config.layer_types(lambda i: i % 4 != 0)
+)
+# Checkpoints of Phi-3 and Phi-4 join q, k and v, and join gate and up.
+phi3 = partial(
+    plain,
+    turned={"part": 1.0},
+    types=SLIDING,
+    weights={"qkv": ("self_attn.qkv_proj",), "gate_up": ("mlp.gate_up_proj",)},
+)
+glm = partial(
+    plain,
+    turned={"part": 0.5, "interleaved": True},
+    biased={"qkv": "attention_bias"},
+    weights={"gate_up": ("mlp.gate_up_proj",)},
+)
 
 
 def ministral(config: Config) -> Architecture:
@@ -38,25 +70,6 @@ def ministral3(config: Config) -> Architecture:
     )
 
 
-def qwen2(config: Config) -> Architecture:
-    return plain(config, types=_qwen_types(config), weights={"biased": frozenset({"qkv"})})
-
-
-def qwen3(config: Config) -> Architecture:
-    return plain(
-        config,
-        types=_qwen_types(config),
-        attention={"head_norm": config.head_norm()},
-        biased=ATTENTION,
-    )
-
-
-def _qwen_types(config: Config) -> str | list[str]:
-    first = config.get("max_window_layers")
-    types = config.layer_types(lambda index: index >= first)
-    return types if config.flag("use_sliding_window") else FULL
-
-
 def smollm3(config: Config) -> Architecture:
     every = config.size("no_rope_layer_interval")
     rotates = config.get("no_rope_layers")
@@ -68,24 +81,10 @@ def smollm3(config: Config) -> Architecture:
     types = config.layer_types(lambda index: has_window and not rotates[index])
     return plain(
         config,
-        turned=ropes(config, theta=2_000_000.0),
+        turned={"theta": 2_000_000.0},
         types=types if config.flag("use_sliding_window") else FULL,
         rotates=lambda index: bool(rotates[index]),
         biased=ATTENTION | MLP,
-    )
-
-
-def ernie(config: Config) -> Architecture:
-    turned = ropes(config, theta=500_000.0, interleaved=True, wide=True)
-    return plain(config, turned=turned, biased=dict.fromkeys(ATTENTION | MLP, "use_bias"))
-
-
-def arcee(config: Config) -> Architecture:
-    return plain(
-        config,
-        mlp_of=config.mlp(gated=False),
-        biased=ATTENTION | MLP,
-        weights={"gate_up": ("mlp.up_proj",)},
     )
 
 
@@ -94,9 +93,9 @@ def apertus(config: Config) -> Architecture:
     xielu = config.get("hidden_act") == "xielu"
     return plain(
         config,
-        turned=ropes(config, theta=12_000_000.0),
-        attention={"head_norm": config.head_norm()},
-        mlp_of=config.mlp(gated=False),
+        turned={"theta": 12_000_000.0},
+        head_norm={},
+        gated=False,
         biased=ATTENTION,
         weights={
             "gate_up": ("mlp.up_proj",),
@@ -104,15 +103,6 @@ def apertus(config: Config) -> Architecture:
             "output_norm": "feedforward_layernorm",
             "constants": tuple(f"mlp.act_fn.{name}" for name in constants) if xielu else (),
         },
-    )
-
-
-def hunyuan(config: Config) -> Architecture:
-    return plain(
-        config,
-        attention={"head_norm": config.head_norm(after_rope=True)},
-        biased=ATTENTION,
-        weights=HUNYUAN_NORMS,
     )
 
 
@@ -144,11 +134,6 @@ def _with_theta(config: Config, theta: float) -> Config:
     return config.changed(rope_parameters={**stated, "rope_theta": theta}, rope_scaling=None)
 
 
-def cwm(config: Config) -> Architecture:
-    types = config.layer_types(lambda index: index % 4 != 0)
-    return plain(config, turned=ropes(config, theta=1e6), types=types)
-
-
 def granite_scales(config: Config) -> dict[str, Any]:
     """Return Granite's multipliers as arguments of ``plain``."""
     return {
@@ -174,23 +159,4 @@ def granite_hybrid(config: Config) -> Architecture:
         **granite_scales(config),
         biased=ATTENTION,
         weights={"gate_up": ("shared_mlp.input_linear",), "down": "shared_mlp.output_linear"},
-    )
-
-
-def phi3(config: Config) -> Architecture:
-    """Read Phi-3 and Phi-4, whose checkpoints join q, k and v, and join gate and up."""
-    return plain(
-        config,
-        turned=ropes(config, part=1.0),
-        types=SLIDING,
-        weights={"qkv": ("self_attn.qkv_proj",), "gate_up": ("mlp.gate_up_proj",)},
-    )
-
-
-def glm(config: Config) -> Architecture:
-    return plain(
-        config,
-        turned=ropes(config, part=0.5, interleaved=True),
-        biased={"qkv": "attention_bias"},
-        weights={"gate_up": ("mlp.gate_up_proj",)},
     )

@@ -1,5 +1,6 @@
 """Families whose norms differ from Llama's: after each part, parallel, wide, or LayerNorm."""
 
+from functools import partial
 from typing import Any
 
 from specx.models.families.config import FULL, SLIDING, Config
@@ -38,9 +39,9 @@ def _olmo(config: Config, turned: Ropes, types: str | list[str]) -> Architecture
         config,
         turned=turned,
         types=types,
-        norm=config.rms(wide=True),
+        wide=True,
         norms=BEHIND,
-        attention={"head_norm": config.head_norm(wide=True, whole=True)},
+        head_norm={"wide": True, "whole": True},
         biased=ATTENTION,
         weights=NAMES_BEHIND,
     )
@@ -54,7 +55,7 @@ def exaone4(config: Config) -> Architecture:
         types=types if has_windows else FULL,
         rotates=lambda index: not has_windows or types[index] == SLIDING,
         norms=BEHIND,
-        attention={"head_norm": config.head_norm()},
+        head_norm={},
         weights=NAMES_BEHIND,
     )
 
@@ -94,7 +95,7 @@ def _parallel(config: Config, theta: float, **how: Any) -> Architecture:
     """Return a Cohere decoder, whose MLPs have the same input as attention."""
     return plain(
         config,
-        turned=ropes(config, theta=theta, interleaved=True, wide=True),
+        turned={"theta": theta, "interleaved": True, "wide": True},
         norm=config.layer_norm(),
         norms=("input_norm",),
         parallel=True,
@@ -108,28 +109,24 @@ def _quotient(config: Config) -> int:
     return config.size("hidden_size") // config.heads
 
 
-def glm4(config: Config) -> Architecture:
-    """Read GLM-4 of 2025: norms before and after each part."""
-    return plain(
-        config,
-        turned=ropes(config, part=0.5, interleaved=True),
-        norms=BEFORE + BEHIND,
-        biased={"qkv": "attention_bias"},
-        weights={
-            "gate_up": ("mlp.gate_up_proj",),
-            "attended_norm": "post_self_attn_layernorm",
-            "mlp_norm": "post_mlp_layernorm",
-        },
-    )
-
-
-def helium(config: Config) -> Architecture:
-    return plain(
-        config,
-        turned=ropes(config, theta=100_000.0, interleaved=True),
-        norm=config.rms(wide=True),
-        biased={"qkv": "attention_bias"} | MLP,
-    )
+# Of 2025, with norms before and after each part.
+glm4 = partial(
+    plain,
+    turned={"part": 0.5, "interleaved": True},
+    norms=BEFORE + BEHIND,
+    biased={"qkv": "attention_bias"},
+    weights={
+        "gate_up": ("mlp.gate_up_proj",),
+        "attended_norm": "post_self_attn_layernorm",
+        "mlp_norm": "post_mlp_layernorm",
+    },
+)
+helium = partial(
+    plain,
+    turned={"theta": 100_000.0, "interleaved": True},
+    wide=True,
+    biased={"qkv": "attention_bias"} | MLP,
+)
 
 
 def starcoder2(config: Config) -> Architecture:
@@ -137,7 +134,7 @@ def starcoder2(config: Config) -> Architecture:
         config,
         types=SLIDING,
         norm=config.layer_norm("norm_epsilon"),
-        mlp_of=config.mlp(gated=False),
+        gated=False,
         weights={
             "biased": biases(config, **dict.fromkeys(ATTENTION | MLP, "use_bias")) | NORMS,
             "gate_up": ("mlp.c_fc",),
@@ -150,9 +147,9 @@ def nemotron(config: Config) -> Architecture:
     """Read Nemotron: half of each head rotates; norm weights are offsets from 1."""
     return plain(
         config,
-        turned=ropes(config, part=0.5),
+        turned={"part": 0.5},
         norm=config.layer_norm("norm_eps"),
-        mlp_of=config.mlp(gated=False),
+        gated=False,
         weights={
             "biased": biases(config, **ATTENTION, **MLP) | NORMS,
             "gate_up": ("mlp.up_proj",),
@@ -169,7 +166,7 @@ def stablelm(config: Config) -> Architecture:
     head_norm = HeadNormSpec(eps=norm.eps, centred=True, wide=True)
     return plain(
         config,
-        turned=ropes(config, part=0.25),
+        turned={"part": 0.25},
         norm=norm,
         norms=("input_norm",) if parallel else BEFORE,
         attention={"head_norm": head_norm if config.flag("qk_layernorm") else None},

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from specx.models.families.config import Config
-from specx.models.families.family import ATTENTION, Architecture, plain
-from specx.models.families.llama import qwen2
+from specx.models.families.family import Architecture
+from specx.models.families.llama import qwen2, qwen3
 
 # The model types of such checkpoints, and of the decoders of text in them; the first is meant where
 # a config does not say which. A picture may be seen in both directions, positions may have three
@@ -68,12 +68,7 @@ def qwen2_5_vl(config: Config) -> Architecture:
 
 
 def qwen3_vl(config: Config) -> Architecture:
-    config = of_text(config, 500_000.0)
-    return plain(
-        config,
-        attention={"head_norm": config.head_norm()},
-        biased=ATTENTION,
-    )
+    return qwen3(of_text(config, 500_000.0))
 
 
 def of_text(config: Config, theta: float) -> Config:

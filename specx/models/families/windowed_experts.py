@@ -7,11 +7,10 @@ from specx.models.families.experts import (
     BY_NUMBER,
     among,
     of_deepseek,
-    of_qwen,
+    qwen3_moe,
     with_experts,
 )
 from specx.models.families.family import ATTENTION, Architecture, biases, plain
-from specx.models.families.frequencies import ropes
 from specx.models.families.normed import NORMS, layer_kinds
 from specx.models.families.text_part import of_text
 from specx.models.families.weight_map import ExpertNames
@@ -42,7 +41,7 @@ def cohere2_moe(config: Config) -> Architecture:
     eps = config.get("rms_norm_eps")
     return plain(
         config,
-        turned=ropes(config, interleaved=True, wide=True),
+        turned={"interleaved": True, "wide": True},
         types=types,
         rotates=lambda i: types[i] == SLIDING or (mlps[i] == "dense" and before == 1),
         norm=config.layer_norm() if eps is None else config.rms(wide=True),
@@ -66,7 +65,7 @@ def exaone_moe(config: Config) -> Architecture:
         config,
         types=types if has_windows else FULL,
         rotates=lambda index: not has_windows or types[index] == SLIDING,
-        attention={"head_norm": config.head_norm()},
+        head_norm={},
         mlp_of=of_deepseek(
             config, "num_experts", shared="num_shared_experts",
             has=lambda index: kinds[index] == "sparse",
@@ -87,7 +86,7 @@ def phimoe(config: Config) -> Architecture:
         config = config.changed(rope_parameters=rope, rope_scaling=None)
     return plain(
         config,
-        turned=ropes(config, theta=1_000_000.0),
+        turned={"theta": 1_000_000.0},
         types=SLIDING,
         norm=config.layer_norm("rms_norm_eps"),
         mlp_of=with_experts(
@@ -105,13 +104,6 @@ def qwen3_vl_moe(config: Config) -> Architecture:
     """Read the text decoder of Qwen3-VL, whose experts are stored in one tensor per projection."""
     config = of_text(config, 500_000.0)
     names = ExpertNames(
-        gate_up=("mlp.experts.gate_up_proj",), down="mlp.experts.down_proj",
-        either=True,
-    )  # fmt: skip
-    return plain(
-        config,
-        attention={"head_norm": config.head_norm()},
-        mlp_of=of_qwen(config, normed=True),
-        biased=ATTENTION,
-        weights={"experts": names},
+        gate_up=("mlp.experts.gate_up_proj",), down="mlp.experts.down_proj", either=True
     )
+    return qwen3_moe(config, names, normed=True)

@@ -163,6 +163,7 @@ def test_floors_of_what_is_read_once_and_multiplied_once() -> None:
     longer = floors(pair, profile, Ceilings(1e9, 1e12), 2000, drafts=True)
     assert longer["retrieval"] == 2 * found["retrieval"]
     assert longer["drafting"] == found["drafting"]  # the working cache is as large
-    keys = pair.target.num_kv_heads * pair.target.head_dim * 1000 * pair.target.dtype.itemsize
+    attention = pair.target.attention_of(0)
+    keys = attention.kv_heads * attention.head_dim * 1000 * pair.target.dtype.itemsize
     assert found["retrieval"] == pytest.approx(keys / 1e6)
     assert longer["target_prefill"] > 2 * found["target_prefill"]
