@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from specx.bench.floors import read_bytes
-from specx.bench.forcing import force
 from specx.bench.methods import METHODS
 from specx.bench.runs import Setting
 from specx.bench.scaled import scale_head, scaled_pair, scaled_profile
@@ -23,6 +22,7 @@ from specx.models.head_files import LoadedHead, open_head
 from specx.models.loaded import ModelSpec
 from specx.profile import Profile, load_profile
 from specx.runs.pair import load_pair
+from tests.bench.forcing import force
 from tests.bench.test_scaled import (
     ROWS,
     large,

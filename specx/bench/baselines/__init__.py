@@ -1,4 +1,4 @@
-"""Drafters to compare with: chains, and targets that draft for themselves.
+"""Drafters to compare with.
 
 As in ``specx/decoding/model_drafter.py``, no method waits for the device between two steps.
 """

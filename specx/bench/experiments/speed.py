@@ -84,10 +84,8 @@ SPEEDUP = Experiment(
 
 TRANSFORMERS = "hf-generate"
 COMPARED = (
-    *(BASELINE, "lookup", TRANSFORMERS, "hf-assisted", "prompt-lookup"),
-    *("chain", "tree", "specinfer", "sequoia", "staged", "streaming", "magicdec", "triforce"),
-    *("rapid", "self-draft", "medusa", "medusa-joint", "suffix", "window"),
-    *("specextend", "specextend+lookup"),
+    *(BASELINE, "lookup", TRANSFORMERS, "hf-assisted", "prompt-lookup", "chain", "tree"),
+    *("streaming", "suffix", "window", "specextend", "specextend+lookup"),
 )
 COMPARISON_COLUMNS: Columns = {
     **METHOD,

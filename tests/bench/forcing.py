@@ -1,25 +1,22 @@
 """Run a known text through target and draft, token by token, to get the draft's predictions."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from specx.bench.runs import Setting, read_together
+from specx.bench.methods.engine import Engine
+from specx.bench.runs import Setting
 from specx.decoding.methods import Pair
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.workspace import AHEAD
 from specx.models.head_files import LoadedHead
 from specx.ops.trees import MAX_ROWS, Path, root_only
 
-if TYPE_CHECKING:
-    from specx.bench.methods.engine import Engine
-
 
 @torch.inference_mode()
 def force(
-    method: "Engine", setting: Setting, prompt: Sequence[int], output: Sequence[int]
+    method: Engine, setting: Setting, prompt: Sequence[int], output: Sequence[int]
 ) -> Iterator[Tensor]:
     """Decode a known ``output``; yield the draft's prediction of each token from the second on.
 
@@ -32,7 +29,13 @@ def force(
     assert isinstance(drafter, ModelDrafter)
     target = setting.target(pair.target, longest + MAX_ROWS, drafter.retrieval_layer)
     text, tokens = (torch.tensor(ids, device=device) for ids in (prompt, output))
-    read_together(target, drafter, text)
+    if drafter.features is not None:
+        target.keep_features(drafter.features)
+    for progress, _ in target.prefill(text):
+        if drafter.features is not None:
+            drafter.follow(text, progress.done, target)
+    for _ in drafter.prefill(text, target):
+        pass
     drafter.commit(Path.of(tokens[:1]))
     own, ids = shared_ids(pair)
     forbidden = torch.ones_like(pair.target_allowed).index_fill(0, ids, False)
