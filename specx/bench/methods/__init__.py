@@ -5,8 +5,7 @@ Settings follow a colon: ``specextend:chunk=64,every=8``.
 
 from collections.abc import Iterable
 
-from specx.bench.baselines.chain import ChainDrafter
-from specx.bench.baselines.suffix import SuffixDrafter
+from specx.bench.methods.chain import ChainDrafter
 from specx.bench.methods.engine import TREE, Engine
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod
@@ -65,12 +64,6 @@ TABLE: tuple[BenchMethod, ...] = (
         keys=CHUNKS,
     ),
     ours("lookup", "drafts the continuation of an earlier match in the text; no draft model"),
-    Engine(
-        "suffix",
-        "SuffixDecoding: trees of the most frequent earlier continuations; no draft model",
-        SuffixDrafter,
-        method="plain",
-    ),
     ours("specextend+lookup", "specextend and lookup in one tree"),
 )
 METHODS = {method.name: method for method in TABLE}
