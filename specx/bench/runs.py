@@ -223,14 +223,3 @@ def read_beginning(pair: Pair, prompt: Sequence[int]) -> Snapshot:
     for _ in target.prefill(ids):
         pass
     return target.cache.snapshot()
-
-
-def read_together(target: Target, drafter: Drafter, prompt: Tensor) -> None:
-    """Run prefill of target and drafter on a prompt int64 [L], as decoding does."""
-    if drafter.features is not None:
-        target.keep_features(drafter.features)
-    for progress, _ in target.prefill(prompt):
-        if drafter.features is not None:
-            drafter.follow(prompt, progress.done, target)
-    for _ in drafter.prefill(prompt, target):
-        pass

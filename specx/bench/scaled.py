@@ -14,25 +14,19 @@ import torch
 from torch import Tensor
 
 from specx.bench.scaled_weights import ScaledTensors, scaled_layer, shape_of
-from specx.bench.shapes import DRAFTS, HEAD, TARGETS, HeadShape, Shape, draft_shape
+from specx.bench.shapes import DRAFTS, TARGETS, Shape
 from specx.decoding.methods import Pair
 from specx.errors import UsageError
 from specx.models.checkpoint import Checkpoint
-from specx.models.compat import check_pair, head_facts
+from specx.models.compat import check_pair
 from specx.models.decoder_files import loaded_decoder
 from specx.models.families import read_architecture
-from specx.models.head_config import IDS, HeadSpec
-from specx.models.head_decoder import decoder_spec, expected_shapes
-from specx.models.head_files import LoadedHead, load_head, open_head
-from specx.models.load import load_model
 from specx.models.loaded import LoadedModel, ModelSpec, Role
 from specx.models.memory import check_memory
 from specx.models.model_files import ModelFiles, open_model, usable
 from specx.models.weight_files import weight_files
 from specx.ops.packed_weight import tensor_of
 from specx.profile import Profile
-
-EMBEDDED = ModelSpec("embedded:head", dtype="float32")
 
 
 def scaled_pair(
@@ -43,12 +37,12 @@ def scaled_pair(
 ) -> Pair:
     """Return the embedded pair in the shapes ``TARGETS[target]`` and ``DRAFTS[draft]``.
 
-    The draft ``eagle3`` is the embedded head. A draft model gets the target's vocabulary;
-    tokenizer, window, RoPE and end of text are taken from the embedded models. Raises UsageError
-    for an unknown name or device, OutOfMemoryError before anything is built if both do not fit.
+    The draft gets the target's vocabulary; tokenizer, window, RoPE and end of text are taken from
+    the embedded models. Raises UsageError for an unknown name or device, OutOfMemoryError before
+    anything is built if both do not fit.
     """
     shape = TARGETS[_known(TARGETS, target, "target")]
-    own = draft_shape(_known((*DRAFTS, HEAD), draft, "draft"), shape)
+    own = DRAFTS[_known(DRAFTS, draft, "draft")]
     device, rows = usable(device), shape.vocab_size
     if device.type == "cuda":
         torch.cuda.empty_cache()  # what torch keeps of an earlier pair is free
@@ -56,10 +50,6 @@ def scaled_pair(
     kind = str(dtype).removeprefix("torch.")
     check_memory(needed, device, f"The scaled pair {target} and {draft} in {kind}")
     large = _scaled("target", shape, rows, dtype, device)
-    if isinstance(own, HeadShape):
-        head = scaled_head(large, own)
-        target_allowed, draft_allowed = head_facts(large, head)
-        return Pair(large, target_allowed, head, draft_allowed)
     large_draft = _scaled("draft", own, rows, dtype, device)
     target_allowed, draft_allowed = check_pair(large, large_draft)
     return Pair(large, target_allowed, large_draft, draft_allowed)
@@ -170,74 +160,3 @@ def read_small(files: ModelFiles) -> SmallModel:
     with Checkpoint(found, files.source.label, torch.device("cpu")) as stored:
         tensors = {name: tensor_of(stored.joined([name])) for name in stored.names}
     return SmallModel(config=files.raw, tensors=tensors)
-
-
-# ---------------------------------------------------------------- the head, as published ones are
-
-
-def scaled_head(target: LoadedModel, shape: HeadShape) -> LoadedHead:
-    """Return the embedded head in ``shape``, for the large form of the embedded target."""
-    small_target = load_model(ModelSpec("embedded:target", dtype="float32"), "cpu", "target")
-    files = open_head(EMBEDDED, small_target.device)
-    assert files is not None
-    small = load_head(files, EMBEDDED, small_target)
-    return scale_head(small, files[1], small_target.num_layers, target, shape)
-
-
-def scale_head(
-    small: LoadedHead,
-    tensors: dict[str, Tensor],
-    small_layers: int,
-    target: LoadedModel,
-    shape: HeadShape,
-) -> LoadedHead:
-    """Return a head of ``shape`` that drafts for ``target`` as ``small`` drafts for its own target.
-
-    ``small``: an EAGLE-3 head of one layer with the usual flags; ``tensors``: its tensors by name;
-    ``target``: the large form (``scale``) of a target with ``small_layers`` layers. Ids that the
-    small head lacks come after its own, and their logit is the mean logit.
-    """
-    label = f"The draft scaled mini {shape.name}"
-    sizes = shape_of(decoder_spec(small.spec, label)[0], "small")
-    places = (scaled_layer(each, small_layers, target.num_layers) for each in small.spec.features)
-    eps = small.spec.config["rms_norm_eps"] * sizes.hidden_size / shape.hidden_size
-    sized = shape.config() | {"vocab_size": target.vocab_size, "rms_norm_eps": eps}
-    spec = replace(
-        small.spec,
-        config={**small.spec.config, **sized},
-        features=tuple(places),
-        feature_size=shape.hidden_size,
-        vocabulary=shape.vocab_size,
-    )
-    large = ScaledTensors(
-        tensors,
-        expected_shapes(spec, label),
-        (sizes, shape),
-        dtype=target.dtype,
-        device=target.device,
-        states={"fc": len(spec.features), **dict.fromkeys(("q_proj", "k_proj", "v_proj"), 2)},
-    )
-    written = {name: large.joined([name]) for name in large.names}
-    written["d2t"] = _target_ids(small, target, shape) - torch.arange(shape.vocab_size)
-    return load_head((_raw_config(spec), written), ModelSpec(f"scaled mini {shape.name}"), target)
-
-
-def _raw_config(spec: HeadSpec) -> dict[str, Any]:
-    """Return the config.json of a head in SpecForge's layout.
-
-    SpecForge counts a feature by the layer that outputs it, ``HeadSpec`` by the layer that reads
-    it, so layer ids are one lower.
-    """
-    return {
-        **spec.config,
-        "architectures": ["LlamaForCausalLMEagle3"],
-        "draft_vocab_size": spec.vocabulary,
-        "eagle_config": {IDS: [layer - 1 for layer in spec.features]},
-    }
-
-
-def _target_ids(small: LoadedHead, target: LoadedModel, shape: HeadShape) -> Tensor:
-    """Return the target's id of each id of the large head: the small head's, then others."""
-    own = small.model.target_ids.cpu()
-    others = torch.ones(target.vocab_size, dtype=torch.bool).index_fill(0, own, False)
-    return torch.cat([own, others.nonzero().flatten()])[: shape.vocab_size]

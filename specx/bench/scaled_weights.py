@@ -66,14 +66,12 @@ class ScaledTensors:
         dtype: torch.dtype,
         device: torch.device,
         seed: int = 0,
-        states: Mapping[str, int] | None = None,
     ) -> None:
         """``small``: the small model's tensors; ``shapes``: the shapes of the large one's.
 
-        ``forms``: the sizes of both models; ``states``: projections that read several hidden states
-        side by side.
+        ``forms``: the sizes of both models.
         """
-        self._small, self._shapes, self._states = small, shapes, states or {}
+        self._small, self._shapes = small, shapes
         self._first = forms[1].num_layers - forms[0].num_layers
         self._sources, self._queries, self._keys = place_heads(*forms)
         self._small_form, self._stretch = forms[0], forms[1].head_dim // forms[0].head_dim
@@ -127,10 +125,6 @@ class ScaledTensors:
         elif part == "embed_tokens":  # the head may read the zeros beyond
             write_rows(small, large)
             large[:, self._small_form.hidden_size :] = 0
-        elif part == "fc":
-            columns = self._columns(part, small, large)
-            large[: len(small), columns] = small.to(large.dtype)
-            large[len(small) :] = 0
         else:
             self._write_attention(part, small, large)
 
@@ -144,22 +138,15 @@ class ScaledTensors:
         if part == "o_proj":
             large.zero_()[: len(small), queries] = small.to(large.dtype)
             return
-        columns = self._columns(part, small, large)
+        columns = small.shape[1]
         if part == "q_proj":
             used = large[queries]
-            used[:, columns] = (small * self._stretch**0.5).to(large.dtype)
+            used[:, :columns] = (small * self._stretch**0.5).to(large.dtype)
             large.zero_()[queries] = used
             return
         by_head = small.unflatten(0, (-1, self._small_form.head_dim))
         repeated = by_head[self._sources.to(large.device)].flatten(0, 1)
-        large[keys[:, None], columns] = repeated.to(large.dtype)
-
-    def _columns(self, part: str, small: Tensor, large: Tensor) -> Tensor:
-        """Return the columns of a large projection that correspond to columns of the small one."""
-        states = self._states.get(part, 1)
-        ours, theirs = small.shape[1] // states, large.shape[1] // states
-        columns = torch.arange(states)[:, None] * theirs + torch.arange(ours)
-        return columns.flatten().to(large.device)
+        large[keys, :columns] = repeated.to(large.dtype)
 
 
 def write_rows(small: Tensor, large: Tensor) -> None:

@@ -14,8 +14,8 @@ from specx.bench.methods import find_methods, split_names
 from specx.bench.report.report import BenchReport, ReportSection
 from specx.bench.request import BenchListener, Request
 from specx.bench.runs import Measurement, run_from_raw
-from specx.bench.scaled import EMBEDDED, scaled_pair, scaled_profile
-from specx.bench.shapes import HEAD, SMALL
+from specx.bench.scaled import scaled_pair, scaled_profile
+from specx.bench.shapes import SMALL
 from specx.bench.workbench import Workbench, with_output, without_fallback
 from specx.cores import LoadMonitor
 from specx.decoding.methods import Pair
@@ -105,9 +105,7 @@ def _models(request: Request, profile: Profile, device: torch.device) -> tuple[P
         )
     if not profile.target.model.startswith("embedded:"):
         raise UsageError("--scale works only with the embedded pair; omit --profile and --model")
-    drafts_with_head = profile.draft is not None and profile.draft.model == EMBEDDED.model
-    draft = request.scale_draft or (HEAD if drafts_with_head else SMALL.name)
-    pair = scaled_pair(request.scale, draft, device)
+    pair = scaled_pair(request.scale, request.scale_draft or SMALL.name, device)
     target, shortest, longest = pair.target, min(request.lengths), max(request.lengths)
     # A scaled model may run beyond the window of the embedded one; there its text, and the end of
     # its text, mean nothing.

@@ -90,7 +90,7 @@ def bench(
     ] = None,
     scale_draft: Annotated[
         str | None,
-        typer.Option(help="Size of the scaled draft: 68m, 160m, 1b, or eagle3."),
+        typer.Option(help="Size of the scaled draft: 68m, 160m or 1b."),
     ] = None,
     out: Annotated[
         Path | None,

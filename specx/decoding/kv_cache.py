@@ -7,7 +7,6 @@ keep a state.
 """
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 
 import torch
@@ -69,12 +68,12 @@ class PreallocatedCache:
             for group in shape.groups
         ]
         self.places, self._ahead = shape.places, ahead
-        self._has_rings = any(storage.shape[3] < capacity for storage in self.storages)
+        has_rings = any(storage.shape[3] < capacity for storage in self.storages)
         # Views are made once: a pass would spend some microseconds a layer on them.
         self._by_layer: Tensor | Sequence[Tensor | DeltaState] = self._views()
         storages = self.storages
         is_one = len(self.states) == len(storages) == 1 and len(self.places) == len(storages[0])
-        if is_one and not self._has_rings:
+        if is_one and not has_rings:
             self._by_layer = storages[0]
         self._rows = torch.arange(capacity, device=shape.device)
         self.marked = 0
@@ -94,13 +93,6 @@ class PreallocatedCache:
         """The storage of the only group: [layers, 2, Hkv, capacity, D]."""
         (storage,) = self.storages
         return storage
-
-    def with_layers(self, layers: Sequence[int]) -> "PreallocatedCache":
-        """Return a cache for a model with only these layers, which shares rows and length."""
-        seen = copy(self)
-        seen.places = tuple(self.places[layer] for layer in layers)
-        seen._by_layer = seen._views()
-        return seen
 
     def clear(self) -> None:
         """Forget the text."""
@@ -218,12 +210,6 @@ class PreallocatedCache:
         for state, own in zip(self.states, kept.states, strict=True):
             state.restore(own, kept.length)
         self.length.fill_(kept.length)
-
-    def refill(self, rows: Tensor) -> None:
-        """Set the text to the first ``rows`` (int64 []) rows, which the caller has filled."""
-        assert not self._has_rings, "a ring is filled from its end"
-        assert len(self.states) == len(self.storages), "a state is not filled from rows"
-        self.length.copy_(rows)
 
 
 # ---------------------------------------------------------------- of a draft

@@ -33,8 +33,7 @@ LAYOUTS = 8  # of a drafter: what is recorded for each takes memory
 class DraftPlan:
     """The settings of a draft model: its first tree, which is the largest, and the text it sees.
 
-    ``layer``: as in ``Settings``. ``reserved``: nodes per level reserved for lookup. ``chain``: the
-    maximum number of tokens committed at once; None: as many as its own tree can emit. ``others``:
+    ``layer``: as in ``Settings``. ``reserved``: nodes per level reserved for lookup. ``others``:
     the maximum number of tokens of a step drafted by lookup alone; 0: the model drafts every step.
     ``behind``: the maximum number of unread tokens when a tree is due, without the tokens of the
     last step. ``narrow``: the draft proposes only the ids of ``DraftIds``.
@@ -44,7 +43,6 @@ class DraftPlan:
     cache: DraftCacheSettings
     layer: int | None = None
     reserved: int = 0
-    chain: int | None = None
     others: int = 0
     behind: int = 0
     narrow: bool = False
@@ -155,7 +153,7 @@ class ModelDrafter(Drafter):
         self.grower.tree = trees.tree  # its threshold may be another
 
     def _make_layout(self, tree: TreeSettings) -> Layout:
-        chain, device = self.draft_plan.chain or tree.depth + 1, self.model.device
+        chain, device = tree.depth + 1, self.model.device
         return Layout(
             self._make_grower(tree),
             torch.zeros(chain, dtype=torch.int64, device=device),

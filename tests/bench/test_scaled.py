@@ -367,7 +367,7 @@ def test_layers_keep_their_distance_to_the_last() -> None:
     ("target", "draft", "message"),
     [
         ("llama-9b", "68m", "no scaled target llama-9b; choose from llama-3.1-8b, vicuna-7b"),
-        ("vicuna-7b", "68M", "no scaled draft 68M; choose from 68m, 160m, 1b, eagle3"),
+        ("vicuna-7b", "68M", "no scaled draft 68M; choose from 68m, 160m, 1b"),
     ],
 )
 def test_unknown_names(target: str, draft: str, message: str) -> None:

@@ -34,7 +34,7 @@ def prepared(length: int, **changes: Any) -> Workbench:
 
 @pytest.mark.parametrize(
     ("profile", "asked", "draft"),
-    [("mini", None, "68m"), ("mini-eagle3", None, "eagle3"), ("mini", "eagle3", "eagle3")],
+    [("mini", None, "68m"), ("mini", "1b", "1b")],
 )
 def test_the_draft_of_a_scaled_pair(
     profile: str, asked: str | None, draft: str, monkeypatch: pytest.MonkeyPatch

@@ -74,13 +74,6 @@ def test_keeping_fewer_takes_the_beginning_of_the_path(ops):
     assert torch.equal(cache.storage[:, :, :, 4:7], rows[:, :, :, [4, 6, 10]])
 
 
-def test_refill_makes_the_first_rows_the_text():
-    cache, rows = filled(text=6, behind=3)
-    cache.refill(torch.tensor(2))
-    assert cache.committed == 2
-    assert torch.equal(cache.keys_of(1)[:, :2], rows[1, 0, :, :2])
-
-
 def test_keys_of_a_layer_begin_with_those_of_the_text():
     cache, rows = filled(text=5, behind=4)
     for layer in range(2):
@@ -92,9 +85,8 @@ def test_lengths_stay_where_they_are(ops):
     cache, _ = filled(text=5, behind=4, ops=ops)
     place = cache.length.data_ptr()
     cache.keep(torch.tensor([0, 2]), torch.tensor(2))
-    cache.refill(torch.tensor(3))
     assert cache.length.data_ptr() == place
-    assert cache.committed == 3
+    assert cache.committed == 7
 
 
 def test_the_last_row_fits_and_one_more_does_not():

@@ -125,7 +125,7 @@ def profile(**generation: object) -> Profile:
     return known.changed(generation={"max_new_tokens": 120, **generation})
 
 
-@pytest.fixture(scope="module", params=["embedded", "in 8 bits", "68m", "eagle3"])
+@pytest.fixture(scope="module", params=["embedded", "in 8 bits", "68m"])
 def pair(request: pytest.FixtureRequest) -> Pair:
     if request.param == "in 8 bits":
         in_bytes = profile().changed(target={"kv_cache_dtype": "int8"})

@@ -11,7 +11,6 @@ from specx.bench.grouping import Group, by, is_disturbed, undisturbed
 from specx.bench.report.report import Cell, Figure, Findings, Series, Table
 from specx.bench.runs import BenchMethod, Measurement
 from specx.bench.workbench import Workbench
-from specx.reports.figures import label
 
 Columns = Mapping[str, Callable[[Group], Cell]]  # header of a column -> its cell in a row
 
@@ -119,18 +118,3 @@ def lines(
             ends = (min(around), max(around)) if around else ()
             points.setdefault(group.method, []).append((group.length, y, *ends))
     return tuple(Series(name, *zip(*line, strict=True)) for name, line in points.items())
-
-
-def bars(
-    groups: Iterable[Group],
-    value: Callable[[Group], float | None],
-) -> tuple[Series, ...]:
-    """Return the bars of each length, one for each method."""
-    heights: dict[int, dict[str, float]] = {}
-    for group in groups:
-        height = value(group)
-        if height is not None:
-            heights.setdefault(group.length, {})[group.method] = height
-    return tuple(
-        Series(label(length), tuple(each), tuple(each.values())) for length, each in heights.items()
-    )

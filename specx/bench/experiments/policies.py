@@ -5,17 +5,13 @@ from dataclasses import replace
 from math import inf, sqrt
 from statistics import mean, stdev
 
-from specx.bench.cases import Case
-from specx.bench.experiments.experiment import INPUT, Columns, Experiment, table
+from specx.bench.experiments.experiment import INPUT, Columns, Experiment, in_turn, table
 from specx.bench.grouping import BASELINE, PROMPT, Group, by, groups_of
 from specx.bench.methods import METHODS, find_methods
 from specx.bench.methods.engine import Engine
-from specx.bench.replay import KnownText, Replay
 from specx.bench.report.report import Cell, Table
-from specx.bench.runs import Measurement, Setting, draft_model
+from specx.bench.runs import BenchMethod, Measurement, draft_model
 from specx.bench.workbench import Workbench
-from specx.decoding.kv_cache import Snapshot
-from specx.decoding.model_drafter import ModelDrafter
 from specx.errors import UsageError
 from specx.profile import AutoTree, TreeSettings
 
@@ -33,11 +29,9 @@ STUDENT = (
     2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
 DEFINED = (
-    f"Each text is written once, by {BASELINE}. Each policy then drafts trees at the positions "
-    "that its steps would reach in decoding, which gives its acceptance length. Low and high are "
-    "the ends of the 95 % confidence interval of the mean over documents (Student's t). "
-    f"Over {EVERYTHING}: the ratio to a draft that sees everything, per document. Speed is "
-    "measured separately, by decoding the first document of each length."
+    "Each policy decodes each document once. Low and high are the ends of the 95 % confidence "
+    "interval of the mean over documents (Student's t). "
+    f"Over {EVERYTHING}: the ratio to a draft that sees everything, per document."
 )
 
 
@@ -64,55 +58,21 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     draft_model(bench.pair, "the experiment policies")
     if isinstance(bench.profile.tree, AutoTree):
         bench = replace(bench, profile=bench.profile.changed(tree=TREE.model_dump()))
-    policies = _policies(bench)
-    for length in bench.lengths:
-        cases = bench.cases(length)
-        longest = max(len(case.ids) for case in cases)
-        replay = Replay(longest + bench.profile.output_limit)
-        for case in cases:
-            yield from _replayed(bench, replay, policies, case)
-    for length in bench.lengths:
-        first = bench.cases(length)[:1]
-        yield from bench.alternate(first, [METHODS[BASELINE], *policies])
+    methods = [METHODS[BASELINE], *_policies(bench)]
+    yield from in_turn(replace(bench, repeats=1), methods)
 
 
-def _policies(bench: Workbench) -> list[Engine]:
+def _policies(bench: Workbench) -> list[BenchMethod]:
     """Return the requested methods that have settings, or else the policies of the grid.
 
     Raises UsageError for a method that is not a draft model with a working cache.
     """
     named = [method.name for method in bench.methods if ":" in method.name]
     found = find_methods(",".join([EVERYTHING, *(named or grid(bench))]), bench.profile)
-    setting = Setting(bench.pair, bench.profile)
-    policies = [method for method in found if isinstance(method, Engine)]
     for method in found:
-        if type(method) is not Engine or not isinstance(method.drafter(setting)(1), ModelDrafter):
-            raise UsageError(
-                f"{method.name} does not use a draft model with a working cache, which this "
-                "experiment needs"
-            )
-    return policies
-
-
-def _replayed(
-    bench: Workbench, replay: Replay, policies: Sequence[Engine], case: Case
-) -> Iterator[Measurement]:
-    """Yield the target's own text, without timing, and its replay under each policy."""
-    setting = bench.setting(case)
-    bench.announce(BASELINE, case)
-    plain = METHODS[BASELINE].run(setting, case)
-    yield replace(plain, decode_s=0.0, prefill_s={}, read_s=None)
-    if len(plain.output) < 2:
-        return  # prefill decided all of it
-    layers = [policy.settings(setting).layer for policy in policies]
-    asked = {layer for layer in layers if layer is not None}
-    known = KnownText(setting, case.ids, plain.output, asked)
-    read: dict[object, Snapshot] = {}
-    for policy in policies:
-        bench.announce(policy.name, case)
-        run = replay.run(policy, setting, case, known, read)
-        bench.listener.ran(run)
-        yield run
+        if not isinstance(method, Engine) or method.name.startswith("chain"):
+            raise UsageError(f"{method.name} has no working cache, which this experiment needs")
+    return found
 
 
 # ---------------------------------------------------------------- what was found
@@ -164,7 +124,9 @@ def describe(task: str, runs: list[Measurement]) -> Iterator[Table]:
         "its high": lambda group: _part(_over_everything(group), 2),
         "speedup": lambda group: speeds.get((group.method, group.length)),
     }
-    groups = groups_of(run for run in drafted if not run.decode_s)
+    # Earlier files have untimed runs of all documents, and timed runs of the first.
+    untimed = [run for run in drafted if not run.decode_s]
+    groups = groups_of(untimed or drafted)
     yield table(f"Policies, {task}", groups, columns, baseline=BASELINE)
 
 

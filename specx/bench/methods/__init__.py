@@ -3,23 +3,10 @@
 Settings follow a colon: ``specextend:chunk=64,every=8``.
 """
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 
-from specx.bench.baselines.magicdec import MagicDec
-from specx.bench.baselines.rapid import Rapid
-from specx.bench.baselines.staged import Staged
-from specx.bench.baselines.static_tree import (
-    ChainDrafter,
-    Chances,
-    Choices,
-    best_shape,
-    expanded_shape,
-)
-from specx.bench.baselines.suffix import SuffixDrafter
-from specx.bench.baselines.triforce import TriForce
+from specx.bench.methods.chain import ChainDrafter
 from specx.bench.methods.engine import TREE, Engine
-from specx.bench.methods.fitted import Fitted, fit_layers, fit_shape
 from specx.bench.methods.stock import STOCK
 from specx.bench.runs import BenchMethod
 from specx.decoding.methods import make_drafter
@@ -29,26 +16,12 @@ from specx.profile.section import did_you_mean
 from specx.records import Method
 
 CHUNKS = (*TREE, "window", "chunk", "top_k", "every")
-FULL = {"policy": "full", "sink": 0}
+EVERYTHING = {"policy": "full", "sink": 0, "window": None}
 
 
 def ours(method: Method, about: str) -> Engine:
     """Return a method of specx itself, which runs with the profile's settings."""
     return Engine(method, about, make_drafter, method)
-
-
-def of_one_shape(name: str, about: str, shape: Callable[[Chances, int], Choices]) -> Fitted:
-    """Return a method with trees of one shape. As in ``tree``, the draft sees the whole text."""
-    about += ", fitted to measured acceptance; the draft sees everything"
-    return Fitted(
-        name,
-        about,
-        make_drafter,
-        cache={**FULL, "window": None},
-        keys=("nodes", "depth", "window"),
-        tree={"threshold": 0},
-        fit=partial(fit_shape, shape=shape),
-    )
 
 
 TABLE: tuple[BenchMethod, ...] = (
@@ -58,7 +31,7 @@ TABLE: tuple[BenchMethod, ...] = (
         "chain",
         "classic speculative decoding: a chain of drafts, the draft sees everything",
         ChainDrafter,
-        cache={**FULL, "window": None},
+        cache=EVERYTHING,
         keys=("depth", "window"),
         chain=True,
     ),
@@ -66,7 +39,7 @@ TABLE: tuple[BenchMethod, ...] = (
         "tree",
         "OPT-Tree: the draft sees everything",
         make_drafter,
-        cache={**FULL, "window": None},
+        cache=EVERYTHING,
         keys=(*TREE, "window"),
     ),
     Engine(
@@ -90,57 +63,8 @@ TABLE: tuple[BenchMethod, ...] = (
         cache={"policy": "streaming", "sink": 0},
         keys=CHUNKS,
     ),
-    Engine(
-        "staged",
-        "staged speculation: lookup drafts for the draft, which sees what the target attends to",
-        Staged,
-        cache={"policy": "cross-model", "sink": 0},
-        keys=("depth", *CHUNKS[len(TREE) :], "retrieve", "layer"),
-        chain=True,
-    ),
-    of_one_shape(
-        "specinfer", "SpecInfer: a fixed tree; equal child counts per level", expanded_shape
-    ),
-    of_one_shape("sequoia", "Sequoia: the best fixed tree", best_shape),
     ours("lookup", "drafts the continuation of an earlier match in the text; no draft model"),
-    Engine(
-        "suffix",
-        "SuffixDecoding: trees of the most frequent earlier continuations; no draft model",
-        SuffixDrafter,
-        method="plain",
-    ),
     ours("specextend+lookup", "specextend and lookup in one tree"),
-    Engine(
-        "magicdec",
-        "MagicDec: the target drafts, seeing the first and the latest chunks",
-        MagicDec,
-        method="plain",
-        cache={"policy": "streaming"},
-    ),
-    Engine(
-        "rapid",
-        "RAPID, lossless: the draft reads only passages retrieved from the document",
-        Rapid,
-        "tree",
-        cache={"chunk": 64, "top_k": 8},
-        keys=(*TREE, "chunk", "top_k"),
-    ),
-    Fitted(
-        "self-draft",
-        "Draft & Verify: the target drafts without some layers, chosen by measurement",
-        make_drafter,
-        method="plain",
-        cache={"policy": "full"},
-        keys=("depth",),
-        tree={"threshold": 0},
-        fit=fit_layers,
-    ),
-    Engine(
-        "triforce",
-        "TriForce: drafts in two stages: a draft model on a window, the target on retrieved chunks",
-        TriForce,
-        cache={"policy": "cross-model"},
-    ),
 )
 METHODS = {method.name: method for method in TABLE}
 

@@ -38,7 +38,7 @@ class Engine:
     prompt and output. ``method``: the product's method for which the changed profile is resolved.
     ``cache``, ``tree``: keys of ``draft_cache`` and ``tree`` that the method changes. ``keys``: the
     keys that its name may set (``chunk=64``); empty for a method without settings. ``chain``: one
-    draft per level. ``options``: the method's own settings, which no profile has.
+    draft per level.
     """
 
     name: str
@@ -49,7 +49,6 @@ class Engine:
     tree: Changes = field(default_factory=dict)
     keys: tuple[str, ...] = ()
     chain: bool = False
-    options: Changes = field(default_factory=dict)
 
     def check(self, profile: Profile) -> None:
         if self.method not in WITHOUT_DRAFT and profile.draft is None:
@@ -101,7 +100,6 @@ class Engine:
             about=f"{self.about}, {settings}",
             tree={**self.tree, **_only(changes, TREE)},
             cache={**self.cache, **_only(changes, CACHE)},
-            options={**self.options, **_only(changes, tuple(self.options))},
         )
 
 

@@ -127,9 +127,7 @@ class Stock:
                 max_new_tokens=limit,
                 eos_token_id=sorted(pair.target.eos_token_ids) or None,
                 pad_token_id=0,  # there is nothing to pad
-                logits_processor=LogitsProcessorList(
-                    [OnlyAllowed(pair), OutputPenalty(len(case.ids), settings)]
-                ),
+                logits_processor=LogitsProcessorList([OwnRules(pair, len(case.ids), settings)]),
                 streamer=clock,
                 **_sampling(settings),
                 **self.options(pair),
@@ -155,30 +153,26 @@ def _sampling(settings: Sampling) -> dict[str, Any]:
     }
 
 
-class OnlyAllowed(LogitsProcessor):
-    """Masks ids outside the tokenizer, for target and draft, as our engine does."""
+class OwnRules(LogitsProcessor):
+    """Masks ids outside the tokenizer, and subtracts presence and frequency penalty as in vLLM.
 
-    def __init__(self, pair: Pair) -> None:
+    For target and draft, as our engine does. ``prompt``: tokens of the prompt.
+    """
+
+    def __init__(self, pair: Pair, prompt: int, settings: Sampling) -> None:
         masks = [pair.target_allowed] + ([] if pair.draft is None else [pair.draft_allowed])
         self._forbidden = {len(mask): ~mask for mask in reversed(masks) if mask is not None}
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
-        return scores.masked_fill(self._forbidden[scores.shape[-1]], -torch.inf)
-
-
-class OutputPenalty(LogitsProcessor):
-    """Presence and frequency penalty as in vLLM. transformers has neither."""
-
-    def __init__(self, prompt: int, settings: Sampling) -> None:
         self._prompt, self._settings = prompt, settings
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        if not (self._settings.presence_penalty or self._settings.frequency_penalty):
-            return scores
-        ones = torch.ones_like(input_ids[:, self._prompt :], dtype=scores.dtype)
-        counts = torch.zeros_like(scores).scatter_add(1, input_ids[:, self._prompt :], ones)
-        presence = self._settings.presence_penalty * (counts > 0)
-        return scores - self._settings.frequency_penalty * counts - presence
+        scores = scores.masked_fill(self._forbidden[scores.shape[-1]], -torch.inf)
+        presence, frequency = self._settings.presence_penalty, self._settings.frequency_penalty
+        if presence or frequency:
+            written = input_ids[:, self._prompt :]
+            ones = torch.ones_like(written, dtype=scores.dtype)
+            counts = torch.zeros_like(scores).scatter_add(1, written, ones)
+            scores = scores - frequency * counts - presence * (counts > 0)
+        return scores
 
 
 class Clock:

@@ -5,10 +5,8 @@ matplotlib takes half a second to import, so it is imported when the first figur
 
 import io
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 5.0, 2.9  # inches of lines without a legend: text stays readable on a phone
 BAR, AROUND = 0.18, 0.65  # inches: a bar; everything else
-GAP = 0.5  # bars between two categories
 FONT_SIZE = 9.5  # points
 LETTER, LEGEND_KEY = 5.4, 38.0  # points on average; beside the text of an entry
 LEGEND_ROW = 0.2  # inches
@@ -34,51 +31,27 @@ MOST_TICKS = 9
 TITLE_LETTERS = 62  # a line of a title
 DASHED = (0, (4, 3))
 KINDS = {"lines": "Lines", "bars": "Bars", "stacked": "Stacked bars"}
-
-
-@dataclass(frozen=True)
-class SeriesStyle:
-    """The style of a series; ``colour``: an index into ``Palette.series``."""
-
-    colour: int
-    marker: str
-    dash: str
-    hatch: str
-
-
-MARKERS = "osD^vPX<>hp"
-DASHES, HATCHES = ("-", "--", ":"), ("", "////", "....")
+MARKERS, DASHES, HATCHES = "osD^vPX<>hp", ("-", "--", ":"), ("", "////", "....")
 COLOURS = len(LIGHT.series)
-STYLES = tuple(
-    SeriesStyle(
-        i % COLOURS,
-        MARKERS[i % len(MARKERS)],
-        DASHES[i // COLOURS],
-        HATCHES[i // COLOURS],
-    )
-    for i in range(COLOURS * len(DASHES))
-)
+
+Styles = Mapping[str, int]  # the number of each label, by which it has its colour, marker and dash
 
 
-def styles_of(figures: Iterable[Figure]) -> dict[str, SeriesStyle]:
-    """Choose a style for each label: the same in all figures, and unique within each figure.
+def styles_of(figures: Iterable[Figure]) -> dict[str, int]:
+    """Number the labels: those of methods, and those of stacked parts, each from 0.
 
-    Labels that never share a figure may have the same style, so a few colours suffice.
+    A label looks the same in all figures.
     """
-    groups = [[series.label for series in figure.series] for figure in figures]
-    chosen: dict[str, int] = {}
-    for name in dict.fromkeys(name for group in groups for name in group):
-        met = {other for group in groups if name in group for other in group}
-        taken = {chosen[other] for other in met & chosen.keys()}
-        free = [number for number in range(len(STYLES)) if number not in taken]
-        solid = [number for number in free if number < COLOURS]
-        uses = Counter(chosen.values())
-        best = min(solid or free or range(len(STYLES)), key=lambda n, uses=uses: (uses[n], n))
-        chosen[name] = best
-    return {name: STYLES[number] for name, number in chosen.items()}
-
-
-Styles = Mapping[str, SeriesStyle]
+    figures, chosen = list(figures), dict[str, int]()
+    for stacked in (True, False):
+        names = dict.fromkeys(
+            series.label
+            for figure in figures
+            if (figure.kind == "stacked") == stacked
+            for series in figure.series
+        )
+        chosen |= {name: number for number, name in enumerate(names)}
+    return chosen
 
 
 def can_draw() -> bool:
@@ -101,12 +74,16 @@ def draw(figure: Figure, styles: Styles, palette: Palette = LIGHT, title: str = 
     """Draw the data and a legend below it; ``title``: for a figure that stands alone."""
     from matplotlib.figure import Figure as Canvas
 
+    places = {x for series in figure.series for x in series.x}
     plot = {"lines": _plot_lines, "bars": _plot_bars, "stacked": _plot_bars}[figure.kind]
-    if figure.kind == "lines" and len({x for series in figure.series for x in series.x}) == 1:
-        plot, figure = _plot_bars, _as_bars(figure)
+    rows, columns = _legend(figure)
+    height, bars = HEIGHT, len(places) * (len(figure.series) if figure.kind == "bars" else 1)
+    if figure.kind == "lines" and len(places) == 1:
+        plot, rows, bars = _plot_one_length, 0, len(figure.series)
+    if plot != _plot_lines:
+        height = AROUND + BAR * 1.5 * bars
     with _settings(palette):
-        rows, columns = _legend(figure)
-        canvas = Canvas(figsize=(WIDTH, _height(figure) + LEGEND_ROW * rows), layout="constrained")
+        canvas = Canvas(figsize=(WIDTH, height + LEGEND_ROW * rows), layout="constrained")
         plot(canvas.subplots(), figure, styles, palette)
         if rows:
             canvas.legend(loc="outside lower center", ncols=columns)
@@ -135,8 +112,9 @@ def _plot_lines(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) 
         shift = step * (number - (len(figure.series) - 1) / 2)
         x = [float(x) * span**shift if log_x else float(x) + span * shift for x in series.x]
         style = styles[series.label]
-        colour = palette.series[style.colour]
-        axes.plot(x, series.y, style.marker + style.dash, color=colour, label=series.label)
+        colour = palette.series[style % COLOURS]
+        marker, dash = MARKERS[style % len(MARKERS)], DASHES[style // COLOURS % len(DASHES)]
+        axes.plot(x, series.y, marker + dash, color=colour, label=series.label)
         if series.low:
             axes.vlines(x, series.low, series.high, color=colour, alpha=0.6, linewidth=1.0)
     if log_x:
@@ -148,14 +126,9 @@ def _plot_lines(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) 
         axes.axhline(figure.level, color=palette.muted, linewidth=1, linestyle=DASHED)
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     axes.yaxis.set_major_formatter(_tick)
-    _from_zero(axes, figure)
-
-
-def _from_zero(axes: "Axes", figure: Figure) -> None:
-    """Begin an axis at zero, unless most of it would then be empty."""
     values = [y for series in figure.series for y in (*series.y, *series.low) if math.isfinite(y)]
     values += [] if figure.level is None else [figure.level]
-    if 0 <= min(values) < 0.5 * max(values):
+    if 0 <= min(values) < 0.5 * max(values):  # otherwise most of the axis would be empty
         axes.set_ylim(bottom=0)
 
 
@@ -164,84 +137,74 @@ def _from_zero(axes: "Axes", figure: Figure) -> None:
 
 def _plot_bars(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) -> None:
     """Draw bars by category, side by side or stacked, with their lengths as text."""
-    ticks, positions = _positions(figure)
-    totals: dict[float, float] = {}
-    ends: dict[float, float] = {}  # of bars and of their spread
-    for series in figure.series:
-        at = [positions[x, series.label] for x in series.x]
-        style = styles[series.label]
+    categories = list(dict.fromkeys(x for series in figure.series for x in series.x))
+    beside = len(figure.series) if figure.kind == "bars" else 1
+    ends: dict[float, float] = {}
+    for number, series in enumerate(figure.series):
+        style, shift = styles[series.label], (number % beside - (beside - 1) / 2) / beside
+        places = [categories.index(x) + 0.8 * shift for x in series.x]
         axes.barh(
-            at,
+            places,
             series.y,
-            height=0.9,
-            left=[totals.get(position, 0.0) for position in at],
-            color=palette.series[style.colour],
-            hatch=style.hatch,
+            height=0.75 / beside,
+            left=[ends.get(place, 0.0) for place in places],
+            color=palette.series[style % COLOURS],
+            hatch=HATCHES[style // COLOURS % len(HATCHES)],
             edgecolor=palette.paper,
             linewidth=0.5,
             label=series.label,
         )
-        if series.low:
-            axes.hlines(at, series.low, series.high, color=palette.ink, linewidth=0.9)
-        for position, y, high in zip(at, series.y, series.high or series.y, strict=True):
+        for place, y in zip(places, series.y, strict=True):
             if math.isfinite(y):
-                totals[position] = totals.get(position, 0.0) + y
-                ends[position] = max(totals[position], high)
-    for position, total in totals.items():
-        axes.annotate(
-            show(total),
-            (ends[position], position),
-            xytext=(3, 0),
-            textcoords="offset points",
-            va="center_baseline",
-            fontsize=FONT_SIZE - 1.5,
-            bbox={"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.5},
-        )
-    if figure.level is not None:
-        axes.axvline(figure.level, color=palette.ink, linewidth=1, linestyle=DASHED)
-    _name_bars(axes, figure, ticks)
-
-
-def _positions(figure: Figure) -> tuple[list[float], dict[tuple[float | str, str], float]]:
-    """Return the middle of each category, and the position of each bar by category and label."""
-    positions: dict[tuple[float | str, str], float] = {}
-    ticks, free = [], 0.0
-    for category in _categories(figure):
-        labels = [series.label for series in figure.series if category in series.x]
-        step = 0 if figure.kind == "stacked" else 1
-        positions |= {(category, label): free + step * i for i, label in enumerate(labels)}
-        last = positions[category, labels[-1]]
-        ticks.append((free + last) / 2)
-        free = last + 1 + GAP
-    return ticks, positions
-
-
-def _name_bars(axes: "Axes", figure: Figure, ticks: Sequence[float]) -> None:
-    categories = _categories(figure)
-    axes.set_yticks(ticks, [_name(figure, category) for category in categories])
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(ticks[-1] + 0.7, -0.7)  # the first at the top
-    axes.margins(x=0.1)
-    axes.grid(visible=False, axis="y")
-    axes.grid(visible=True, axis="x")
+                ends[place] = ends.get(place, 0.0) + y
+    _name_bars(axes, figure, [_name(figure, category) for category in categories], palette)
+    for place, total in ends.items():
+        _write(axes, show(total), total, place)
     named = any(isinstance(category, str) for category in categories)
     axes.set(xlabel=figure.y_label, ylabel="" if named else figure.x_label)
-    axes.xaxis.set_major_formatter(_tick)
 
 
-def _as_bars(figure: Figure) -> Figure:
-    """Turn lines of one point each into bars."""
+def _plot_one_length(axes: "Axes", figure: Figure, styles: Styles, palette: Palette) -> None:
+    """Draw lines of one point each as bars under their names."""
     known = [series for series in figure.series if series.x]
-    return replace(
-        figure,
-        kind="bars",
-        y_label=f"{figure.y_label} ({figure.x_label}: {_name(figure, known[0].x[0])})",
-        series=tuple(replace(series, x=(series.label,)) for series in known),
+    spread = [[s.y[0] - s.low[0], s.high[0] - s.y[0]] if s.low else [0.0, 0.0] for s in known]
+    axes.barh(
+        range(len(known)),
+        [series.y[0] for series in known],
+        height=0.75,
+        xerr=list(zip(*spread, strict=True)),
+        ecolor=palette.ink,
+        color=[palette.series[styles[series.label] % COLOURS] for series in known],
+        error_kw={"linewidth": 0.9},
     )
+    for place, series in enumerate(known):
+        _write(axes, show(series.y[0]), max(*series.y, *series.high, 0.0), place)
+    _name_bars(axes, figure, [series.label for series in known], palette)
+    axes.set(xlabel=f"{figure.y_label} ({figure.x_label}: {_name(figure, known[0].x[0])})")
 
 
-def _categories(figure: Figure) -> list[float | str]:
-    return list(dict.fromkeys(x for series in figure.series for x in series.x))
+def _name_bars(axes: "Axes", figure: Figure, names: list[str], palette: Palette) -> None:
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(names) - 0.4, -0.6)  # the first at the top
+    axes.margins(x=0.12)
+    axes.grid(visible=False, axis="y")
+    axes.grid(visible=True, axis="x")
+    axes.xaxis.set_major_formatter(_tick)
+    if figure.level is not None:
+        axes.axvline(figure.level, color=palette.ink, linewidth=1, linestyle=DASHED)
+
+
+def _write(axes: "Axes", text: str, end: float, place: float) -> None:
+    """Write a number beside the end of a bar."""
+    axes.annotate(
+        text,
+        (end, place),
+        xytext=(3, 0),
+        textcoords="offset points",
+        va="center_baseline",
+        fontsize=FONT_SIZE - 1.5,
+    )
 
 
 def _name(figure: Figure, x: float | str) -> str:
@@ -251,19 +214,10 @@ def _name(figure: Figure, x: float | str) -> str:
 # ---------------------------------------------------------------- around the data
 
 
-def _height(figure: Figure) -> float:
-    """Return the height in inches without the legend; bars are equally wide in all figures."""
-    if figure.kind == "lines":
-        return HEIGHT
-    _, positions = _positions(figure)
-    return AROUND + BAR * (len(set(positions.values())) + GAP * len(_categories(figure)))
-
-
 def _legend(figure: Figure) -> tuple[int, int]:
     """Choose the rows and columns of the legend; none if the axis already has its labels."""
     labels = [series.label for series in figure.series]
-    named = all(series.x == (series.label,) for series in figure.series)
-    if named or set(labels) <= {"", figure.y_label}:
+    if not labels or set(labels) <= {"", figure.y_label}:
         return 0, 0
     entry = max(map(len, labels)) * LETTER + LEGEND_KEY
     rows = math.ceil(len(labels) / max(1, int(POINTS * WIDTH / entry)))

@@ -18,14 +18,10 @@ def runs() -> list[Measurement]:
     return list(EXPERIMENT.measure(tiny_bench(NAMED)))
 
 
-def test_texts_are_replayed_first_then_decoded_for_their_speed(runs: list[Measurement]) -> None:
+def test_each_policy_decodes_each_document_once(runs: list[Measurement]) -> None:
     names = ["plain", "tree", "window:top_k=2", "specextend:top_k=2,layer=1"]
-    assert [run.method for run in runs] == [*names, *names]
-    assert [run.decode_s > 0 for run in runs] == [False] * 4 + [True] * 4
-    replays, decoded = runs[1:4], runs[5:]
-    for replay, real in zip(replays, decoded, strict=True):
-        assert (replay.steps, replay.acceptance_length) == (real.steps, real.acceptance_length)
-        assert real.output == runs[0].output
+    assert [run.method for run in runs] == names
+    assert len({run.output for run in runs}) == 1
 
 
 def test_what_was_measured_is_concluded(runs: list[Measurement]) -> None:
@@ -40,15 +36,15 @@ def test_the_grid_is_drafted_by_default() -> None:
     bench = tiny_bench(output=6)
     measured = EXPERIMENT.measure(bench)
     grid = policies.grid(bench)
-    names = [next(measured).method for _ in range(len(grid) + 2)]
+    names = [run.method for run in measured]
     assert names == ["plain", "tree", *grid]
     assert "specextend:top_k=4,layer=1" in grid
     assert len(set(grid)) == len(grid)
 
 
 def test_a_method_that_has_no_working_cache() -> None:
-    with pytest.raises(UsageError, match="self-draft:depth=2 does not use a draft model"):
-        next(EXPERIMENT.measure(tiny_bench("self-draft:depth=2")))
+    with pytest.raises(UsageError, match="chain:depth=2 has no working cache"):
+        next(EXPERIMENT.measure(tiny_bench("chain:depth=2")))
 
 
 def test_intervals() -> None:

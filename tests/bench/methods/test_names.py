@@ -61,7 +61,7 @@ def test_a_wrong_name_is_one_sentence(names, message):
 
 def test_without_a_draft_few_methods_run():
     profile = tiny_setting().profile.changed(draft=None)
-    names = "plain,hf-generate,prompt-lookup,magicdec,lookup,suffix,self-draft"
+    names = "plain,hf-generate,prompt-lookup,lookup"
     find_methods(names, profile)
     for name in set(METHODS) - set(names.split(",")):
         with pytest.raises(UsageError, match=f"has no draft, so it cannot run {re.escape(name)}"):

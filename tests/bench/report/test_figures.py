@@ -129,7 +129,7 @@ def test_lines_of_one_length_are_bars_under_their_names() -> None:
     assert not axes.get_lines()[:-1]  # but the level
     assert [label.get_text() for label in axes.get_yticklabels()] == list(METHODS)
     assert axes.get_xlabel() == "speedup (input, tokens: 4K)"
-    assert len({bars[0].get_facecolor() for bars in axes.containers}) == len(LIGHT.series)
+    assert len({bar.get_facecolor() for bar in axes.patches}) == len(LIGHT.series)
     assert not canvas.legends
 
 
@@ -152,17 +152,15 @@ def test_stacked_bars_continue_each_other_and_carry_their_sum() -> None:
 
 
 def test_bars_of_a_category_are_beside_each_other_and_below_the_other_category() -> None:
-    series = (Series("a", ("x", "y"), (1.0, 2.0)), Series("b", ("y",), (3.0,), (2.0,), (4.0,)))
+    series = (Series("a", ("x", "y"), (1.0, 2.0)), Series("b", ("y",), (3.0,)))
     a, b = axes_of(Figure("f", "", "", "", series, kind="bars")).containers
-    assert a[0].get_y() + 1.5 <= a[1].get_y()
-    assert b[0].get_y() >= a[1].get_y() + a[1].get_height()
-    assert b[0].get_y() < a[1].get_y() + 1.5
+    assert a[0].get_y() + a[0].get_height() < a[1].get_y()
+    assert a[1].get_y() + a[1].get_height() <= b[0].get_y() < 1.5
 
 
 def test_figures_grow_with_their_bars() -> None:
-    heights = [canvas_of(figure).get_figheight() for figure in (STACKED, BARS, ONE_LENGTH)]
+    heights = [canvas_of(figure).get_figheight() for figure in (STACKED, BARS)]
     assert heights[0] < heights[1]
-    assert heights[2] <= heights[1]
 
 
 # ---------------------------------------------------------------- what is not there
