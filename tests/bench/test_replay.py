@@ -38,8 +38,9 @@ def replayed(policies: tuple[str, ...], setting: Setting) -> list[tuple[int, flo
     return [(run.steps, run.acceptance_length, run.accepted_per_step) for run in runs]
 
 
-@pytest.mark.parametrize("family", ["llama", "smollm3"])
-@pytest.mark.parametrize("generation", [{}, {"temperature": 0.8, "seed": 3}])
+@pytest.mark.parametrize(
+    ("family", "generation"), [("llama", {"temperature": 0.8, "seed": 3}), ("smollm3", {})]
+)
 def test_the_steps_are_those_of_decoding(family: str, generation: dict[str, float]) -> None:
     setting = tiny_setting(family, max_new_tokens=70, **generation)
     decoded = [run_method(name, setting, CASE) for name in POLICIES]
