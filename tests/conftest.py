@@ -1,5 +1,6 @@
 """Set up before any test module is imported."""
 
+import gc
 import importlib.util
 import os
 
@@ -17,3 +18,13 @@ if not torch.cuda.is_available():
         from tests.interpreter import speed_up
 
         speed_up()
+
+
+def pytest_collection_finish() -> None:
+    """Leave imported modules and collected tests, a million objects, out of garbage collections."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()

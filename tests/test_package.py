@@ -21,7 +21,10 @@ PROGRAM = "import specx, torch; print(torch.backends.cuda.preferred_blas_library
 NAME = "TORCH_BLAS_PREFER_CUBLASLT"
 
 
-@pytest.mark.parametrize(("own", "library"), [(None, "Cublaslt"), ("0", "Cublas")])
+@pytest.mark.parametrize(
+    ("own", "library"),
+    [(None, "Cublaslt"), pytest.param("0", "Cublas", marks=pytest.mark.slow)],
+)
 def test_torch_multiplies_with_cublaslt_unless_told_otherwise(
     own: str | None, library: str
 ) -> None:

@@ -2,28 +2,20 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from specx.bench import session, workbench
 from specx.cli.main import run
 from specx.errors import UsageError
+from tests.cli.processes import Ended, Run
 from tests.runs.pairs import write_profile
 
 QUICK = ("--length", "300", "--tokens", "12", "--repeat", "1", "--count", "1")
 OURS = ["plain", "lookup", "specextend"]
-
-
-class Ended(NamedTuple):
-    code: int | str | None
-    out: str
-    err: str
-
-
-Bench = Callable[..., Ended]
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def bench(capsys: pytest.CaptureFixture[str]) -> Bench:
+def bench(capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the command in this process."""
 
     def do(*arguments: str) -> Ended:
@@ -45,7 +37,7 @@ def bench(capsys: pytest.CaptureFixture[str]) -> Bench:
     return do
 
 
-def test_tables_on_stdout_and_a_page_in_a_folder(bench: Bench) -> None:
+def test_tables_on_stdout_and_a_page_in_a_folder(bench: Run) -> None:
     ended = bench(*QUICK, "--methods", "plain,specextend")
     assert ended.code == 0
     assert "| specextend" in ended.out
@@ -63,7 +55,7 @@ def test_tables_on_stdout_and_a_page_in_a_folder(bench: Bench) -> None:
     assert len(outputs[0]) == 12
 
 
-def test_the_same_seed_gives_the_same_tokens(bench: Bench) -> None:
+def test_the_same_seed_gives_the_same_tokens(bench: Run) -> None:
     def tokens(*more: str) -> Any:
         ended = bench(*QUICK, "--methods", "plain", "--json", *more)
         assert not Path("specx-bench").exists()
@@ -72,7 +64,7 @@ def test_the_same_seed_gives_the_same_tokens(bench: Bench) -> None:
     assert tokens("--seed", "3") == tokens("--seed", "3") != tokens("--seed", "4")
 
 
-def test_documents_of_the_user(bench: Bench) -> None:
+def test_documents_of_the_user(bench: Run) -> None:
     days = "".join(f"On day {day} the harbour held {7 * day} ships. " for day in range(100))
     lines = [{"id": n, "text": f"Report {n}. {days}"} for n in range(3)]
     Path("all.jsonl").write_text("\n".join(map(json.dumps, lines)))
@@ -82,7 +74,7 @@ def test_documents_of_the_user(bench: Bench) -> None:
     assert [raw["task"] for raw in report["sections"][0]["runs"]] == ["digest"]
 
 
-def test_the_page_can_be_made_again(bench: Bench) -> None:
+def test_the_page_can_be_made_again(bench: Run) -> None:
     bench(*QUICK, "--methods", "plain,tree", "--out", "first")
     ended = bench("--from", "first/bench.json", "--out", "second")
     assert ended.code == 0
@@ -91,7 +83,7 @@ def test_the_page_can_be_made_again(bench: Bench) -> None:
 
 
 def test_a_plain_install_has_tables_json_and_a_page_without_pictures(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as missing:
         for package in ("matplotlib",):
@@ -114,7 +106,7 @@ def test_a_plain_install_has_tables_json_and_a_page_without_pictures(
     assert Path("again/figures/speedup-digest.svg").exists()
 
 
-def test_an_experiment_of_an_earlier_version_stays_as_it_was_found(bench: Bench) -> None:
+def test_an_experiment_of_an_earlier_version_stays_as_it_was_found(bench: Run) -> None:
     bench(*QUICK, "--methods", "plain", "--out", "first")
     report = json.loads(Path("first/bench.json").read_text())
     report["sections"][0]["name"] = "hybrid"
@@ -124,7 +116,7 @@ def test_an_experiment_of_an_earlier_version_stays_as_it_was_found(bench: Bench)
     assert json.loads(ended.out) == report
 
 
-def test_a_page_cannot_be_made_again_without_outputs(bench: Bench) -> None:
+def test_a_page_cannot_be_made_again_without_outputs(bench: Run) -> None:
     bench(*QUICK, "--methods", "plain", "--out", "first")
     path = Path("first/bench.json")
     report = json.loads(path.read_text())
@@ -139,9 +131,10 @@ def test_a_page_cannot_be_made_again_without_outputs(bench: Bench) -> None:
 
 @pytest.mark.parametrize("taken", [0.04, 0.48, None])
 def test_a_headline_beside_other_processes_is_withheld(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, taken: float | None
+    bench: Run, monkeypatch: pytest.MonkeyPatch, taken: float | None
 ) -> None:
     monkeypatch.setattr(session.LoadMonitor, "taken", lambda *_: taken)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # figures take time
     ended = bench(*QUICK, "--methods", "specextend")
     report = json.loads(Path("specx-bench/bench.json").read_text())
     line = ended.out.splitlines()[0]
@@ -161,7 +154,7 @@ def test_a_headline_beside_other_processes_is_withheld(
 
 
 def test_quick_compares_ours_with_plain_and_lookup_until_it_holds(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
 
@@ -180,14 +173,14 @@ def test_quick_compares_ours_with_plain_and_lookup_until_it_holds(
     assert (quick.enough_s, full.enough_s) == (15.0, float("inf"))
 
 
-def test_another_profile(bench: Bench, tmp_path: Path) -> None:
+def test_another_profile(bench: Run, tmp_path: Path) -> None:
     profile = write_profile(tmp_path, target={"window": 1600})
     ended = bench("-p", profile, "--length", "1200", "--repeat", "1", "--methods", "plain,tree")
     assert ended.code == 0
     assert "instruct" in ended.out
 
 
-def test_interrupted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted(bench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     alternate = workbench.Workbench.alternate
 
     def stopped(*arguments: Any, **options: Any) -> Iterator[Any]:
@@ -202,7 +195,7 @@ def test_interrupted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [raw["method"] for raw in report["sections"][0]["runs"]] == ["plain"]
 
 
-def test_interrupted_while_it_is_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_while_it_is_written(bench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -212,7 +205,7 @@ def test_interrupted_while_it_is_written(bench: Bench, monkeypatch: pytest.Monke
     assert ended.err.splitlines()[-1] == "specx: interrupted while the measurements were written"
 
 
-def test_names(bench: Bench) -> None:
+def test_names(bench: Run) -> None:
     ended = bench("--list")
     assert ended.code == 0
     assert "specextend" in ended.out
@@ -236,7 +229,7 @@ def test_names(bench: Bench) -> None:
     ],
 )
 def test_bad_arguments_start_nothing(
-    arguments: tuple[str, ...], sentence: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], sentence: str, bench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("short.txt").write_text("A short text, which is not enough.\n")
     monkeypatch.setattr(session, "carry_out", lambda *_: pytest.fail("something was started"))
@@ -248,7 +241,7 @@ def test_bad_arguments_start_nothing(
     assert not Path("specx-bench").exists()
 
 
-def test_a_method_that_the_profile_cannot_run(bench: Bench, tmp_path: Path) -> None:
+def test_a_method_that_the_profile_cannot_run(bench: Run, tmp_path: Path) -> None:
     profile = write_profile(tmp_path, draft=None)
     ended = bench("-p", profile, "--methods", "specextend")
     assert (ended.code, ended.out) == (2, "")

@@ -4,13 +4,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from specx.cli import extract
 from specx.cli.main import run
 from specx.documents.document import Document, Page, Paragraph
+from tests.cli.processes import Ended
 from tests.documents import pdfs
 from tests.documents.test_read import give_stdin
 
@@ -49,12 +49,6 @@ More.
 
 [footnote] A note.
 """
-
-
-class Ended(NamedTuple):
-    code: int | str | None
-    out: str
-    err: str
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,15 +19,13 @@ import pytest
 from specx.documents import child
 from specx.errors import UsageError
 from specx.models import model_files
-from specx.records import Event
-from specx.runs import inputs, summarizer, worker
+from specx.runs import inputs
 from specx.runs.results import Results
-from specx.runs.worker import Deadline
 from tests.cli import processes
 from tests.cli.processes import Run, exit_code, fork_specx, in_a_process, read_all
 from tests.cli.test_jobs import done
 from tests.documents.pdfs import text_pdf
-from tests.runs.pairs import TEXT, checkpoints, saying, write_profile
+from tests.runs.pairs import TEXT, checkpoints, take_too_long, write_profile
 from tests.tiny import copy_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -258,16 +255,7 @@ def test_a_full_disk_for_one_file(option: str) -> None:
 
 def slow_model(monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
     """A profile whose model takes too long for the first document."""
-    clock, write, calls = SimpleNamespace(now=0.0), saying("Half a sentence."), []
-
-    def decode(*arguments: Any, **options: Any) -> Iterator[Event]:
-        calls.append(1)
-        for number, event in enumerate(write(*arguments, **options)):
-            clock.now += 40 if len(calls) == 1 and number == 3 else 0
-            yield event
-
-    monkeypatch.setattr(summarizer, "decode", decode)
-    monkeypatch.setattr(worker, "Deadline", partial(Deadline, clock=lambda: clock.now))
+    take_too_long(monkeypatch)
     return write_profile(folder)
 
 

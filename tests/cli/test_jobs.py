@@ -5,21 +5,17 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
-from specx.records import Event
 from specx.reports import writers
-from specx.runs import summarizer, worker
 from specx.runs.job import JobLock, JobOptions
-from specx.runs.worker import Deadline
 from tests.cli.processes import Ended, Run, exit_code, fork_specx
-from tests.runs.pairs import TEXT, saying, write_profile
+from tests.runs.pairs import TEXT, take_too_long, write_profile
+from tests.threads import threads
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -32,10 +28,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"Notes of {name}.\n")
     monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield tmp_path
-    torch.set_num_threads(threads)
+    with threads(1):
+        yield tmp_path
 
 
 def piped(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
@@ -254,18 +248,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     Path("long").mkdir()
     for name in ("a", "b"):
         Path(f"long/{name}.txt").write_text(long(name))
-    write = saying("Half a sentence.")
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(worker, "Deadline", partial(Deadline, clock=lambda: clock.now))
-    calls = []
-
-    def decode(*arguments: Any, **options: Any) -> Iterator[Event]:
-        calls.append(1)
-        for number, event in enumerate(write(*arguments, **options)):
-            clock.now += 40 if len(calls) == 1 and number == 3 else 0
-            yield event
-
-    monkeypatch.setattr(summarizer, "decode", decode)
+    take_too_long(monkeypatch)
     return ["--timeout", "30", "-p", write_profile(tmp_path)]
 
 
@@ -362,8 +345,9 @@ class Points:
 
 
 @posix
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_nothing_is_lost_at_whatever_step_of_writing_it_dies(
-    specx: Run, monkeypatch: pytest.MonkeyPatch
+    specx: Run, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     Path("docs/x/c.txt").unlink()
     specx("docs", "--out", "WHOLE")
@@ -374,7 +358,7 @@ def test_nothing_is_lost_at_whatever_step_of_writing_it_dies(
     assert points.passed > 30
     monkeypatch.setattr(writers, "_ABANDONED_S", 0)
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-        for point in range(1, points.passed + 1):
+        for point in range(1, points.passed + 1, every):
             out = f"OUT{point}"
             arguments = ["summarize", "docs", "--out", out, "--resume"]
             with pytest.MonkeyPatch.context() as patch:

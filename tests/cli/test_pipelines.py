@@ -74,7 +74,15 @@ def test_no_recipe_is_without_a_test() -> None:
     assert [kind for kind, _ in BLOCKS] == ["sh"] * 6 + ["make", "sh", "cron"]
 
 
-@pytest.mark.parametrize(("line", "made"), [(0, ALL), (1, ALL), (2, FLAT), (3, {"a.txt.md"})])
+@pytest.mark.parametrize(
+    ("line", "made"),
+    [
+        (0, ALL),
+        pytest.param(1, ALL, marks=pytest.mark.slow),
+        pytest.param(2, FLAT, marks=pytest.mark.slow),
+        (3, {"a.txt.md"}),
+    ],
+)
 def test_ways_to_name_documents(line: int, made: set[str]) -> None:
     Path("names.txt").write_text("docs/a.txt\n")
     sh(recipe("--from-file names.txt").splitlines()[line])
@@ -116,6 +124,7 @@ def test_parallel() -> None:
     assert summaries() == ALL
 
 
+@pytest.mark.slow
 def test_make_makes_what_is_older() -> None:
     Path("docs/b c.txt").unlink()  # make knows no names with spaces
     Path("Makefile").write_text(recipe("wildcard"))
@@ -128,6 +137,7 @@ def test_make_makes_what_is_older() -> None:
     assert Path("sums/d.txt.md").stat().st_mtime_ns == when
 
 
+@pytest.mark.slow
 def test_a_slurm_array_with_a_stand_in_for_srun(folder: Path) -> None:
     write_program("srun", folder, 'exec "$@"')
     for task in "1234":

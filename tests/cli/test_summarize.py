@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from specx.cli.main import run
@@ -30,6 +29,7 @@ from tests.cli.processes import Ended, Run, exit_code, fork_specx, own_cache, re
 from tests.decoding.pairs import computed_wrongly
 from tests.documents import pdfs
 from tests.runs.pairs import TEXT, saying, write_profile
+from tests.threads import threads
 
 ESCAPE = "\x1b"
 posix = pytest.mark.skipif(os.name != "posix", reason="signals, terminals and pipes of POSIX")
@@ -53,10 +53,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(
         warnings, "untemplated", lambda *_: []
     )  # the tests' models have no template
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield tmp_path
-    torch.set_num_threads(threads)
+    with threads(1):
+        yield tmp_path
 
 
 @pytest.fixture
@@ -595,23 +593,19 @@ def test_on_a_terminal_the_summary_streams(
 
 @posix
 def test_what_mini_is_stands_on_a_terminal_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    specx: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"TERM": "xterm", "XDG_CACHE_HOME": own_cache(folder / "cache")}.items():
         monkeypatch.setenv(name, value)
     sentences = (f"In {year} the town counted {year * 7} ships." for year in range(1900, 1930))
     Path("long.txt").write_text(" ".join(sentences))
-    # processes of their own: a fork of this one has no OpenMP threads left to run mini with
-    command = [sys.executable, "-m", "specx", "summarize", "long.txt", "--method", "plain"]
-    command += ["--max-new-tokens", "20"]
-    piped = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "mini copies" not in piped.stderr  # where nobody looks, it is kept for later
+    options = ["long.txt", "--method", "plain", "--max-new-tokens", "20"]
+    piped = specx(*options)
+    assert piped.code == 0
+    assert "mini copies" not in piped.err  # where nobody looks, it is kept for later
     for mentions in (True, False):
-        master, slave = pty.openpty()
-        process = subprocess.Popen(command, stdout=slave, stderr=slave)
-        os.close(slave)
-        (shown,) = read_all(master)
-        assert process.wait() == 0, shown
+        code, shown = on_terminal("mini", *options)
+        assert code == 0, shown
         assert ("specx: mini copies a document's own sentences" in shown) == mentions
 
 

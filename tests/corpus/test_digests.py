@@ -12,12 +12,12 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-import torch
 
 from specx.cli.main import run
 from tests.corpus.cases import CASES
 from tests.corpus.expected import Case, Made
 from tests.corpus.independent import letters, page_texts, stands_on
+from tests.threads import threads
 
 QUOTED = ("text", "item")
 SENTENCES = 8  # of a digest by the profile mini
@@ -48,20 +48,9 @@ def summarize(tmp_path: Path) -> Summarize:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(case.make().data)
         out = tmp_path / "out"
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        run(
-            [
-                "summarize",
-                str(tmp_path / "in"),
-                "--out",
-                str(out),
-                "--quiet",
-                "--set",
-                "fallback.below=null",
-            ]
-        )
-        torch.set_num_threads(threads)
+        how = ["--out", str(out), "--quiet", "--set", "fallback.below=null"]
+        with threads(1):
+            run(["summarize", str(tmp_path / "in"), *how])
         written = {case.id: out / "in" / f"{case.id}.json" for case in cases}
         return {
             name: json.loads(path.read_text()) if path.exists() else None

@@ -5,15 +5,13 @@ import torch
 
 from specx.ops.contract import HAS_TRITON, Ops
 from specx.ops.torch.backend import TorchOps
+from tests.threads import threads
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
-    """Models this small are slower on several threads, and far slower on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with threads(1):
+        yield
 
 
 @pytest.fixture(

@@ -167,6 +167,15 @@ def run_plain(pair: Pair, profile: Profile, prompt: Sequence[int]) -> Run:
     return _PLAIN[key][1]
 
 
+def check(pair: Pair, method: Method, profile: Profile, prompt: Sequence[int]) -> Run:
+    """Return the speculative run, after comparing it with the plain one."""
+    expected = run_plain(pair, profile, prompt)
+    result = run(pair, profile, method, prompt)
+    assert result.tokens == expected.tokens
+    assert result.reason == expected.reason
+    return result
+
+
 def collect(events: Iterator[Event]) -> Run:
     result = Run(list(events))
     for event in result.events:

@@ -19,9 +19,10 @@ from specx.errors import ModelError
 from specx.models.compat import head_facts
 from specx.profile import AutoTree
 from tests.decoding.chi_square import p_value
-from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run, run_plain
+from tests.decoding.pairs import check, loaded, make_profile, make_prompt, pair_of, run
 from tests.decoding.test_runner import Replaying, Watching
 from tests.heads import apt_head, head_target, load, make_head_file
+from tests.pairwise import every_other
 from tests.tiny import VOCAB
 
 METHODS = ["tree", "streaming", "specextend", "specextend+lookup"]
@@ -42,14 +43,6 @@ def apt_pair(kind: str) -> Pair:
         head = load(file.write(Path(folder) / "head"), target, head_layers=layers)
     target_allowed, draft_allowed = head_facts(target, head)
     return Pair(target, target_allowed, head, draft_allowed)
-
-
-def check(pair, method, profile, prompt):
-    expected = run_plain(pair_of(pair.target), profile, prompt)
-    result = run(pair, profile, method, prompt)
-    assert result.tokens == expected.tokens
-    assert result.reason == expected.reason
-    return result
 
 
 def test_a_head_on_a_cpu_is_not_said_to_be_row_invariant():
@@ -124,8 +117,7 @@ def test_a_head_that_lookup_left_behind_catches_up(monkeypatch):
     assert not turns[:1] or turns[0]  # the head drafted again
 
 
-@pytest.mark.parametrize("below", [None, 1e9])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "below"), every_other(METHODS, [None, 1e9]))
 def test_stages_can_be_recorded(method, below, monkeypatch):
     """Replayed on the same memory they write the same; on the host they change nothing."""
     profile = make_profile(cache=SMALL_CACHE, max_new_tokens=100, below=below)

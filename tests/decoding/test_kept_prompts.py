@@ -2,13 +2,14 @@
 
 import os
 import resource
-import signal
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cache
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from specx.cache_folder import KEPT, drop_oldest, kept_files
+from specx.decoding import kept_prompts
 from specx.decoding.decode import decode
 from specx.decoding.forward import PREFILL_CHUNK
 from specx.decoding.kept_prompts import KeptPrompts
@@ -30,6 +32,7 @@ from tests.decoding.pairs import Run, collect, loaded, make_profile, make_prompt
 from tests.decoding.test_head_lossless import apt_pair
 from tests.models.families import CELLS
 from tests.models.families import make_pair as make_oracle
+from tests.pairwise import every_other
 from tests.tiny import VOCAB, make_tokenizer
 
 SHARED = 150  # tokens: more than a window, and no multiple of a chunk
@@ -116,8 +119,10 @@ def read(run: Run, model: str = "target") -> int:
     return next(each.done for each in run.progress if each.model == model)
 
 
-@pytest.mark.parametrize("make", [full, windows, in_bytes, states, head])
-@pytest.mark.parametrize("method", METHODS)
+PAIRS = [full, windows, in_bytes, states, head]
+
+
+@pytest.mark.parametrize(("make", "method"), every_other(PAIRS, METHODS))
 def test_a_question_is_answered_as_alone(make: Callable[[], Pair], method: Method) -> None:
     """The same tokens by the same steps: drafts and what is retrieved are as they were."""
     pair, pool = make(), WorkspacePool()
@@ -168,8 +173,7 @@ def warnings(run: Run) -> list[str]:
     return run.events[-1]
 
 
-@pytest.mark.parametrize("make", [full, windows, in_bytes, states, head])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("make", "method"), every_other(PAIRS, METHODS, odd=True))
 def test_a_new_process_reads_what_another_kept(
     tmp_path: Path, make: Callable[[], Pair], method: Method
 ) -> None:
@@ -192,7 +196,7 @@ def test_what_plain_decoding_kept_serves_a_method_that_drafts(tmp_path: Path) ->
     assert read(run) > SHARED >= read(run, "draft")
 
 
-@pytest.mark.parametrize("make", [full, windows, in_bytes, states, head])
+@pytest.mark.parametrize("make", PAIRS)
 def test_rows_are_kept_to_the_bit(tmp_path: Path, make: Callable[[], Pair]) -> None:
     pools = [WorkspacePool(KeptPrompts(GB, tmp_path)) for _ in range(2)]
     for pool in pools:
@@ -314,42 +318,35 @@ def test_a_folder_that_cannot_be_made_costs_a_line(tmp_path: Path) -> None:
     assert len(warnings(ask(tmp_path / "file" / "prompts", 0))) == 1
 
 
-_WRITER = """
-import sys, time
-from pathlib import Path
-from tests.decoding.test_kept_prompts import ask
+def _write(folder: Path, half_written: Connection | None = None) -> None:
+    store = kept_prompts._store
 
-from specx.decoding import kept_prompts
+    def slowly(write: Callable[[Any], None], header: bytes, rows: Any) -> None:
+        def some(content: Any) -> None:
+            write(content)
+            if half_written is not None:
+                half_written.send("half")
+                time.sleep(60)
 
-store = kept_prompts._store
+        store(some, header, rows)
 
-def slowly(write, header, rows):
-    def some(content):
-        write(content)
-        if sys.argv[2] == "stop":
-            print("half", flush=True)
-            time.sleep(60)
-    store(some, header, rows)
-
-kept_prompts._store = slowly
-ask(Path(sys.argv[1]), 0)
-"""
+    kept_prompts._store = slowly
+    ask(folder, 0)
 
 
-def _writers(folder: Path, how: str, number: int) -> Iterator[subprocess.Popen[str]]:
-    for _ in range(number):
-        yield subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(folder), how], stdout=subprocess.PIPE, text=True
-        )
+def _writer(*arguments: Any) -> BaseProcess:
+    """Start a process that writes; a copy of this one, which has imported what it needs."""
+    process = get_context("fork").Process(target=_write, args=arguments)
+    process.start()
+    return process
 
 
 def test_a_process_that_is_killed_leaves_nothing_to_read(tmp_path: Path) -> None:
-    (process,) = _writers(tmp_path, "stop", 1)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "half\n"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    written, to_tell = Pipe(duplex=False)
+    process = _writer(tmp_path, to_tell)
+    assert written.poll(60)
+    process.kill()
+    process.join()
     assert [each.suffix for each in tmp_path.iterdir()] != [KEPT]
     assert not kept_files(tmp_path)
     assert read(ask(tmp_path, 0)) <= SHARED
@@ -357,10 +354,9 @@ def test_a_process_that_is_killed_leaves_nothing_to_read(tmp_path: Path) -> None
 
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
-    for process in list(_writers(tmp_path, "go on", 2)):
-        assert process.wait() == 0
-        assert process.stdout is not None
-        process.stdout.close()
+    for process in [_writer(tmp_path), _writer(tmp_path)]:
+        process.join()
+        assert process.exitcode == 0
     run = ask(tmp_path, 1)
     assert read(run) > SHARED
     assert figures(run) == figures(answer(full(), "plain", QUESTIONS[1], None))

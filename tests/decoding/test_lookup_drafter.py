@@ -21,7 +21,7 @@ from specx.ops.contract import HAS_TRITON
 from specx.ops.torch.trees import best_tree
 from specx.ops.trees import Path
 from specx.profile import resolve
-from tests.decoding.pairs import Run, loaded, make_profile, make_prompt, on_triton, pair_of, run
+from tests.decoding.pairs import check, loaded, make_profile, make_prompt, on_triton, pair_of, run
 from tests.decoding.trigrams import random_table, trigram_model
 from tests.ops.test_trees import paths_of
 
@@ -51,15 +51,6 @@ def repeating_pair(draft_seed: int = 3) -> Pair:
     mask = torch.ones(6, dtype=torch.bool)
     target, draft = (trigram_model(random_table(6, seed)) for seed in (0, draft_seed))
     return Pair(target, mask, draft, mask)
-
-
-def check(pair, method, profile, prompt) -> Run:
-    """The speculative run, after comparing it with the plain one."""
-    expected = run(pair, profile, "plain", prompt)
-    result = run(pair, profile, method, prompt)
-    assert result.tokens == expected.tokens
-    assert result.reason == expected.reason
-    return result
 
 
 def test_a_text_that_repeats_itself_is_looked_up():

@@ -14,7 +14,7 @@ from specx.decoding.model_drafter import ModelDrafter
 from specx.profile import load_profile, resolve
 from specx.prompts.digest import Digest
 from specx.runs.pair import load_pair
-from tests.decoding.pairs import allowed, loaded, make_profile, make_prompt, pair_of, run, run_plain
+from tests.decoding.pairs import allowed, check, loaded, make_profile, make_prompt, pair_of, run
 from tests.tiny import VOCAB, make_model
 
 FAMILIES = ["llama", "qwen3", "mistral", "smollm3"]
@@ -39,15 +39,6 @@ def test_plain_decoding_writes_what_generate_writes(family, length):
         ours = run(pair_of(loaded(family, seed)), profile, "plain", prompt)
         assert ours.tokens == theirs[0, length:].tolist()
         assert ours.reason == ("length" if len(ours.tokens) == 60 else "end")
-
-
-def check(pair, method, profile, prompt):
-    """The speculative run, after comparing it with the plain one."""
-    expected = run_plain(pair, profile, prompt)
-    result = run(pair, profile, method, prompt)
-    assert result.tokens == expected.tokens
-    assert result.reason == expected.reason
-    return result
 
 
 @pytest.mark.parametrize("method", DRAFTING)

@@ -20,6 +20,7 @@ from tests.decoding.test_sampling import (
     sample,
     warped,
 )
+from tests.pairwise import every_other, pairwise
 from tests.tiny import make_model
 
 METHODS = ["tree", "streaming", "specextend", "lookup", "specextend+lookup"]
@@ -77,8 +78,7 @@ def generated(family: str, prompt: list[int], settings: dict, tokens: int) -> li
     return output[0, len(prompt) :].tolist()
 
 
-@pytest.mark.parametrize("settings", GREEDY)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "settings"), every_other(FAMILIES, GREEDY))
 def test_plain_text_is_what_generate_writes(family, settings):
     prompt, generation = make_prompt(30), SETTINGS[settings]
     ours = run(pair_of(loaded(family)), make_profile(max_new_tokens=60, **generation), "plain",
@@ -88,9 +88,7 @@ def test_plain_text_is_what_generate_writes(family, settings):
         assert ours != generated(family, prompt, {}, 60)
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "method", "settings"), pairwise(FAMILIES, METHODS, SETTINGS))
 def test_every_method_writes_the_plain_text(family, method, settings):
     pair = pair_of(loaded(family, **SURE), loaded(DRAFTS.get(family, family), **LIKE_IT))
     profile = make_profile(cache=SMALL_CACHE, max_new_tokens=40, **SETTINGS[settings])
@@ -100,9 +98,10 @@ def test_every_method_writes_the_plain_text(family, method, settings):
     assert sum(result.accepted) > 0 or method in ("streaming", "lookup")
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("method", [method for method in METHODS if method != "lookup"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "method", "settings"),
+    pairwise(KINDS, [method for method in METHODS if method != "lookup"], SETTINGS),
+)
 def test_every_method_with_a_head_writes_the_plain_text(kind, method, settings):
     pair = apt_pair(kind)
     profile = make_profile(
@@ -171,10 +170,14 @@ def exact(temperature, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0,
 
 
 @pytest.mark.parametrize(
-    ("draft", "settings"), [("good", PENALIZED[0]), ("adversarial", PENALIZED[1])]
+    ("draft", "settings"),
+    [
+        pytest.param("good", PENALIZED[0], marks=pytest.mark.slow),
+        ("adversarial", PENALIZED[1]),
+    ],
 )
 def test_texts_are_distributed_by_the_definitions(draft, settings):
-    counts, _ = sample(draft, **settings)
+    counts, _ = sample(draft, samples=600, **settings)
     assert p_value(counts, exact(**settings)) > CHANCE
     # Control: as many samples tell this distribution from one without penalties.
     assert p_value(counts, exact(settings["temperature"])) < 1e-6

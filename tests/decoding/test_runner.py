@@ -11,6 +11,7 @@ from specx.decoding import runner as running
 from specx.decoding.model_drafter import ModelDrafter
 from specx.decoding.runner import GraphRunner, Runner, SharedPart, runner_for
 from tests.decoding.pairs import loaded, make_profile, make_prompt, pair_of, run
+from tests.pairwise import pairwise
 
 METHODS = ["plain", "tree", "streaming", "specextend", "lookup", "specextend+lookup"]
 CACHE = {"chunk": 4, "top_k": 3, "every": 2, "layer": 1, "window": 8}
@@ -90,9 +91,9 @@ def on_the_host(thing: Any, seen: set[int] | None = None) -> Any:
     }
 
 
-@pytest.mark.parametrize("below", [None, 1e9])
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("shared", "method", "below"), pairwise([False, True], METHODS, [None, 1e9])
+)
 def test_replayed_stages_write_the_same(method, below, shared, monkeypatch):
     """Also through a fallback, which changes the stages, and where passes are filled up."""
     monkeypatch.setattr(ModelDrafter, "_shares_passes", shared)

@@ -217,7 +217,7 @@ GPT_OSS_ROWS = {1: 3.43, 2: 4.86, 4: 7.11, 17: 12.5, 64: 15.9}
     ],
     ids=["by floors", "as measured"],
 )
-@pytest.mark.parametrize("chance", [0.02, 0.7, 0.95])
+@pytest.mark.parametrize("chance", [0.02, pytest.param(0.7, marks=pytest.mark.slow), 0.95])
 def test_rows_that_read_experts_are_reckoned_with(curve: dict[int, float], chance: float) -> None:
     pair = replace(
         GOOD, costs=Costs(1.0, Curve({1: 0.05}), Curve(curve), 0.0), likeliest=(chance,),

@@ -32,6 +32,7 @@ from specx.profile import AutoTree, Sampling, resolve
 from specx.records import METHODS, WITHOUT_DRAFT
 from tests.decoding.pairs import Run, collect, loaded, make_profile, make_prompt, pair_of
 from tests.decoding.test_head_lossless import apt_pair
+from tests.pairwise import every_other, pairwise
 
 PAIR = pair_of(loaded("llama", 0, peak=5.0), loaded("llama", 0, peak=5.0, noise=0.02))
 CACHE = {"chunk": 8, "top_k": 3, "every": 2, "layer": 1, "window": 16}
@@ -110,12 +111,13 @@ def kept(pool: WorkspacePool) -> Workspace:
     return pool._kept
 
 
-@pytest.mark.parametrize(
-    "generation",
-    [{}, {"temperature": 0.8}, {"repetition_penalty": 1.1, "presence_penalty": 1.0},
-     {"no_repeat_ngram": 2}],
-)  # fmt: skip
-@pytest.mark.parametrize("method", METHODS)
+GENERATIONS = [
+    {}, {"temperature": 0.8}, {"repetition_penalty": 1.1, "presence_penalty": 1.0},
+    {"no_repeat_ngram": 2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "generation"), every_other(METHODS, GENERATIONS))
 def test_a_document_is_decoded_as_alone_whatever_the_one_before_left(method, generation):
     profile, pool = profile_of(**generation, below=0.01), WorkspacePool()
     alone = figures(run_on(None, SECOND, method, profile))
@@ -127,10 +129,12 @@ def test_a_document_is_decoded_as_alone_whatever_the_one_before_left(method, gen
     assert figures(run_on(pool, SECOND, method, profile)) == alone
 
 
-@pytest.mark.parametrize("below", [0.01, None])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("method", sorted(set(METHODS) - WITHOUT_DRAFT))
-@pytest.mark.parametrize("kind", ["eagle", "safeailab"])
+@pytest.mark.parametrize(
+    ("kind", "method", "temperature", "below"),
+    pairwise(
+        ["eagle", "safeailab"], sorted(set(METHODS) - WITHOUT_DRAFT), [0.0, 0.8], [0.01, None]
+    ),
+)
 def test_a_head_drafts_as_alone_whatever_the_one_before_left(kind, method, temperature, below):
     """It reads features of the target, which are kept as well. Before it drafts there are plain
     tokens, or none."""

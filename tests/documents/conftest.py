@@ -1,14 +1,18 @@
 """Fixtures of the tests of reading documents."""
 
 import json
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from specx.documents import pdf_reading, pdf_worker
+from specx.documents import child, pdf_reading, pdf_worker
 from specx.documents.child import ChildRequest, Ended
 from specx.documents.child_worker import Answer, RefusedError
 from specx.documents.document import Document
@@ -43,23 +47,38 @@ def no_password(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read PDF files in this process: the same answers as a child's, without start and limits."""
+def in_a_child() -> None:
+    """Read a file in a child, in a module whose other tests read ``in_process``."""
+
+
+@pytest.fixture
+def in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read files in this process: the same answers as a child's, without start and limits."""
+    if "in_a_child" in request.fixturenames:
+        return
     monkeypatch.setattr(pdf_worker, "_limited_time", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(pdf_reading, "try_children", _served)
+    monkeypatch.setattr(pdf_reading, "try_children", served)
+    monkeypatch.setattr(child, "try_children", served)
 
 
-def _served(
-    _worker: str, request: ChildRequest, shares: Sequence[dict[str, Any]], _seconds: float
+def served(
+    worker: str, request: ChildRequest, shares: Sequence[Mapping[str, Any]], _seconds: float
 ) -> list[Ended]:
-    return [_end(request, details) for details in shares]
+    """Return what child processes would have sent."""
+    return [_end(worker, request, details) for details in shares]
 
 
-def _end(request: ChildRequest, details: dict[str, Any]) -> Ended:
+def _end(worker: str, request: ChildRequest, details: Mapping[str, Any]) -> Ended:
     answers: list[Answer] = []
-    try:
-        answers += pdf_worker.serve({**details, "path": str(request.path)})
-    except RefusedError as refused:
-        answers.append(refused.answer)
+    path = str(request.path) if request.path else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", SimpleNamespace(buffer=BytesIO(request.data)))
+        try:
+            answers += import_module(worker).serve({**details, "path": path})
+        except RefusedError as refused:
+            answers.append(refused.answer)
+        except MemoryError:
+            answers.append({"error": "memory"})
+    logging.disable(logging.NOTSET)  # a worker silences it for the rest of its process
     output = "".join(json.dumps(answer) + "\n" for answer in answers).encode()
     return Ended((), 0, output, b"")

@@ -8,7 +8,10 @@ from . import offices
 from .conftest import SaveFile
 from .test_formats import QUICK, read, read_document, refused
 
-pytestmark = pytest.mark.skipif(formats.find_pandoc() is None, reason="no wheel for this platform")
+pytestmark = [
+    pytest.mark.skipif(formats.find_pandoc() is None, reason="no wheel for this platform"),
+    pytest.mark.usefixtures("in_process"),
+]
 
 
 def _page(text: str, encoding: str) -> bytes:

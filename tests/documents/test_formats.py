@@ -20,6 +20,7 @@ from .offices import FOOTNOTE, paragraph, row
 from .test_read import give_stdin
 
 QUICK = ReadOptions(time_limit_s=30)
+pytestmark = pytest.mark.usefixtures("in_process")
 installed = pytest.mark.skipif(formats.find_pandoc() is None, reason="no wheel for this platform")
 
 REPORT = "".join(
@@ -58,6 +59,7 @@ def test_tables_in_tables_take_no_time(save: SaveFile, inner: str) -> None:
     assert time.monotonic() - started < 10
 
 
+@pytest.mark.usefixtures("in_a_child")
 @installed
 def test_docx(save: SaveFile) -> None:
     document = read_document(save("a.docx", offices.docx(REPORT)), QUICK)
@@ -348,6 +350,7 @@ def timed(save: SaveFile, name: str, data: bytes, options: ReadOptions = QUICK) 
     return said
 
 
+@pytest.mark.usefixtures("in_a_child")
 @installed
 def test_a_zip_bomb(save: SaveFile) -> None:
     data = offices.docx("", **{"word/bomb.xml": b"a" * 101_000_000})
@@ -355,6 +358,7 @@ def test_a_zip_bomb(save: SaveFile) -> None:
     assert "has more than 100 MB of text" in timed(save, "a.docx", data)
 
 
+@pytest.mark.usefixtures("in_a_child")
 @installed
 def test_a_zip_bomb_that_lies_about_its_size(save: SaveFile) -> None:
     data = offices.docx(paragraph("a" * 5_000_000))
@@ -364,6 +368,7 @@ def test_a_zip_bomb_that_lies_about_its_size(save: SaveFile) -> None:
     assert "zip archive is broken" in timed(save, "a.docx", lying)
 
 
+@pytest.mark.usefixtures("in_a_child")
 @installed
 def test_an_entity_bomb(save: SaveFile) -> None:
     levels = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 20 if n else "lol"}">' for n in range(10))
@@ -385,6 +390,7 @@ def test_an_archive_in_the_form_for_large_files(save: SaveFile) -> None:
     assert read(save, "a.docx", data.getvalue())[0] == ("heading", "The Annual Report")
 
 
+@pytest.mark.usefixtures("in_a_child")
 @installed
 @pytest.mark.parametrize("cut", [0.3, 0.6, 0.95])
 def test_a_broken_archive(save: SaveFile, cut: float) -> None:
@@ -392,12 +398,14 @@ def test_a_broken_archive(save: SaveFile, cut: float) -> None:
     assert "is damaged" in timed(save, "a.docx", data[: int(len(data) * cut)])
 
 
+@pytest.mark.usefixtures("in_a_child")
 @installed
 def test_deep_nesting(save: SaveFile) -> None:
     data = b"<blockquote>" * 3000 + b"<p>x"
     assert "nested too deeply" in timed(save, "a.html", data)
 
 
+@pytest.mark.usefixtures("in_a_child")
 @installed
 def test_limits_hold_for_what_the_child_starts(save: SaveFile) -> None:
     data = b"<p>A paragraph of an enormous page that does not end.</p>\n" * 400_000

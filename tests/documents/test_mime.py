@@ -12,7 +12,10 @@ from specx.errors import DocumentError
 from .conftest import SaveFile
 from .test_formats import QUICK, read, read_document
 
-pytestmark = pytest.mark.skipif(formats.find_pandoc() is None, reason="no wheel for this platform")
+pytestmark = [
+    pytest.mark.skipif(formats.find_pandoc() is None, reason="no wheel for this platform"),
+    pytest.mark.usefixtures("in_process"),
+]
 
 _HEAD = "From: Ann <ann@mill.example>\nSubject: =?utf-8?B?{}?=\nMIME-Version: 1.0\n"
 _MAIL = _HEAD.format(b64encode("The mill – news".encode()).decode())

@@ -12,7 +12,10 @@ from .conftest import SaveFile
 from .offices import paragraph
 from .test_formats import QUICK, read, read_document
 
-pytestmark = pytest.mark.skipif(formats.find_pandoc() is None, reason="no wheel for this platform")
+pytestmark = [
+    pytest.mark.skipif(formats.find_pandoc() is None, reason="no wheel for this platform"),
+    pytest.mark.usefixtures("in_process"),
+]
 
 _SPACES = (
     'xmlns:v="urn:schemas-microsoft-com:vml" '

@@ -8,6 +8,7 @@ from reportlab.pdfgen.canvas import Canvas
 from tests.documents.pdfs import pages_pdf, shown, stream
 from tests.documents.test_reading_order import SENTENCES, drawn, read, set_lines
 
+pytestmark = pytest.mark.usefixtures("in_process")
 TEXT = " ".join(SENTENCES)
 
 

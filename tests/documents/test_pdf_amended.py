@@ -162,6 +162,7 @@ def ligatures(names: bytes, mapped: bytes | None) -> bytes:
     )
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(
     ("names", "mapped"),
     [

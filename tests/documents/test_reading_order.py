@@ -21,6 +21,7 @@ SENTENCES = [
     "Most passengers come for the birds, which nest on the cliffs from April to July.",
     "The council counts them every year and has found more puffins than before.",
 ]
+pytestmark = pytest.mark.usefixtures("in_process")
 Word = tuple[float, float, str]
 Order = Callable[[list[list[Word]]], list[Word]]
 

@@ -8,8 +8,6 @@ What looks bad where a child process reads is read once more as users do it, eac
 of its own.
 """
 
-import importlib
-import io
 import json
 import logging
 import os
@@ -26,7 +24,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from specx.documents import child, child_worker, pdf, pdf_reading
@@ -40,7 +37,7 @@ from specx.documents.read import _read_text as read_text
 from specx.documents.text import decode_text
 from specx.errors import SpecxError
 from specx.profile.load import parse_profile
-from tests.documents.conftest import read_document
+from tests.documents.conftest import read_document, served
 from tests.fuzz.cases import CASES
 
 LIMIT_S = 20.0
@@ -65,21 +62,11 @@ class Outcome:
 
 
 def _served(
-    worker: str, request: ChildRequest, shares: list[dict[str, Any]], _seconds: float
+    worker: str, request: ChildRequest, shares: list[dict[str, Any]], seconds: float
 ) -> list[Ended]:
     """Return what the child process would have sent: there is one for bytes without a path."""
     (details,) = shares
-    serve = importlib.import_module(worker).serve
-    sys.stdin = SimpleNamespace(buffer=io.BytesIO(request.data))  # type: ignore[assignment]
-    answers: list[Any] = []
-    try:
-        answers += serve({**details, "path": None, "page_s": _PAGE_S})
-    except child_worker.RefusedError as refused:
-        answers.append(refused.answer)
-    except MemoryError:
-        answers.append({"error": "memory"})
-    output = "".join(json.dumps(answer) + "\n" for answer in answers).encode()
-    return [Ended((), 0, output, b"")]
+    return served(worker, request, [{**details, "page_s": _PAGE_S}], seconds)
 
 
 def _read_pdf(data: bytes) -> None:

@@ -25,8 +25,8 @@ def fuzz(reader: str, count: int, seed: int) -> None:
 @pytest.mark.parametrize(
     ("reader", "count"),
     [
-        *(("pdf", 96), ("text", 400), ("markdown", 300), ("jsonl", 300), ("profile", 300)),
-        *(("subtitles", 400), ("docx", 16), ("odt", 8), ("epub", 16), ("html", 24), ("mime", 24)),
+        *(("pdf", 96), ("text", 200), ("markdown", 150), ("jsonl", 150), ("profile", 150)),
+        *(("subtitles", 200), ("docx", 16), ("odt", 8), ("epub", 16), ("html", 24), ("mime", 24)),
     ],
 )
 def test_a_few(reader: str, count: int) -> None:

@@ -39,14 +39,21 @@ def logits_alone(text: Text, drawn: Tensor, path: list[int]) -> Tensor:
 
 
 def check_rows(
-    decoder: Decoder, seed: int, prefixes: Sequence[int], dtype: torch.dtype | None = None
+    decoder: Decoder,
+    seed: int,
+    prefixes: Sequence[int],
+    dtype: torch.dtype | None = None,
+    *,
+    only: int | None = None,
 ) -> None:
     """Compare rows of a tree behind each of these many tokens with themselves alone.
 
-    ``dtype``: of keys and values, None: the decoder's.
+    ``dtype``: of keys and values, None: the decoder's. ``only``: the place of one prefix.
     """
     drawn = torch.randint(3, 131, (CAPACITY,), generator=torch.Generator().manual_seed(seed))
     for number, prefix in enumerate(prefixes):
+        if only not in (None, number):
+            continue
         text = Text(decoder, CAPACITY, ahead=64, dtype=dtype)
         for part in drawn[:prefix].split(64):
             text.read(part, 1)

@@ -11,6 +11,13 @@ from specx.errors import ModelError
 from specx.models import hub
 from specx.models.load import load_model
 from specx.models.loaded import ModelSpec
+from specx.ops import ceilings
+
+
+@pytest.fixture(autouse=True)
+def _no_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceilings, "measure_ceilings", lambda _: ceilings.Ceilings(1e10, 1e11))
+
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "dtype": "bfloat16",

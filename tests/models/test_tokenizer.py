@@ -41,7 +41,7 @@ def both(folder: Path) -> tuple[Tokenizer, Any]:
     return ours, AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
-def check_same(folder: Path, count: int = 2000) -> None:
+def check_same(folder: Path, count: int = 500) -> None:
     ours, theirs = both(folder)
     check_same_facts(ours, theirs)
     special = [token.content for token in ours.added_tokens_decoder.values()]
@@ -84,6 +84,12 @@ def test_ids_and_text_are_those_of_transformers(family: str, tmp_path: Path) -> 
     check_same(tokenizer_folders.write(tmp_path, family))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("family", tokenizer_folders.FAMILIES)
+def test_more_texts(family: str, tmp_path: Path) -> None:
+    check_same(tokenizer_folders.write(tmp_path, family), 2000)
+
+
 @pytest.mark.parametrize("model", ["target", "draft"])
 def test_the_embedded_tokenizer(model: str) -> None:
     check_same(locate(f"embedded:{model}", None, "target").folder)
@@ -93,7 +99,7 @@ def test_the_embedded_tokenizer(model: str) -> None:
 @pytest.mark.skipif(SMOLLM2 is None, reason="set SPECX_SMOLLM2 to a folder with the model")
 def test_smollm2() -> None:
     folder = Path(str(SMOLLM2))
-    check_same(folder)
+    check_same(folder, 2000)
     ours, theirs = both(folder)
     chat = [{"role": "user", "content": "Sum up."}]
     for prompt in (True, False):

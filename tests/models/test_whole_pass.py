@@ -10,6 +10,8 @@ from specx.models.seam import NAME, SeamModel
 from specx.ops.ancestors import AncestorMask, chain_sets
 from specx.ops.torch.backend import CpuOps, TorchOps
 from tests.models.families import AT_ONCE, DIVIDED, LAYERED, Cell, Text, decoder_of, make_pair
+from tests.pairwise import every_other
+from tests.threads import threads
 from tests.tiny import YARN, make_model
 
 pytest.importorskip("llvmlite")
@@ -42,10 +44,8 @@ def _compiled():
 @pytest.fixture(params=[1, 2, 3, 4])
 def _threads(request):
     """Fewer than key heads, as many, and more, that divide them and that do not."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
+    with threads(request.param):
+        yield
 
 
 def models_of(family, **settings):
@@ -123,8 +123,9 @@ def test_chains(family, settings, rows):
 
 
 @pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize("prefix", [1, 507, 511, 512, 1027])
-@pytest.mark.parametrize("kv_heads", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("kv_heads", "prefix"), every_other([1, 2, 3, 4], [1, 507, 511, 512, 1027])
+)
 def test_trees_on_any_number_of_threads(kv_heads, prefix):
     """Behind prefixes that end in a block of keys, or with it."""
     model, exact = models_of("qwen3", num_key_value_heads=kv_heads, num_attention_heads=12)
@@ -265,16 +266,13 @@ def test_parallel_layers_wait_where_threads_own_heads(family, tmp_path):
     if family == "stablelm":
         sizes |= {"use_parallel_residual": True}
     pair = make_pair(Cell(family, "parallel", sizes), tmp_path)
-    ids, threads = torch.arange(3, 60), torch.get_num_threads()
+    ids = torch.arange(3, 60)
     layered, at_once = (Text(pair.decoder(ops=ops), capacity=128) for ops in (LAYERED, AT_ONCE))
-    torch.set_num_threads(2)
-    try:
+    with threads(2):
         for text in (layered, at_once):
             text.read(ids[:-1], 1)
         expected = layered.verify(ids[-1:], [0])[0]
-        found = torch.stack([at_once.verify(ids[-1:], [0])[0] for _ in range(300)])
-    finally:
-        torch.set_num_threads(threads)
+        found = torch.stack([at_once.verify(ids[-1:], [0])[0] for _ in range(200)])
     torch.testing.assert_close(found, expected.expand_as(found), atol=1e-4, rtol=1e-4)
 
 

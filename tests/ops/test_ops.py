@@ -65,29 +65,61 @@ class Backend:
         return f"{self.ops.name}-{self.dtype}".replace("torch.", "")
 
 
-def backends(torch_types: list[torch.dtype], triton_types: list[torch.dtype]) -> Any:
-    """Run a test on torch in some types, on its kernels for a CPU too, and on Triton in others."""
-    found = [Backend(ops, dtype, CPU) for ops in (TorchOps(), CpuOps()) for dtype in torch_types]
+def backends_of(
+    operation: str, torch_types: list[torch.dtype], triton_types: list[torch.dtype]
+) -> list[Backend]:
+    """Return torch in some types, with what a CPU has of its own, and Triton in others."""
+    own = [CpuOps()] if operation in vars(CpuOps) else []
+    found = [Backend(ops, dtype, CPU) for ops in (TorchOps(), *own) for dtype in torch_types]
     if HAS_TRITON:
         from specx.ops.triton.backend import TritonOps
 
         missing = {BF16} if DEVICE.type == "cpu" else set()
         types = [dtype for dtype in triton_types if dtype not in missing]
         found += [Backend(TritonOps(), dtype, DEVICE) for dtype in types]
-    return pytest.mark.parametrize("backend", found, ids=str)
+    return found
 
 
-EVERY_TYPE = backends([F64, F32, F16, BF16], [F32, F16, BF16])
+def backends(operation: str, types: tuple[list[torch.dtype], list[torch.dtype]]) -> Any:
+    return pytest.mark.parametrize("backend", backends_of(operation, *types), ids=str)
+
+
+EVERY_TYPE = [F64, F32, F16, BF16], [F32, F16, BF16]
 # In the interpreter float32 is computed as half precision is, and float64 has a way of its own.
-ROWS_OF_CACHES = backends(
-    [F64, F32, F16, BF16], [F64, F16] if DEVICE.type == "cpu" else [F32, F16, BF16]
-)
-LOGITS = backends([F32, F16, BF16], [F32, F16, BF16])
-WHOLE_NUMBERS = backends([F32], [F32])
+ROWS_OF_CACHES = EVERY_TYPE[0], [F64, F16] if DEVICE.type == "cpu" else EVERY_TYPE[1]
+LOGITS = [F32, F16, BF16], [F32, F16, BF16]
+WHOLE_NUMBERS = [F32], [F32]
 
 
 def cases(table: dict[str, Any]) -> Any:
     return pytest.mark.parametrize("case", table.values(), ids=table)
+
+
+def crossed(
+    operation: str,
+    types: tuple[list[torch.dtype], list[torch.dtype]],
+    *tables: dict[str, Any],
+    interpreted: int = 4,
+) -> list[Any]:
+    """Return the parameters of each backend with the product of some tables.
+
+    In the interpreter, which is slow, most of them are for the slow tests: one in ``interpreted``
+    is not, and of half precision, which is computed as float32, a third of these.
+    """
+    found = []
+    for backend in backends_of(operation, *types):
+        every = 1
+        if backend.ops.name == "triton" and DEVICE.type == "cpu":
+            every = interpreted * (3 if backend.dtype == F16 else 1)
+        for number, cell in enumerate(product(*(table.items() for table in tables))):
+            (names, values), slow = zip(*cell, strict=True), number % every > 0
+            found.append(
+                pytest.param(
+                    backend, *values, id="-".join((str(backend), *names)),
+                    marks=pytest.mark.slow if slow else (),
+                )
+            )  # fmt: skip
+    return found
 
 
 def one(number: int, backend: Backend) -> Tensor:
@@ -104,7 +136,7 @@ def normal(backend: Backend, *sizes: int, seed: int = 0) -> Tensor:
 # KV caches
 
 
-@ROWS_OF_CACHES
+@backends("store_rows", ROWS_OF_CACHES)
 @pytest.mark.parametrize(("rows", "dim"), [(1, 16), (3, 48), (65, 16)])
 def test_store_rows(backend: Backend, rows: int, dim: int) -> None:
     storage = torch.full((2, 2, 2, 70, dim), torch.nan, dtype=backend.dtype, device=backend.device)
@@ -129,7 +161,7 @@ PATHS = {
 }
 
 
-@ROWS_OF_CACHES
+@backends("keep_rows", ROWS_OF_CACHES)
 @cases(PATHS)
 @pytest.mark.parametrize("length", [4, 797], ids=["", "in a ring"])
 def test_keep_rows(backend: Backend, case: list[int], length: int) -> None:
@@ -142,7 +174,7 @@ def test_keep_rows(backend: Backend, case: list[int], length: int) -> None:
     assert torch.equal(storage, expected)
 
 
-@ROWS_OF_CACHES
+@backends("append_rows", ROWS_OF_CACHES)
 @pytest.mark.parametrize("count", [1, 5, 64, 70])
 def test_append_rows(backend: Backend, count: int) -> None:
     source, target = normal(backend, 2, 2, 2, 90, 24), normal(backend, 2, 2, 2, 110, 24, seed=1)
@@ -186,7 +218,7 @@ CHOSEN = {
 }
 
 
-@ROWS_OF_CACHES
+@backends("gather_chunks", ROWS_OF_CACHES)
 @cases(CHOSEN)
 def test_gather_chunks(backend: Backend, case: ChunkCase) -> None:
     """Half precision rounds once, whatever lies between."""
@@ -281,8 +313,7 @@ ATTENDED = {
 }
 
 
-@EVERY_TYPE
-@cases(ATTENDED)
+@pytest.mark.parametrize(("backend", "case"), crossed("tree_attention", EVERY_TYPE, ATTENDED))
 def test_tree_attention(backend: Backend, case: TreeCase) -> None:
     dtype, (rows, columns) = backend.dtype, case.visible.shape
     options = {"seed": case.prefix, **case.options}
@@ -333,8 +364,7 @@ READ = {
 }
 
 
-@EVERY_TYPE
-@cases(READ)
+@pytest.mark.parametrize(("backend", "case"), crossed("prefill_attention", EVERY_TYPE, READ))
 def test_prefill_attention(backend: Backend, case: PrefillCase) -> None:
     dtype, device = backend.dtype, backend.device
     inputs = make_inputs(case.rows, case.past + case.rows, dtype=dtype, **case.options)
@@ -386,14 +416,14 @@ OPTIONS = {
     "a ring with all": OptionCase(50, 12, softcap=1.5, sinks=True, spare=3),
 }  # fmt: skip
 TRITON_OPTIONS = [F16] if DEVICE.type == "cpu" else [F32, F16, BF16]
-OPTION_TYPES = backends([F64, F32, F16, BF16], TRITON_OPTIONS)
+OPTION_TYPES = EVERY_TYPE[0], TRITON_OPTIONS
 
 
 def on(device: torch.device, options: dict[str, Any]) -> dict[str, Any]:
     return {key: x.to(device) if isinstance(x, Tensor) else x for key, x in options.items()}
 
 
-@OPTION_TYPES
+@backends("tree_attention", OPTION_TYPES)
 @cases(OPTIONS)
 def test_tree_attention_with_windows_caps_and_sinks(backend: Backend, case: OptionCase) -> None:
     """Of a tree that branches, and whose first rows came with a pass before."""
@@ -416,7 +446,7 @@ def test_tree_attention_with_windows_caps_and_sinks(backend: Backend, case: Opti
     assert (lse.double() - total).abs().max() < LSE_TOLERANCE[backend.dtype]
 
 
-@backends([F64, F32, F16, BF16], [])
+@backends("prefill_attention", (EVERY_TYPE[0], []))
 @pytest.mark.parametrize("rows", [1, 30, 140])
 @cases(OPTIONS)
 def test_prefill_with_windows_caps_and_sinks(backend: Backend, case: OptionCase, rows: int) -> None:
@@ -424,7 +454,7 @@ def test_prefill_with_windows_caps_and_sinks(backend: Backend, case: OptionCase,
 
 
 @pytest.mark.slow
-@backends([], TRITON_OPTIONS)
+@backends("prefill_attention", ([], TRITON_OPTIONS))
 @pytest.mark.parametrize("rows", [1, 30, 140])
 @cases(OPTIONS)
 def test_prefill_by_triton(backend: Backend, case: OptionCase, rows: int) -> None:
@@ -445,7 +475,7 @@ def check_prefill(backend: Backend, case: OptionCase, rows: int) -> None:
     assert_close(out.cpu(), expected, TOLERANCE[backend.dtype])
 
 
-@EVERY_TYPE
+@backends("merge_attention", EVERY_TYPE)
 @pytest.mark.parametrize(("rows", "dim"), [(1, 64), (16, 80), (37, 64)])
 def test_merge_attention(backend: Backend, rows: int, dim: int) -> None:
     """One output lies in memory as layers write it; lses far apart leave one side only."""
@@ -494,8 +524,7 @@ SCORED = {
 }
 
 
-@EVERY_TYPE
-@cases(SCORED)
+@pytest.mark.parametrize(("backend", "case"), crossed("chunk_scores", EVERY_TYPE, SCORED))
 def test_chunk_scores(backend: Backend, case: ScoreCase) -> None:
     """The query is one of the rows of [Hq, T, D], and its lse one column, both strided."""
     options = {"kv_heads": 1, "seed": case.length, **case.options}
@@ -527,7 +556,7 @@ PASSAGE_CASES = {
 }
 
 
-@EVERY_TYPE
+@backends("passage_attention", EVERY_TYPE)
 @cases(PASSAGE_CASES)
 def test_passage_attention(backend: Backend, case: tuple[int, int, range, Any]) -> None:
     """Query t sees the text up to its own place, of whose keys some lie behind the document."""
@@ -550,7 +579,7 @@ def test_passage_attention(backend: Backend, case: tuple[int, int, range, Any]) 
     assert error(found.cpu(), expected) < (1e-10 if backend.dtype == F64 else 1e-4)
 
 
-@WHOLE_NUMBERS
+@backends("best_chunks", WHOLE_NUMBERS)
 @pytest.mark.parametrize("chunks", [1, 2, 63, 64, 65, 264, 2049])
 def test_best_chunks(backend: Backend, chunks: int) -> None:
     """Where nothing ties, however much of the cache is text, and whichever chunk is kept."""
@@ -599,8 +628,7 @@ LEVELS = {
 }
 
 
-@LOGITS
-@cases(LEVELS)
+@pytest.mark.parametrize(("backend", "case"), crossed("best_continuations", LOGITS, LEVELS))
 def test_best_continuations(backend: Backend, case: LevelCase) -> None:
     logits, forbidden, weights = draw_logits(
         case.parents, case.vocabulary, backend.dtype, backend.device
@@ -626,7 +654,7 @@ def test_best_continuations(backend: Backend, case: LevelCase) -> None:
         assert level.parents.tolist() == [case.best_of] * case.nodes
 
 
-@WHOLE_NUMBERS
+@backends("level_inputs", WHOLE_NUMBERS)
 @pytest.mark.parametrize("more", [0, 7])
 @pytest.mark.parametrize(("nodes", "above", "words"), [(1, None, 1), (9, 4, 1), (33, 64, 3)])
 def test_level_inputs(
@@ -671,14 +699,14 @@ GROWN = {
 }
 
 
-@WHOLE_NUMBERS
+@backends("best_tree", WHOLE_NUMBERS)
 @cases(GROWN)
 def test_best_tree(backend: Backend, case: tuple[int, int, list[float], int]) -> None:
     levels = random_levels(*case, device=backend.device)
     assert_best_tree(backend, levels)
 
 
-@WHOLE_NUMBERS
+@backends("best_tree", WHOLE_NUMBERS)
 def test_best_tree_of_a_chain_of_63(backend: Backend) -> None:
     numbers = torch.arange(63, device=backend.device)
     alone = torch.full((63,), -torch.inf, device=backend.device).index_fill(0, numbers[:1], 0.0)
@@ -698,7 +726,7 @@ def assert_best_tree(backend: Backend, levels: list[Level]) -> TokenTree:
     return tree
 
 
-@LOGITS
+@backends("most_probable", LOGITS)
 @pytest.mark.parametrize(
     ("rows", "vocabulary"),
     [(1, 5000), (2, 2047), (3, 2048), (11, 2049), (64, 300), (3, 1), (1, 2), (2, 33), (2, 32_000)],
@@ -723,17 +751,20 @@ PENALTIES = {
     "sequences of 9": Penalties(ngram=9),
     "all": Penalties(repetition=1.1, presence=0.2, frequency=0.1, ngram=3),
 }
+# Sizes of the vocabulary, the prompt and the output.
+TEXTS = {
+    f"{each}": each
+    for each in (
+        (2, 1, 1), (3, 7, 0), (6, 40, 1), (6, 0, 25), (300, 2500, 30), (2049, 60, 40), (4100, 3, 2)
+    )
+}  # fmt: skip
 
 
-@LOGITS
-@cases(PENALTIES)
 @pytest.mark.parametrize(
-    ("vocabulary", "prompt", "output"),
-    [(2, 1, 1), (3, 7, 0), (6, 40, 1), (6, 0, 25), (300, 2500, 30), (2049, 60, 40), (4100, 3, 2)],
+    ("backend", "case", "text"), crossed("penalize", LOGITS, PENALTIES, TEXTS, interpreted=5)
 )
-def test_penalize(
-    backend: Backend, case: Penalties, vocabulary: int, prompt: int, output: int
-) -> None:
+def test_penalize(backend: Backend, case: Penalties, text: tuple[int, int, int]) -> None:
+    vocabulary, prompt, output = text
     source = random.Random(vocabulary)
     words = source.sample(range(vocabulary), min(vocabulary, 5))  # which come again and again
     written = [source.choice(words) for _ in range(prompt + output)]
@@ -743,9 +774,9 @@ def test_penalize(
         tokens[0] = (read + written)[-1]
         tree = on_device(replace(tree, tokens=tokens), backend)
         logits, _, _ = draw_logits(len(tokens), vocabulary, backend.dtype, backend.device)
-        text = text_so_far(backend, vocabulary, read, written)
+        before = text_so_far(backend, vocabulary, read, written)
         expected = reference.penalized(logits, tree, read, written, case)
-        found = backend.ops.penalize(logits, tree, text, case)
+        found = backend.ops.penalize(logits, tree, before, case)
         assert found.dtype == F32
         torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)
 
@@ -777,7 +808,7 @@ def on_device(tree: TokenTree, backend: Backend) -> TokenTree:
     return replace(tree, **moved)
 
 
-@LOGITS
+@backends("most_probable", LOGITS)
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("vocabulary", [300, 5000])
 def test_no_choice_from_logits_that_are_not_finite(
@@ -825,7 +856,7 @@ FOLLOWED = {
 }
 
 
-@WHOLE_NUMBERS
+@backends("accept", WHOLE_NUMBERS)
 @cases(FOLLOWED)
 def test_accept(backend: Backend, case: tuple[TokenTree, list[int]]) -> None:
     tree, choices = case
@@ -864,11 +895,14 @@ FAMILIES = {
     "eagle": LayerCase(inputs=HIDDEN),
     "eagle3": LayerCase(kv_heads=1, biased=True, inputs=2 * HIDDEN),
 }
-LAYERS = [
-    *(("llama", rows) for rows in (1, 3, 64, 65)),
-    *(("qwen2", 1), ("qwen2", 5), ("qwen3", 1), ("qwen3", 5), ("large heads", 5)),
-    *(("eagle", 5), ("eagle3", 1), ("eagle3", 10), ("eagle3", 65)),
-]
+LAYERS = {
+    f"{family}, {rows} rows": (family, rows)
+    for family, rows in (
+        *(("llama", rows) for rows in (1, 3, 64, 65)),
+        *(("qwen2", 1), ("qwen2", 5), ("qwen3", 1), ("qwen3", 5), ("large heads", 5)),
+        *(("eagle", 5), ("eagle3", 1), ("eagle3", 10), ("eagle3", 65)),
+    )
+}
 
 
 def layer_weights(backend: Backend, case: LayerCase) -> LayerWeights:
@@ -914,10 +948,10 @@ def in_float64(weights: Any) -> Any:
     return weights
 
 
-@EVERY_TYPE
-@pytest.mark.parametrize(("family", "rows"), LAYERS)
-def test_layer_kernels(backend: Backend, family: str, rows: int) -> None:
+@pytest.mark.parametrize(("backend", "layer"), crossed("layer_kernels", EVERY_TYPE, LAYERS))
+def test_layer_kernels(backend: Backend, layer: tuple[str, int]) -> None:
     """Torch in float64 is held against transformers' layers in ``torch/test_layer.py``."""
+    family, rows = layer
     case = FAMILIES[family]
     weights = layer_weights(backend, case)
     kernels, exact = backend.ops.layer_kernels(weights), TorchLayer(in_float64(weights))
@@ -945,7 +979,7 @@ def test_layer_kernels(backend: Backend, family: str, rows: int) -> None:
     assert error(out.cpu(), exact_out) < limit
 
 
-@EVERY_TYPE
+@backends("product", EVERY_TYPE)
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize(("rows", "columns", "inputs"), [(1, 17, 200), (2, 48, 64), (65, 80, 96)])
 def test_product(backend: Backend, rows: int, columns: int, inputs: int, biased: bool) -> None:
@@ -957,7 +991,7 @@ def test_product(backend: Backend, rows: int, columns: int, inputs: int, biased:
     assert error(out.cpu(), exact) < {F64: 1e-14, F32: 1e-6}.get(backend.dtype, 4e-3)
 
 
-@EVERY_TYPE
+@backends("head_input", EVERY_TYPE)
 @pytest.mark.parametrize("norms", ["none", "both", "residual"])
 @pytest.mark.parametrize(("rows", "states"), [(1, None), (5, None), (1, 7), (10, 4), (64, 64)])
 def test_head_input(backend: Backend, rows: int, states: int | None, norms: str) -> None:
@@ -991,7 +1025,7 @@ def test_head_input(backend: Backend, rows: int, states: int | None, norms: str)
     assert error(residual.cpu(), normed[1] if norms == "residual" else wide[1]) < limit
 
 
-@EVERY_TYPE
+@backends("norm", EVERY_TYPE)
 @pytest.mark.parametrize("rows", [1, 3, 64])
 def test_rms_norm(backend: Backend, rows: int) -> None:
     x, weight = normal(backend, rows, 192), 1 + normal(backend, 192) / 3
@@ -1002,7 +1036,7 @@ def test_rms_norm(backend: Backend, rows: int) -> None:
     assert error(out.cpu(), exact) < LAYER_ERROR[backend.dtype]
 
 
-@EVERY_TYPE
+@backends("rotary_angles", EVERY_TYPE)
 def test_rotary_angles(backend: Backend) -> None:
     """The angles themselves are float32, as in models."""
     positions = torch.tensor([0, 1, 999, 123_456], device=backend.device)

@@ -3,18 +3,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
+
+from tests.threads import threads
 
 NOBODY = 65534
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Threads only get into each other's way where models are this small."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with threads(1):
+        yield
 
 
 @pytest.fixture

@@ -1,14 +1,17 @@
 """A tiny random pair on disk, a profile for it, and decoding that says what we like."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import yaml
 
 from specx.records import Event, Finished, PrefillProgress, Step, Stop, Timings
+from specx.runs import summarizer, worker
+from specx.runs.worker import Deadline
 from tests.tiny import make_checkpoint, make_tokenizer
 
 TOKENIZER = make_tokenizer()
@@ -75,3 +78,17 @@ def saying(*texts: str, then: BaseException | None = None) -> Callable[..., Iter
         yield Finished("end", Timings(target_prefill=0.001))
 
     return decode
+
+
+def take_too_long(monkeypatch: Any) -> None:
+    """Let half a sentence of the first document take 40 s by the clock of deadlines."""
+    clock, write, calls = SimpleNamespace(now=0.0), saying("Half a sentence."), []
+
+    def decode(*arguments: Any, **options: Any) -> Iterator[Event]:
+        calls.append(1)
+        for number, event in enumerate(write(*arguments, **options)):
+            clock.now += 40 if len(calls) == 1 and number == 3 else 0
+            yield event
+
+    monkeypatch.setattr(summarizer, "decode", decode)
+    monkeypatch.setattr(worker, "Deadline", partial(Deadline, clock=lambda: clock.now))

@@ -14,14 +14,13 @@ from specx.models.loaded import ModelSpec
 from specx.profile import GenerationSettings
 from tests.bench.settings import LIKE_IT, SURE, run_method, tiny_case, tiny_setting
 from tests.decoding.pairs import allowed, loaded, pair_of
+from tests.pairwise import pairwise
 from tests.tiny import VOCAB, make_tokenizer
 
 STOCK = ["hf-generate", "hf-assisted", "prompt-lookup"]
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-@pytest.mark.parametrize("prompt", [1, 70])
-@pytest.mark.parametrize("name", STOCK)
+@pytest.mark.parametrize(("name", "prompt", "family"), pairwise(STOCK, [1, 70], ["llama", "qwen3"]))
 def test_the_output_is_that_of_plain_decoding(name, prompt, family):
     setting, case = tiny_setting(family, max_new_tokens=40), tiny_case(prompt)
     run = run_method(name, setting, case)

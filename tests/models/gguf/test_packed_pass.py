@@ -14,6 +14,7 @@ from specx.ops.native.code import vector_unit
 from specx.ops.packed_weight import PackedWeight
 from tests.models.families import SIZES, Cell, Text, make_pair
 from tests.ops.test_blocks import random_blocks
+from tests.threads import threads as using
 
 CPU = torch.device("cpu")
 WIDE = {"hidden_size": 256, "intermediate_size": 768, "vocab_size": 131}
@@ -81,9 +82,7 @@ def test_a_pass_is_that_of_the_unpacked_model(mix: str, threads: int, tmp_path: 
     cell = Cell("llama", "in blocks", {**SIZES, **WIDE, **HEADS, "tie_word_embeddings": True})
     drawn = make_pair(cell, tmp_path).decoder().weights
     own, ops = packed(drawn, MIXES[mix]), built_in_ops(CPU)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with using(threads):
         decoders = Decoder(own, ops), Decoder(unpacked(own), ops)
         assert decoders[0].has_fused_forward
         texts = [Text(decoder) for decoder in decoders]
@@ -97,8 +96,6 @@ def test_a_pass_is_that_of_the_unpacked_model(mix: str, threads: int, tmp_path: 
             assert float((ours - theirs).abs().max()) < 1e-5 * size
             alone = texts[0].verify(rows[:1], [0])
             assert torch.equal(alone[0], ours[0])  # whatever rows are beside it
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -109,9 +106,7 @@ def test_a_row_in_int8_is_the_same_beside_others(threads: int, tmp_path: Path) -
     cell = Cell("llama", "in blocks", {**SIZES, **WIDE, **HEADS, "tie_word_embeddings": True})
     own = rounding(packed(make_pair(cell, tmp_path).decoder().weights, MIXES["Q4_K_M"]))
     floats = unpacked(own)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with using(threads):
         texts = [Text(Decoder(each, built_in_ops(CPU))) for each in (own, floats)]
         ids = torch.randint(3, 131, (64,), generator=torch.Generator().manual_seed(2))
         for text in texts:
@@ -122,8 +117,6 @@ def test_a_row_in_int8_is_the_same_beside_others(threads: int, tmp_path: Path) -
         for count in (2, 5, 8, 62):
             together = texts[0].verify(ids[:count], [0, *range(count - 1)])
             assert torch.equal(alone[0], together[0])
-    finally:
-        torch.set_num_threads(before)
 
 
 def rounding(weights: DecoderWeights) -> DecoderWeights:

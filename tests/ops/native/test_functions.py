@@ -25,7 +25,16 @@ def built(unit):
     return code.build(write_functions(unit), unrolls=True)
 
 
-@pytest.fixture(scope="module", params=UNITS, ids=lambda unit: unit.lanes)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(
+            unit, id=str(unit.lanes),
+            marks=() if unit.lanes == code.vector_unit().lanes else pytest.mark.slow,
+        )
+        for unit in UNITS
+    ],
+)  # fmt: skip
 def functions(request):
     """Written for each kind of processor; LLVM lets any of them run on this one."""
     try:

@@ -155,7 +155,7 @@ def test_a_row_is_the_same_beside_others(name: str) -> None:
     packed, _ = weight(36, 512, name)
     product, x = BlocksProduct(lay_out(packed), None), rows(64, 512)
     together = product.of_few(x)
-    for count in (1, 2, 3, 8, 16, 33):
+    for count in (1, 3, 16, 33):
         assert torch.equal(product.of_few(x[:count].contiguous()), together[:count])
     assert torch.equal(product.of_few(x[63:].contiguous()), together[63:])
 
@@ -169,32 +169,31 @@ def test_attention_beside_packed_weights_is_planned_for_few_rows() -> None:
 
 
 @pytest.mark.usefixtures("in_order")
-@pytest.mark.parametrize("name", ["MXFP4", "Q4_K"])
+@pytest.mark.parametrize("name", ["MXFP4", pytest.param("Q4_K", marks=pytest.mark.slow)])
 def test_experts_that_stay_packed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one row, of few and of many; a row of few is the same to the bit beside others."""
-    case = Case(ExpertsSpec(count=4, chosen=2), clamp=(1.7, 7.0), biased=True)
+    case = Case(ExpertsSpec(count=3, chosen=2), clamp=(1.7, 7.0), biased=True)
     hidden, inner = (288, 64) if name == "MXFP4" else (256, 256)
     backend = Backend(TritonOps(), DTYPE, DEVICE)
     packed = whole = layer(case, backend, hidden, inner)
-    for each, size in {"gate_up": (8 * inner, hidden), "down": (4 * hidden, inner)}.items():
+    for each, size in {"gate_up": (6 * inner, hidden), "down": (3 * hidden, inner)}.items():
         own, all_of_them = weight(*size, name)
         bias = getattr(packed, each).bias
         packed = replace(
             packed, **{each: LinearMap(TritonOps().prepack(own, of_experts=True), bias)}
         )
-        maps = all_of_them.view(4, -1, size[1]).to(DEVICE)
+        maps = all_of_them.view(3, -1, size[1]).to(DEVICE)
         whole = replace(whole, **{each: LinearMap(maps, bias)})
-    x = rows_of(backend, 70, hidden) / 8
+    monkeypatch.setattr(triton_experts, "FEW_ROWS", 17)
+    monkeypatch.setattr(triton_experts, "TILE", 64)  # 16 rows
+    x = rows_of(backend, 36, hidden) / 8
     experts, expected = TritonOps().experts(packed), reference.experts(x, whole).to(DEVICE)
+    # Of gate_up two experts at a time, of down all.
+    monkeypatch.setattr(triton_experts, "EXPERTS_WIDENED", 4 * inner * hidden)
     assert error(experts(x), expected) < TOLERANCE * 2
-    monkeypatch.setattr(
-        triton_experts, "EXPERTS_WIDENED", 4 * inner * hidden
-    )  # of two and four experts
-    assert error(experts(x), expected) < TOLERANCE * 2
-    few = experts(x[:20])
-    assert error(few, expected[:20]) < TOLERANCE * 2
-    for count in (1, 3):
-        assert torch.equal(experts(x[:count].contiguous()), few[:count])
+    few = experts(x[:17])
+    assert error(few, expected[:17]) < TOLERANCE * 2
+    assert torch.equal(experts(x[:2].contiguous()), few[:2])
 
 
 def run(instructions: str, results: int, *words: int) -> dict[str, int]:

@@ -55,8 +55,12 @@ print(heard, [now == was for now, was in zip(handlers(), before, strict=True)])
     ("way", "thread", "said"),
     [
         ("kept", "main", "[False] [True, True, True]"),
-        ("not kept", "main", "[False] [False, False, False]"),  # else there is nothing to keep
-        ("kept", "another", "[False] [False, False, False]"),  # but the kernel is compiled
+        pytest.param(  # else there is nothing to keep
+            "not kept", "main", "[False] [False, False, False]", marks=pytest.mark.slow
+        ),
+        pytest.param(  # but the kernel is compiled
+            "kept", "another", "[False] [False, False, False]", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_handlers_are_those_from_before(way: str, thread: str, said: str, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from tests.ops.examples import (
     stored,
 )
 from tests.ops.reference import tree_mask, visible_of
+from tests.pairwise import every_other
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
@@ -112,7 +113,9 @@ def borders(launch: Launch) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("launch", "prefix"), [(each, p) for each in LAUNCHES for p in borders(each)], ids=str
+    ("launch", "prefix"),
+    [(launch, borders(launch)[number]) for launch, number in every_other(LAUNCHES, range(8))],
+    ids=str,
 )
 def test_every_launch_around_its_borders(launch, prefix):
     """Of blocks and of splits; heads, their size and the trees vary with it."""
@@ -146,8 +149,11 @@ def test_one_row_around_the_borders_of_long_blocks(prefix, splits):
     check(inputs, prefix, visible_of([0]), replace(FEW_ROWS, splits=splits))
 
 
-@pytest.mark.parametrize("launch", [WIDE, FEW_ROWS, replace(FEW_ROWS, splits=16)], ids=str)
-@pytest.mark.parametrize(("tree", "prefix"), [("star", 63), ("chain", 130)])
+@pytest.mark.parametrize(
+    ("tree", "prefix", "launch"),
+    [("star", 63, WIDE), ("chain", 130, FEW_ROWS), ("star", 63, replace(FEW_ROWS, splits=16))],
+    ids=str,
+)
 def test_the_widest_and_the_deepest_tree(tree, prefix, launch):
     inputs = make_inputs(64, prefix + 64, kv_heads=1, ratio=1, dtype=torch.float16, seed=prefix)
     check(inputs, prefix, visible_of(TREES[tree]), launch)
@@ -179,8 +185,7 @@ def rows_do_not_matter_to_numpy() -> bool:
     return all((np.roll(x, place, 0) @ y == np.roll(x @ y, place, 0)).all() for place in range(16))
 
 
-@pytest.mark.parametrize("prefix", [1, 60, 79, 95, 200])
-@pytest.mark.parametrize("window", [None, 40, 90])
+@pytest.mark.parametrize(("window", "prefix"), every_other([None, 40, 90], [1, 60, 79, 95, 200]))
 def test_a_row_of_a_tree_is_what_it_is_alone(prefix, window):
     """To the bit, when its ancestors are committed; with every tile on a GPU (``tests/gpu``).
 
@@ -210,10 +215,14 @@ def test_a_row_of_a_tree_is_what_it_is_alone(prefix, window):
             torch.testing.assert_close(one_row, among_others, rtol=0, atol=least)
 
 
-@pytest.mark.parametrize("block_columns", [16, 64, 128])
-@pytest.mark.parametrize(("columns", "prefix"), [(64, 0), (65, 37), (127, 0), (150, 37)])
-def test_sparse_bits_in_several_words(columns, prefix, block_columns):
+@pytest.mark.parametrize(
+    ("shape", "block_columns"),
+    every_other([(64, 0), (65, 37), (127, 0), (150, 37)], [16, 64, 128]),
+    ids=str,
+)
+def test_sparse_bits_in_several_words(shape, block_columns):
     """A draft's level: 9 new rows among the rows of all levels before."""
+    columns, prefix = shape
     generator = torch.Generator().manual_seed(columns)
     visible = torch.rand(9, columns, generator=generator) < 0.04
     visible[:, columns - 9 :] = torch.eye(9, dtype=torch.bool)
