@@ -10,7 +10,6 @@ from typing import Any
 from specx.documents.child import ChildRequest, answers, refused, run_child
 from specx.documents.document import Document, Paragraph
 from specx.documents.mime import looks_like_mime
-from specx.documents.paragraphs import grouped
 from specx.documents.text import READS
 from specx.errors import DocumentError
 
@@ -136,7 +135,7 @@ def _document(output: bytes, request: ChildRequest) -> Document:
         if "error" in answer:
             raise _error(answer, request)
         if "text" in answer:
-            read += _paragraphs(answer)
+            read.append(Paragraph(answer["text"], None, answer["kind"], answer["part"]))
         else:
             head, end = (answer, end) if "format" in answer else (head, answer)
     if not end:
@@ -154,12 +153,6 @@ def _document(output: bytes, request: ChildRequest) -> Document:
         warnings=(*end["warnings"], *([f"{lost} not read."] if end["images"] else [])),
         furniture=furniture,
     )
-
-
-def _paragraphs(answer: dict[str, Any]) -> list[Paragraph]:
-    """Return the paragraph of an answer; a very long one is divided into groups of sentences."""
-    whole = Paragraph(answer["text"], None, answer["kind"], answer["part"])
-    return [whole] if whole.kind == "table" else list(grouped(whole))
 
 
 def _empty(name: str, images: int) -> DocumentError:

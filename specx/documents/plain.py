@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from specx.documents.document import Document, Kind
 from specx.documents.markdown_blocks import markdown_blocks
-from specx.documents.prose import is_sentence, passed_over_warning
+from specx.documents.prose import is_sentence, without_data
 from specx.documents.sentences import ends_paragraph, split_sentences
 from specx.documents.shapes import (
     ENDS_SENTENCE,
@@ -89,20 +89,20 @@ def document_from_text(
     blocks = [*blocks, *_notes(read.notes)]
     if kind == "markdown" and marked and setting.unwrapped:
         blocks = [TextBlock((line,), block.kind) for block in blocks for line in block.lines]
-    paragraphs, wordless = to_text_paragraphs(blocks)
-    if not paragraphs and not wordless:  # rules and signs are better than nothing
+    paragraphs = to_text_paragraphs(blocks)
+    if not paragraphs:  # rules and signs are better than nothing
         everything = TextBlock(tuple(line for line in lines if line.text))
-        paragraphs, wordless = to_text_paragraphs([everything])
-    if wordless:
-        warnings = (*warnings, passed_over_warning(wordless, name, paragraphs))
-    head = to_text_paragraphs([TextBlock(front, "furniture")])[0] if front else ()
-    document = Document(
-        name=name,
-        kind=kind,
-        pages=(),
-        paragraphs=paragraphs,
-        warnings=warnings,
-        furniture=(*head, *read.furniture),
+        paragraphs = to_text_paragraphs([everything])
+    head = to_text_paragraphs([TextBlock(front, "furniture")]) if front else ()
+    document = without_data(
+        Document(
+            name=name,
+            kind=kind,
+            pages=(),
+            paragraphs=paragraphs,
+            warnings=warnings,
+            furniture=(*head, *read.furniture),
+        )
     )
     return _without_lines(document) if kind == "jsonl" else document
 

@@ -154,24 +154,16 @@ def without_data(document: Document) -> Document:
     for each in document.paragraphs:
         spans = worded_spans(each.text)
         paragraphs += [each.piece(start, end) for start, end in spans]
-    passed_over = sum(len(each.text) for each in document.paragraphs) - sum(
-        len(each.text) for each in paragraphs
-    )
-    if not passed_over:
+    before, after = (sum(len(p.text) for p in some) for some in (document.paragraphs, paragraphs))
+    if before == after:
         return document
-    return replace(
-        document,
-        paragraphs=tuple(paragraphs),
-        warnings=(*document.warnings, passed_over_warning(passed_over, document.name, paragraphs)),
-    )
-
-
-def passed_over_warning(characters: int, name: str, paragraphs: Sequence[Paragraph]) -> str:
-    """Return the warning about skipped text. Raises DocumentError if there is no other text."""
-    found = f"{characters:,} characters that are not words (encoded data or minified code?)"
+    found = f"{before - after:,} characters that are not words (encoded data or minified code?)"
     if not paragraphs:
-        raise DocumentError(f"{name} holds nothing but {found}; there is nothing to summarize")
-    return f"{found} were skipped."
+        raise DocumentError(
+            f"{document.name} holds nothing but {found}; there is nothing to summarize"
+        )
+    warnings = (*document.warnings, f"{found} were skipped.")
+    return replace(document, paragraphs=tuple(paragraphs), warnings=warnings)
 
 
 def worded_spans(text: str) -> list[tuple[int, int]]:

@@ -31,6 +31,7 @@ from specx.documents.jsonl import (
     parse_json,
     parse_jsonl,
 )
+from specx.documents.paragraphs import grouped
 from specx.documents.pdf import read_pdf
 from specx.documents.pdf_reading import parse_pages
 from specx.documents.plain import document_from_text
@@ -139,7 +140,8 @@ def _finished(document: Document, options: ReadOptions) -> Document:
     In every format, text that is not words is left out.
     """
     document = without_data(document)
-    paragraphs = tuple(map(_captioned, document.paragraphs))
+    pieces = (piece for each in document.paragraphs for piece in grouped(each))
+    paragraphs = tuple(map(_captioned, pieces))
     if options.everything:
         paragraphs = tuple(replace(paragraph, part="body") for paragraph in paragraphs)
     elif document.kind != "pdf":  # a PDF is marked where the levels of its headings are known
