@@ -246,9 +246,10 @@ def _read_epub(archive: _ZipFiles) -> PandocInput:
             missing += 1
         elif data.strip():
             text, problems = _decoded(data)
-            text = without_hidden(_DRAWN_TEXT.sub(" ", _READINGS.sub("", text)), css)
-            chapters.append(_XML_DECLARATION.sub("", text, count=1))
-            warnings += (f"{posixpath.basename(path)}: {each}" for each in problems)
+            text = _XML_DECLARATION.sub("", _DRAWN_TEXT.sub(" ", _READINGS.sub("", text)), count=1)
+            text, hidden = without_hidden(text, css)
+            chapters.append(text)
+            warnings += (f"{posixpath.basename(path)}: {each}" for each in (*problems, *hidden))
     if not chapters:
         raise RefusedError("damaged", reason="its list of chapters names no file in the archive")
     if missing:

@@ -119,11 +119,7 @@ def read_format(request: ChildRequest, kind: str) -> Document:
             f"{request.name} needs pandoc and selectolax, which are not installed; install them "
             "with `pip install pypandoc-binary selectolax`"
         )
-    details = {
-        "pandoc": str(pandoc),
-        "kind": None if kind == "zip" else kind,
-        "allowed": ["programs"],
-    }
+    details = {"pandoc": str(pandoc), "kind": kind, "allowed": ["programs"]}
     return _document(run_child("specx.documents.formats_worker", request, details), request)
 
 

@@ -1,8 +1,8 @@
 """Read a DOCX, EPUB, ODT, RTF, markup, HTML, mail or web archive in the child process.
 
-The request has ``path``, ``pandoc`` (the program) and ``kind``, which is null for a zip archive,
-whose kind is detected. Answers: ``{"format": kind}``, then one ``{"text": ..., "kind": ..., "part":
-...}`` for each paragraph, and ``{"end": true, "images": count, "warnings": [...]}``.
+The request has ``path``, ``pandoc`` (the program) and ``kind``, of ``format_of``. Answers:
+``{"format": kind}``, then one ``{"text": ..., "kind": ..., "part": ...}`` for each paragraph, and
+``{"end": true, "images": count, "warnings": [...]}``.
 """
 
 import json
@@ -17,7 +17,8 @@ from typing import Any
 from specx.documents.archive import PandocInput, open_archive, open_flat
 from specx.documents.child_worker import Answer, RefusedError, read_data, silence_libraries
 from specx.documents.document import Paragraph
-from specx.documents.mime import MailText, MimeMessage, looks_like_mime, open_message
+from specx.documents.formats import format_of
+from specx.documents.mime import MailText, Piece, not_read, open_message
 from specx.documents.pandoc import Tree, paragraphs_of, take_out_struck
 from specx.documents.plain import document_from_text
 from specx.documents.rich_text import in_unicode
@@ -72,31 +73,30 @@ class _Opener:
     depth: int = 0
     struck: int = 0  # letters
 
-    def opened(
-        self, data: bytes, kind: str | None
-    ) -> tuple[str, Sequence[PandocInput | Paragraph]]:
+    def opened(self, data: bytes, kind: str) -> tuple[str, Sequence[PandocInput | Paragraph]]:
         """Return the kind of a document, and its content to read."""
         if kind == "html":
             return kind, [_page(data)]
         if kind == "mime":
-            return self._message(open_message(data))
-        if kind in (None, "fodt"):
-            source = open_flat(data) if kind else open_archive(data)
+            kind, found = open_message(data)
+            attached = [each for each in found if isinstance(each, str)]
+            self.warnings += [not_read(attached)] if attached else []
+            return kind, list(self._message(found))
+        if kind in ("zip", "fodt"):
+            source = open_archive(data) if kind == "zip" else open_flat(data)
             return source.kind, [source]
         if kind == "plain":
             return kind, [_piece(MailText(data, "", page=False))]
         source = PandocInput(kind, in_unicode(data)) if kind == "rtf" else _markup(kind, data)
         return kind, [source]
 
-    def _message(self, message: MimeMessage) -> tuple[str, Sequence[PandocInput | Paragraph]]:
-        self.warnings += message.warnings
-        pieces = list[PandocInput | Paragraph]()
-        for each in message.pieces:
+    def _message(self, pieces: Sequence[Piece]) -> Iterator[PandocInput | Paragraph]:
+        for each in pieces:
             try:
-                pieces.append(each if isinstance(each, Paragraph) else _piece(each))
+                if not isinstance(each, str):
+                    yield each if isinstance(each, Paragraph) else _piece(each)
             except DocumentError:
                 self.warnings.append(_NO_TEXT)
-        return message.kind, pieces
 
     def paragraphs(self, sources: Sequence[PandocInput | Paragraph]) -> Iterator[Paragraph]:
         for source in sources:
@@ -142,22 +142,13 @@ class _Opener:
         self.depth += 1
         try:
             if self.depth <= _DEEPEST and data.strip():
-                yield from self.paragraphs(self.opened(data, _kind(data))[1])
+                other = "html" if b"<" in data[:_HEAD] else "plain"
+                kind = format_of(data, "", is_text=False) or other
+                yield from self.paragraphs(self.opened(data, kind)[1])
         except (RefusedError, DocumentError):
             self.warnings.append("An embedded document could not be read.")
         finally:
             self.depth -= 1
-
-
-def _kind(data: bytes) -> str | None:
-    """Return the kind of an embedded document."""
-    if data.startswith(b"PK"):
-        return None
-    if data.startswith(b"{\\rtf"):
-        return "rtf"
-    if looks_like_mime(data):
-        return "mime"
-    return "html" if b"<" in data[:_HEAD] else "plain"
 
 
 def _piece(piece: MailText) -> PandocInput:

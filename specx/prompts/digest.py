@@ -15,10 +15,11 @@ from specx.documents.document import Document, Place
 from specx.documents.shapes import ENDS_SENTENCE
 from specx.errors import ModelError
 from specx.prompts.choice import choose
-from specx.prompts.context import Candidate, Stretch
+from specx.prompts.context import Candidate
 from specx.prompts.prompt import (
     Output,
     OutputReader,
+    Piece,
     Prompt,
     Quote,
     Unit,
@@ -70,7 +71,8 @@ class Digest:
         if room < 3:  # a marker, a token and a full stop
             raise too_little_room(room)
         found = quotable(document, self._sentences)
-        counts = token_counter(self.tokenizer)([each.text for each in found])
+        count_tokens = token_counter(self.tokenizer)
+        counts = count_tokens([each.text for each in found])
         found = _readable(found, counts)
         sizes = [size + 2 for size in counts]  # its marker, and a full stop
         count = self._sentences
@@ -82,12 +84,7 @@ class Digest:
         places = choose(document.paragraphs, found, sizes, count=count, room=room)
         chosen = [found[place] for place in places]
         pieces = list(_pieces(document, {each.paragraph for each in found}, chosen))
-        begins = {(each.paragraph, each.start) for each in chosen}
-        marked = {
-            n for n, (paragraph, start, _) in enumerate(pieces) if (paragraph, start) in begins
-        }
-        count_tokens = token_counter(self.tokenizer)
-        units = make_units(document, count_tokens, longest=room - 2, pieces=pieces, marked=marked)
+        units = make_units(document, count_tokens, longest=room - 2, pieces=pieces)
         return [self._prompt(units, room)]
 
     def reader(self, prompt: Prompt) -> "DigestReader":
@@ -141,23 +138,23 @@ def _readable(found: Sequence[Candidate], tokens: Sequence[int]) -> list[Candida
 
 def _pieces(
     document: Document, paragraphs: set[int], chosen: Sequence[Candidate]
-) -> Iterator[Stretch]:
+) -> Iterator[Piece]:
     """Yield the text of some paragraphs in order, with each chosen sentence as a separate piece."""
     for number in sorted(paragraphs):
         text, place = document.paragraphs[number].text, 0
         for each in chosen:
             if each.paragraph == number:
                 yield from _stretch(text, number, place, each.start)
-                yield number, each.start, each.end
+                yield number, each.start, each.end, True
                 place = each.end
         yield from _stretch(text, number, place, len(text))
 
 
-def _stretch(text: str, number: int, start: int, end: int) -> Iterator[Stretch]:
+def _stretch(text: str, number: int, start: int, end: int) -> Iterator[Piece]:
     inside = text[start:end]
     start += len(inside) - len(inside.lstrip())
     if inside.strip():
-        yield number, start, start + len(inside.strip())
+        yield number, start, start + len(inside.strip()), False
 
 
 def _encoded(unit: Unit) -> str:
