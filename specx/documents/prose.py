@@ -13,7 +13,7 @@ from itertools import pairwise
 from specx.documents.document import Document, Paragraph
 from specx.documents.sentences import split_sentences
 from specx.documents.shapes import FULL_STOP, ITEM_MARK
-from specx.documents.text import UNSPACED, WIDE_SIGNS
+from specx.documents.text import UNSPACED, WIDE_SIGNS, stripped
 from specx.errors import DocumentError
 
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -172,13 +172,8 @@ def worded_spans(text: str) -> list[tuple[int, int]]:
         return [(0, len(text))]
     data = [match.span() for match in _DATA.finditer(text) if not _is_unspaced(match[0])]
     borders = [0, *(place for span in data for place in span), len(text)]
-    between = [_stripped(text, *span) for span in list(pairwise(borders))[::2]]
+    between = [stripped(text, *span) for span in list(pairwise(borders))[::2]]
     return [(start, end) for start, end in between if start < end and _has_words(text[start:end])]
-
-
-def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    piece = text[start:end]
-    return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
 
 
 def _has_words(text: str) -> bool:

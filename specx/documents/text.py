@@ -323,6 +323,12 @@ def clean_line(text: str) -> str:
     return _SPACE_RUN.sub(" ", text) if "  " in text else text
 
 
+def stripped(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return a range of characters without the white space at its ends."""
+    piece = text[start:end]
+    return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
+
+
 def _is_set_apart(text: str) -> bool:
     """Return True for a title whose letters are set apart: ``C H A P T E R  O N E``.
 

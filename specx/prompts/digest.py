@@ -13,6 +13,7 @@ import numpy as np
 
 from specx.documents.document import Document, Place
 from specx.documents.shapes import ENDS_SENTENCE
+from specx.documents.text import stripped
 from specx.errors import ModelError
 from specx.prompts.choice import choose
 from specx.prompts.context import Candidate
@@ -151,10 +152,9 @@ def _pieces(
 
 
 def _stretch(text: str, number: int, start: int, end: int) -> Iterator[Piece]:
-    inside = text[start:end]
-    start += len(inside) - len(inside.lstrip())
-    if inside.strip():
-        yield number, start, start + len(inside.strip()), False
+    start, end = stripped(text, start, end)
+    if start < end:
+        yield number, start, end, False
 
 
 def _encoded(unit: Unit) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from specx.documents.document import Document, Place
+from specx.documents.text import stripped
 from specx.errors import DocumentError, UsageError
 from specx.records import FinishReason
 
@@ -262,14 +263,8 @@ def _halves(unit: Unit) -> list[Unit]:
     middle = len(text) // 2
     space = text.find(" ", middle)
     cut = unit.start + (middle if space < 0 else space)
-    halves = replace(unit, end=cut), replace(unit, start=cut)
-    return [stripped for half in halves if (stripped := _stripped(half)).text]
-
-
-def _stripped(unit: Unit) -> Unit:
-    text = unit.text
-    start = unit.start + len(text) - len(text.lstrip())
-    return replace(unit, start=start, end=start + len(text.strip()))
+    halves = [stripped(unit.whole.text, *half) for half in ((unit.start, cut), (cut, unit.end))]
+    return [replace(unit, start=start, end=end) for start, end in halves if start < end]
 
 
 class OutputReader(ABC):
