@@ -5,12 +5,11 @@ import re
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from specx.documents.child import ChildRequest, answers, refused, run_child
+from specx.documents.child_worker import NO_TEXT
 from specx.documents.document import Document, Paragraph
 from specx.documents.mime import looks_like_mime
-from specx.documents.text import READS
 from specx.errors import DocumentError
 
 _ZIP_ENDINGS = frozenset({".docx", ".docm", ".epub", ".odt"})
@@ -124,64 +123,24 @@ def read_format(request: ChildRequest, kind: str) -> Document:
 
 
 def _document(output: bytes, request: ChildRequest) -> Document:
-    head: dict[str, Any] = {}
-    end: dict[str, Any] = {}
-    read: list[Paragraph] = []
-    for answer in answers(output):
-        if "error" in answer:
-            raise _error(answer, request)
-        if "text" in answer:
-            read.append(Paragraph(answer["text"], None, answer["kind"], answer["part"]))
-        else:
-            head, end = (answer, end) if "format" in answer else (head, answer)
-    if not end:
+    answer = next(answers(output), None)
+    if answer is None:
         raise DocumentError(f"{request.name} could not be read: the reader ended too early")
+    if "error" in answer:
+        raise refused(answer, request)
+    read = [Paragraph(text, None, kind, part) for text, kind, part in answer["paragraphs"]]
     furniture = tuple(paragraph for paragraph in read if paragraph.kind == "furniture")
     paragraphs = tuple(paragraph for paragraph in read if paragraph.kind != "furniture")
+    images = answer["images"]
     if not paragraphs:
-        raise _empty(request.name, end["images"])
-    lost = "1 picture was" if end["images"] == 1 else f"{end['images']} pictures were"
+        pictures = "holds only pictures; run text recognition (OCR) on them first"
+        raise DocumentError(f"{request.name} {pictures if images else NO_TEXT}")
+    lost = "1 picture was" if images == 1 else f"{images} pictures were"
     return Document(
         name=request.name,
-        kind=head["format"],
+        kind=answer["format"],
         pages=(),
         paragraphs=paragraphs,
-        warnings=(*end["warnings"], *([f"{lost} not read."] if end["images"] else [])),
+        warnings=(*answer["warnings"], *([f"{lost} not read."] if images else [])),
         furniture=furniture,
     )
-
-
-def _empty(name: str, images: int) -> DocumentError:
-    if images:
-        return DocumentError(
-            f"{name} holds only pictures; run text recognition (OCR) on them first"
-        )
-    return DocumentError(f"{name} holds no text; there is nothing to summarize")
-
-
-def _error(answer: dict[str, Any], request: ChildRequest) -> DocumentError:
-    name = request.name
-    match answer["error"]:
-        case "encrypted":
-            return DocumentError(f"{name} is encrypted; save a copy of it without a password")
-        case "protected":
-            return DocumentError(
-                f"{name} has a copy protection (DRM of {answer['by']}), which specx does not open"
-            )
-        case "too-long":
-            return DocumentError(f"{name} has more than {answer['limit']}; {request.advice}")
-        case "no-text":
-            return _empty(name, 0)
-        case "frames":
-            files = ", ".join(answer["files"])
-            return DocumentError(
-                f"{name} is a frameset without text; name its pages instead: {files}"
-            )
-        case "scripts":
-            return DocumentError(
-                f"{name} has no text, only scripts that create it in a browser; save the page "
-                "there as one file (MHTML) or print it to PDF"
-            )
-        case "unknown":
-            return DocumentError(f"{name} is {answer['what']}; {READS}")
-    return refused(answer, request)

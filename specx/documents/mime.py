@@ -9,7 +9,7 @@ from email.header import decode_header
 from email.message import Message
 from typing import NamedTuple
 
-from specx.documents.child_worker import RefusedError
+from specx.documents.child_worker import ENCRYPTED, NO_TEXT, RefusedError
 from specx.documents.document import Paragraph
 
 _FIELD = re.compile(rb"([A-Za-z][\w-]*):(?:[ \t]|$)")
@@ -85,7 +85,7 @@ def open_message(data: bytes) -> tuple[str, list[Piece]]:
     saved = _SAVED_BY.match(sender) or "Snapshot-Content-Location" in first
     is_archive = bool(not sender or saved)
     if first.get_content_type() == "multipart/encrypted":
-        raise RefusedError("encrypted")
+        raise RefusedError("unreadable", reason=ENCRYPTED)
     pieces = list[Piece]()
     if is_archive:
         pages = [_piece(part) for part in first.walk() if part.get_content_type() == "text/html"]
@@ -93,7 +93,7 @@ def open_message(data: bytes) -> tuple[str, list[Piece]]:
         pieces += pages[1:] if framed else pages[:1]
     pieces = pieces or [piece for mail in mails for piece in _mail(mail)]
     if all(isinstance(piece, str) for piece in pieces):
-        raise RefusedError("no-text")
+        raise RefusedError("unreadable", reason=NO_TEXT)
     return "html" if is_archive else "mail", pieces
 
 

@@ -56,7 +56,9 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
     page = _parsed(_RAISED.sub(r"<sup>\1</sup>", text))
     scripts = len(page.css("script"))
     if frames := page.css("frameset frame[src]"):
-        raise RefusedError("frames", files=[str(each.attributes["src"]) for each in frames[:5]])
+        files = ", ".join(str(each.attributes["src"]) for each in frames[:5])
+        what = f"is a frameset without text; name its pages instead: {files}"
+        raise RefusedError("unreadable", reason=what)
     hidden = _hidden(page)
     for node in page.css(_NOT_SHOWN):
         node.decompose()
@@ -65,7 +67,8 @@ def prepared(text: str) -> tuple[str, int, tuple[str, ...]]:
     images = len(page.css("img"))
     whole = _letters(page.body.text() if page.body else "")
     if scripts and not whole and not images:
-        raise RefusedError("scripts")
+        what = "has no text, only scripts that create it in a browser; save the page there as one "
+        raise RefusedError("unreadable", reason=f"{what}file (MHTML) or print it to PDF")
     frame = {node.mem_id: node for node in page.css(_FRAME) if _frames(node)}
     named = [node for node in page.css(_NAMED) if _is_named_frame(node, whole)]
     frame |= {node.mem_id: node for node in named}
