@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import Any
 
 from specx.documents.document import Document
@@ -163,10 +163,26 @@ class Instruct:
         return DocumentTokens(places[0], inside)
 
     def _spans(self, prompt: Prompt) -> Spans | None:
-        """Return the tokens of a prompt, None if the tokenizer has no offsets."""
-        for spans_of in (self._spans_of_whole, self._spans_in_frame):
-            spans = spans_of(prompt.content)
-            if spans is not None and tuple(token for token, _ in spans) == prompt.token_ids:
+        """Return the tokens of a prompt, with places in its content; None without offsets."""
+        content, bare = prompt.content, prompt.content.strip()
+        text = self._render(content) if self._chats else content
+        pieces = self._literal.pieces(content)
+        before, after = self._frame()
+        literal = {"add_special_tokens": False, "split_special_tokens": True}
+        begins = accumulate(map(len, pieces), initial=0)
+        # Encoded in one piece, or as literal text within the template.
+        forms = [(list[int](), [text], [content.find(bare) - text.find(bare)], self._how, [])]
+        forms = [*(forms if bare in text else []), (before, pieces, begins, literal, after)]
+        for head, texts, starts, how, tail in forms:
+            if (found := encode_spans(self.tokenizer, texts, **how)) is None:
+                return None
+            spans = [(token, (-1, -1)) for token in head]
+            for start, (ids, offsets) in zip(starts, found, strict=False):
+                spans += [
+                    (i, (start + a, start + b)) for i, (a, b) in zip(ids, offsets, strict=True)
+                ]
+            spans += ((token, (len(content), len(content))) for token in tail)
+            if tuple(token for token, _ in spans) == prompt.token_ids:
                 return spans
         return None
 
@@ -194,30 +210,6 @@ class Instruct:
         if same and not self._literal.holds_mark(content):
             return whole
         return [*before, *self._literal.encode(content), *after]
-
-    def _spans_of_whole(self, content: str) -> Spans | None:
-        """Return the tokens of a prompt encoded in one piece; positions count from the content."""
-        text = self._render(content) if self._chats else content
-        place = text.find(content.strip())
-        found = encode_spans(self.tokenizer, [text], **self._how) if place >= 0 else None
-        if found is None:
-            return None
-        offset = place - content.find(content.strip())
-        return [(i, (a - offset, b - offset)) for i, (a, b) in zip(*found[0], strict=True)]
-
-    def _spans_in_frame(self, content: str) -> Spans | None:
-        """Return the tokens of a prompt encoded as literal text, as ``_spans_of_whole`` does."""
-        pieces = self._literal.pieces(content)
-        how = {"add_special_tokens": False, "split_special_tokens": True}
-        found = encode_spans(self.tokenizer, pieces, **how)
-        if found is None:
-            return None
-        before, after = self._frame()
-        spans, place = [(token, (-1, -1)) for token in before], 0
-        for piece, (ids, offsets) in zip(pieces, found, strict=True):
-            spans += [(i, (place + a, place + b)) for i, (a, b) in zip(ids, offsets, strict=True)]
-            place += len(piece)
-        return [*spans, *((token, (place, place)) for token in after)]
 
     @property
     def _how(self) -> dict[str, bool]:
