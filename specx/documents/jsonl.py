@@ -115,10 +115,6 @@ def _described(values: list[Any]) -> str:
         return f"a JSON array of {len(value)} values"
     if not isinstance(value, dict):
         return "JSON"
-    if value.get("type") in ("FeatureCollection", "Feature") and (
-        "features" in value or "geometry" in value
-    ):
-        return "GeoJSON"
     keys = [json.dumps(key) for key in [*value][:4]]
     return f"a JSON object with the keys {', '.join(keys)}{', …' if len(value) > 4 else ''}"
 

@@ -12,6 +12,7 @@ from specx.documents.markdown_blocks import markdown_blocks
 from specx.documents.prose import is_sentence, without_data
 from specx.documents.sentences import ends_paragraph, split_sentences
 from specx.documents.shapes import (
+    DOT_LEADERS,
     ENDS_SENTENCE,
     ENUMERATOR,
     HOLDS_PROSE,
@@ -54,7 +55,6 @@ _UNDERLINE = re.compile(r"([=~^\"'-])\1{2,}")
 _TABLE_ROW = re.compile(r"\|.*\|")
 _CONTENTS_ENTRY = re.compile(r"\w.*?(?:(?:\.\s?){4,}|…{2,}\s?)(?:\d+|[ivxlcdm]+)$")
 _VALUED = re.compile(r"\s[$€£¥(-]*\d[\d.,]*\s?[%€£)]?$")
-_LEADERS = re.compile(r"\s*(?:(?:\.\s?){4,}|…{2,})\s*")
 _FEE = re.compile(r"\w.{0,100}?(?:\.\s?){4,}\s*[$€£¥]?\s?\d[\d.,]*\s?[%€£]?(?:\s\w{1,12}){0,3}")
 _CODE = re.compile(r"[=|<>{}\[\]`\\]|^\W*[#*\"]")  # no title in capitals has these
 _CODE_SIGN = re.compile(r"[{}=\\]|;$|^\W*(?:#|//|\$ |>>>)|\w\(\)|->")
@@ -251,7 +251,7 @@ def _alone(line: NumberedLine) -> tuple[TextBlock, ...] | None:
     if dots and len(text) < _LONGEST_ENTRY and _CONTENTS_ENTRY.search(text):
         return (TextBlock((line,), "item", "contents"),)
     if dots and _FEE.fullmatch(text):
-        return (TextBlock((line._replace(text=_LEADERS.sub(" ", text)),), "item"),)
+        return (TextBlock((line._replace(text=DOT_LEADERS.sub(" ", text)),), "item"),)
     return None
 
 

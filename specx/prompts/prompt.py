@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from specx.documents.document import Document, Place
+from specx.documents.shapes import PARTIES
 from specx.documents.text import stripped
 from specx.errors import DocumentError, UsageError
 from specx.records import FinishReason
@@ -17,9 +18,8 @@ SHORTEST_PIECE = 60  # characters, as in the paragraphs that the embedded pair w
 _ENGLISH = re.compile(r"\b(?:the|of|and|an?)\b")
 _NAME = re.compile(r"(?<=[\w,;)] )[A-Z][\w’'-]*[^\W\d_]")  # within a sentence
 _ROLE = re.compile(
-    r"\b(?:appell(?:ant|ee)|claimant|petitioner|respondent|plaintiff|defendant|complainant|creditor"
-    r"|debtor|buyer|seller|landlord|tenant|less(?:or|ee)|licens(?:or|ee)|employ(?:er|ee)|lender"
-    r"|borrower|insurer|insured|customer|supplier|provider|guarantor)",
+    rf"\b(?:{PARTIES}|complainant|creditor|buyer|seller|landlord|tenant|less(?:or|ee)|licens(?:or|ee)"
+    r"|employ(?:er|ee)|lender|borrower|insurer|insured|customer|supplier|provider|guarantor)",
     re.IGNORECASE,
 )
 
