@@ -139,7 +139,6 @@ def _document(output: bytes, request: ChildRequest) -> Document:
     return Document(
         name=request.name,
         kind=answer["format"],
-        pages=(),
         paragraphs=paragraphs,
         warnings=(*answer["warnings"], *([f"{lost} not read."] if images else [])),
         furniture=furniture,

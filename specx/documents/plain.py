@@ -98,7 +98,6 @@ def document_from_text(
         Document(
             name=name,
             kind=kind,
-            pages=(),
             paragraphs=paragraphs,
             warnings=warnings,
             furniture=(*head, *read.furniture),
