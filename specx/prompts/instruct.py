@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from itertools import accumulate, takewhile
+from itertools import takewhile
 from typing import Any
 
 from specx.documents.document import Document
@@ -166,25 +166,24 @@ class Instruct:
         """Return the tokens of a prompt, with places in its content; None without offsets."""
         content, bare = prompt.content, prompt.content.strip()
         text = self._render(content) if self._chats else content
-        pieces = self._literal.pieces(content)
-        before, after = self._frame()
+        whole = self._spans_of([text], content.find(bare) - text.find(bare), self._how)
+        if bare in text and _ids(whole) == prompt.token_ids:
+            return whole
         literal = {"add_special_tokens": False, "split_special_tokens": True}
-        begins = accumulate(map(len, pieces), initial=0)
-        # Encoded in one piece, or as literal text within the template.
-        forms = [(list[int](), [text], [content.find(bare) - text.find(bare)], self._how, [])]
-        forms = [*(forms if bare in text else []), (before, pieces, begins, literal, after)]
-        for head, texts, starts, how, tail in forms:
-            if (found := encode_spans(self.tokenizer, texts, **how)) is None:
-                return None
-            spans = [(token, (-1, -1)) for token in head]
-            for start, (ids, offsets) in zip(starts, found, strict=False):
-                spans += [
-                    (i, (start + a, start + b)) for i, (a, b) in zip(ids, offsets, strict=True)
-                ]
-            spans += ((token, (len(content), len(content))) for token in tail)
-            if tuple(token for token, _ in spans) == prompt.token_ids:
-                return spans
-        return None
+        inside = self._spans_of(self._literal.pieces(content), 0, literal)
+        before, after = self._frame()
+        end = len(content), len(content)
+        framed = [*((i, (-1, -1)) for i in before), *inside, *((i, end) for i in after)]
+        return framed if _ids(framed) == prompt.token_ids else None
+
+    def _spans_of(self, texts: list[str], place: int, how: dict[str, bool]) -> Spans:
+        """Return the tokens of consecutive texts, the first of which begins at ``place``."""
+        spans: Spans = []
+        found = encode_spans(self.tokenizer, texts, **how) or []
+        for text, (ids, offsets) in zip(texts, found, strict=False):
+            spans += [(i, (place + a, place + b)) for i, (a, b) in zip(ids, offsets, strict=True)]
+            place += len(text)
+        return spans
 
     def _content(self, text: str) -> tuple[str, int]:
         """Return the user's message, and the place of ``text`` in it.
@@ -261,3 +260,7 @@ class Instruct:
             **wish,
         )
         return rendered
+
+
+def _ids(spans: Spans) -> tuple[int, ...]:
+    return tuple(token for token, _ in spans)
